@@ -1,0 +1,33 @@
+//! futex(2), private, with an absolute monotonic deadline. Blocks the kernel thread.
+
+use std::sync::atomic::AtomicU32;
+use std::time::{Duration, Instant};
+
+/// Sleeps while `*word == expected`. Returns on wake, deadline, signal or mismatch: the caller looks again.
+pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) {
+    let timeout = deadline.map(|d| timespec(d.saturating_duration_since(Instant::now())));
+    let ts = timeout.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
+    // SAFETY: `word` is a live, aligned u32 and `ts` is null or points to a live timespec; FUTEX_WAIT takes no other pointer.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, expected, ts);
+    }
+}
+
+/// Wakes one sleeper.
+pub(crate) fn wake_one(word: &AtomicU32) {
+    wake(word, 1);
+}
+
+fn wake(word: &AtomicU32, n: i32) {
+    // SAFETY: FUTEX_WAKE only uses the address as a key; it reads and writes nothing there.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, n);
+    }
+}
+
+pub(crate) fn timespec(d: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(d.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: i64::from(d.subsec_nanos()),
+    }
+}
