@@ -1,0 +1,112 @@
+//! The one priority scale: 0 (lowest) to 63 (highest).
+
+use std::fmt;
+
+/// A priority between 0 (lowest) and 63 (highest), the same scale for every microprocess of the machine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// How many levels there are: 64.
+    pub const LEVELS: usize = 64;
+    /// 0: runs when nothing else wants to.
+    pub const LOWEST: Priority = Priority(0);
+    /// 32: what a microprocess has if nobody says otherwise, and what plain std threads count as.
+    pub const DEFAULT: Priority = Priority(32);
+    /// 63.
+    pub const HIGHEST: Priority = Priority(63);
+
+    /// The priority `level`.
+    ///
+    /// # Errors
+    /// [`PriorityError`] if `level` is above 63.
+    ///
+    /// ```
+    /// # use kumihimo_policy::Priority;
+    /// assert!(Priority::new(40)? > Priority::DEFAULT);
+    /// assert_eq!(Priority::new(64).unwrap_err().to_string(), "priority 64 is out of range: 0 (lowest) to 63 (highest)");
+    /// # Ok::<(), kumihimo_policy::PriorityError>(())
+    /// ```
+    pub const fn new(level: u8) -> Result<Priority, PriorityError> {
+        if level <= Priority::HIGHEST.0 { Ok(Priority(level)) } else { Err(PriorityError(level)) }
+    }
+
+    /// The level, 0..=63.
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Priority {
+        Priority::DEFAULT
+    }
+}
+
+impl TryFrom<u8> for Priority {
+    type Error = PriorityError;
+    fn try_from(level: u8) -> Result<Priority, PriorityError> {
+        Priority::new(level)
+    }
+}
+
+impl From<Priority> for u8 {
+    fn from(p: Priority) -> u8 {
+        p.0
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Priority({})", self.0)
+    }
+}
+
+/// A level above 63 was given as a priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PriorityError(u8);
+
+impl fmt::Display for PriorityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "priority {} is out of range: 0 (lowest) to 63 (highest)", self.0)
+    }
+}
+
+impl std::error::Error for PriorityError {}
+
+impl From<PriorityError> for std::io::Error {
+    fn from(e: PriorityError) -> std::io::Error {
+        std::io::Error::new(std::io::ErrorKind::InvalidInput, e)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exactly_64_levels_exist() {
+        assert_eq!((0..=u8::MAX).filter(|&l| Priority::new(l).is_ok()).count(), Priority::LEVELS);
+        assert!(Priority::LOWEST < Priority::DEFAULT && Priority::DEFAULT < Priority::HIGHEST);
+        assert_eq!(Priority::default().get(), 32);
+        assert_eq!(u8::from(Priority::HIGHEST), 63);
+    }
+
+    #[test]
+    fn out_of_range_is_named() {
+        let e = Priority::try_from(200).unwrap_err();
+        assert!(e.to_string().contains("200"), "{e}");
+        assert_eq!(std::io::Error::from(e).kind(), std::io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn display_pads_like_a_number() {
+        assert_eq!(format!("{:>4}|{:?}", Priority::DEFAULT, Priority::DEFAULT), "  32|Priority(32)");
+    }
+}
