@@ -1,1 +1,3 @@
 //! Kumihimo: arch.
+
+pub mod x86_64;

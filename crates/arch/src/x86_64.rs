@@ -1,0 +1,304 @@
+//! The context switch, and who reads FS and GS.
+//!
+//! *FS says who, GS says where.* FS is the TLS block of the running microprocess; GS is the record of the kernel thread that
+//! carries it. Both are plain registers where the kernel has FSGSBASE, and system calls where it has not.
+//!
+//! A context is one word, the stack pointer: callee-saved registers, MXCSR and the x87 control word lie on the stack above it
+//! (System V ABI 3.2.1). A switch ends in `jmp` and not `ret`: the return stack buffer of the processor belongs to the old
+//! stack, so a `ret` would always be mispredicted.
+
+use core::arch::{asm, naked_asm};
+use std::sync::OnceLock;
+
+/// A suspended flow of control: its stack pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Context(*mut u8);
+
+impl Context {
+    /// No context. Switching to it faults.
+    pub const NULL: Context = Context(core::ptr::null_mut());
+
+    /// Prepares a context that calls `entry(argument)` on the stack below `top` when first switched to.
+    ///
+    /// The floating-point control words start at the ABI's defaults, as on a new kernel thread.
+    ///
+    /// # Safety
+    /// `top` is 16-aligned, with at least 128 writable bytes below it that nobody else uses. `entry` never returns.
+    pub unsafe fn prepare(top: *mut u8, entry: extern "C" fn(*mut u8) -> !, argument: *mut u8) -> Context {
+        const MXCSR: u64 = 0x1f80;
+        const X87: u64 = 0x037f;
+        // Two zero words end every backtrace: a return address of 0 is no frame.
+        let frame: [u64; 10] = [
+            MXCSR | (X87 << 32),
+            0,                            // r15
+            0,                            // r14
+            entry as *const () as u64,    // r13
+            argument as u64,              // r12
+            0,                            // rbx
+            0,                            // rbp
+            first_step as *const () as u64,
+            0,
+            0,
+        ];
+        // SAFETY: the caller grants the bytes below `top`; the frame is 80 bytes and u64-aligned since `top` is 16-aligned.
+        unsafe {
+            let base = top.sub(size_of_val(&frame)).cast::<[u64; 10]>();
+            base.write(frame);
+            Context(base.cast())
+        }
+    }
+
+    /// The stack pointer: everything above it is in use.
+    pub fn stack_pointer(self) -> *mut u8 {
+        self.0
+    }
+}
+
+/// First instruction of a new context. r12 = argument, r13 = entry (see [`Context::prepare`]).
+///
+/// A naked function has no unwind table, so every backtrace ends here.
+#[unsafe(naked)]
+unsafe extern "C" fn first_step() {
+    // rsp is 16-aligned here, so that `call` gives the callee the alignment it expects.
+    naked_asm!(
+        "xor ebp, ebp",
+        "mov rdi, r12",
+        "call r13",
+        "ud2",
+    )
+}
+
+/// Leaves the caller's context in `*save` and continues `to`, with FS = `fs`.
+///
+/// Returns when somebody switches back. Needs FSGSBASE; see [`fsgsbase`].
+///
+/// # Safety
+/// `to` is a context that was prepared or saved and has not been continued since; `fs` is the FS base it runs with; no
+/// reference into `*save` is held elsewhere. Nobody may continue the saved context before this kernel thread has left it.
+#[unsafe(naked)]
+pub unsafe extern "sysv64" fn switch_fs(save: *mut Context, to: Context, fs: usize) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "wrfsbase rdx",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "pop rcx",
+        "jmp rcx",
+    )
+}
+
+/// As [`switch_fs`] where both sides run with the same FS (lean microprocesses): FS stays as it is.
+///
+/// # Safety
+/// As for [`switch_fs`]; `to` runs with the FS base that is set now.
+#[unsafe(naked)]
+pub unsafe extern "sysv64" fn switch_same(save: *mut Context, to: Context) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "pop rcx",
+        "jmp rcx",
+    )
+}
+
+/// As [`switch_fs`] for kernels or processors without FSGSBASE: FS is set by arch_prctl(2), about ten times slower.
+///
+/// # Safety
+/// As for [`switch_fs`].
+#[unsafe(naked)]
+pub unsafe extern "sysv64" fn switch_prctl(save: *mut Context, to: Context, fs: usize) {
+    // 158 = SYS_arch_prctl, 0x1002 = ARCH_SET_FS. The system call clobbers rax, rcx and r11 only.
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "sub rsp, 8",
+        "stmxcsr [rsp]",
+        "fnstcw [rsp + 4]",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "mov eax, 158",
+        "mov edi, 0x1002",
+        "mov rsi, rdx",
+        "syscall",
+        "ldmxcsr [rsp]",
+        "fldcw [rsp + 4]",
+        "add rsp, 8",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "pop rcx",
+        "jmp rcx",
+    )
+}
+
+/// Whether FS and GS can be written without a system call: the kernel says so in AT_HWCAP2 bit 1 (Linux 5.9).
+///
+/// `KUMI_FSBASE=arch_prctl` forces the slow way.
+pub fn fsgsbase() -> bool {
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let forced_off = std::env::var_os("KUMI_FSBASE").is_some_and(|v| v == "arch_prctl");
+        // SAFETY: getauxval only reads the auxiliary vector.
+        let hwcap2 = unsafe { libc::getauxval(libc::AT_HWCAP2) };
+        !forced_off && hwcap2 & 2 != 0
+    })
+}
+
+const ARCH_SET_GS: i32 = 0x1001;
+const ARCH_SET_FS: i32 = 0x1002;
+
+/// The FS base: the address of the running TLS block. Its first word points to itself (ELF TLS ABI), so no privilege is needed.
+pub fn fs_base() -> usize {
+    let fs: usize;
+    // SAFETY: fs:[0] is the TCB's self pointer on every x86_64 ELF system; reading it has no effect.
+    unsafe { asm!("mov {}, fs:[0]", out(reg) fs, options(nostack, preserves_flags, readonly)) };
+    fs
+}
+
+/// Sets FS.
+///
+/// # Safety
+/// `fs` is a complete TLS block that nobody else runs on, and the caller's frame holds no address into the old one.
+pub unsafe fn set_fs_base(fs: usize) {
+    if fsgsbase() {
+        // SAFETY: FSGSBASE is there; the caller answers for `fs`.
+        unsafe { asm!("wrfsbase {}", in(reg) fs, options(nostack, preserves_flags)) };
+    } else {
+        // SAFETY: as above, by system call.
+        unsafe { arch_prctl(ARCH_SET_FS, fs) };
+    }
+}
+
+/// Points GS at this kernel thread's record, or at nothing (0).
+///
+/// # Safety
+/// The record outlives the kernel thread's use of [`gs_record`].
+pub unsafe fn set_gs_base(record: usize) {
+    if fsgsbase() {
+        // SAFETY: FSGSBASE is there; nothing else in user space uses GS on x86_64 Linux.
+        unsafe { asm!("wrgsbase {}", in(reg) record, options(nostack, preserves_flags)) };
+    } else {
+        // SAFETY: as above, by system call.
+        unsafe { arch_prctl(ARCH_SET_GS, record) };
+    }
+}
+
+/// The first word of the record that GS points at.
+///
+/// Volatile on purpose: after a switch the same code runs on another kernel thread, so no compiler may keep the value.
+///
+/// # Safety
+/// [`set_gs_base`] was called on this kernel thread with a record whose first word is readable. With GS = 0 this faults.
+#[inline(always)]
+pub unsafe fn gs_record() -> *mut u8 {
+    let record: *mut u8;
+    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across calls.
+    unsafe { asm!("mov {}, gs:[0]", out(reg) record, options(nostack, preserves_flags)) };
+    record
+}
+
+unsafe fn arch_prctl(code: i32, value: usize) {
+    // Raw: after FS changed, libc's errno may not be touched.
+    let result: i64;
+    // SAFETY: arch_prctl with a SET code reads no memory.
+    unsafe {
+        asm!("syscall", inlateout("rax") 158i64 => result, in("rdi") i64::from(code), in("rsi") value,
+             lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    debug_assert_eq!(result, 0);
+}
+
+/// The processor's time-stamp counter, in ticks; see the runtime's clock for its rate. Not ordered with other instructions.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    // SAFETY: RDTSC is always allowed in user mode on Linux unless PR_SET_TSC forbids it, which also breaks the vDSO's clock.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pair {
+        main: Context,
+        other: Context,
+        count: u64,
+    }
+
+    extern "C" fn bounce(argument: *mut u8) -> ! {
+        let pair = argument.cast::<Pair>();
+        loop {
+            // SAFETY: the test passes a live Pair and runs both sides on one kernel thread.
+            unsafe {
+                (*pair).count += 1;
+                switch_same(&raw mut (*pair).other, (*pair).main);
+            }
+        }
+    }
+
+    #[test]
+    fn switches_there_and_back_keeping_control_words() {
+        let mut stack = vec![0u128; 4096];
+        let mut pair = Pair { main: Context::NULL, other: Context::NULL, count: 0 };
+        let argument: *mut u8 = (&raw mut pair).cast();
+        // SAFETY: the stack is 64 KiB, 16-aligned and only used here; `argument` points to the live pair.
+        unsafe {
+            (*argument.cast::<Pair>()).other = Context::prepare(stack.as_mut_ptr().add(4096).cast(), bounce, argument);
+            let fs = fs_base();
+            for round in 1..=1000u64 {
+                let to = (*argument.cast::<Pair>()).other;
+                if round % 2 == 0 && fsgsbase() {
+                    switch_fs(&raw mut (*argument.cast::<Pair>()).main, to, fs);
+                } else if round % 3 == 0 {
+                    switch_prctl(&raw mut (*argument.cast::<Pair>()).main, to, fs);
+                } else {
+                    switch_same(&raw mut (*argument.cast::<Pair>()).main, to);
+                }
+                assert_eq!((*argument.cast::<Pair>()).count, round);
+            }
+        }
+    }
+}
