@@ -1,1 +1,16 @@
-//! Kumihimo: events.
+//! The kernel's half, as seen from user mode.
+//!
+//! Here is the [`Slot`]: a kernel thread's record of which virtual processor it carries, with the protocol by which a VP
+//! moves to another kernel thread while the first one is away in the kernel ([`slot`]). Everything the kernel half and the
+//! user scheduler agree on goes through slots.
+
+pub mod barrier;
+pub mod slot;
+
+pub use slot::{Claim, Slot};
+
+#[cfg(not(loom))]
+pub(crate) use std::{hint, sync::atomic};
+
+#[cfg(loom)]
+pub(crate) use loom::{hint, sync::atomic};
