@@ -1,0 +1,36 @@
+# Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
+.PHONY: help run test check bench soak clean
+
+SECONDS ?= 600
+SEED ?=
+BENCH ?= all
+BENCH_FLAGS ?= --rivals --full
+
+help:
+	@echo 'make run     build and run the tour (under 90 s on two cores)'
+	@echo 'make test    every fast suite, and the integration suite under every fallback'
+	@echo 'make check   format, lints, docs, licences, MSRV, loom, sanitizers, then make test'
+	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
+	@echo 'make soak    seeded stress, release build                 [SECONDS=600 SEED=number]'
+	@echo 'make clean   remove what was built'
+
+run:
+	@scripts/setup run
+	cargo run --release -p kumi -- tour
+
+test:
+	@scripts/test
+
+check:
+	@scripts/check
+
+bench:
+	@scripts/setup bench
+	PATH="$$PATH:/usr/local/go/bin" cargo run --release -p kumi -- \
+		bench $(BENCH) $(BENCH_FLAGS) --json target/bench.jsonl --report target/bench
+
+soak:
+	@scripts/soak '$(SECONDS)' '$(SEED)'
+
+clean:
+	cargo clean

@@ -1,0 +1,100 @@
+//! Reads the tables that the project's documents promise and that tests hold against the tree.
+
+use std::path::Path;
+
+/// A row of the bad-input table of CAVEATS.md.
+#[derive(Debug, PartialEq, Eq)]
+pub struct BadInput {
+    /// What is put in.
+    pub input: String,
+    /// What then happens.
+    pub outcome: String,
+    /// The tests that show it, each `path/from/the/root.rs::name`.
+    pub tests: Vec<String>,
+}
+
+/// The rows of the table `| input | outcome | test |`.
+///
+/// # Errors
+/// A row without three cells, or one that names no test.
+pub fn bad_inputs(text: &str) -> Result<Vec<BadInput>, String> {
+    let mut lines = text.lines().skip_while(|line| cells(line) != ["input", "outcome", "test"]);
+    lines.next();
+    lines
+        .skip(1)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| match &cells(line)[..] {
+            [input, outcome, tests] => {
+                let tests: Vec<_> = tests.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+                let row = BadInput { input: (*input).to_owned(), outcome: (*outcome).to_owned(), tests };
+                if row.tests.is_empty() { Err(format!("names no test: {line}")) } else { Ok(row) }
+            }
+            _ => Err(format!("not three cells: {line}")),
+        })
+        .collect()
+}
+
+fn cells(line: &str) -> Vec<&str> {
+    line.trim().trim_matches('|').split('|').map(str::trim).collect()
+}
+
+/// Whether `name`, a `path.rs::test`, is a test in the tree under `root`.
+///
+/// # Errors
+/// What is wrong: no such file, no such function in it, or a function that is no test or is ignored.
+pub fn find_test(root: &Path, name: &str) -> Result<(), String> {
+    let (path, test) = name.split_once("::").ok_or_else(|| format!("{name}: not of the form path.rs::test"))?;
+    let text = std::fs::read_to_string(root.join(path)).map_err(|e| format!("{name}: {path}: {e}"))?;
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    let found = lines
+        .iter()
+        .position(|line| line.starts_with(&format!("fn {test}(")))
+        .ok_or_else(|| format!("{name}: {path} has no fn {test}"))?;
+    // The attributes directly above the function.
+    let attributes: Vec<_> =
+        lines[..found].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//")).collect();
+    if !attributes.iter().any(|line| **line == "#[test]") {
+        return Err(format!("{name}: fn {test} is no #[test]"));
+    }
+    if attributes.iter().any(|line| line.starts_with("#[ignore")) {
+        return Err(format!("{name}: fn {test} is ignored"));
+    }
+    Ok(())
+}
+
+/// A line of lock-order.txt.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// Locks are taken in rising rank; never two of one rank at a time.
+    pub rank: u32,
+    /// What the order calls it.
+    pub name: String,
+    /// The file that declares it, from the root of the tree.
+    pub path: String,
+    /// The field or static in that file.
+    pub symbol: String,
+}
+
+/// The lines of lock-order.txt: `rank name path::symbol what it guards`; `#` starts a comment.
+///
+/// # Errors
+/// A line of another form, or ranks that fall.
+pub fn lock_order(text: &str) -> Result<Vec<Lock>, String> {
+    let mut locks: Vec<Lock> = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let mut words = line.split_whitespace();
+        let mut parse = || {
+            let rank = words.next()?.parse().ok()?;
+            let name = words.next()?.to_owned();
+            let (path, symbol) = words.next()?.split_once("::")?;
+            words.next()?;
+            Some(Lock { rank, name, path: path.to_owned(), symbol: symbol.to_owned() })
+        };
+        let lock = parse().ok_or_else(|| format!("not `rank name path::symbol what it guards`: {line}"))?;
+        if locks.last().is_some_and(|last| last.rank > lock.rank) {
+            return Err(format!("ranks must rise: {line}"));
+        }
+        locks.push(lock);
+    }
+    Ok(locks)
+}

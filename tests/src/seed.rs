@@ -1,0 +1,96 @@
+//! Seeds and rounds of stress tests: one number repeats a failure's choices.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+/// The seed of this process: `KUMI_SEED` (a decimal number) or one drawn at random. Same value at every call.
+///
+/// # Panics
+/// If `KUMI_SEED` is no number.
+#[must_use]
+pub fn seed() -> u64 {
+    static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+    *SEED.get_or_init(|| match std::env::var("KUMI_SEED") {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("KUMI_SEED must be a decimal number, not {text:?}")),
+        Err(_) => {
+            let mut bytes = [0; 8];
+            std::fs::File::open("/dev/urandom")
+                .and_then(|mut file| file.read_exact(&mut bytes))
+                .expect("/dev/urandom gives random bytes");
+            u64::from_ne_bytes(bytes)
+        }
+    })
+}
+
+/// Rounds of the stress test `name`: at least one, then more until `KUMI_STRESS_SECONDS` (2 if unset) are over.
+/// Each has its own random numbers, derived from the seed, the name and the round. Prints how to repeat the run.
+///
+/// # Panics
+/// If `KUMI_STRESS_SECONDS` or `KUMI_SEED` is no number.
+pub fn rounds(name: &str) -> impl Iterator<Item = Round> {
+    let seconds = std::env::var("KUMI_STRESS_SECONDS")
+        .map_or(2, |text| text.parse().expect("KUMI_STRESS_SECONDS must be a whole number of seconds"));
+    let (seed, end) = (seed(), Instant::now() + Duration::from_secs(seconds));
+    // Past libtest's capture: after a crash nobody prints what was captured.
+    let _ = std::io::stderr().write_all(format!("\n{name}: KUMI_SEED={seed}\n").as_bytes());
+    let own = name.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    (0..)
+        .take_while(move |&number| number == 0 || Instant::now() < end)
+        .map(move |number| Round { number, random: Random(own.wrapping_add(number)) })
+}
+
+/// One round of a stress test.
+#[derive(Debug)]
+pub struct Round {
+    /// Counts from 0.
+    pub number: u64,
+    /// This round's random numbers.
+    pub random: Random,
+}
+
+/// Random numbers that depend on a seed only (splitmix64).
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// Any number.
+    pub fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which must not be 0. The bias of the remainder does not matter to tests.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound
+    }
+
+    /// True once in `n` times on average.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// An independent source, for another thread.
+    pub fn split(&mut self) -> Self {
+        Self(self.number())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_repeats_its_numbers() {
+        let draw = |mut random: Random| (0..8).map(|_| random.number()).collect::<Vec<_>>();
+        assert_eq!(draw(Random(7)), draw(Random(7)));
+        assert_ne!(draw(Random(7)), draw(Random(8)));
+    }
+
+    #[test]
+    fn there_is_always_a_round() {
+        assert_eq!(rounds("there_is_always_a_round").next().map(|round| round.number), Some(0));
+    }
+}
