@@ -1,0 +1,97 @@
+//! Output lines, the process's CPU clock, and memory as the kernel counts it.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Prints one sample. `keys` as they stand: `"order=child"` (identity) or `"alive_max:=100000"` (note), parted by blanks.
+pub fn sample(metric: &str, value: f64, unit: &str, keys: &str) {
+    assert!(value.is_finite(), "{metric}: {value} is no measurement");
+    println!("{metric} {value} {unit} {keys}");
+}
+
+/// Nanoseconds each, of `count` things that took `elapsed` together.
+#[must_use]
+pub fn per(elapsed: Duration, count: usize) -> f64 {
+    elapsed.as_nanos() as f64 / count as f64
+}
+
+/// The CPU time of this whole process, user and system.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuClock(Duration);
+
+impl CpuClock {
+    /// Reads the clock.
+    #[must_use]
+    pub fn now() -> Self {
+        let t = clock_gettime(ClockId::ProcessCPUTime);
+        CpuClock(Duration::new(t.tv_sec as u64, t.tv_nsec as u32))
+    }
+
+    /// CPU time used since.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        CpuClock::now().0.saturating_sub(self.0)
+    }
+}
+
+/// Memory, in bytes, at one moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Memory {
+    /// Resident in this process (`VmRSS`).
+    pub rss: u64,
+    /// The most that ever was resident in this process (`VmHWM`).
+    pub peak_rss: u64,
+    /// Kernel memory of the *whole machine* that cannot be reclaimed: slab, kernel stacks, page tables.
+    /// Only differences over a quiet moment mean anything.
+    pub kernel: u64,
+}
+
+impl Memory {
+    /// Reads `/proc/self/status` and `/proc/meminfo`.
+    ///
+    /// # Panics
+    /// If /proc is not mounted.
+    #[must_use]
+    pub fn now() -> Self {
+        let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
+        let meminfo = fs::read_to_string("/proc/meminfo").expect("/proc/meminfo");
+        Memory {
+            rss: kilobytes(&status, "VmRSS:"),
+            peak_rss: kilobytes(&status, "VmHWM:"),
+            kernel: ["SUnreclaim:", "KernelStack:", "PageTables:"].iter().map(|line| kilobytes(&meminfo, line)).sum(),
+        }
+    }
+
+    /// Growth of `rss` and `kernel` since `before`, for each of `count`; 0 where it shrank.
+    #[must_use]
+    pub fn each_since(&self, before: &Memory, count: usize) -> (f64, f64) {
+        let each = |now: u64, then: u64| now.saturating_sub(then) as f64 / count as f64;
+        (each(self.rss, before.rss), each(self.kernel, before.kernel))
+    }
+}
+
+fn kilobytes(text: &str, name: &str) -> u64 {
+    text.lines()
+        .find_map(|line| line.strip_prefix(name))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+        .map_or(0, |kb| kb * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_line_of_proc() {
+        assert_eq!(kilobytes("VmHWM:\t 12 kB\nVmRSS:\t 10 kB\n", "VmRSS:"), 10_240);
+        assert_eq!(kilobytes("", "VmRSS:"), 0);
+    }
+
+    #[test]
+    fn this_process_has_memory() {
+        let m = Memory::now();
+        assert!(m.rss > 0 && m.peak_rss >= m.rss / 2 && m.kernel > 0);
+    }
+}

@@ -1,0 +1,127 @@
+//! The command line of a contender.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// What one run of a contender is asked to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// The benchmark's name.
+    pub bench: String,
+    /// Virtual processors, worker threads, or cores. At least 1.
+    pub vps: usize,
+    /// `full`, `lean`, or empty where the contender knows no such thing.
+    pub variant: String,
+    /// Run-queue design, or empty.
+    pub queue: String,
+    keys: BTreeMap<String, String>,
+}
+
+/// Why a command line was not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRequest(String);
+
+impl fmt::Display for BadRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadRequest {}
+
+impl Request {
+    /// Reads a command line (without the program's name).
+    ///
+    /// # Errors
+    /// No benchmark named, an option without a value, an option that is not known, or `--vps` that is
+    /// not a number of at least 1.
+    pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Self, BadRequest> {
+        let mut request = Request { vps: 1, ..Request::default() };
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            if let Some(option) = arg.strip_prefix("--") {
+                let value = args.next().ok_or_else(|| BadRequest(format!("--{option} needs a value")))?;
+                match option {
+                    "vps" | "workers" => {
+                        request.vps = value
+                            .parse()
+                            .ok()
+                            .filter(|&n| n > 0)
+                            .ok_or_else(|| BadRequest(format!("--{option} {value}: not a number of at least 1")))?;
+                    }
+                    "variant" => request.variant = value,
+                    "queue" => request.queue = value,
+                    _ => return Err(BadRequest(format!("--{option}: no such option"))),
+                }
+            } else if let Some((key, value)) = arg.split_once('=') {
+                request.keys.insert(key.to_owned(), value.to_owned());
+            } else if request.bench.is_empty() {
+                request.bench = arg;
+            } else {
+                return Err(BadRequest(format!("{arg}: one benchmark at a time")));
+            }
+        }
+        if request.bench.is_empty() {
+            return Err(BadRequest("no benchmark named".to_owned()));
+        }
+        Ok(request)
+    }
+
+    /// The value of `key`, if it was given.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.keys.get(key).map(String::as_str)
+    }
+
+    /// The value of `key` as a number (or whatever `T` is), `default` if it was not given.
+    ///
+    /// # Panics
+    /// If the value cannot be read: a benchmark must not go on with another number than was asked for.
+    #[must_use]
+    pub fn value<T: FromStr>(&self, key: &str, default: T) -> T {
+        match self.get(key) {
+            None => default,
+            Some(text) => text.parse().unwrap_or_else(|_| panic!("{key}={text}: cannot be read")),
+        }
+    }
+
+    /// Whether `part` of the benchmark was asked for; all parts are when none is named.
+    #[must_use]
+    pub fn wants(&self, part: &str) -> bool {
+        self.get("part").is_none_or(|p| p.split(',').any(|p| p == part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Request, BadRequest> {
+        Request::parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn reads_every_part() {
+        let r = parse("sieve --vps 2 --variant lean --queue ring part=primes700 n=7").unwrap();
+        assert_eq!((r.bench.as_str(), r.vps), ("sieve", 2));
+        assert_eq!((r.variant.as_str(), r.queue.as_str()), ("lean", "ring"));
+        assert!(r.wants("primes700") && !r.wants("primes2000"));
+        assert_eq!(r.value("n", 0usize), 7);
+        assert_eq!(r.value("m", 3usize), 3);
+    }
+
+    #[test]
+    fn all_parts_when_none_is_named() {
+        let r = parse("null-fork").unwrap();
+        assert!(r.wants("sequential") && r.wants("bulk"));
+        assert_eq!(r.vps, 1);
+    }
+
+    #[test]
+    fn refuses_what_it_does_not_understand() {
+        for line in ["", "yield --vps 0", "yield --vps", "yield --vps x", "yield --speed 1", "yield yield"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

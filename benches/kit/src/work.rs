@@ -1,0 +1,121 @@
+//! The work inside the loops, and what it must come to.
+
+/// What a prime sieve made of process filters comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sieve {
+    /// The last number that the generator sends; it sends 2, 3, 4, ...
+    pub limit: u32,
+    /// Primes up to there, one filter each.
+    pub primes: usize,
+    /// Their sum.
+    pub sum: u64,
+}
+
+/// P0's sieve: the 125 primes up to 700, and a generator.
+pub const PRIMES_700: Sieve = Sieve { limit: 700, primes: 125, sum: 39_612 };
+
+/// The first 2,000 primes.
+pub const PRIMES_2000: Sieve = Sieve { limit: 17_389, primes: 2_000, sum: 16_274_627 };
+
+/// The sieve that `part` names.
+///
+/// # Panics
+/// If there is no such sieve.
+#[must_use]
+pub fn sieve(part: &str) -> Sieve {
+    match part {
+        "primes700" => PRIMES_700,
+        "primes2000" => PRIMES_2000,
+        _ => panic!("{part}: no such sieve"),
+    }
+}
+
+impl Sieve {
+    /// Messages between filters, end marks left out.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        let mut primes: Vec<u32> = Vec::new();
+        let mut messages = 0;
+        for n in 2..=self.limit {
+            match primes.iter().position(|p| n % p == 0) {
+                Some(filter) => messages += filter as u64 + 1,
+                None => {
+                    primes.push(n);
+                    messages += primes.len() as u64;
+                }
+            }
+        }
+        messages
+    }
+}
+
+/// Leaves of the skynet tree.
+pub const SKYNET_LEAVES: u64 = 1_000_000;
+/// Nodes of the skynet tree: leaves and all that is above them.
+pub const SKYNET_NODES: u64 = 1_111_111;
+/// Sum of all leaves' numbers.
+pub const SKYNET_SUM: u64 = 499_999_500_000;
+
+/// Rounds of work under the lock, in `mutex`.
+pub const INSIDE: u32 = 10;
+/// Rounds of work outside the lock, in `mutex`.
+pub const OUTSIDE: u32 = 40;
+/// Contenders of `mutex`.
+pub const CONTENDERS: usize = 64;
+
+/// `rounds` dependent steps of a few cycles each that no compiler can shorten.
+#[inline]
+#[must_use]
+pub fn spin(mut x: u64, rounds: u32) -> u64 {
+    for _ in 0..rounds {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+    }
+    x
+}
+
+/// Busy neighbours in `latency`.
+pub const BUSY: usize = 1_000;
+/// Rounds of [`spin`] between two yields of a busy neighbour: about 10 us on a 4 GHz machine.
+pub const BUSY_ROUNDS: u32 = 7_500;
+
+/// A sequence of pseudo-random numbers, the same for every contender (xorshift64).
+#[derive(Clone, Debug)]
+pub struct Dice(u64);
+
+impl Dice {
+    /// A sequence of its own for each `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Dice(spin(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, 4))
+    }
+
+    /// The next number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = spin(self.0, 1);
+        (self.0 >> 11) % bound
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sieves_are_what_they_say() {
+        for s in [PRIMES_700, PRIMES_2000] {
+            let primes: Vec<u64> =
+                (2..=u64::from(s.limit)).filter(|n| (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0)).collect();
+            assert_eq!(primes.len(), s.primes);
+            assert_eq!(primes.iter().sum::<u64>(), s.sum);
+        }
+        assert!(PRIMES_700.messages() > 9_000, "P0: more than 9,000 messages");
+    }
+
+    #[test]
+    fn skynet_adds_up() {
+        assert_eq!((0..SKYNET_LEAVES).sum::<u64>(), SKYNET_SUM);
+        assert_eq!((0..=6).map(|level| 10u64.pow(level)).sum::<u64>(), SKYNET_NODES);
+    }
+}

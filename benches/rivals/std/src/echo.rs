@@ -1,0 +1,28 @@
+//! `echo`: a thread a connection. Says on which port it listens, ends when its standard input does.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+
+pub fn serve() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let port = listener.local_addr().expect("bound").port();
+    println!("listening {port}");
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.expect("accept");
+            thread::Builder::new().stack_size(64 << 10).spawn(move || echo(stream)).expect("thread limit");
+        }
+    });
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).expect("stdin");
+}
+
+fn echo(mut stream: TcpStream) {
+    stream.set_nodelay(true).expect("nodelay");
+    let mut buffer = [0; 1024];
+    while let Ok(n) = stream.read(&mut buffer) {
+        if n == 0 || stream.write_all(&buffer[..n]).is_err() {
+            break;
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Every benchmark on kernel threads: `std::thread`, `std::sync`, `std::net`.
+
+mod echo;
+mod fork;
+mod talk;
+mod wait;
+
+use kumihimo_bench_kit::Request;
+
+fn main() {
+    let request = match Request::parse(std::env::args().skip(1)) {
+        Ok(request) => request,
+        Err(e) => {
+            eprintln!("rival-std: {e}");
+            std::process::exit(2);
+        }
+    };
+    match request.bench.as_str() {
+        "yield" => talk::switch(&request),
+        "null-fork" => fork::null_fork(&request),
+        "message" => talk::message(),
+        "sieve" => talk::sieve(&request),
+        "parked" => wait::parked(&request),
+        "mutex" => talk::mutex(&request),
+        "timer" => wait::timer(&request),
+        "latency" => wait::latency(&request),
+        "echo" => echo::serve(),
+        other => {
+            eprintln!("rival-std: {other}: no such benchmark on kernel threads");
+            std::process::exit(2);
+        }
+    }
+}

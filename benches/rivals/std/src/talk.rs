@@ -1,0 +1,144 @@
+//! Benchmarks in which kernel threads talk to each other: `yield`, `message`, `sieve`, `mutex`.
+
+use std::hint::black_box;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::Instant;
+
+use kumihimo_bench_kit::work::{self, CONTENDERS, INSIDE, OUTSIDE, spin};
+use kumihimo_bench_kit::{Request, per, sample};
+
+/// Two for each core, in turn.
+pub fn switch(request: &Request) {
+    const ROUNDS: usize = 200_000;
+    let both = Barrier::new(2 * request.vps);
+    let slowest = thread::scope(|scope| {
+        let yielders: Vec<_> = (0..2 * request.vps)
+            .map(|_| {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS / 10 {
+                        thread::yield_now();
+                    }
+                    both.wait();
+                    let start = Instant::now();
+                    for _ in 0..ROUNDS {
+                        thread::yield_now();
+                    }
+                    start.elapsed()
+                })
+            })
+            .collect();
+        yielders.into_iter().map(|y| y.join().expect("no panic")).max()
+    });
+    // Each core switches twice a round.
+    sample("switch", per(slowest.expect("two at least"), 2 * ROUNDS), "ns", "");
+}
+
+pub fn message() {
+    const ROUNDS: usize = 50_000;
+    let (ask, asked) = sync_channel::<usize>(1);
+    let (answer, answered) = sync_channel::<usize>(1);
+    let server = thread::spawn(move || {
+        for request in asked {
+            answer.send(request + 1).expect("the client waits");
+        }
+    });
+    let exchange = |rounds: usize| {
+        for i in 0..rounds {
+            ask.send(i).expect("the server lives");
+            assert_eq!(answered.recv(), Ok(i + 1));
+        }
+    };
+    exchange(ROUNDS / 10);
+    let start = Instant::now();
+    exchange(ROUNDS);
+    sample("roundtrip", per(start.elapsed(), ROUNDS), "ns", "");
+    drop(ask);
+    server.join().expect("no panic");
+}
+
+/// The paper's chain: a generator, and one filter a prime, each made by the one before it.
+pub fn sieve(request: &Request) {
+    for part in ["primes700", "primes2000"] {
+        if !request.wants(part) {
+            continue;
+        }
+        let sieve = work::sieve(part);
+        let rounds = if sieve.primes < 1_000 { 3 } else { 1 };
+        let run = || {
+            let (send, receive) = sync_channel(0);
+            let first = filter(receive);
+            for n in 2..=sieve.limit {
+                send.send(n).expect("the first filter lives");
+            }
+            drop(send);
+            assert_eq!(first.join().expect("no panic"), (sieve.primes, sieve.sum));
+        };
+        if rounds > 1 {
+            run();
+        }
+        let start = Instant::now();
+        for _ in 0..rounds {
+            run();
+        }
+        sample(part, start.elapsed().as_secs_f64() / rounds as f64, "s", "");
+    }
+}
+
+fn filter(from: Receiver<u32>) -> thread::JoinHandle<(usize, u64)> {
+    let body = move || {
+        let prime = from.recv().expect("a filter is made when there is a prime for it");
+        let mut next: Option<(SyncSender<u32>, thread::JoinHandle<_>)> = None;
+        for n in from {
+            if n % prime != 0 {
+                let (send, _) = next.get_or_insert_with(|| {
+                    let (send, receive) = sync_channel(0);
+                    (send, filter(receive))
+                });
+                send.send(n).expect("the next filter lives");
+            }
+        }
+        let (primes, sum) = next.map_or((0, 0), |(send, filter)| {
+            drop(send);
+            filter.join().expect("no panic")
+        });
+        (primes + 1, sum + u64::from(prime))
+    };
+    thread::Builder::new().stack_size(64 << 10).spawn(body).expect("thread limit")
+}
+
+pub fn mutex(request: &Request) {
+    let rounds: usize = request.value("rounds", 20_000);
+    let shared = Mutex::new((0u64, 1u64));
+    let gate = Barrier::new(CONTENDERS + 1);
+    let elapsed = thread::scope(|scope| {
+        let contenders: Vec<_> = (0..CONTENDERS)
+            .map(|seed| {
+                let (shared, gate) = (&shared, &gate);
+                scope.spawn(move || {
+                    gate.wait();
+                    let mut own = seed as u64 + 1;
+                    for _ in 0..rounds {
+                        let mut inside = shared.lock().expect("not poisoned");
+                        inside.0 += 1;
+                        inside.1 = spin(inside.1, INSIDE);
+                        drop(inside);
+                        own = spin(own, OUTSIDE);
+                    }
+                    black_box(own);
+                })
+            })
+            .collect();
+        // Taken before the gate opens: on one core the contenders may be done before this thread runs again.
+        let start = Instant::now();
+        gate.wait();
+        for contender in contenders {
+            contender.join().expect("no panic");
+        }
+        start.elapsed()
+    });
+    let total = CONTENDERS * rounds;
+    assert_eq!(shared.into_inner().expect("not poisoned").0, total as u64);
+    sample("ops", total as f64 / elapsed.as_secs_f64(), "1/s", "");
+}

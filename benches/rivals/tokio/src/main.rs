@@ -1,0 +1,44 @@
+//! Every benchmark on Tokio's multi-thread scheduler, with as many workers as `--vps` says.
+
+mod echo;
+mod fork;
+mod talk;
+mod wait;
+
+use kumihimo_bench_kit::Request;
+
+fn main() {
+    let request = match Request::parse(std::env::args().skip(1)) {
+        Ok(request) => request,
+        Err(e) => {
+            eprintln!("rival-tokio: {e}");
+            std::process::exit(2);
+        }
+    };
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(request.vps).enable_all().build().expect("runtime");
+    // What runs in `block_on` itself is on none of the workers, and slower: hence `spawn`.
+    let done = runtime.block_on(async { tokio::spawn(run(request)).await });
+    if done.is_err() {
+        std::process::exit(1);
+    }
+}
+
+async fn run(request: Request) {
+    match request.bench.as_str() {
+        "yield" => talk::switch(&request).await,
+        "null-fork" => fork::null_fork(&request).await,
+        "message" => talk::message(&request).await,
+        "sieve" => talk::sieve(&request).await,
+        "skynet" => fork::skynet().await,
+        "parked" => wait::parked(&request).await,
+        "mutex" => talk::mutex(&request).await,
+        "timer" => wait::timer(&request).await,
+        "latency" => wait::latency(&request).await,
+        "echo" => echo::serve().await,
+        other => {
+            eprintln!("rival-tokio: {other}: no such benchmark on Tokio");
+            std::process::exit(2);
+        }
+    }
+}
