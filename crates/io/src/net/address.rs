@@ -1,0 +1,111 @@
+//! From names and addresses to what the kernel takes, and connecting to it.
+
+use std::io::{self, ErrorKind};
+use std::mem::size_of;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use kumihimo_runtime::readiness::{Interest, Source};
+
+use super::socket::Limit;
+use crate::blocking::blocking;
+
+/// All addresses that `addr` stands for.
+///
+/// Whether they need a look-up cannot be seen through the trait, so everything but an address that is visibly numeric goes the way
+/// that frees the virtual processor. `type_name` is not a promise; if it changes, that is slower, not wrong.
+pub(super) fn resolve<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr>> {
+    let name = std::any::type_name::<A>();
+    if name.trim_start_matches('&').starts_with("core::net::socket_addr::SocketAddr") {
+        return Ok(addr.to_socket_addrs()?.collect());
+    }
+    blocking(|| Ok(addr.to_socket_addrs()?.collect()))
+}
+
+/// Tries `f` on each address until one succeeds; the last error otherwise.
+pub(super) fn each<T>(addrs: &[SocketAddr], mut f: impl FnMut(&SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    let mut last = None;
+    for addr in addrs {
+        match f(addr) {
+            Ok(t) => return Ok(t),
+            Err(e) => last = Some(e),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::Error::new(ErrorKind::InvalidInput, "could not resolve to any addresses")))
+}
+
+/// A new socket of ours: closed on exec, not waiting.
+pub(super) fn stream_socket(family: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fresh from the kernel, owned by nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Connects to `addr`, waiting within `limit`. The source has the stream's registration.
+pub(super) fn connect(addr: &SocketAddr, limit: &Limit) -> io::Result<(TcpStream, Source)> {
+    let fd = stream_socket(if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
+    let started = start(&fd, addr);
+    let stream = TcpStream::from(fd);
+    let source = Source::new(stream.as_raw_fd());
+    match started {
+        Ok(()) => {}
+        // Once interrupted, a connect goes on by itself like one that was never meant to wait.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => finish(&stream, &source, limit)?,
+        Err(e) => return Err(e),
+    }
+    // Our own calls say MSG_DONTWAIT each time; who takes the descriptor out expects a blocking one.
+    stream.set_nonblocking(false)?;
+    Ok((stream, source))
+}
+
+fn finish(stream: &TcpStream, source: &Source, limit: &Limit) -> io::Result<()> {
+    loop {
+        limit.wait(source, Interest::Write, || io::Error::new(ErrorKind::TimedOut, "connection timed out"))?;
+        if let Some(e) = stream.take_error()? {
+            return Err(e);
+        }
+        match stream.peer_addr() {
+            Ok(_) => return Ok(()),
+            // A spurious return: still under way.
+            Err(e) if e.kind() == ErrorKind::NotConnected => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+fn start(fd: &OwnedFd, addr: &SocketAddr) -> io::Result<()> {
+    match addr {
+        SocketAddr::V4(a) => {
+            // SAFETY: all-zero is a valid sockaddr_in.
+            let mut raw: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+            raw.sin_family = libc::AF_INET as libc::sa_family_t;
+            raw.sin_port = a.port().to_be();
+            raw.sin_addr.s_addr = u32::from_ne_bytes(a.ip().octets());
+            connect_raw(fd, &raw, size_of::<libc::sockaddr_in>())
+        }
+        SocketAddr::V6(a) => {
+            // SAFETY: all-zero is a valid sockaddr_in6.
+            let mut raw: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+            raw.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+            raw.sin6_port = a.port().to_be();
+            raw.sin6_addr.s6_addr = a.ip().octets();
+            raw.sin6_flowinfo = a.flowinfo();
+            raw.sin6_scope_id = a.scope_id();
+            connect_raw(fd, &raw, size_of::<libc::sockaddr_in6>())
+        }
+    }
+}
+
+/// `length` must not exceed the size of `T`, which is a socket address.
+pub(super) fn connect_raw<T>(fd: &OwnedFd, raw: &T, length: usize) -> io::Result<()> {
+    debug_assert!(length <= size_of::<T>());
+    // SAFETY: `raw` is valid for reads of `length` bytes; the kernel looks at nothing else.
+    match unsafe { libc::connect(fd.as_raw_fd(), std::ptr::from_ref(raw).cast(), length as libc::socklen_t) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

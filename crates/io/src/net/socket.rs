@@ -1,0 +1,268 @@
+//! What all sockets share: the attempt, the wait, the options.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use kumihimo_runtime::cancel;
+use kumihimo_runtime::readiness::{Interest, Source};
+
+use super::dry::Dry;
+
+/// Shared by a socket and its clones, as the kernel shares them. Plain values: Relaxed.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    /// Nanoseconds; 0: none.
+    read_timeout: AtomicU64,
+    write_timeout: AtomicU64,
+    nonblocking: AtomicBool,
+}
+
+impl Options {
+    fn timeout(&self, interest: Interest) -> &AtomicU64 {
+        match interest {
+            Interest::Read => &self.read_timeout,
+            Interest::Write => &self.write_timeout,
+        }
+    }
+
+    pub(crate) fn set_timeout(&self, interest: Interest, timeout: Option<Duration>) {
+        let nanos = timeout.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX).max(1));
+        self.timeout(interest).store(nanos, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get_timeout(&self, interest: Interest) -> Option<Duration> {
+        match self.timeout(interest).load(Ordering::Relaxed) {
+            0 => None,
+            n => Some(Duration::from_nanos(n)),
+        }
+    }
+
+    pub(crate) fn set_nonblocking(&self, on: bool) {
+        self.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    pub(crate) fn nonblocking(&self) -> bool {
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+}
+
+/// Until when one call may wait, and who says so.
+pub(crate) struct Limit {
+    at: Option<Instant>,
+    /// The earlier one is the scope's deadline, not the socket's timeout.
+    scope: bool,
+}
+
+impl Limit {
+    pub(crate) fn new(timeout: Option<Duration>) -> Limit {
+        // A timeout beyond the clock's range is none.
+        let own = timeout.and_then(|t| Instant::now().checked_add(t));
+        match (own, cancel::deadline()) {
+            (own, None) => Limit { at: own, scope: false },
+            (Some(own), Some(scope)) if own <= scope => Limit { at: Some(own), scope: false },
+            (_, Some(scope)) => Limit { at: Some(scope), scope: true },
+        }
+    }
+
+    /// Waits. `exceeded` is the error for the socket's own timeout.
+    pub(crate) fn wait(&self, source: &Source, interest: Interest, exceeded: fn() -> io::Error) -> io::Result<()> {
+        source.wait(interest, self.at).map_err(|e| match e.kind() {
+            ErrorKind::TimedOut if self.scope => Limit::scope_passed(),
+            ErrorKind::TimedOut => exceeded(),
+            _ => e,
+        })
+    }
+
+    /// How long is left, for a system call that waits by itself.
+    pub(crate) fn remaining(&self) -> io::Result<Option<Duration>> {
+        match self.at.map(|at| at.saturating_duration_since(Instant::now())) {
+            Some(Duration::ZERO) => Err(Limit::scope_passed()),
+            left => Ok(left),
+        }
+    }
+
+    pub(crate) fn scope_passed() -> io::Error {
+        io::Error::new(ErrorKind::TimedOut, "the deadline of an enclosing scope has passed")
+    }
+}
+
+/// What an attempt that succeeded tells about the next one.
+pub(crate) struct Done<T> {
+    pub(crate) value: T,
+    /// The kernel's buffer is now empty (reading) or full (writing).
+    pub(crate) dry: bool,
+}
+
+/// A std socket with its readiness. The source goes first: it must leave its epoll while the descriptor is still open.
+pub(crate) struct Socket<S> {
+    source: Source,
+    read: Dry,
+    write: Dry,
+    pub(crate) options: Arc<Options>,
+    pub(crate) inner: S,
+}
+
+impl<S: AsFd> Socket<S> {
+    pub(crate) fn new(inner: S, options: Arc<Options>) -> Socket<S> {
+        let source = Source::new(inner.as_fd().as_raw_fd());
+        Socket::with_source(inner, options, source)
+    }
+
+    /// `source` must be that of `inner`'s descriptor.
+    pub(crate) fn with_source(inner: S, options: Arc<Options>, source: Source) -> Socket<S> {
+        Socket { source, read: Dry::default(), write: Dry::default(), options, inner }
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.inner.as_fd().as_raw_fd()
+    }
+
+    /// Makes `attempt`, which never waits, until it says something other than `WouldBlock` or `Interrupted`.
+    pub(crate) fn attempt<T>(
+        &self,
+        interest: Interest,
+        mut attempt: impl FnMut(BorrowedFd<'_>) -> io::Result<Done<T>>,
+    ) -> io::Result<T> {
+        cancel::point();
+        let state = match interest {
+            Interest::Read => &self.read,
+            Interest::Write => &self.write,
+        };
+        let nonblocking = self.options.nonblocking();
+        let mut limit = None;
+        let mut skip = !nonblocking && state.is_dry() && !self.source.likely_ready(interest);
+        loop {
+            if !skip {
+                let number = state.begin();
+                self.source.drained(interest);
+                match attempt(self.inner.as_fd()) {
+                    Ok(done) => {
+                        if done.dry {
+                            state.end(number);
+                        }
+                        return Ok(done.value);
+                    }
+                    Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                    Err(e) if e.kind() == ErrorKind::WouldBlock && !nonblocking => state.end(number),
+                    Err(e) => return Err(e),
+                }
+            }
+            // After a wait the attempt is always made, whatever the source still remembers: a spurious return costs one call.
+            skip = false;
+            limit.get_or_insert_with(|| Limit::new(self.options.get_timeout(interest))).wait(
+                &self.source,
+                interest,
+                || io::Error::from_raw_os_error(libc::EAGAIN),
+            )?;
+        }
+    }
+}
+
+/// How to tell that a read emptied the socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Tcp,
+    /// A read also ends at a message that carries descriptors or credentials; `MSG_CTRUNC` shows that one was there.
+    Unix,
+}
+
+/// Both take `MSG_DONTWAIT`, so the descriptor itself need not be nonblocking.
+impl<S: AsFd> Socket<S> {
+    pub(crate) fn recv(&self, kind: Kind, buf: &mut [u8]) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if kind == Kind::Unix {
+            return self.recv_vectored(kind, &mut [IoSliceMut::new(buf)]);
+        }
+        self.attempt(Interest::Read, |fd| {
+            // SAFETY: `buf` is valid for writes of its length.
+            let n = unsafe { libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), libc::MSG_DONTWAIT) };
+            let n = check(n)?;
+            // 0 is the end of the stream, which stays and makes no further edge.
+            Ok(Done { value: n, dry: n != 0 && n < buf.len() })
+        })
+    }
+
+    pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.attempt(Interest::Read, |fd| {
+            let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
+            // SAFETY: `buf` is valid for writes of its length.
+            let n = unsafe { libc::recv(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), flags) };
+            // Whatever was seen is still there.
+            Ok(Done { value: check(n)?, dry: false })
+        })
+    }
+
+    pub(crate) fn recv_vectored(&self, kind: Kind, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let bufs = &mut bufs[..];
+        let count = bufs.len().min(MAX_IOV);
+        let room: usize = bufs[..count].iter().map(|b| b.len()).sum();
+        if room == 0 {
+            return Ok(0);
+        }
+        self.attempt(Interest::Read, |fd| {
+            let mut message = message(bufs.as_mut_ptr().cast(), count);
+            // SAFETY: `IoSliceMut` has the layout of `iovec`; the first `count` of them are valid for writes; no name, no control buffer.
+            let n = check(unsafe { libc::recvmsg(fd.as_raw_fd(), &mut message, libc::MSG_DONTWAIT) })?;
+            let whole = kind == Kind::Tcp || message.msg_flags & libc::MSG_CTRUNC == 0;
+            Ok(Done { value: n, dry: whole && n != 0 && n < room })
+        })
+    }
+
+    pub(crate) fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        self.attempt(Interest::Write, |fd| {
+            // SAFETY: `buf` is valid for reads of its length.
+            let n = unsafe { libc::send(fd.as_raw_fd(), buf.as_ptr().cast(), buf.len(), SEND) };
+            let n = check(n)?;
+            Ok(Done { value: n, dry: n < buf.len() })
+        })
+    }
+
+    pub(crate) fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let count = bufs.len().min(MAX_IOV);
+        let all: usize = bufs[..count].iter().map(|b| b.len()).sum();
+        self.attempt(Interest::Write, |fd| {
+            let message = message(bufs.as_ptr().cast_mut().cast(), count);
+            // SAFETY: `IoSlice` has the layout of `iovec`; sendmsg only reads them and what they point to; no name, no control buffer.
+            let n = check(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, SEND) })?;
+            Ok(Done { value: n, dry: n < all })
+        })
+    }
+}
+
+const SEND: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// The kernel refuses more (UIO_MAXIOV).
+const MAX_IOV: usize = 1024;
+
+fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
+    // SAFETY: all-zero is a valid msghdr: null pointers with lengths of 0.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = iov;
+    message.msg_iovlen = count;
+    message
+}
+
+fn check(n: isize) -> io::Result<usize> {
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether O_NONBLOCK is set on a socket that comes from elsewhere.
+pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
+    // SAFETY: F_GETFL takes no pointer; on error (-1) the answer is meaningless, but a borrowed descriptor is open.
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
+    flags != -1 && flags & libc::O_NONBLOCK != 0
+}
+
+/// Lengthens the backlog to what the machine allows; std asks for 128.
+pub(crate) fn longest_backlog(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no pointer. Calling listen again on a listening socket only changes the backlog; the kernel caps it.
+    match unsafe { libc::listen(fd.as_raw_fd(), libc::c_int::MAX) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
