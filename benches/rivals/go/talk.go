@@ -13,7 +13,9 @@ func yield(req request) {
 	begin := make(chan struct{})
 	ready.Add(2 * req.vps)
 	for range 2 * req.vps {
-		done.Go(func() {
+		done.Add(1)
+		go func() {
+			defer done.Done()
 			for range rounds / 10 {
 				runtime.Gosched()
 			}
@@ -22,7 +24,7 @@ func yield(req request) {
 			for range rounds {
 				runtime.Gosched()
 			}
-		})
+		}()
 	}
 	ready.Wait()
 	start := time.Now()
@@ -137,7 +139,9 @@ func mutex(req request) {
 	begin := make(chan struct{})
 	count, shared := 0, uint64(1)
 	for seed := range contenders {
-		all.Go(func() {
+		all.Add(1)
+		go func() {
+			defer all.Done()
 			<-begin
 			own := uint64(seed + 1)
 			for range rounds {
@@ -148,7 +152,7 @@ func mutex(req request) {
 				own = spin(own, outside)
 			}
 			sink[seed] = own
-		})
+		}()
 	}
 	start := time.Now()
 	close(begin)

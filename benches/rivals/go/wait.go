@@ -29,7 +29,7 @@ func memory() usage {
 }
 
 func kilobytes(text, name string) uint64 {
-	for line := range strings.Lines(text) {
+	for _, line := range strings.Split(text, "\n") {
 		if rest, found := strings.CutPrefix(line, name); found {
 			kb, _ := strconv.ParseUint(strings.Fields(rest)[0], 10, 64)
 			return kb * 1024
@@ -142,12 +142,14 @@ func latency(req request) {
 	var stop atomic.Bool
 	var all sync.WaitGroup
 	for i := range busy {
-		all.Go(func() {
+		all.Add(1)
+		go func() {
+			defer all.Done()
 			for !stop.Load() {
 				atomic.StoreUint64(&sink[i%contenders], spin(uint64(i+1), busyRounds))
 				runtime.Gosched()
 			}
-		})
+		}()
 	}
 	late := make([]time.Duration, wakes)
 	for i := range late {

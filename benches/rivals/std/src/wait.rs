@@ -42,7 +42,7 @@ pub fn parked(request: &Request) {
         // The last may still be on their way from the barrier to the gate.
         thread::sleep(Duration::from_millis(200));
         let (rss, kernel) = Memory::now().each_since(&before, count);
-        let keys = format!("stack={stack} alive_max:={count}");
+        let keys = format!("count={count} stack={stack} alive_max:={count}");
         if used {
             sample("parked_used", rss, "bytes", &keys);
         } else {
