@@ -26,7 +26,7 @@ check:
 
 bench:
 	@scripts/setup bench
-	PATH="$$PATH:/usr/local/go/bin" cargo run --release -p kumi -- \
+	GOTOOLCHAIN=local PATH="/usr/local/go/bin:$$PATH" cargo run --release -p kumi -- \
 		bench $(BENCH) $(BENCH_FLAGS) --json target/bench.jsonl --report target/bench
 
 soak:
