@@ -1,1 +1,467 @@
-//! Kumihimo: queue.
+//! Run queues of virtual processors (VPs).
+//!
+//! A [`Set`] owns the queues of all VPs, in one of three designs that are chosen at run time and measured against each other:
+//! [`Design::Ring`] (the papers' P4: no lock, no read-modify-write on the way of a context switch), [`Design::Locked`] (P4's conventional
+//! design) and [`Design::Steal`] (Chase-Lev deques). What the owner of a queue does goes through an [`Owner`]; everybody else
+//! uses the `Set`.
+//!
+//! # The course of a context switch
+//! ```text
+//! for item in owner.take_injected() { owner.push(item, ..) }    // only if !injector_is_empty()
+//! wake(owner.exchange());                                       // takes what the neighbour gave away
+//! let next = owner.pop();                                       // or pop_at_least(own level) on yield
+//! ... switch; then, on the other side, the one that was left: owner.push(old, place, Origin::Yield)
+//! wake(owner.surplus(someone_idle));                            // after the push
+//! ```
+//! and of an idle VP:
+//! ```text
+//! loop { if injected or owner.exchange().. or owner.pull() { break }  spin a little }
+//! say "I sleep" (any store);  if owner.has_visible_work() { take it back } else { sleep }
+//! ```
+//! `exchange` and `surplus` return a [`Taker`] when something became visible to other VPs; the caller then reads who sleeps
+//! and wakes one. They end in a sequentially consistent fence in that case, `has_visible_work` begins with one, so a VP that goes to
+//! sleep and one that gives work away never miss each other. (In `steal` a push makes work visible without a fence: an idle VP may miss it
+//! until the owner's next `surplus`.)
+//!
+//! # Items
+//! are pointers to records that carry their own [`Links`]; nothing is allocated when one is queued (except that heaps of keyed levels
+//! and deques grow). An item is in one queue at a time and has one holder at a time.
+//!
+//! # Capacity
+//! How much a VP keeps before it gives away is [`Capacity`]. It is looked at when the queue outgrows the limit computed last, and at every 16th
+//! exchange (more rarely with more than 16 VPs).
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+use core::{marker::PhantomData, ptr::NonNull};
+
+mod atomic;
+pub mod injector;
+pub mod locked;
+mod node;
+pub mod offer;
+pub mod protect;
+pub mod ring;
+mod row;
+#[cfg(not(loom))]
+pub mod steal;
+#[cfg(all(test, not(loom)))]
+mod tests;
+pub mod waiver;
+
+pub use injector::Chain;
+pub use node::{LEVELS, Links, Node, Origin, Place};
+pub use row::{Capacity, Stats};
+pub use waiver::WAIVER_PLACES;
+
+use injector::Injector;
+use locked::LockedQueue;
+use ring::RingQueue;
+use row::Row;
+#[cfg(not(loom))]
+use steal::StealQueue;
+
+/// Most VPs that a [`Set`] has.
+pub const MAX_VPS: usize = 1024;
+
+/// Which design of run queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Design {
+    /// P4: Protect and Waiver Queues in a ring, no locks.
+    Ring,
+    /// P4's conventional design: removal from Waiver Queues under a lock.
+    Locked,
+    /// Work stealing.
+    Steal,
+}
+
+impl Design {
+    /// All designs.
+    pub const ALL: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+
+    /// As written on a command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Design::Ring => "ring",
+            Design::Locked => "locked",
+            Design::Steal => "steal",
+        }
+    }
+
+    /// The design of that name.
+    pub fn from_name(name: &str) -> Option<Design> {
+        Design::ALL.into_iter().find(|d| d.name() == name)
+    }
+}
+
+/// Who can take what has just become visible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taker {
+    /// This VP only.
+    Vp(usize),
+    /// Any idle VP.
+    Any,
+}
+
+/// One VP's run queue, as its owner uses it. All but `has_visible_work`, `injector`, `shown` and `stats` are for the owner only
+/// (see [`Set::local`]).
+pub trait RunQueue<T: Node> {
+    /// Queues an item here.
+    ///
+    /// # Safety
+    /// `item` is live and stays so while it is queued; the caller holds it; it is in no queue. Its context has been left: others may run it at once.
+    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin);
+    /// Takes the next item and its level: the highest level first.
+    fn pop(&self) -> Option<(NonNull<T>, u8)>;
+    /// As `pop`, but only from this level upwards.
+    fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)>;
+    /// Takes this item out. `false`: it is not here, or not within reach of the owner (given away; or, in `steal`, behind more than 1,024
+    /// others of its level), and stays where it is.
+    ///
+    /// # Safety
+    /// `item` is live. It may be anywhere.
+    unsafe fn remove(&self, item: NonNull<T>) -> bool;
+    /// What happens at a context switch besides: `ring` takes over what the neighbour gave away and passes on what is too much.
+    #[must_use]
+    fn exchange(&self) -> Option<Taker>;
+    /// Gives surplus away if the capacity rule says so, or if `someone_idle`. Items of [`Origin::Wake`] stay (`steal`: thieves take them all the same).
+    #[must_use]
+    fn surplus(&self, someone_idle: bool) -> Option<Taker>;
+    /// An idle VP tries to get others' surplus into its own queue. `true`: `pop` will most likely find something.
+    fn pull(&self) -> bool;
+    /// Whether there is anything that this VP could get: by `pull`, from its injector, or (`locked`) back from its own Waiver Queue. What an
+    /// idle VP asks after it has said that it sleeps, and before it does.
+    fn has_visible_work(&self) -> bool;
+    /// Items queued here that the owner can pop without a race (`steal`: those in the deques too).
+    fn len(&self) -> usize;
+    /// Whether `len` is 0.
+    fn is_empty(&self) -> bool {
+        self.levels() == 0
+    }
+    /// Bit n: level n has an item (`steal`: may have).
+    fn levels(&self) -> u64;
+    /// Where others put items for this VP.
+    fn injector(&self) -> &Injector<T>;
+    /// Runnable items here, the running one included, and bitmap of levels, as last published: at every 16th exchange, or when it idled.
+    fn shown(&self) -> (usize, u64);
+    /// Counters.
+    fn stats(&self) -> Stats;
+}
+
+/// A run queue of any design.
+pub enum AnyQueue<'a, T: Node> {
+    /// P4.
+    Ring(&'a RingQueue<T>),
+    /// P4's conventional design.
+    Locked(&'a LockedQueue<T>),
+    /// Work stealing.
+    #[cfg(not(loom))]
+    Steal(&'a StealQueue<T>),
+}
+
+impl<T: Node> Clone for AnyQueue<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Node> Copy for AnyQueue<'_, T> {}
+
+macro_rules! each {
+    ($self:expr, $q:ident => $e:expr) => {
+        match $self {
+            AnyQueue::Ring($q) => $e,
+            AnyQueue::Locked($q) => $e,
+            #[cfg(not(loom))]
+            AnyQueue::Steal($q) => $e,
+        }
+    };
+}
+
+impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
+    #[inline]
+    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
+        // SAFETY: as the caller promises.
+        each!(self, q => unsafe { q.push(item, place, origin) })
+    }
+    #[inline]
+    fn pop(&self) -> Option<(NonNull<T>, u8)> {
+        each!(self, q => q.pop())
+    }
+    #[inline]
+    fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)> {
+        each!(self, q => q.pop_at_least(level))
+    }
+    #[inline]
+    unsafe fn remove(&self, item: NonNull<T>) -> bool {
+        // SAFETY: as the caller promises.
+        each!(self, q => unsafe { q.remove(item) })
+    }
+    #[inline]
+    fn exchange(&self) -> Option<Taker> {
+        each!(self, q => q.exchange())
+    }
+    #[inline]
+    fn surplus(&self, someone_idle: bool) -> Option<Taker> {
+        each!(self, q => q.surplus(someone_idle))
+    }
+    fn pull(&self) -> bool {
+        each!(self, q => q.pull())
+    }
+    fn has_visible_work(&self) -> bool {
+        each!(self, q => q.has_visible_work())
+    }
+    #[inline]
+    fn len(&self) -> usize {
+        each!(self, q => q.len())
+    }
+    #[inline]
+    fn levels(&self) -> u64 {
+        each!(self, q => q.levels())
+    }
+    #[inline]
+    fn injector(&self) -> &Injector<T> {
+        each!(self, q => q.injector())
+    }
+    fn shown(&self) -> (usize, u64) {
+        each!(self, q => q.shown())
+    }
+    fn stats(&self) -> Stats {
+        each!(self, q => q.stats())
+    }
+}
+
+enum Rows<T: Node> {
+    Ring(Row<RingQueue<T>>),
+    Locked(Row<LockedQueue<T>>),
+    #[cfg(not(loom))]
+    Steal(Row<StealQueue<T>>),
+}
+
+/// The run queues of all VPs. Dropping it does not touch items that are still queued.
+pub struct Set<T: Node> {
+    rows: Rows<T>,
+    n: usize,
+}
+
+impl<T: Node> Set<T> {
+    /// Empty queues for `n_vps` VPs.
+    ///
+    /// # Panics
+    /// If `n_vps` is not 1..=[`MAX_VPS`]. (Under loom, `steal` is not there and panics.)
+    pub fn new(design: Design, n_vps: usize, capacity: Capacity) -> Set<T> {
+        Set::with_places(design, n_vps, capacity, WAIVER_PLACES)
+    }
+
+    /// As [`Set::new`], with Waiver Queues of `places`.
+    ///
+    /// # Panics
+    /// As [`Set::new`]; or if `places` is not a power of two.
+    pub fn with_places(design: Design, n_vps: usize, capacity: Capacity, places: usize) -> Set<T> {
+        assert!((1..=MAX_VPS).contains(&n_vps), "{n_vps} VPs: 1 to {MAX_VPS} are possible");
+        let rows = match design {
+            Design::Ring => {
+                Rows::Ring(Row::new(n_vps, |vp| RingQueue::new(vp, n_vps, capacity, places), RingQueue::join))
+            }
+            Design::Locked => {
+                Rows::Locked(Row::new(n_vps, |vp| LockedQueue::new(vp, n_vps, capacity, places), LockedQueue::join))
+            }
+            #[cfg(not(loom))]
+            Design::Steal => Rows::Steal(Row::new(n_vps, |vp| StealQueue::new(vp, capacity), StealQueue::join)),
+            #[cfg(loom)]
+            Design::Steal => panic!("crossbeam-deque is not modelled"),
+        };
+        Set { rows, n: n_vps }
+    }
+
+    /// Number of VPs.
+    #[inline]
+    pub fn vps(&self) -> usize {
+        self.n
+    }
+
+    /// The design in use.
+    pub fn design(&self) -> Design {
+        match self.rows {
+            Rows::Ring(_) => Design::Ring,
+            Rows::Locked(_) => Design::Locked,
+            #[cfg(not(loom))]
+            Rows::Steal(_) => Design::Steal,
+        }
+    }
+
+    #[inline]
+    fn queue(&self, vp: usize) -> AnyQueue<'_, T> {
+        match &self.rows {
+            Rows::Ring(row) => AnyQueue::Ring(row.get(vp)),
+            Rows::Locked(row) => AnyQueue::Locked(row.get(vp)),
+            #[cfg(not(loom))]
+            Rows::Steal(row) => AnyQueue::Steal(row.get(vp)),
+        }
+    }
+
+    /// The owner's side of VP `vp`'s queue. Handles are copies of one pointer: get one and keep it with the VP.
+    ///
+    /// # Panics
+    /// If there is no such VP.
+    ///
+    /// # Safety
+    /// Whoever uses the handle is the carrier of that VP: at most one kernel thread at a time, successive ones with a happens-before edge
+    /// between them, and not from within (a signal handler interrupting) another operation of the same VP. The `Set` outlives its handles.
+    #[inline]
+    pub unsafe fn local(&self, vp: usize) -> Owner<T> {
+        // SAFETY: (of the longer lifetime) a row's queues have a fixed address, and by the caller's promise the set outlives its handles.
+        let queue = unsafe { core::mem::transmute::<AnyQueue<'_, T>, AnyQueue<'static, T>>(self.queue(vp)) };
+        Owner { queue, not_send: PhantomData }
+    }
+
+    /// Hands a runnable item to a VP from any kernel thread. `true`: the VP's injector was empty, so see to it that the VP looks (a fence is
+    /// the caller's affair: the compare-exchange within is one on x86).
+    ///
+    /// # Safety
+    /// As [`Injector::push`].
+    #[inline]
+    pub unsafe fn inject(&self, vp: usize, item: NonNull<T>) -> bool {
+        // SAFETY: as the caller promises.
+        each!(self.queue(vp), q => unsafe { q.injector().push(item) })
+    }
+
+    /// [`RunQueue::has_visible_work`] of any VP, by anyone.
+    pub fn has_visible_work(&self, vp: usize) -> bool {
+        self.queue(vp).has_visible_work()
+    }
+
+    /// [`RunQueue::shown`] of any VP: runnable items and bitmap of levels.
+    pub fn shown(&self, vp: usize) -> (usize, u64) {
+        self.queue(vp).shown()
+    }
+
+    /// Counters of any VP.
+    pub fn stats(&self, vp: usize) -> Stats {
+        self.queue(vp).stats()
+    }
+}
+
+/// The owner's side of one VP's queue. Not `Send`: the VP's record, which moves between kernel threads, answers for that.
+pub struct Owner<T: Node + 'static> {
+    queue: AnyQueue<'static, T>,
+    not_send: PhantomData<*mut T>,
+}
+
+impl<T: Node> Clone for Owner<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Node> Copy for Owner<T> {}
+
+impl<T: Node> Owner<T> {
+    /// [`RunQueue::push`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub unsafe fn push(self, item: NonNull<T>, place: Place, origin: Origin) {
+        // SAFETY: as the caller promises.
+        unsafe { self.queue.push(item, place, origin) }
+    }
+
+    /// [`RunQueue::pop`].
+    #[inline]
+    pub fn pop(self) -> Option<(NonNull<T>, u8)> {
+        self.queue.pop()
+    }
+
+    /// [`RunQueue::pop_at_least`].
+    #[inline]
+    pub fn pop_at_least(self, level: u8) -> Option<(NonNull<T>, u8)> {
+        self.queue.pop_at_least(level)
+    }
+
+    /// [`RunQueue::remove`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub unsafe fn remove(self, item: NonNull<T>) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.queue.remove(item) }
+    }
+
+    /// Moves an item that is queued here to another place, say after a change of its priority. `false`: it is not within reach (see
+    /// [`RunQueue::remove`]); it is served by its old place once more.
+    ///
+    /// # Safety
+    /// `item` is live. It may be anywhere.
+    pub unsafe fn requeue(self, item: NonNull<T>, place: Place, origin: Origin) -> bool {
+        // SAFETY: as the caller promises; once removed it is ours and in no queue.
+        unsafe {
+            let here = self.queue.remove(item);
+            if here {
+                self.queue.push(item, place, origin);
+            }
+            here
+        }
+    }
+
+    /// [`RunQueue::exchange`].
+    #[inline]
+    #[must_use]
+    pub fn exchange(self) -> Option<Taker> {
+        self.queue.exchange()
+    }
+
+    /// [`RunQueue::surplus`].
+    #[inline]
+    #[must_use]
+    pub fn surplus(self, someone_idle: bool) -> Option<Taker> {
+        self.queue.surplus(someone_idle)
+    }
+
+    /// [`RunQueue::pull`].
+    pub fn pull(self) -> bool {
+        self.queue.pull()
+    }
+
+    /// [`RunQueue::has_visible_work`].
+    pub fn has_visible_work(self) -> bool {
+        self.queue.has_visible_work()
+    }
+
+    /// Whether nothing was injected: one relaxed load.
+    #[inline]
+    pub fn injector_is_empty(self) -> bool {
+        self.queue.injector().is_empty()
+    }
+
+    /// Takes all that was injected, in the order in which it came. Each item is then held by the caller.
+    #[inline]
+    pub fn take_injected(self) -> Chain<T> {
+        self.queue.injector().take()
+    }
+
+    /// [`RunQueue::len`].
+    #[inline]
+    pub fn len(self) -> usize {
+        self.queue.len()
+    }
+
+    /// Whether nothing is queued here (`steal`: may be `false` although thieves emptied it).
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// [`RunQueue::levels`].
+    #[inline]
+    pub fn levels(self) -> u64 {
+        self.queue.levels()
+    }
+
+    /// [`RunQueue::stats`].
+    pub fn stats(self) -> Stats {
+        self.queue.stats()
+    }
+}

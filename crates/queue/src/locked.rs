@@ -1,0 +1,311 @@
+//! `locked`: the conventional design that P4 compares itself with.
+//!
+//! As it was: each VP has a Protect Queue and a Waiver Queue; the owner inserts into both without a lock; only taking from a
+//! Waiver Queue needs that queue's lock, and a VP does so when it has nothing else to run: from others', or back from its
+//! own. What exceeds the capacity goes into the Waiver Queue, and, while some VP idles and nothing stands there, one item in any case.
+//!
+//! Added so that it is no straw man: an idle VP takes its fair share at once under one lock; thieves look before they lock and
+//! leave a queue whose lock is taken; the owner rotates what nobody fetches back into its Protect Queue, a batch at every 16th
+//! switch, or it would starve.
+
+use core::{cell::UnsafeCell, ptr::NonNull};
+
+use crate::{
+    Capacity, Origin, Place, RunQueue, Stats, Taker,
+    atomic::{AtomicBool, Ordering, Padded, fence, spin_loop},
+    injector::Injector,
+    node::{Node, links},
+    protect::Protect,
+    row::{Face, Limit, Member, Peers},
+    waiver::Waiver,
+};
+
+/// Items that the owner takes back at once.
+const BATCH: usize = 16;
+/// Turns of the loop before one who waits for a lock goes away. The lock is held for tens of nanoseconds, unless its holder lost the processor.
+const PATIENCE: u32 = 256;
+
+/// The lock of one Waiver Queue's removing end.
+pub struct RemovalLock(AtomicBool);
+
+impl RemovalLock {
+    /// An open one.
+    pub fn new() -> RemovalLock {
+        RemovalLock(AtomicBool::new(false))
+    }
+
+    /// Takes it, waiting a little. `None`: its holder does not come to an end. `waited` is called if it was taken at first.
+    #[inline]
+    pub fn lock(&self, waited: impl FnOnce()) -> Option<Held<'_>> {
+        if !self.0.swap(true, Ordering::Acquire) {
+            return Some(Held(self));
+        }
+        waited();
+        for _ in 0..PATIENCE {
+            spin_loop();
+            if !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Acquire) {
+                return Some(Held(self));
+            }
+        }
+        None
+    }
+}
+
+impl Default for RemovalLock {
+    fn default() -> RemovalLock {
+        RemovalLock::new()
+    }
+}
+
+/// The lock is held.
+pub struct Held<'a>(&'a RemovalLock);
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Release);
+    }
+}
+
+struct Own<T: Node> {
+    protect: Protect<T>,
+    /// Bit of the highest level put into our Waiver Queue since it was last known empty.
+    waived: u64,
+    limit: Limit,
+    ticks: u32,
+    tick_mask: u32,
+    turn: usize,
+}
+
+/// One VP's queues in the `locked` design.
+pub struct LockedQueue<T: Node> {
+    own: UnsafeCell<Own<T>>,
+    peers: Peers<LockedQueue<T>>,
+    face: Face<T>,
+    waiver: Waiver<T>,
+    lock: Padded<RemovalLock>,
+}
+
+// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared by design.
+unsafe impl<T: Node> Sync for LockedQueue<T> {}
+// SAFETY: as above; items are pointers whose transfer `Node` regulates.
+unsafe impl<T: Node> Send for LockedQueue<T> {}
+
+impl<T: Node> Member<T> for LockedQueue<T> {
+    fn face(&self) -> &Face<T> {
+        &self.face
+    }
+    fn on_the_way(&self) -> usize {
+        self.waiver.len()
+    }
+}
+
+impl<T: Node> LockedQueue<T> {
+    pub(crate) fn new(vp: usize, n_vps: usize, rule: Capacity, places: usize) -> LockedQueue<T> {
+        LockedQueue {
+            own: UnsafeCell::new(Own {
+                protect: Protect::new(vp),
+                waived: 0,
+                limit: Limit::new(rule, n_vps),
+                ticks: 0,
+                tick_mask: 0,
+                turn: vp,
+            }),
+            peers: Peers::none(),
+            face: Face::new(),
+            waiver: Waiver::new(places),
+            lock: Padded(RemovalLock::new()),
+        }
+    }
+
+    pub(crate) fn join(&mut self, peers: Peers<LockedQueue<T>>) {
+        self.own.get_mut().tick_mask = peers.tick_mask();
+        self.peers = peers;
+    }
+
+    /// The owner's part.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    fn own(&self) -> &mut Own<T> {
+        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each operation asks once, and
+        // none calls back into the queue while it has the reference.
+        unsafe { &mut *self.own.get() }
+    }
+
+    /// Removes up to `most` items of `from` under its lock, into our Protect Queue.
+    fn remove_some(&self, from: &LockedQueue<T>, protect: &mut Protect<T>, most: usize) -> usize {
+        let shown = &self.face.shown;
+        let Some(_held) = from.lock.lock(|| shown.lock_waits.add(1)) else {
+            return 0;
+        };
+        shown.locks.add(1);
+        // SAFETY: the lock makes us the only consumer; items come with their places set.
+        unsafe { from.waiver.take(most, |item| protect.adopt(item, false)) }
+    }
+
+    /// Takes a batch back from our own Waiver Queue.
+    #[cold]
+    fn reclaim(&self, own: &mut Own<T>) {
+        if !self.waiver.is_empty() {
+            self.remove_some(self, &mut own.protect, BATCH);
+        }
+        // We alone insert: if it is empty now it stays so. Otherwise others of that level may be left.
+        if self.waiver.is_empty() {
+            own.waived = 0;
+        }
+    }
+
+    #[cold]
+    fn tick(&self, own: &mut Own<T>) {
+        if own.waived != 0 {
+            self.reclaim(own);
+        }
+        self.face.publish(own.protect.len() + 1, own.protect.levels());
+        own.limit.renew(own.protect.len(), &self.peers);
+    }
+
+    #[cold]
+    fn surplus_slow(&self, own: &mut Own<T>, someone_idle: bool) -> Option<Taker> {
+        let surplus = own.limit.renew(own.protect.len(), &self.peers);
+        let mut given = 0;
+        let mut waived = own.waived;
+        {
+            // SAFETY: the owner is the only producer.
+            let mut fill = unsafe { self.waiver.fill() };
+            let want = surplus.min(fill.free());
+            let mut put = |item| {
+                // SAFETY: just taken from the Protect Queue: live and ours.
+                let bit = 1 << unsafe { links(item) }.level();
+                waived = waived.max(bit);
+                let full = fill.push(item);
+                debug_assert!(full.is_ok());
+            };
+            if want > 0
+                && let Some(level) = own.protect.lowest()
+            {
+                given = own.protect.give(level, want, &mut put);
+            }
+            if given == 0
+                && someone_idle
+                && self.waiver.is_empty()
+                && let Some(item) = own.protect.give_highest()
+            {
+                put(item);
+                given = 1;
+            }
+        }
+        own.waived = waived;
+        self.face.publish(own.protect.len() + 1, own.protect.levels());
+        own.limit.queued = own.limit.queued.max(own.protect.len());
+        if given == 0 {
+            return None;
+        }
+        self.face.shown.waiver_passes.add(1);
+        // The caller looks next who sleeps; who is about to sleep looks here. One of the two must see the other.
+        fence(Ordering::SeqCst);
+        Some(Taker::Any)
+    }
+}
+
+impl<T: Node> RunQueue<T> for LockedQueue<T> {
+    #[inline]
+    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
+        // SAFETY: as the caller promises.
+        unsafe { self.own().protect.push(item, place, origin) }
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<(NonNull<T>, u8)> {
+        let own = self.own();
+        if own.waived > own.protect.levels() {
+            self.reclaim(own);
+        }
+        let next = own.protect.pop();
+        if next.is_none() {
+            self.face.publish(0, 0);
+        }
+        next
+    }
+
+    #[inline]
+    fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)> {
+        let own = self.own();
+        if own.waived > own.protect.levels() && own.waived >> (level & 63) != 0 {
+            self.reclaim(own);
+        }
+        own.protect.pop_at_least(level)
+    }
+
+    unsafe fn remove(&self, item: NonNull<T>) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.own().protect.remove(item) }
+    }
+
+    #[inline]
+    fn exchange(&self) -> Option<Taker> {
+        let own = self.own();
+        own.ticks = own.ticks.wrapping_add(1);
+        if own.ticks & own.tick_mask == 0 {
+            self.tick(own);
+        }
+        None
+    }
+
+    #[inline]
+    fn surplus(&self, someone_idle: bool) -> Option<Taker> {
+        let own = self.own();
+        if own.protect.len() <= own.limit.queued && (!someone_idle || own.protect.is_empty()) {
+            return None;
+        }
+        self.surplus_slow(own, someone_idle)
+    }
+
+    fn pull(&self) -> bool {
+        let own = self.own();
+        own.turn = own.turn.wrapping_add(1);
+        let share = self.peers.share(0);
+        let mut got = 0;
+        for from in self.peers.others(own.turn) {
+            if !from.waiver.is_empty() {
+                got = self.remove_some(from, &mut own.protect, share);
+                if got > 0 {
+                    break;
+                }
+            }
+        }
+        self.face.shown.migrations.add(got);
+        self.face.publish(own.protect.len(), own.protect.levels());
+        got > 0
+    }
+
+    fn has_visible_work(&self) -> bool {
+        // Pairs with the fences of those who make work visible; the caller has said before that it is about to sleep.
+        fence(Ordering::SeqCst);
+        // Our own Waiver Queue too: `pop` may have found its lock taken.
+        !self.face.injector.is_empty() || !self.waiver.is_empty() || self.peers.others(0).any(|q| !q.waiver.is_empty())
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.own().protect.len()
+    }
+
+    #[inline]
+    fn levels(&self) -> u64 {
+        self.own().protect.levels()
+    }
+
+    #[inline]
+    fn injector(&self) -> &Injector<T> {
+        &self.face.injector
+    }
+
+    fn shown(&self) -> (usize, u64) {
+        let s = &self.face.shown;
+        (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
+    }
+
+    fn stats(&self) -> Stats {
+        self.face.stats()
+    }
+}

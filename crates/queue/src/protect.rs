@@ -1,0 +1,437 @@
+//! The Protect Queue: what a VP keeps to itself.
+//!
+//! Sixty-four levels; each is an intrusive first-in first-out list and, once an item with a key was put there, a binary
+//! heap before it. One bitmap word finds the highest level. Only the owner touches it: no atomics but the relaxed
+//! word in each item that says whose it is.
+
+use alloc::{boxed::Box, vec::Vec};
+use core::ptr::{NonNull, null_mut};
+
+use crate::{
+    atomic::Ordering,
+    node::{self, LEVELS, Node, Origin, Place, links},
+};
+
+struct List<T> {
+    head: *mut T,
+    tail: *mut T,
+    len: u32,
+}
+
+struct Entry<T> {
+    key: u64,
+    // Stability: order of arrival; `front` counts downwards.
+    seq: i64,
+    item: NonNull<T>,
+}
+
+impl<T> Entry<T> {
+    fn before(&self, other: &Entry<T>) -> bool {
+        (self.key, self.seq) < (other.key, other.seq)
+    }
+}
+
+/// Owner-only run queue of one VP.
+pub struct Protect<T: Node> {
+    /// Bit n: level n has an item.
+    bitmap: u64,
+    /// Bit n: level n's heap has an item.
+    keyed: u64,
+    len: usize,
+    home: u32,
+    vp: usize,
+    back: i64,
+    front: i64,
+    levels: [List<T>; LEVELS],
+    /// Made when the first item with a key arrives.
+    heaps: Option<Box<[Vec<Entry<T>>; LEVELS]>>,
+}
+
+impl<T: Node> Protect<T> {
+    /// An empty queue, owned by VP `vp`.
+    pub fn new(vp: usize) -> Protect<T> {
+        Protect {
+            bitmap: 0,
+            keyed: 0,
+            len: 0,
+            home: node::home(vp),
+            vp,
+            back: 0,
+            front: -1,
+            levels: [const { List { head: null_mut(), tail: null_mut(), len: 0 } }; LEVELS],
+            heaps: None,
+        }
+    }
+
+    /// Items in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bitmap == 0
+    }
+
+    /// Bit n is set if level n has an item.
+    #[inline]
+    pub fn levels(&self) -> u64 {
+        self.bitmap
+    }
+
+    /// Items on one level.
+    pub fn level_len(&self, level: u8) -> usize {
+        let level = usize::from(level) % LEVELS;
+        let heap = self.heaps.as_ref().map_or(0, |h| h[level].len());
+        self.levels[level].len as usize + heap
+    }
+
+    /// The highest level that has an item.
+    #[inline]
+    pub fn highest(&self) -> Option<u8> {
+        (self.bitmap != 0).then(|| 63 - self.bitmap.leading_zeros() as u8)
+    }
+
+    /// The lowest level that has an item.
+    #[inline]
+    pub fn lowest(&self) -> Option<u8> {
+        (self.bitmap != 0).then(|| self.bitmap.trailing_zeros() as u8)
+    }
+
+    /// Queues an item.
+    ///
+    /// # Safety
+    /// `item` is live, the caller holds it, and it is in no queue.
+    #[inline]
+    pub unsafe fn push(&mut self, item: NonNull<T>, place: Place, origin: Origin) {
+        // SAFETY: live by the caller's promise.
+        let l = unsafe { links(item) };
+        l.word.store(node::word(place.level, origin, place.key) | self.home, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { self.insert(item, place) }
+    }
+
+    /// Queues an item that came from another VP, by the place and origin that it still carries.
+    ///
+    /// # Safety
+    /// As `push`; and the item has been in a queue before.
+    #[inline]
+    pub(crate) unsafe fn adopt(&mut self, item: NonNull<T>, front: bool) {
+        // SAFETY: live by the caller's promise.
+        let l = unsafe { links(item) };
+        let w = l.word.load(Ordering::Relaxed);
+        let place = Place { front, ..l.place() };
+        l.word.store(w | self.home, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { self.insert(item, place) }
+    }
+
+    #[inline]
+    unsafe fn insert(&mut self, item: NonNull<T>, place: Place) {
+        let level = usize::from(place.level) % LEVELS;
+        self.len += 1;
+        self.bitmap |= 1 << level;
+        if let Some(key) = place.key {
+            return self.insert_keyed(item, level, key, place.front);
+        }
+        // SAFETY: live by the caller's promise.
+        let l = unsafe { links(item) };
+        let list = &mut self.levels[level];
+        list.len += 1;
+        let raw = item.as_ptr();
+        if place.front {
+            l.next.set(list.head);
+            match NonNull::new(list.head) {
+                // SAFETY: items of the list are live (contract of `Node`) and ours.
+                Some(old) => unsafe { links(old) }.prev.set(raw),
+                None => list.tail = raw,
+            }
+            list.head = raw;
+        } else {
+            l.next.set(null_mut());
+            l.prev.set(list.tail);
+            match NonNull::new(list.tail) {
+                // SAFETY: items of the list are live (contract of `Node`) and ours.
+                Some(old) => unsafe { links(old) }.next.set(raw),
+                None => list.head = raw,
+            }
+            list.tail = raw;
+        }
+    }
+
+    /// Takes the next item of the highest level.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(NonNull<T>, u8)> {
+        if self.bitmap == 0 {
+            return None;
+        }
+        let level = 63 - self.bitmap.leading_zeros() as usize;
+        Some((self.pop_level(level), level as u8))
+    }
+
+    /// Takes the next item of the highest level if that is at least `level`.
+    #[inline]
+    pub fn pop_at_least(&mut self, level: u8) -> Option<(NonNull<T>, u8)> {
+        if self.bitmap >> (level & 63) == 0 {
+            return None;
+        }
+        self.pop()
+    }
+
+    /// The level is not empty.
+    #[inline]
+    fn pop_level(&mut self, level: usize) -> NonNull<T> {
+        let bit = 1u64 << level;
+        if self.keyed & bit != 0 {
+            return self.pop_keyed(level);
+        }
+        let list = &mut self.levels[level];
+        debug_assert!(!list.head.is_null());
+        // SAFETY: the level's bit is set and its heap is empty, so its list has a head.
+        let item = unsafe { NonNull::new_unchecked(list.head) };
+        // SAFETY: items of the list are live and ours.
+        let l = unsafe { links(item) };
+        let next = l.next.get();
+        list.head = next;
+        list.len -= 1;
+        self.len -= 1;
+        // The new head's `prev` goes stale; nobody reads a head's `prev`, and its line stays untouched.
+        if next.is_null() {
+            list.tail = null_mut();
+            self.bitmap &= !bit;
+        }
+        l.leave_home();
+        item
+    }
+
+    /// Takes one item out, wherever it stands. `false` if it is not in this queue (any more).
+    ///
+    /// # Safety
+    /// `item` is live. It need not be in this queue.
+    pub unsafe fn remove(&mut self, item: NonNull<T>) -> bool {
+        // SAFETY: live by the caller's promise. Of an item that is elsewhere only the atomic word is read.
+        let l = unsafe { links(item) };
+        if !l.is_home(self.vp) {
+            return false;
+        }
+        let level = usize::from(l.level());
+        if l.keyed() {
+            self.remove_index(level, l.index.get() as usize);
+        } else {
+            self.unlink(level, item);
+        }
+        true
+    }
+
+    /// The item is in the list of this level.
+    fn unlink(&mut self, level: usize, item: NonNull<T>) {
+        if self.levels[level].head == item.as_ptr() {
+            let keyed = self.keyed;
+            // The list's head, though a heap may stand before it.
+            self.keyed &= !(1 << level);
+            let got = self.pop_level(level);
+            debug_assert_eq!(got, item);
+            self.keyed = keyed;
+            self.bitmap |= keyed & 1 << level;
+            return;
+        }
+        // SAFETY: items of the list are live and ours.
+        let l = unsafe { links(item) };
+        let (prev, next) = (l.prev.get(), l.next.get());
+        let list = &mut self.levels[level];
+        // SAFETY: not the head, so `prev` is valid: a live item of the list.
+        unsafe { links(NonNull::new_unchecked(prev)) }.next.set(next);
+        match NonNull::new(next) {
+            // SAFETY: a live item of the list.
+            Some(n) => unsafe { links(n) }.prev.set(prev),
+            None => list.tail = prev,
+        }
+        list.len -= 1;
+        self.len -= 1;
+        l.leave_home();
+    }
+
+    /// Gives away up to `want` movable items of one level, those queued last, the oldest of them first. Looks at a
+    /// bounded number of items, so a level full of woken ones costs little. Returns how many were given.
+    ///
+    /// `out` must accept every item.
+    pub(crate) fn give(&mut self, level: u8, want: usize, mut out: impl FnMut(NonNull<T>)) -> usize {
+        /// Items looked at beyond those given.
+        const PATIENCE: usize = 32;
+        let level = usize::from(level) % LEVELS;
+        let mut given = 0;
+        // Plain items wait behind the keyed ones, so they go first.
+        let mut at = self.levels[level].tail;
+        let head = self.levels[level].head;
+        let (mut seen, mut found) = (0, 0);
+        let mut start = null_mut();
+        while let Some(item) = NonNull::new(at) {
+            // SAFETY: items of the list are live and ours.
+            let l = unsafe { links(item) };
+            if l.movable() {
+                found += 1;
+                start = at;
+            }
+            seen += 1;
+            if found == want || seen == want + PATIENCE || at == head {
+                break;
+            }
+            at = l.prev.get();
+        }
+        at = start;
+        while let Some(item) = NonNull::new(at) {
+            if given == found {
+                break;
+            }
+            // SAFETY: items of the list are live and ours.
+            let l = unsafe { links(item) };
+            at = l.next.get();
+            if l.movable() {
+                self.unlink(level, item);
+                out(item);
+                given += 1;
+            }
+        }
+        // A heap's array ends in leaves: taking one of those moves nothing, and it is never the next to run.
+        let mut index = self.heaps.as_ref().map_or(0, |h| h[level].len());
+        let mut patience = want - given + PATIENCE;
+        while given < want && index > 0 && patience > 0 {
+            index -= 1;
+            patience -= 1;
+            let item = self.heaps.as_ref().map(|h| h[level][index].item);
+            let Some(item) = item else { break };
+            // SAFETY: items of the heap are live and ours.
+            if unsafe { links(item) }.movable() {
+                self.remove_index(level, index);
+                out(item);
+                given += 1;
+            }
+        }
+        given
+    }
+
+    /// Takes the movable item of one level that is next to run, of the first few.
+    fn give_first(&mut self, level: u8) -> Option<NonNull<T>> {
+        const PATIENCE: usize = 4;
+        let level = usize::from(level);
+        let heap = self.heaps.as_ref().map_or(0, |h| h[level].len());
+        for index in 0..heap.min(PATIENCE) {
+            let item = self.heaps.as_ref().map(|h| h[level][index].item)?;
+            // SAFETY: items of the heap are live and ours.
+            if unsafe { links(item) }.movable() {
+                self.remove_index(level, index);
+                return Some(item);
+            }
+        }
+        let mut at = self.levels[level].head;
+        for _ in 0..PATIENCE {
+            let item = NonNull::new(at)?;
+            // SAFETY: items of the list are live and ours.
+            let l = unsafe { links(item) };
+            if l.movable() {
+                self.unlink(level, item);
+                return Some(item);
+            }
+            at = l.next.get();
+        }
+        None
+    }
+
+    /// Takes the movable item of the highest level that has one, among the first few of each of the first few levels. For an idle VP,
+    /// which should run the most urgent one that waits.
+    pub(crate) fn give_highest(&mut self) -> Option<NonNull<T>> {
+        const LEVELS_SEEN: usize = 4;
+        let mut bits = self.bitmap;
+        for _ in 0..LEVELS_SEEN {
+            if bits == 0 {
+                return None;
+            }
+            let level = 63 - bits.leading_zeros() as u8;
+            bits &= !(1 << level);
+            if let Some(item) = self.give_first(level) {
+                return Some(item);
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn insert_keyed(&mut self, item: NonNull<T>, level: usize, key: u64, front: bool) {
+        let seq = if front { &mut self.front } else { &mut self.back };
+        let entry = Entry { key, seq: *seq, item };
+        *seq += if front { -1 } else { 1 };
+        // SAFETY: live by the promise of `insert`'s caller.
+        unsafe { links(item) }.key.set(key);
+        self.keyed |= 1 << level;
+        let heaps = self.heaps.get_or_insert_with(|| Box::new([const { Vec::new() }; LEVELS]));
+        let heap = &mut heaps[level];
+        heap.push(entry);
+        let last = heap.len() - 1;
+        sift_up(heap, last);
+    }
+
+    #[cold]
+    fn pop_keyed(&mut self, level: usize) -> NonNull<T> {
+        self.remove_index(level, 0)
+    }
+
+    /// `index` is within the heap of `level`.
+    fn remove_index(&mut self, level: usize, index: usize) -> NonNull<T> {
+        let heap = &mut self.heaps.as_mut().expect("a keyed bit implies heaps")[level];
+        let item = heap.swap_remove(index).item;
+        if index < heap.len() {
+            // The former last one may belong further up or further down.
+            sift_down(heap, index);
+            sift_up(heap, index);
+        }
+        self.len -= 1;
+        if heap.is_empty() {
+            self.keyed &= !(1 << level);
+            if self.levels[level].head.is_null() {
+                self.bitmap &= !(1 << level);
+            }
+        }
+        // SAFETY: items of the heap are live and ours.
+        unsafe { links(item) }.leave_home();
+        item
+    }
+}
+
+fn note<T: Node>(heap: &[Entry<T>], index: usize) {
+    // SAFETY: items of the heap are live and its owner's.
+    unsafe { links(heap[index].item) }.index.set(index as u32);
+}
+
+fn sift_up<T: Node>(heap: &mut [Entry<T>], mut index: usize) {
+    while index > 0 {
+        let parent = (index - 1) / 2;
+        if !heap[index].before(&heap[parent]) {
+            break;
+        }
+        heap.swap(index, parent);
+        note(heap, index);
+        index = parent;
+    }
+    note(heap, index);
+}
+
+fn sift_down<T: Node>(heap: &mut [Entry<T>], mut index: usize) {
+    loop {
+        let mut child = 2 * index + 1;
+        if child >= heap.len() {
+            break;
+        }
+        if child + 1 < heap.len() && heap[child + 1].before(&heap[child]) {
+            child += 1;
+        }
+        if !heap[child].before(&heap[index]) {
+            break;
+        }
+        heap.swap(index, child);
+        note(heap, index);
+        index = child;
+    }
+    note(heap, index);
+}

@@ -1,0 +1,286 @@
+//! `ring`: the papers' scheduling without locks (P4).
+//!
+//! The VPs form a ring. At every context switch a VP takes all that its predecessor gave away into its Protect Queue; what then
+//! exceeds its capacity goes on into its own Waiver Queue, so that items flow round until all VPs have about the same
+//! number. Each Waiver Queue has one producer and one consumer, hence no lock and no read-modify-write. The Offer
+//! (see there) is the one addition, for VPs that idle.
+//!
+//! What the ring cannot do: items in a Waiver Queue wait until the next VP switches or idles. A VP therefore puts
+//! nothing there while its neighbour has not taken what was there before, never a woken item, and only the lowest level.
+
+use core::{cell::UnsafeCell, ptr::NonNull};
+
+use crate::{
+    Capacity, Origin, Place, RunQueue, Stats, Taker,
+    atomic::{Ordering, fence},
+    injector::Injector,
+    node::Node,
+    protect::Protect,
+    row::{Face, Limit, Member, Peers},
+    waiver::Waiver,
+};
+
+struct Own<T: Node> {
+    protect: Protect<T>,
+    /// Bit of the level of what we have on offer, 0 if nothing: above the bitmap, it has to run first.
+    offered: u64,
+    /// What is on offer was there at the last tick already.
+    stale_offer: bool,
+    limit: Limit,
+    ticks: u32,
+    tick_mask: u32,
+    /// Where the next search for an offer begins.
+    turn: usize,
+}
+
+/// One VP's queues in the `ring` design.
+pub struct RingQueue<T: Node> {
+    own: UnsafeCell<Own<T>>,
+    peers: Peers<RingQueue<T>>,
+    face: Face<T>,
+    waiver: Waiver<T>,
+}
+
+// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared by design.
+unsafe impl<T: Node> Sync for RingQueue<T> {}
+// SAFETY: as above; items are pointers whose transfer `Node` regulates.
+unsafe impl<T: Node> Send for RingQueue<T> {}
+
+impl<T: Node> Member<T> for RingQueue<T> {
+    fn face(&self) -> &Face<T> {
+        &self.face
+    }
+    fn on_the_way(&self) -> usize {
+        self.waiver.len()
+    }
+}
+
+impl<T: Node> RingQueue<T> {
+    pub(crate) fn new(vp: usize, n_vps: usize, rule: Capacity, places: usize) -> RingQueue<T> {
+        RingQueue {
+            own: UnsafeCell::new(Own {
+                protect: Protect::new(vp),
+                offered: 0,
+                stale_offer: false,
+                limit: Limit::new(rule, n_vps),
+                ticks: 0,
+                tick_mask: 0,
+                turn: vp,
+            }),
+            peers: Peers::none(),
+            face: Face::new(),
+            waiver: Waiver::new(places),
+        }
+    }
+
+    pub(crate) fn join(&mut self, peers: Peers<RingQueue<T>>) {
+        self.own.get_mut().tick_mask = peers.tick_mask();
+        self.peers = peers;
+    }
+
+    /// The owner's part.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    fn own(&self) -> &mut Own<T> {
+        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each operation asks once, and
+        // none calls back into the queue while it has the reference.
+        unsafe { &mut *self.own.get() }
+    }
+
+    /// Takes our own offer back if the owner needs it.
+    #[cold]
+    fn reclaim(&self, own: &mut Own<T>, front: bool) {
+        own.offered = 0;
+        own.stale_offer = false;
+        if let Some(item) = self.face.offer.take() {
+            self.face.shown.offers_back.add(1);
+            // SAFETY: taken from the Offer, so ours.
+            unsafe { own.protect.adopt(item, front) };
+        }
+    }
+
+    /// Takes all that the neighbour gave away. Returns the number.
+    #[cold]
+    fn take_over(&self, own: &mut Own<T>) -> usize {
+        let protect = &mut own.protect;
+        // SAFETY: the next VP of the ring is the only consumer, and that is us. Items come with their places set.
+        let n = unsafe { self.peers.previous().waiver.take(usize::MAX, |item| protect.adopt(item, false)) };
+        self.face.shown.migrations.add(n);
+        n
+    }
+
+    #[cold]
+    fn tick(&self, own: &mut Own<T>) {
+        self.face.publish(own.protect.len() + 1, own.protect.levels());
+        own.limit.renew(own.protect.len(), &self.peers);
+        if own.offered != 0 {
+            if own.stale_offer {
+                // Nobody wants it, and here it would wait for as long as its level never runs dry.
+                self.reclaim(own, false);
+            } else {
+                own.stale_offer = true;
+            }
+        }
+    }
+
+    /// The capacity rule: gives surplus to the neighbour.
+    #[cold]
+    fn shed(&self, own: &mut Own<T>) -> Option<Taker> {
+        let surplus = own.limit.renew(own.protect.len(), &self.peers);
+        let mut given = 0;
+        // Not before the neighbour has taken the last batch: whatever stands there is stuck until it switches.
+        if surplus > 0 && self.waiver.is_empty() {
+            // SAFETY: the owner is the only producer.
+            let mut fill = unsafe { self.waiver.fill() };
+            let want = surplus.min(fill.free());
+            if let Some(level) = own.protect.lowest() {
+                given = own.protect.give(level, want, |item| {
+                    let full = fill.push(item);
+                    debug_assert!(full.is_ok());
+                });
+            }
+        }
+        self.face.publish(own.protect.len() + 1, own.protect.levels());
+        // What could not go now is tried again at the next tick, or when there is more of it.
+        own.limit.queued = own.limit.queued.max(own.protect.len());
+        if given == 0 {
+            return None;
+        }
+        self.face.shown.waiver_passes.add(1);
+        // The caller looks next whether the neighbour sleeps; the neighbour, before it sleeps, looks here. One of the two must see the other.
+        fence(Ordering::SeqCst);
+        Some(Taker::Vp(self.peers.next()))
+    }
+
+    #[cold]
+    fn surplus_slow(&self, own: &mut Own<T>, someone_idle: bool) -> Option<Taker> {
+        if own.protect.len() > own.limit.queued {
+            let taker = self.shed(own);
+            if taker.is_some() {
+                return taker;
+            }
+        }
+        if !someone_idle || !self.face.offer.is_empty() {
+            return None;
+        }
+        let item = own.protect.give_highest()?;
+        // SAFETY: in no queue any more, ours, live.
+        own.offered = 1 << unsafe { crate::node::links(item) }.level();
+        own.stale_offer = false;
+        // SAFETY: ours and empty.
+        unsafe { self.face.offer.put(item) };
+        self.face.shown.offers.add(1);
+        // As in `shed`.
+        fence(Ordering::SeqCst);
+        Some(Taker::Any)
+    }
+}
+
+impl<T: Node> RunQueue<T> for RingQueue<T> {
+    #[inline]
+    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
+        // SAFETY: as the caller promises.
+        unsafe { self.own().protect.push(item, place, origin) }
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<(NonNull<T>, u8)> {
+        let own = self.own();
+        if own.offered > own.protect.levels() {
+            self.reclaim(own, true);
+        }
+        let next = own.protect.pop();
+        if next.is_none() {
+            self.face.publish(0, 0);
+        }
+        next
+    }
+
+    #[inline]
+    fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)> {
+        let own = self.own();
+        if own.offered > own.protect.levels() && own.offered >> (level & 63) != 0 {
+            self.reclaim(own, true);
+        }
+        own.protect.pop_at_least(level)
+    }
+
+    unsafe fn remove(&self, item: NonNull<T>) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.own().protect.remove(item) }
+    }
+
+    #[inline]
+    fn exchange(&self) -> Option<Taker> {
+        let own = self.own();
+        own.ticks = own.ticks.wrapping_add(1);
+        if own.ticks & own.tick_mask == 0 {
+            self.tick(own);
+        }
+        if self.peers.previous().waiver.is_empty() {
+            return None;
+        }
+        self.take_over(own);
+        if own.protect.len() <= own.limit.queued {
+            return None;
+        }
+        self.shed(own)
+    }
+
+    #[inline]
+    fn surplus(&self, someone_idle: bool) -> Option<Taker> {
+        let own = self.own();
+        if own.protect.len() <= own.limit.queued && (!someone_idle || own.protect.is_empty()) {
+            return None;
+        }
+        self.surplus_slow(own, someone_idle)
+    }
+
+    fn pull(&self) -> bool {
+        let own = self.own();
+        let mut got = self.take_over(own) > 0;
+        if !got && self.peers.count() > 1 {
+            own.turn = own.turn.wrapping_add(1);
+            if let Some(item) = self.peers.others(own.turn).find_map(|q| q.face.offer.take()) {
+                self.face.shown.migrations.add(1);
+                // SAFETY: taken from an Offer, so ours.
+                unsafe { own.protect.adopt(item, false) };
+                got = true;
+            }
+        }
+        self.face.publish(own.protect.len(), own.protect.levels());
+        got
+    }
+
+    fn has_visible_work(&self) -> bool {
+        // Pairs with the fences of those who make work visible; the caller has said before that it is about to sleep.
+        fence(Ordering::SeqCst);
+        !self.face.injector.is_empty()
+            || !self.peers.previous().waiver.is_empty()
+            || self.peers.others(0).any(|q| !q.face.offer.is_empty())
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.own().protect.len()
+    }
+
+    #[inline]
+    fn levels(&self) -> u64 {
+        self.own().protect.levels()
+    }
+
+    #[inline]
+    fn injector(&self) -> &Injector<T> {
+        &self.face.injector
+    }
+
+    fn shown(&self) -> (usize, u64) {
+        let s = &self.face.shown;
+        (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
+    }
+
+    fn stats(&self) -> Stats {
+        self.face.stats()
+    }
+}

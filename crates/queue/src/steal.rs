@@ -1,0 +1,406 @@
+//! `steal`: work stealing with Chase-Lev queues (`crossbeam-deque`), one per level, made when the level is first used.
+//!
+//! What is queued can be stolen at any time, woken items too; first in, first out at both ends. Local priority order is exact: a bitmap
+//! finds the highest level. A deque can neither be ordered by key nor inserted into at its front, so such items stand
+//! in a Protect Queue before their level's deque, and leave it only through the Offer while some VP idles.
+
+use alloc::boxed::Box;
+use core::{
+    cell::UnsafeCell,
+    ptr::{NonNull, null_mut},
+};
+
+use crossbeam_deque::{Steal, Stealer, Worker};
+
+use crate::{
+    Capacity, Origin, Place, RunQueue, Stats, Taker,
+    atomic::{AtomicPtr, AtomicU64, Ordering, Padded, fence},
+    injector::Injector,
+    node::{LEVELS, Node, links},
+    protect::Protect,
+    row::{Face, Member, Peers},
+};
+
+/// Longest level that `remove` searches.
+const SEARCH: usize = 1024;
+
+/// An item on its way through a deque.
+struct Carried<T>(NonNull<T>);
+// SAFETY: whoever pops or steals it becomes its holder; `Node`'s contract regulates the rest.
+unsafe impl<T> Send for Carried<T> {}
+
+struct Own<T: Node> {
+    /// Items with a key or for the front; served before the deque of their level.
+    protect: Protect<T>,
+    deques: [Option<Worker<Carried<T>>>; LEVELS],
+    /// Bit n: level n's deque may have an item.
+    bits: u64,
+    offered: u64,
+    stale_offer: bool,
+    /// Something was pushed since `surplus` last reported.
+    fresh: bool,
+    ticks: u32,
+    turn: usize,
+}
+
+/// One VP's queues in the `steal` design.
+pub struct StealQueue<T: Node> {
+    own: UnsafeCell<Own<T>>,
+    peers: Peers<StealQueue<T>>,
+    face: Face<T>,
+    /// `Own::bits` for thieves.
+    bits: Padded<AtomicU64>,
+    stealers: Box<[AtomicPtr<Stealer<Carried<T>>>; LEVELS]>,
+}
+
+// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared by design.
+unsafe impl<T: Node> Sync for StealQueue<T> {}
+// SAFETY: as above; items are pointers whose transfer `Node` regulates.
+unsafe impl<T: Node> Send for StealQueue<T> {}
+
+impl<T: Node> Member<T> for StealQueue<T> {
+    fn face(&self) -> &Face<T> {
+        &self.face
+    }
+    fn on_the_way(&self) -> usize {
+        0
+    }
+}
+
+impl<T: Node> Drop for StealQueue<T> {
+    fn drop(&mut self) {
+        for stealer in self.stealers.iter_mut() {
+            let stealer = *stealer.get_mut();
+            if !stealer.is_null() {
+                // SAFETY: made by `Box::into_raw` in `deque`, and nobody else is left who could use it.
+                drop(unsafe { Box::from_raw(stealer) });
+            }
+        }
+    }
+}
+
+impl<T: Node> StealQueue<T> {
+    pub(crate) fn new(vp: usize, _rule: Capacity) -> StealQueue<T> {
+        StealQueue {
+            own: UnsafeCell::new(Own {
+                protect: Protect::new(vp),
+                deques: [const { None }; LEVELS],
+                bits: 0,
+                offered: 0,
+                stale_offer: false,
+                fresh: false,
+                ticks: 0,
+                turn: vp,
+            }),
+            peers: Peers::none(),
+            face: Face::new(),
+            bits: Padded(AtomicU64::new(0)),
+            stealers: Box::new([const { AtomicPtr::new(null_mut()) }; LEVELS]),
+        }
+    }
+
+    pub(crate) fn join(&mut self, peers: Peers<StealQueue<T>>) {
+        self.peers = peers;
+    }
+
+    /// The owner's part.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    fn own(&self) -> &mut Own<T> {
+        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each operation asks once, and
+        // none calls back into the queue while it has the reference.
+        unsafe { &mut *self.own.get() }
+    }
+
+    /// Level's deque, made if need be.
+    #[inline]
+    fn deque<'a>(&self, own: &'a mut Own<T>, level: usize) -> &'a Worker<Carried<T>> {
+        let place = &mut own.deques[level];
+        if place.is_none() {
+            self.open(place, level);
+        }
+        match place {
+            Some(deque) => deque,
+            None => unreachable!("just made"),
+        }
+    }
+
+    #[cold]
+    fn open(&self, place: &mut Option<Worker<Carried<T>>>, level: usize) {
+        let deque = Worker::new_fifo();
+        // Release: thieves find the stealer made.
+        self.stealers[level].store(Box::into_raw(Box::new(deque.stealer())), Ordering::Release);
+        *place = Some(deque);
+    }
+
+    #[inline]
+    fn append(&self, own: &mut Own<T>, item: NonNull<T>, level: usize) {
+        // Release within: what was done to the item comes first.
+        self.deque(own, level).push(Carried(item));
+        own.fresh = true;
+        if own.bits >> level & 1 == 0 {
+            own.bits |= 1 << level;
+            self.bits.store(own.bits, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn take(&self, own: &mut Own<T>, floor: u8) -> Option<(NonNull<T>, u8)> {
+        loop {
+            let kept = own.protect.levels();
+            if own.offered > own.bits | kept && own.offered >> (floor & 63) != 0 {
+                self.reclaim(own, true);
+                continue;
+            }
+            let all = own.bits | kept;
+            if all >> (floor & 63) == 0 {
+                return None;
+            }
+            let level = 63 - all.leading_zeros() as usize;
+            if kept >> level & 1 != 0 {
+                return own.protect.pop();
+            }
+            if let Some(item) = own.deques[level].as_ref().and_then(Worker::pop) {
+                return Some((item.0, level as u8));
+            }
+            self.ran_dry(own, level);
+        }
+    }
+
+    #[cold]
+    fn ran_dry(&self, own: &mut Own<T>, level: usize) {
+        own.bits &= !(1 << level);
+        self.bits.store(own.bits, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn reclaim(&self, own: &mut Own<T>, front: bool) {
+        own.offered = 0;
+        own.stale_offer = false;
+        if let Some(item) = self.face.offer.take() {
+            self.face.shown.offers_back.add(1);
+            // SAFETY: taken from the Offer, so ours.
+            unsafe { own.protect.adopt(item, front) };
+        }
+    }
+
+    fn queued(own: &Own<T>) -> usize {
+        let mut bits = own.bits;
+        let mut n = own.protect.len();
+        while bits != 0 {
+            let level = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            n += own.deques[level].as_ref().map_or(0, Worker::len);
+        }
+        n
+    }
+
+    #[cold]
+    fn tick(&self, own: &mut Own<T>) {
+        self.face.publish(Self::queued(own) + 1, own.bits | own.protect.levels());
+        if own.offered != 0 {
+            if own.stale_offer {
+                self.reclaim(own, false);
+            } else {
+                own.stale_offer = true;
+            }
+        }
+    }
+
+    #[cold]
+    fn surplus_slow(&self, own: &mut Own<T>) -> Option<Taker> {
+        if own.bits == 0 && self.face.offer.is_empty() {
+            if let Some(item) = own.protect.give_highest() {
+                // SAFETY: in no queue any more, ours, live.
+                own.offered = 1 << unsafe { links(item) }.level();
+                own.stale_offer = false;
+                // SAFETY: ours and empty.
+                unsafe { self.face.offer.put(item) };
+                self.face.shown.offers.add(1);
+            }
+        } else if !own.fresh {
+            return None;
+        }
+        own.fresh = false;
+        self.face.publish(Self::queued(own) + 1, own.bits | own.protect.levels());
+        // The caller looks next who sleeps; who is about to sleep looks here. One of the two must see the other.
+        fence(Ordering::SeqCst);
+        (own.bits | own.offered != 0).then_some(Taker::Any)
+    }
+
+    /// Steals from the highest level of `from`. Returns how many.
+    fn steal(&self, own: &mut Own<T>, from: &StealQueue<T>) -> usize {
+        // Acquire: the levels' stealers are there.
+        let mut bits = from.bits.load(Ordering::Acquire);
+        while bits != 0 {
+            let level = 63 - bits.leading_zeros() as usize;
+            bits &= !(1 << level);
+            let stealer = from.stealers[level].load(Ordering::Acquire);
+            // SAFETY: null, or made by `open` and kept until the queue goes.
+            let Some(stealer) = (unsafe { stealer.as_ref() }) else { continue };
+            let before = self.deque(own, level).len();
+            loop {
+                match stealer.steal_batch(self.deque(own, level)) {
+                    Steal::Success(()) => {
+                        own.bits |= 1 << level;
+                        own.fresh = true;
+                        self.bits.store(own.bits, Ordering::Release);
+                        return self.deque(own, level).len().saturating_sub(before).max(1);
+                    }
+                    Steal::Empty => break,
+                    Steal::Retry => self.face.shown.steal_retries.add(1),
+                }
+            }
+        }
+        0
+    }
+}
+
+impl<T: Node> RunQueue<T> for StealQueue<T> {
+    #[inline]
+    unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
+        let own = self.own();
+        if place.key.is_some() || place.front {
+            // SAFETY: as the caller promises.
+            return unsafe { own.protect.push(item, place, origin) };
+        }
+        // SAFETY: live by the caller's promise.
+        unsafe { links(item) }.set(place, origin);
+        self.append(own, item, usize::from(place.level) % LEVELS);
+    }
+
+    #[inline]
+    fn pop(&self) -> Option<(NonNull<T>, u8)> {
+        let next = self.take(self.own(), 0);
+        if next.is_none() {
+            self.face.publish(0, 0);
+        }
+        next
+    }
+
+    #[inline]
+    fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)> {
+        self.take(self.own(), level)
+    }
+
+    unsafe fn remove(&self, item: NonNull<T>) -> bool {
+        let own = self.own();
+        // SAFETY: live by the caller's promise.
+        if unsafe { own.protect.remove(item) } {
+            return true;
+        }
+        // SAFETY: live; only the atomic word is read.
+        let level = usize::from(unsafe { links(item) }.level());
+        let Some(deque) = own.deques[level].as_ref() else { return false };
+        let n = deque.len();
+        if n > SEARCH {
+            return false;
+        }
+        // Once round: what we pop and push again keeps its order, and what thieves take meanwhile is gone from the front.
+        let mut found = false;
+        for _ in 0..n {
+            let Some(next) = deque.pop() else { break };
+            if next.0 == item {
+                found = true;
+            } else {
+                deque.push(next);
+            }
+        }
+        found
+    }
+
+    #[inline]
+    fn exchange(&self) -> Option<Taker> {
+        let own = self.own();
+        own.ticks = own.ticks.wrapping_add(1);
+        if own.ticks & 15 == 0 {
+            self.tick(own);
+        }
+        None
+    }
+
+    #[inline]
+    fn surplus(&self, someone_idle: bool) -> Option<Taker> {
+        if !someone_idle {
+            return None;
+        }
+        let own = self.own();
+        if own.bits | own.protect.levels() == 0 {
+            return None;
+        }
+        self.surplus_slow(own)
+    }
+
+    fn pull(&self) -> bool {
+        let own = self.own();
+        own.turn = own.turn.wrapping_add(1);
+        let turn = own.turn;
+        // First whoever shows the highest level, then anyone.
+        let best = self.peers.others(turn).max_by_key(|q| 64 - q.bits.load(Ordering::Relaxed).leading_zeros());
+        let mut got = best.map_or(0, |q| self.steal(own, q));
+        if got == 0 {
+            for q in self.peers.others(turn) {
+                got = self.steal(own, q);
+                if got > 0 {
+                    break;
+                }
+                if let Some(item) = q.face.offer.take() {
+                    // SAFETY: taken from an Offer, so ours.
+                    unsafe { own.protect.adopt(item, false) };
+                    got = 1;
+                    break;
+                }
+            }
+        }
+        self.face.shown.migrations.add(got);
+        self.face.publish(Self::queued(own), own.bits | own.protect.levels());
+        got > 0
+    }
+
+    fn has_visible_work(&self) -> bool {
+        // Pairs with the fences of those who make work visible; the caller has said before that it is about to sleep.
+        fence(Ordering::SeqCst);
+        !self.face.injector.is_empty()
+            || self.peers.others(0).any(|q| {
+                if !q.face.offer.is_empty() {
+                    return true;
+                }
+                let mut bits = q.bits.load(Ordering::Acquire);
+                while bits != 0 {
+                    let level = bits.trailing_zeros() as usize;
+                    bits &= bits - 1;
+                    // SAFETY: null, or made by `open` and kept until the queue goes.
+                    let stealer = unsafe { q.stealers[level].load(Ordering::Acquire).as_ref() };
+                    if stealer.is_some_and(|s| !s.is_empty()) {
+                        return true;
+                    }
+                }
+                false
+            })
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        Self::queued(self.own())
+    }
+
+    #[inline]
+    fn levels(&self) -> u64 {
+        let own = self.own();
+        own.bits | own.protect.levels()
+    }
+
+    #[inline]
+    fn injector(&self) -> &Injector<T> {
+        &self.face.injector
+    }
+
+    fn shown(&self) -> (usize, u64) {
+        let s = &self.face.shown;
+        (s.load.load(Ordering::Relaxed) as usize, s.levels.load(Ordering::Relaxed))
+    }
+
+    fn stats(&self) -> Stats {
+        self.face.stats()
+    }
+}

@@ -1,0 +1,155 @@
+//! What all designs have in common, on one kernel thread.
+
+use core::ptr::NonNull;
+use std::{boxed::Box, vec::Vec};
+
+use crate::{Capacity, Design, Links, Node, Origin, Place, Set, Taker};
+
+pub(crate) struct Item {
+    links: Links<Item>,
+    pub(crate) id: usize,
+}
+
+// SAFETY: `links` returns the one field; the tests keep items at a fixed address until all is over.
+unsafe impl Node for Item {
+    fn links(&self) -> &Links<Item> {
+        &self.links
+    }
+}
+
+/// Items that live until it goes.
+pub(crate) struct Items(Vec<NonNull<Item>>);
+
+impl Items {
+    pub(crate) fn new(n: usize) -> Items {
+        Items((0..n).map(|id| NonNull::from(Box::leak(Box::new(Item { links: Links::new(), id })))).collect())
+    }
+    pub(crate) fn get(&self, i: usize) -> NonNull<Item> {
+        self.0[i]
+    }
+    pub(crate) fn all(&self) -> impl Iterator<Item = NonNull<Item>> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+impl Drop for Items {
+    fn drop(&mut self) {
+        for item in &self.0 {
+            // SAFETY: leaked in `new`.
+            drop(unsafe { Box::from_raw(item.as_ptr()) });
+        }
+    }
+}
+
+pub(crate) fn id(item: NonNull<Item>) -> usize {
+    // SAFETY: items outlive the queues of their test; `id` never changes.
+    unsafe { item.as_ref() }.id
+}
+
+#[test]
+fn order_and_removal_in_every_design() {
+    for design in Design::ALL {
+        let items = Items::new(8);
+        let set = Set::new(design, 1, Capacity::default());
+        // SAFETY: the only carrier of VP 0; every item is pushed while it is in no queue.
+        unsafe {
+            let q = set.local(0);
+            let places = [
+                Place::back(3),
+                Place::back(63),
+                Place::back(3),
+                Place::front(3),
+                Place::keyed(3, 9),
+                Place::keyed(3, 4),
+                Place::back(0),
+                Place::back(3),
+            ];
+            for (i, place) in places.into_iter().enumerate() {
+                q.push(items.get(i), place, Origin::Spawn);
+            }
+            assert_eq!(q.len(), 8);
+            assert!(q.remove(items.get(2)), "{design:?}");
+            assert!(!q.remove(items.get(2)), "{design:?}");
+            assert_eq!(q.pop_at_least(4).map(|(i, l)| (id(i), l)), Some((1, 63)));
+            assert_eq!(q.pop_at_least(4), None);
+            let order: Vec<_> = std::iter::from_fn(|| q.pop()).map(|(i, l)| (id(i), l)).collect();
+            assert_eq!(order, [(5, 3), (4, 3), (3, 3), (0, 3), (7, 3), (6, 0)], "{design:?}");
+            assert!(q.is_empty() && q.surplus(true).is_none() && !q.has_visible_work() && !q.pull());
+        }
+    }
+}
+
+/// One VP has two items and another one idles: the second item is within reach, until the owner wants it.
+#[test]
+fn an_idle_vp_reaches_a_lone_child_and_the_owner_takes_it_back() {
+    for design in Design::ALL {
+        for idle_first in [false, true] {
+            let items = Items::new(1);
+            let set = Set::new(design, 3, Capacity::default());
+            // SAFETY: one kernel thread plays all carriers; the item is pushed while it is in no queue.
+            unsafe {
+                let (parent, idle) = (set.local(0), set.local(2));
+                parent.push(items.get(0), Place::back(7), Origin::Spawn);
+                assert_eq!(parent.surplus(true), Some(Taker::Any), "{design:?}");
+                assert_eq!(parent.surplus(true), None, "{design:?}: nothing new");
+                assert!(idle.has_visible_work());
+                if idle_first {
+                    assert!(idle.pull());
+                    assert_eq!(idle.pop().map(|(_, l)| l), Some(7), "{design:?}");
+                    assert_eq!(set.stats(2).migrations, 1);
+                    assert!(parent.pop().is_none());
+                } else {
+                    assert_eq!(parent.pop().map(|(_, l)| l), Some(7), "{design:?}");
+                    assert!(!idle.has_visible_work() && !idle.pull());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn woken_items_are_not_given_away() {
+    for design in [Design::Ring, Design::Locked] {
+        let items = Items::new(64);
+        let set = Set::new(design, 4, Capacity::Fixed(1));
+        // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no queue.
+        unsafe {
+            let q = set.local(1);
+            for item in items.all() {
+                q.push(item, Place::back(9), Origin::Wake);
+            }
+            for _ in 0..100 {
+                assert_eq!(q.exchange(), None);
+                assert_eq!(q.surplus(true), None);
+            }
+            assert_eq!(q.len(), 64);
+            assert!(!set.has_visible_work(2));
+        }
+    }
+}
+
+#[test]
+fn injected_items_come_in_their_order() {
+    let items = Items::new(5);
+    let set = Set::new(Design::Ring, 2, Capacity::default());
+    // SAFETY: the only carrier of VP 1; items are injected while they are nowhere.
+    unsafe {
+        let q = set.local(1);
+        assert!(q.injector_is_empty());
+        for (i, item) in items.all().enumerate() {
+            assert_eq!(set.inject(1, item), i == 0);
+        }
+        assert!(q.has_visible_work() && !set.has_visible_work(0));
+        assert_eq!(q.take_injected().map(id).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(q.take_injected().count(), 0);
+    }
+}
+
+#[test]
+fn absurd_numbers_of_vps_are_refused() {
+    for n in [0, crate::MAX_VPS + 1, 10_000] {
+        let made = std::panic::catch_unwind(|| Set::<Item>::new(Design::Ring, n, Capacity::default()));
+        assert!(made.is_err(), "{n}");
+    }
+    assert_eq!(Set::<Item>::new(Design::Steal, crate::MAX_VPS, Capacity::default()).vps(), 1024);
+}

@@ -1,0 +1,139 @@
+//! The Waiver Queue: what a VP gives away.
+//!
+//! A bounded ring of pointers with one producer (the owner) and one consumer at a time. No read-modify-write: the producer publishes with a release
+//! store of `tail`, the consumer returns the places with a release store of `head`. In the `ring` design the consumer is the
+//! next VP, for good; in `locked` it is whoever holds the queue's lock.
+
+use alloc::boxed::Box;
+use core::ptr::{NonNull, null_mut};
+
+use crate::atomic::{AtomicUsize, Cell, Ordering, Padded};
+
+/// Places of a Waiver Queue unless told otherwise.
+pub const WAIVER_PLACES: usize = 256;
+
+/// Single-producer single-consumer queue of pointers.
+pub struct Waiver<T> {
+    /// Written by the producer only.
+    tail: Padded<AtomicUsize>,
+    /// Written by the consumer only.
+    head: Padded<AtomicUsize>,
+    places: Box<[Cell<*mut T>]>,
+}
+
+// SAFETY: a place is written by the producer before it publishes it through `tail` and read by the consumer after it saw that;
+// it is written again only after the consumer returned it through `head`. Items are plain pointers; those who get them are held to `Node`'s contract.
+unsafe impl<T> Sync for Waiver<T> {}
+// SAFETY: as above.
+unsafe impl<T> Send for Waiver<T> {}
+
+impl<T> Waiver<T> {
+    /// An empty queue.
+    ///
+    /// # Panics
+    /// If `places` is not a power of two.
+    pub fn new(places: usize) -> Waiver<T> {
+        assert!(places.is_power_of_two(), "places of a Waiver Queue: a power of two");
+        Waiver {
+            tail: Padded(AtomicUsize::new(0)),
+            head: Padded(AtomicUsize::new(0)),
+            places: (0..places).map(|_| Cell::new(null_mut())).collect(),
+        }
+    }
+
+    #[inline]
+    fn place(&self, at: usize) -> &Cell<*mut T> {
+        &self.places[at & (self.places.len() - 1)]
+    }
+
+    /// Whether nothing is in it. Exact for the consumer as to what was published to it; any kernel thread may ask.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.tail.load(Ordering::Relaxed) == self.head.load(Ordering::Relaxed)
+    }
+
+    /// Items in it; for producer and consumer a bound, for others a guess.
+    #[inline]
+    pub fn len(&self) -> usize {
+        let head = self.head.load(Ordering::Relaxed);
+        self.tail.load(Ordering::Relaxed).wrapping_sub(head).min(self.places.len())
+    }
+
+    /// Places.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Starts to fill it; what was put in becomes visible, all at once, when the `Fill` goes.
+    ///
+    /// # Safety
+    /// The caller is the only producer for the life of the `Fill`.
+    #[inline]
+    pub unsafe fn fill(&self) -> Fill<'_, T> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        // Acquire: the consumer's reads of the places it returned come before our writes.
+        let head = self.head.load(Ordering::Acquire);
+        Fill { waiver: self, start: tail, tail, free: self.places.len() - tail.wrapping_sub(head) }
+    }
+
+    /// Takes up to `most` items, first in first out, and returns their number.
+    ///
+    /// # Safety
+    /// The caller is the only consumer until this returns. `out` must not come back into this queue.
+    #[inline]
+    pub unsafe fn take(&self, most: usize, mut out: impl FnMut(NonNull<T>)) -> usize {
+        let head = self.head.load(Ordering::Relaxed);
+        // Acquire: pairs with the release in `Fill::drop`; the places, and all the producer did to the items, are visible.
+        let tail = self.tail.load(Ordering::Acquire);
+        let n = tail.wrapping_sub(head).min(most);
+        for i in 0..n {
+            if let Some(item) = NonNull::new(self.place(head.wrapping_add(i)).get()) {
+                out(item);
+            }
+        }
+        // Release: our reads of the places come before the producer's next writes.
+        self.head.store(head.wrapping_add(n), Ordering::Release);
+        n
+    }
+}
+
+/// A producer's turn at a Waiver Queue.
+pub struct Fill<'a, T> {
+    waiver: &'a Waiver<T>,
+    start: usize,
+    tail: usize,
+    free: usize,
+}
+
+impl<T> Fill<'_, T> {
+    /// How many more it takes.
+    #[inline]
+    pub fn free(&self) -> usize {
+        self.free
+    }
+
+    /// Puts an item in.
+    ///
+    /// # Errors
+    /// The item, if it is full.
+    #[inline]
+    pub fn push(&mut self, item: NonNull<T>) -> Result<(), NonNull<T>> {
+        if self.free == 0 {
+            return Err(item);
+        }
+        self.waiver.place(self.tail).set(item.as_ptr());
+        self.tail = self.tail.wrapping_add(1);
+        self.free -= 1;
+        Ok(())
+    }
+}
+
+impl<T> Drop for Fill<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.tail != self.start {
+            // Release: places and items are written before they can be seen.
+            self.waiver.tail.store(self.tail, Ordering::Release);
+        }
+    }
+}
