@@ -1,0 +1,59 @@
+//! No descriptor left. Changes the whole process's table: a test program of its own.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+
+use kumihimo_io::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use super::Env;
+use super::tcp::{LOCAL, listen};
+
+fn is_emfile<T>(result: io::Result<T>) -> bool {
+    matches!(result, Err(e) if e.raw_os_error() == Some(libc::EMFILE))
+}
+
+fn lower_descriptor_limit(to: u64) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is live in both calls.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
+        limit.rlim_cur = to.min(limit.rlim_max);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
+    }
+}
+
+/// Every call that needs a descriptor says EMFILE, nothing is lost, and all goes on once one is free.
+pub fn descriptors_run_out(_: Env) {
+    lower_descriptor_limit(200);
+    let (listener, addr) = listen();
+    let mut client = TcpStream::connect(addr).unwrap();
+    client.write_all(b"waiting").unwrap();
+
+    let mut files = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        files.push(file);
+        assert!(files.len() <= 200);
+    }
+    for _ in 0..3 {
+        assert!(is_emfile(listener.accept()));
+        assert!(is_emfile(TcpStream::connect(addr)));
+        assert!(is_emfile(TcpListener::bind(LOCAL)));
+        assert!(is_emfile(listener.try_clone()));
+        assert!(is_emfile(client.try_clone()));
+        assert!(is_emfile(UnixStream::pair()));
+        assert!(is_emfile(UnixStream::connect("/nowhere")));
+        assert!(is_emfile(UnixListener::bind("/nowhere/at/all")));
+    }
+
+    files.pop();
+    // The one that waited is still there.
+    let (mut served, peer) = listener.accept().unwrap();
+    assert_eq!(peer, client.local_addr().unwrap());
+    let mut buf = [0; 7];
+    served.read_exact(&mut buf).unwrap();
+    assert_eq!(&buf, b"waiting");
+    assert!(is_emfile(listener.try_clone()));
+    drop(served);
+    let other = TcpStream::connect(addr).unwrap();
+    assert_eq!(other.peer_addr().unwrap(), addr);
+}

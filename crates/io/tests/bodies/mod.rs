@@ -1,0 +1,48 @@
+//! The bodies of the socket tests: run once on plain std threads and once inside microprocesses.
+#![allow(dead_code)]
+
+pub mod hard;
+pub mod limits;
+pub mod tcp;
+pub mod unix;
+
+/// Waits for what was spawned; panics if it panicked.
+pub type Join = Box<dyn FnOnce()>;
+
+/// How a body starts what runs beside it.
+#[derive(Clone, Copy)]
+pub struct Env {
+    pub spawn: fn(Box<dyn FnOnce() + Send>) -> Join,
+}
+
+impl Env {
+    pub fn spawn(self, f: impl FnOnce() + Send + 'static) -> Join {
+        (self.spawn)(Box::new(f))
+    }
+}
+
+/// On std threads.
+pub const STD: Env = Env {
+    spawn: |f| {
+        let thread = std::thread::spawn(f);
+        Box::new(move || thread.join().expect("the other thread panicked"))
+    },
+};
+
+/// Calls `$with!` with every body.
+#[macro_export]
+macro_rules! bodies {
+    ($with:ident) => {
+        $with! {
+            tcp: echo, echo_v6, clients_in_turn, connect_refused, connect_to_nothing, second_address_serves,
+                names_are_resolved, timeouts_are_checked, read_times_out, write_times_out, timeouts_survive_conversion,
+                peek_leaves_it_there, nonblocking_is_shared, shutdown_ends_one_direction, shutdown_ends_a_waiting_read,
+                read_and_write_through_clones, vectored, options, closed_on_exec, debug_as_std, incoming_never_ends,
+                listener_conversion, raw_descriptors, empty_buffers;
+            hard: short_read_then_end, connect_times_out, reset_in_mid_read, write_to_the_gone, closing_a_listener,
+                many_acceptors, two_readers, urgent_data, bulk_both_ways, a_thousand_connections;
+            unix: pair, by_path, by_abstract_name, bad_paths, full_backlog, descriptors_in_the_stream, timeouts,
+                shutdown_and_peek, unix_incoming;
+        }
+    };
+}
