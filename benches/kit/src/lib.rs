@@ -11,7 +11,7 @@ mod request;
 pub mod work;
 
 pub use late::Lateness;
-pub use measure::{CpuClock, Memory, per, sample};
+pub use measure::{CpuClock, Memory, per, raise_descriptors, sample};
 pub use request::{BadRequest, Request};
 
 /// Bodies that wait at the gate in `null-fork bulk`, sleepers in `timer`: one number for all.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Prints one sample. `keys` as they stand: `"order=child"` (identity) or `"alive_max:=100000"` (note), parted by blanks.
@@ -15,6 +16,14 @@ pub fn sample(metric: &str, value: f64, unit: &str, keys: &str) {
 #[must_use]
 pub fn per(elapsed: Duration, count: usize) -> f64 {
     elapsed.as_nanos() as f64 / count as f64
+}
+
+/// Raises this process's limit on descriptors as far as it may: ten thousand connections need as many.
+pub fn raise_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Refused means no more than before; who needs more will be told by `accept` or `connect`.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// The CPU time of this whole process, user and system.

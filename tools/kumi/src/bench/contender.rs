@@ -1,0 +1,185 @@
+//! Running a contender: a program of its own, started fresh for each run, on as many cores as it has VPs.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::row::{Identity, Sample};
+
+/// No run takes longer, unless something is wrong.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Whose program it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Runtime {
+    Kumihimo,
+    Go,
+    Tokio,
+    Std,
+}
+
+impl Runtime {
+    pub const RIVALS: [Runtime; 3] = [Runtime::Go, Runtime::Tokio, Runtime::Std];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Runtime::Kumihimo => "kumihimo",
+            Runtime::Go => "go",
+            Runtime::Tokio => "tokio",
+            Runtime::Std => "std",
+        }
+    }
+}
+
+/// One who takes part in a benchmark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contender {
+    pub runtime: Runtime,
+    pub variant: &'static str,
+    pub queue: String,
+    /// `KEY=VALUE` for the program.
+    pub args: Vec<String>,
+    /// Slow ones get fewer runs than asked for.
+    pub at_most: usize,
+}
+
+/// Where each runtime's program is, or why it is not there.
+pub type Programs = BTreeMap<Runtime, Result<PathBuf, String>>;
+
+impl Contender {
+    pub fn describe(&self, bench: &str, vps: usize) -> String {
+        let mut words = vec![self.runtime.name(), bench];
+        words.extend(self.args.iter().map(String::as_str));
+        if self.runtime == Runtime::Kumihimo {
+            words.extend([self.variant, self.queue.as_str()]);
+        }
+        format!("{} vps={vps}", words.join(" "))
+    }
+
+    /// What the program's samples are of, unless they say otherwise.
+    pub fn identity(&self, bench: &str, vps: usize) -> Identity {
+        Identity {
+            bench: bench.to_owned(),
+            metric: String::new(),
+            runtime: self.runtime.name().to_owned(),
+            variant: self.variant.to_owned(),
+            queue: self.queue.clone(),
+            vps,
+            keys: BTreeMap::new(),
+        }
+    }
+
+    /// The command, without its streams.
+    pub fn command(&self, programs: &Programs, bench: &str, vps: usize) -> Result<Command, String> {
+        let program = programs.get(&self.runtime).ok_or("not asked for")?.as_ref().map_err(String::clone)?;
+        let mut command = Command::new(program);
+        if self.runtime == Runtime::Kumihimo {
+            command.args(["bench-child", "--variant", self.variant, "--queue", &self.queue]);
+        }
+        command.arg(bench).args(&self.args).arg("--vps").arg(vps.to_string());
+        Ok(command)
+    }
+
+    /// Runs it once to its end and reads its samples.
+    pub fn run(&self, programs: &Programs, bench: &str, vps: usize) -> Result<Vec<Sample>, String> {
+        let mut command = self.command(programs, bench, vps)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = spawn_on(&cores_for(vps), &mut command)?;
+        let output = finish(child)?;
+        let identity = self.identity(bench, vps);
+        let samples: Vec<_> = output.lines().map(|line| Sample::parse(line, &identity)).collect::<Result<_, _>>()?;
+        if samples.is_empty() {
+            return Err("it printed no sample".to_owned());
+        }
+        Ok(samples)
+    }
+}
+
+/// Waits for the end and returns the standard output; an error says how it failed, with the end of what it complained.
+fn finish(child: Child) -> Result<String, String> {
+    let pid = Pid::from_child(&child);
+    let (send, receive) = mpsc::channel();
+    std::thread::spawn(move || send.send(child.wait_with_output()));
+    let output = match receive.recv_timeout(PATIENCE) {
+        Ok(output) => output.map_err(|e| e.to_string())?,
+        Err(_) => {
+            // Not waited for yet, so the id is still this child's.
+            kill_process(pid, Signal::KILL).map_err(|e| e.to_string())?;
+            return Err(format!("killed: not done after {} s", PATIENCE.as_secs()));
+        }
+    };
+    if !output.status.success() {
+        let complaint = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<_> = complaint.lines().collect();
+        let said = lines.iter().take(6).copied().collect::<Vec<_>>().join(" / ");
+        return Err(format!("{}: {said}", output.status));
+    }
+    String::from_utf8(output.stdout).map_err(|e| e.to_string())
+}
+
+/// The cores that this process may use.
+pub fn own_cores() -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(None) else { return vec![0] };
+    (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
+}
+
+/// The last `vps` of them: interrupts tend to go to the first.
+fn cores_for(vps: usize) -> Vec<usize> {
+    let mut cores = own_cores();
+    cores.drain(..cores.len().saturating_sub(vps));
+    cores
+}
+
+/// Starts `command` so that all its kernel threads stay on `cores`, from their first instruction on.
+pub fn spawn_on(cores: &[usize], command: &mut Command) -> Result<Child, String> {
+    let set_of = |cores: &[usize]| {
+        let mut set = CpuSet::new();
+        cores.iter().for_each(|&core| set.set(core));
+        set
+    };
+    let before = sched_getaffinity(None).map_err(|e| format!("affinity: {e}"))?;
+    // A child inherits the affinity of the kernel thread that makes it.
+    sched_setaffinity(None, &set_of(cores)).map_err(|e| format!("affinity to {cores:?}: {e}"))?;
+    let child = command.spawn();
+    sched_setaffinity(None, &before).map_err(|e| format!("affinity: {e}"))?;
+    child.map_err(|e| format!("{}: {e}", command.get_program().display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Result<String, String> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        finish(spawn_on(&cores_for(1), &mut command)?)
+    }
+
+    #[test]
+    fn a_failure_says_what_it_complained() {
+        let error = shell("echo out; echo cause >&2; exit 3").unwrap_err();
+        assert!(error.contains("cause") && error.contains('3'), "{error}");
+        assert_eq!(shell("echo out").unwrap(), "out\n");
+    }
+
+    #[test]
+    fn a_child_starts_on_its_cores_and_the_parent_keeps_its_own() {
+        let before = own_cores();
+        let allowed = shell("grep Cpus_allowed_list /proc/self/status").unwrap();
+        let last = before.last().unwrap().to_string();
+        assert_eq!(allowed.split_whitespace().last().unwrap(), last);
+        assert_eq!(own_cores(), before);
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error() {
+        let programs = Programs::from([(Runtime::Go, Err("Go is not installed".to_owned()))]);
+        let contender = Contender { runtime: Runtime::Go, variant: "-", queue: "-".into(), args: vec![], at_most: 1 };
+        assert_eq!(contender.run(&programs, "yield", 1).unwrap_err(), "Go is not installed");
+    }
+}

@@ -1,0 +1,172 @@
+//! `echo`: all servers live at once on core 0, each with its own load on core 1; the loads run in turn, slice by slice, so
+//! that what disturbs the machine disturbs all alike.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+
+use super::contender::{Contender, Programs, own_cores, spawn_on};
+use super::plan::{self, Options};
+use super::row::Sample;
+
+const SLICE_MS: u64 = 500;
+const WARM_UP_MS: u64 = 300;
+
+/// Runs every cell; failures are added to `failures`.
+pub fn run(options: &Options, programs: &Programs, failures: &mut Vec<String>) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for connections in plan::echo_connections(options) {
+        let mut pairs = Vec::new();
+        for contender in plan::echo_servers(options, connections) {
+            eprintln!("  {} connections={connections}", contender.describe("echo", 1));
+            match Pair::start(contender.clone(), programs, connections) {
+                Ok(pair) => pairs.push(pair),
+                Err(why) => {
+                    failures.push(format!("{} connections={connections}: {why}", contender.describe("echo", 1)))
+                }
+            }
+        }
+        // More slices than runs of other benchmarks: each is short.
+        for _ in 0..options.runs * 2 {
+            pairs.retain_mut(|pair| match pair.slice(connections) {
+                Ok(some) => {
+                    samples.extend(some);
+                    true
+                }
+                Err(why) => {
+                    failures.push(format!("{} connections={connections}: {why}", pair.contender.describe("echo", 1)));
+                    false
+                }
+            });
+        }
+    }
+    samples
+}
+
+/// A program that is told things line by line and ends when it hears no more.
+struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    fn start(core: usize, mut command: Command) -> Result<Self, String> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = spawn_on(&[core], &mut command)?;
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Ok(Program { input: child.stdin.take(), output, child })
+    }
+
+    fn tell(&mut self, line: &str) -> Result<(), String> {
+        let input = self.input.as_mut().expect("open until the end");
+        writeln!(input, "{line}").map_err(|e| format!("gone: {e}"))
+    }
+
+    fn hear(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err("ended too early".to_owned()),
+            Ok(_) => Ok(line.trim().to_owned()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // A server ends with its standard input; should one not, it must not outlive the benchmark.
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Pair {
+    contender: Contender,
+    // Dropped first, so that the server sees its connections close.
+    load: Program,
+    server: Program,
+}
+
+impl Pair {
+    fn start(contender: Contender, programs: &Programs, connections: usize) -> Result<Self, String> {
+        let cores = own_cores();
+        let (first, last) = (cores[0], cores[cores.len() - 1]);
+        let mut server = Program::start(first, contender.command(programs, "echo", 1)?)?;
+        let said = server.hear()?;
+        let port = said.strip_prefix("listening ").ok_or_else(|| format!("the server said {said:?}"))?.to_owned();
+        let mut load = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
+        load.args(["bench-load", &port, &connections.to_string()]);
+        let mut load = Program::start(last, load)?;
+        let said = load.hear().map_err(|e| format!("the load: {e}"))?;
+        if said != "ready" {
+            return Err(format!("the load said {said:?}"));
+        }
+        load.tell(&WARM_UP_MS.to_string())?;
+        load.hear().map_err(|e| format!("the load: {e}"))?;
+        Ok(Pair { contender, load, server })
+    }
+
+    fn slice(&mut self, connections: usize) -> Result<Vec<Sample>, String> {
+        let before = cpu_time(self.server.child.id());
+        self.load.tell(&SLICE_MS.to_string())?;
+        let said = self.load.hear().map_err(|e| format!("the load: {e}"))?;
+        let cpu = cpu_time(self.server.child.id()).saturating_sub(before);
+        let numbers: Vec<f64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let &[requests, seconds, p50, p99, p999] = numbers.as_slice() else {
+            return Err(format!("the load said {said:?}"));
+        };
+        let identity = self.contender.identity("echo", 1);
+        let lines = [
+            ("rps", requests / seconds, "1/s"),
+            ("p50", p50, "us"),
+            ("p99", p99, "us"),
+            ("p999", p999, "us"),
+            ("server_cpu", cpu as f64 / requests, "ns"),
+        ];
+        lines
+            .iter()
+            .map(|(metric, value, unit)| {
+                Sample::parse(&format!("{metric} {value} {unit} connections={connections}"), &identity)
+            })
+            .collect()
+    }
+}
+
+/// Nanoseconds on a core so far, over all kernel threads of a process.
+fn cpu_time(pid: u32) -> u64 {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok())
+        .filter_map(|text| text.split(' ').next()?.parse::<u64>().ok())
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_told_and_heard_and_ends() {
+        let mut program = Program::start(own_cores()[0], Command::new("cat")).unwrap();
+        program.tell("one").unwrap();
+        assert_eq!(program.hear().unwrap(), "one");
+        drop(program);
+        let mut gone = Program::start(own_cores()[0], Command::new("true")).unwrap();
+        assert!(gone.hear().is_err());
+    }
+
+    #[test]
+    fn our_own_cpu_time_is_counted() {
+        assert!(cpu_time(std::process::id()) > 0);
+    }
+}

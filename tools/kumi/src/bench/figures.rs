@@ -1,0 +1,266 @@
+//! The figures to reach, and whether they were.
+
+use super::plan::Options;
+use super::row::Row;
+
+/// Which row of a benchmark.
+#[derive(Clone, Copy, Debug)]
+struct Pick {
+    metric: &'static str,
+    runtime: &'static str,
+    variant: &'static str,
+    /// Empty: the queue that this run used by default (any, for rivals).
+    queue: &'static str,
+    keys: &'static [(&'static str, &'static str)],
+    /// 0: whatever number of VPs is looked at.
+    vps: usize,
+    /// A note to read instead of the median.
+    note: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// One figure: a row of ours by itself, or over another row of the same run.
+#[derive(Clone, Copy, Debug)]
+struct Figure {
+    bench: &'static str,
+    ours: Pick,
+    over: Option<Pick>,
+    goal: Goal,
+    /// Empty: each number of VPs that was run.
+    at: &'static [usize],
+}
+
+const fn full(metric: &'static str) -> Pick {
+    Pick { metric, runtime: "kumihimo", variant: "full", queue: "", keys: &[], vps: 0, note: "" }
+}
+
+const fn lean(metric: &'static str) -> Pick {
+    Pick { variant: "lean", ..full(metric) }
+}
+
+const fn of(runtime: &'static str, metric: &'static str) -> Pick {
+    Pick { runtime, variant: "-", ..full(metric) }
+}
+
+const fn ratio(bench: &'static str, ours: Pick, over: Pick, goal: Goal) -> Figure {
+    Figure { bench, ours, over: Some(over), goal, at: &[] }
+}
+
+const fn alone(bench: &'static str, ours: Pick, goal: Goal) -> Figure {
+    Figure { bench, ours, over: None, goal, at: &[] }
+}
+
+const fn design(queue: &'static str, work: &'static [(&'static str, &'static str)]) -> Pick {
+    Pick { queue, keys: work, ..full("time") }
+}
+
+const YIELD: &[(&str, &str)] = &[("work", "yield")];
+const NULL_FORK: &[(&str, &str)] = &[("work", "null-fork")];
+const CHILD: &[(&str, &str)] = &[("order", "child")];
+const FULL_MIN: &[(&str, &str)] = &[("stack", "min"), ("count", "100000")];
+const LEAN_MIN: &[(&str, &str)] = &[("stack", "min"), ("count", "1000000")];
+const THOUSAND: &[(&str, &str)] = &[("connections", "1000")];
+
+const FIGURES: &[Figure] = {
+    use Goal::{AtLeast, AtMost};
+    &[
+        ratio("yield", full("switch"), Pick { runtime: "floor", ..full("switch") }, AtMost(2.0)),
+        ratio("yield", full("switch"), of("go", "switch"), AtMost(0.26)),
+        ratio("null-fork", full("sequential"), of("go", "sequential"), AtMost(0.4)),
+        ratio("null-fork", full("sequential"), of("tokio", "sequential"), AtMost(0.55)),
+        ratio("null-fork", full("sequential"), of("std", "sequential"), AtMost(1.0 / 4.2)),
+        ratio("null-fork", full("sequential"), of("process-fork", "sequential"), AtMost(1.0 / 38.0)),
+        ratio("null-fork", full("bulk_warm"), of("go", "bulk_warm"), AtMost(0.5)),
+        ratio("null-fork", full("bulk_cold"), of("std", "bulk_cold"), AtMost(0.35)),
+        alone("null-fork", Pick { note: "alive_max", ..full("bulk_warm") }, AtLeast(100_000.0)),
+        alone("null-fork", Pick { note: "alive_max", ..full("bulk_cold") }, AtLeast(100_000.0)),
+        ratio("message", full("roundtrip"), of("go", "roundtrip"), AtMost(0.4)),
+        ratio("message", full("roundtrip"), of("std", "roundtrip"), AtMost(0.02)),
+        ratio("sieve", full("primes700"), of("go", "primes700"), AtMost(0.35)),
+        ratio("sieve", full("primes700"), of("tokio", "primes700"), AtMost(0.5)),
+        ratio("sieve", full("primes2000"), of("go", "primes2000"), AtMost(0.35)),
+        ratio("sieve", full("primes2000"), of("tokio", "primes2000"), AtMost(0.5)),
+        Figure { at: &[2], ..ratio("sieve", full("primes700"), Pick { vps: 1, ..full("primes700") }, AtMost(0.999)) },
+        Figure { at: &[2], ..ratio("sieve", full("primes2000"), Pick { vps: 1, ..full("primes2000") }, AtMost(0.999)) },
+        ratio("skynet", Pick { keys: CHILD, ..full("total") }, of("tokio", "total"), AtMost(0.85)),
+        ratio("skynet", Pick { keys: CHILD, ..lean("total") }, of("tokio", "total"), AtMost(0.26)),
+        alone("parked", Pick { keys: FULL_MIN, ..full("rss") }, AtMost(9_216.0)),
+        alone("parked", Pick { keys: LEAN_MIN, ..lean("rss") }, AtMost(4_700.0)),
+        alone("parked", Pick { keys: FULL_MIN, ..full("kernel") }, AtMost(200.0)),
+        alone("parked", Pick { keys: LEAN_MIN, ..lean("kernel") }, AtMost(200.0)),
+        Figure { at: &[2], ..ratio("mutex", full("ops"), of("go", "ops"), AtLeast(1.5)) },
+        ratio("timer", full("lateness_p50"), of("go", "lateness_p50"), AtMost(1.0)),
+        ratio("timer", full("lateness_p99"), of("go", "lateness_p99"), AtMost(1.0)),
+        ratio("timer", full("cost"), of("go", "cost"), AtMost(1.0)),
+        alone("spread", Pick { queue: "-", ..full("locked_over_ring") }, AtLeast(4.3)),
+        ratio("queues", design("locked", YIELD), design("steal", YIELD), AtMost(1.15)),
+        ratio("queues", design("locked", NULL_FORK), design("steal", NULL_FORK), AtMost(1.15)),
+        ratio("echo", Pick { keys: THOUSAND, ..full("rps") }, Pick { keys: THOUSAND, ..of("go", "rps") }, AtLeast(1.0)),
+        ratio(
+            "echo",
+            Pick { keys: THOUSAND, ..full("rps") },
+            Pick { keys: THOUSAND, ..of("tokio", "rps") },
+            AtLeast(1.0),
+        ),
+    ]
+};
+
+/// How one figure came out at one number of VPs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub bench: &'static str,
+    pub what: String,
+    pub vps: usize,
+    pub goal: String,
+    /// `None`: a row was missing.
+    pub measured: Option<f64>,
+    pub reached: bool,
+}
+
+impl Verdict {
+    /// `reached`, `missed`, or `missed (not measured)`.
+    pub fn word(&self) -> &'static str {
+        match (self.measured, self.reached) {
+            (None, _) => "missed (not measured)",
+            (_, true) => "reached",
+            (_, false) => "missed",
+        }
+    }
+}
+
+/// Every figure of `bench`, judged by the rows of this run.
+pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
+    let mut verdicts = Vec::new();
+    for figure in FIGURES.iter().filter(|f| f.bench == bench) {
+        let at = if figure.at.is_empty() { vps_of(bench, options) } else { figure.at.to_vec() };
+        for vps in at {
+            let ours = figure.ours.read(bench, rows, options, vps);
+            let measured = match figure.over {
+                None => ours,
+                Some(over) => ours.zip(over.read(bench, rows, options, vps)).map(|(a, b)| a / b),
+            };
+            let reached = match (measured, figure.goal) {
+                (None, _) => false,
+                (Some(x), Goal::AtMost(most)) => x <= most,
+                (Some(x), Goal::AtLeast(least)) => x >= least,
+            };
+            verdicts.push(Verdict {
+                bench: figure.bench,
+                what: figure.what(),
+                vps,
+                goal: figure.goal.text(),
+                measured,
+                reached,
+            });
+        }
+    }
+    verdicts
+}
+
+/// The numbers of VPs under which the rows of `bench` stand.
+fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
+    match bench {
+        "parked" => options.vps.last().copied().into_iter().collect(),
+        "spread" => vec![8],
+        "echo" => vec![1],
+        _ => options.vps.clone(),
+    }
+}
+
+impl Goal {
+    fn text(self) -> String {
+        match self {
+            Goal::AtMost(x) => format!("<= {}", super::table::number(x)),
+            Goal::AtLeast(x) => format!(">= {}", super::table::number(x)),
+        }
+    }
+}
+
+impl Pick {
+    fn read(&self, bench: &str, rows: &[Row], options: &Options, vps: usize) -> Option<f64> {
+        let vps = if self.vps == 0 { vps } else { self.vps };
+        let queue = if self.queue.is_empty() { options.queue.as_str() } else { self.queue };
+        let row = rows.iter().find(|row| {
+            let id = &row.identity;
+            let rival = self.variant == "-";
+            id.bench == bench
+                && id.metric == self.metric
+                && id.runtime == self.runtime
+                && id.vps == vps
+                && (rival || (id.variant == self.variant && id.queue == queue))
+                && self.keys.iter().all(|(key, value)| id.keys.get(*key).is_some_and(|v| v == value))
+        })?;
+        if self.note.is_empty() { Some(row.summary.median) } else { row.notes.get(self.note)?.parse().ok() }
+    }
+
+    fn what(&self) -> String {
+        let metric =
+            if self.note.is_empty() { self.metric.to_owned() } else { format!("{} {}", self.metric, self.note) };
+        let keys: String = self.keys.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+        let vps = if self.vps == 0 { String::new() } else { format!(" at {} VP", self.vps) };
+        let who = match (self.runtime, self.queue) {
+            ("kumihimo", "" | "-") => self.variant,
+            ("kumihimo", queue) => queue,
+            (other, _) => other,
+        };
+        format!("{metric} {who}{keys}{vps}")
+    }
+}
+
+impl Figure {
+    fn what(&self) -> String {
+        match self.over {
+            None => self.ours.what(),
+            Some(over) if over.metric == self.ours.metric && over.runtime != "kumihimo" => {
+                format!("{} / {}", self.ours.what(), over.runtime)
+            }
+            Some(over) => format!("{} / {}", self.ours.what(), over.what()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::NAMES;
+    use super::super::row::tests::from;
+    use super::super::row::{Rows, Sample};
+    use super::*;
+
+    fn options() -> Options {
+        Options { vps: vec![1], rivals: true, full: false, runs: 1, queue: "ring".into() }
+    }
+
+    fn rows(lines: &[(&str, &str)]) -> Vec<Row> {
+        let mut rows = Rows::default();
+        for (runtime, line) in lines {
+            rows.add(Sample::parse(line, &from("yield", runtime, 1)).unwrap()).unwrap();
+        }
+        rows.rows()
+    }
+
+    #[test]
+    fn reached_missed_and_not_measured() {
+        let verdicts = judge("yield", &rows(&[("kumihimo", "switch 21 ns"), ("go", "switch 80 ns")]), &options());
+        assert_eq!(verdicts.len(), 2);
+        assert_eq!((verdicts[0].measured, verdicts[0].word()), (None, "missed (not measured)"));
+        assert_eq!(verdicts[1].word(), "missed");
+        let verdicts = judge("yield", &rows(&[("kumihimo", "switch 20 ns"), ("floor", "switch 10 ns")]), &options());
+        assert_eq!((verdicts[0].measured, verdicts[0].word()), (Some(2.0), "reached"));
+        assert_eq!(verdicts[1].word(), "missed (not measured)");
+    }
+
+    #[test]
+    fn every_figure_belongs_to_a_benchmark_and_has_a_name_of_its_own() {
+        let mut names: Vec<_> = FIGURES.iter().map(|f| (f.bench, f.what())).collect();
+        assert!(names.iter().all(|(bench, _)| NAMES.contains(bench)));
+        let all = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}

@@ -1,0 +1,180 @@
+//! The load of `echo`: a closed loop over many connections, one kernel thread, epoll. The same for every server.
+
+use std::io::{BufRead, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use kumihimo_bench_kit::{Lateness, raise_descriptors};
+use rustix::event::{Timespec, epoll};
+
+/// Bytes of a request and of its reply.
+const SIZE: usize = 64;
+/// A reply that takes longer is lost.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where the server listens, on 127.0.0.1
+    port: u16,
+    /// How many connections, each with one request under way
+    connections: usize,
+}
+
+/// Connects, says `ready`, then obeys its standard input: each line is a number of milliseconds to run the loop for, and
+/// is answered by `REQUESTS SECONDS P50 P99 P999` (microseconds).
+pub fn run(args: Args) -> Result<(), String> {
+    raise_descriptors();
+    let mut load = Load::connect(args.port, args.connections).map_err(|e| format!("load: {e}"))?;
+    println!("ready");
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(|e| format!("load: {e}"))?;
+        let millis: u64 = line.trim().parse().map_err(|_| format!("load: {line:?} is no number of milliseconds"))?;
+        let slice = load.run(Duration::from_millis(millis)).map_err(|e| format!("load: {e}"))?;
+        let late = &slice.late;
+        println!("{} {} {} {} {}", late.len(), slice.took.as_secs_f64(), late.us(0.5), late.us(0.99), late.us(0.999));
+    }
+    Ok(())
+}
+
+struct Connection {
+    stream: TcpStream,
+    request: [u8; SIZE],
+    got: usize,
+    sent_at: Instant,
+}
+
+struct Load {
+    epoll: rustix::fd::OwnedFd,
+    connections: Vec<Connection>,
+}
+
+struct Slice {
+    late: Lateness,
+    took: Duration,
+}
+
+impl Load {
+    fn connect(port: u16, count: usize) -> std::io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let mut connections = Vec::with_capacity(count);
+        for i in 0..count {
+            let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+            stream.set_nodelay(true)?;
+            stream.set_nonblocking(true)?;
+            epoll::add(&epoll, &stream, epoll::EventData::new_u64(i as u64), epoll::EventFlags::IN)?;
+            connections.push(Connection { stream, request: [0; SIZE], got: 0, sent_at: Instant::now() });
+        }
+        Ok(Load { epoll, connections })
+    }
+
+    /// The loop, and then the replies that are still under way.
+    fn run(&mut self, length: Duration) -> std::io::Result<Slice> {
+        let mut late = Lateness::default();
+        let start = Instant::now();
+        let end = start + length;
+        for connection in &mut self.connections {
+            connection.send(Instant::now())?;
+        }
+        let mut under_way = self.connections.len();
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 256];
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let mut counted = 0;
+        let mut took = Duration::ZERO;
+        while under_way > 0 {
+            let (ready, _) = epoll::wait(&self.epoll, &mut events, Some(&patience))?;
+            if ready.is_empty() {
+                let message = format!("{under_way} replies are missing after {} s", PATIENCE.as_secs());
+                return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, message));
+            }
+            for event in ready {
+                let connection = &mut self.connections[event.data.u64() as usize];
+                if !connection.receive()? {
+                    continue;
+                }
+                let now = Instant::now();
+                if now < end {
+                    late.record(now - connection.sent_at);
+                    counted += 1;
+                    took = now - start;
+                    connection.send(now)?;
+                } else {
+                    under_way -= 1;
+                }
+            }
+        }
+        assert_eq!(counted, late.len());
+        if late.is_empty() {
+            return Err(std::io::Error::other("no reply within the whole slice"));
+        }
+        Ok(Slice { late, took })
+    }
+}
+
+impl Connection {
+    fn send(&mut self, now: Instant) -> std::io::Result<()> {
+        let number = u64::from_le_bytes(self.request[..8].try_into().expect("eight bytes")).wrapping_add(1);
+        self.request[..8].copy_from_slice(&number.to_le_bytes());
+        self.got = 0;
+        self.sent_at = now;
+        // An empty socket takes 64 bytes whole.
+        let sent = self.stream.write(&self.request)?;
+        assert_eq!(sent, SIZE);
+        Ok(())
+    }
+
+    /// Whether the reply is complete now.
+    fn receive(&mut self) -> std::io::Result<bool> {
+        let mut reply = [0; SIZE];
+        let read = self.stream.read(&mut reply[self.got..])?;
+        if read == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        if reply[self.got..self.got + read] != self.request[self.got..self.got + read] {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the reply is not what was sent"));
+        }
+        self.got += read;
+        Ok(self.got == SIZE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_what_a_server_echoes() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    let (stream, _) = listener.accept().unwrap();
+                    scope.spawn(move || std::io::copy(&mut &stream, &mut &stream).unwrap());
+                }
+            });
+        });
+        let mut load = Load::connect(port, 3).unwrap();
+        for _ in 0..2 {
+            let slice = load.run(Duration::from_millis(20)).unwrap();
+            assert!(slice.late.len() > 3 && !slice.took.is_zero());
+        }
+        drop(load);
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn a_wrong_reply_is_an_error() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(&[9; SIZE]).unwrap();
+            stream
+        });
+        let mut load = Load::connect(port, 1).unwrap();
+        let error = load.run(Duration::from_millis(20)).err().expect("a wrong reply");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+        server.join().unwrap();
+    }
+}

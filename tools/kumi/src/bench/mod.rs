@@ -1,0 +1,196 @@
+//! `kumi bench`: contenders in turn, medians, tables, JSON, and the figures to reach.
+
+pub mod child;
+mod contender;
+mod echo;
+mod figures;
+pub mod load;
+pub mod machine;
+mod plan;
+mod report;
+mod rivals;
+mod row;
+mod stats;
+mod table;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use contender::Programs;
+use plan::Options;
+use report::Outcome;
+use row::Rows;
+
+/// Without `--full` a benchmark starts no further round that would end later.
+const BUDGET: Duration = Duration::from_secs(50);
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Which benchmark, or `all`
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(plan::NAMES.into_iter().chain(["all"])))]
+    name: String,
+    /// Numbers of virtual processors (Go's GOMAXPROCS, Tokio's workers, cores for kernel threads)
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = clap::value_parser!(u16).range(1..))]
+    vps: Vec<u16>,
+    /// Build and run the rivals too: Go, Tokio, kernel threads
+    #[arg(long)]
+    rivals: bool,
+    /// Rounds; in each, every contender runs once
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Every cell, not only those that the figures name
+    #[arg(long)]
+    full: bool,
+    /// Write the rows there, one JSON object a line
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Write a report into this folder
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Our run queues
+    #[arg(long, value_parser = plan::QUEUES, default_value = child::default_queue())]
+    queue: String,
+}
+
+/// Runs the benchmarks. An error if any contender failed or was missing.
+pub fn run(args: Args) -> Result<(), String> {
+    let mut vps: Vec<usize> = Vec::new();
+    for n in args.vps.into_iter().map(usize::from) {
+        if !vps.contains(&n) {
+            vps.push(n);
+        }
+    }
+    let options = Options { vps, rivals: args.rivals, full: args.full, runs: args.runs.into(), queue: args.queue };
+    let names: Vec<&str> = plan::NAMES.into_iter().filter(|&name| args.name == "all" || args.name == name).collect();
+    let programs = rivals::programs(options.rivals);
+    // Opened now: an unwritable path should not cost an hour of measuring.
+    let mut json = match &args.json {
+        None => None,
+        Some(path) => Some(std::fs::File::create(path).map_err(|e| format!("{}: {e}", path.display()))?),
+    };
+    if let Some(folder) = &args.report {
+        std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    }
+    let mut outcomes = Vec::new();
+    for name in names {
+        let outcome = one(name, &options, &programs);
+        print!("{}", outcome.plain());
+        if let Some(file) = &mut json {
+            file.write_all(outcome.json_lines().as_bytes()).map_err(|e| format!("--json: {e}"))?;
+        }
+        outcomes.push(outcome);
+        if let Some(folder) = &args.report {
+            report::write(folder, &command_line(), &outcomes)?;
+        }
+    }
+    let failures = outcomes.iter().map(|o| o.failures.len()).sum::<usize>();
+    match failures {
+        0 => Ok(()),
+        n => Err(format!("{n} contenders gave no row; the reasons stand above")),
+    }
+}
+
+fn command_line() -> String {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    format!("kumi {}", args.join(" "))
+}
+
+fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
+    eprintln!("{bench}:");
+    let mut rows = Rows::default();
+    let mut failures = Vec::new();
+    let samples = if bench == "echo" {
+        echo::run(options, programs, &mut failures)
+    } else {
+        rounds(bench, options, programs, &mut failures)
+    };
+    for sample in samples {
+        if let Err(why) = rows.add(sample) {
+            failures.push(why);
+        }
+    }
+    if bench == "spread" {
+        for sample in locked_over_ring(&rows) {
+            rows.add(sample).expect("a new identity");
+        }
+    }
+    let verdicts = figures::judge(bench, &rows.rows(), options);
+    Outcome { bench: bench.to_owned(), rows, verdicts, failures }
+}
+
+/// Round after round; within one, the contenders of each cell in turn.
+fn rounds(bench: &str, options: &Options, programs: &Programs, failures: &mut Vec<String>) -> Vec<row::Sample> {
+    let start = Instant::now();
+    let mut samples = Vec::new();
+    let mut failed = Vec::new();
+    let cells = plan::cells(bench, options);
+    for round in 0..options.runs {
+        let began = Instant::now();
+        for (c, cell) in cells.iter().enumerate() {
+            for (i, contender) in cell.contenders.iter().enumerate() {
+                if round >= contender.at_most || failed.contains(&(c, i)) {
+                    continue;
+                }
+                let who = contender.describe(bench, cell.vps);
+                if round == 0 {
+                    eprintln!("  {who}");
+                }
+                match contender.run(programs, bench, cell.vps) {
+                    Ok(some) => samples.extend(some),
+                    Err(why) => {
+                        eprintln!("  FAILED {who}: {why}");
+                        failures.push(format!("{who}: {why}"));
+                        failed.push((c, i));
+                    }
+                }
+            }
+        }
+        if !options.full && start.elapsed() + began.elapsed() > BUDGET {
+            break;
+        }
+    }
+    samples
+}
+
+/// P4's figure: one sample for each pair of runs.
+fn locked_over_ring(rows: &Rows) -> Vec<row::Sample> {
+    let of = |metric: &str| rows.samples().filter(|s| s.identity.metric == metric).collect::<Vec<_>>();
+    let pairs = of("locked").into_iter().zip(of("ring"));
+    pairs
+        .map(|(locked, ring)| {
+            let mut sample = locked.clone();
+            sample.identity.metric = "locked_over_ring".to_owned();
+            sample.identity.queue = "-".to_owned();
+            sample.value = locked.value / ring.value;
+            sample.unit = "ratio".to_owned();
+            sample.notes.clear();
+            sample
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::row::Sample;
+    use super::row::tests::from;
+    use super::*;
+
+    #[test]
+    fn the_ratio_of_spread_comes_from_pairs() {
+        let mut rows = Rows::default();
+        for line in ["ring 10 us", "locked 40 us", "ring 20 us", "locked 60 us"] {
+            rows.add(Sample::parse(line, &from("spread", "kumihimo", 8)).unwrap()).unwrap();
+        }
+        let values: Vec<f64> = locked_over_ring(&rows).iter().map(|s| s.value).collect();
+        assert_eq!(values, [4.0, 3.0]);
+    }
+
+    #[test]
+    fn a_missing_contender_is_a_failure_and_not_silence() {
+        let options = Options { vps: vec![1], rivals: true, full: false, runs: 1, queue: "ring".into() };
+        let outcome = one("message", &options, &Programs::new());
+        assert_eq!(outcome.failures.len(), 5);
+        assert!(outcome.verdicts.iter().all(|v| v.word() == "missed (not measured)"));
+    }
+}

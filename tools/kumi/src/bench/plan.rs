@@ -1,0 +1,247 @@
+//! Which cells a benchmark has, and who takes part in each.
+
+use super::contender::{Contender, Runtime};
+
+/// Every benchmark, in the order in which `all` runs them.
+pub const NAMES: [&str; 12] = [
+    "yield",
+    "null-fork",
+    "message",
+    "sieve",
+    "skynet",
+    "parked",
+    "mutex",
+    "timer",
+    "spread",
+    "queues",
+    "latency",
+    "echo",
+];
+
+/// Every queue design of ours.
+pub const QUEUES: [&str; 3] = ["ring", "locked", "steal"];
+
+/// What the command line asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub vps: Vec<usize>,
+    pub rivals: bool,
+    pub full: bool,
+    pub runs: usize,
+    pub queue: String,
+}
+
+/// Contenders that are measured against each other: same work, same number of VPs, in turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    pub vps: usize,
+    pub contenders: Vec<Contender>,
+}
+
+/// The cells of `bench`. Without `full`, those that its figures name.
+pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
+    let plan = Plan { options };
+    let each = |make: &dyn Fn(usize) -> Vec<Contender>| {
+        options.vps.iter().map(|&vps| Cell { vps, contenders: make(vps) }).collect::<Vec<_>>()
+    };
+    match bench {
+        "yield" => each(&|_| join([plan.both(&[]), plan.rivals(&[], 5)])),
+        "null-fork" => join([
+            each(&|_| join([plan.both(&["part=sequential"]), plan.rivals(&["part=sequential"], 5)])),
+            each(&|_| join([plan.both(&["part=bulk"]), plan.rivals(&["part=bulk"], 3)])),
+            each(&|_| plan.rival(Runtime::Std, &["part=process"], 3)),
+        ]),
+        "message" => each(&|_| join([plan.both(&[]), plan.rivals(&[], 5)])),
+        "sieve" => join([
+            each(&|_| join([plan.full_or_both(&["part=primes700"]), plan.rivals(&["part=primes700"], 5)])),
+            each(&|_| plan.sieve_2000()),
+        ]),
+        "skynet" => each(&|_| plan.skynet()),
+        "parked" => plan.parked(),
+        "mutex" => each(&|_| plan.mutex()),
+        "timer" => each(&|_| join([plan.full_or_both(&[]), plan.rivals(&[], 2)])),
+        "spread" => vec![Cell { vps: 8, contenders: plan.designs("full", &[]) }],
+        "queues" => each(&|_| plan.queues()),
+        "latency" => each(&|_| plan.latency()),
+        _ => Vec::new(),
+    }
+}
+
+/// Connections of each cell of `echo`.
+pub fn echo_connections(options: &Options) -> Vec<usize> {
+    if options.full { vec![10, 1_000, 10_000] } else { vec![1_000] }
+}
+
+/// Servers of one cell of `echo`.
+pub fn echo_servers(options: &Options, connections: usize) -> Vec<Contender> {
+    let plan = Plan { options };
+    let threads = if connections <= 1_000 { plan.rival(Runtime::Std, &[], usize::MAX) } else { Vec::new() };
+    join([
+        plan.ours("full", &[]),
+        plan.rival(Runtime::Go, &[], usize::MAX),
+        plan.rival(Runtime::Tokio, &[], usize::MAX),
+        threads,
+    ])
+}
+
+fn join<T>(lists: impl IntoIterator<Item = Vec<T>>) -> Vec<T> {
+    lists.into_iter().flatten().collect()
+}
+
+struct Plan<'a> {
+    options: &'a Options,
+}
+
+impl Plan<'_> {
+    fn make(&self, runtime: Runtime, variant: &'static str, queue: &str, args: &[&str], at_most: usize) -> Contender {
+        let args = args.iter().map(|&a| a.to_owned()).collect();
+        Contender { runtime, variant, queue: queue.to_owned(), args, at_most }
+    }
+
+    fn ours(&self, variant: &'static str, args: &[&str]) -> Vec<Contender> {
+        vec![self.make(Runtime::Kumihimo, variant, &self.options.queue, args, usize::MAX)]
+    }
+
+    fn both(&self, args: &[&str]) -> Vec<Contender> {
+        join([self.ours("full", args), self.ours("lean", args)])
+    }
+
+    fn full_or_both(&self, args: &[&str]) -> Vec<Contender> {
+        if self.options.full { self.both(args) } else { self.ours("full", args) }
+    }
+
+    fn designs(&self, variant: &'static str, args: &[&str]) -> Vec<Contender> {
+        QUEUES.iter().map(|queue| self.make(Runtime::Kumihimo, variant, queue, args, usize::MAX)).collect()
+    }
+
+    fn rival(&self, runtime: Runtime, args: &[&str], at_most: usize) -> Vec<Contender> {
+        if self.options.rivals { vec![self.make(runtime, "-", "-", args, at_most)] } else { Vec::new() }
+    }
+
+    /// Go and Tokio as often as ours; kernel threads are slow and get `std_at_most` runs.
+    fn rivals(&self, args: &[&str], std_at_most: usize) -> Vec<Contender> {
+        join([
+            self.rival(Runtime::Go, args, usize::MAX),
+            self.rival(Runtime::Tokio, args, usize::MAX),
+            self.rival(Runtime::Std, args, std_at_most),
+        ])
+    }
+
+    fn sieve_2000(&self) -> Vec<Contender> {
+        let part = &["part=primes2000"];
+        let go = self.rival(Runtime::Go, part, usize::MAX);
+        let tokio = self.rival(Runtime::Tokio, part, usize::MAX);
+        // Ten seconds a run.
+        let threads = if self.options.full { self.rival(Runtime::Std, part, 1) } else { Vec::new() };
+        join([self.full_or_both(part), go, tokio, threads])
+    }
+
+    fn skynet(&self) -> Vec<Contender> {
+        join([
+            self.both(&["order=child"]),
+            self.both(&["order=parent"]),
+            self.rival(Runtime::Go, &[], usize::MAX),
+            self.rival(Runtime::Tokio, &[], usize::MAX),
+        ])
+    }
+
+    /// Memory does not depend on the number of VPs: the last of the list is taken, and two runs are enough.
+    fn parked(&self) -> Vec<Cell> {
+        let Some(&vps) = self.options.vps.last() else { return Vec::new() };
+        let ours = |variant: &'static str, args: &[&str]| {
+            vec![self.make(Runtime::Kumihimo, variant, &self.options.queue, args, 2)]
+        };
+        let cell = |contenders| Cell { vps, contenders };
+        let rivals = |args: &[&str]| join(Runtime::RIVALS.map(|r| self.rival(r, args, 2)));
+        let mut cells = vec![
+            cell(join([
+                ours("full", &["stack=min", "count=100000"]),
+                ours("full", &["stack=default", "count=100000"]),
+                ours("lean", &["stack=min", "count=1000000"]),
+                rivals(&[]),
+            ])),
+            cell(join([
+                ours("full", &["part=parked_used", "stack=min", "count=100000"]),
+                ours("lean", &["part=parked_used", "stack=min", "count=100000"]),
+                rivals(&["part=parked_used"]),
+            ])),
+        ];
+        if self.options.full {
+            let million = |runtime| self.rival(runtime, &["count=1000000"], 1);
+            cells.push(cell(join([
+                ours("full", &["stack=min", "count=1000000"]),
+                ours("lean", &["stack=default", "count=1000000"]),
+                million(Runtime::Go),
+                million(Runtime::Tokio),
+            ])));
+        }
+        cells
+    }
+
+    fn mutex(&self) -> Vec<Contender> {
+        let tokio = |lock| self.rival(Runtime::Tokio, &[lock], usize::MAX);
+        join([
+            self.full_or_both(&[]),
+            self.rival(Runtime::Go, &[], usize::MAX),
+            tokio("lock=tokio"),
+            tokio("lock=std"),
+            self.rival(Runtime::Std, &[], usize::MAX),
+        ])
+    }
+
+    fn queues(&self) -> Vec<Contender> {
+        let works = ["yield", "null-fork", "sieve", "skynet", "mutex", "message", "hash"];
+        join(works.map(|work| self.designs("full", &[&format!("work={work}")])))
+    }
+
+    fn latency(&self) -> Vec<Contender> {
+        let priorities = |priority: &str| self.designs("full", &[&format!("priority={priority}")]);
+        join([priorities("equal"), priorities("high"), self.rivals(&[], 2)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn options(full: bool) -> Options {
+        Options { vps: vec![1, 2], rivals: true, full, runs: 5, queue: "ring".into() }
+    }
+
+    #[test]
+    fn every_benchmark_has_cells() {
+        for bench in NAMES.iter().filter(|&&b| b != "echo") {
+            for full in [false, true] {
+                let cells = cells(bench, &options(full));
+                assert!(!cells.is_empty() && cells.iter().all(|c| !c.contenders.is_empty()), "{bench}");
+            }
+        }
+        assert_eq!(echo_servers(&options(true), 1_000).len(), 4);
+        assert_eq!(echo_servers(&options(true), 10_000).len(), 3);
+    }
+
+    #[test]
+    fn nobody_takes_part_twice_in_the_same() {
+        for bench in NAMES {
+            let mut seen = BTreeSet::new();
+            for cell in cells(bench, &options(true)) {
+                for c in cell.contenders {
+                    let key = (cell.vps, c.runtime, c.variant, c.queue.clone(), c.args.clone());
+                    assert!(seen.insert(key), "{bench}: {c:?} at {} VPs", cell.vps);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_rivals_only_we_run() {
+        let alone = Options { rivals: false, ..options(true) };
+        for bench in NAMES {
+            for cell in cells(bench, &alone) {
+                assert!(cell.contenders.iter().all(|c| c.runtime == Runtime::Kumihimo), "{bench}");
+            }
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What comes out: tables on the terminal, JSON lines, and a folder with the whole report.
+
+use std::fs;
+use std::path::Path;
+
+use super::figures::Verdict;
+use super::machine;
+use super::row::{Row, Rows};
+use super::table;
+
+const ROWS: [&str; 11] =
+    ["metric", "runtime", "variant", "queue", "vps", "median", "min", "max", "unit", "runs", "remarks"];
+const FIGURES: [&str; 5] = ["figure", "vps", "to reach", "measured", ""];
+
+/// One benchmark's outcome.
+pub struct Outcome {
+    pub bench: String,
+    pub rows: Rows,
+    pub verdicts: Vec<Verdict>,
+    pub failures: Vec<String>,
+}
+
+impl Outcome {
+    /// For the terminal.
+    pub fn plain(&self) -> String {
+        let mut text = format!("\n== {} ==\n{}", self.bench, table::plain(&ROWS, &self.row_cells()));
+        if !self.verdicts.is_empty() {
+            text += &format!("\n{}", table::plain(&FIGURES, &self.verdict_cells()));
+        }
+        for failure in &self.failures {
+            text += &format!("MISSING ROW: {failure}\n");
+        }
+        text
+    }
+
+    /// One JSON object a line.
+    pub fn json_lines(&self) -> String {
+        self.rows.rows().iter().map(|row| format!("{}\n", row.json())).collect()
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = format!("\n## {}\n\n", self.bench);
+        if !self.verdicts.is_empty() {
+            text += &format!("{}\n", table::markdown(&FIGURES, &self.verdict_cells()));
+        }
+        text += &table::markdown(&ROWS, &self.row_cells());
+        for failure in &self.failures {
+            text += &format!("\nMissing row: {failure}\n");
+        }
+        text
+    }
+
+    fn row_cells(&self) -> Vec<Vec<String>> {
+        let cells = |row: &Row| {
+            let (id, s) = (&row.identity, &row.summary);
+            let numbers = [s.median, s.min, s.max].map(table::number);
+            let [median, min, max] = numbers;
+            vec![
+                id.metric.clone(),
+                id.runtime.clone(),
+                id.variant.clone(),
+                id.queue.clone(),
+                id.vps.to_string(),
+                median,
+                min,
+                max,
+                row.unit.clone(),
+                s.runs.to_string(),
+                row.remarks(),
+            ]
+        };
+        self.rows.rows().iter().map(cells).collect()
+    }
+
+    fn verdict_cells(&self) -> Vec<Vec<String>> {
+        let cells = |v: &Verdict| {
+            let measured = v.measured.map_or("-".to_owned(), table::number);
+            vec![v.what.clone(), v.vps.to_string(), v.goal.clone(), measured, v.word().to_owned()]
+        };
+        self.verdicts.iter().map(cells).collect()
+    }
+}
+
+/// Writes `report.md`, `rows.jsonl` and `samples.jsonl` (every single sample) into `folder`, which it makes.
+pub fn write(folder: &Path, command: &str, outcomes: &[Outcome]) -> Result<(), String> {
+    let text = whole(command, outcomes);
+    let rows: String = outcomes.iter().map(Outcome::json_lines).collect();
+    let samples: String = outcomes.iter().flat_map(|o| o.rows.samples()).map(sample_line).collect();
+    fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for (name, content) in [("report.md", text), ("rows.jsonl", rows), ("samples.jsonl", samples)] {
+        let path = folder.join(name);
+        fs::write(&path, content).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn whole(command: &str, outcomes: &[Outcome]) -> String {
+    let mut text = format!(
+        "# Measurements\n\nMade by `{command}`. Medians of alternating runs; `samples.jsonl` has every sample.\n\n"
+    );
+    let machine: Vec<_> =
+        machine::description().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    text += &table::markdown(&["machine", ""], &machine);
+    let verdicts: Vec<_> = outcomes.iter().flat_map(|o| &o.verdicts).collect();
+    let reached = verdicts.iter().filter(|v| v.reached).count();
+    text += &format!("\n{reached} of {} figures reached.\n", verdicts.len());
+    for outcome in outcomes {
+        text += &outcome.markdown();
+    }
+    text
+}
+
+fn sample_line(sample: &super::row::Sample) -> String {
+    let id = &sample.identity;
+    let mut object = serde_json::Map::new();
+    for (key, value) in [
+        ("bench", &id.bench),
+        ("metric", &id.metric),
+        ("runtime", &id.runtime),
+        ("variant", &id.variant),
+        ("queue", &id.queue),
+        ("unit", &sample.unit),
+    ] {
+        object.insert(key.to_owned(), value.as_str().into());
+    }
+    object.insert("vps".to_owned(), id.vps.into());
+    object.insert("value".to_owned(), sample.value.into());
+    for (key, value) in id.keys.iter().chain(&sample.notes) {
+        object.insert(key.clone(), value.as_str().into());
+    }
+    format!("{}\n", serde_json::Value::Object(object))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::row::Sample;
+    use super::super::row::tests::from;
+    use super::*;
+
+    fn outcome() -> Outcome {
+        let mut rows = Rows::default();
+        rows.add(Sample::parse("switch 20 ns", &from("yield", "kumihimo", 1)).unwrap()).unwrap();
+        let verdict = Verdict {
+            bench: "yield",
+            what: "switch full / go".into(),
+            vps: 1,
+            goal: "<= 0.260".into(),
+            measured: Some(0.2),
+            reached: true,
+        };
+        Outcome { bench: "yield".into(), rows, verdicts: vec![verdict], failures: vec!["tokio yield: no".into()] }
+    }
+
+    #[test]
+    fn what_failed_is_in_every_form() {
+        assert!(outcome().plain().contains("MISSING ROW: tokio yield: no"));
+        assert!(outcome().markdown().contains("Missing row: tokio yield: no"));
+    }
+
+    #[test]
+    fn a_report_has_figures_rows_and_machine() {
+        let text = whole("kumi bench yield", &[outcome()]);
+        assert!(text.contains("| switch full / go | 1 | <= 0.260 | 0.200 | reached |"), "{text}");
+        assert!(text.contains("1 of 1 figures reached"));
+        assert!(text.contains("| kernel |"));
+    }
+}

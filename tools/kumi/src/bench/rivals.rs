@@ -1,0 +1,79 @@
+//! Building the rivals, on demand.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::contender::{Programs, Runtime};
+
+/// The repository, as it was when `kumi` was built.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tools/kumi is two below").to_owned()
+}
+
+/// `kumi` itself, and the rivals if asked for. Never fails as a whole: a rival that cannot be built says why.
+pub fn programs(with_rivals: bool) -> Programs {
+    let me = std::env::current_exe().map_err(|e| format!("own program: {e}"));
+    let mut programs = Programs::from([(Runtime::Kumihimo, me)]);
+    if with_rivals {
+        for rival in Runtime::RIVALS {
+            eprintln!("building rival {}", rival.name());
+            let built = build(rival);
+            if let Err(why) = &built {
+                eprintln!("rival {} is missing: {why}", rival.name());
+            }
+            programs.insert(rival, built);
+        }
+    }
+    programs
+}
+
+fn build(rival: Runtime) -> Result<PathBuf, String> {
+    let source = repository().join("benches/rivals").join(rival.name());
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
+    let target = target.join("rivals").join(rival.name());
+    if !source.is_dir() {
+        return Err(format!("{} is not there: `kumi bench` needs the repository it was built from", source.display()));
+    }
+    if rival == Runtime::Go {
+        let program = target.join("rival-go");
+        let mut go = Command::new("go");
+        go.args(["build", "-o"]).arg(&program).arg(".").current_dir(&source);
+        run(&mut go, "Go (`make bench` installs it)")?;
+        return Ok(program);
+    }
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--release", "--locked", "--quiet", "--target-dir"]).arg(&target).current_dir(&source);
+    run(&mut cargo, "cargo")?;
+    Ok(target.join("release").join(format!("rival-{}", rival.name())))
+}
+
+fn run(command: &mut Command, what: &str) -> Result<(), String> {
+    match command.output() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(format!("{what} is not installed")),
+        Err(e) => Err(format!("{what}: {e}")),
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            let last: Vec<_> = complaint.lines().rev().take(3).collect();
+            Err(format!("not built: {}", last.into_iter().rev().collect::<Vec<_>>().join(" / ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_installed_is_said() {
+        let error = run(&mut Command::new("/no/such/program"), "Go").unwrap_err();
+        assert_eq!(error, "Go is not installed");
+    }
+
+    #[test]
+    fn the_rivals_sources_are_where_they_are_looked_for() {
+        for rival in Runtime::RIVALS {
+            assert!(repository().join("benches/rivals").join(rival.name()).is_dir());
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Median and extremes of a handful of samples.
+
+/// What the samples of one row come to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    pub runs: usize,
+}
+
+/// `None` of no samples. Of an even number, the mean of the two in the middle.
+pub fn summary(samples: &[f64]) -> Option<Summary> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (min, max) = (*sorted.first()?, *sorted.last()?);
+    let middle = sorted.len() / 2;
+    let median = match sorted.len() % 2 {
+        1 => sorted[middle],
+        _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    };
+    Some(Summary { median, min, max, runs: sorted.len() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_nothing_there_is_none() {
+        assert_eq!(summary(&[]), None);
+    }
+
+    #[test]
+    fn odd_and_even() {
+        let odd = summary(&[3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((odd.median, odd.min, odd.max, odd.runs), (2.0, 1.0, 3.0, 3));
+        let even = summary(&[4.0, 1.0, 2.0, 3.0]).unwrap();
+        assert_eq!((even.median, even.runs), (2.5, 4));
+    }
+}

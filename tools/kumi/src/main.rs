@@ -1,0 +1,46 @@
+//! `kumi`, the command of Kumihimo. One file (or folder) a subcommand.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod doctor;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "kumi", version, about = "Microprocesses on virtual processors: benchmarks and checks")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure, beside rivals if asked, against the figures to reach
+    Bench(bench::Args),
+    /// Say what this machine offers and what the runtime makes of it
+    Doctor,
+    /// Our side of one benchmark, as a process of its own
+    #[command(hide = true)]
+    BenchChild(bench::child::Args),
+    /// The load of `echo`, as a process of its own
+    #[command(hide = true)]
+    BenchLoad(bench::load::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Bench(args) => bench::run(args),
+        Command::Doctor => doctor::run(),
+        Command::BenchChild(args) => bench::child::run(args),
+        Command::BenchLoad(args) => bench::load::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("kumi: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
