@@ -23,7 +23,7 @@ use crate::{
 /// Items that the owner takes back at once.
 const BATCH: usize = 16;
 /// Turns of the loop before one who waits for a lock goes away. The lock is held for tens of nanoseconds, unless its holder lost the processor.
-const PATIENCE: u32 = 256;
+const PATIENCE: u32 = if cfg!(loom) { 2 } else { 256 };
 
 /// The lock of one Waiver Queue's removing end.
 pub struct RemovalLock(AtomicBool);
@@ -37,17 +37,23 @@ impl RemovalLock {
     /// Takes it, waiting a little. `None`: its holder does not come to an end. `waited` is called if it was taken at first.
     #[inline]
     pub fn lock(&self, waited: impl FnOnce()) -> Option<Held<'_>> {
-        if !self.0.swap(true, Ordering::Acquire) {
+        if self.try_lock() {
             return Some(Held(self));
         }
         waited();
         for _ in 0..PATIENCE {
             spin_loop();
-            if !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Acquire) {
+            if !self.0.load(Ordering::Relaxed) && self.try_lock() {
                 return Some(Held(self));
             }
         }
         None
+    }
+
+    #[inline]
+    fn try_lock(&self) -> bool {
+        // Acquire: pairs with the release in `Held::drop`.
+        self.0.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 }
 

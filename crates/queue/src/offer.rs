@@ -42,12 +42,12 @@ impl<T> Offer<T> {
     /// Takes what is on offer; any kernel thread, the owner included.
     #[inline]
     pub fn take(&self) -> Option<NonNull<T>> {
-        // Idle VPs look at many: do not take the line for writing in vain.
-        if self.is_empty() {
-            return None;
-        }
+        let item = NonNull::new(self.item.load(Ordering::Relaxed))?;
+        // Compare and exchange, not swap: takers then only ever turn an item into null, which `put` relies on, and idle VPs do not take
+        // the line for writing in vain. The same item offered anew meanwhile is as good.
         // Acquire: pairs with the release in `put`. Of several takers one gets the item.
-        NonNull::new(self.item.swap(null_mut(), Ordering::Acquire))
+        let took = self.item.compare_exchange(item.as_ptr(), null_mut(), Ordering::Acquire, Ordering::Relaxed);
+        took.is_ok().then_some(item)
     }
 }
 

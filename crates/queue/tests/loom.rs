@@ -1,0 +1,342 @@
+//! Model-checked: every interleaving (within the stated bounds) of what the queues' parts do to each other.
+//! `RUSTFLAGS="--cfg loom" cargo test -p kumihimo-queue --release --test loom`
+#![cfg(loom)]
+
+use core::ptr::NonNull;
+use std::{
+    boxed::Box,
+    sync::{Arc, Mutex},
+};
+
+use kumihimo_queue::{
+    Capacity, Design, Links, Node, Origin, Owner, Place, Set, Taker, injector::Injector, offer::Offer, waiver::Waiver,
+};
+use loom::{
+    cell::Cell,
+    model::Builder,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
+
+struct Item {
+    links: Links<Item>,
+    id: usize,
+    /// Touched by whoever holds the item: loom reports it if two do, or if a transfer orders nothing.
+    held: Cell<usize>,
+}
+
+// SAFETY: `links` returns the one field; items live in `Items` for the whole model.
+unsafe impl Node for Item {
+    fn links(&self) -> &Links<Item> {
+        &self.links
+    }
+}
+
+struct Items(Vec<NonNull<Item>>);
+
+// SAFETY: pointers to items whose cells loom watches.
+unsafe impl Send for Items {}
+// SAFETY: as above.
+unsafe impl Sync for Items {}
+
+impl Items {
+    fn new(n: usize) -> Arc<Items> {
+        let make = |id| Item { links: Links::new(), id, held: Cell::new(0) };
+        Arc::new(Items((0..n).map(|id| NonNull::from(Box::leak(Box::new(make(id))))).collect()))
+    }
+}
+
+impl Drop for Items {
+    fn drop(&mut self) {
+        for item in &self.0 {
+            // SAFETY: leaked in `new`.
+            drop(unsafe { Box::from_raw(item.as_ptr()) });
+        }
+    }
+}
+
+/// Holds the item and says which it is.
+fn hold(item: NonNull<Item>) -> usize {
+    // SAFETY: items live for the whole model.
+    let item = unsafe { item.as_ref() };
+    item.held.set(item.held.get() + 1);
+    item.id
+}
+
+fn check(preemptions: Option<usize>, f: impl Fn() + Sync + Send + 'static) {
+    let mut model = Builder::new();
+    if model.preemption_bound.is_none() {
+        model.preemption_bound = preemptions;
+    }
+    model.check(f);
+}
+
+#[test]
+fn waiver_loses_nothing_and_keeps_the_order() {
+    check(None, || {
+        let items = Items::new(3);
+        let waiver = Arc::new(Waiver::new(2));
+        let producer = {
+            let (items, waiver) = (items.clone(), waiver.clone());
+            thread::spawn(move || {
+                let mut sent = 0;
+                // Two turns: the second one finds places only if the consumer returned some.
+                for turn in [2, 3] {
+                    // SAFETY: the only producer.
+                    let mut fill = unsafe { waiver.fill() };
+                    while sent < turn {
+                        hold(items.0[sent]);
+                        if fill.push(items.0[sent]).is_err() {
+                            break;
+                        }
+                        sent += 1;
+                    }
+                }
+                sent
+            })
+        };
+        let mut got = vec![];
+        for most in [1, usize::MAX] {
+            // SAFETY: the only consumer.
+            unsafe { waiver.take(most, |item| got.push(hold(item))) };
+        }
+        let sent = producer.join().unwrap();
+        // SAFETY: the only consumer.
+        unsafe { waiver.take(usize::MAX, |item| got.push(hold(item))) };
+        assert!(sent >= 2 && waiver.is_empty());
+        assert_eq!(got, (0..sent).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn an_offer_goes_to_one() {
+    check(None, || {
+        let items = Items::new(2);
+        let offer = Arc::new(Offer::new());
+        let taker = || {
+            let offer = offer.clone();
+            thread::spawn(move || offer.take().map(hold))
+        };
+        let (a, b) = (taker(), taker());
+        let mut got = vec![];
+        hold(items.0[0]);
+        // SAFETY: the owner; it is empty.
+        unsafe { offer.put(items.0[0]) };
+        got.extend(offer.take().map(hold));
+        assert!(offer.is_empty());
+        hold(items.0[1]);
+        // SAFETY: the owner; it is empty.
+        unsafe { offer.put(items.0[1]) };
+        got.extend(a.join().unwrap());
+        got.extend(b.join().unwrap());
+        got.extend(offer.take().map(hold));
+        got.sort_unstable();
+        assert_eq!(got, [0, 1]);
+    });
+}
+
+#[test]
+fn the_injector_loses_nothing_and_tells_of_everything() {
+    check(Some(3), || {
+        let items = Items::new(4);
+        let injector = Arc::new(Injector::new());
+        let told = Arc::new(AtomicBool::new(false));
+        let producer = |from: usize| {
+            let (items, injector, told) = (items.clone(), injector.clone(), told.clone());
+            thread::spawn(move || {
+                for i in from..from + 2 {
+                    hold(items.0[i]);
+                    // SAFETY: in no injector, and lives.
+                    if unsafe { injector.push(items.0[i]) } {
+                        told.store(true, Ordering::Release);
+                    }
+                }
+            })
+        };
+        let (a, b) = (producer(0), producer(2));
+        let mut got: Vec<usize> = injector.take().map(hold).collect();
+        a.join().unwrap();
+        b.join().unwrap();
+        // A consumer that looks only when told still gets all: what is in now came after the last `take`, and its first said so.
+        assert!(told.load(Ordering::Acquire) || injector.is_empty());
+        got.extend(injector.take().map(hold));
+        let order = |a, b| got.iter().position(|&i| i == a) < got.iter().position(|&i| i == b);
+        assert!(order(0, 1) && order(2, 3), "{got:?}");
+        got.sort_unstable();
+        assert_eq!(got, [0, 1, 2, 3]);
+    });
+}
+
+/// VP `vp`'s handle for another kernel thread of the model.
+struct Carrier(Owner<Item>);
+// SAFETY: the model gives each VP to one thread at a time and joins it before the next.
+unsafe impl Send for Carrier {}
+
+impl Carrier {
+    fn new(set: &Set<Item>, vp: usize) -> Carrier {
+        // SAFETY: as for `Send`; the set is dropped last.
+        Carrier(unsafe { set.local(vp) })
+    }
+
+    fn push(&self, item: NonNull<Item>, origin: Origin) {
+        hold(item);
+        // SAFETY: held by the caller, in no queue, lives.
+        unsafe { self.0.push(item, Place::back(5), origin) }
+    }
+
+    /// A context switch at which the one that ran gives way.
+    fn switch(&self) {
+        let _ = self.0.exchange();
+        if let Some((item, _)) = self.0.pop() {
+            self.push(item, Origin::Yield);
+        }
+        let _ = self.0.surplus(false);
+    }
+}
+
+/// Takes everything out that is in the queues, by rounds as the VPs would go.
+fn drain(set: &Set<Item>) -> Vec<usize> {
+    let mut got = vec![];
+    for _ in 0..=set.vps() {
+        for vp in 0..set.vps() {
+            let carrier = Carrier::new(set, vp);
+            carrier.0.pull();
+            while let Some((item, _)) = carrier.0.pop() {
+                got.push(hold(item));
+            }
+        }
+    }
+    got.sort_unstable();
+    got
+}
+
+fn transfer(design: Design, vps: usize, items_each: usize, preemptions: usize) {
+    check(Some(preemptions), move || {
+        let items = Items::new(items_each * vps);
+        let set = Arc::new(Set::with_places(design, vps, Capacity::Fixed(1), 2));
+        let taken = Arc::new(Mutex::new(vec![]));
+        let carriers: Vec<_> = (1..vps)
+            .map(|vp| {
+                let (set, items, taken) = (set.clone(), items.clone(), taken.clone());
+                let carrier = Carrier::new(&set, vp);
+                thread::spawn(move || {
+                    let carrier = carrier;
+                    for i in 0..items_each {
+                        carrier.push(items.0[vp * items_each + i], Origin::Spawn);
+                    }
+                    let _ = carrier.0.surplus(vp == 1);
+                    carrier.switch();
+                    carrier.0.pull();
+                    if let Some((item, _)) = carrier.0.pop() {
+                        taken.lock().unwrap().push(hold(item));
+                    }
+                    drop(set);
+                })
+            })
+            .collect();
+        let own = Carrier::new(&set, 0);
+        for i in 0..items_each {
+            own.push(items.0[i], Origin::Spawn);
+        }
+        let _ = own.0.surplus(true);
+        own.switch();
+        own.0.pull();
+        for carrier in carriers {
+            carrier.join().unwrap();
+        }
+        let mut all = drain(&set);
+        all.extend(taken.lock().unwrap().iter());
+        all.sort_unstable();
+        assert_eq!(all, (0..items_each * vps).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn ring_of_two() {
+    transfer(Design::Ring, 2, 2, 3);
+}
+
+#[test]
+fn ring_of_three() {
+    transfer(Design::Ring, 3, 2, 2);
+}
+
+#[test]
+fn locked_two() {
+    transfer(Design::Locked, 2, 2, 3);
+}
+
+/// One owner and two who remove from it, all three under its lock.
+#[test]
+fn locked_three() {
+    check(Some(2), || {
+        let items = Items::new(3);
+        let set = Arc::new(Set::with_places(Design::Locked, 3, Capacity::Fixed(1), 4));
+        let own = Carrier::new(&set, 0);
+        for &item in &items.0 {
+            own.push(item, Origin::Spawn);
+        }
+        let thief = |vp| {
+            let set = set.clone();
+            let carrier = Carrier::new(&set, vp);
+            thread::spawn(move || {
+                let carrier = carrier;
+                carrier.0.pull();
+                let got = carrier.0.pop().map(|(item, _)| hold(item));
+                drop(set);
+                got
+            })
+        };
+        let (a, b) = (thief(1), thief(2));
+        let _ = own.0.surplus(true);
+        let mut all: Vec<_> = (0..3).filter_map(|_| own.0.pop()).map(|(item, _)| hold(item)).collect();
+        all.extend(a.join().unwrap());
+        all.extend(b.join().unwrap());
+        all.extend(drain(&set));
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2]);
+    });
+}
+
+/// One who makes work visible and then asks who sleeps; one who says that it sleeps and then asks what is visible.
+fn sleeper(design: Design, items: usize) {
+    check(None, move || {
+        let items = Items::new(items);
+        let set = Arc::new(Set::with_places(design, 2, Capacity::Fixed(1), 4));
+        let sleeps = Arc::new(AtomicBool::new(false));
+        let idle = {
+            let (set, sleeps) = (set.clone(), sleeps.clone());
+            let carrier = Carrier::new(&set, 1);
+            thread::spawn(move || {
+                let carrier = carrier;
+                sleeps.store(true, Ordering::Relaxed);
+                let saw = carrier.0.has_visible_work();
+                drop(set);
+                saw
+            })
+        };
+        let own = Carrier::new(&set, 0);
+        for &item in &items.0 {
+            own.push(item, Origin::Spawn);
+        }
+        // Beyond the capacity of one for the ring's Waiver Queue; alone for the Offer.
+        let taker = own.0.surplus(true);
+        assert!(matches!(taker, Some(Taker::Any | Taker::Vp(1))));
+        let woken = sleeps.load(Ordering::Relaxed);
+        let saw = idle.join().unwrap();
+        assert!(woken || saw, "a lost wake-up");
+        assert_eq!(drain(&set).len(), items.0.len());
+    });
+}
+
+#[test]
+fn nobody_sleeps_while_a_waiver_queue_is_filled() {
+    sleeper(Design::Ring, 3);
+    sleeper(Design::Locked, 3);
+}
+
+#[test]
+fn nobody_sleeps_while_an_offer_is_made() {
+    sleeper(Design::Ring, 1);
+    sleeper(Design::Locked, 1);
+}
