@@ -1,0 +1,642 @@
+//! The synchronous message of the papers (P0): `send_recv` sends a request and waits for the reply; the other side
+//! `receive`s, `reply`s, or does both in one call, `reply_and_receive`.
+//!
+//! A message goes from the stack of one microprocess to the stack of the other: nothing is allocated, and the processor goes
+//! over with it (the woken one runs next where its peer ran). Requests are received by the priority of their senders, then
+//! first come first served.
+//!
+//! All waits block the microprocess (or the kernel thread, if a caller is one) and are *cancellation points*. A client that
+//! gives up (deadline, cancellation) takes its request back if it was not received yet; otherwise the reply will find nobody
+//! and is returned to the server. Sending *happens before* receiving, replying before the return of `send_recv`.
+//!
+//! ```
+//! use kumihimo_sync::msg::{self, Request};
+//! let (address, mailbox) = msg::mailbox::<u32, String>();
+//! let server = std::thread::spawn(move || {
+//!     let mut next = msg::receive(&mailbox);
+//!     while let Ok(Request { message, from }) = next {
+//!         next = msg::reply_and_receive(&mailbox, from, format!("{}", message * 2));
+//!     }
+//! });
+//! assert_eq!(msg::send_recv(&address, 21).unwrap(), "42");
+//! drop(address);
+//! server.join().unwrap();
+//! ```
+
+pub use std::sync::mpsc::RecvError;
+
+use crate::deadline;
+use crate::lockrank::Rank;
+use crate::shim::{AtomicUsize, Wait, Waiter, cancel, current};
+use crate::spin::Spin;
+use crate::unwind::OnUnwind;
+use crate::waitlist::{self, Node, Queue, Signal};
+use std::cell::Cell;
+use std::fmt;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::time::{Duration, Instant};
+
+/// A reply, or to a server a request, lies in the waiter's slot.
+const DELIVERED: u32 = 1;
+const CLOSED: u32 = 2;
+const UNANSWERED: u32 = 3;
+
+/// Makes a mailbox, and the first address under which it can be reached.
+#[must_use]
+pub fn mailbox<Q, R>() -> (Address<Q, R>, Mailbox<Q, R>) {
+    let state = State {
+        clients: Queue::new(),
+        taken: Queue::new(),
+        servers: Queue::new(),
+        no_clients: false,
+        no_servers: false,
+        types: std::marker::PhantomData,
+    };
+    let post = Arc::new(Post { state: Spin::new(Rank::List, state), addresses: AtomicUsize::new(1) });
+    (Address { post: post.clone() }, Mailbox { post })
+}
+
+/// Sends `message` and waits for the reply. See [`Address::send_recv`].
+///
+/// # Errors
+/// If there is nobody to receive it, or it was received and never answered.
+#[inline]
+pub fn send_recv<Q, R>(to: &Address<Q, R>, message: Q) -> Result<R, SendRecvError<Q>> {
+    to.send_recv(message)
+}
+
+/// Waits for a request. See [`Mailbox::receive`].
+///
+/// # Errors
+/// If there is none and all addresses are gone.
+#[inline]
+pub fn receive<Q, R>(mailbox: &Mailbox<Q, R>) -> Result<Request<'_, Q, R>, RecvError> {
+    mailbox.receive()
+}
+
+/// Answers a request. See [`Caller::reply`].
+///
+/// # Errors
+/// The reply comes back if the client has given up.
+#[inline]
+pub fn reply<Q, R>(to: Caller<'_, Q, R>, reply: R) -> Result<(), R> {
+    to.reply(reply)
+}
+
+/// Answers a request and waits for the next in one step. See [`Mailbox::reply_and_receive`].
+///
+/// # Errors
+/// As [`receive`]. A reply to a client that has given up is dropped.
+#[inline]
+pub fn reply_and_receive<'a, Q, R>(
+    mailbox: &'a Mailbox<Q, R>,
+    to: Caller<'a, Q, R>,
+    reply: R,
+) -> Result<Request<'a, Q, R>, RecvError> {
+    mailbox.reply_and_receive(to, reply)
+}
+
+struct Post<Q, R> {
+    state: Spin<State<Q, R>>,
+    addresses: AtomicUsize,
+}
+
+struct State<Q, R> {
+    /// Clients whose request nobody has received yet.
+    clients: Queue,
+    /// Clients whose request was received; a [`Caller`] is valid while its client is here.
+    taken: Queue,
+    /// Servers that wait.
+    servers: Queue,
+    no_clients: bool,
+    no_servers: bool,
+    types: std::marker::PhantomData<fn(Q) -> R>,
+}
+
+/// On a client's stack, in its node's slot.
+struct Call<Q, R> {
+    request: MaybeUninit<Q>,
+    reply: MaybeUninit<R>,
+    /// In which queue the node is. Under the lock.
+    taken: Cell<bool>,
+}
+
+/// On a waiting server's stack, in its node's slot.
+struct Letter<Q> {
+    request: MaybeUninit<Q>,
+    from: *const Node,
+    serial: u64,
+}
+
+/// Where clients send to. Clone it for more clients; when all are gone, `receive` says so.
+pub struct Address<Q, R> {
+    post: Arc<Post<Q, R>>,
+}
+
+/// Where a server receives. Several may, each request going to one of them.
+pub struct Mailbox<Q, R> {
+    post: Arc<Post<Q, R>>,
+}
+
+/// A request that was received.
+#[derive(Debug)]
+pub struct Request<'a, Q, R> {
+    /// What the client sent.
+    pub message: Q,
+    /// To whom the reply goes.
+    pub from: Caller<'a, Q, R>,
+}
+
+/// A client that waits for the reply. Dropping it without one ends the client's wait with [`SendRecvError::Unanswered`].
+#[must_use = "the client waits for a reply"]
+pub struct Caller<'a, Q, R> {
+    post: &'a Post<Q, R>,
+    node: *const Node,
+    serial: u64,
+}
+
+// SAFETY: requests and replies go from thread to thread, which their being `Send` allows; the state is under a lock.
+unsafe impl<Q: Send, R: Send> Send for Address<Q, R> {}
+// SAFETY: as above.
+unsafe impl<Q: Send, R: Send> Sync for Address<Q, R> {}
+// SAFETY: as above.
+unsafe impl<Q: Send, R: Send> Send for Mailbox<Q, R> {}
+// SAFETY: as above.
+unsafe impl<Q: Send, R: Send> Sync for Mailbox<Q, R> {}
+// SAFETY: the node is only touched under the lock and after it was found in the list, by whichever thread.
+unsafe impl<Q: Send, R: Send> Send for Caller<'_, Q, R> {}
+// SAFETY: a shared `Caller` does nothing.
+unsafe impl<Q: Send, R: Send> Sync for Caller<'_, Q, R> {}
+impl<Q, R> UnwindSafe for Address<Q, R> {}
+impl<Q, R> RefUnwindSafe for Address<Q, R> {}
+impl<Q, R> UnwindSafe for Mailbox<Q, R> {}
+impl<Q, R> RefUnwindSafe for Mailbox<Q, R> {}
+
+/// Why there is no reply.
+#[derive(PartialEq, Eq, Clone, Copy)]
+pub enum SendRecvError<Q> {
+    /// The mailbox is gone; here is the request back.
+    Closed(Q),
+    /// The request was received, but dropped without a reply.
+    Unanswered,
+    /// The time is over. The request comes back if nobody had received it.
+    Timeout(Option<Q>),
+}
+
+impl<Q, R> Address<Q, R> {
+    /// Sends `message` and waits for the reply.
+    ///
+    /// # Errors
+    /// [`SendRecvError::Closed`] if there is nobody to receive it, [`SendRecvError::Unanswered`] if whoever received it
+    /// dropped it.
+    #[inline]
+    pub fn send_recv(&self, message: Q) -> Result<R, SendRecvError<Q>> {
+        self.call(message, None)
+    }
+
+    /// As [`send_recv`](Address::send_recv), but gives up after `timeout`, whether the request was received or not.
+    ///
+    /// # Errors
+    /// As [`send_recv`](Address::send_recv), and [`SendRecvError::Timeout`].
+    pub fn send_recv_timeout(&self, message: Q, timeout: Duration) -> Result<R, SendRecvError<Q>> {
+        self.call(message, deadline::after(timeout))
+    }
+
+    /// As [`send_recv`](Address::send_recv), but gives up at `deadline`, whether the request was received or not.
+    ///
+    /// # Errors
+    /// As [`send_recv`](Address::send_recv), and [`SendRecvError::Timeout`].
+    pub fn send_recv_until(&self, message: Q, deadline: Instant) -> Result<R, SendRecvError<Q>> {
+        self.call(message, Some(deadline))
+    }
+
+    fn call(&self, message: Q, deadline: Option<Instant>) -> Result<R, SendRecvError<Q>> {
+        cancel::point();
+        let post = &*self.post;
+        let signal = Signal::new();
+        let mut call =
+            Call { request: MaybeUninit::new(message), reply: MaybeUninit::uninit(), taken: Cell::new(false) };
+        let node = Node::with(current(), &signal, ptr::from_mut::<Call<Q, R>>(&mut call).cast(), 0);
+        let call: *const Call<Q, R> = node.slot.cast();
+        // SAFETY (here and below, where `take_request` is called): the request is in the slot and nobody else will take it.
+        let take_request = || unsafe { (*call).request.assume_init_read() };
+
+        let mut guard = post.state.lock();
+        let state = &mut *guard;
+        if state.no_servers {
+            drop(guard);
+            return Err(SendRecvError::Closed(take_request()));
+        }
+        let server = state.servers.pop().map(|server| {
+            // SAFETY: the slot of a waiting server is a `Letter`, ours by the claim; both nodes stay until they are unlinked.
+            unsafe {
+                let serial = take(&mut state.taken, &node, call);
+                server.node.slot.cast::<Letter<Q>>().write(Letter {
+                    request: MaybeUninit::new(take_request()),
+                    from: &node,
+                    serial,
+                });
+            }
+            server.finish(DELIVERED)
+        });
+        if server.is_none() {
+            // SAFETY: unlinked by a server, by the guard below on unwinding, or by `withdraw`.
+            unsafe { state.clients.insert(&node) };
+        }
+        drop(guard);
+        if let Some(server) = server {
+            server.wake_sync();
+        }
+
+        let on_unwind = OnUnwind(|| {
+            // What is in the slot at that time is dropped: our request, or a reply that came all the same.
+            if post.withdraw(&node) == Withdrawn::Unreceived || signal.get() == Some(CLOSED) {
+                drop(take_request());
+            } else if signal.get() == Some(DELIVERED) {
+                // SAFETY: the outcome says that the reply is there.
+                drop(unsafe { (*call).reply.assume_init_read() });
+            }
+        });
+        let why = Wait::Message(ptr::from_ref(post).addr());
+        let mut outcome = waitlist::wait_cancellable(&signal, why, deadline);
+        std::mem::forget(on_unwind);
+        if outcome.is_none() {
+            match post.withdraw(&node) {
+                Withdrawn::Unreceived => return Err(SendRecvError::Timeout(Some(take_request()))),
+                Withdrawn::Received => return Err(SendRecvError::Timeout(None)),
+                Withdrawn::Ended => outcome = signal.get(),
+            }
+        }
+        match outcome {
+            // SAFETY: the outcome says that the reply is there.
+            Some(DELIVERED) => Ok(unsafe { (*call).reply.assume_init_read() }),
+            Some(CLOSED) => Err(SendRecvError::Closed(take_request())),
+            _ => Err(SendRecvError::Unanswered),
+        }
+    }
+}
+
+impl<Q, R> Mailbox<Q, R> {
+    /// Waits for a request.
+    ///
+    /// # Errors
+    /// If there is none and all addresses are gone.
+    #[inline]
+    pub fn receive(&self) -> Result<Request<'_, Q, R>, RecvError> {
+        self.post.serve(None, None).map_err(|_| RecvError)
+    }
+
+    /// Receives a request if there is one.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] if there is none; [`ReceiveError::Closed`] if all addresses are gone besides.
+    pub fn try_receive(&self) -> Result<Request<'_, Q, R>, ReceiveError> {
+        let mut state = self.post.state.lock();
+        match state.next(&self.post) {
+            Some(request) => Ok(request),
+            None if state.no_clients => Err(ReceiveError::Closed),
+            None => Err(ReceiveError::Empty),
+        }
+    }
+
+    /// As [`receive`](Mailbox::receive), but gives up after `timeout`.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are gone.
+    pub fn receive_timeout(&self, timeout: Duration) -> Result<Request<'_, Q, R>, ReceiveError> {
+        self.post.serve(None, deadline::after(timeout))
+    }
+
+    /// As [`receive`](Mailbox::receive), but gives up at `deadline`.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are gone.
+    pub fn receive_until(&self, deadline: Instant) -> Result<Request<'_, Q, R>, ReceiveError> {
+        self.post.serve(None, Some(deadline))
+    }
+
+    /// Answers a request and waits for the next, in one step: if no other request is there, the client runs next. `to` may
+    /// have come from another mailbox of the same types.
+    ///
+    /// # Errors
+    /// As [`receive`](Mailbox::receive). A reply to a client that has given up is dropped.
+    #[inline]
+    pub fn reply_and_receive<'a>(&'a self, to: Caller<'a, Q, R>, reply: R) -> Result<Request<'a, Q, R>, RecvError> {
+        if !ptr::eq(to.post, &*self.post) {
+            let _ = to.reply(reply);
+            return self.receive();
+        }
+        let to = ManuallyDrop::new(to);
+        self.post.serve(Some((to.node, to.serial, reply)), None).map_err(|_| RecvError)
+    }
+}
+
+/// Why [`Mailbox::try_receive`] and its kin returned without a request.
+#[derive(PartialEq, Eq, Clone, Copy, Debug)]
+pub enum ReceiveError {
+    /// There was none (in time).
+    Empty,
+    /// There is none, and all addresses are gone.
+    Closed,
+}
+
+#[derive(PartialEq, Eq)]
+enum Withdrawn {
+    Unreceived,
+    Received,
+    Ended,
+}
+
+impl<Q, R> Post<Q, R> {
+    /// A client gives up.
+    fn withdraw(&self, node: &Node) -> Withdrawn {
+        let mut state = self.state.lock();
+        // SAFETY: the slot of a client's node is its `Call`, on our caller's stack.
+        let taken = unsafe { &*node.slot.cast::<Call<Q, R>>() }.taken.get();
+        match (taken, if taken { state.taken.remove(node) } else { state.clients.remove(node) }) {
+            (_, false) => Withdrawn::Ended,
+            (false, true) => Withdrawn::Unreceived,
+            (true, true) => Withdrawn::Received,
+        }
+    }
+
+    /// Replies, if there is something to reply, and waits for the next request.
+    fn serve(
+        &self,
+        answer: Option<(*const Node, u64, R)>,
+        deadline: Option<Instant>,
+    ) -> Result<Request<'_, Q, R>, ReceiveError> {
+        let mut unsent = None;
+        let mut client = None;
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        if let Some((node, serial, reply)) = answer {
+            match state.answer(node, serial, Ok(reply)) {
+                Ok(waiter) => client = Some(waiter),
+                Err(reply) => unsent = reply,
+            }
+        }
+        let next = state.next(self);
+        if next.is_some() || state.no_clients {
+            drop(guard);
+            if let Some(client) = client {
+                client.wake();
+            }
+            drop(unsent);
+            return next.ok_or(ReceiveError::Closed);
+        }
+
+        let signal = Signal::new();
+        let mut letter = MaybeUninit::<Letter<Q>>::uninit();
+        let node = Node::with(current(), &signal, letter.as_mut_ptr().cast(), 0);
+        // SAFETY: unlinked by a client, by the guard below on unwinding, or after the deadline.
+        unsafe { state.servers.insert(&node) };
+        drop(guard);
+        if let Some(client) = client {
+            client.wake_sync();
+        }
+        drop(unsent);
+
+        let on_unwind = OnUnwind(|| {
+            if !self.state.lock().servers.remove(&node) && signal.get() == Some(DELIVERED) {
+                // SAFETY: the outcome says that the letter is there.
+                self.put_back(unsafe { node.slot.cast::<Letter<Q>>().read() });
+            }
+        });
+        let outcome = waitlist::wait_cancellable(&signal, Wait::Message(ptr::from_ref(self).addr()), deadline);
+        std::mem::forget(on_unwind);
+        let outcome = outcome.or_else(|| {
+            let queued = self.state.lock().servers.remove(&node);
+            if queued { None } else { signal.get() }
+        });
+        match outcome {
+            Some(DELIVERED) => {
+                // SAFETY: the outcome says that the letter is there, with the request in it.
+                let (letter, message) = unsafe {
+                    let letter = letter.assume_init();
+                    let message = letter.request.assume_init_read();
+                    (letter, message)
+                };
+                Ok(Request { message, from: Caller { post: self, node: letter.from, serial: letter.serial } })
+            }
+            Some(_) => Err(ReceiveError::Closed),
+            None => Err(ReceiveError::Empty),
+        }
+    }
+
+    /// A server that unwinds had been given a request: it goes back, to be received by another.
+    fn put_back(&self, letter: Letter<Q>) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        // SAFETY: the letter holds its request.
+        let request = unsafe { letter.request.assume_init() };
+        let Some(node) = state.find(letter.from, letter.serial) else {
+            drop(guard);
+            drop(request);
+            return;
+        };
+        let server = state.servers.pop();
+        if let Some(server) = server {
+            let again = Letter { request: MaybeUninit::new(request), from: letter.from, serial: letter.serial };
+            // SAFETY: the slot of a waiting server is a `Letter`, ours by the claim.
+            unsafe { server.node.slot.cast::<Letter<Q>>().write(again) };
+            let server = server.finish(DELIVERED);
+            drop(guard);
+            server.wake();
+            return;
+        }
+        state.taken.remove(node);
+        let call = node.slot.cast::<Call<Q, R>>();
+        // SAFETY: found in `taken`, so the client is still there, and we hold the lock. The request was moved out of the slot.
+        unsafe {
+            ptr::addr_of_mut!((*call).request).write(MaybeUninit::new(request));
+            (*call).taken.set(false);
+            // Its turn is one of `taken`'s, small beside those that wait: it comes early among its equals.
+            state.clients.insert(node);
+        }
+    }
+
+    fn close(&self, queue: impl Fn(&mut State<Q, R>) -> &mut Queue) {
+        loop {
+            let mut state = self.state.lock();
+            let waiter = queue(&mut state).pop().map(|claimed| claimed.finish(CLOSED));
+            drop(state);
+            match waiter {
+                Some(waiter) => waiter.wake(),
+                None => return,
+            }
+        }
+    }
+}
+
+/// Moves a client that is in no queue to those whose request was received.
+///
+/// # Safety
+/// As [`Queue::insert`]; `call` is the node's slot.
+#[inline]
+unsafe fn take<Q, R>(taken: &mut Queue, node: &Node, call: *const Call<Q, R>) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        (*call).taken.set(true);
+        taken.insert_last(node)
+    }
+}
+
+impl<Q, R> State<Q, R> {
+    /// The next request that is there already.
+    #[inline]
+    fn next<'a>(&mut self, post: &'a Post<Q, R>) -> Option<Request<'a, Q, R>> {
+        let node: *const Node = self.clients.pop()?.node;
+        // SAFETY: popped and not ended: the client stays until it finds itself out of `taken`. Its slot is a `Call` that
+        // holds the request.
+        unsafe {
+            let call: *const Call<Q, R> = (*node).slot.cast();
+            let serial = take(&mut self.taken, &*node, call);
+            let message = (*call).request.assume_init_read();
+            Some(Request { message, from: Caller { post, node, serial } })
+        }
+    }
+
+    /// The client that a [`Caller`] means, if it still waits.
+    #[inline]
+    fn find<'n>(&self, node: *const Node, serial: u64) -> Option<&'n Node> {
+        // The pointer alone says nothing: the client may be gone, or have come again. It is followed only once found.
+        let found = self.taken.iter().find(|n| ptr::eq(*n, node))?;
+        // SAFETY: linked, hence alive, while the lock is held, which our callers see to.
+        (found.turn() == serial).then_some(unsafe { &*node })
+    }
+
+    /// Ends the wait of a client, with a reply or (`Err`) without. Gives the reply back if the client is gone.
+    #[inline]
+    fn answer(&mut self, node: *const Node, serial: u64, reply: Result<R, ()>) -> Result<Waiter, Option<R>> {
+        let Some(node) = self.find(node, serial) else { return Err(reply.ok()) };
+        let client = self.taken.take(node);
+        let outcome = match reply {
+            Ok(reply) => {
+                let call = node.slot.cast::<Call<Q, R>>();
+                // SAFETY: the slot of a client's node is its `Call`; the client is still there, and we hold the lock.
+                unsafe { ptr::addr_of_mut!((*call).reply).write(MaybeUninit::new(reply)) };
+                DELIVERED
+            }
+            Err(()) => UNANSWERED,
+        };
+        Ok(client.finish(outcome))
+    }
+}
+
+impl<Q, R> Caller<'_, Q, R> {
+    /// Ends the client's wait with this reply. Does not block.
+    ///
+    /// # Errors
+    /// The reply comes back if the client has given up.
+    #[inline]
+    pub fn reply(self, reply: R) -> Result<(), R> {
+        let this = ManuallyDrop::new(self);
+        let result = this.post.state.lock().answer(this.node, this.serial, Ok(reply));
+        match result {
+            Ok(client) => {
+                client.wake();
+                Ok(())
+            }
+            Err(Some(reply)) => Err(reply),
+            Err(None) => unreachable!("a reply was given"),
+        }
+    }
+}
+
+impl<Q, R> Drop for Caller<'_, Q, R> {
+    fn drop(&mut self) {
+        let result = self.post.state.lock().answer(self.node, self.serial, Err(()));
+        if let Ok(client) = result {
+            client.wake();
+        }
+    }
+}
+
+impl<Q, R> Clone for Address<Q, R> {
+    fn clone(&self) -> Address<Q, R> {
+        let old = self.post.addresses.fetch_add(1, Relaxed);
+        assert!(old < usize::MAX / 2, "too many addresses");
+        Address { post: self.post.clone() }
+    }
+}
+
+impl<Q, R> Drop for Address<Q, R> {
+    fn drop(&mut self) {
+        if self.post.addresses.fetch_sub(1, AcqRel) == 1 {
+            self.post.state.lock().no_clients = true;
+            self.post.close(|state| &mut state.servers);
+        }
+    }
+}
+
+impl<Q, R> Drop for Mailbox<Q, R> {
+    fn drop(&mut self) {
+        self.post.state.lock().no_servers = true;
+        self.post.close(|state| &mut state.clients);
+        // Those whose request was received have a `Caller`, which borrows the mailbox and has been dropped before it, or was
+        // forgotten: let nobody wait for ever.
+        loop {
+            let waiter = self.post.state.lock().taken.pop().map(|claimed| claimed.finish(UNANSWERED));
+            match waiter {
+                Some(waiter) => waiter.wake(),
+                None => break,
+            }
+        }
+    }
+}
+
+impl<Q> fmt::Debug for SendRecvError<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SendRecvError::Closed(_) => "Closed(..)",
+            SendRecvError::Unanswered => "Unanswered",
+            SendRecvError::Timeout(_) => "Timeout(..)",
+        })
+    }
+}
+
+impl<Q> fmt::Display for SendRecvError<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SendRecvError::Closed(_) => "sending to a closed mailbox",
+            SendRecvError::Unanswered => "the request was dropped without a reply",
+            SendRecvError::Timeout(_) => "timed out waiting for the reply",
+        })
+    }
+}
+
+impl<Q> std::error::Error for SendRecvError<Q> {}
+
+impl fmt::Display for ReceiveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ReceiveError::Empty => "no request in the mailbox",
+            ReceiveError::Closed => "no request in the mailbox, and all addresses are gone",
+        })
+    }
+}
+
+impl std::error::Error for ReceiveError {}
+
+impl<Q, R> fmt::Debug for Address<Q, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Address").finish_non_exhaustive()
+    }
+}
+
+impl<Q, R> fmt::Debug for Mailbox<Q, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").finish_non_exhaustive()
+    }
+}
+
+impl<Q, R> fmt::Debug for Caller<'_, Q, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caller").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,292 @@
+//! The mutex without its data: one word, and a wait list for the contended path.
+//!
+//! The word is 0 when free, else the owner's id, plus `WAITERS` when the next unlock must look at the wait list. Locking is
+//! one compare-and-swap from 0, unlocking one back to 0. A free word may carry `WAITERS` for a moment only.
+//!
+//! Locks barge: an unlock wakes the first waiter but leaves the lock to whoever comes first, because a running locker
+//! beats a switch. While a woken one (`pending`) is on its way no second one is woken, and `WAITERS` stays clear, so that the
+//! others go on without the slow path; the woken one sets it again when it has come. The bound: a waiter that was passed
+//! over for the first time a millisecond ago is handed the lock by the next unlock. Waiters of higher priority come first.
+//!
+//! Memory ordering: lock acquires, unlock releases; a hand-over goes through the waiter's signal as well.
+
+use crate::inherit::{self, Link};
+use crate::lockrank::Rank;
+use crate::shim::{AtomicU64, Wait, const_fn, current, me, parallel, spin_loop};
+use crate::spin::Spin;
+use crate::waitlist::{self, Claimed, Node, Queue, Signal};
+use std::ptr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+const WAITERS: u64 = 1 << 63;
+/// How long a waiter may be passed over after its first lost race.
+const BOUND: Duration = Duration::from_millis(1);
+/// Rounds of looking at a held lock, with pauses that double, before waiting.
+const SPINS: u32 = 6;
+
+const OURS: u32 = 1;
+const TRY_AGAIN: u32 = 2;
+
+fn owner(word: u64) -> u64 {
+    word & !WAITERS
+}
+
+pub(crate) struct RawMutex {
+    word: AtomicU64,
+    waiting: Spin<Waiting>,
+}
+
+pub(crate) struct Waiting {
+    pub(crate) queue: Queue,
+    /// The waiter that was woken last and has not come yet, and its priority.
+    pending: *const Node,
+    pending_priority: u8,
+    /// Somebody lends the owner its priority: unlock must end that.
+    pub(crate) boosted: bool,
+}
+
+// SAFETY: `pending` is compared only, never followed.
+unsafe impl Send for Waiting {}
+
+impl RawMutex {
+    const_fn! {
+        pub(crate) fn new() -> RawMutex {
+            let waiting = Waiting { queue: Queue::new(), pending: ptr::null(), pending_priority: 0, boosted: false };
+            RawMutex { word: AtomicU64::new(0), waiting: Spin::new(Rank::List, waiting) }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn try_lock(&self) -> bool {
+        let me = me();
+        match self.word.compare_exchange(0, me, Acquire, Relaxed) {
+            Ok(_) => true,
+            Err(w) => owner(w) == 0 && self.take_free(me, 0),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) {
+        let me = me();
+        if self.word.compare_exchange(0, me, Acquire, Relaxed).is_err() {
+            self.lock_slow(me, None);
+        }
+    }
+
+    /// False: the deadline passed first.
+    #[inline]
+    pub(crate) fn lock_until(&self, deadline: Instant) -> bool {
+        let me = me();
+        self.word.compare_exchange(0, me, Acquire, Relaxed).is_ok() || self.lock_slow(me, Some(deadline))
+    }
+
+    /// # Safety
+    /// The caller holds the lock.
+    #[inline]
+    pub(crate) unsafe fn unlock(&self) {
+        let word = self.word.load(Relaxed);
+        if word & WAITERS != 0 || self.word.compare_exchange(word, 0, Release, Relaxed).is_err() {
+            self.unlock_slow();
+        }
+    }
+
+    /// Takes the lock if nobody holds it. `extra` is 0 or `WAITERS`; a bit that is there stays.
+    fn take_free(&self, me: u64, extra: u64) -> bool {
+        let mut word = self.word.load(Relaxed);
+        while owner(word) == 0 {
+            match self.word.compare_exchange_weak(word, word | me | extra, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(w) => word = w,
+            }
+        }
+        false
+    }
+
+    /// Looks for a short while, if the owner can be running meanwhile.
+    fn spin(&self, me: u64, extra: u64) -> bool {
+        for round in 0..SPINS {
+            if self.take_free(me, extra) {
+                return true;
+            }
+            if !parallel() {
+                return false;
+            }
+            for _ in 0..1u32 << round {
+                spin_loop();
+            }
+        }
+        false
+    }
+
+    #[cold]
+    fn lock_slow(&self, me: u64, deadline: Option<Instant>) -> bool {
+        if owner(self.word.load(Relaxed)) == me {
+            recursive();
+        }
+        if self.spin(me, 0) {
+            return true;
+        }
+        let signal = Signal::new();
+        let node = Node::with(current(), &signal, ptr::null_mut(), 0);
+        let link = Link::new(self, &node);
+        loop {
+            if self.enqueue_or_take(me, &node) {
+                return true;
+            }
+            // SAFETY: `unblocked` follows in this frame; what lies between does not unwind.
+            unsafe { inherit::blocked(&link) };
+            let outcome = waitlist::wait(&signal, Wait::Mutex(ptr::from_ref(self).addr()), deadline);
+            let outcome = outcome.or_else(|| self.withdraw(&node));
+            inherit::unblocked(&link);
+            match outcome {
+                Some(OURS) => return true,
+                None => return false,
+                Some(_) => {}
+            }
+            // Whoever unlocks from now on must look at the list, as we were the one it would have relied on.
+            if self.spin(me, WAITERS) {
+                let mut waiting = self.waiting.lock();
+                self.arrived(&mut waiting, &node);
+                if waiting.queue.is_empty() {
+                    // Set under the list's lock only, so nobody's bit is lost.
+                    self.word.fetch_and(!WAITERS, Relaxed);
+                }
+                return true;
+            }
+            if node.passed_over.get().is_none() {
+                node.passed_over.set(Some(Instant::now()));
+            }
+            signal.reset();
+        }
+    }
+
+    fn arrived(&self, waiting: &mut Waiting, node: &Node) {
+        if ptr::eq(waiting.pending, node) {
+            waiting.pending = ptr::null();
+        }
+    }
+
+    /// Under the list's lock: takes the lock if it has become free, else makes sure that its owner will wake somebody, and
+    /// links the node.
+    fn enqueue_or_take(&self, me: u64, node: &Node) -> bool {
+        let mut waiting = self.waiting.lock();
+        self.arrived(&mut waiting, node);
+        loop {
+            // A pending waiter of our priority or above will set the bit itself when it comes.
+            let relied_on = !waiting.pending.is_null() && waiting.pending_priority >= node.priority();
+            let word = if relied_on { self.word.load(Relaxed) } else { self.word.fetch_or(WAITERS, Relaxed) | WAITERS };
+            if owner(word) != 0 {
+                // The owner's unlock either sees the bit or finds the pending one's arrival before it.
+                // SAFETY: `lock_slow` leaves only with the node unlinked: woken, granted or withdrawn.
+                unsafe { waiting.queue.insert(node) };
+                return false;
+            }
+            let keep = if waiting.queue.is_empty() { 0 } else { WAITERS };
+            if self.word.compare_exchange(word, me | keep, Acquire, Relaxed).is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// The deadline has passed. Some: it was woken or granted before it could leave.
+    fn withdraw(&self, node: &Node) -> Option<u32> {
+        let mut waiting = self.waiting.lock();
+        if waiting.queue.remove(node) {
+            return None;
+        }
+        // SAFETY: the node's signal is on our caller's stack.
+        let outcome = unsafe { &*node.signal() }.get();
+        if outcome == Some(OURS) {
+            return outcome;
+        }
+        // Woken: the wake-up is passed on. If the lock is held, its owner will see to it; if it is free, we must.
+        self.arrived(&mut waiting, node);
+        if waiting.queue.is_empty() {
+            return None;
+        }
+        if owner(self.word.fetch_or(WAITERS, Relaxed)) == 0 {
+            let next = self.wake_first(&mut waiting);
+            // Somebody may have taken the lock in between and must then keep the bit clear or set: both are right, as the
+            // pending one sets it again.
+            let _ = self.word.compare_exchange(WAITERS, 0, Relaxed, Relaxed);
+            drop(waiting);
+            if let Some(next) = next {
+                next.wake();
+            }
+        } else {
+            let first = waiting.queue.first().map(|n| n.waiter.id());
+            drop(waiting);
+            if let Some(first) = first {
+                inherit::pressing(first);
+            }
+        }
+        None
+    }
+
+    fn wake_first(&self, waiting: &mut Waiting) -> Option<crate::shim::Waiter> {
+        let claimed = waiting.queue.pop()?;
+        let (pending, priority) = (ptr::from_ref(claimed.node), claimed.node.priority());
+        let waiter = claimed.finish(TRY_AGAIN);
+        waiting.pending = pending;
+        waiting.pending_priority = priority;
+        Some(waiter)
+    }
+
+    #[cold]
+    fn unlock_slow(&self) {
+        let mut waiting = self.waiting.lock();
+        let me = owner(self.word.load(Relaxed));
+        let boosted = std::mem::take(&mut waiting.boosted);
+        let overdue = |n: &Node| n.passed_over.get().is_some_and(|since| since.elapsed() >= BOUND);
+        let next = if waiting.queue.first().is_some_and(overdue) {
+            let heir = waiting.queue.pop().expect("the list is not empty");
+            let (node, id) = (heir.node as *const Node, heir.node.waiter.id());
+            // SAFETY: popped and not finished, under the list's lock: the node is alive.
+            let heir = Claimed { node: unsafe { &*node } };
+            let keep = if waiting.queue.is_empty() { 0 } else { WAITERS };
+            // Before the outcome: from then on the heir may unlock.
+            self.word.store(id | keep, Release);
+            let next = heir.finish(OURS);
+            Some(next)
+        } else {
+            let next = self.wake_first(&mut waiting);
+            self.word.store(0, Release);
+            next
+        };
+        drop(waiting);
+        if boosted {
+            inherit::released(self, me);
+        }
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+
+    /// For priority inheritance: the wait list, and the owner with the promise that its unlock will take the list's lock.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn with_owner<R>(&self, f: impl FnOnce(&mut Waiting, u64) -> R) -> Option<R> {
+        let mut waiting = self.waiting.lock();
+        if waiting.queue.is_empty() {
+            return None;
+        }
+        let id = owner(self.word.fetch_or(WAITERS, AcqRel));
+        if id == 0 {
+            // Free, with a pending waiter under way: that one will set the bit. Bargers keep a set bit, which is right too.
+            return None;
+        }
+        Some(f(&mut waiting, id))
+    }
+
+    /// The owner's id; 0 if free. Out of date at once unless the caller is the owner.
+    #[cfg_attr(loom, allow(dead_code))]
+    pub(crate) fn owner(&self) -> u64 {
+        owner(self.word.load(Relaxed))
+    }
+}
+
+#[cold]
+#[track_caller]
+fn recursive() -> ! {
+    panic!("this mutex is already locked by the caller: locking it again would wait for ever");
+}

@@ -1,0 +1,171 @@
+//! What this crate needs from below: atomics, parking, cancellation. Under `cfg(loom)` all of it is loom's, with a parker
+//! of a few lines, so that the models run the very code that ships.
+
+/// Emits a `const fn` that loom, whose atomics have no const constructor, sees as a plain one.
+macro_rules! const_fn {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty $body:block) => {
+        #[cfg(not(loom))]
+        $(#[$meta])* $vis const fn $name($($arg: $ty),*) -> $ret $body
+        #[cfg(loom)]
+        $(#[$meta])* $vis fn $name($($arg: $ty),*) -> $ret $body
+    };
+}
+pub(crate) use const_fn;
+
+#[cfg(not(loom))]
+mod real {
+    pub(crate) use kumihimo_runtime::cancel;
+    pub(crate) use kumihimo_runtime::park::{Wait, Waiter, current};
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::thread::yield_now;
+
+    use std::cell::Cell;
+    use std::time::Instant;
+
+    thread_local! {
+        static FOREIGN_ID: Cell<u64> = const { Cell::new(0) };
+    }
+
+    /// The caller's id: what a lock's word holds while the caller owns it. Not 0, below 2^62.
+    #[inline]
+    pub(crate) fn me() -> u64 {
+        // A lean microprocess shares this variable with its kernel thread, so only a foreign thread may use it.
+        if kumihimo_runtime::park::on_vp() { current().id() } else { foreign_id() }
+    }
+
+    #[inline]
+    fn foreign_id() -> u64 {
+        let id = FOREIGN_ID.get();
+        if id != 0 {
+            return id;
+        }
+        let id = current().id();
+        FOREIGN_ID.set(id);
+        id
+    }
+
+    /// The living microprocess of that id. None for foreign kernel threads, whose priority is not ours to change.
+    pub(crate) fn find(id: u64) -> Option<Waiter> {
+        let _ = id;
+        None
+    }
+
+    /// Whether the owner of a lock can be running while we look at it.
+    #[inline]
+    pub(crate) fn parallel() -> bool {
+        use std::sync::atomic::Ordering::Relaxed;
+        static CORES: AtomicU32 = AtomicU32::new(0);
+        match CORES.load(Relaxed) {
+            0 => {
+                let n = std::thread::available_parallelism().map_or(1, |n| n.get().min(1 << 16) as u32);
+                CORES.store(n, Relaxed);
+                n > 1
+            }
+            n => n > 1,
+        }
+    }
+
+    /// Blocks the caller; may return spuriously. No internal lock may be held.
+    pub(crate) fn park(why: Wait, deadline: Option<Instant>) {
+        crate::lockrank::assert_none_held();
+        kumihimo_runtime::park::park(why, deadline);
+    }
+}
+#[cfg(not(loom))]
+pub(crate) use real::*;
+
+#[cfg(loom)]
+mod model {
+    pub(crate) use loom::hint::spin_loop;
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use loom::thread::yield_now;
+
+    use loom::sync::{Arc, Condvar, Mutex};
+    use std::time::Instant;
+
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Wait {
+        Mutex(usize),
+        RwLock(usize),
+        Condvar(usize),
+        Barrier(usize),
+        Once(usize),
+        Semaphore(usize),
+        Channel(usize),
+        Select,
+        Message(usize),
+    }
+
+    #[derive(Debug)]
+    struct Parker {
+        permit: Mutex<bool>,
+        woken: Condvar,
+        id: u64,
+    }
+
+    #[derive(Clone, Debug)]
+    pub(crate) struct Waiter(Arc<Parker>);
+
+    // loom counts its threads, so ids are small and the same in every run of a model.
+    loom::thread_local! {
+        static ME: Waiter = Waiter(Arc::new(Parker {
+            permit: Mutex::new(false),
+            woken: Condvar::new(),
+            id: me(),
+        }));
+    }
+
+    pub(crate) fn me() -> u64 {
+        let text = format!("{:?}", loom::thread::current().id());
+        let number: String = text.chars().filter(char::is_ascii_digit).collect();
+        number.parse::<u64>().expect("loom prints a number") + 1
+    }
+
+    pub(crate) fn current() -> Waiter {
+        ME.with(Clone::clone)
+    }
+
+    pub(crate) fn parallel() -> bool {
+        false
+    }
+
+    /// A deadline counts as passed at once: the model explores the race between time-out and wake.
+    pub(crate) fn park(_why: Wait, deadline: Option<Instant>) {
+        ME.with(|w| {
+            let mut permit = w.0.permit.lock().unwrap();
+            while !*permit && deadline.is_none() {
+                permit = w.0.woken.wait(permit).unwrap();
+            }
+            *permit = false;
+        });
+    }
+
+    impl Waiter {
+        pub(crate) fn wake(&self) {
+            *self.0.permit.lock().unwrap() = true;
+            self.0.woken.notify_one();
+        }
+        pub(crate) fn wake_sync(&self) {
+            self.wake();
+        }
+        pub(crate) fn id(&self) -> u64 {
+            self.0.id
+        }
+        pub(crate) fn priority(&self) -> u8 {
+            32
+        }
+        pub(crate) fn is_microprocess(&self) -> bool {
+            false
+        }
+    }
+
+    pub(crate) mod cancel {
+        pub(crate) fn point() {}
+        pub(crate) fn requested() -> bool {
+            false
+        }
+    }
+}
+#[cfg(loom)]
+pub(crate) use model::*;
