@@ -31,12 +31,12 @@ impl Context {
         // Two zero words end every backtrace: a return address of 0 is no frame.
         let frame: [u64; 10] = [
             MXCSR | (X87 << 32),
-            0,                            // r15
-            0,                            // r14
-            entry as *const () as u64,    // r13
-            argument as u64,              // r12
-            0,                            // rbx
-            0,                            // rbp
+            0,                         // r15
+            0,                         // r14
+            entry as *const () as u64, // r13
+            argument as u64,           // r12
+            0,                         // rbx
+            0,                         // rbp
             first_step as *const () as u64,
             0,
             0,
@@ -61,12 +61,7 @@ impl Context {
 #[unsafe(naked)]
 unsafe extern "C" fn first_step() {
     // rsp is 16-aligned here, so that `call` gives the callee the alignment it expects.
-    naked_asm!(
-        "xor ebp, ebp",
-        "mov rdi, r12",
-        "call r13",
-        "ud2",
-    )
+    naked_asm!("xor ebp, ebp", "mov rdi, r12", "call r13", "ud2",)
 }
 
 /// Leaves the caller's context in `*save` and continues `to`, with FS = `fs`.

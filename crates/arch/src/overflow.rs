@@ -1,0 +1,228 @@
+//! Stack overflow: one clear line instead of a bare SIGSEGV.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::stack::{self, Located, RECORD};
+use crate::tls;
+
+/// What was installed for a signal before us.
+struct Previous {
+    action: OnceLock<libc::sigaction>,
+    /// SA_RESETHAND: has had its one call.
+    spent: AtomicBool,
+}
+
+static SEGV: Previous = Previous { action: OnceLock::new(), spent: AtomicBool::new(false) };
+static BUS: Previous = Previous { action: OnceLock::new(), spent: AtomicBool::new(false) };
+static DESCRIBE: AtomicUsize = AtomicUsize::new(0);
+
+/// Installs the handler of SIGSEGV and SIGBUS for the process; further calls only replace `describe`.
+///
+/// A fault in the guard of a microprocess's stack, by code running on that stack, is written to standard error as
+/// `kumihimo: microprocess NAME overflowed its stack of N KiB; set Builder::stack_size ...`, then the process aborts.
+/// Every other fault goes to the handler that was there before (Rust's own, a sanitizer's, the program's) under the flags
+/// and mask that it asked for, or takes the default course. A handler that the program installs later replaces this one.
+///
+/// `describe(slot_end, out)` writes the microprocess's name and id into `out` and returns how many bytes it wrote. It runs
+/// in the signal handler: no locks, no allocation.
+///
+/// # Safety
+/// `describe` keeps to that, and each kernel thread that runs microprocesses holds an [`AltStack`].
+pub unsafe fn install_process_handler(describe: fn(slot_end: usize, out: &mut [u8]) -> usize) {
+    DESCRIBE.store(describe as *const () as usize, Ordering::Release);
+    tls::get().bytes(); // the handler must not be the first to ask
+    for (signal, previous) in [(libc::SIGSEGV, &SEGV), (libc::SIGBUS, &BUS)] {
+        previous.action.get_or_init(|| {
+            // SAFETY: reads the old action and installs a handler of the right type.
+            unsafe {
+                let mut old: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, std::ptr::null(), &mut old);
+                let mut new: libc::sigaction = std::mem::zeroed();
+                new.sa_sigaction = on_fault as *const () as usize;
+                // The old handler's mask and flags hold for its call from within ours.
+                new.sa_mask = old.sa_mask;
+                new.sa_flags =
+                    libc::SA_SIGINFO | libc::SA_ONSTACK | (old.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART));
+                libc::sigaction(signal, &new, std::ptr::null_mut());
+                old
+            }
+        });
+    }
+}
+
+unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    // SAFETY: the kernel passes a valid siginfo and ucontext.
+    unsafe {
+        let errno = *libc::__errno_location();
+        // si_code <= 0: sent by a process; there is no address then.
+        if (*info).si_code > 0 {
+            let at = (*info).si_addr() as usize;
+            let sp = (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+            if let Some(found) = stack::locate(at)
+                && found.guard.contains(&at)
+                && on_that_stack(sp, &found)
+            {
+                report(&found);
+                let mut default: libc::sigaction = std::mem::zeroed();
+                default.sa_sigaction = libc::SIG_DFL;
+                libc::sigaction(signal, &default, std::ptr::null_mut());
+                libc::abort();
+            }
+        }
+        chain(signal, info, context);
+        *libc::__errno_location() = errno;
+    }
+}
+
+/// The stack pointer lies in the slot, or below it by no more than a very large frame: otherwise it is some other stack's
+/// stray pointer that hit this guard.
+fn on_that_stack(sp: usize, found: &Located) -> bool {
+    sp < found.slot_end && sp + (1 << 20) > found.guard.start
+}
+
+/// Calls, or lets happen, what the program had for this signal.
+unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let previous = if signal == libc::SIGBUS { &BUS } else { &SEGV };
+    let Some(old) = previous.action.get() else { return };
+    // SAFETY: the old handler is of the type its flags say; default actions touch no memory.
+    unsafe {
+        let once = old.sa_flags & libc::SA_RESETHAND != 0;
+        let spent = once && previous.spent.swap(true, Ordering::AcqRel);
+        match old.sa_sigaction {
+            handler if handler > libc::SIG_IGN && !spent => {
+                if old.sa_flags & libc::SA_SIGINFO != 0 {
+                    std::mem::transmute::<usize, extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)>(handler)(
+                        signal, info, context,
+                    );
+                } else {
+                    std::mem::transmute::<usize, extern "C" fn(c_int)>(handler)(signal);
+                }
+            }
+            // A fault is not ignored by the kernel either; a signal that was sent is.
+            libc::SIG_IGN if (*info).si_code <= 0 => {}
+            _ => {
+                let mut default: libc::sigaction = std::mem::zeroed();
+                default.sa_sigaction = libc::SIG_DFL;
+                libc::sigaction(signal, &default, std::ptr::null_mut());
+                // A fault happens again on return. What was sent must be sent again; it is blocked until we return.
+                if (*info).si_code <= 0 {
+                    libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::syscall(libc::SYS_gettid), signal);
+                }
+            }
+        }
+    }
+}
+
+/// A line put together without allocation.
+struct Line {
+    bytes: [u8; 512],
+    len: usize,
+}
+
+impl Line {
+    fn text(&mut self, s: &str) {
+        let n = s.len().min(self.bytes.len() - self.len);
+        self.bytes[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+        self.len += n;
+    }
+
+    fn number(&mut self, mut n: usize) {
+        let mut digits = [0u8; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (n % 10) as u8;
+            n /= 10;
+            if n == 0 {
+                break;
+            }
+        }
+        self.text(std::str::from_utf8(&digits[at..]).unwrap_or("?"));
+    }
+}
+
+fn report(found: &Located) {
+    let mut line = Line { bytes: [0; 512], len: 0 };
+    line.text("kumihimo: microprocess ");
+    let describe = DESCRIBE.load(Ordering::Acquire);
+    if describe != 0 {
+        // SAFETY: the word holds a function of this type.
+        let describe = unsafe { std::mem::transmute::<usize, fn(usize, &mut [u8]) -> usize>(describe) };
+        let start = line.len;
+        line.len += describe(found.slot_end, &mut line.bytes[start..start + 256]).min(256);
+    }
+    let stack = found.slot_end - RECORD - found.guard.end;
+    line.text(" overflowed its stack of ");
+    line.number(stack.saturating_sub(tls::get().bytes()) / 1024);
+    line.text(" KiB; set Builder::stack_size (bytes) to more for it, or make its frames smaller\n");
+    let mut rest = &line.bytes[..line.len];
+    while !rest.is_empty() {
+        // SAFETY: writes from a valid buffer; write(2) is async-signal-safe.
+        let n = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
+        if n <= 0 {
+            break;
+        }
+        rest = &rest[n as usize..];
+    }
+}
+
+/// A kernel thread's alternate signal stack, with a guard below it. Dropping it puts back what was there before.
+///
+/// Not `Send`: it belongs to the kernel thread that made it.
+#[derive(Debug)]
+pub struct AltStack {
+    memory: *mut c_void,
+    bytes: usize,
+    before: libc::stack_t,
+}
+
+/// Gives the calling kernel thread an alternate signal stack: room for the largest signal frame of this processor and 32 KiB.
+///
+/// # Errors
+/// No memory, or the caller is running on an alternate stack.
+pub fn alt_stack_for_this_thread() -> io::Result<AltStack> {
+    const GUARD: usize = 4096;
+    let bytes = (stack::minimum() + (32 << 10)).next_multiple_of(4096) + GUARD;
+    // SAFETY: a fresh mapping whose lowest page becomes a guard; sigaltstack reads and writes the structs given.
+    unsafe {
+        let memory = libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK,
+            -1,
+            0,
+        );
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let usable = libc::stack_t { ss_sp: memory.wrapping_byte_add(GUARD), ss_flags: 0, ss_size: bytes - GUARD };
+        let mut before: libc::stack_t = std::mem::zeroed();
+        if libc::mprotect(memory, GUARD, libc::PROT_NONE) != 0 || libc::sigaltstack(&usable, &mut before) != 0 {
+            let e = io::Error::last_os_error();
+            libc::munmap(memory, bytes);
+            return Err(e);
+        }
+        Ok(AltStack { memory, bytes, before })
+    }
+}
+
+impl Drop for AltStack {
+    fn drop(&mut self) {
+        // SAFETY: the same kernel thread (the type is not Send), which is not on this stack now, or sigaltstack says EPERM
+        // and the memory stays.
+        unsafe {
+            let mut now: libc::stack_t = std::mem::zeroed();
+            libc::sigaltstack(std::ptr::null(), &mut now);
+            let ours = now.ss_sp == self.memory.wrapping_byte_add(4096);
+            let disable = libc::SS_DISABLE;
+            self.before.ss_flags &= disable;
+            if !ours || libc::sigaltstack(&self.before, std::ptr::null_mut()) == 0 {
+                libc::munmap(self.memory, self.bytes);
+            }
+        }
+    }
+}

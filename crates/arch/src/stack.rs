@@ -1,0 +1,524 @@
+//! Stack slots: where microprocesses live.
+//!
+//! ```text
+//! slot_end - slot_size          slot_end - RECORD   slot_end
+//! | guard |  stack  ...  <- sp |  TLS block  |  record  |
+//! ```
+//! Slots are cut from slabs of address space, one kind of slab for each power-of-two slot size. Slabs are never
+//! unmapped: an address that was once a slot stays a slot of the same class, which is what makes a stale reference to
+//! a record detectable instead of a fault, and what makes [`locate`] safe in a signal handler. Memory, as opposed to
+//! address space, is given back with [`release_memory`].
+//!
+//! Guards are made with `MADV_GUARD_INSTALL` (Linux 6.13): it needs no mapping of its own, so `vm.max_map_count` bounds
+//! nothing. Older kernels get `mprotect`, two mappings a slot. `KUMI_GUARD=mprotect` forces that way.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
+
+use crate::lock::Lock;
+
+/// Bytes at the very top of a slot that belong to the runtime's record of the microprocess: 64-byte aligned, zero when
+/// the slot is fresh, and never given back to the system.
+pub const RECORD: usize = 512;
+
+const PAGE: usize = 4096;
+const MIN_SHIFT: u32 = 15;
+/// A slab never spans more than this, unless a single slot does.
+const SLAB_MAX: usize = 64 << 20;
+/// From this size on, a slot's top and the next slot's guard are kept in one page table; see `Pool::grow`.
+const TABLE_SPAN: usize = 2 << 20;
+const MADV_GUARD_INSTALL: libc::c_int = 102;
+/// "This process" for `process_madvise` (Linux 6.14). A real pidfd would still name the parent after fork.
+const PIDFD_SELF: libc::c_long = -10001;
+const IOV_MAX: usize = 1024;
+
+/// A slot size: 32 KiB, 64 KiB, ... 1 GiB.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Class(u8);
+
+impl Class {
+    /// How many classes there are; [`Class::index`] is below this.
+    pub const COUNT: usize = 16;
+    /// The largest class (1 GiB).
+    pub const MAX: Class = Class(Self::COUNT as u8 - 1);
+
+    /// The class with this index, if there is one.
+    pub const fn from_index(index: usize) -> Option<Class> {
+        if index < Self::COUNT { Some(Class(index as u8)) } else { None }
+    }
+
+    /// Bytes of address space of a slot, guard and record included.
+    pub const fn slot_size(self) -> usize {
+        1 << (MIN_SHIFT + self.0 as u32)
+    }
+
+    /// Bytes of the guard at the bottom of a slot: a sixteenth of the slot, within 4 KiB .. 64 KiB.
+    ///
+    /// Rust code probes every page of a large frame, so one page would do for it; C code usually does not.
+    pub const fn guard_size(self) -> usize {
+        let part = self.slot_size() / 16;
+        if part < PAGE {
+            PAGE
+        } else if part > 64 << 10 {
+            64 << 10
+        } else {
+            part
+        }
+    }
+
+    /// Bytes of stack that a slot offers beside a TLS block of `tls_bytes`.
+    pub const fn usable(self, tls_bytes: usize) -> usize {
+        (self.slot_size() - self.guard_size() - RECORD).saturating_sub(tls_bytes)
+    }
+
+    /// 0 for the smallest class.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A stack size that no slot can offer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StackError {
+    requested: usize,
+    largest: usize,
+}
+
+impl fmt::Display for StackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stack size of {} bytes is too large: the largest is {} bytes", self.requested, self.largest)
+    }
+}
+
+impl std::error::Error for StackError {}
+
+impl From<StackError> for io::Error {
+    fn from(e: StackError) -> Self {
+        io::Error::new(io::ErrorKind::InvalidInput, e)
+    }
+}
+
+/// The smallest class whose usable stack is at least `stack_size` bytes beside a TLS block of `tls_bytes`.
+///
+/// Sizes below [`minimum`] (0 included) are raised to it; any other size needs no rounding by the caller.
+///
+/// # Errors
+/// When not even the 1 GiB slot is large enough.
+pub fn class_for(stack_size: usize, tls_bytes: usize) -> Result<Class, StackError> {
+    let want = stack_size.max(minimum());
+    let mut index = 0;
+    while let Some(class) = Class::from_index(index) {
+        if class.usable(tls_bytes) >= want {
+            return Ok(class);
+        }
+        index += 1;
+    }
+    Err(StackError { requested: stack_size, largest: Class::MAX.usable(tls_bytes) & !(PAGE - 1) })
+}
+
+/// The least usable stack in bytes: room for one signal frame (`AT_MINSIGSTKSZ`), one saved extended register state
+/// (a preempted microprocess carries it on its stack) and 6 KiB of ordinary frames.
+pub fn minimum() -> usize {
+    static MIN: OnceLock<usize> = OnceLock::new();
+    *MIN.get_or_init(|| {
+        // SAFETY: getauxval only reads the auxiliary vector; an unknown key gives 0.
+        let signal_frame = unsafe {
+            libc::getauxval(51 /* AT_MINSIGSTKSZ */)
+        } as usize;
+        // CPUID leaf 0xd, subleaf 0: EBX = size of the XSAVE area for what the kernel has enabled.
+        let top_leaf = core::arch::x86_64::__cpuid(0).eax;
+        let xsave = if top_leaf >= 0xd { core::arch::x86_64::__cpuid_count(0xd, 0).ebx as usize } else { 512 };
+        (signal_frame.max(2048) + xsave.max(512) + (6 << 10)).next_multiple_of(1024)
+    })
+}
+
+/// Where an address lies; see [`locate`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Located {
+    /// The end of the slot (the record is the [`RECORD`] bytes below it).
+    pub slot_end: usize,
+    /// The slot's class.
+    pub class: Class,
+    /// The slot's guard; its start is the start of the slot.
+    pub guard: Range<usize>,
+}
+
+// ---- the registry: which addresses are slots -----------------------------------------------------------------------
+
+/// A run of slots of one class. It only ever grows, at either end, so any mixture of old and new bounds that a reader
+/// sees is a correct (if smaller) run. `end == 0`: not in use yet.
+struct Extent {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    class: AtomicU8,
+}
+
+const EXTENTS: usize = 128;
+
+struct Chunk {
+    extents: [Extent; EXTENTS],
+    next: AtomicPtr<Chunk>,
+}
+
+impl Chunk {
+    const fn new() -> Self {
+        Chunk {
+            extents: [const { Extent { start: AtomicUsize::new(0), end: AtomicUsize::new(0), class: AtomicU8::new(0) } };
+                EXTENTS],
+            next: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+}
+
+static REGISTRY: Chunk = Chunk::new();
+static REGISTRY_LOCK: Lock = Lock::new();
+
+/// Calls `f` on every extent in use until it returns something. Lock-free; reads only static or leaked memory.
+fn extents<R>(mut f: impl FnMut(&Extent, Range<usize>) -> Option<R>) -> Option<R> {
+    let mut chunk: &'static Chunk = &REGISTRY;
+    loop {
+        for e in &chunk.extents {
+            // Acquire: pairs with the Release in `register`; a non-zero end means start and class are set.
+            let end = e.end.load(Ordering::Acquire);
+            if end == 0 {
+                return None;
+            }
+            if let Some(r) = f(e, e.start.load(Ordering::Acquire)..end) {
+                return Some(r);
+            }
+        }
+        let next = chunk.next.load(Ordering::Acquire);
+        // SAFETY: chunks are leaked boxes, published with Release after initialisation; null ends the list.
+        chunk = unsafe { next.as_ref()? };
+    }
+}
+
+fn register(range: Range<usize>, class: Class) {
+    REGISTRY_LOCK.with(|| {
+        let merged = extents(|e, r| {
+            if e.class.load(Ordering::Relaxed) != class.0 {
+                None
+            } else if r.start == range.end {
+                e.start.store(range.start, Ordering::Release);
+                Some(())
+            } else if r.end == range.start {
+                e.end.store(range.end, Ordering::Release);
+                Some(())
+            } else {
+                None
+            }
+        });
+        if merged.is_some() {
+            return;
+        }
+        let mut chunk: &'static Chunk = &REGISTRY;
+        loop {
+            if let Some(e) = chunk.extents.iter().find(|e| e.end.load(Ordering::Relaxed) == 0) {
+                e.class.store(class.0, Ordering::Relaxed);
+                e.start.store(range.start, Ordering::Relaxed);
+                e.end.store(range.end, Ordering::Release);
+                return;
+            }
+            let next = chunk.next.load(Ordering::Relaxed);
+            // SAFETY: as in `extents`.
+            chunk = match unsafe { next.as_ref() } {
+                Some(c) => c,
+                None => {
+                    let fresh: &'static Chunk = Box::leak(Box::new(Chunk::new()));
+                    chunk.next.store(std::ptr::from_ref(fresh).cast_mut(), Ordering::Release);
+                    fresh
+                }
+            };
+        }
+    });
+}
+
+/// The slot that `addr` lies in, if it lies in any slab. Async-signal-safe and lock-free; its cost grows with the number
+/// of separate runs of slabs (few: neighbours are merged), so it is for fault handlers and debug checks.
+pub fn locate(addr: usize) -> Option<Located> {
+    extents(|e, r| {
+        if !r.contains(&addr) {
+            return None;
+        }
+        let class = Class(e.class.load(Ordering::Relaxed));
+        // Runs grow by whole slots, so slots can be counted from either end.
+        let slot = r.end - (r.end - addr).div_ceil(class.slot_size()) * class.slot_size();
+        Some(Located { slot_end: slot + class.slot_size(), class, guard: slot..slot + class.guard_size() })
+    })
+}
+
+// ---- pools: slabs not yet handed out -------------------------------------------------------------------------------
+
+/// What is left of the newest slab of a class. Guarded by its lock.
+struct Pool {
+    lock: Lock,
+    next: AtomicUsize,
+    left: AtomicUsize,
+    total: AtomicUsize,
+}
+
+static POOLS: [Pool; Class::COUNT] = [const {
+    Pool { lock: Lock::new(), next: AtomicUsize::new(0), left: AtomicUsize::new(0), total: AtomicUsize::new(0) }
+}; Class::COUNT];
+
+/// Fills `out` with the ends of fresh slots (all zero, guard in place) and returns how many there are: `out.len()`, or
+/// fewer (but at least one) when the machine ran out half-way. Meant for batches: a batch costs one system call for
+/// its guards where the kernel allows it. May block the kernel thread for the length of an `mmap`.
+///
+/// # Errors
+/// When not a single slot can be had: the message names the size and the limit to raise.
+pub fn acquire(class: Class, out: &mut [*mut u8]) -> io::Result<usize> {
+    let pool = &POOLS[class.index()];
+    let mut filled = 0;
+    while filled < out.len() {
+        let step = pool.lock.with(|| {
+            if pool.left.load(Ordering::Relaxed) == 0 {
+                pool.grow(class, out.len() - filled)?;
+            }
+            let left = pool.left.load(Ordering::Relaxed);
+            let first = pool.next.load(Ordering::Relaxed);
+            let n = guard(class, first, left.min(out.len() - filled))?;
+            pool.next.store(first + n * class.slot_size(), Ordering::Relaxed);
+            pool.left.store(left - n, Ordering::Relaxed);
+            Ok::<_, io::Error>((first, n))
+        });
+        match step {
+            Ok((first, n)) => {
+                for (i, slot) in out[filled..filled + n].iter_mut().enumerate() {
+                    *slot = (first + (i + 1) * class.slot_size()) as *mut u8;
+                }
+                filled += n;
+            }
+            Err(_) if filled > 0 => return Ok(filled),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(filled)
+}
+
+impl Pool {
+    /// Maps a new slab. Large ones first (fewer calls), then, if address space is short, down to a single slot.
+    fn grow(&self, class: Class, wanted: usize) -> io::Result<()> {
+        let slot = class.slot_size();
+        let most = (SLAB_MAX / slot).max(1);
+        let mut count = (self.total.load(Ordering::Relaxed) / 4).max(wanted).clamp(64.min(most), 1024.min(most));
+        // Large slots: were their boundaries at multiples of what a page table spans, each slot would need a table for
+        // its top and another one for its guard. Shifted, a slot's top shares its table with the next slot's guard.
+        let shift = if slot >= TABLE_SPAN { Class::MAX.guard_size() } else { 0 };
+        loop {
+            let bytes = count * slot + shift;
+            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+            let base = unsafe {
+                libc::mmap(
+                    std::ptr::null_mut(),
+                    bytes,
+                    libc::PROT_READ | libc::PROT_WRITE,
+                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK,
+                    -1,
+                    0,
+                )
+            };
+            if base == libc::MAP_FAILED {
+                let err = io::Error::last_os_error();
+                if count > 1 {
+                    count /= 2;
+                    continue;
+                }
+                return Err(out_of_space(bytes, slot, &err));
+            }
+            // Huge pages would give every stack that touches its top 2 MiB. Kernels without them say EINVAL: fine.
+            // SAFETY: advice on the mapping just made; it changes no contents.
+            unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
+            let start = base as usize + shift;
+            register(start..start + count * slot, class);
+            self.next.store(start, Ordering::Relaxed);
+            self.left.store(count, Ordering::Relaxed);
+            self.total.fetch_add(count, Ordering::Relaxed);
+            return Ok(());
+        }
+    }
+}
+
+fn out_of_space(bytes: usize, slot: usize, err: &io::Error) -> io::Error {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: getrlimit writes the struct it is given.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+    let hint = if known && limit.rlim_cur != libc::RLIM_INFINITY {
+        format!("address space is limited to {} KiB: raise `ulimit -v`", limit.rlim_cur / 1024)
+    } else {
+        "memory or address space is exhausted (see vm.overcommit_memory and vm.max_map_count)".to_string()
+    };
+    io::Error::new(
+        io::ErrorKind::OutOfMemory,
+        format!(
+            "cannot map {bytes} bytes for stacks ({} KiB a microprocess): {err}; {hint}, \
+             or set a smaller Builder::stack_size or fewer microprocesses",
+            slot / 1024
+        ),
+    )
+}
+
+// ---- guards --------------------------------------------------------------------------------------------------------
+
+/// How guards are made: 0 not decided, then from the best to the last resort. Only ever rises.
+static GUARD_HOW: AtomicU8 = AtomicU8::new(0);
+const VECTORED: u8 = 1;
+const SINGLE: u8 = 2;
+const MPROTECT: u8 = 3;
+
+/// The name of the way guards are made on this machine, for reports.
+pub fn guard_kind() -> &'static str {
+    match guard_how() {
+        VECTORED => "MADV_GUARD_INSTALL, batched",
+        SINGLE => "MADV_GUARD_INSTALL",
+        _ => "mprotect",
+    }
+}
+
+fn guard_how() -> u8 {
+    match GUARD_HOW.load(Ordering::Relaxed) {
+        0 => {
+            let forced = std::env::var_os("KUMI_GUARD").is_some_and(|v| v == "mprotect");
+            let how = if forced { MPROTECT } else { probe_guard() };
+            GUARD_HOW.fetch_max(how, Ordering::Relaxed);
+            GUARD_HOW.load(Ordering::Relaxed)
+        }
+        how => how,
+    }
+}
+
+/// Tries the ways on a page of its own.
+fn probe_guard() -> u8 {
+    // SAFETY: maps, advises and unmaps a private page that nothing else knows of.
+    unsafe {
+        let page = libc::mmap(
+            std::ptr::null_mut(),
+            PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        if page == libc::MAP_FAILED {
+            return SINGLE;
+        }
+        let iov = libc::iovec { iov_base: page, iov_len: PAGE };
+        let how = if process_madvise(&[iov]) == PAGE as isize {
+            VECTORED
+        } else if libc::madvise(page, PAGE, MADV_GUARD_INSTALL) == 0 {
+            SINGLE
+        } else {
+            MPROTECT
+        };
+        libc::munmap(page, PAGE);
+        how
+    }
+}
+
+fn process_madvise(iov: &[libc::iovec]) -> isize {
+    // SAFETY: the vector is valid for the call; guard advice only takes access away from the ranges named, which the
+    // callers own.
+    unsafe {
+        libc::syscall(
+            libc::SYS_process_madvise,
+            PIDFD_SELF,
+            iov.as_ptr(),
+            iov.len(),
+            MADV_GUARD_INSTALL as libc::c_long,
+            0,
+        ) as isize
+    }
+}
+
+/// Makes the guards of `count` slots from `first` on; returns for how many it did.
+fn guard(class: Class, first: usize, count: usize) -> io::Result<usize> {
+    let size = class.guard_size();
+    let at = |i: usize| (first + i * class.slot_size()) as *mut libc::c_void;
+    let mut done = 0;
+    if guard_how() == VECTORED {
+        let mut iov = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: size }; 64];
+        const { assert!(64 <= IOV_MAX) };
+        while done < count {
+            let n = (count - done).min(iov.len());
+            for (i, v) in iov[..n].iter_mut().enumerate() {
+                v.iov_base = at(done + i);
+            }
+            let bytes = process_madvise(&iov[..n]);
+            if bytes <= 0 {
+                break;
+            }
+            done += bytes as usize / size;
+            if (bytes as usize) < n * size {
+                break;
+            }
+        }
+    }
+    while done < count {
+        // SAFETY: the range is the guard of a slot that has not been handed out yet.
+        let r = unsafe {
+            if guard_how() == MPROTECT {
+                libc::mprotect(at(done), size, libc::PROT_NONE)
+            } else {
+                libc::madvise(at(done), size, MADV_GUARD_INSTALL)
+            }
+        };
+        if r == 0 {
+            done += 1;
+            continue;
+        }
+        let err = io::Error::last_os_error();
+        if guard_how() != MPROTECT && err.raw_os_error() == Some(libc::EINVAL) {
+            GUARD_HOW.fetch_max(MPROTECT, Ordering::Relaxed);
+            continue;
+        }
+        if done > 0 {
+            break;
+        }
+        return Err(io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            format!(
+                "cannot make the guard of a stack ({}, {size} bytes): {err}; raise vm.max_map_count \
+                 (each stack needs two mappings here) or start fewer microprocesses",
+                guard_kind()
+            ),
+        ));
+    }
+    Ok(done)
+}
+
+// ---- memory --------------------------------------------------------------------------------------------------------
+
+/// Gives the memory of a slot back to the system, except for the `keep_below_top` bytes under `slot_end` (rounded up
+/// to whole pages). The pages given back read as zero afterwards. One system call; does not touch guard or record.
+///
+/// # Safety
+/// `slot_end` must be the end of a slot of `class` from [`acquire`]; nothing may live in the part given back (in
+/// particular `keep_below_top` covers record, TLS block and every live stack frame).
+pub unsafe fn release_memory(slot_end: usize, class: Class, keep_below_top: usize) {
+    let from = slot_end - class.slot_size() + class.guard_size();
+    let to = (slot_end - keep_below_top.max(RECORD)) & !(PAGE - 1);
+    if from < to {
+        // MADV_DONTNEED and not MADV_FREE: the memory counts as given back at once, and a reused stack reads zero.
+        // SAFETY: the range is inside the slot and, by the contract, unused.
+        unsafe { libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_DONTNEED) };
+    }
+}
+
+/// Takes every lock of this module, for fork.
+pub(crate) fn lock_all() {
+    for p in &POOLS {
+        p.lock.lock();
+    }
+    REGISTRY_LOCK.lock();
+}
+
+/// Undoes [`lock_all`], in the parent and in the child.
+pub(crate) fn unlock_all() {
+    REGISTRY_LOCK.unlock();
+    for p in &POOLS {
+        p.lock.unlock();
+    }
+}

@@ -1,0 +1,450 @@
+//! Thread-local storage of a microprocess: a block that the C library takes for a thread's.
+//!
+//! FS points to a block: below the pointer lie the thread-local variables of all modules loaded at start, above it the C
+//! library's `struct pthread`. A microprocess with a block of its own may be moved between kernel threads at any switch:
+//! `thread_local!`, errno, exceptions, `malloc`'s caches and pthread keys go with it.
+//!
+//! | [`Kind`] | how a block is made |
+//! |---|---|
+//! | `Clone` | written from a template that was found by comparing blocks of the C library [120-300 ns] |
+//! | `Donor` | by pthread_create, whose kernel thread ends at once [35-180 us] |
+//! | `Kernel` | not at all: a microprocess is a kernel thread |
+//!
+//! [`get`] decides at the first call, by a self-test; `KUMI_TLS=clone|donor|kernel` asks for less.
+//!
+//! What glibc's functions make of a block: pthread_self, mutexes of all ordinary kinds, keys, `pthread_getattr_np` and
+//! `pthread_getaffinity_np` work. The thread id in it is no kernel thread's, so pthread_kill, pthread_cancel and
+//! pthread_join of a microprocess find nobody (ESRCH, or wait for ever), contended priority-inheritance mutexes fail, and
+//! pthread_exit from a microprocess is not possible. A block is never freed once it was used: it is on the C library's
+//! list at times, and malloc's cache hangs on it. Reuse it.
+
+use std::cell::UnsafeCell;
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use crate::lock::Lock;
+use donor::Donor;
+use glibc::{Calls, Layout};
+use keys::Keys;
+use template::{CURRENT, HEAD, Template};
+
+mod attr;
+mod chain;
+mod dlopen;
+mod donor;
+mod exit;
+mod fork;
+mod glibc;
+mod keys;
+mod modules;
+mod probe;
+pub mod setxid;
+mod template;
+
+/// How a microprocess comes by its thread-local storage here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Blocks are written from a template.
+    Clone,
+    /// Each block is left behind by a kernel thread of its own.
+    Donor,
+    /// No own thread-local storage: microprocesses must be kernel threads.
+    Kernel,
+}
+
+/// What this process can do about thread-local storage. See [`get`].
+pub struct Tls {
+    kind: Kind,
+    why: String,
+    inner: Option<&'static Inner>,
+}
+
+pub(crate) struct Inner {
+    kind: Kind,
+    layout: Layout,
+    calls: Calls,
+    keys: Keys,
+    libc_words: Vec<isize>,
+    lock: Lock,
+    /// Under `lock`: the models, replaced in the child of a fork.
+    donors: UnsafeCell<[Donor; 3]>,
+    /// Under `lock`: every template ever published, so that the same one is never leaked twice.
+    known: UnsafeCell<Vec<&'static Template>>,
+    /// In the child of a fork, until there are new donors.
+    orphaned: AtomicBool,
+    builds: AtomicU64,
+    scans: AtomicU64,
+    published: AtomicU64,
+}
+
+// SAFETY: the cells are used under `lock` only.
+unsafe impl Sync for Inner {}
+// SAFETY: nothing in it is tied to a thread.
+unsafe impl Send for Inner {}
+
+static READY: AtomicPtr<Inner> = AtomicPtr::new(std::ptr::null_mut());
+
+/// For code that runs in any program, whether it uses microprocesses or not.
+fn ready() -> Option<&'static Inner> {
+    // SAFETY: set once, to a leaked box.
+    unsafe { READY.load(Ordering::Acquire).as_ref() }
+}
+
+/// Examines the C library at the first call, and remembers [0.3-1 ms; makes three short-lived kernel threads]. Never panics.
+///
+/// `KUMI_TLS` may ask for `clone`, `donor` or `kernel`; what the machine cannot do falls to the next, and [`Tls::why`] says so.
+pub fn get() -> &'static Tls {
+    static TLS: OnceLock<Tls> = OnceLock::new();
+    TLS.get_or_init(|| {
+        let asked = std::env::var("KUMI_TLS").unwrap_or_default();
+        let kernel = |why: String| Tls { kind: Kind::Kernel, why, inner: None };
+        let best = match asked.as_str() {
+            "" | "clone" => Kind::Clone,
+            "donor" => Kind::Donor,
+            "kernel" => return kernel("KUMI_TLS=kernel".into()),
+            other => return kernel(format!("KUMI_TLS={other} is none of clone, donor, kernel")),
+        };
+        let mut why = if asked.is_empty() { String::new() } else { format!("KUMI_TLS={asked}") };
+        if best == Kind::Clone {
+            match Inner::examine(Kind::Clone) {
+                Ok(inner) => {
+                    if why.is_empty() {
+                        why = "a clone equals a thread block of the C library in every word".into();
+                    }
+                    return Tls { kind: Kind::Clone, why, inner: Some(inner) };
+                }
+                Err(e) => why = format!("blocks cannot be cloned: {e}"),
+            }
+        }
+        match Inner::examine(Kind::Donor) {
+            Ok(inner) => Tls { kind: Kind::Donor, why, inner: Some(inner) },
+            Err(e) if why.is_empty() => kernel(format!("no blocks: {e}")),
+            Err(e) => kernel(format!("{why}; no donors: {e}")),
+        }
+    })
+}
+
+impl Inner {
+    fn examine(kind: Kind) -> Result<&'static Inner, String> {
+        if thread_sanitizer() {
+            return Err("ThreadSanitizer keeps its own state of each kernel thread in thread-local storage".into());
+        }
+        let layout = Layout::find()?;
+        let calls = Calls::find()?;
+        let mut keys = Keys::find(&calls)?;
+        let donors = models(&calls, &layout)?;
+        robust_list_is_known(&layout, &donors[0])?;
+        let scan = modules::scan(&calls, &layout)?;
+        for d in &donors {
+            // SAFETY: donors have a dtv that nobody has used.
+            let dtv = unsafe { modules::read_dtv(glibc::word(d.fs, layout.dtv) as *const _, d.fs, &layout)? };
+            if dtv != scan.dtv {
+                return Err("ld.so gives a donor another dtv than scratch memory (a dlopen at the same time?)".into());
+            }
+        }
+        let outside =
+            |o: isize| scan.regions.iter().any(|r| !r.libc && o + 8 > r.offset && o < r.offset + r.len as isize);
+        let mut libc_words = Vec::new();
+        let template = if kind == Kind::Clone {
+            let mut t = Template::derive(&layout, &donors[0], &donors[1], &scan)?;
+            let fs = Template::place(&layout, leaked_memory(layout.below + layout.size + HEAD + 2 * layout.align)?);
+            // SAFETY: fresh zero memory around `fs`, never unmapped, used by nobody else.
+            unsafe {
+                t.write(&layout, fs, donors[2].lo, donors[2].size).map_err(|e| e.to_string())?;
+                t.check(&layout, fs, &donors[2])?;
+                let found = probe::probe(&calls, &layout, fs, outside)?;
+                keys.used = found.keys_used;
+                libc_words = found.keep;
+            }
+            t.settle(&layout, &scan.regions, &libc_words);
+            if !chain::anchor(&layout, &donors) {
+                return Err("no two neighbours on the C library's list".into());
+            }
+            t
+        } else {
+            // SAFETY: a donor's block, which nobody uses.
+            keys.used = unsafe { probe::probe(&calls, &layout, donors[2].fs, outside)? }.keys_used;
+            Template::of_modules(&layout, &scan)?
+        };
+        setxid::wrap()?;
+        fork::register()?;
+        let template: &'static Template = Box::leak(Box::new(template));
+        CURRENT.store(std::ptr::from_ref(template).cast_mut(), Ordering::Release);
+        let inner: &'static Inner = Box::leak(Box::new(Inner {
+            kind,
+            layout,
+            calls,
+            keys,
+            libc_words,
+            lock: Lock::new(),
+            donors: UnsafeCell::new(donors),
+            known: UnsafeCell::new(vec![template]),
+            orphaned: AtomicBool::new(false),
+            builds: AtomicU64::new(0),
+            scans: AtomicU64::new(0),
+            published: AtomicU64::new(0),
+        }));
+        if kind == Kind::Clone && !dlopen::interposed() {
+            chain::enter(&inner.layout);
+        }
+        READY.store(std::ptr::from_ref(inner).cast_mut(), Ordering::Release);
+        Ok(inner)
+    }
+
+    fn donors(&self) -> [Donor; 3] {
+        // SAFETY: under the lock.
+        self.lock.with(|| unsafe { *self.donors.get() })
+    }
+
+    /// Asks ld.so for the state of things and returns the template for it, the very same one if nothing changed.
+    fn renewed(&self) -> Option<&'static Template> {
+        let scan = modules::scan(&self.calls, &self.layout).ok()?;
+        let [a, b, _] = self.donors();
+        let now = template::current();
+        let mut new = if self.kind == Kind::Clone {
+            now.renewed(&self.layout, &a, &b, &scan).ok()?
+        } else {
+            Template::of_modules(&self.layout, &scan).ok()?
+        };
+        if self.kind == Kind::Clone {
+            new.settle(&self.layout, &scan.regions, &self.libc_words);
+        } else {
+            new.same_dtv(now);
+        }
+        Some(self.lock.with(|| {
+            // SAFETY: under the lock.
+            let known = unsafe { &mut *self.known.get() };
+            if let Some(t) = known.iter().find(|t| ***t == new) {
+                return *t;
+            }
+            let new: &'static Template = Box::leak(Box::new(new));
+            known.push(new);
+            new
+        }))
+    }
+
+    /// After a dlopen or dlclose.
+    fn changed(&self, listed: bool) {
+        // A ticket taken before looking: who takes a later one has seen at least what we have.
+        let ticket = self.scans.fetch_add(1, Ordering::AcqRel) + 1;
+        let new = self.renewed();
+        let publish = new.filter(|_| self.published.fetch_max(ticket, Ordering::AcqRel) < ticket);
+        chain::leave(&self.layout, publish, listed);
+    }
+
+    /// In the child of a fork: the C library has forgotten our donors.
+    #[cold]
+    fn adopt(&self) {
+        if self.orphaned.swap(false, Ordering::AcqRel)
+            && let Ok(new) = models(&self.calls, &self.layout)
+        {
+            // SAFETY: under the lock.
+            self.lock.with(|| unsafe { *self.donors.get() = new });
+            chain::anchor(&self.layout, &new);
+        }
+    }
+
+    fn check_orphaned(&self) {
+        if self.orphaned.load(Ordering::Relaxed) {
+            self.adopt();
+        }
+    }
+}
+
+/// Runs `f`, a dlopen or dlclose, with all blocks on the C library's list.
+fn while_listed<R>(f: impl FnOnce() -> R) -> R {
+    let Some(inner) = ready() else { return f() };
+    inner.check_orphaned();
+    let listed = inner.kind == Kind::Clone;
+    if listed {
+        chain::enter(&inner.layout);
+    }
+    let r = f();
+    inner.changed(listed);
+    r
+}
+
+impl Tls {
+    /// How blocks are made.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The reason for [`Tls::kind`], for people.
+    pub fn why(&self) -> &str {
+        &self.why
+    }
+
+    /// Bytes that a block takes at the top of a stack, at most. 0 where there are none.
+    pub fn bytes(&self) -> usize {
+        self.inner.map_or(0, |i| {
+            let slack = i.layout.align - 64;
+            i.layout.size.next_multiple_of(64) + i.layout.below + HEAD + slack
+        })
+    }
+
+    /// Makes a block at the top of the stack [lo, hi) and returns its FS base. It carries a fresh dtv from `malloc`, and
+    /// may be run on by any kernel thread, one at a time.
+    ///
+    /// # Errors
+    /// Out of memory; for donors, that no kernel thread can be made; [`Kind::Kernel`].
+    ///
+    /// # Safety
+    /// [lo, hi) is mapped, writable, all zero (its top [`Tls::bytes`] at least), unused, and is never unmapped; `lo` is
+    /// page-aligned and `hi` 64-aligned. After an error the memory's contents are unspecified.
+    pub unsafe fn build(&self, lo: *mut u8, hi: *mut u8) -> io::Result<*mut u8> {
+        let Some(inner) = self.inner else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, self.why.clone()));
+        };
+        let layout = &inner.layout;
+        inner.check_orphaned();
+        let (lo, size) = (lo as usize, hi as usize - lo as usize);
+        let template = template::current();
+        if inner.kind == Kind::Donor {
+            // SAFETY: granted by the caller.
+            return unsafe { inner.donate(lo, size, template) };
+        }
+        let fs = Template::place(layout, hi);
+        // SAFETY: granted by the caller; the block is complete before it is added.
+        unsafe {
+            template.write(layout, fs, lo, size)?;
+            chain::add(layout, fs, template);
+        }
+        // A library that the C library loaded for itself has passed us by; its image shows in the donors.
+        if inner.builds.fetch_add(1, Ordering::Relaxed) % 256 == 255 && template.stale(layout, &inner.donors()[0]) {
+            inner.changed(false);
+        }
+        Ok(fs)
+    }
+
+    /// The highest address usable as stack below the block `fs`, 64-aligned.
+    ///
+    /// # Safety
+    /// `fs` is from [`Tls::build`].
+    pub unsafe fn stack_top(&self, fs: *mut u8) -> *mut u8 {
+        let below = self.inner.map_or(0, |i| i.layout.below);
+        template::head(fs, below).cast()
+    }
+
+    /// To be called on the block, first thing of every microprocess that starts on it: points its character tables at the
+    /// locale in force [2 ns].
+    ///
+    /// # Safety
+    /// The caller runs on a block from [`Tls::build`].
+    pub unsafe fn first_run(&self) {
+        if let Some(inner) = self.inner {
+            // SAFETY: writes three pointers into the caller's block.
+            unsafe { (inner.calls.ctype_init)() };
+        }
+    }
+
+    /// To be called on the block at the microprocess's end: runs the destructors of thread-local variables and of pthread keys,
+    /// lets go of robust mutexes, and notes what [`Tls::recycle`] has to do. Destructors are the program's code: they may
+    /// block or switch. A Rust destructor that panics aborts the process, as on any thread.
+    ///
+    /// # Safety
+    /// The caller runs on a block from [`Tls::build`], and afterwards uses no thread-local variable with a destructor.
+    pub unsafe fn exit_current(&self) {
+        if let Some(inner) = self.inner {
+            // SAFETY: granted by the caller.
+            unsafe { exit::exit_current(inner, inner.kind) };
+        }
+    }
+
+    /// Makes a used block fresh: every thread-local variable has its initial value, errno is 0; malloc's cache, thread id and
+    /// memory stay [3-20 ns; 200-500 ns if the last user changed the C library's own state: locale, dynamic thread-local
+    /// variables, or if libraries were loaded meanwhile].
+    ///
+    /// # Safety
+    /// Nobody runs on `fs`, which is from [`Tls::build`] with the same `lo` and `hi`; [`Tls::exit_current`] has run on it.
+    pub unsafe fn recycle(&self, fs: *mut u8, _lo: *mut u8, _hi: *mut u8) {
+        if let Some(inner) = self.inner {
+            // SAFETY: granted by the caller.
+            unsafe { exit::recycle(inner, fs) };
+        }
+    }
+}
+
+impl Inner {
+    /// [`Tls::build`] for [`Kind::Donor`].
+    unsafe fn donate(&self, lo: usize, size: usize, template: &'static Template) -> io::Result<*mut u8> {
+        let layout = &self.layout;
+        // SAFETY: granted by the caller of `build`.
+        unsafe {
+            let d = donor::make(&self.calls, layout, lo, size)?;
+            let frames = lo as u64..(d.fs as usize - layout.below) as u64;
+            for o in layout.words().filter(|o| *o >= 0 && !layout.special(*o)) {
+                // Where pthread_exit would unwind to, in the donor's dead frames. `lo` itself is the stack's base.
+                let w = glibc::word(d.fs, o);
+                if frames.contains(&w) && w != frames.start {
+                    glibc::set_word(d.fs, o, 0);
+                }
+            }
+            template::unregistered_rseq(layout, d.fs);
+            // The kernel thread's last frames lay here.
+            template::head(d.fs, layout.below).write(template::Head { template, lo, size, dirty: 0 });
+            Ok(d.fs)
+        }
+    }
+}
+
+/// Three donors, two of which are neighbours on the C library's list: threads of others may come between, so a few tries.
+fn models(calls: &Calls, layout: &Layout) -> Result<[Donor; 3], String> {
+    let make = |size| donor::make_model(calls, layout, size).map_err(|e| format!("a donor: {e}"));
+    let mut d = [make(64 << 10)?, make(72 << 10)?, make(84 << 10)?];
+    for _ in 0..8 {
+        // SAFETY: donors are never freed.
+        let next = unsafe { glibc::word(d[1].fs, layout.list) };
+        if next == d[0].fs.wrapping_offset(layout.list) as u64 {
+            break;
+        }
+        d = [d[1], d[2], make(d[0].size)?];
+    }
+    Ok(d)
+}
+
+/// The list of robust mutexes is empty: head and the word below it point to the head.
+fn robust_list_is_known(layout: &Layout, d: &Donor) -> Result<(), String> {
+    let at = d.fs.wrapping_offset(layout.robust) as u64;
+    // SAFETY: the words lie in the block (`Layout::find` has checked the head; the list of keys and flags lies below).
+    let known = layout.robust >= 8
+        && unsafe { glibc::word(d.fs, layout.robust) == at && glibc::word(d.fs, layout.robust - 8) == at };
+    if known { Ok(()) } else { Err("the list of robust mutexes has an unknown form".into()) }
+}
+
+/// Fresh memory for good; returns its end, 4096-aligned.
+fn leaked_memory(bytes: usize) -> Result<*mut u8, String> {
+    let bytes = bytes.next_multiple_of(4096);
+    // SAFETY: a fresh anonymous mapping.
+    let p = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if p == libc::MAP_FAILED {
+        Err(io::Error::last_os_error().to_string())
+    } else {
+        Ok(p.cast::<u8>().wrapping_add(bytes))
+    }
+}
+
+/// Whether this program was built with ThreadSanitizer: its runtime is linked in then.
+fn thread_sanitizer() -> bool {
+    let at: usize;
+    // SAFETY: loads an address from the global offset table; null if nobody defines the (weak) symbol.
+    unsafe {
+        core::arch::asm!(
+            ".weak __tsan_init",
+            "mov {}, [rip + __tsan_init@GOTPCREL]",
+            out(reg) at,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    at != 0
+}

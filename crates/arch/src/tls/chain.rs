@@ -1,0 +1,224 @@
+//! The chain of all blocks, and when it hangs in the C library's list of threads.
+//!
+//! A library with initial-exec variables that is loaded late is written into every block on the C library's list. To be
+//! on it for good would cost every set*id a system call a block and every fork a walk. So our blocks form a chain of
+//! their own that looks as if it hung between two donors, neighbours on that list; two stores put it there, around
+//! dlopen, and two take it off. Nobody else ever writes those two words: the C library inserts at the list's head and
+//! unlinks elements, and donors are never unlinked.
+
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+
+use super::donor::Donor;
+use super::glibc::{Layout, set_word, word};
+use super::template::{CURRENT, Template};
+use crate::lock::Lock;
+
+struct Chain {
+    lock: Lock,
+    /// The upper and the lower anchor (FS bases); null: the chain hangs nowhere (after fork, until there are new donors).
+    before: AtomicPtr<u8>,
+    after: AtomicPtr<u8>,
+    first: AtomicPtr<u8>,
+    last: AtomicPtr<u8>,
+    /// How many dlopen or dlclose are under way.
+    depth: AtomicUsize,
+    /// The first block when the last of them began or ended.
+    mark: AtomicPtr<u8>,
+}
+
+static CHAIN: Chain = Chain {
+    lock: Lock::new(),
+    before: null(),
+    after: null(),
+    first: null(),
+    last: null(),
+    depth: AtomicUsize::new(0),
+    mark: null(),
+};
+
+const fn null() -> AtomicPtr<u8> {
+    AtomicPtr::new(std::ptr::null_mut())
+}
+
+// All fields but the lock are written under it only, hence Relaxed; the words of the list itself are the exception.
+fn get(p: &AtomicPtr<u8>) -> *mut u8 {
+    p.load(Ordering::Relaxed)
+}
+
+fn node(layout: &Layout, fs: *mut u8) -> *mut u8 {
+    if fs.is_null() { fs } else { fs.wrapping_offset(layout.list) }
+}
+
+/// Writes `next` of a block's list node so that a walker who sees it sees the block.
+unsafe fn set_next(layout: &Layout, fs: *mut u8, next: *mut u8) {
+    // SAFETY: the caller owns the word. Release pairs with the data dependency of walkers.
+    unsafe { (*fs.offset(layout.list).cast::<AtomicPtr<u8>>()).store(next, Ordering::Release) }
+}
+
+unsafe fn set_prev(layout: &Layout, fs: *mut u8, prev: *mut u8) {
+    // SAFETY: the caller owns the word.
+    unsafe { set_word(fs, layout.list + 8, prev as u64) }
+}
+
+/// Finds two donors that are neighbours on the C library's list and makes them the anchors.
+pub(super) fn anchor(layout: &Layout, donors: &[Donor]) -> bool {
+    for a in donors {
+        for b in donors {
+            // SAFETY: donors are never freed.
+            let adjacent = unsafe {
+                word(b.fs, layout.list) == node(layout, a.fs) as u64
+                    && word(a.fs, layout.list + 8) == node(layout, b.fs) as u64
+            };
+            if adjacent {
+                CHAIN.lock.with(|| {
+                    CHAIN.before.store(b.fs, Ordering::Relaxed);
+                    CHAIN.after.store(a.fs, Ordering::Relaxed);
+                    // SAFETY: blocks of the chain are never freed; the lock is held.
+                    unsafe {
+                        if !get(&CHAIN.first).is_null() {
+                            set_prev(layout, get(&CHAIN.first), node(layout, b.fs));
+                            set_next(layout, get(&CHAIN.last), node(layout, a.fs));
+                        }
+                        if CHAIN.depth.load(Ordering::Relaxed) > 0 {
+                            hang(layout);
+                        }
+                    }
+                });
+                return true;
+            }
+        }
+    }
+    false
+}
+
+unsafe fn hang(layout: &Layout) {
+    let (b, a, first) = (get(&CHAIN.before), get(&CHAIN.after), get(&CHAIN.first));
+    if !first.is_null() && !b.is_null() {
+        // SAFETY: the anchors' inner words are ours; lock held.
+        unsafe {
+            set_prev(layout, a, node(layout, get(&CHAIN.last)));
+            set_next(layout, b, node(layout, first));
+        }
+    }
+}
+
+/// Adds a block that was written from `from`, and brings it up to date if a dlopen ended meanwhile.
+///
+/// # Safety
+/// The block is complete, not yet in the chain, and never freed.
+pub(super) unsafe fn add(layout: &Layout, fs: *mut u8, from: &Template) {
+    CHAIN.lock.lock();
+    // SAFETY: lock held; all blocks of the chain are alive.
+    unsafe {
+        let first = get(&CHAIN.first);
+        let (b, a) = (get(&CHAIN.before), get(&CHAIN.after));
+        set_prev(layout, fs, node(layout, b));
+        if first.is_null() {
+            set_next(layout, fs, node(layout, a));
+            CHAIN.last.store(fs, Ordering::Relaxed);
+        } else {
+            set_next(layout, fs, node(layout, first));
+            set_prev(layout, first, node(layout, fs));
+        }
+        CHAIN.first.store(fs, Ordering::Relaxed);
+        if CHAIN.depth.load(Ordering::Relaxed) > 0 {
+            hang(layout);
+        }
+        // Templates are published under this lock.
+        let now = &*CURRENT.load(Ordering::Relaxed);
+        if !std::ptr::eq(now, from) {
+            now.patch(from, fs);
+        }
+    }
+    CHAIN.lock.unlock();
+}
+
+/// A dlopen or dlclose begins: the C library shall see all blocks.
+pub(super) fn enter(layout: &Layout) {
+    CHAIN.lock.with(|| {
+        if CHAIN.depth.fetch_add(1, Ordering::Relaxed) == 0 {
+            CHAIN.mark.store(get(&CHAIN.first), Ordering::Relaxed);
+            // SAFETY: lock held.
+            unsafe { hang(layout) };
+        }
+    });
+}
+
+/// It has ended. `renewed`: the template for what is loaded now. `entered`: [`enter`] was called before.
+pub(super) fn leave(layout: &Layout, renewed: Option<&'static Template>, entered: bool) {
+    CHAIN.lock.with(|| {
+        // SAFETY: lock held; blocks are never freed; templates are leaked.
+        unsafe {
+            let old = &*CURRENT.load(Ordering::Relaxed);
+            if let Some(new) = renewed
+                && !std::ptr::eq(new, old)
+            {
+                // Blocks made meanwhile: the C library may have walked the list before they were on it.
+                let mut fs = get(&CHAIN.first);
+                while !fs.is_null() && fs != get(&CHAIN.mark) {
+                    new.patch(old, fs);
+                    let next = word(fs, layout.list) as usize;
+                    fs = if next == node(layout, get(&CHAIN.after)) as usize {
+                        std::ptr::null_mut()
+                    } else {
+                        fs.with_addr(next).wrapping_offset(-layout.list)
+                    };
+                }
+                CURRENT.store(std::ptr::from_ref(new).cast_mut(), Ordering::Release);
+            }
+            CHAIN.mark.store(get(&CHAIN.first), Ordering::Relaxed);
+            if !entered {
+                return;
+            }
+            // Saturating: the child of a fork in the middle of a dlopen starts from 0.
+            let depth = CHAIN.depth.load(Ordering::Relaxed).saturating_sub(1);
+            CHAIN.depth.store(depth, Ordering::Relaxed);
+            if depth == 0 {
+                let (b, a) = (get(&CHAIN.before), get(&CHAIN.after));
+                if !b.is_null() {
+                    set_next(layout, b, node(layout, a));
+                    set_prev(layout, a, node(layout, b));
+                }
+            }
+        }
+    });
+}
+
+/// Before fork: nobody is inside.
+pub(super) fn lock() {
+    CHAIN.lock.lock();
+}
+
+pub(super) fn unlock() {
+    CHAIN.lock.unlock();
+}
+
+/// In the child of a fork, before `unlock`. The C library has emptied its list and unlinked the caller's block from its
+/// neighbours: ours, if the caller was a microprocess. Donors are no longer listed there.
+pub(super) fn after_fork(layout: &Layout, me: *mut u8) {
+    let (b, a) = (get(&CHAIN.before), get(&CHAIN.after));
+    if b.is_null() {
+        return;
+    }
+    let unnode = |w: u64, none: *mut u8| {
+        if w == node(layout, none) as u64 || w == 0 {
+            std::ptr::null_mut()
+        } else {
+            (w as usize as *mut u8).wrapping_offset(-layout.list)
+        }
+    };
+    // SAFETY: only this thread lives; the words lie in blocks of ours.
+    unsafe {
+        // The unlinking wrote the anchors' inner words if the caller was at an end of the chain.
+        if get(&CHAIN.first) == me {
+            CHAIN.first.store(unnode(word(b, layout.list), a), Ordering::Relaxed);
+        }
+        if get(&CHAIN.last) == me {
+            CHAIN.last.store(unnode(word(a, layout.list + 8), b), Ordering::Relaxed);
+        }
+    }
+    CHAIN.depth.store(0, Ordering::Relaxed);
+    CHAIN.before.store(std::ptr::null_mut(), Ordering::Relaxed);
+    CHAIN.after.store(std::ptr::null_mut(), Ordering::Relaxed);
+    CHAIN.mark.store(get(&CHAIN.first), Ordering::Relaxed);
+}

@@ -1,0 +1,86 @@
+//! dlopen, dlmopen and dlclose of the program, so that libraries loaded late find all blocks.
+//!
+//! A library with initial-exec variables is written into the static TLS area of every thread that the C library knows.
+//! The functions here hang the chain of blocks into the C library's list, call the next definition of the same name,
+//! take the chain off again and renew the template if it changed.
+//!
+//! They are ordinary definitions in the executable, which take precedence over the C library's for every module of the
+//! program. Limits:
+//! - Where Kumihimo is linked into a shared library, ours may not be the first definition. [`interposed`] finds out, and
+//!   then the chain hangs in the list for good: right, but set*id costs a system call a block.
+//! - Libraries that the C library loads for itself (NSS, iconv) do not come through here. None that is known has
+//!   initial-exec variables; a template that became stale in this way is noticed some 256 blocks later.
+//! - The C library takes the caller of dlopen from the return address, which is ours: a *shared library* that opens
+//!   another one by a bare name has the executable's RUNPATH searched instead of its own. Absolute paths, LD_LIBRARY_PATH
+//!   and $ORIGIN of the executable work as ever. (The sanitizers' dlopen has the same limit.)
+
+use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+type Dlmopen = unsafe extern "C" fn(c_long, *const c_char, c_int) -> *mut c_void;
+type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// The next definition of `name` after this module's, looked up once. None in a static executable.
+pub(super) fn next(cache: &AtomicUsize, name: &CStr) -> Option<usize> {
+    // Relaxed: the value is the same whoever finds it.
+    let mut at = cache.load(Ordering::Relaxed);
+    if at == 0 {
+        // SAFETY: the name is NUL-terminated.
+        at = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
+        cache.store(at, Ordering::Relaxed);
+    }
+    (at != 0).then_some(at)
+}
+
+/// The C library's dlopen.
+///
+/// # Safety
+/// As dlopen's.
+pub(super) unsafe fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let Some(at) = next(&NEXT, c"dlopen") else { return std::ptr::null_mut() };
+    // SAFETY: the address of a function of that type; the rest is the caller's.
+    unsafe { std::mem::transmute::<usize, Dlopen>(at)(file, flags) }
+}
+
+/// Whether the program's calls of dlopen come through here.
+pub(super) fn interposed() -> bool {
+    // SAFETY: the name is NUL-terminated.
+    let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dlopen".as_ptr()) };
+    first as usize == dlopen as *const () as usize
+}
+
+/// dlopen(3), with all blocks of microprocesses visible to the C library.
+///
+/// # Safety
+/// As dlopen's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
+    // SAFETY: the caller's.
+    super::while_listed(|| unsafe { next_dlopen(file, flags) })
+}
+
+/// dlmopen(3), likewise.
+///
+/// # Safety
+/// As dlmopen's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlmopen(namespace: c_long, file: *const c_char, flags: c_int) -> *mut c_void {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let Some(at) = next(&NEXT, c"dlmopen") else { return std::ptr::null_mut() };
+    // SAFETY: the address of a function of that type; the rest is the caller's.
+    super::while_listed(|| unsafe { std::mem::transmute::<usize, Dlmopen>(at)(namespace, file, flags) })
+}
+
+/// dlclose(3), likewise.
+///
+/// # Safety
+/// As dlclose's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let Some(at) = next(&NEXT, c"dlclose") else { return -1 };
+    // SAFETY: the address of a function of that type; the rest is the caller's.
+    super::while_listed(|| unsafe { std::mem::transmute::<usize, Dlclose>(at)(handle) })
+}

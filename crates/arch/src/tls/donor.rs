@@ -1,0 +1,157 @@
+//! Donors: blocks that the C library made itself.
+//!
+//! A donor is a pthread on a stack of ours that ends at once, by the bare system call, so that the C library never learns
+//! of it: the kernel thread is gone, the block stays. Three of them are the models that [`super::template`] compares;
+//! where that comparison fails, every microprocess gets a donor of its own.
+
+use std::ffi::c_void;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::glibc::{Calls, Layout, next_tid};
+
+/// Bits of `cancelhandling` (glibc's nptl/descr.h): the thread is ending / a set*id waits for it.
+const EXITING: u32 = 0x10;
+
+/// A block made by pthread_create whose kernel thread has ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Donor {
+    pub fs: *mut u8,
+    /// The stack as pthread_attr_setstack was told.
+    pub lo: usize,
+    pub size: usize,
+}
+
+// SAFETY: a donor is a description of memory that is never freed; who may write it is said where it is used.
+unsafe impl Send for Donor {}
+// SAFETY: as above.
+unsafe impl Sync for Donor {}
+
+/// What creator and donor tell each other; the offsets are used by the assembly below.
+#[repr(C)]
+struct Start {
+    word: AtomicU32,   // 0: becomes 0 when the kernel thread is gone
+    tid: u32,          // 4: fake id to put into the block
+    fs: usize,         // 8
+    tid_offset: isize, // 16
+    cancel: isize,     // 24
+    mask: u64,         // 32: signals to block
+}
+
+/// The donor's whole life. Assembly, because nothing may run here that uses thread-local state (which is being copied)
+/// or that a sanitizer instruments.
+///
+/// set*id marks every thread it knows, signals it, and waits for its answer. So, like a thread that ends in the C
+/// library: say that we are ending (later calls pass us over), wait until an earlier mark is gone (signal 33 is not
+/// blocked), and only then hide the id and go.
+#[unsafe(naked)]
+unsafe extern "C" fn donor_main(start: *mut c_void) -> *mut c_void {
+    core::arch::naked_asm!(
+        "mov r12, rdi",
+        "mov r13, fs:[0]",
+        "mov [r12 + 8], r13",
+        // rt_sigprocmask(SIG_BLOCK, &mask, NULL, 8)
+        "mov eax, 14",
+        "xor edi, edi",
+        "lea rsi, [r12 + 32]",
+        "xor edx, edx",
+        "mov r10d, 8",
+        "syscall",
+        "mov r14, [r12 + 24]",
+        "add r14, r13",
+        "lock or dword ptr [r14], 0x10",
+        "2:",
+        "test dword ptr [r14], 0x40",
+        "jz 3f",
+        "mov eax, 24", // sched_yield
+        "syscall",
+        "jmp 2b",
+        "3:",
+        "mov rax, [r12 + 16]",
+        "mov ecx, [r12 + 4]",
+        "mov [r13 + rax], ecx",
+        // set_robust_list(NULL, 24): the kernel shall not walk the block's list when this thread ends
+        "mov eax, 273",
+        "xor edi, edi",
+        "mov esi, 24",
+        "syscall",
+        // set_tid_address(&word): cleared and woken by the kernel when the thread is really gone
+        "mov eax, 218",
+        "mov rdi, r12",
+        "syscall",
+        "mov eax, 60", // exit
+        "xor edi, edi",
+        "syscall",
+        "ud2",
+    )
+}
+
+/// Makes a donor on the stack [lo, lo + size). The block lies at its top, where the C library puts it. Blocks the kernel
+/// thread until the donor has ended [35-180 us].
+///
+/// # Safety
+/// The memory must be mapped, writable, unused, zero, and stay mapped for ever: the block is on the C library's list.
+pub(super) unsafe fn make(calls: &Calls, layout: &Layout, lo: usize, size: usize) -> io::Result<Donor> {
+    let mut start = Start {
+        word: AtomicU32::new(1),
+        tid: next_tid(),
+        fs: 0,
+        tid_offset: layout.tid,
+        cancel: layout.cancel,
+        mask: !(1 << 32), // all but signal 33
+    };
+    // SAFETY: the structs are valid for the calls; `start` outlives the donor because we wait for its end below.
+    unsafe {
+        let mut attr: libc::pthread_attr_t = std::mem::zeroed();
+        check(libc::pthread_attr_init(&mut attr))?;
+        let set = libc::pthread_attr_setstack(&mut attr, lo as *mut c_void, size);
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        // The new thread inherits this mask: no handler of the program runs on the donor.
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        let mut id: libc::pthread_t = 0;
+        let r =
+            if set == 0 { (calls.pthread_create)(&mut id, &attr, donor_main, (&raw mut start).cast()) } else { set };
+        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+        libc::pthread_attr_destroy(&mut attr);
+        check(r)?;
+        // Acquire: everything the donor wrote is seen once its end is.
+        while start.word.load(Ordering::Acquire) != 0 {
+            // Not FUTEX_PRIVATE: the kernel's wake-up at a thread's end is a shared one.
+            libc::syscall(libc::SYS_futex, start.word.as_ptr(), libc::FUTEX_WAIT, 1, std::ptr::null::<c_void>());
+        }
+        let start = (&raw const start).read_volatile();
+        let fs = start.fs as *mut u8;
+        if id as usize != start.fs || start.fs <= lo || start.fs + layout.size > lo + size {
+            return Err(io::Error::other("pthread_create put the thread block at an unknown place"));
+        }
+        // The block lives on: it may be marked by set*id again (which finds no thread of its id and goes on).
+        (*fs.offset(layout.cancel).cast::<AtomicU32>()).fetch_and(!EXITING, Ordering::Relaxed);
+        Ok(Donor { fs, lo, size })
+    }
+}
+
+/// A donor on a stack of `size` bytes of its own.
+pub(super) fn make_model(calls: &Calls, layout: &Layout, size: usize) -> io::Result<Donor> {
+    // SAFETY: a fresh mapping, never unmapped.
+    unsafe {
+        let p = libc::mmap(
+            std::ptr::null_mut(),
+            size,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK,
+            -1,
+            0,
+        );
+        if p == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        libc::madvise(p, size, libc::MADV_NOHUGEPAGE);
+        make(calls, layout, p as usize, size)
+    }
+}
+
+fn check(r: i32) -> io::Result<()> {
+    if r == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(r)) }
+}

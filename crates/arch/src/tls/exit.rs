@@ -1,0 +1,152 @@
+//! The end of a microprocess on its block, and making the block ready for the next one.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::glibc::{Layout, set_word};
+use super::template::{DIRTY_DTV, DIRTY_STATE, Template, current, head};
+use super::{Inner, Kind};
+use crate::x86_64::fs_base;
+
+/// The value of `LC_GLOBAL_LOCALE` in <locale.h>.
+const LC_GLOBAL_LOCALE: libc::locale_t = usize::MAX as libc::locale_t;
+
+unsafe extern "C" {
+    fn uselocale(locale: libc::locale_t) -> libc::locale_t;
+    fn pthread_setcancelstate(state: i32, old: *mut i32) -> i32;
+    fn pthread_setcanceltype(kind: i32, old: *mut i32) -> i32;
+}
+
+/// What a thread does when its start routine has returned.
+///
+/// # Safety
+/// Runs on the block of a microprocess that is about to end.
+pub(super) unsafe fn exit_current(inner: &Inner, kind: Kind) {
+    let layout = &inner.layout;
+    let fs = fs_base() as *mut u8;
+    // SAFETY: all that follows touches the caller's own block only.
+    unsafe {
+        (inner.calls.call_tls_dtors)();
+        if inner.keys.any_used(fs) {
+            inner.keys.destroy(layout, fs);
+            // A key's destructor may have used a thread-local variable for the first time.
+            (inner.calls.call_tls_dtors)();
+        }
+        release_robust(layout, fs);
+        let head = head(fs, layout.below);
+        let template = &*(*head).template;
+        let mut dirty = 0;
+        if kind == Kind::Clone {
+            if template.changed(fs) {
+                forget_libc_state();
+                dirty |= DIRTY_STATE;
+            }
+        } else {
+            forget_libc_state();
+            pthread_setcancelstate(0, std::ptr::null_mut());
+            pthread_setcanceltype(0, std::ptr::null_mut());
+        }
+        if template.dtv_used(layout, fs) {
+            dirty |= DIRTY_DTV;
+        }
+        (*head).dirty = dirty;
+    }
+}
+
+/// Lets libc free what it holds for this thread and what a rewrite would lose.
+unsafe fn forget_libc_state() {
+    // SAFETY: calls about the calling thread only. The first dlerror reports an error, the second one frees it.
+    unsafe {
+        libc::dlerror();
+        libc::dlerror();
+        uselocale(LC_GLOBAL_LOCALE);
+    }
+}
+
+/// Marks the robust mutexes that the microprocess still holds as "owner died". For a kernel thread the kernel does this;
+/// it does not know our list.
+unsafe fn release_robust(layout: &Layout, fs: *mut u8) {
+    // SAFETY: the list head lies in the block; entries were linked by pthread_mutex_lock and are mapped, or the program
+    // is broken in the same way as it would be with kernel threads.
+    unsafe {
+        let head = fs.offset(layout.robust).cast::<[usize; 3]>();
+        let [mut at, futex, pending] = head.read();
+        if at == head as usize && pending == 0 {
+            return;
+        }
+        let tid = fs.offset(layout.tid).cast::<u32>().read();
+        // The kernel's own limit against circular lists.
+        for _ in 0..2048 {
+            if at == head as usize || at & !1 == 0 {
+                break;
+            }
+            let entry = at & !1;
+            // Read before the mutex is let go: its new owner relinks it.
+            let next = (entry as *const usize).read();
+            owner_died(entry.wrapping_add(futex), tid);
+            at = next;
+        }
+        if pending & !1 != 0 {
+            owner_died((pending & !1).wrapping_add(futex), tid);
+        }
+        // Empty again: both links (the second one is kept just below the head) point to the head.
+        head.write([head as usize, futex, 0]);
+        set_word(fs, layout.robust - 8, head as u64);
+    }
+}
+
+unsafe fn owner_died(word_at: usize, tid: u32) {
+    const WAITERS: u32 = 0x8000_0000;
+    const OWNER_DIED: u32 = 0x4000_0000;
+    const TID: u32 = 0x3fff_ffff;
+    // SAFETY: the lock word of a robust mutex.
+    let lock = unsafe { &*(word_at as *const AtomicU32) };
+    let mut now = lock.load(Ordering::Relaxed);
+    while now & TID == tid {
+        // Release: what the dead owner wrote is seen by the next one.
+        match lock.compare_exchange(now, (now & WAITERS) | OWNER_DIED, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) if now & WAITERS != 0 => {
+                // SAFETY: wakes a waiter of that word, in whatever process it is.
+                unsafe { libc::syscall(libc::SYS_futex, word_at, libc::FUTEX_WAKE, 1) };
+                return;
+            }
+            Ok(_) => return,
+            Err(other) => now = other,
+        }
+    }
+}
+
+/// See [`super::Tls::recycle`].
+///
+/// # Safety
+/// Nobody runs on `fs`, and `exit_current` has run on it.
+pub(super) unsafe fn recycle(inner: &Inner, fs: *mut u8) {
+    let layout = &inner.layout;
+    let head = head(fs, layout.below);
+    let template: &'static Template = current();
+    // SAFETY: the block is ours alone.
+    unsafe {
+        if (*head).dirty != 0 || !std::ptr::eq((*head).template, template) {
+            thorough(layout, fs, template);
+        }
+        template.restore_modules(fs);
+        fs.offset(layout.errno).cast::<i32>().write(0);
+        fs.offset(layout.h_errno).cast::<i32>().write(0);
+    }
+}
+
+/// What the cheap way leaves out [200-500 ns].
+#[cold]
+unsafe fn thorough(layout: &Layout, fs: *mut u8, template: &'static Template) {
+    let head = head(fs, layout.below);
+    // SAFETY: as for `recycle`.
+    unsafe {
+        if template.complete && ((*head).dirty & DIRTY_STATE != 0 || !std::ptr::eq((*head).template, template)) {
+            template.rewrite(fs, (*head).lo, (*head).size);
+        }
+        if (*head).dirty & DIRTY_DTV != 0 {
+            template.reset_dtv(layout, fs);
+        }
+        (*head).dirty = 0;
+        (*head).template = template;
+    }
+}

@@ -1,0 +1,149 @@
+//! Runs a little of the C library on a clone to see which words of a block it uses for what.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use super::glibc::{Calls, KEY_TABLES, KEYS_A_TABLE, Layout, word};
+use crate::x86_64::{fs_base, set_fs_base};
+
+unsafe extern "C" {
+    fn strsignal(signal: c_int) -> *mut c_char;
+    fn __res_state() -> *mut u8;
+}
+
+/// A byte in this module, as the C library wants one to know whose destructor it is.
+static MODULE: u8 = 0;
+
+/// sizeof(struct __res_state), public in <resolv.h> and so part of the ABI.
+const RESOLVER: isize = 568;
+
+unsafe extern "C" fn nothing(_: *mut c_void) {}
+
+/// What the running of [`use_libc`] changed.
+pub(super) struct Found {
+    /// Words that belong to libc and own memory or cache something: they survive a rewrite.
+    pub keep: Vec<isize>,
+    /// Offset of the byte that says that pthread keys were used.
+    pub keys_used: isize,
+}
+
+/// Everything that makes libc allocate something for a thread and keep it.
+#[inline(never)]
+fn use_libc((calls, resolver): (&Calls, &mut usize)) {
+    // SAFETY: ordinary calls of the C library; every block allocated is freed.
+    unsafe {
+        let mut blocks = [std::ptr::null_mut::<c_void>(); 20];
+        for (i, b) in blocks.iter_mut().enumerate() {
+            *b = libc::malloc(24 + i * 40);
+        }
+        for b in std::hint::black_box(blocks) {
+            libc::free(b);
+        }
+        std::hint::black_box(libc::strerror(987_654));
+        std::hint::black_box(strsignal(300));
+        let mut bytes = [0u8; 8];
+        libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0);
+        *resolver = __res_state() as usize;
+        (calls.cxa_thread_atexit)(nothing, std::ptr::null_mut(), (&raw const MODULE).cast_mut().cast());
+        (calls.call_tls_dtors)();
+        *libc::__errno_location() = 0;
+    }
+}
+
+#[inline(never)]
+fn use_key(key: libc::pthread_key_t) {
+    // SAFETY: the caller made the key.
+    unsafe {
+        libc::pthread_setspecific(key, (&raw const MODULE).cast());
+        libc::pthread_setspecific(key, std::ptr::null());
+    }
+}
+
+/// Runs `f` with `fs` as the thread's block, on this stack, with signals blocked.
+///
+/// # Safety
+/// `fs` is a complete block that nobody runs on; `f` does not unwind.
+unsafe fn on_block<A>(fs: *mut u8, f: fn(A), argument: A) {
+    // SAFETY: the block is complete; nothing between the two switches uses thread-local state but `f`, which is not inlined.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        let mine = fs_base();
+        set_fs_base(fs as usize);
+        f(argument);
+        set_fs_base(mine);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+    }
+}
+
+fn snapshot(layout: &Layout, fs: *mut u8) -> Vec<u64> {
+    // SAFETY: all words lie in the block.
+    layout.words().map(|o| unsafe { word(fs, o) }).collect()
+}
+
+/// Probes the clone at `fs`. `outside(offset)`: the word belongs to a module other than libc.
+///
+/// # Safety
+/// `fs` is a complete block that nobody runs on. It must stay for ever: malloc's cache is in it now.
+pub(super) unsafe fn probe(
+    calls: &Calls,
+    layout: &Layout,
+    fs: *mut u8,
+    outside: impl Fn(isize) -> bool,
+) -> Result<Found, String> {
+    let fresh = snapshot(layout, fs);
+    let mut resolver = 0;
+    // SAFETY: granted by the caller; the functions do not unwind.
+    unsafe { on_block(fs, use_libc, (calls, &mut resolver)) };
+    let used = snapshot(layout, fs);
+    let offsets: Vec<isize> = layout.words().collect();
+    let differing = |a: &[u64], b: &[u64]| {
+        offsets.iter().zip(a.iter().zip(b)).filter(|(_, (x, y))| x != y).map(|(o, _)| *o).collect::<Vec<_>>()
+    };
+    let mut keep: Vec<isize> =
+        differing(&fresh, &used).into_iter().filter(|o| !layout.special(*o) && !outside(*o)).collect();
+    if keep.len() > 48 {
+        return Err(format!("libc changed {} words of a block in the probe", keep.len()));
+    }
+    // The resolver's state owns memory and descriptors, and is a cache like the others.
+    let resolver = resolver.wrapping_sub(fs as usize) as isize;
+    if resolver < 0 || resolver + RESOLVER > layout.size as isize {
+        return Err("the resolver's state is not in the block".into());
+    }
+    keep.extend((resolver & !7..resolver + RESOLVER).step_by(8));
+
+    let mut key: libc::pthread_key_t = 0;
+    // SAFETY: an out pointer and no destructor.
+    if unsafe { libc::pthread_key_create(&mut key, None) } != 0 {
+        return Err("no pthread key left".into());
+    }
+    // SAFETY: as above.
+    unsafe { on_block(fs, use_key, key) };
+    let after = snapshot(layout, fs);
+    // SAFETY: the key is ours.
+    unsafe { libc::pthread_key_delete(key) };
+    // The first table of keys lies in the block itself.
+    // SAFETY: the word lies in the block.
+    let first = (unsafe { word(fs, layout.specific) } as usize).wrapping_sub(fs as usize) as isize;
+    let tables = layout.specific..layout.specific + 8 * KEY_TABLES as isize;
+    let inline = first..first + 16 * KEYS_A_TABLE as isize;
+    if first < 0 || inline.end > layout.size as isize {
+        return Err("the table of pthread keys is not in the block".into());
+    }
+    // An allocation by the C library may have changed its own words meanwhile.
+    let changed: Vec<isize> = differing(&used, &after)
+        .into_iter()
+        .filter(|o| !tables.contains(o) && !inline.contains(o) && !keep.contains(o) && !outside(*o))
+        .collect();
+    let [o] = changed[..] else {
+        return Err(format!("setting a pthread key changed {} words", changed.len()));
+    };
+    let at = offsets.iter().position(|x| *x == o).unwrap_or(0);
+    let bits = used[at] ^ after[at];
+    let byte = bits.trailing_zeros() / 8;
+    if bits != 1 << (byte * 8) {
+        return Err("the flag for used pthread keys has an unknown form".into());
+    }
+    Ok(Found { keep, keys_used: o + byte as isize })
+}

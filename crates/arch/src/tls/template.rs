@@ -1,0 +1,465 @@
+//! What a fresh block looks like, found by comparing donors, and how to write one.
+//!
+//! Two donors with stacks of different sizes are compared word by word: equal words are constants; words that differ by
+//! the distance of the blocks are addresses in the block; stack base and size are recognised by their values; thread id,
+//! list, dtv and rseq area have rules of their own; anything else makes us refuse. A clone written for the third donor's
+//! address must then equal that donor in every word. A template never changes once it is published.
+
+use std::io;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::donor::Donor;
+use super::glibc::{KEY_TABLES, Layout, next_tid, set_word, word};
+use super::modules::{Region, Scan, Slot, read_dtv, restored};
+
+/// Our own words about a block, between it and its stack.
+#[repr(C, align(64))]
+pub(super) struct Head {
+    /// The template whose images the block holds.
+    pub template: *const Template,
+    pub lo: usize,
+    pub size: usize,
+    /// DIRTY_* bits: what `exit_current` saw that a cheap recycle would not put right.
+    pub dirty: u32,
+}
+
+/// libc's own variables or the thread's state differ from a fresh block's.
+pub(super) const DIRTY_STATE: u32 = 1;
+/// The dtv owns memory of dynamically allocated thread-local variables.
+pub(super) const DIRTY_DTV: u32 = 2;
+
+pub(super) const HEAD: usize = size_of::<Head>();
+
+#[derive(Default, Clone, PartialEq)]
+pub(super) struct Template {
+    below: usize,
+    size: usize,
+    /// The whole block as words, from `-below` on: constants; 0 for words with a rule.
+    image: Vec<u64>,
+    /// Non-zero stretches of the image: (offset, bytes). The rest of fresh memory is right already.
+    spans: Vec<(isize, usize)>,
+    /// Words that hold an address in the block: (offset, distance from the thread pointer).
+    relocations: Vec<(isize, isize)>,
+    stack_base: Vec<isize>,
+    stack_size: Vec<isize>,
+    /// Entries of a fresh dtv; the highest one in use is the last.
+    dtv: Vec<Slot>,
+    /// Some loaded module has variables outside static TLS.
+    dynamic: bool,
+    /// What every recycle copies: (offset, bytes).
+    pub restore: Vec<(isize, usize)>,
+    /// What tells that a full rewrite is due: (offset, mask, expected).
+    pub watched: Vec<(isize, u64, u64)>,
+    /// What a full rewrite copies: (offset, bytes).
+    rewritten: Vec<(isize, usize)>,
+    /// A full rewrite is possible (the image covers libc's part and `struct pthread`).
+    pub complete: bool,
+}
+
+/// The newest template. Null until the first is published.
+pub(super) static CURRENT: AtomicPtr<Template> = AtomicPtr::new(std::ptr::null_mut());
+
+pub(super) fn current() -> &'static Template {
+    // SAFETY: templates are leaked boxes, published with Release; callers run after the first publication.
+    unsafe { &*CURRENT.load(Ordering::Acquire) }
+}
+
+impl Template {
+    fn index(&self, offset: isize) -> usize {
+        (offset + self.below as isize) as usize / 8
+    }
+
+    fn constant(&self, offset: isize) -> u64 {
+        self.image[self.index(offset)]
+    }
+
+    /// Compares two donors.
+    pub(super) fn derive(layout: &Layout, a: &Donor, b: &Donor, scan: &Scan) -> Result<Template, String> {
+        let mut t = Template { below: layout.below, size: layout.size, complete: true, ..Template::default() };
+        t.image = vec![0; (t.below + t.size) / 8];
+        let apart = (b.fs as u64).wrapping_sub(a.fs as u64);
+        let (a_block, a_end) = ((a.fs as usize - layout.below) as u64, (a.fs as usize + layout.size) as u64);
+        for o in layout.words().filter(|o| !layout.special(*o)) {
+            let (x, y) = (model_word(layout, a, o), model_word(layout, b, o));
+            if x == y {
+                if (a.lo as u64..(a.lo + a.size) as u64).contains(&x) {
+                    return Err(format!("word {o:+} is an address in one donor's stack, in both donors"));
+                }
+                let i = t.index(o);
+                t.image[i] = x;
+            } else if x == a.lo as u64 && y == b.lo as u64 {
+                t.stack_base.push(o);
+            } else if x == a.size as u64 && y == b.size as u64 {
+                t.stack_size.push(o);
+            } else if y.wrapping_sub(x) == apart && (a_block..a_end).contains(&x) {
+                t.relocations.push((o, x.wrapping_sub(a.fs as u64) as i64 as isize));
+            } else if y.wrapping_sub(x) == apart && (a.lo as u64..a_block).contains(&x) {
+                // Where pthread_exit would unwind to, in the donor's dead frames: 0 in a clone.
+            } else {
+                return Err(format!("word {o:+} of a thread block has no rule: {x:#x}, {y:#x}"));
+            }
+        }
+        t.finish(scan)?;
+        Ok(t)
+    }
+
+    /// For donor blocks: knows the variables of modules, nothing of libc's part.
+    pub(super) fn of_modules(layout: &Layout, scan: &Scan) -> Result<Template, String> {
+        let mut t = Template { below: layout.below, size: layout.size, ..Template::default() };
+        t.image = vec![0; (t.below + t.size) / 8];
+        t.finish(scan)?;
+        Ok(t)
+    }
+
+    /// The same with the static TLS area of `live`, a listed donor, into which ld.so has written since.
+    pub(super) fn renewed(
+        &self,
+        layout: &Layout,
+        live: &Donor,
+        other: &Donor,
+        scan: &Scan,
+    ) -> Result<Template, String> {
+        let mut t = Template { spans: Vec::new(), restore: Vec::new(), ..self.clone() };
+        if self.complete {
+            for o in layout.words().filter(|o| *o < 0 && !layout.special(*o)) {
+                if self.relocations.iter().any(|(r, _)| *r == o) {
+                    continue;
+                }
+                let (x, y) = (model_word(layout, live, o), model_word(layout, other, o));
+                if x != y {
+                    return Err(format!("word {o:+} differs between two donors after a dlopen"));
+                }
+                let i = t.index(o);
+                t.image[i] = x;
+            }
+        }
+        // The dtv of a new block stays the first one: like any thread from before the dlopen, it learns the rest from ld.so.
+        t.regions(scan)?;
+        t.spans();
+        Ok(t)
+    }
+
+    /// For donor blocks, whose recycling goes back to the dtv of the first template.
+    pub(super) fn same_dtv(&mut self, old: &Template) {
+        self.dtv.clone_from(&old.dtv);
+        self.dynamic = true;
+    }
+
+    /// Whether ld.so has written something into a listed donor that the template does not have.
+    pub(super) fn stale(&self, layout: &Layout, live: &Donor) -> bool {
+        layout
+            .words()
+            .take_while(|o| *o < 0)
+            .filter(|o| !layout.special(*o) && !self.relocations.iter().any(|(r, _)| r == o))
+            .any(|o| model_word(layout, live, o) != self.constant(o))
+    }
+
+    fn finish(&mut self, scan: &Scan) -> Result<(), String> {
+        self.dtv = scan.dtv.clone();
+        self.dynamic = scan.dtv[1..].contains(&Slot::Plain(u64::MAX));
+        self.regions(scan)?;
+        self.spans();
+        Ok(())
+    }
+
+    fn regions(&mut self, scan: &Scan) -> Result<(), String> {
+        self.restore = restored(&scan.regions);
+        if self.restore.iter().any(|(o, len)| *o < -(self.below as isize) || o + *len as isize > 0) {
+            return Err("a module's variables lie outside the static TLS area".into());
+        }
+        if self.relocations.iter().any(|(r, _)| self.restore.iter().any(|(o, l)| r >= o && *r < o + *l as isize)) {
+            return Err("a module's initial image holds an address in the block".into());
+        }
+        let count = self.below / 8;
+        let bytes_match = |o: isize, len: usize, x: &[u64], y: &[u64]| {
+            let at = (o + self.below as isize) as usize;
+            bytes_of(x)[at..at + len] == bytes_of(y)[at..at + len]
+        };
+        if self.complete {
+            // Two witnesses for what new threads find: a donor's memory, and what ld.so writes into scratch memory.
+            if !self.restore.iter().all(|(o, l)| bytes_match(*o, *l, &self.image, &scan.image)) {
+                return Err("a donor's variables differ from the modules' initial images".into());
+            }
+        } else {
+            self.image[..count].copy_from_slice(&scan.image);
+        }
+        Ok(())
+    }
+
+    fn spans(&mut self) {
+        let below = self.below as isize;
+        let mut spans: Vec<(isize, usize)> = Vec::new();
+        for (i, _) in self.image.iter().enumerate().filter(|(_, w)| **w != 0) {
+            let o = i as isize * 8 - below;
+            match spans.last_mut() {
+                // Copying a few zeros is cheaper than starting another copy.
+                Some((start, len)) if o - (*start + *len as isize) <= 32 => *len = (o + 8 - *start) as usize,
+                _ => spans.push((o, 8)),
+            }
+        }
+        self.spans = spans;
+    }
+
+    /// Learns which words survive a rewrite (`keep`: malloc's cache, libc's buffers and caches) and from that which words
+    /// to watch: a change of one of them makes a rewrite necessary.
+    pub(super) fn settle(&mut self, layout: &Layout, regions: &[Region], keep: &[isize]) {
+        let kept =
+            |o: isize| layout.special(o) || keep.contains(&o) || (layout.robust - 8..layout.robust + 24).contains(&o);
+        self.rewritten.clear();
+        for o in layout.words().filter(|o| !kept(*o)) {
+            match self.rewritten.last_mut() {
+                Some((start, len)) if *start + *len as isize == o => *len += 8,
+                _ => self.rewritten.push((o, 8)),
+            }
+        }
+
+        let mut watched: Vec<isize> = Vec::new();
+        for r in regions.iter().filter(|r| r.libc) {
+            watched.extend((r.offset & !7..r.offset + r.len as isize).step_by(8));
+        }
+        // Cleanup handlers and cancellation: the words up to `cancelhandling`, and those after the key tables, where
+        // newer versions keep the cancellation type and state.
+        watched.extend((0..3).map(|i| (layout.cancel & !7) - 8 * i));
+        let after_keys = layout.specific + 8 * KEY_TABLES as isize;
+        watched.extend((0..4).map(|i| after_keys + 8 * i));
+        watched.retain(|o| {
+            *o < layout.size as isize
+                && !kept(*o)
+                && !layout.ctype.contains(o)
+                && !self.relocations.iter().any(|(r, _)| r == o)
+        });
+        watched.sort_unstable();
+        watched.dedup();
+        self.watched = watched
+            .into_iter()
+            .map(|o| (o, watch_mask(layout, o)))
+            .map(|(o, m)| (o, m, self.constant(o) & m))
+            .collect();
+    }
+
+    /// Whether libc's state in the block differs from a fresh one's.
+    ///
+    /// # Safety
+    /// `fs` is a block built from this template.
+    pub(super) unsafe fn changed(&self, fs: *const u8) -> bool {
+        let mut differ = 0;
+        for (o, mask, expected) in &self.watched {
+            // SAFETY: watched words lie in the block.
+            differ |= (unsafe { fs.offset(*o).cast::<u64>().read() } & mask) ^ expected;
+        }
+        differ != 0
+    }
+
+    /// Where the block of the stack [lo, hi) goes.
+    pub(super) fn place(layout: &Layout, hi: *mut u8) -> *mut u8 {
+        let at = (hi as usize - layout.size) & !(layout.align - 1);
+        hi.with_addr(at)
+    }
+
+    /// Writes a block at `fs` over fresh, zero memory, with the stack [lo, lo + size), and gives it a dtv.
+    ///
+    /// # Safety
+    /// [fs - below - HEAD, fs + size) must be writable, zero and unused.
+    pub(super) unsafe fn write(&self, layout: &Layout, fs: *mut u8, lo: usize, size: usize) -> io::Result<()> {
+        let dtv = self.new_dtv(fs)?;
+        let image = bytes_of(&self.image);
+        // SAFETY: all offsets lie within the block, which the caller grants.
+        unsafe {
+            for (o, len) in &self.spans {
+                let from = image.as_ptr().offset(o + self.below as isize);
+                std::ptr::copy_nonoverlapping(from, fs.offset(*o), *len);
+            }
+            self.rules(fs, lo, size);
+            set_word(fs, layout.dtv, dtv as u64);
+            fs.offset(layout.tid).cast::<u32>().write(next_tid());
+            unregistered_rseq(layout, fs);
+            head(fs, self.below).write(Head { template: self, lo, size, dirty: 0 });
+        }
+        Ok(())
+    }
+
+    unsafe fn rules(&self, fs: *mut u8, lo: usize, size: usize) {
+        // SAFETY: as for `write`.
+        unsafe {
+            for (o, add) in &self.relocations {
+                set_word(fs, *o, (fs as u64).wrapping_add_signed(*add as i64));
+            }
+            for o in &self.stack_base {
+                set_word(fs, *o, lo as u64);
+            }
+            for o in &self.stack_size {
+                set_word(fs, *o, size as u64);
+            }
+        }
+    }
+
+    /// From calloc, since ld.so reallocates it when a module with a higher number comes. It is as short as ld.so's
+    /// checks allow (the highest entry in use must not be the last: dl_iterate_phdr), which saves 200 bytes a block.
+    fn new_dtv(&self, fs: *mut u8) -> io::Result<*mut [u64; 2]> {
+        let len = self.dtv.len() + 1;
+        // SAFETY: calloc's result is checked and holds len + 2 entries.
+        unsafe {
+            let base = libc::calloc(len + 2, 16).cast::<[u64; 2]>();
+            if base.is_null() {
+                return Err(io::ErrorKind::OutOfMemory.into());
+            }
+            base.write([len as u64, 0]);
+            let dtv = base.add(1);
+            self.fill_dtv(fs, dtv);
+            Ok(dtv)
+        }
+    }
+
+    unsafe fn fill_dtv(&self, fs: *mut u8, dtv: *mut [u64; 2]) {
+        for (i, slot) in self.dtv.iter().enumerate() {
+            let value = match slot {
+                Slot::Plain(v) => *v,
+                Slot::Static(o) => (fs as u64).wrapping_add_signed(*o as i64),
+            };
+            // SAFETY: the caller's dtv has at least as many entries as the template's.
+            unsafe { dtv.add(i).write([value, 0]) };
+        }
+    }
+
+    /// Whether the dtv of `fs` holds more than a fresh one.
+    ///
+    /// # Safety
+    /// `fs` is a block built from a template, and the caller runs on it or owns it.
+    pub(super) unsafe fn dtv_used(&self, layout: &Layout, fs: *const u8) -> bool {
+        // SAFETY: the block has a dtv; entries -1 ..= length exist.
+        unsafe {
+            let dtv = word(fs, layout.dtv) as *const [u64; 2];
+            let Slot::Plain(generation) = self.dtv[0] else { return true };
+            // Every later module makes ld.so raise the generation before it gives the block anything.
+            if (*dtv)[0] != generation {
+                return true;
+            }
+            self.dynamic && (1..=(*dtv.sub(1))[0] as usize).any(|i| (*dtv.add(i))[1] != 0)
+        }
+    }
+
+    /// Puts the dtv back to that of a fresh block, freeing what it owns.
+    ///
+    /// # Safety
+    /// Nobody runs on the block.
+    pub(super) unsafe fn reset_dtv(&self, layout: &Layout, fs: *mut u8) {
+        // SAFETY: entries 1 ..= length exist; the second word of an entry is null or came from ld.so's malloc, which is
+        // the program's malloc.
+        unsafe {
+            let dtv = word(fs, layout.dtv) as *mut [u64; 2];
+            let len = (*dtv.sub(1))[0] as usize;
+            for i in 1..=len {
+                libc::free((*dtv.add(i))[1] as *mut _);
+                dtv.add(i).write([0, 0]);
+            }
+            self.fill_dtv(fs, dtv);
+        }
+    }
+
+    /// Copies the modules' initial images: what makes every thread-local variable fresh.
+    ///
+    /// # Safety
+    /// Nobody runs on the block `fs`, which is one of ours.
+    pub(super) unsafe fn restore_modules(&self, fs: *mut u8) {
+        let image = bytes_of(&self.image).as_ptr();
+        for (o, len) in &self.restore {
+            // SAFETY: regions lie in the static TLS area, checked in `regions`.
+            unsafe { std::ptr::copy_nonoverlapping(image.offset(o + self.below as isize), fs.offset(*o), *len) };
+        }
+    }
+
+    /// Writes the whole block anew, but for list, id, dtv, and the words in `keep`.
+    ///
+    /// # Safety
+    /// Nobody runs on the block `fs`, which was built from a complete template.
+    pub(super) unsafe fn rewrite(&self, fs: *mut u8, lo: usize, size: usize) {
+        let image = bytes_of(&self.image).as_ptr();
+        // SAFETY: all words lie in the block.
+        unsafe {
+            for (o, len) in &self.rewritten {
+                std::ptr::copy_nonoverlapping(image.offset(o + self.below as isize), fs.offset(*o), *len);
+            }
+            self.rules(fs, lo, size);
+        }
+    }
+
+    /// Writes into a block those words of static TLS in which `self` differs from `old`.
+    ///
+    /// # Safety
+    /// The block was built from `old`; code that uses those words has not run on it.
+    pub(super) unsafe fn patch(&self, old: &Template, fs: *mut u8) {
+        for (i, (new, old)) in self.image.iter().zip(&old.image).enumerate().take(self.below / 8) {
+            if new != old {
+                // SAFETY: the word lies in the static TLS area of the block.
+                unsafe { set_word(fs, i as isize * 8 - self.below as isize, *new) };
+            }
+        }
+        // SAFETY: the block is ours.
+        unsafe { (*head(fs, self.below)).template = self };
+    }
+
+    /// Compares a clone that was written for the place of donor `c`, but at `fs`, with the donor.
+    pub(super) fn check(&self, layout: &Layout, fs: *mut u8, c: &Donor) -> Result<(), String> {
+        for o in layout.words().filter(|o| !layout.special(*o)) {
+            // SAFETY: the word lies in the clone.
+            let mut mine = unsafe { word(fs, o) };
+            if self.relocations.iter().any(|(r, _)| *r == o) {
+                mine = mine.wrapping_sub(fs as u64).wrapping_add(c.fs as u64);
+            }
+            let theirs = model_word(layout, c, o);
+            let dead_frame = mine == 0 && (c.lo as u64..(c.fs as usize - layout.below) as u64).contains(&theirs);
+            if mine != theirs && !dead_frame {
+                return Err(format!("self-test: word {o:+} of a clone is {mine:#x}, of a donor {theirs:#x}"));
+            }
+        }
+        // SAFETY: donors have a dtv.
+        let theirs = unsafe { read_dtv(word(c.fs, layout.dtv) as *const [u64; 2], c.fs, layout)? };
+        if theirs[1..] != self.dtv[1..] {
+            return Err("self-test: the dtv of a clone differs from a donor's".into());
+        }
+        Ok(())
+    }
+}
+
+/// Which bits of a watched word count: not errno's, which every recycle resets, and not set*id's mark, which comes and
+/// goes.
+fn watch_mask(layout: &Layout, o: isize) -> u64 {
+    let mut mask = !0u64;
+    for int in [layout.errno, layout.h_errno] {
+        if int & !7 == o {
+            mask &= !(0xffff_ffffu64 << ((int & 7) * 8));
+        }
+    }
+    mask & !set_id_mark(layout, o)
+}
+
+/// The bit of `cancelhandling` that set*id sets in every listed block, if it is in this word.
+fn set_id_mark(layout: &Layout, o: isize) -> u64 {
+    if layout.cancel & !7 == o { 0x40 << ((layout.cancel & 7) * 8) } else { 0 }
+}
+
+/// A word of a donor, without set*id's mark, which may be there for a moment.
+fn model_word(layout: &Layout, d: &Donor, o: isize) -> u64 {
+    // SAFETY: the word lies in the donor's block, which is never freed.
+    unsafe { word(d.fs, o) & !set_id_mark(layout, o) }
+}
+
+pub(super) fn head(fs: *mut u8, below: usize) -> *mut Head {
+    fs.wrapping_sub(below + HEAD).cast()
+}
+
+/// Tells the C library that this block has no restartable-sequence area registered with the kernel: cpu_id = -2.
+///
+/// # Safety
+/// The block is ours.
+pub(super) unsafe fn unregistered_rseq(layout: &Layout, fs: *mut u8) {
+    if !layout.rseq.is_empty() {
+        // SAFETY: the area lies in the block.
+        unsafe { set_word(fs, layout.rseq.start, 0xffff_fffe_0000_0000) };
+    }
+}
+
+fn bytes_of(words: &[u64]) -> &[u8] {
+    // SAFETY: u64s are plain bytes; the length is theirs.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
+}

@@ -1,0 +1,117 @@
+//! What a microprocess with its own block sees of thread-local storage.
+
+mod harness;
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use harness::{Micro, pause};
+use kumihimo_arch::tls::{self, Kind};
+
+const STACK: usize = 256 << 10;
+
+thread_local! {
+    static PLAIN: Cell<u32> = const { Cell::new(77) };
+    static LAZY: RefCell<Vec<u32>> = RefCell::new(vec![1, 2, 3]);
+}
+
+#[test]
+fn blocks_can_be_cloned_here() {
+    let t = tls::get();
+    let asked = std::env::var("KUMI_TLS").unwrap_or_default();
+    match asked.as_str() {
+        "donor" => assert_eq!(t.kind(), Kind::Donor, "{}", t.why()),
+        "kernel" => assert_eq!(t.kind(), Kind::Kernel, "{}", t.why()),
+        _ => assert_eq!(t.kind(), Kind::Clone, "{}", t.why()),
+    }
+    println!("{:?}: {}; {} bytes", t.kind(), t.why(), t.bytes());
+}
+
+#[test]
+fn thread_locals_follow_the_microprocess() {
+    Micro::new(STACK, || {
+        assert_eq!(PLAIN.get(), 77);
+        PLAIN.set(5);
+        LAZY.with_borrow_mut(|v| v.push(4));
+        for round in 0..10 {
+            pause();
+            assert_eq!(PLAIN.get(), 5 + round);
+            PLAIN.set(6 + round);
+            LAZY.with_borrow(|v| assert_eq!(v[..], [1, 2, 3, 4]));
+        }
+    })
+    .run();
+    assert_eq!(PLAIN.get(), 77);
+}
+
+#[test]
+fn destructors_run_once_at_the_end() {
+    static DROPS: AtomicUsize = AtomicUsize::new(0);
+    struct Counted;
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            DROPS.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    thread_local! { static COUNTED: Counted = const { Counted }; }
+    let mut m = Micro::new(STACK, || COUNTED.with(|_| pause()));
+    assert!(!m.resume());
+    assert_eq!(DROPS.load(Ordering::Relaxed), 0);
+    m = m.run();
+    assert_eq!(DROPS.load(Ordering::Relaxed), 1);
+    for i in 2..100 {
+        m.reuse(|| COUNTED.with(|_| pause()));
+        m = m.run();
+        assert_eq!(DROPS.load(Ordering::Relaxed), i);
+    }
+}
+
+#[test]
+fn a_recycled_block_is_a_fresh_thread() {
+    let mut m = Micro::new(STACK, || ());
+    let mut ids = Vec::new();
+    for round in 0..50 {
+        m = m.run();
+        let (send, receive) = std::sync::mpsc::channel();
+        m.reuse(move || {
+            assert_eq!(PLAIN.get(), 77);
+            PLAIN.set(round);
+            LAZY.with_borrow_mut(|v| {
+                assert_eq!(v.len(), 3);
+                v.push(9);
+            });
+            // SAFETY: errno is this thread's.
+            unsafe {
+                assert_eq!(*libc::__errno_location(), 0);
+                *libc::__errno_location() = 1234;
+            }
+            pause();
+            // SAFETY: as above.
+            assert_eq!(unsafe { *libc::__errno_location() }, 1234);
+            let me = std::thread::current();
+            assert_eq!(me.name(), None);
+            send.send(me.id()).unwrap();
+        });
+        m = m.run();
+        ids.push(receive.recv().unwrap());
+        m.reuse(|| ());
+    }
+    let count = ids.len();
+    ids.dedup();
+    assert_eq!(ids.len(), count, "std::thread::current was not fresh");
+}
+
+#[test]
+fn panics_are_caught_in_the_microprocess() {
+    let mut m = Micro::new(STACK, || {
+        let r = std::panic::catch_unwind(|| {
+            pause();
+            std::panic::resume_unwind(Box::new(7));
+        });
+        assert_eq!(r.unwrap_err().downcast_ref(), Some(&7));
+        pause();
+        assert!(!std::thread::panicking());
+    });
+    while !m.resume() {}
+    assert!(!m.panicked());
+}
