@@ -14,7 +14,7 @@ use crate::{
     Capacity, Origin, Place, RunQueue, Stats, Taker,
     atomic::{AtomicBool, Ordering, Padded, fence, spin_loop},
     injector::Injector,
-    node::{Node, links},
+    node::{self, Node, links},
     protect::Protect,
     row::{Face, Limit, Member, Peers},
     waiver::Waiver,
@@ -75,11 +75,14 @@ impl Drop for Held<'_> {
 
 struct Own<T: Node> {
     protect: Protect<T>,
-    /// Bit of the highest level put into our Waiver Queue since it was last known empty.
-    waived: u64,
+    /// Something was put into our Waiver Queue since it was last known empty.
+    waived: bool,
+    /// The ranks from the highest level of what was put there upwards: if our Protect Queue has none of them, that has to run first. All ones if
+    /// nothing was: then the same test says that there is nothing to run.
+    guard: u64,
     limit: Limit,
+    /// Exchanges until the next tick.
     ticks: u32,
-    tick_mask: u32,
     turn: usize,
 }
 
@@ -111,10 +114,10 @@ impl<T: Node> LockedQueue<T> {
         LockedQueue {
             own: UnsafeCell::new(Own {
                 protect: Protect::new(vp),
-                waived: 0,
+                waived: false,
+                guard: u64::MAX,
                 limit: Limit::new(rule, n_vps),
-                ticks: 0,
-                tick_mask: 0,
+                ticks: 1,
                 turn: vp,
             }),
             peers: Peers::none(),
@@ -125,7 +128,6 @@ impl<T: Node> LockedQueue<T> {
     }
 
     pub(crate) fn join(&mut self, peers: Peers<LockedQueue<T>>) {
-        self.own.get_mut().tick_mask = peers.tick_mask();
         self.peers = peers;
     }
 
@@ -157,13 +159,36 @@ impl<T: Node> LockedQueue<T> {
         }
         // We alone insert: if it is empty now it stays so. Otherwise others of that level may be left.
         if self.waiver.is_empty() {
-            own.waived = 0;
+            own.waived = false;
+            own.guard = u64::MAX;
         }
     }
 
     #[cold]
+    fn pop_slow(&self, own: &mut Own<T>) -> Option<(NonNull<T>, u8)> {
+        if own.waived {
+            self.reclaim(own);
+        }
+        let next = own.protect.pop();
+        if next.is_none() {
+            self.face.publish(0, 0);
+        }
+        next
+    }
+
+    #[cold]
+    fn pop_at_least_slow(&self, own: &mut Own<T>, level: u8) -> Option<(NonNull<T>, u8)> {
+        let high_enough = own.guard & !node::ranks_from(level) == 0;
+        if own.waived && high_enough && own.protect.ranks() & own.guard == 0 {
+            self.reclaim(own);
+        }
+        own.protect.pop_at_least(level)
+    }
+
+    #[cold]
     fn tick(&self, own: &mut Own<T>) {
-        if own.waived != 0 {
+        own.ticks = self.peers.period();
+        if own.waived {
             self.reclaim(own);
         }
         self.face.publish(own.protect.len() + 1, own.protect.levels());
@@ -174,15 +199,14 @@ impl<T: Node> LockedQueue<T> {
     fn surplus_slow(&self, own: &mut Own<T>, someone_idle: bool) -> Option<Taker> {
         let surplus = own.limit.renew(own.protect.len(), &self.peers);
         let mut given = 0;
-        let mut waived = own.waived;
+        let mut guard = own.guard;
         {
             // SAFETY: the owner is the only producer.
             let mut fill = unsafe { self.waiver.fill() };
             let want = surplus.min(fill.free());
             let mut put = |item| {
                 // SAFETY: just taken from the Protect Queue: live and ours.
-                let bit = 1 << unsafe { links(item) }.level();
-                waived = waived.max(bit);
+                guard &= node::ranks_from(unsafe { links(item) }.level());
                 let full = fill.push(item);
                 debug_assert!(full.is_ok());
             };
@@ -200,7 +224,8 @@ impl<T: Node> LockedQueue<T> {
                 given = 1;
             }
         }
-        own.waived = waived;
+        own.guard = guard;
+        own.waived |= given > 0;
         self.face.publish(own.protect.len() + 1, own.protect.levels());
         own.limit.queued = own.limit.queued.max(own.protect.len());
         if given == 0 {
@@ -223,23 +248,19 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
     #[inline]
     fn pop(&self) -> Option<(NonNull<T>, u8)> {
         let own = self.own();
-        if own.waived > own.protect.levels() {
-            self.reclaim(own);
+        if own.protect.ranks() & own.guard == 0 {
+            return self.pop_slow(own);
         }
-        let next = own.protect.pop();
-        if next.is_none() {
-            self.face.publish(0, 0);
-        }
-        next
+        own.protect.pop()
     }
 
     #[inline]
     fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)> {
         let own = self.own();
-        if own.waived > own.protect.levels() && own.waived >> (level & 63) != 0 {
-            self.reclaim(own);
+        if own.protect.ranks() & own.guard & node::ranks_from(level) == 0 {
+            return self.pop_at_least_slow(own, level);
         }
-        own.protect.pop_at_least(level)
+        own.protect.pop()
     }
 
     unsafe fn remove(&self, item: NonNull<T>) -> bool {
@@ -250,8 +271,8 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
     #[inline]
     fn exchange(&self) -> Option<Taker> {
         let own = self.own();
-        own.ticks = own.ticks.wrapping_add(1);
-        if own.ticks & own.tick_mask == 0 {
+        own.ticks -= 1;
+        if own.ticks == 0 {
             self.tick(own);
         }
         None

@@ -192,3 +192,21 @@ pub(crate) unsafe fn links<'a, T: Node>(item: NonNull<T>) -> &'a Links<T> {
     // SAFETY: live by the caller's promise; the lifetime is used within one queue operation only.
     unsafe { item.as_ref() }.links()
 }
+
+/// 0 is served first.
+#[inline]
+pub(crate) const fn rank(level: u8) -> usize {
+    63 - (level & 63) as usize
+}
+
+/// Of a rank, 0..=63.
+#[inline]
+pub(crate) const fn level(rank: usize) -> u8 {
+    63 - (rank & 63) as u8
+}
+
+/// The bits of the ranks of this level and above.
+#[inline]
+pub(crate) const fn ranks_from(level: u8) -> u64 {
+    u64::MAX >> (level & 63)
+}

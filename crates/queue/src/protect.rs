@@ -15,7 +15,6 @@ use crate::{
 struct List<T> {
     head: *mut T,
     tail: *mut T,
-    len: u32,
 }
 
 struct Entry<T> {
@@ -33,17 +32,19 @@ impl<T> Entry<T> {
 
 /// Owner-only run queue of one VP.
 pub struct Protect<T: Node> {
-    /// Bit n: level n has an item.
-    bitmap: u64,
-    /// Bit n: level n's heap has an item.
+    /// Bit r: the level of rank r has an item. Ranks count downwards from the highest level, since the lowest set bit is found faster
+    /// than the highest (`tzcnt` runs, as `bsf`, on every x86-64; `lzcnt` has to be compiled for).
+    ranks: u64,
+    /// Bit r: its heap has an item.
     keyed: u64,
     len: usize,
     home: u32,
     vp: usize,
     back: i64,
     front: i64,
-    levels: [List<T>; LEVELS],
-    /// Made when the first item with a key arrives.
+    /// By rank.
+    lists: [List<T>; LEVELS],
+    /// By rank; made when the first item with a key arrives.
     heaps: Option<Box<[Vec<Entry<T>>; LEVELS]>>,
 }
 
@@ -51,14 +52,14 @@ impl<T: Node> Protect<T> {
     /// An empty queue, owned by VP `vp`.
     pub fn new(vp: usize) -> Protect<T> {
         Protect {
-            bitmap: 0,
+            ranks: 0,
             keyed: 0,
             len: 0,
             home: node::home(vp),
             vp,
             back: 0,
             front: -1,
-            levels: [const { List { head: null_mut(), tail: null_mut(), len: 0 } }; LEVELS],
+            lists: [const { List { head: null_mut(), tail: null_mut() } }; LEVELS],
             heaps: None,
         }
     }
@@ -72,32 +73,44 @@ impl<T: Node> Protect<T> {
     /// Whether nothing is in it.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.bitmap == 0
+        self.ranks == 0
     }
 
     /// Bit n is set if level n has an item.
     #[inline]
     pub fn levels(&self) -> u64 {
-        self.bitmap
+        self.ranks.reverse_bits()
     }
 
-    /// Items on one level.
+    /// Bit r is set if the level of rank r, `63 - r`, has an item.
+    #[inline]
+    pub(crate) fn ranks(&self) -> u64 {
+        self.ranks
+    }
+
+    /// Items on one level. Walks the level: no count is kept on the way of every push and pop for the few who ask.
     pub fn level_len(&self, level: u8) -> usize {
-        let level = usize::from(level) % LEVELS;
-        let heap = self.heaps.as_ref().map_or(0, |h| h[level].len());
-        self.levels[level].len as usize + heap
+        let rank = node::rank(level);
+        let mut n = self.heaps.as_ref().map_or(0, |h| h[rank].len());
+        let mut at = self.lists[rank].head;
+        while let Some(item) = NonNull::new(at) {
+            n += 1;
+            // SAFETY: items of the list are live and ours.
+            at = unsafe { links(item) }.next.get();
+        }
+        n
     }
 
     /// The highest level that has an item.
     #[inline]
     pub fn highest(&self) -> Option<u8> {
-        (self.bitmap != 0).then(|| 63 - self.bitmap.leading_zeros() as u8)
+        (self.ranks != 0).then(|| node::level(self.ranks.trailing_zeros() as usize))
     }
 
     /// The lowest level that has an item.
     #[inline]
     pub fn lowest(&self) -> Option<u8> {
-        (self.bitmap != 0).then(|| self.bitmap.trailing_zeros() as u8)
+        (self.ranks != 0).then(|| self.ranks.leading_zeros() as u8)
     }
 
     /// Queues an item.
@@ -130,16 +143,15 @@ impl<T: Node> Protect<T> {
 
     #[inline]
     unsafe fn insert(&mut self, item: NonNull<T>, place: Place) {
-        let level = usize::from(place.level) % LEVELS;
+        let rank = node::rank(place.level);
         self.len += 1;
-        self.bitmap |= 1 << level;
+        self.ranks |= 1 << rank;
         if let Some(key) = place.key {
-            return self.insert_keyed(item, level, key, place.front);
+            return self.insert_keyed(item, rank, key, place.front);
         }
         // SAFETY: live by the caller's promise.
         let l = unsafe { links(item) };
-        let list = &mut self.levels[level];
-        list.len += 1;
+        let list = &mut self.lists[rank];
         let raw = item.as_ptr();
         if place.front {
             l.next.set(list.head);
@@ -164,30 +176,35 @@ impl<T: Node> Protect<T> {
     /// Takes the next item of the highest level.
     #[inline]
     pub fn pop(&mut self) -> Option<(NonNull<T>, u8)> {
-        if self.bitmap == 0 {
+        if self.ranks == 0 {
             return None;
         }
-        let level = 63 - self.bitmap.leading_zeros() as usize;
-        Some((self.pop_level(level), level as u8))
+        let rank = self.ranks.trailing_zeros() as usize;
+        let item = self.pop_level(rank);
+        let level = node::level(rank);
+        // What else the word says is for those who give away; who runs the item places it anew.
+        // SAFETY: just taken out: live and ours.
+        unsafe { links(item) }.word.store(u32::from(level), Ordering::Relaxed);
+        Some((item, level))
     }
 
     /// Takes the next item of the highest level if that is at least `level`.
     #[inline]
     pub fn pop_at_least(&mut self, level: u8) -> Option<(NonNull<T>, u8)> {
-        if self.bitmap >> (level & 63) == 0 {
+        if self.ranks & node::ranks_from(level) == 0 {
             return None;
         }
         self.pop()
     }
 
-    /// The level is not empty.
+    /// The level is not empty. The item's word still says that it is here.
     #[inline]
-    fn pop_level(&mut self, level: usize) -> NonNull<T> {
-        let bit = 1u64 << level;
+    fn pop_level(&mut self, rank: usize) -> NonNull<T> {
+        let bit = 1u64 << rank;
         if self.keyed & bit != 0 {
-            return self.pop_keyed(level);
+            return self.pop_keyed(rank);
         }
-        let list = &mut self.levels[level];
+        let list = &mut self.lists[rank];
         debug_assert!(!list.head.is_null());
         // SAFETY: the level's bit is set and its heap is empty, so its list has a head.
         let item = unsafe { NonNull::new_unchecked(list.head) };
@@ -195,14 +212,12 @@ impl<T: Node> Protect<T> {
         let l = unsafe { links(item) };
         let next = l.next.get();
         list.head = next;
-        list.len -= 1;
         self.len -= 1;
         // The new head's `prev` goes stale; nobody reads a head's `prev`, and its line stays untouched.
         if next.is_null() {
             list.tail = null_mut();
-            self.bitmap &= !bit;
+            self.ranks &= !bit;
         }
-        l.leave_home();
         item
     }
 
@@ -216,31 +231,33 @@ impl<T: Node> Protect<T> {
         if !l.is_home(self.vp) {
             return false;
         }
-        let level = usize::from(l.level());
+        let rank = node::rank(l.level());
         if l.keyed() {
-            self.remove_index(level, l.index.get() as usize);
+            self.remove_index(rank, l.index.get() as usize);
         } else {
-            self.unlink(level, item);
+            self.unlink(rank, item);
         }
         true
     }
 
     /// The item is in the list of this level.
-    fn unlink(&mut self, level: usize, item: NonNull<T>) {
-        if self.levels[level].head == item.as_ptr() {
+    fn unlink(&mut self, rank: usize, item: NonNull<T>) {
+        if self.lists[rank].head == item.as_ptr() {
             let keyed = self.keyed;
             // The list's head, though a heap may stand before it.
-            self.keyed &= !(1 << level);
-            let got = self.pop_level(level);
+            self.keyed &= !(1 << rank);
+            let got = self.pop_level(rank);
             debug_assert_eq!(got, item);
+            // SAFETY: live and ours.
+            unsafe { links(got) }.leave_home();
             self.keyed = keyed;
-            self.bitmap |= keyed & 1 << level;
+            self.ranks |= keyed & 1 << rank;
             return;
         }
         // SAFETY: items of the list are live and ours.
         let l = unsafe { links(item) };
         let (prev, next) = (l.prev.get(), l.next.get());
-        let list = &mut self.levels[level];
+        let list = &mut self.lists[rank];
         // SAFETY: not the head, so `prev` is valid: a live item of the list.
         unsafe { links(NonNull::new_unchecked(prev)) }.next.set(next);
         match NonNull::new(next) {
@@ -248,7 +265,6 @@ impl<T: Node> Protect<T> {
             Some(n) => unsafe { links(n) }.prev.set(prev),
             None => list.tail = prev,
         }
-        list.len -= 1;
         self.len -= 1;
         l.leave_home();
     }
@@ -260,11 +276,11 @@ impl<T: Node> Protect<T> {
     pub(crate) fn give(&mut self, level: u8, want: usize, mut out: impl FnMut(NonNull<T>)) -> usize {
         /// Items looked at beyond those given.
         const PATIENCE: usize = 32;
-        let level = usize::from(level) % LEVELS;
+        let rank = node::rank(level);
         let mut given = 0;
         // Plain items wait behind the keyed ones, so they go first.
-        let mut at = self.levels[level].tail;
-        let head = self.levels[level].head;
+        let mut at = self.lists[rank].tail;
+        let head = self.lists[rank].head;
         let (mut seen, mut found) = (0, 0);
         let mut start = null_mut();
         while let Some(item) = NonNull::new(at) {
@@ -289,22 +305,22 @@ impl<T: Node> Protect<T> {
             let l = unsafe { links(item) };
             at = l.next.get();
             if l.movable() {
-                self.unlink(level, item);
+                self.unlink(rank, item);
                 out(item);
                 given += 1;
             }
         }
         // A heap's array ends in leaves: taking one of those moves nothing, and it is never the next to run.
-        let mut index = self.heaps.as_ref().map_or(0, |h| h[level].len());
+        let mut index = self.heaps.as_ref().map_or(0, |h| h[rank].len());
         let mut patience = want - given + PATIENCE;
         while given < want && index > 0 && patience > 0 {
             index -= 1;
             patience -= 1;
-            let item = self.heaps.as_ref().map(|h| h[level][index].item);
+            let item = self.heaps.as_ref().map(|h| h[rank][index].item);
             let Some(item) = item else { break };
             // SAFETY: items of the heap are live and ours.
             if unsafe { links(item) }.movable() {
-                self.remove_index(level, index);
+                self.remove_index(rank, index);
                 out(item);
                 given += 1;
             }
@@ -313,25 +329,24 @@ impl<T: Node> Protect<T> {
     }
 
     /// Takes the movable item of one level that is next to run, of the first few.
-    fn give_first(&mut self, level: u8) -> Option<NonNull<T>> {
+    fn give_first(&mut self, rank: usize) -> Option<NonNull<T>> {
         const PATIENCE: usize = 4;
-        let level = usize::from(level);
-        let heap = self.heaps.as_ref().map_or(0, |h| h[level].len());
+        let heap = self.heaps.as_ref().map_or(0, |h| h[rank].len());
         for index in 0..heap.min(PATIENCE) {
-            let item = self.heaps.as_ref().map(|h| h[level][index].item)?;
+            let item = self.heaps.as_ref().map(|h| h[rank][index].item)?;
             // SAFETY: items of the heap are live and ours.
             if unsafe { links(item) }.movable() {
-                self.remove_index(level, index);
+                self.remove_index(rank, index);
                 return Some(item);
             }
         }
-        let mut at = self.levels[level].head;
+        let mut at = self.lists[rank].head;
         for _ in 0..PATIENCE {
             let item = NonNull::new(at)?;
             // SAFETY: items of the list are live and ours.
             let l = unsafe { links(item) };
             if l.movable() {
-                self.unlink(level, item);
+                self.unlink(rank, item);
                 return Some(item);
             }
             at = l.next.get();
@@ -343,14 +358,14 @@ impl<T: Node> Protect<T> {
     /// which should run the most urgent one that waits.
     pub(crate) fn give_highest(&mut self) -> Option<NonNull<T>> {
         const LEVELS_SEEN: usize = 4;
-        let mut bits = self.bitmap;
+        let mut bits = self.ranks;
         for _ in 0..LEVELS_SEEN {
             if bits == 0 {
                 return None;
             }
-            let level = 63 - bits.leading_zeros() as u8;
-            bits &= !(1 << level);
-            if let Some(item) = self.give_first(level) {
+            let rank = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            if let Some(item) = self.give_first(rank) {
                 return Some(item);
             }
         }
@@ -358,28 +373,28 @@ impl<T: Node> Protect<T> {
     }
 
     #[cold]
-    fn insert_keyed(&mut self, item: NonNull<T>, level: usize, key: u64, front: bool) {
+    fn insert_keyed(&mut self, item: NonNull<T>, rank: usize, key: u64, front: bool) {
         let seq = if front { &mut self.front } else { &mut self.back };
         let entry = Entry { key, seq: *seq, item };
         *seq += if front { -1 } else { 1 };
         // SAFETY: live by the promise of `insert`'s caller.
         unsafe { links(item) }.key.set(key);
-        self.keyed |= 1 << level;
+        self.keyed |= 1 << rank;
         let heaps = self.heaps.get_or_insert_with(|| Box::new([const { Vec::new() }; LEVELS]));
-        let heap = &mut heaps[level];
+        let heap = &mut heaps[rank];
         heap.push(entry);
         let last = heap.len() - 1;
         sift_up(heap, last);
     }
 
     #[cold]
-    fn pop_keyed(&mut self, level: usize) -> NonNull<T> {
-        self.remove_index(level, 0)
+    fn pop_keyed(&mut self, rank: usize) -> NonNull<T> {
+        self.remove_index(rank, 0)
     }
 
     /// `index` is within the heap of `level`.
-    fn remove_index(&mut self, level: usize, index: usize) -> NonNull<T> {
-        let heap = &mut self.heaps.as_mut().expect("a keyed bit implies heaps")[level];
+    fn remove_index(&mut self, rank: usize, index: usize) -> NonNull<T> {
+        let heap = &mut self.heaps.as_mut().expect("a keyed bit implies heaps")[rank];
         let item = heap.swap_remove(index).item;
         if index < heap.len() {
             // The former last one may belong further up or further down.
@@ -388,9 +403,9 @@ impl<T: Node> Protect<T> {
         }
         self.len -= 1;
         if heap.is_empty() {
-            self.keyed &= !(1 << level);
-            if self.levels[level].head.is_null() {
-                self.bitmap &= !(1 << level);
+            self.keyed &= !(1 << rank);
+            if self.lists[rank].head.is_null() {
+                self.ranks &= !(1 << rank);
             }
         }
         // SAFETY: items of the heap are live and ours.

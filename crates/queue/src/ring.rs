@@ -14,7 +14,7 @@ use crate::{
     Capacity, Origin, Place, RunQueue, Stats, Taker,
     atomic::{Ordering, fence},
     injector::Injector,
-    node::Node,
+    node::{self, Node, links},
     protect::Protect,
     row::{Face, Limit, Member, Peers},
     waiver::Waiver,
@@ -22,15 +22,21 @@ use crate::{
 
 struct Own<T: Node> {
     protect: Protect<T>,
-    /// Bit of the level of what we have on offer, 0 if nothing: above the bitmap, it has to run first.
-    offered: u64,
+    /// Something is, or was, on offer.
+    offered: bool,
+    /// The ranks from the offered item's level upwards: if our queue has none of them, the offered one has to run first. All ones while
+    /// nothing is on offer: then the same test says that there is nothing to run.
+    guard: u64,
     /// What is on offer was there at the last tick already.
     stale_offer: bool,
     limit: Limit,
+    /// Exchanges until the next tick.
     ticks: u32,
-    tick_mask: u32,
     /// Where the next search for an offer begins.
     turn: usize,
+    /// The neighbour's Waiver Queue, and up to where we, its consumer, have taken: the check at every switch is one load from elsewhere.
+    source: NonNull<Waiver<T>>,
+    taken: usize,
 }
 
 /// One VP's queues in the `ring` design.
@@ -60,12 +66,14 @@ impl<T: Node> RingQueue<T> {
         RingQueue {
             own: UnsafeCell::new(Own {
                 protect: Protect::new(vp),
-                offered: 0,
+                offered: false,
+                guard: u64::MAX,
                 stale_offer: false,
                 limit: Limit::new(rule, n_vps),
-                ticks: 0,
-                tick_mask: 0,
+                ticks: 1,
                 turn: vp,
+                source: NonNull::dangling(),
+                taken: 0,
             }),
             peers: Peers::none(),
             face: Face::new(),
@@ -74,7 +82,9 @@ impl<T: Node> RingQueue<T> {
     }
 
     pub(crate) fn join(&mut self, peers: Peers<RingQueue<T>>) {
-        self.own.get_mut().tick_mask = peers.tick_mask();
+        // SAFETY: a place in the row; only its address is computed (with one VP it is this very queue, which is borrowed now).
+        let source = unsafe { &raw mut (*peers.previous_ptr().as_ptr()).waiver };
+        self.own.get_mut().source = NonNull::new(source).unwrap_or(NonNull::dangling());
         self.peers = peers;
     }
 
@@ -90,7 +100,8 @@ impl<T: Node> RingQueue<T> {
     /// Takes our own offer back if the owner needs it.
     #[cold]
     fn reclaim(&self, own: &mut Own<T>, front: bool) {
-        own.offered = 0;
+        own.offered = false;
+        own.guard = u64::MAX;
         own.stale_offer = false;
         if let Some(item) = self.face.offer.take() {
             self.face.shown.offers_back.add(1);
@@ -104,16 +115,39 @@ impl<T: Node> RingQueue<T> {
     fn take_over(&self, own: &mut Own<T>) -> usize {
         let protect = &mut own.protect;
         // SAFETY: the next VP of the ring is the only consumer, and that is us. Items come with their places set.
-        let n = unsafe { self.peers.previous().waiver.take(usize::MAX, |item| protect.adopt(item, false)) };
+        let n = unsafe { own.source.as_ref().take(usize::MAX, |item| protect.adopt(item, false)) };
+        own.taken = own.taken.wrapping_add(n);
         self.face.shown.migrations.add(n);
         n
     }
 
     #[cold]
+    fn pop_slow(&self, own: &mut Own<T>) -> Option<(NonNull<T>, u8)> {
+        if own.offered {
+            self.reclaim(own, true);
+        }
+        let next = own.protect.pop();
+        if next.is_none() {
+            self.face.publish(0, 0);
+        }
+        next
+    }
+
+    #[cold]
+    fn pop_at_least_slow(&self, own: &mut Own<T>, level: u8) -> Option<(NonNull<T>, u8)> {
+        let high_enough = own.guard & !node::ranks_from(level) == 0;
+        if own.offered && high_enough && own.protect.ranks() & own.guard == 0 {
+            self.reclaim(own, true);
+        }
+        own.protect.pop_at_least(level)
+    }
+
+    #[cold]
     fn tick(&self, own: &mut Own<T>) {
+        own.ticks = self.peers.period();
         self.face.publish(own.protect.len() + 1, own.protect.levels());
         own.limit.renew(own.protect.len(), &self.peers);
-        if own.offered != 0 {
+        if own.offered {
             if own.stale_offer {
                 // Nobody wants it, and here it would wait for as long as its level never runs dry.
                 self.reclaim(own, false);
@@ -165,7 +199,8 @@ impl<T: Node> RingQueue<T> {
         }
         let item = own.protect.give_highest()?;
         // SAFETY: in no queue any more, ours, live.
-        own.offered = 1 << unsafe { crate::node::links(item) }.level();
+        own.guard = node::ranks_from(unsafe { links(item) }.level());
+        own.offered = true;
         own.stale_offer = false;
         // SAFETY: ours and empty.
         unsafe { self.face.offer.put(item) };
@@ -186,23 +221,19 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
     #[inline]
     fn pop(&self) -> Option<(NonNull<T>, u8)> {
         let own = self.own();
-        if own.offered > own.protect.levels() {
-            self.reclaim(own, true);
+        if own.protect.ranks() & own.guard == 0 {
+            return self.pop_slow(own);
         }
-        let next = own.protect.pop();
-        if next.is_none() {
-            self.face.publish(0, 0);
-        }
-        next
+        own.protect.pop()
     }
 
     #[inline]
     fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)> {
         let own = self.own();
-        if own.offered > own.protect.levels() && own.offered >> (level & 63) != 0 {
-            self.reclaim(own, true);
+        if own.protect.ranks() & own.guard & node::ranks_from(level) == 0 {
+            return self.pop_at_least_slow(own, level);
         }
-        own.protect.pop_at_least(level)
+        own.protect.pop()
     }
 
     unsafe fn remove(&self, item: NonNull<T>) -> bool {
@@ -213,11 +244,12 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
     #[inline]
     fn exchange(&self) -> Option<Taker> {
         let own = self.own();
-        own.ticks = own.ticks.wrapping_add(1);
-        if own.ticks & own.tick_mask == 0 {
+        own.ticks -= 1;
+        if own.ticks == 0 {
             self.tick(own);
         }
-        if self.peers.previous().waiver.is_empty() {
+        // SAFETY: a queue of the row, which lives as long as this one.
+        if unsafe { own.source.as_ref() }.tail() == own.taken {
             return None;
         }
         self.take_over(own);

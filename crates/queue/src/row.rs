@@ -193,9 +193,17 @@ impl<Q> Peers<Q> {
     }
 
     /// The neighbour that this VP takes from: itself if it is alone.
+    pub(crate) fn previous_ptr(&self) -> NonNull<Q> {
+        let previous = if self.vp == 0 { self.n - 1 } else { self.vp - 1 };
+        // SAFETY: within the row.
+        unsafe { self.base.add(previous) }
+    }
+
+    /// As `previous_ptr`.
     #[inline]
     pub(crate) fn previous(&self) -> &Q {
-        self.get(if self.vp == 0 { self.n - 1 } else { self.vp - 1 })
+        // SAFETY: within the row, whose queues live until all are dropped.
+        unsafe { self.previous_ptr().as_ref() }
     }
 
     pub(crate) fn next(&self) -> usize {
@@ -213,8 +221,8 @@ impl<Q> Peers<Q> {
     }
 
     /// How many exchanges go by between two looks at all VPs: at most one VP's line per exchange on average.
-    pub(crate) fn tick_mask(&self) -> u32 {
-        (self.n.next_power_of_two().max(16) - 1) as u32
+    pub(crate) fn period(&self) -> u32 {
+        self.n.max(16) as u32
     }
 
     /// How many items this VP, which has `load` now, should have.

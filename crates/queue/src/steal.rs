@@ -16,7 +16,7 @@ use crate::{
     Capacity, Origin, Place, RunQueue, Stats, Taker,
     atomic::{AtomicPtr, AtomicU64, Ordering, Padded, fence},
     injector::Injector,
-    node::{LEVELS, Node, links},
+    node::{self, LEVELS, Node, links},
     protect::Protect,
     row::{Face, Member, Peers},
 };
@@ -32,10 +32,13 @@ unsafe impl<T> Send for Carried<T> {}
 struct Own<T: Node> {
     /// Items with a key or for the front; served before the deque of their level.
     protect: Protect<T>,
+    /// By rank.
     deques: [Option<Worker<Carried<T>>>; LEVELS],
-    /// Bit n: level n's deque may have an item.
+    /// Bit r: the deque of rank r may have an item.
     bits: u64,
-    offered: u64,
+    /// As in `ring`.
+    offered: bool,
+    guard: u64,
     stale_offer: bool,
     /// Something was pushed since `surplus` last reported.
     fresh: bool,
@@ -50,6 +53,7 @@ pub struct StealQueue<T: Node> {
     face: Face<T>,
     /// `Own::bits` for thieves.
     bits: Padded<AtomicU64>,
+    /// By rank.
     stealers: Box<[AtomicPtr<Stealer<Carried<T>>>; LEVELS]>,
 }
 
@@ -86,7 +90,8 @@ impl<T: Node> StealQueue<T> {
                 protect: Protect::new(vp),
                 deques: [const { None }; LEVELS],
                 bits: 0,
-                offered: 0,
+                offered: false,
+                guard: u64::MAX,
                 stale_offer: false,
                 fresh: false,
                 ticks: 0,
@@ -112,12 +117,12 @@ impl<T: Node> StealQueue<T> {
         unsafe { &mut *self.own.get() }
     }
 
-    /// Level's deque, made if need be.
+    /// The deque of a rank, made if need be.
     #[inline]
-    fn deque<'a>(&self, own: &'a mut Own<T>, level: usize) -> &'a Worker<Carried<T>> {
-        let place = &mut own.deques[level];
+    fn deque<'a>(&self, own: &'a mut Own<T>, rank: usize) -> &'a Worker<Carried<T>> {
+        let place = &mut own.deques[rank];
         if place.is_none() {
-            self.open(place, level);
+            self.open(place, rank);
         }
         match place {
             Some(deque) => deque,
@@ -126,56 +131,61 @@ impl<T: Node> StealQueue<T> {
     }
 
     #[cold]
-    fn open(&self, place: &mut Option<Worker<Carried<T>>>, level: usize) {
+    fn open(&self, place: &mut Option<Worker<Carried<T>>>, rank: usize) {
         let deque = Worker::new_fifo();
         // Release: thieves find the stealer made.
-        self.stealers[level].store(Box::into_raw(Box::new(deque.stealer())), Ordering::Release);
+        self.stealers[rank].store(Box::into_raw(Box::new(deque.stealer())), Ordering::Release);
         *place = Some(deque);
     }
 
     #[inline]
-    fn append(&self, own: &mut Own<T>, item: NonNull<T>, level: usize) {
+    fn append(&self, own: &mut Own<T>, item: NonNull<T>, rank: usize) {
         // Release within: what was done to the item comes first.
-        self.deque(own, level).push(Carried(item));
+        self.deque(own, rank).push(Carried(item));
         own.fresh = true;
-        if own.bits >> level & 1 == 0 {
-            own.bits |= 1 << level;
+        if own.bits >> rank & 1 == 0 {
+            own.bits |= 1 << rank;
             self.bits.store(own.bits, Ordering::Release);
         }
     }
 
+    /// The next item of the levels in `mask`.
     #[inline]
-    fn take(&self, own: &mut Own<T>, floor: u8) -> Option<(NonNull<T>, u8)> {
+    fn take(&self, own: &mut Own<T>, mask: u64) -> Option<(NonNull<T>, u8)> {
         loop {
-            let kept = own.protect.levels();
-            if own.offered > own.bits | kept && own.offered >> (floor & 63) != 0 {
-                self.reclaim(own, true);
-                continue;
-            }
+            let kept = own.protect.ranks();
             let all = own.bits | kept;
-            if all >> (floor & 63) == 0 {
-                return None;
+            if all & own.guard & mask == 0 {
+                // Nothing above what is on offer, or nothing at all.
+                if own.offered && own.guard & !mask == 0 && all & own.guard == 0 {
+                    self.reclaim(own, true);
+                    continue;
+                }
+                if all & mask == 0 {
+                    return None;
+                }
             }
-            let level = 63 - all.leading_zeros() as usize;
-            if kept >> level & 1 != 0 {
+            let rank = all.trailing_zeros() as usize;
+            if kept >> rank & 1 != 0 {
                 return own.protect.pop();
             }
-            if let Some(item) = own.deques[level].as_ref().and_then(Worker::pop) {
-                return Some((item.0, level as u8));
+            if let Some(item) = own.deques[rank].as_ref().and_then(Worker::pop) {
+                return Some((item.0, node::level(rank)));
             }
-            self.ran_dry(own, level);
+            self.ran_dry(own, rank);
         }
     }
 
     #[cold]
-    fn ran_dry(&self, own: &mut Own<T>, level: usize) {
-        own.bits &= !(1 << level);
+    fn ran_dry(&self, own: &mut Own<T>, rank: usize) {
+        own.bits &= !(1 << rank);
         self.bits.store(own.bits, Ordering::Relaxed);
     }
 
     #[cold]
     fn reclaim(&self, own: &mut Own<T>, front: bool) {
-        own.offered = 0;
+        own.offered = false;
+        own.guard = u64::MAX;
         own.stale_offer = false;
         if let Some(item) = self.face.offer.take() {
             self.face.shown.offers_back.add(1);
@@ -184,21 +194,25 @@ impl<T: Node> StealQueue<T> {
         }
     }
 
+    fn levels_of(own: &Own<T>) -> u64 {
+        (own.bits | own.protect.ranks()).reverse_bits()
+    }
+
     fn queued(own: &Own<T>) -> usize {
         let mut bits = own.bits;
         let mut n = own.protect.len();
         while bits != 0 {
-            let level = bits.trailing_zeros() as usize;
+            let rank = bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            n += own.deques[level].as_ref().map_or(0, Worker::len);
+            n += own.deques[rank].as_ref().map_or(0, Worker::len);
         }
         n
     }
 
     #[cold]
     fn tick(&self, own: &mut Own<T>) {
-        self.face.publish(Self::queued(own) + 1, own.bits | own.protect.levels());
-        if own.offered != 0 {
+        self.face.publish(Self::queued(own) + 1, Self::levels_of(own));
+        if own.offered {
             if own.stale_offer {
                 self.reclaim(own, false);
             } else {
@@ -212,7 +226,8 @@ impl<T: Node> StealQueue<T> {
         if own.bits == 0 && self.face.offer.is_empty() {
             if let Some(item) = own.protect.give_highest() {
                 // SAFETY: in no queue any more, ours, live.
-                own.offered = 1 << unsafe { links(item) }.level();
+                own.guard = node::ranks_from(unsafe { links(item) }.level());
+                own.offered = true;
                 own.stale_offer = false;
                 // SAFETY: ours and empty.
                 unsafe { self.face.offer.put(item) };
@@ -222,10 +237,10 @@ impl<T: Node> StealQueue<T> {
             return None;
         }
         own.fresh = false;
-        self.face.publish(Self::queued(own) + 1, own.bits | own.protect.levels());
+        self.face.publish(Self::queued(own) + 1, Self::levels_of(own));
         // The caller looks next who sleeps; who is about to sleep looks here. One of the two must see the other.
         fence(Ordering::SeqCst);
-        (own.bits | own.offered != 0).then_some(Taker::Any)
+        (own.bits != 0 || own.offered).then_some(Taker::Any)
     }
 
     /// Steals from the highest level of `from`. Returns how many.
@@ -233,19 +248,19 @@ impl<T: Node> StealQueue<T> {
         // Acquire: the levels' stealers are there.
         let mut bits = from.bits.load(Ordering::Acquire);
         while bits != 0 {
-            let level = 63 - bits.leading_zeros() as usize;
-            bits &= !(1 << level);
-            let stealer = from.stealers[level].load(Ordering::Acquire);
+            let rank = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            let stealer = from.stealers[rank].load(Ordering::Acquire);
             // SAFETY: null, or made by `open` and kept until the queue goes.
             let Some(stealer) = (unsafe { stealer.as_ref() }) else { continue };
-            let before = self.deque(own, level).len();
+            let before = self.deque(own, rank).len();
             loop {
-                match stealer.steal_batch(self.deque(own, level)) {
+                match stealer.steal_batch(self.deque(own, rank)) {
                     Steal::Success(()) => {
-                        own.bits |= 1 << level;
+                        own.bits |= 1 << rank;
                         own.fresh = true;
                         self.bits.store(own.bits, Ordering::Release);
-                        return self.deque(own, level).len().saturating_sub(before).max(1);
+                        return self.deque(own, rank).len().saturating_sub(before).max(1);
                     }
                     Steal::Empty => break,
                     Steal::Retry => self.face.shown.steal_retries.add(1),
@@ -266,12 +281,12 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         }
         // SAFETY: live by the caller's promise.
         unsafe { links(item) }.set(place, origin);
-        self.append(own, item, usize::from(place.level) % LEVELS);
+        self.append(own, item, node::rank(place.level));
     }
 
     #[inline]
     fn pop(&self) -> Option<(NonNull<T>, u8)> {
-        let next = self.take(self.own(), 0);
+        let next = self.take(self.own(), u64::MAX);
         if next.is_none() {
             self.face.publish(0, 0);
         }
@@ -280,7 +295,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
 
     #[inline]
     fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)> {
-        self.take(self.own(), level)
+        self.take(self.own(), node::ranks_from(level))
     }
 
     unsafe fn remove(&self, item: NonNull<T>) -> bool {
@@ -290,8 +305,8 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
             return true;
         }
         // SAFETY: live; only the atomic word is read.
-        let level = usize::from(unsafe { links(item) }.level());
-        let Some(deque) = own.deques[level].as_ref() else { return false };
+        let rank = node::rank(unsafe { links(item) }.level());
+        let Some(deque) = own.deques[rank].as_ref() else { return false };
         let n = deque.len();
         if n > SEARCH {
             return false;
@@ -325,7 +340,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
             return None;
         }
         let own = self.own();
-        if own.bits | own.protect.levels() == 0 {
+        if own.bits | own.protect.ranks() == 0 {
             return None;
         }
         self.surplus_slow(own)
@@ -336,7 +351,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         own.turn = own.turn.wrapping_add(1);
         let turn = own.turn;
         // First whoever shows the highest level, then anyone.
-        let best = self.peers.others(turn).max_by_key(|q| 64 - q.bits.load(Ordering::Relaxed).leading_zeros());
+        let best = self.peers.others(turn).min_by_key(|q| q.bits.load(Ordering::Relaxed).trailing_zeros());
         let mut got = best.map_or(0, |q| self.steal(own, q));
         if got == 0 {
             for q in self.peers.others(turn) {
@@ -353,7 +368,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
             }
         }
         self.face.shown.migrations.add(got);
-        self.face.publish(Self::queued(own), own.bits | own.protect.levels());
+        self.face.publish(Self::queued(own), Self::levels_of(own));
         got > 0
     }
 
@@ -367,10 +382,10 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
                 }
                 let mut bits = q.bits.load(Ordering::Acquire);
                 while bits != 0 {
-                    let level = bits.trailing_zeros() as usize;
+                    let rank = bits.trailing_zeros() as usize;
                     bits &= bits - 1;
                     // SAFETY: null, or made by `open` and kept until the queue goes.
-                    let stealer = unsafe { q.stealers[level].load(Ordering::Acquire).as_ref() };
+                    let stealer = unsafe { q.stealers[rank].load(Ordering::Acquire).as_ref() };
                     if stealer.is_some_and(|s| !s.is_empty()) {
                         return true;
                     }
@@ -387,7 +402,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     #[inline]
     fn levels(&self) -> u64 {
         let own = self.own();
-        own.bits | own.protect.levels()
+        Self::levels_of(own)
     }
 
     #[inline]

@@ -52,6 +52,12 @@ impl<T> Waiver<T> {
         self.tail.load(Ordering::Relaxed) == self.head.load(Ordering::Relaxed)
     }
 
+    /// How many items were ever put in: against the consumer's own count of what it took, the cheapest check there is.
+    #[inline]
+    pub fn tail(&self) -> usize {
+        self.tail.load(Ordering::Relaxed)
+    }
+
     /// Items in it; for producer and consumer a bound, for others a guess.
     #[inline]
     pub fn len(&self) -> usize {
