@@ -107,7 +107,7 @@ func timer(req request) {
 	const sleeps = 3
 	count := req.number("count", crowd)
 	late := make([]time.Duration, count*sleeps)
-	begin := time.Now().Add(time.Duration(200+count/200) * time.Millisecond)
+	begin := time.Now().Add(time.Duration(200+count/100) * time.Millisecond)
 	var all sync.WaitGroup
 	all.Add(count)
 	for i := range count {
@@ -116,7 +116,7 @@ func timer(req request) {
 			time.Sleep(time.Until(begin))
 			deadline := begin
 			for s := range sleeps {
-				deadline = deadline.Add(time.Duration(200_000+d.below(600_000)) * time.Microsecond)
+				deadline = deadline.Add(time.Duration(100_000+d.below(500_000)) * time.Microsecond)
 				time.Sleep(time.Until(deadline))
 				late[i*sleeps+s] = time.Since(deadline)
 			}

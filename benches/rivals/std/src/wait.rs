@@ -69,7 +69,7 @@ pub fn timer(request: &Request) {
                     thread::sleep(begin.saturating_duration_since(Instant::now()));
                     let mut deadline = begin;
                     for _ in 0..SLEEPS {
-                        deadline += Duration::from_micros(200_000 + dice.below(600_000));
+                        deadline += Duration::from_micros(100_000 + dice.below(500_000));
                         thread::sleep(deadline.saturating_duration_since(Instant::now()));
                         late.push(Instant::now() - deadline);
                     }

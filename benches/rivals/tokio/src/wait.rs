@@ -53,7 +53,7 @@ pub async fn parked(request: &Request) {
 pub async fn timer(request: &Request) {
     const SLEEPS: usize = 3;
     let count = request.value("count", CROWD);
-    let begin = Instant::now() + Duration::from_millis(200 + count as u64 / 200);
+    let begin = Instant::now() + Duration::from_millis(200 + count as u64 / 100);
     let sleepers: Vec<_> = (0..count)
         .map(|i| {
             tokio::spawn(async move {
@@ -62,7 +62,7 @@ pub async fn timer(request: &Request) {
                 sleep_until(begin).await;
                 let mut deadline = begin;
                 for late in &mut late {
-                    deadline += Duration::from_micros(200_000 + dice.below(600_000));
+                    deadline += Duration::from_micros(100_000 + dice.below(500_000));
                     sleep_until(deadline).await;
                     *late = Instant::now() - deadline;
                 }
