@@ -192,12 +192,12 @@ impl<T: Node> LockedQueue<T> {
             self.reclaim(own);
         }
         self.face.publish(own.protect.len() + 1, own.protect.levels());
-        own.limit.renew(own.protect.len(), &self.peers);
+        own.limit.renew(own.protect.len(), 1, &self.peers);
     }
 
     #[cold]
     fn surplus_slow(&self, own: &mut Own<T>, someone_idle: bool) -> Option<Taker> {
-        let surplus = own.limit.renew(own.protect.len(), &self.peers);
+        let surplus = own.limit.renew(own.protect.len(), 1, &self.peers);
         let mut given = 0;
         let mut guard = own.guard;
         {
@@ -294,8 +294,8 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
         let mut got = 0;
         for from in self.peers.others(own.turn) {
             if !from.waiver.is_empty() {
-                got = self.remove_some(from, &mut own.protect, share);
-                if got > 0 {
+                got += self.remove_some(from, &mut own.protect, share - got);
+                if got >= share {
                     break;
                 }
             }

@@ -146,7 +146,7 @@ impl<T: Node> RingQueue<T> {
     fn tick(&self, own: &mut Own<T>) {
         own.ticks = self.peers.period();
         self.face.publish(own.protect.len() + 1, own.protect.levels());
-        own.limit.renew(own.protect.len(), &self.peers);
+        own.limit.renew(own.protect.len(), 1, &self.peers);
         if own.offered {
             if own.stale_offer {
                 // Nobody wants it, and here it would wait for as long as its level never runs dry.
@@ -159,8 +159,8 @@ impl<T: Node> RingQueue<T> {
 
     /// The capacity rule: gives surplus to the neighbour.
     #[cold]
-    fn shed(&self, own: &mut Own<T>) -> Option<Taker> {
-        let surplus = own.limit.renew(own.protect.len(), &self.peers);
+    fn shed(&self, own: &mut Own<T>, running: usize) -> Option<Taker> {
+        let surplus = own.limit.renew(own.protect.len(), running, &self.peers);
         let mut given = 0;
         // Not before the neighbour has taken the last batch: whatever stands there is stuck until it switches.
         if surplus > 0 && self.waiver.is_empty() {
@@ -174,7 +174,7 @@ impl<T: Node> RingQueue<T> {
                 });
             }
         }
-        self.face.publish(own.protect.len() + 1, own.protect.levels());
+        self.face.publish(own.protect.len() + running, own.protect.levels());
         // What could not go now is tried again at the next tick, or when there is more of it.
         own.limit.queued = own.limit.queued.max(own.protect.len());
         if given == 0 {
@@ -189,7 +189,7 @@ impl<T: Node> RingQueue<T> {
     #[cold]
     fn surplus_slow(&self, own: &mut Own<T>, someone_idle: bool) -> Option<Taker> {
         if own.protect.len() > own.limit.queued {
-            let taker = self.shed(own);
+            let taker = self.shed(own, 1);
             if taker.is_some() {
                 return taker;
             }
@@ -256,7 +256,8 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         if own.protect.len() <= own.limit.queued {
             return None;
         }
-        self.shed(own)
+        // Who leaves is not ours until pushed again; and if nobody ran, one of these has to stay, or they would all pass through idle VPs for ever.
+        self.shed(own, 0)
     }
 
     #[inline]

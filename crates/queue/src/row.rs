@@ -251,15 +251,15 @@ impl Limit {
         Limit { rule, queued: if n_vps == 1 { usize::MAX } else { 0 } }
     }
 
-    /// Looks at all VPs again. Returns how many of `queued` items are surplus.
-    pub(crate) fn renew<T: Node, Q: Member<T>>(&mut self, queued: usize, peers: &Peers<Q>) -> usize {
+    /// Looks at all VPs again. Returns how many of `queued` items are surplus, given that `running` others (0 or 1) run here and stay.
+    pub(crate) fn renew<T: Node, Q: Member<T>>(&mut self, queued: usize, running: usize, peers: &Peers<Q>) -> usize {
         if peers.count() == 1 {
             return 0;
         }
         let (keep, slack) = match self.rule {
             Capacity::Fixed(n) => (n.max(1), 0),
-            // One of the share is running.
-            Capacity::FairShare { slack } => (peers.share(queued + 1) - 1, slack),
+            // At least one item is left to run in any case.
+            Capacity::FairShare { slack } => (peers.share(queued + running) - running, slack),
         };
         self.queued = keep.saturating_add(slack);
         if queued > self.queued { queued - keep } else { 0 }
