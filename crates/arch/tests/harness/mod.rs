@@ -1,6 +1,8 @@
 //! The smallest possible runtime: one flow of control on its own stack and block, resumed by whoever calls `resume`.
 #![allow(dead_code)] // each test binary uses a part of it
 
+pub mod again;
+
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

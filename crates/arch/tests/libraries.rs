@@ -1,0 +1,238 @@
+//! C and C++ libraries with thread-local variables, loaded before and after a block was built.
+
+mod harness;
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use harness::{Micro, again, pause};
+
+const STACK: usize = 256 << 10;
+
+/// Compiles a source of tests/native to a shared library called `name`.
+fn build(source: &str, name: &str) -> PathBuf {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock();
+    let native = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native");
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("arch-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).expect("a directory for libraries");
+    let out = dir.join(name);
+    let compiler = if source.ends_with(".cc") { "c++" } else { "cc" };
+    let status = Command::new(compiler)
+        .args(["-O1", "-fPIC", "-shared", "-o"])
+        .arg(&out)
+        .arg(native.join(source))
+        .status()
+        .expect("a C and C++ compiler (cc, c++)");
+    assert!(status.success());
+    out
+}
+
+#[derive(Clone, Copy)]
+struct Library(usize);
+
+impl Library {
+    fn open(path: &Path) -> Library {
+        let name = CString::new(path.to_str().expect("a path")).expect("no NUL");
+        // SAFETY: the test's own library.
+        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+        assert!(!handle.is_null(), "dlopen {}", path.display());
+        Library(handle as usize)
+    }
+
+    fn symbol(self, name: &str) -> usize {
+        let name = CString::new(name).expect("no NUL");
+        // SAFETY: an open handle.
+        let p = unsafe { libc::dlsym(self.0 as *mut c_void, name.as_ptr()) };
+        assert!(!p.is_null(), "{name:?}");
+        p as usize
+    }
+
+    /// Calls a function that returns the address of the calling thread's variable.
+    fn int(self, name: &str) -> *mut c_int {
+        // SAFETY: the library's function has this type.
+        unsafe { std::mem::transmute::<usize, extern "C" fn() -> *mut c_int>(self.symbol(name))() }
+    }
+
+    fn bytes(self, name: &str) -> *mut c_char {
+        self.int(name).cast()
+    }
+
+    fn value(self, name: &str) -> c_int {
+        // SAFETY: the library's function has this type.
+        unsafe { std::mem::transmute::<usize, extern "C" fn() -> c_int>(self.symbol(name))() }
+    }
+
+    fn close(self) {
+        // SAFETY: an open handle that is not used any more.
+        assert_eq!(unsafe { libc::dlclose(self.0 as *mut c_void) }, 0);
+    }
+}
+
+// SAFETY of all derefs below: addresses of the calling microprocess's own variables.
+
+fn check_fresh(dynamic: Library, fixed: Library) {
+    unsafe {
+        assert_eq!(*dynamic.int("dynamic_address"), 1234);
+        assert_eq!(*dynamic.bytes("dynamic_big_address"), 7);
+        assert_eq!(*dynamic.bytes("dynamic_big_address").add(19_999), 0);
+        assert_eq!(*fixed.int("static_address"), 4321);
+        assert_eq!(*fixed.bytes("static_bytes_address").add(2), 7);
+        assert_eq!(*fixed.bytes("static_bytes_address").add(39), 0);
+    }
+}
+
+fn dirty(dynamic: Library, fixed: Library, with: i32) {
+    unsafe {
+        *dynamic.int("dynamic_address") = with;
+        *dynamic.bytes("dynamic_big_address").add(19_999) = 3;
+        *fixed.int("static_address") = with;
+        *fixed.bytes("static_bytes_address").add(39) = 3;
+        pause();
+        assert_eq!(*dynamic.int("dynamic_address"), with);
+        assert_eq!(*fixed.int("static_address"), with);
+    }
+}
+
+#[test]
+fn loaded_before_while_and_after_blocks_were_built() {
+    let dynamic = build("dynamic.c", "libdynamic1.so");
+    let fixed = build("initial_exec.c", "libfixed1.so");
+    let shared: &'static Mutex<Option<(Library, Library)>> = Box::leak(Box::new(Mutex::new(None)));
+    // Built and started before anything is loaded; two of them have paused in the middle.
+    let mut early: Vec<_> = (0..3)
+        .map(|i| {
+            Micro::new(STACK, move || {
+                pause();
+                let (d, f) = shared.lock().unwrap().expect("loaded");
+                check_fresh(d, f);
+                dirty(d, f, i);
+            })
+        })
+        .collect();
+    early[0].resume();
+    early[1].resume();
+    // Loaded by a microprocess, on its own block.
+    let loader = Micro::new(STACK, move || {
+        let d = Library::open(&dynamic);
+        let f = Library::open(&fixed);
+        assert_eq!(f.value("constructor_saw"), 4321);
+        *shared.lock().unwrap() = Some((d, f));
+        check_fresh(d, f);
+        dirty(d, f, 100);
+    })
+    .run();
+    early = early.into_iter().map(Micro::run).collect();
+    let (d, f) = shared.lock().unwrap().expect("loaded");
+    // Built afterwards, and used ones again.
+    let late = Micro::new(STACK, move || {
+        check_fresh(d, f);
+        dirty(d, f, 200);
+    });
+    let mut all: Vec<_> = early.into_iter().chain([loader, late.run()]).collect();
+    for round in 0..20 {
+        for mut m in std::mem::take(&mut all) {
+            m.reuse(move || {
+                check_fresh(d, f);
+                dirty(d, f, round);
+            });
+            all.push(m.run());
+        }
+    }
+    check_fresh(d, f);
+}
+
+#[test]
+fn loaded_and_unloaded_again_and_again() {
+    let dynamic = build("dynamic.c", "libdynamic2.so");
+    let fixed = build("initial_exec.c", "libfixed2.so");
+    // One after the other: a library that another one has open is not loaded afresh.
+    for _ in 0..3 {
+        let (dynamic, fixed) = (dynamic.clone(), fixed.clone());
+        Micro::new(STACK, move || {
+            for i in 0..30 {
+                let d = Library::open(&dynamic);
+                let f = Library::open(&fixed);
+                check_fresh(d, f);
+                dirty(d, f, i);
+                d.close();
+                pause();
+                f.close();
+            }
+        })
+        .run();
+    }
+}
+
+#[test]
+fn exceptions_and_cpp_objects() {
+    let lib = Library::open(&build("exceptions.cc", "libexceptions.so"));
+    extern "C" fn pause_from_c() {
+        pause();
+    }
+    let run = lib.symbol("exceptions");
+    let body = move || {
+        // SAFETY: the library's function has this type.
+        let f = unsafe { std::mem::transmute::<usize, extern "C" fn(extern "C" fn()) -> c_int>(run) };
+        for _ in 0..5 {
+            assert_eq!(f(pause_from_c), 0);
+        }
+        assert!(lib.value("object_value") >= 1000);
+    };
+    let before = lib.value("objects_destroyed");
+    let mut all: Vec<_> = (0..4).map(|_| Micro::new(STACK, body)).collect();
+    // Interleaved on this kernel thread, with exceptions in flight in all of them; then each moves at every pause.
+    for m in &mut all {
+        for _ in 0..7 {
+            m.resume();
+        }
+    }
+    let mut all: Vec<_> = all.into_iter().map(Micro::run).collect();
+    assert_eq!(lib.value("objects_destroyed") - before, 4);
+    for m in &mut all {
+        m.reuse(body);
+    }
+    let all: Vec<_> = all.into_iter().map(Micro::run).collect();
+    assert_eq!(lib.value("objects_destroyed") - before, 8);
+    drop(all);
+}
+
+#[test]
+fn loading_does_not_leak_templates() {
+    again::alone("loading_does_not_leak_templates", || {
+        let dynamic = build("dynamic.c", "libdynamic3.so");
+        let fixed = build("initial_exec.c", "libfixed3.so");
+        let mut m = Micro::new(STACK, || ()).run();
+        let mut round = || {
+            let d = Library::open(&dynamic);
+            let f = Library::open(&fixed);
+            m.reuse(move || {
+                check_fresh(d, f);
+                *unsafe { &mut *d.int("dynamic_address") } = 5;
+            });
+            while !m.resume() {}
+            d.close();
+            f.close();
+            m.reuse(|| ());
+            while !m.resume() {}
+        };
+        for _ in 0..50 {
+            round();
+        }
+        // SAFETY: mallinfo2 only reads malloc's counters.
+        let before = unsafe { libc::mallinfo2() }.uordblks;
+        for _ in 0..500 {
+            round();
+        }
+        // SAFETY: as above.
+        let after = unsafe { libc::mallinfo2() }.uordblks;
+        assert!(after < before + 20_000, "malloc in use: {before} -> {after} bytes");
+    });
+}
+
+#[test]
+fn all_of_this_with_donors() {
+    again::all_with("all_of_this_with_donors", &[("KUMI_TLS", "donor")]);
+}
