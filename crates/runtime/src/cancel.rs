@@ -1,24 +1,89 @@
 //! Cooperative cancellation.
+//!
+//! A cancelled microprocess unwinds at its next *cancellation point*: every operation that may wait for long (`park`, `sleep`,
+//! `yield_now`, `join`, channels, condition variables, semaphores, barriers, messages, sockets), entered or left, and
+//! [`point`]. Locks are none: `Mutex`, `RwLock` and `Once` wait until they have what they wait for. The unwinding carries
+//! [`Cancelled`] and runs no panic hook; `join` returns it in its `Err`. It never shows as `ErrorKind::Interrupted`, which std's
+//! loops would retry.
+//!
+//! Held back inside [`masked`], while the microprocess unwinds already (so in `Drop` during a panic), and always in a program
+//! built with `panic = "abort"`.
+
 use std::time::Instant;
+
+use crate::carrier::current_mp;
+use crate::park;
+use crate::record::{Mp, Ref};
 
 /// The payload with which a cancelled microprocess unwinds; `JoinHandle::join` returns it in its `Err`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled;
 
-/// A cancellation point: unwinds if the calling microprocess was cancelled, is not masked and is not unwinding already.
-pub fn point() {}
-
-/// Whether the calling microprocess was asked to end.
-pub fn requested() -> bool {
-    false
+impl std::fmt::Display for Cancelled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the microprocess was cancelled")
+    }
 }
 
-/// Runs `f` with cancellation held back; a request that arrives meanwhile acts at the next point after it.
+impl std::error::Error for Cancelled {}
+
+fn due(mp: &Mp) -> bool {
+    mp.state.is_cancelled() && mp.cancel_masked.get() == 0 && cfg!(panic = "unwind") && !std::thread::panicking()
+}
+
+/// Whether [`point`] would unwind now. For operations that have to put something in order first.
+#[inline]
+pub fn would_unwind() -> bool {
+    current_mp().is_some_and(due)
+}
+
+/// A cancellation point and a switch point.
+///
+/// # Panics
+/// Unwinds with [`Cancelled`] if the calling microprocess was cancelled and is not masked. Not on foreign kernel threads.
+#[inline]
+pub fn point() {
+    if let Some(mp) = current_mp() {
+        if due(mp) {
+            std::panic::resume_unwind(Box::new(Cancelled));
+        }
+        park::switch_point();
+    }
+}
+
+/// Whether the calling microprocess was asked to end, masked or not.
+pub fn requested() -> bool {
+    current_mp().is_some_and(|mp| mp.state.is_cancelled())
+}
+
+/// Runs `f` with cancellation held back; a request that arrives meanwhile acts at the next point after it. Nests.
+///
+/// For code that may not be left half done, and around calls out of `extern "C"` functions, through which nothing may unwind.
 pub fn masked<R>(f: impl FnOnce() -> R) -> R {
+    struct Unmask(Option<&'static Mp>);
+    impl Drop for Unmask {
+        fn drop(&mut self) {
+            if let Some(mp) = self.0 {
+                mp.cancel_masked.set(mp.cancel_masked.get() - 1);
+            }
+        }
+    }
+    let mp = current_mp();
+    if let Some(mp) = mp {
+        mp.cancel_masked.set(mp.cancel_masked.get() + 1);
+    }
+    let _unmask = Unmask(mp);
     f()
 }
 
-/// The deadline that the innermost enclosing scope hands down, if any.
+/// Asks `who` to end, and ends its wait so that it sees it.
+pub(crate) fn request(who: Ref) {
+    if who.mp.state.cancel(who.generation) {
+        park::Waiter::of(who).wake();
+    }
+}
+
+/// The deadline that the innermost enclosing scope hands down, if any. Waits of `kumihimo::net` and `thread::sleep` end there.
 pub fn deadline() -> Option<Instant> {
-    None
+    current_mp().and_then(|mp| mp.deadline.get())
 }

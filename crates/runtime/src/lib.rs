@@ -1,6 +1,56 @@
 //! The mechanism of Kumihimo: microprocesses on virtual processors.
+//!
+//! Where to begin reading: [`vp`](../src/kumihimo_runtime/vp.rs.html), the loop; `state.rs`, the one word that a microprocess's life is told by;
+//! `spawn.rs` and `join.rs`, the way in and out; `idle.rs`, how a VP sleeps and is woken; `handoff.rs`, how it changes kernel threads.
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
 
+pub(crate) mod state;
+
+mod idle;
+
+#[cfg(not(loom))]
+mod carrier;
+#[cfg(not(loom))]
 pub mod cancel;
+#[cfg(not(loom))]
+mod deadlock;
+#[cfg(not(loom))]
+mod fork;
+#[cfg(not(loom))]
 mod futex;
+#[cfg(not(loom))]
+mod handoff;
+#[cfg(not(loom))]
+mod instance;
+#[cfg(not(loom))]
+mod join;
+#[cfg(not(loom))]
+mod one_to_one;
+#[cfg(not(loom))]
 pub mod park;
+#[cfg(not(loom))]
+mod place;
+#[cfg(not(loom))]
+mod pool;
+#[cfg(not(loom))]
+mod priority;
+#[cfg(not(loom))]
 pub mod readiness;
+#[cfg(not(loom))]
+mod record;
+#[cfg(not(loom))]
+mod requests;
+#[cfg(not(loom))]
+pub mod runtime;
+#[cfg(not(loom))]
+mod scope;
+#[cfg(not(loom))]
+mod shutdown;
+#[cfg(not(loom))]
+mod spawn;
+#[cfg(not(loom))]
+pub mod thread;
+#[cfg(not(loom))]
+mod timer;
+#[cfg(not(loom))]
+mod vp;

@@ -9,6 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::carrier::{self, Carrier, Standing};
+use crate::instance;
+use crate::record::{Mp, Ref};
+use crate::state::Wake;
+use crate::vp::Left;
+
 /// What a parked one waits for. Shown in the deadlock report.
 ///
 /// The `usize` is the address of the object, `u64` the id of a microprocess, `i32` a descriptor.
@@ -41,14 +47,16 @@ const PARKED: u32 = 2;
 #[derive(Debug)]
 pub(crate) struct Foreign {
     word: AtomicU32,
-    id: u64,
+    /// The user's park token, as a microprocess has one.
+    pub(crate) token: AtomicU32,
+    pub(crate) id: u64,
 }
 
 impl Foreign {
     fn new() -> Foreign {
-        // Even ids never collide with microprocess ids, which are odd.
-        static NEXT: AtomicU64 = AtomicU64::new(2);
-        Foreign { word: AtomicU32::new(EMPTY), id: NEXT.fetch_add(2, Ordering::Relaxed) }
+        // The top bit is never set in a microprocess's id.
+        static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+        Foreign { word: AtomicU32::new(EMPTY), token: AtomicU32::new(0), id: NEXT.fetch_add(1, Ordering::Relaxed) }
     }
 
     fn park(&self, deadline: Option<Instant>) {
@@ -62,7 +70,7 @@ impl Foreign {
         self.word.swap(EMPTY, Ordering::Acquire);
     }
 
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if self.word.swap(PERMIT, Ordering::Release) == PARKED {
             crate::futex::wake_one(&self.word);
         }
@@ -73,7 +81,7 @@ thread_local! {
     static FOREIGN: Cell<Option<Arc<Foreign>>> = const { Cell::new(None) };
 }
 
-fn foreign() -> Arc<Foreign> {
+pub(crate) fn foreign() -> Arc<Foreign> {
     FOREIGN
         .try_with(|slot| {
             let parker = slot.take().unwrap_or_else(|| Arc::new(Foreign::new()));
@@ -85,73 +93,257 @@ fn foreign() -> Arc<Foreign> {
 }
 
 #[derive(Clone, Debug)]
-enum Who {
+pub(crate) enum Who {
+    Micro(Ref),
     Foreign(Arc<Foreign>),
 }
 
 /// One who waits: a microprocess or a foreign kernel thread.
-#[derive(Clone, Debug)]
+///
+/// Waking one that has ended does nothing.
+#[derive(Clone)]
 pub struct Waiter(Who);
 
 impl PartialEq for Waiter {
     fn eq(&self, other: &Waiter) -> bool {
-        self.id() == other.id()
+        match (&self.0, &other.0) {
+            (Who::Micro(a), Who::Micro(b)) => a == b,
+            (Who::Foreign(a), Who::Foreign(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
     }
 }
 
 impl Eq for Waiter {}
 
-/// The caller as somebody who can be woken.
-pub fn current() -> Waiter {
-    Waiter(Who::Foreign(foreign()))
+impl std::fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Waiter({:x})", self.id())
+    }
 }
 
-/// Whether the caller runs on a virtual processor.
+/// The caller as somebody who can be woken.
+///
+/// Inside `blocking` the kernel thread itself waits, so there it is the kernel thread that is woken.
+#[inline]
+pub fn current() -> Waiter {
+    match Carrier::current() {
+        // SAFETY: null on a carrier's own context, else a record.
+        Some(carrier) => match unsafe { carrier.vp_static().current.get().as_ref() } {
+            Some(mp) => Waiter(Who::Micro(mp.reference())),
+            None => Waiter(Who::Foreign(foreign())),
+        },
+        None => Waiter(Who::Foreign(foreign())),
+    }
+}
+
+/// Whether the caller runs on a virtual processor, so that waiting blocks the microprocess only.
+#[inline]
 pub fn on_vp() -> bool {
-    false
+    carrier::standing() == Standing::OnVp
 }
 
 /// Blocks the caller until it is woken, the deadline passes, or spuriously.
 ///
-/// Blocks the microprocess; on a foreign kernel thread, the kernel thread. Not a cancellation point, but a cancel request
-/// ends the wait. `why` is for reports only.
+/// Blocks the microprocess; on a foreign kernel thread or inside `blocking`, the kernel thread. Not a cancellation point, but
+/// a cancel request ends the wait. `why` is for reports only. What the waker did before `wake` happens before the return.
+#[inline]
 pub fn park(why: Wait, deadline: Option<Instant>) {
-    let _ = why;
-    foreign().park(deadline);
+    match Carrier::current() {
+        Some(carrier) if !carrier.vp().current.get().is_null() => park_micro(carrier, why, deadline),
+        _ => foreign().park(deadline),
+    }
+}
+
+fn park_micro(carrier: Carrier, why: Wait, deadline: Option<Instant>) {
+    let vp = carrier.vp();
+    // SAFETY: not null (checked by the caller): the running microprocess's record.
+    let mp: &'static Mp = unsafe { &*vp.current.get() };
+    if mp.state.take_permit() {
+        return;
+    }
+    vp.note_wait(mp, why);
+    let Some(deadline) = deadline else {
+        drop(carrier.leave(Left::Parked));
+        return;
+    };
+    let at = vp.instance().at(deadline);
+    if at <= vp.instance().now() {
+        // Others get their turn all the same: a caller that polls with deadlines in the past would starve them.
+        drop(carrier.give_way(kumihimo_policy::Why::Yielded));
+        return;
+    }
+    let armed_at = vp.index;
+    vp.timers().arm(mp.reference(), at);
+    let number = mp.timer.load(Ordering::Relaxed);
+    let carrier = carrier.leave(Left::Parked);
+    if carrier.vp().instance().now() < at {
+        mp.timer.store(number.wrapping_add(1), Ordering::Relaxed);
+        if carrier.vp().index == armed_at {
+            carrier.vp().timers().disarmed();
+        }
+    }
+}
+
+/// A switch point: gives way if something of a higher level has become runnable here, or the policy's quantum is over.
+///
+/// Call it where no lock is held, after having woken others. Nothing on foreign threads.
+#[inline]
+pub fn switch_point() {
+    if let Some(carrier) = Carrier::current()
+        && !carrier.vp().current.get().is_null()
+    {
+        drop(carrier.switch_point());
+    }
 }
 
 impl Waiter {
+    pub(crate) fn of(who: Ref) -> Waiter {
+        Waiter(Who::Micro(who))
+    }
+
+    pub(crate) fn of_foreign(who: Arc<Foreign>) -> Waiter {
+        Waiter(Who::Foreign(who))
+    }
+
+    pub(crate) fn who(&self) -> &Who {
+        &self.0
+    }
+
     /// Ends the wait, or leaves one permit that ends the next. Everything before happens before the return of `park`.
+    ///
+    /// Does not switch, so it may be called with a short lock held. Lock-free.
+    #[inline]
     pub fn wake(&self) {
         match &self.0 {
+            Who::Micro(who) => match Carrier::current() {
+                Some(carrier) => carrier.vp().wake(*who),
+                None => wake_from_outside(*who),
+            },
             Who::Foreign(f) => f.wake(),
         }
     }
 
     /// As [`wake`](Waiter::wake), with the hint that the caller is about to block: the woken one runs next, here.
+    #[inline]
     pub fn wake_sync(&self) {
-        self.wake();
+        match &self.0 {
+            Who::Micro(who) => match Carrier::current() {
+                Some(carrier) => carrier.vp().wake_next(*who),
+                None => wake_from_outside(*who),
+            },
+            Who::Foreign(f) => f.wake(),
+        }
     }
 
     /// Unique among the living; never 0.
     pub fn id(&self) -> u64 {
         match &self.0 {
+            Who::Micro(who) => who.id(),
             Who::Foreign(f) => f.id,
         }
     }
 
     /// Effective priority, 0..=63. Foreign threads count as 32.
     pub fn priority(&self) -> u8 {
-        32
+        match &self.0 {
+            Who::Micro(who) => who.mp.effective(),
+            Who::Foreign(_) => kumihimo_policy::Priority::DEFAULT.get(),
+        }
     }
 
-    /// Priority inheritance: the effective priority becomes the larger of its own and `p`. Nothing on foreign threads.
+    /// Priority inheritance: the effective priority becomes the larger of its own and `p`. Nothing on foreign threads, and on
+    /// one that has ended.
     pub fn set_inherited(&self, p: Option<u8>) {
-        let _ = p;
+        if let Who::Micro(who) = &self.0
+            && who.is_alive()
+            && who.mp.inherited() != p
+        {
+            who.mp.set_inherited(p.map(|p| p.min(kumihimo_policy::Priority::HIGHEST.get())));
+            crate::priority::changed(*who);
+        }
     }
 
     /// False for a foreign kernel thread.
     pub fn is_microprocess(&self) -> bool {
-        false
+        matches!(self.0, Who::Micro(_))
+    }
+}
+
+/// A wake-up by a kernel thread that carries no VP: through the injector of the VP where it last ran.
+#[cold]
+fn wake_from_outside(who: Ref) {
+    instance::visit(|instance| {
+        // No instance: whatever was parked in it has been abandoned.
+        if let Some(instance) = instance
+            && who.wake() == Wake::Queue
+        {
+            instance.inject(usize::from(who.mp.home.load(Ordering::Relaxed)), who.mp);
+        }
+    });
+}
+
+impl Wait {
+    pub(crate) fn encode(self) -> (u8, usize) {
+        match self {
+            Wait::Park => (1, 0),
+            Wait::Sleep => (2, 0),
+            Wait::Join(id) => (3, id as usize),
+            Wait::Mutex(a) => (4, a),
+            Wait::RwLock(a) => (5, a),
+            Wait::Condvar(a) => (6, a),
+            Wait::Barrier(a) => (7, a),
+            Wait::Once(a) => (8, a),
+            Wait::Semaphore(a) => (9, a),
+            Wait::Channel(a) => (10, a),
+            Wait::Select => (11, 0),
+            Wait::Message(a) => (12, a),
+            Wait::Io(fd) => (13, fd as usize),
+            Wait::Scope => (14, 0),
+            Wait::Blocking => (15, 0),
+        }
+    }
+
+    pub(crate) fn decode(kind: u8, object: usize) -> Option<Wait> {
+        Some(match kind {
+            1 => Wait::Park,
+            2 => Wait::Sleep,
+            3 => Wait::Join(object as u64),
+            4 => Wait::Mutex(object),
+            5 => Wait::RwLock(object),
+            6 => Wait::Condvar(object),
+            7 => Wait::Barrier(object),
+            8 => Wait::Once(object),
+            9 => Wait::Semaphore(object),
+            10 => Wait::Channel(object),
+            11 => Wait::Select,
+            12 => Wait::Message(object),
+            13 => Wait::Io(object as i32),
+            14 => Wait::Scope,
+            15 => Wait::Blocking,
+            _ => return None,
+        })
+    }
+}
+
+impl std::fmt::Display for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Wait::Park => write!(f, "an unpark"),
+            Wait::Sleep => write!(f, "the clock"),
+            Wait::Join(id) => write!(f, "the end of microprocess {id:x}"),
+            Wait::Mutex(a) => write!(f, "the mutex at {a:#x}"),
+            Wait::RwLock(a) => write!(f, "the rwlock at {a:#x}"),
+            Wait::Condvar(a) => write!(f, "the condition variable at {a:#x}"),
+            Wait::Barrier(a) => write!(f, "the barrier at {a:#x}"),
+            Wait::Once(a) => write!(f, "the initialisation at {a:#x}"),
+            Wait::Semaphore(a) => write!(f, "the semaphore at {a:#x}"),
+            Wait::Channel(a) => write!(f, "the channel at {a:#x}"),
+            Wait::Select => write!(f, "one of several channels"),
+            Wait::Message(a) => write!(f, "a message at {a:#x}"),
+            Wait::Io(fd) => write!(f, "descriptor {fd}"),
+            Wait::Scope => write!(f, "the end of its scope's children"),
+            Wait::Blocking => write!(f, "a blocking call"),
+        }
     }
 }

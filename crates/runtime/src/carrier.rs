@@ -1,0 +1,164 @@
+//! The kernel thread under a virtual processor, and the right to touch that VP.
+
+use std::cell::{Cell, UnsafeCell};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use kumihimo_arch::x86_64::{self, Context};
+use kumihimo_events::Slot;
+
+use crate::record::Mp;
+use crate::vp::Vp;
+
+/// Who the code that asks is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Standing {
+    /// A kernel thread that the runtime knows nothing of, or its fork.
+    Foreign = 0,
+    /// A microprocess on a virtual processor (or the carrier's own context).
+    OnVp = 1,
+    /// A microprocess inside `blocking`: bound to this kernel thread, no VP under it.
+    Bound = 2,
+}
+
+thread_local! {
+    /// In the TLS block of every microprocess and of every carrying kernel thread. GS may be read only when it is not `Foreign`:
+    /// on foreign threads GS is 0 and the load would fault.
+    static STANDING: Cell<Standing> = const { Cell::new(Standing::Foreign) };
+}
+
+#[inline]
+pub(crate) fn standing() -> Standing {
+    STANDING.get()
+}
+
+pub(crate) fn set_standing(s: Standing) {
+    STANDING.set(s);
+}
+
+/// A kernel thread of the runtime. GS points here.
+#[repr(C, align(64))]
+pub(crate) struct KernelThread {
+    /// First word: what `gs:[0]` reads.
+    this: Cell<*const KernelThread>,
+    /// The VP it carries; null while it waits in the pool or lost its VP inside `blocking`.
+    pub(crate) vp: Cell<*const Vp>,
+    /// Its own TLS block.
+    pub(crate) fs: usize,
+    /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run there.
+    pub(crate) idle: UnsafeCell<Context>,
+    /// The microprocess that is bound to it inside `blocking`, or that left it there after losing the VP.
+    pub(crate) bound: Cell<*const Mp>,
+    pub(crate) slot: Slot,
+}
+
+// SAFETY: cells are touched by the kernel thread itself only (or by the holder of its VP after a hand-off, ordered by the slot);
+// `slot` is atomic.
+unsafe impl Sync for KernelThread {}
+// SAFETY: as above; the record is made on the thread that it describes and freed after that thread has ended.
+unsafe impl Send for KernelThread {}
+
+impl KernelThread {
+    /// Makes the calling kernel thread one of the runtime's until [`detach`](KernelThread::detach).
+    ///
+    /// Counted, since a spare that was called late may still look at the slot of a kernel thread that has ended.
+    pub(crate) fn attach() -> Arc<KernelThread> {
+        let kt = Arc::new(KernelThread {
+            this: Cell::new(std::ptr::null()),
+            vp: Cell::new(std::ptr::null()),
+            fs: x86_64::fs_base(),
+            idle: UnsafeCell::new(Context::NULL),
+            bound: Cell::new(std::ptr::null()),
+            slot: Slot::new(),
+        });
+        kt.this.set(Arc::as_ptr(&kt));
+        // SAFETY: the record is alive until `detach`, which resets GS before it lets go.
+        unsafe { x86_64::set_gs_base(Arc::as_ptr(&kt) as usize) };
+        STANDING.set(Standing::OnVp);
+        kt
+    }
+
+    /// The end of [`attach`](KernelThread::attach), on the same kernel thread.
+    pub(crate) fn detach(self: Arc<KernelThread>) {
+        STANDING.set(Standing::Foreign);
+        // SAFETY: 0 is what GS was before; `Foreign` keeps everyone from reading it.
+        unsafe { x86_64::set_gs_base(0) };
+    }
+}
+
+/// FS base of the carrying kernel thread, for code that runs in a signal handler on a microprocess's block (set*id).
+pub(crate) fn carrier_fs() -> Option<usize> {
+    (standing() != Standing::Foreign).then(|| {
+        // SAFETY: not foreign, so GS points to the live record of this kernel thread.
+        unsafe { (*x86_64::gs_record().cast::<KernelThread>()).fs }
+    })
+}
+
+/// The right to touch the VP under the caller.
+///
+/// Not `Send`, and consumed by everything that switches: after a switch the caller may run on another kernel thread with
+/// another VP, and gets a fresh one.
+pub(crate) struct Carrier {
+    kt: *const KernelThread,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Carrier {
+    /// The caller's, if it runs on a VP.
+    #[inline]
+    pub(crate) fn current() -> Option<Carrier> {
+        (standing() == Standing::OnVp).then(|| {
+            // SAFETY: on a VP, so GS is set.
+            unsafe { Carrier::here() }
+        })
+    }
+
+    /// The caller's, who knows that GS is set.
+    ///
+    /// # Safety
+    /// The caller's standing is not `Foreign`.
+    #[inline(always)]
+    pub(crate) unsafe fn here() -> Carrier {
+        // SAFETY: the caller's promise.
+        Carrier { kt: unsafe { x86_64::gs_record() }.cast(), _not_send: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(crate) fn kernel_thread(&self) -> &KernelThread {
+        // SAFETY: the record lives as long as its thread, and a carrier is not `Send`.
+        unsafe { &*self.kt }
+    }
+
+    /// The VP. The borrow ends where a switch consumes the carrier.
+    #[inline(always)]
+    pub(crate) fn vp(&self) -> &Vp {
+        let vp = self.kernel_thread().vp.get();
+        debug_assert!(!vp.is_null());
+        // SAFETY: a carrier exists only while its kernel thread carries a VP; VPs are never freed.
+        unsafe { &*vp }
+    }
+
+    /// The VP, for as long as VPs live: for ever. The caller answers for not touching the owner's half after a switch.
+    #[inline(always)]
+    pub(crate) fn vp_static(&self) -> &'static Vp {
+        // SAFETY: VPs are never freed.
+        unsafe { &*self.kernel_thread().vp.get() }
+    }
+}
+
+/// The microprocess that the caller is, on a VP or bound.
+#[inline]
+pub(crate) fn current_mp() -> Option<&'static Mp> {
+    let mp = match standing() {
+        Standing::Foreign => return None,
+        // SAFETY: GS is set; VPs are never freed. Between two VPs (a spare) there is none.
+        Standing::OnVp => unsafe {
+            Carrier::here().kernel_thread().vp.get().as_ref().map_or(std::ptr::null(), |vp| vp.current.get())
+        },
+        // SAFETY: GS is set.
+        Standing::Bound => unsafe { Carrier::here() }.kernel_thread().bound.get(),
+    };
+    // SAFETY: null on a carrier's own context; else a record, which lives for ever.
+    unsafe { mp.as_ref() }
+}

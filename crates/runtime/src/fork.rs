@@ -1,0 +1,44 @@
+//! fork(2) inside a microprocess.
+//!
+//! The child has one kernel thread, the one that forked, and on it one microprocess. There it is a plain kernel thread from the first
+//! instruction on: `sync` and `net` block that thread, nothing can be spawned, and the end of its closure ends the process.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::carrier::{Standing, set_standing, standing};
+
+static FORKED: AtomicBool = AtomicBool::new(false);
+static ON_MICROPROCESS: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process is the child of one that ran a runtime.
+pub(crate) fn is_child() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+extern "C" fn in_child() {
+    // On the caller's TLS block, which the child has a copy of.
+    FORKED.store(true, Ordering::Relaxed);
+    if standing() != Standing::Foreign {
+        ON_MICROPROCESS.store(true, Ordering::Relaxed);
+        set_standing(Standing::Foreign);
+    }
+    crate::instance::forget();
+}
+
+/// Once per process.
+pub(crate) fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler touches atomics and one thread-local without destructor.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+}
+
+/// A microprocess's closure has returned. In a forked child there is nothing to switch to: the process ends, as it does when the last
+/// thread of a child returns.
+pub(crate) fn end_of_child() {
+    if ON_MICROPROCESS.load(Ordering::Relaxed) {
+        std::process::exit(0);
+    }
+}

@@ -1,0 +1,242 @@
+//! One running runtime: its VPs, their queues, the policy. At most one a process.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::JoinHandle as KernelJoinHandle;
+use std::time::Instant;
+
+use kumihimo_arch::{tls, x86_64};
+use kumihimo_queue::{Set, Taker};
+
+use crate::handoff::Spares;
+use crate::place::Placer;
+use crate::pool::Kind;
+use crate::record::Mp;
+use crate::runtime::Settings;
+use crate::vp::Vp;
+
+pub(crate) struct Instance {
+    pub(crate) vps: Box<[Vp]>,
+    /// After `vps`: their handles point into it, and fields are dropped in order.
+    pub(crate) queues: Set<Mp>,
+    pub(crate) placer: Placer,
+    pub(crate) settings: Settings,
+    pub(crate) fsgsbase: bool,
+    pub(crate) default_kind: Kind,
+    clock: Instant,
+    /// VPs that spin or sleep.
+    pub(crate) idle_vps: AtomicUsize,
+    stop: AtomicBool,
+    /// Microprocesses inside `blocking`: they may come back, so nothing is deadlocked.
+    pub(crate) bound: AtomicUsize,
+    pub(crate) blocking_inline: AtomicU64,
+    pub(crate) hand_offs: AtomicU64,
+    pub(crate) spawned_outside: AtomicU64,
+    next_outside: AtomicUsize,
+    pub(crate) spares: Spares,
+    pub(crate) threads: Mutex<Vec<KernelJoinHandle<()>>>,
+    pub(crate) deadlock_seen: AtomicU32,
+    pub(crate) deadlock_mark: AtomicU32,
+    pub(crate) deadlock_since: AtomicU64,
+    ending: AtomicBool,
+    me: Weak<Instance>,
+}
+
+static CURRENT: AtomicPtr<Instance> = AtomicPtr::new(std::ptr::null_mut());
+/// Foreign kernel threads that are inside an instance right now: its end waits for them.
+static VISITORS: AtomicUsize = AtomicUsize::new(0);
+
+/// Gives the running instance to `f`, and keeps it from ending meanwhile. For foreign kernel threads and bound microprocesses.
+pub(crate) fn visit<R>(f: impl FnOnce(Option<&Instance>) -> R) -> R {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            VISITORS.fetch_sub(1, Ordering::Release);
+        }
+    }
+    // SeqCst on both sides: either `retire` sees the visitor or the visitor sees that there is no instance.
+    VISITORS.fetch_add(1, Ordering::SeqCst);
+    let _leave = Leave;
+    // SAFETY: published after it was built; `retire` waits for visitors before it is dropped.
+    f(unsafe { CURRENT.load(Ordering::SeqCst).as_ref() })
+}
+
+/// In the child of a fork: its kernel threads are not there, so it is as if there were no instance. Its memory stays.
+pub(crate) fn forget() {
+    CURRENT.store(std::ptr::null_mut(), Ordering::SeqCst);
+    VISITORS.store(0, Ordering::SeqCst);
+}
+
+/// Whether a runtime runs in this process.
+pub(crate) fn running() -> bool {
+    !CURRENT.load(Ordering::Acquire).is_null()
+}
+
+impl Instance {
+    pub(crate) fn new(settings: Settings, placer: Placer) -> io::Result<Arc<Instance>> {
+        let queues = Set::new(settings.design, settings.vps, settings.capacity);
+        let default_kind = settings.default_kind()?;
+        let mut failure = None;
+        let instance = Arc::new_cyclic(|weak| {
+            let vps: Vec<Vp> = (0..settings.vps)
+                .map_while(|i| {
+                    // SAFETY: the VP's carrier is the only user; the set lies in the same allocation and outlives the VPs.
+                    let queue = unsafe { queues.local(i) };
+                    Vp::new(i, weak.as_ptr(), queue).map_err(|e| failure = Some(e)).ok()
+                })
+                .collect();
+            Instance {
+                vps: vps.into(),
+                queues,
+                placer,
+                fsgsbase: x86_64::fsgsbase(),
+                default_kind,
+                clock: Instant::now(),
+                idle_vps: AtomicUsize::new(0),
+                stop: AtomicBool::new(false),
+                bound: AtomicUsize::new(0),
+                blocking_inline: AtomicU64::new(0),
+                hand_offs: AtomicU64::new(0),
+                spawned_outside: AtomicU64::new(0),
+                next_outside: AtomicUsize::new(0),
+                spares: Spares::new(settings.concurrency, settings.max_kernel_threads),
+                threads: Mutex::new(Vec::new()),
+                deadlock_seen: AtomicU32::new(0),
+                deadlock_mark: AtomicU32::new(0),
+                deadlock_since: AtomicU64::new(0),
+                ending: AtomicBool::new(false),
+                me: weak.clone(),
+                settings,
+            }
+        });
+        match failure {
+            Some(e) => Err(e),
+            None => {
+                for vp in &instance.vps {
+                    vp.poller.watch_call(vp.idle.raw())?;
+                }
+                Ok(instance)
+            }
+        }
+    }
+
+    /// Makes it the process's instance. Error if there is one.
+    pub(crate) fn publish(self: &Arc<Instance>) -> bool {
+        let me = Arc::as_ptr(self).cast_mut();
+        CURRENT.compare_exchange(std::ptr::null_mut(), me, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// No foreign thread finds it any more, and none is inside it.
+    pub(crate) fn retire(&self) {
+        CURRENT.store(std::ptr::null_mut(), Ordering::SeqCst);
+        while VISITORS.load(Ordering::SeqCst) != 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Nanoseconds of this instance's clock.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    /// A point in time on this instance's clock; rounded up to what it can hold.
+    pub(crate) fn at(&self, deadline: Instant) -> u64 {
+        u64::try_from(deadline.saturating_duration_since(self.clock).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    #[inline]
+    pub(crate) fn someone_idles(&self) -> bool {
+        self.idle_vps.load(Ordering::Relaxed) != 0
+    }
+
+    pub(crate) fn all_idle(&self) -> bool {
+        self.idle_vps.load(Ordering::SeqCst) == self.vps.len()
+    }
+
+    /// Nobody runs anything: spinning for others' work is of no use.
+    pub(crate) fn quiet(&self) -> bool {
+        self.idle_vps.load(Ordering::Relaxed) == self.vps.len()
+    }
+
+    pub(crate) fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for vp in &self.vps {
+            vp.idle.wake();
+        }
+        self.spares.dismiss_all();
+    }
+
+    /// Another count of this instance, for a kernel thread.
+    pub(crate) fn counted(&self) -> Arc<Instance> {
+        // Whoever calls this holds a count, or is visited, which keeps one alive.
+        self.me.upgrade().expect("an instance in use is counted")
+    }
+
+    /// Nothing may be spawned from now on.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
+    }
+
+    /// Hands a runnable microprocess that is the caller's alone to VP `to`.
+    pub(crate) fn inject(&self, to: usize, mp: &'static Mp) {
+        let to = to % self.vps.len();
+        // SAFETY: the caller holds it; records live for ever. Its state LIVE and "in no queue" are the caller's to know.
+        let first = unsafe { self.queues.inject(to, std::ptr::NonNull::from(mp)) };
+        if first {
+            self.vps[to].idle.wake();
+        }
+    }
+
+    /// Whether a woken microprocess should go back to VP `home` although VP `here` could run it.
+    pub(crate) fn prefers_home(&self, here: &Vp, home: usize) -> bool {
+        let Some(vp) = self.vps.get(home) else { return false };
+        !vp.idle.word.is_sleeping() || here.queue().len() >= 2
+    }
+
+    /// Wakes a sleeping VP that can take what became visible.
+    #[cold]
+    pub(crate) fn rouse(&self, taker: Taker) {
+        match taker {
+            Taker::Vp(i) => self.vps[i].idle.wake(),
+            Taker::Any => {
+                if let Some(vp) = self.vps.iter().find(|vp| vp.idle.word.is_sleeping()) {
+                    vp.idle.wake();
+                }
+            }
+        }
+    }
+
+    /// Where a spawn or a wake from outside goes: in turn.
+    pub(crate) fn next_vp(&self) -> usize {
+        self.next_outside.fetch_add(1, Ordering::Relaxed) % self.vps.len()
+    }
+
+    /// Microprocesses that have begun and not ended. Exact when nothing is spawned or ends meanwhile.
+    pub(crate) fn living(&self) -> u64 {
+        let (mut begun, mut ended) = (self.spawned_outside.load(Ordering::Acquire), 0);
+        // Ended first: a microprocess is counted as begun before it can be counted as ended.
+        for vp in &self.vps {
+            ended += vp.counters.ended.load(Ordering::Acquire);
+        }
+        for vp in &self.vps {
+            begun += vp.counters.spawned.load(Ordering::Acquire);
+        }
+        begun.saturating_sub(ended)
+    }
+
+    /// 1:1 mode: this machine's libc gives no blocks.
+    pub(crate) fn one_to_one() -> bool {
+        tls::get().kind() == tls::Kind::Kernel
+    }
+}

@@ -1,0 +1,80 @@
+//! Where a runnable microprocess goes: the policy's answer, made into a place in a queue.
+
+use std::time::Duration;
+
+use kumihimo_policy::{Info, Placement, Policy, Priority, Why};
+use kumihimo_queue::Place;
+
+use crate::record::Mp;
+
+/// The policy, with its answers remembered where they depend on the priority only.
+pub(crate) struct Placer {
+    policy: Box<dyn Policy>,
+    table: Option<[Placement; Priority::LEVELS]>,
+}
+
+impl Placer {
+    pub(crate) fn new(policy: Box<dyn Policy>) -> Placer {
+        let table = policy.is_static().then(|| {
+            std::array::from_fn(|level| {
+                let priority = Priority::new(level as u8).unwrap_or(Priority::HIGHEST);
+                policy.place(&Info::new(0, priority), Why::Spawned)
+            })
+        });
+        Placer { policy, table }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.policy.name()
+    }
+
+    /// Whether the policy looks at the clock and the history, so that the VP has to keep account.
+    #[inline]
+    pub(crate) fn keeps_account(&self) -> bool {
+        self.table.is_none()
+    }
+
+    /// Asks for a place and notes level and quantum in the record. Holder of `mp` only.
+    #[inline]
+    pub(crate) fn place(&self, mp: &Mp, why: Why, now: impl FnOnce() -> u64) -> Place {
+        let effective = mp.effective();
+        match &self.table {
+            Some(table) => {
+                let p = &table[usize::from(effective) % Priority::LEVELS];
+                mp.level.set(p.level);
+                Place { level: p.level, key: p.key, front: false }
+            }
+            None => self.ask(mp, why, now()),
+        }
+    }
+
+    fn ask(&self, mp: &Mp, why: Why, now_ns: u64) -> Place {
+        let account = mp.account.get();
+        let own = mp.priority.load(std::sync::atomic::Ordering::Relaxed);
+        let mut info = Info::new(mp.id(), Priority::new(own).unwrap_or_default());
+        info.inherited = mp.inherited().and_then(|p| Priority::new(p).ok());
+        info.level = if why == Why::Spawned { info.priority.get() } else { mp.level.get() };
+        info.quantum = Duration::from_nanos(account.quantum_ns);
+        info.ran = Duration::from_nanos(account.ran_ns);
+        info.now_ns = now_ns;
+        info.deadline_ns = account.due_ns;
+        // A panicking policy would leave a microprocess in no queue: there is no way on.
+        let guard = AbortOnPanic;
+        let p = self.policy.place(&info, why);
+        std::mem::forget(guard);
+        let level = p.level.min(Priority::HIGHEST.get());
+        mp.level.set(level);
+        let quantum_ns = u64::try_from(p.quantum.as_nanos()).unwrap_or(u64::MAX);
+        mp.account.set(crate::record::Account { ran_ns: 0, quantum_ns, ..account });
+        Place { level, key: p.key, front: false }
+    }
+}
+
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        eprintln!("kumihimo: the scheduling policy panicked; a microprocess would be lost: aborting");
+        std::process::abort();
+    }
+}

@@ -1,0 +1,286 @@
+//! Microprocesses between two lives: slots with their TLS blocks, ready to run.
+//!
+//! A VP keeps a short list per kind, so that spawn and exit touch nothing shared. Lists exchange batches with a pool that
+//! belongs to the process and not to one runtime: a used block is never discarded, since the allocator's per-thread cache in
+//! it would leak. Slots are made in batches; an idle VP makes some ahead of need ([`VpPool::top_up`]).
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use kumihimo_arch::stack::{self, Class};
+use kumihimo_arch::tls;
+
+use crate::record::Mp;
+
+/// What exchanges between a VP's list and the pool move.
+const BATCH: usize = 64;
+/// What a VP's list holds at most.
+const LOCAL_MAX: usize = 512;
+
+/// Slot size and with or without a TLS block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Kind {
+    pub(crate) class: Class,
+    pub(crate) lean: bool,
+}
+
+const KINDS: usize = Class::COUNT * 2;
+
+impl Kind {
+    fn index(self) -> usize {
+        self.class.index() * 2 + usize::from(self.lean)
+    }
+
+    fn of(mp: &Mp) -> Kind {
+        Kind { class: mp.class.get(), lean: mp.fs.get() == 0 }
+    }
+}
+
+struct Records(Vec<&'static Mp>);
+
+static FREE: [Mutex<Records>; KINDS] = [const { Mutex::new(Records(Vec::new())) }; KINDS];
+/// Every record ever made, living or not: reports and the end of a runtime walk it.
+static ALL: Mutex<Vec<&'static Mp>> = Mutex::new(Vec::new());
+static SERIAL: AtomicU32 = AtomicU32::new(1);
+static SLOTS: AtomicUsize = AtomicUsize::new(0);
+static STACK_BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Limits of the running runtime: `usize::MAX`/`u64::MAX` = none.
+pub(crate) static MAX_SLOTS: AtomicUsize = AtomicUsize::new(usize::MAX);
+pub(crate) static MAX_STACK_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
+
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Nothing panics inside; a poisoned pool is as good as a clean one.
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// One VP's lists. Owner only.
+pub(crate) struct VpPool {
+    head: [Cell<*const Mp>; KINDS],
+    len: [Cell<usize>; KINDS],
+}
+
+impl VpPool {
+    pub(crate) fn new() -> VpPool {
+        VpPool {
+            head: [const { Cell::new(std::ptr::null()) }; KINDS],
+            len: [const { Cell::new(0) }; KINDS],
+        }
+    }
+
+    /// A microprocess in its FREE phase.
+    #[inline]
+    pub(crate) fn take(&self, kind: Kind) -> io::Result<&'static Mp> {
+        let i = kind.index();
+        let mp = self.head[i].get();
+        if mp.is_null() {
+            return self.refill(kind);
+        }
+        // SAFETY: lists hold records, which live for ever.
+        let mp = unsafe { &*mp };
+        self.head[i].set(mp.next_free.get());
+        self.len[i].set(self.len[i].get() - 1);
+        Ok(mp)
+    }
+
+    /// Gives a microprocess in its FREE phase back.
+    #[inline]
+    pub(crate) fn give(&self, mp: &'static Mp) {
+        let i = Kind::of(mp).index();
+        mp.next_free.set(self.head[i].get());
+        self.head[i].set(mp);
+        let n = self.len[i].get() + 1;
+        self.len[i].set(n);
+        if n > LOCAL_MAX {
+            self.spill(i, LOCAL_MAX / 2);
+        }
+    }
+
+    #[cold]
+    fn refill(&self, kind: Kind) -> io::Result<&'static Mp> {
+        let mut batch = take_batch(kind);
+        if batch.is_empty() {
+            batch = make(kind, BATCH)?;
+        }
+        let first = batch.pop().ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        for mp in batch {
+            self.give(mp);
+        }
+        Ok(first)
+    }
+
+    #[cold]
+    fn spill(&self, i: usize, keep: usize) {
+        let mut free = lock(&FREE[i]);
+        while self.len[i].get() > keep {
+            let mp = self.head[i].get();
+            // SAFETY: as in `take`; the list holds `len` records.
+            let mp = unsafe { &*mp };
+            self.head[i].set(mp.next_free.get());
+            self.len[i].set(self.len[i].get() - 1);
+            free.0.push(mp);
+        }
+    }
+
+    /// Everything back to the process's pool: the runtime ends.
+    pub(crate) fn clear(&self) {
+        for i in 0..KINDS {
+            if self.len[i].get() > 0 {
+                self.spill(i, 0);
+            }
+        }
+    }
+
+    /// Off the critical path: an idle VP sees to it that one batch of the default kind is at hand. Failure is no error here.
+    pub(crate) fn top_up(&self, kind: Kind) {
+        if self.len[kind.index()].get() == 0
+            && let Ok(mp) = self.refill(kind)
+        {
+            self.give(mp);
+        }
+    }
+}
+
+fn take_batch(kind: Kind) -> Vec<&'static Mp> {
+    let mut free = lock(&FREE[kind.index()]);
+    let n = free.0.len().min(BATCH);
+    let at = free.0.len() - n;
+    free.0.split_off(at)
+}
+
+/// One for a caller that is on no VP.
+pub(crate) fn take_outside(kind: Kind) -> io::Result<&'static Mp> {
+    if let Some(mp) = lock(&FREE[kind.index()]).0.pop() {
+        return Ok(mp);
+    }
+    let mut batch = make(kind, 1)?;
+    batch.pop().ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Gives back from a kernel thread that is on no VP.
+pub(crate) fn give_outside(mp: &'static Mp) {
+    lock(&FREE[Kind::of(mp).index()]).0.push(mp);
+}
+
+/// New slots with their blocks: up to `n`, at least one.
+fn make(kind: Kind, n: usize) -> io::Result<Vec<&'static Mp>> {
+    let n = reserve(kind, n)?;
+    let mut ends = [std::ptr::null_mut(); BATCH];
+    let got = match stack::acquire(kind.class, &mut ends[..n]) {
+        Ok(got) => got,
+        Err(e) => {
+            unreserve(kind, n);
+            return Err(e);
+        }
+    };
+    unreserve(kind, n - got);
+    let mut made = Vec::with_capacity(got);
+    let mut failure = None;
+    for &end in &ends[..got] {
+        // SAFETY: a fresh slot of this class.
+        let mp = unsafe { Mp::create(end, kind.class, SERIAL.fetch_add(1, Ordering::Relaxed)) };
+        if !kind.lean {
+            let (lo, hi) = bounds(mp);
+            // SAFETY: the slot's memory is fresh, zeroed and ours.
+            match unsafe { tls::get().build(lo, hi) } {
+                Ok(fs) => mp.fs.set(fs as usize),
+                // The slot stays unused: building fails when the heap is exhausted, which is rare and final for most programs.
+                Err(e) => {
+                    failure = Some(e);
+                    continue;
+                }
+            }
+        }
+        made.push(mp);
+    }
+    if let (true, Some(e)) = (made.is_empty(), failure) {
+        return Err(e);
+    }
+    lock(&ALL).extend(&made);
+    Ok(made)
+}
+
+fn reserve(kind: Kind, n: usize) -> io::Result<usize> {
+    let size = kind.class.slot_size() as u64;
+    let (max_slots, max_bytes) = (MAX_SLOTS.load(Ordering::Relaxed), MAX_STACK_BYTES.load(Ordering::Relaxed));
+    let slots = SLOTS.fetch_add(n, Ordering::Relaxed);
+    let bytes = STACK_BYTES.fetch_add(n as u64 * size, Ordering::Relaxed);
+    let fit = n
+        .min(max_slots.saturating_sub(slots))
+        .min(usize::try_from(max_bytes.saturating_sub(bytes) / size).unwrap_or(usize::MAX));
+    unreserve(kind, n - fit);
+    if fit == 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::OutOfMemory,
+            format!(
+                "no room for another microprocess: {slots} stacks, {} MiB of stack space in use; limits: \
+                 {max_slots} stacks, {} MiB; raise Builder::max_stacks or Builder::max_stack_memory, or end some",
+                bytes >> 20,
+                max_bytes >> 20
+            ),
+        ));
+    }
+    Ok(fit)
+}
+
+fn unreserve(kind: Kind, n: usize) {
+    SLOTS.fetch_sub(n, Ordering::Relaxed);
+    STACK_BYTES.fetch_sub(n as u64 * kind.class.slot_size() as u64, Ordering::Relaxed);
+}
+
+/// Lowest address and end of what stack and block have together.
+pub(crate) fn bounds(mp: &Mp) -> (*mut u8, *mut u8) {
+    let class = mp.class.get();
+    let end = mp.slot_end();
+    (end.wrapping_sub(class.slot_size()).wrapping_add(class.guard_size()), end.wrapping_sub(stack::RECORD))
+}
+
+/// First address of the usable stack, 64-aligned, growing down.
+#[inline]
+pub(crate) fn stack_top(mp: &Mp) -> *mut u8 {
+    let fs = mp.fs.get();
+    if fs == 0 {
+        bounds(mp).1
+    } else {
+        // SAFETY: the block was built on this slot.
+        unsafe { tls::get().stack_top(fs as *mut u8) }
+    }
+}
+
+/// Visits every record ever made.
+pub(crate) fn for_each(mut f: impl FnMut(&'static Mp)) {
+    for mp in lock(&ALL).iter() {
+        f(mp);
+    }
+}
+
+/// How many slots exist, and their address space in bytes.
+pub(crate) fn totals() -> (usize, u64) {
+    (SLOTS.load(Ordering::Relaxed), STACK_BYTES.load(Ordering::Relaxed))
+}
+
+/// Gives the stacks' memory of pooled slots back to the kernel, up to `n` of them; returns how many. Blocks stay.
+pub(crate) fn trim(n: usize) -> usize {
+    let mut done = 0;
+    for free in &FREE {
+        // Taken out while it is trimmed, so that the lock is not held over system calls.
+        let batch: Vec<_> = {
+            let mut free = lock(free);
+            let k = free.0.len().min(n - done);
+            free.0.drain(..k).collect()
+        };
+        for mp in &batch {
+            let keep = mp.slot_end() as usize - stack_top(mp) as usize;
+            // SAFETY: pooled, so nothing on the stack is in use; block and record lie above `keep`.
+            unsafe { stack::release_memory(mp.slot_end() as usize, mp.class.get(), keep) };
+        }
+        done += batch.len();
+        lock(free).0.extend(batch);
+        if done >= n {
+            break;
+        }
+    }
+    done
+}

@@ -1,0 +1,45 @@
+//! Priorities of running and queued microprocesses, changed from anywhere.
+
+use std::sync::atomic::Ordering;
+
+use kumihimo_policy::Priority;
+
+use crate::carrier::Carrier;
+use crate::instance::{self, Instance};
+use crate::record::Ref;
+
+/// Sets a microprocess's own priority. Acts at once if it is queued; if it runs, at its next switch point.
+pub(crate) fn set(who: Ref, priority: Priority) {
+    who.mp.priority.store(priority.get(), Ordering::Relaxed);
+    changed(who);
+}
+
+/// The effective priority of `who` may have changed: if it is queued somewhere it is placed anew.
+pub(crate) fn changed(who: Ref) {
+    let ask = |instance: &Instance| {
+        // Queued or running on its home VP, or parked: the owner of that VP finds out.
+        let home = usize::from(who.mp.home.load(Ordering::Relaxed));
+        if let Some(vp) = instance.vps.get(home) {
+            vp.requests.reprioritise(who);
+            vp.idle.wake();
+        }
+    };
+    let Some(carrier) = Carrier::current() else {
+        instance::visit(|instance| {
+            if let Some(instance) = instance {
+                ask(instance);
+            }
+        });
+        return;
+    };
+    let vp = carrier.vp();
+    // SAFETY: null or a record.
+    if unsafe { vp.current.get().as_ref() }.is_some_and(|mp| std::ptr::eq(mp, who.mp)) {
+        // Oneself: what is queued may outrank the caller now.
+        vp.level.set(who.mp.effective());
+        vp.outranked.set(true);
+        return;
+    }
+    ask(vp.instance());
+    vp.requests.serve(vp);
+}

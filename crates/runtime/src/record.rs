@@ -1,0 +1,227 @@
+//! The record of a microprocess, and references to it that notice when it is gone.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use kumihimo_arch::stack::{self, Class};
+use kumihimo_arch::x86_64::Context;
+use kumihimo_queue::{Links, Node};
+
+use crate::state::{Phase, State, Wake};
+
+const NO_INHERITANCE: u8 = 0xff;
+
+/// A microprocess: what the runtime knows of it.
+///
+/// Lies at the top of its stack slot and is never unmapped, so a [`Ref`] to a former life may be looked at (its generation
+/// tells) but can never fault. Cells belong to whoever holds the microprocess: its carrier while it runs, the owner of the
+/// queue it is in, the waker that moved it out of PARKED.
+#[repr(C, align(64))]
+pub(crate) struct Mp {
+    pub(crate) context: UnsafeCell<Context>,
+    /// FS base; 0 for a lean one, which runs on the kernel thread's.
+    pub(crate) fs: Cell<usize>,
+    pub(crate) state: State,
+    pub(crate) links: Links<Mp>,
+    /// Own priority, 0..=63.
+    pub(crate) priority: AtomicU8,
+    inherited: AtomicU8,
+    /// Level of the last placement.
+    pub(crate) level: Cell<u8>,
+    /// VP that it last ran on.
+    pub(crate) home: AtomicU16,
+    pub(crate) class: Cell<Class>,
+    /// How many [`crate::cancel::masked`] it is inside of.
+    pub(crate) cancel_masked: Cell<u32>,
+    /// See [`crate::join`].
+    pub(crate) join: AtomicUsize,
+    /// The user's park token: see [`crate::thread::park`].
+    pub(crate) token: AtomicU32,
+    /// The timer that may wake it; entries with another number are stale.
+    pub(crate) timer: AtomicU32,
+    pub(crate) serial: u32,
+    /// In a pool: the next one there.
+    pub(crate) next_free: Cell<*const Mp>,
+    /// The block was never run on: libc's per-thread set-up is still to do.
+    pub(crate) fresh: Cell<bool>,
+    pub(crate) wait_kind: AtomicU8,
+    pub(crate) wait_object: AtomicUsize,
+    pub(crate) name: UnsafeCell<Option<Arc<str>>>,
+    /// The name again, cut to fit, for readers that may hold no lock (the overflow handler) or no reference (reports).
+    label_len: AtomicU8,
+    label: [AtomicU8; 47],
+    /// Deadline that the innermost scope hands down.
+    pub(crate) deadline: Cell<Option<Instant>>,
+    /// For policies that look at the clock: see [`crate::place`].
+    pub(crate) account: Cell<Account>,
+}
+
+/// What a policy that is not static is told.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Account {
+    pub(crate) ran_ns: u64,
+    pub(crate) quantum_ns: u64,
+    pub(crate) due_ns: Option<u64>,
+}
+
+const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
+
+// SAFETY: `links` is a field that nobody else touches; records are never moved; holders are as the queue asks (see `Mp`).
+unsafe impl Node for Mp {
+    #[inline]
+    fn links(&self) -> &Links<Mp> {
+        &self.links
+    }
+}
+
+// SAFETY: the cells follow the holder rule in the type's documentation; hand-overs go through `State` or a queue, which order them.
+unsafe impl Sync for Mp {}
+
+impl Mp {
+    /// Writes the record of a fresh slot.
+    ///
+    /// # Safety
+    /// `slot_end` is the end of a slot of `class` that nobody uses yet.
+    pub(crate) unsafe fn create(slot_end: *mut u8, class: Class, serial: u32) -> &'static Mp {
+        let mp = Mp {
+            context: UnsafeCell::new(Context::NULL),
+            fs: Cell::new(0),
+            state: State::new(),
+            links: Links::new(),
+            priority: AtomicU8::new(0),
+            inherited: AtomicU8::new(NO_INHERITANCE),
+            level: Cell::new(0),
+            home: AtomicU16::new(0),
+            class: Cell::new(class),
+            cancel_masked: Cell::new(0),
+            join: AtomicUsize::new(0),
+            token: AtomicU32::new(0),
+            timer: AtomicU32::new(0),
+            serial,
+            next_free: Cell::new(std::ptr::null()),
+            fresh: Cell::new(true),
+            wait_kind: AtomicU8::new(0),
+            wait_object: AtomicUsize::new(0),
+            name: UnsafeCell::new(None),
+            label_len: AtomicU8::new(0),
+            label: [const { AtomicU8::new(0) }; 47],
+            deadline: Cell::new(None),
+            account: Cell::new(Account::default()),
+        };
+        // SAFETY: the top RECORD bytes of a slot are reserved for this record (checked above), 64-aligned and live for ever.
+        unsafe {
+            let place = slot_end.sub(stack::RECORD).cast::<Mp>();
+            place.write(mp);
+            &*place
+        }
+    }
+
+    pub(crate) fn slot_end(&self) -> *mut u8 {
+        (&raw const *self).cast::<u8>().cast_mut().wrapping_add(stack::RECORD)
+    }
+
+    /// The record of the slot that ends at `slot_end`.
+    ///
+    /// # Safety
+    /// The slot was given out by [`stack::acquire`] and [`Mp::create`] has run on it.
+    pub(crate) unsafe fn of_slot(slot_end: usize) -> &'static Mp {
+        // SAFETY: the caller's promise; records live for ever.
+        unsafe { &*std::ptr::with_exposed_provenance::<Mp>(slot_end - stack::RECORD) }
+    }
+
+    #[inline]
+    pub(crate) fn reference(&'static self) -> Ref {
+        Ref { mp: self, generation: self.state.generation() }
+    }
+
+    /// Unique among the living, odd one in the microprocess half of the number space.
+    pub(crate) fn id(&self) -> u64 {
+        id(self.serial, self.state.generation())
+    }
+
+    /// The larger of its own and the inherited priority.
+    #[inline]
+    pub(crate) fn effective(&self) -> u8 {
+        let own = self.priority.load(Ordering::Relaxed);
+        let inherited = self.inherited.load(Ordering::Relaxed);
+        if inherited == NO_INHERITANCE { own } else { own.max(inherited) }
+    }
+
+    pub(crate) fn inherited(&self) -> Option<u8> {
+        Some(self.inherited.load(Ordering::Relaxed)).filter(|&p| p != NO_INHERITANCE)
+    }
+
+    pub(crate) fn set_inherited(&self, p: Option<u8>) {
+        self.inherited.store(p.unwrap_or(NO_INHERITANCE), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_label(&self, name: Option<&str>) {
+        let bytes = name.unwrap_or("").as_bytes();
+        let n = bytes.len().min(self.label.len());
+        for (to, from) in self.label.iter().zip(&bytes[..n]) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        self.label_len.store(n as u8, Ordering::Release);
+    }
+
+    /// Copies the label into `out`; returns its length.
+    pub(crate) fn label(&self, out: &mut [u8]) -> usize {
+        let n = usize::from(self.label_len.load(Ordering::Acquire)).min(self.label.len()).min(out.len());
+        for (to, from) in out.iter_mut().zip(&self.label[..n]) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        n
+    }
+}
+
+fn id(serial: u32, generation: u64) -> u64 {
+    ((generation & 0x7fff_ffff) << 32) | u64::from(serial)
+}
+
+/// A microprocess in one of its lives.
+#[derive(Clone, Copy)]
+pub(crate) struct Ref {
+    pub(crate) mp: &'static Mp,
+    pub(crate) generation: u64,
+}
+
+impl Ref {
+    #[inline]
+    pub(crate) fn is_current(self) -> bool {
+        self.mp.state.generation() == self.generation
+    }
+
+    pub(crate) fn id(self) -> u64 {
+        id(self.mp.serial, self.generation)
+    }
+
+    #[inline]
+    pub(crate) fn wake(self) -> Wake {
+        self.mp.state.wake(self.generation)
+    }
+
+    pub(crate) fn is_alive(self) -> bool {
+        self.is_current() && matches!(self.mp.state.phase(), Phase::Live | Phase::Parked)
+    }
+
+    pub(crate) fn item(self) -> NonNull<Mp> {
+        NonNull::from(self.mp)
+    }
+}
+
+impl PartialEq for Ref {
+    fn eq(&self, other: &Ref) -> bool {
+        std::ptr::eq(self.mp, other.mp) && self.generation == other.generation
+    }
+}
+
+impl Eq for Ref {}
+
+impl std::fmt::Debug for Ref {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{:x}", self.id())
+    }
+}

@@ -1,0 +1,568 @@
+//! Starting, measuring and ending a runtime.
+//!
+//! A program that calls nothing here gets one at its first `thread::spawn`, with the defaults, for as long as the process lives.
+
+use std::any::Any;
+use std::io;
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kumihimo_arch::{overflow, stack, tls};
+use kumihimo_policy::{Policy, Priority, RoundRobin};
+pub use kumihimo_queue::{Capacity, Design};
+
+use crate::instance::{self, Instance};
+use crate::place::Placer;
+use crate::pool::{self, Kind};
+use crate::spawn::{self, Order};
+use crate::thread::Thread;
+use crate::{fork, handoff, join, shutdown};
+
+/// The run-queue design that measurements choose; see `kumi bench queues`.
+pub const DEFAULT_DESIGN: Design = Design::Ring;
+
+/// Usable stack of a microprocess unless `Builder::stack_size` says otherwise, in bytes: a slot of 256 KiB costs 514 bytes of page
+/// tables while it is in use, one of 1 MiB four times that, and 64 KiB is too little for much that C libraries do.
+pub const DEFAULT_STACK: usize = 248 << 10;
+
+/// Stack of the microprocess that [`Runtime::run`] makes, in bytes, as a main thread has it.
+const MAIN_STACK: usize = 8 << 20;
+
+/// Most VPs.
+const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
+
+/// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
+pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
+
+/// What happens when all microprocesses wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OnDeadlock {
+    /// Says on stderr who waits for what, once.
+    #[default]
+    Report,
+    /// Says it and aborts the process.
+    Abort,
+    /// Nothing.
+    Ignore,
+}
+
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) vps: usize,
+    pub(crate) design: Design,
+    pub(crate) capacity: Capacity,
+    pub(crate) stack_size: usize,
+    pub(crate) concurrency: usize,
+    pub(crate) max_kernel_threads: usize,
+    pub(crate) max_microprocesses: u64,
+    pub(crate) max_stacks: usize,
+    pub(crate) max_stack_memory: u64,
+    pub(crate) grace: Duration,
+    pub(crate) on_panic: Option<OnPanic>,
+    pub(crate) on_deadlock: OnDeadlock,
+}
+
+impl Settings {
+    pub(crate) fn default_kind(&self) -> io::Result<Kind> {
+        kind(self.stack_size, false)
+    }
+}
+
+/// The slot class for a stack of `size` bytes.
+pub(crate) fn kind(size: usize, lean: bool) -> io::Result<Kind> {
+    let block = if lean { 0 } else { tls::get().bytes() };
+    match stack::class_for(size, block) {
+        Ok(class) => Ok(Kind { class, lean }),
+        Err(e) => Err(io::Error::new(io::ErrorKind::InvalidInput, e.to_string())),
+    }
+}
+
+/// Settings of a [`Runtime`].
+///
+/// `KUMI_VPS` and `KUMI_QUEUE` in the environment stand in for `vps` and `queue` where the program does not set them.
+#[must_use]
+pub struct Builder {
+    vps: Option<usize>,
+    design: Option<Design>,
+    policy: Box<dyn Policy>,
+    settings: Settings,
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        Builder::new()
+    }
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("vps", &self.vps).field("queue", &self.design).field("policy", &self.policy.name()).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// The defaults: as many VPs as cores, round robin, the measured queue design, no limits.
+    pub fn new() -> Builder {
+        Builder {
+            vps: None,
+            design: None,
+            policy: Box::new(RoundRobin::default()),
+            settings: Settings {
+                vps: 1,
+                design: DEFAULT_DESIGN,
+                capacity: Capacity::default(),
+                stack_size: DEFAULT_STACK,
+                concurrency: 1,
+                max_kernel_threads: 10_000,
+                max_microprocesses: u64::MAX,
+                max_stacks: usize::MAX,
+                max_stack_memory: u64::MAX,
+                grace: Duration::from_secs(1),
+                on_panic: None,
+                on_deadlock: OnDeadlock::default(),
+            },
+        }
+    }
+
+    /// Number of virtual processors, 1 to 1,024. More than cores is allowed; it helps nothing but tests.
+    pub fn vps(mut self, n: usize) -> Builder {
+        self.vps = Some(n);
+        self
+    }
+
+    /// The scheduling policy.
+    pub fn policy(mut self, policy: impl Policy) -> Builder {
+        self.policy = Box::new(policy);
+        self
+    }
+
+    /// The run-queue design.
+    pub fn queue(mut self, design: Design) -> Builder {
+        self.design = Some(design);
+        self
+    }
+
+    /// How many runnable microprocesses a VP keeps before it gives away: for experiments.
+    pub fn capacity(mut self, capacity: Capacity) -> Builder {
+        self.settings.capacity = capacity;
+        self
+    }
+
+    /// Usable stack of microprocesses whose own builder says nothing, in bytes. At least the machine's minimum is used.
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.settings.stack_size = bytes;
+        self
+    }
+
+    /// How many unbound kernel threads the pool keeps ready (P0: `set_concurrency`). Default 1.
+    pub fn concurrency(mut self, n: usize) -> Builder {
+        self.settings.concurrency = n;
+        self
+    }
+
+    /// Most kernel threads of this runtime. Beyond it, calls inside `blocking` hold their VP up. Default 10,000.
+    pub fn max_kernel_threads(mut self, n: usize) -> Builder {
+        self.settings.max_kernel_threads = n;
+        self
+    }
+
+    /// Most living microprocesses; one more is an error of `spawn`. Counting costs a little at every spawn. Default: no limit.
+    pub fn max_microprocesses(mut self, n: u64) -> Builder {
+        self.settings.max_microprocesses = n;
+        self
+    }
+
+    /// Most stacks, in use or pooled, of the whole process. Default: no limit.
+    pub fn max_stacks(mut self, n: usize) -> Builder {
+        self.settings.max_stacks = n;
+        self
+    }
+
+    /// Most address space for stacks, in bytes, of the whole process. Default: no limit.
+    pub fn max_stack_memory(mut self, bytes: u64) -> Builder {
+        self.settings.max_stack_memory = bytes;
+        self
+    }
+
+    /// How long the end of the runtime waits for cancelled microprocesses. Default 1 s.
+    pub fn shutdown_grace(mut self, time: Duration) -> Builder {
+        self.settings.grace = time;
+        self
+    }
+
+    /// Called on the microprocess that panicked, after the process's panic hook and before `join` returns. Not for cancellations.
+    pub fn on_panic(mut self, hook: impl Fn(&Thread, &(dyn Any + Send)) + Send + Sync + 'static) -> Builder {
+        self.settings.on_panic = Some(Arc::new(hook));
+        self
+    }
+
+    /// What happens when all microprocesses wait for each other. Default: a report.
+    pub fn on_deadlock(mut self, what: OnDeadlock) -> Builder {
+        self.settings.on_deadlock = what;
+        self
+    }
+
+    /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
+    ///
+    /// # Errors
+    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, an unknown name in `KUMI_QUEUE`. `AlreadyExists`: a runtime runs
+    /// in this process (also when called from a microprocess of it). Else what the kernel says: no threads, descriptors or memory.
+    pub fn build(self) -> io::Result<Runtime> {
+        Ok(Runtime { instance: Some(self.start()?) })
+    }
+
+    fn start(mut self) -> io::Result<Arc<Instance>> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+        if fork::is_child() {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this process was forked from one that ran a runtime: call exec before starting another",
+            ));
+        }
+        self.settings.vps = match self.vps {
+            Some(n) => n,
+            None => vps_from_environment()?,
+        };
+        if !(1..=MAX_VPS).contains(&self.settings.vps) {
+            return Err(invalid(format!("{} virtual processors: 1 to {MAX_VPS} are possible", self.settings.vps)));
+        }
+        self.settings.design = match self.design {
+            Some(d) => d,
+            None => design_from_environment()?,
+        };
+        let running = || {
+            io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "a Kumihimo runtime runs in this process already (one was built, or the first spawn started the default one)",
+            )
+        };
+        if instance::running() {
+            return Err(running());
+        }
+        once_per_process()?;
+        pool::MAX_SLOTS.store(self.settings.max_stacks, Ordering::Relaxed);
+        pool::MAX_STACK_BYTES.store(self.settings.max_stack_memory, Ordering::Relaxed);
+        let instance = Instance::new(self.settings, Placer::new(self.policy))?;
+        if !instance.publish() {
+            return Err(running());
+        }
+        if let Err(e) = handoff::start_carriers(&instance) {
+            shutdown::stop(&instance);
+            return Err(e);
+        }
+        Ok(instance)
+    }
+}
+
+fn vps_from_environment() -> io::Result<usize> {
+    match std::env::var("KUMI_VPS") {
+        Ok(text) => text.parse().map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_VPS={text}: a number of virtual processors is wanted"))
+        }),
+        Err(_) => Ok(std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_VPS)),
+    }
+}
+
+fn design_from_environment() -> io::Result<Design> {
+    match std::env::var("KUMI_QUEUE") {
+        Ok(text) => Design::from_name(&text).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_QUEUE={text}: ring, locked or steal is wanted"))
+        }),
+        Err(_) => Ok(DEFAULT_DESIGN),
+    }
+}
+
+/// Handlers and self-tests that belong to the process and not to one runtime.
+fn once_per_process() -> io::Result<()> {
+    static DONE: Mutex<bool> = Mutex::new(false);
+    let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*done {
+        tls::get();
+        fork::install();
+        // SAFETY: `describe` is async-signal-safe: it reads atomics of a record that lives for ever.
+        unsafe { overflow::install_process_handler(describe) };
+        tls::setxid::set_carrier_fs(crate::carrier::carrier_fs);
+        *done = true;
+    }
+    Ok(())
+}
+
+/// Name and id of the microprocess on a slot, for the overflow message. Async-signal-safe.
+fn describe(slot_end: usize, out: &mut [u8]) -> usize {
+    // SAFETY: the handler found `slot_end` among the slots given out; the top of a slot that was never made into a record is zero, a
+    // generation and a label of length 0.
+    let mp = unsafe { crate::record::Mp::of_slot(slot_end) };
+    let mut label = [0u8; 47];
+    let n = mp.label(&mut label);
+    let mut w = Cut { out, len: 0 };
+    use std::fmt::Write;
+    let name = std::str::from_utf8(&label[..n]).unwrap_or("?");
+    let _ = if n == 0 { write!(w, "(no name) (id {:x})", mp.id()) } else { write!(w, "'{name}' (id {:x})", mp.id()) };
+    w.len
+}
+
+/// Formats into a buffer and drops what does not fit: no allocation.
+struct Cut<'a> {
+    out: &'a mut [u8],
+    len: usize,
+}
+
+impl std::fmt::Write for Cut<'_> {
+    fn write_str(&mut self, s: &str) -> std::fmt::Result {
+        let n = s.len().min(self.out.len() - self.len);
+        self.out[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+        self.len += n;
+        Ok(())
+    }
+}
+
+/// A running runtime. Dropping it ends it.
+#[derive(Debug)]
+pub struct Runtime {
+    instance: Option<Arc<Instance>>,
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance").field("vps", &self.vps.len()).finish_non_exhaustive()
+    }
+}
+
+impl Runtime {
+    /// Settings for one.
+    pub fn builder() -> Builder {
+        Builder::new()
+    }
+
+    /// Runs `f` as a microprocess (with a stack of 8 MiB), waits for it, and ends the runtime. Blocks the kernel thread.
+    ///
+    /// When `f` returns, the other microprocesses are cancelled and waited for, up to `Builder::shutdown_grace`; meanwhile `spawn` is an
+    /// error. Those that are then still alive never run again; see [`Runtime::shutdown`].
+    ///
+    /// # Panics
+    /// With `f`'s panic, after the end of the runtime. If the stack for `f` cannot be had.
+    pub fn run<F, T>(mut self, f: F) -> T
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        let instance = self.instance.take();
+        let outcome = run_one(f);
+        if let Some(instance) = instance {
+            shutdown::end(&instance);
+        }
+        match outcome {
+            Ok(value) => value,
+            Err(payload) => resume_unwind(payload),
+        }
+    }
+
+    /// Ends the runtime: cancels what lives, waits for it up to the grace time, stops the VPs. Returns how many microprocesses were left.
+    ///
+    /// Those keep their stacks for ever and never run again, except that one which never waits goes on on its kernel thread. Their
+    /// destructors do not run. Blocks the kernel thread.
+    pub fn shutdown(mut self) -> u64 {
+        self.instance.take().map_or(0, |instance| shutdown::end(&instance))
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if let Some(instance) = self.instance.take() {
+            shutdown::end(&instance);
+        }
+    }
+}
+
+/// Runs `f` in a runtime with the default settings: [`Runtime::run`].
+///
+/// # Errors
+/// As [`Builder::build`].
+pub fn run<F, T>(f: F) -> io::Result<T>
+where
+    F: FnOnce() -> T + Send,
+    T: Send,
+{
+    Ok(Builder::new().build()?.run(f))
+}
+
+fn run_one<F, T>(f: F) -> std::thread::Result<T>
+where
+    F: FnOnce() -> T,
+{
+    if Instance::one_to_one() {
+        // Kernel threads instead of microprocesses: the caller's will do.
+        return std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+    }
+    let order = Order {
+        kind: kind(MAIN_STACK, false).expect("a stack of 8 MiB is possible"),
+        priority: Priority::DEFAULT,
+        name: Some("main".into()),
+        child_first: false,
+        deadline: None,
+        due_ns: None,
+    };
+    let started = match spawn::spawn(&order, None, f) {
+        Ok(started) => started,
+        Err(e) => panic!("kumihimo: the main microprocess cannot begin: {e}"),
+    };
+    while !join::wait(started.who, None) {}
+    // SAFETY: `wait` said that the outcome is there; taken once. That it outlives no borrow of `f`: the caller waits here.
+    unsafe { started.take() }
+}
+
+/// The default runtime, started by the first spawn of a program that built none.
+pub(crate) fn ensure() -> io::Result<()> {
+    if instance::running() {
+        return Ok(());
+    }
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if instance::running() {
+        return Ok(());
+    }
+    match Builder::new().start() {
+        // Lives as long as the process.
+        Ok(instance) => {
+            std::mem::forget(instance);
+            Ok(())
+        }
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// How many unbound kernel threads the running runtime's pool keeps from now on (P0: `set_concurrency`). Extra ones end.
+///
+/// # Errors
+/// `NotFound` if none runs.
+pub fn set_concurrency(n: usize) -> io::Result<()> {
+    instance::visit(|instance| match instance {
+        Some(instance) => {
+            instance.spares.keep.store(n, Ordering::Relaxed);
+            instance.spares.shrink();
+            Ok(())
+        }
+        None => Err(io::Error::new(io::ErrorKind::NotFound, "no Kumihimo runtime runs in this process")),
+    })
+}
+
+/// A snapshot of the running runtime's counters. Counters of VPs that run meanwhile may be a moment old.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Living microprocesses.
+    pub living: u64,
+    /// Microprocesses begun since the start.
+    pub spawned: u64,
+    /// Kernel threads of the runtime, and those of them that wait in the pool.
+    pub kernel_threads: usize,
+    /// See `kernel_threads`.
+    pub spares: usize,
+    /// VPs that went on under another kernel thread.
+    pub hand_offs: u64,
+    /// Calls of `blocking` that held their VP up because no further kernel thread was to be had.
+    pub blocking_inline: u64,
+    /// Stack slots made in this process, in use or pooled.
+    pub stacks: usize,
+    /// Their address space in bytes.
+    pub stack_bytes: u64,
+    /// Queue design and policy in use.
+    pub queue: &'static str,
+    /// See `queue`.
+    pub policy: String,
+    /// How microprocesses get their thread-local storage: `clone`, `donor` or `kernel` (1:1).
+    pub tls: &'static str,
+    /// One entry per VP.
+    pub vps: Vec<VpMetrics>,
+}
+
+/// Counters of one VP since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VpMetrics {
+    /// Context switches.
+    pub switches: u64,
+    /// Microprocesses begun here.
+    pub spawned: u64,
+    /// Microprocesses ended here.
+    pub ended: u64,
+    /// Nanoseconds without work.
+    pub idle_ns: u64,
+    /// Times that it slept in the kernel.
+    pub sleeps: u64,
+    /// Runnable microprocesses as last published.
+    pub runnable: usize,
+    /// Items that came from other VPs' queues, not counting wake-ups.
+    pub migrations: u64,
+    /// Batches given away through the Waiver Queue.
+    pub waiver_passes: u64,
+    /// Items offered to idle VPs.
+    pub offers: u64,
+    /// Times a queue's lock was found taken (`locked`).
+    pub lock_waits: u64,
+    /// Times a queue's lock was taken (`locked`).
+    pub locks: u64,
+    /// Lost races for an item (`steal`).
+    pub steal_retries: u64,
+}
+
+/// A snapshot of the running runtime. `None` if none runs.
+pub fn metrics() -> Option<Metrics> {
+    instance::visit(|instance| instance.map(|i| i.metrics()))
+}
+
+impl Instance {
+    fn metrics(&self) -> Metrics {
+        let (kernel_threads, spares) = self.spares.counts();
+        let (stacks, stack_bytes) = pool::totals();
+        let vps: Vec<VpMetrics> = self
+            .vps
+            .iter()
+            .map(|vp| {
+                let c = &vp.counters;
+                let q = self.queues.stats(vp.index);
+                VpMetrics {
+                    switches: c.switches.load(Ordering::Relaxed),
+                    spawned: c.spawned.load(Ordering::Relaxed),
+                    ended: c.ended.load(Ordering::Relaxed),
+                    idle_ns: c.idle_ns.load(Ordering::Relaxed),
+                    sleeps: c.sleeps.load(Ordering::Relaxed),
+                    runnable: self.queues.shown(vp.index).0,
+                    migrations: q.migrations,
+                    waiver_passes: q.waiver_passes,
+                    offers: q.offers,
+                    lock_waits: q.lock_waits,
+                    locks: q.locks,
+                    steal_retries: q.steal_retries,
+                }
+            })
+            .collect();
+        Metrics {
+            living: self.living(),
+            spawned: self.spawned_outside.load(Ordering::Relaxed) + vps.iter().map(|v| v.spawned).sum::<u64>(),
+            kernel_threads,
+            spares,
+            hand_offs: self.hand_offs.load(Ordering::Relaxed),
+            blocking_inline: self.blocking_inline.load(Ordering::Relaxed),
+            stacks,
+            stack_bytes,
+            queue: self.queues.design().name(),
+            policy: self.placer.name().to_owned(),
+            tls: match tls::get().kind() {
+                tls::Kind::Clone => "clone",
+                tls::Kind::Donor => "donor",
+                tls::Kind::Kernel => "kernel",
+            },
+            vps,
+        }
+    }
+}
+
+/// Gives memory of pooled stacks back to the kernel; returns how many stacks. Blocks the kernel thread.
+pub fn trim() -> usize {
+    pool::trim(usize::MAX)
+}

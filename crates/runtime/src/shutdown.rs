@@ -1,0 +1,70 @@
+//! The end of a runtime.
+//!
+//! 1. Nothing can be spawned any more. 2. What lives is cancelled. 3. Up to the grace time it may unwind and end. 4. The VPs stop; what
+//! still waits is marked ABANDONED, so that no late waker queues it. 5. No foreign thread finds the instance any more. 6. Its
+//! kernel threads end; one that is held by a microprocess that never waits, or inside `blocking`, is left behind with the instance.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::instance::Instance;
+use crate::{cancel, pool};
+
+/// How long the kernel threads get to end after the VPs were told to stop.
+const THREADS_GRACE: Duration = Duration::from_millis(500);
+
+/// All six steps. Returns how many microprocesses were left.
+pub(crate) fn end(instance: &Arc<Instance>) -> u64 {
+    instance.end();
+    cancel_all();
+    let deadline = Instant::now() + instance.settings.grace;
+    let mut pause = Duration::from_micros(20);
+    while instance.living() != 0 && Instant::now() < deadline {
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(5));
+        // Again: what was masked, or began just before step 1.
+        cancel_all();
+    }
+    let left = instance.living();
+    stop(instance);
+    left
+}
+
+fn cancel_all() {
+    let mut living = Vec::new();
+    // Collected first: waking takes other locks than the list's.
+    pool::for_each(|mp| {
+        let who = mp.reference();
+        if who.is_alive() {
+            living.push(who);
+        }
+    });
+    for who in living {
+        cancel::request(who);
+    }
+}
+
+/// Steps 4 to 6.
+pub(crate) fn stop(instance: &Arc<Instance>) {
+    instance.stop();
+    let bound = || instance.bound.load(Ordering::Acquire);
+    instance.spares.await_end(bound, THREADS_GRACE);
+    pool::for_each(|mp| {
+        let _ = mp.state.abandon();
+    });
+    instance.retire();
+    let threads = std::mem::take(&mut *instance.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    for thread in threads {
+        // The last thing a kernel thread does is to say that it ends; the rest of its life takes microseconds.
+        if instance.spares.counts().0 == 0 || thread.is_finished() {
+            let _ = thread.join();
+        }
+    }
+    if instance.spares.counts().0 == 0 {
+        for vp in &instance.vps {
+            vp.pool.clear();
+            vp.timers().clear();
+        }
+    }
+}

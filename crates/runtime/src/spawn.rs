@@ -1,0 +1,305 @@
+//! The way of one `spawn`: a slot from the pool, the closure onto its stack, a context that calls it, into the queue. And the
+//! way out.
+
+use std::io;
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::Result as Outcome;
+use std::time::Instant;
+
+use kumihimo_arch::tls;
+use kumihimo_arch::x86_64::Context;
+use kumihimo_policy::{Priority, Why};
+use kumihimo_queue::Origin;
+
+use crate::carrier::{Carrier, Standing, set_standing};
+use crate::instance::{self, Instance};
+use crate::pool::{self, Kind};
+use crate::record::{Account, Mp, Ref};
+use crate::scope::Data as ScopeData;
+use crate::vp::{Left, bump};
+use crate::{cancel, join};
+
+/// What one microprocess begins with.
+pub(crate) struct Order {
+    pub(crate) kind: Kind,
+    pub(crate) priority: Priority,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) child_first: bool,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) due_ns: Option<u64>,
+}
+
+/// Closure and, later, result, at the top of the microprocess's stack. Its address is all that entry and handle need.
+#[repr(C, align(16))]
+pub(crate) struct Packet<F, T> {
+    record: &'static Mp,
+    scope: Option<NonNull<ScopeData>>,
+    body: Body<F, T>,
+}
+
+union Body<F, T> {
+    closure: ManuallyDrop<F>,
+    outcome: ManuallyDrop<MaybeUninit<Outcome<T>>>,
+}
+
+/// A begun microprocess whose outcome somebody may take.
+pub(crate) struct Started<T> {
+    pub(crate) who: Ref,
+    outcome: *mut Outcome<T>,
+}
+
+/// Larger closures and results go to the heap: the smallest stack has to hold them.
+const PACKET_MAX: usize = 1024;
+
+/// Begins a microprocess that runs `f`.
+///
+/// # Errors
+/// No memory, address space or room within the limits for its stack; the runtime is ending.
+pub(crate) fn spawn<F, T>(order: &Order, scope: Option<&ScopeData>, f: F) -> io::Result<Started<T>>
+where
+    F: FnOnce() -> T,
+{
+    if size_of::<Packet<F, T>>() > PACKET_MAX || align_of::<Packet<F, T>>() > 64 {
+        return spawn_boxed(order, scope, f);
+    }
+    spawn_small(order, scope, f)
+}
+
+fn spawn_boxed<F: FnOnce() -> T, T>(order: &Order, scope: Option<&ScopeData>, f: F) -> io::Result<Started<T>> {
+    let f = Box::new(f);
+    // The outcome of a large `T` is boxed by the microprocess itself; `Started<T>` wants it unboxed, so it is large on the stack, which
+    // is checked against the slot here.
+    if size_of::<Packet<Box<F>, T>>() > order.kind.class.slot_size() / 4 || align_of::<T>() > 64 {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!(
+                "the result type takes {} bytes, too large for a stack slot of {} bytes: return a Box or set Builder::stack_size",
+                size_of::<T>(),
+                order.kind.class.slot_size()
+            ),
+        ));
+    }
+    spawn_small(order, scope, move || f())
+}
+
+#[inline]
+fn spawn_small<F, T>(order: &Order, scope: Option<&ScopeData>, f: F) -> io::Result<Started<T>>
+where
+    F: FnOnce() -> T,
+{
+    match Carrier::current() {
+        Some(carrier) => {
+            let vp = carrier.vp();
+            vp.instance().admit()?;
+            let mp = vp.pool.take(order.kind)?;
+            let started = prepare(mp, order, scope, f);
+            bump(&vp.counters.spawned);
+            launch(carrier, mp, order.child_first);
+            Ok(started)
+        }
+        None => instance::visit(|instance| {
+            let instance = instance.ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
+            instance.admit()?;
+            let mp = pool::take_outside(order.kind)?;
+            let started = prepare(mp, order, scope, f);
+            instance.spawned_outside.fetch_add(1, Ordering::Release);
+            let to = instance.next_vp();
+            mp.home.store(to as u16, Ordering::Relaxed);
+            instance.inject(to, mp);
+            Ok(started)
+        }),
+    }
+}
+
+/// Writes closure and context; the record's life begins.
+#[inline]
+fn prepare<F, T>(mp: &'static Mp, order: &Order, scope: Option<&ScopeData>, f: F) -> Started<T>
+where
+    F: FnOnce() -> T,
+{
+    let top = pool::stack_top(mp) as usize;
+    let align = align_of::<Packet<F, T>>().max(64);
+    let at = (top - size_of::<Packet<F, T>>()) & !(align - 1);
+    let packet = std::ptr::with_exposed_provenance_mut::<Packet<F, T>>(at);
+    // SAFETY: the packet fits (checked by the callers) on the stack of a slot that is ours; nothing runs on it yet. The context's
+    // frame lies below it, 64-aligned.
+    unsafe {
+        packet.write(Packet { record: mp, scope: scope.map(NonNull::from), body: Body { closure: ManuallyDrop::new(f) } });
+        *mp.context.get() = Context::prepare(packet.cast(), entry::<F, T>, packet.cast());
+    }
+    mp.priority.store(order.priority.get(), Ordering::Relaxed);
+    mp.deadline.set(order.deadline);
+    mp.account.set(Account { due_ns: order.due_ns, ..Account::default() });
+    if let Some(name) = &order.name {
+        mp.set_label(Some(name));
+        // SAFETY: not running yet, so its name is ours.
+        unsafe { *mp.name.get() = Some(name.clone()) };
+    }
+    join::begin(mp);
+    mp.state.begin();
+    // SAFETY: the packet is live; taking the outcome's address reads nothing.
+    let outcome = unsafe { (&raw mut (*packet).body.outcome).cast::<Outcome<T>>() };
+    Started { who: mp.reference(), outcome }
+}
+
+#[inline]
+fn launch(carrier: Carrier, mp: &'static Mp, child_first: bool) {
+    let vp = carrier.vp();
+    mp.home.store(vp.index as u16, Ordering::Relaxed);
+    if child_first && !vp.current.get().is_null() {
+        let _ = vp.instance().placer.place(mp, Why::Spawned, || vp.instance().now());
+        drop(carrier.switch(mp, Left::ToFront));
+    } else {
+        vp.make_ready(mp, Why::Spawned, Origin::Spawn);
+        if vp.outranked.get() {
+            drop(carrier.switch_point());
+        }
+    }
+}
+
+/// First thing on a microprocess's stack.
+extern "C" fn entry<F, T>(packet: *mut u8) -> !
+where
+    F: FnOnce() -> T,
+{
+    let packet = packet.cast::<Packet<F, T>>();
+    // SAFETY: `prepare` put it there, and this is its one reader.
+    let (mp, scope, f) =
+        unsafe { ((*packet).record, (*packet).scope, ManuallyDrop::take(&mut (*packet).body.closure)) };
+    enter(mp);
+    let outcome = catch_unwind(AssertUnwindSafe(f));
+    let panicked = outcome.as_ref().is_err_and(|payload| note_panic(payload.as_ref()));
+    // SAFETY: the closure is consumed; the handle reads the outcome only after `join::finish`.
+    unsafe { (*packet).body.outcome = ManuallyDrop::new(MaybeUninit::new(outcome)) };
+    let drop_outcome = || {
+        // SAFETY: written above; `join` has said that nobody else takes it.
+        let drop_it = AssertUnwindSafe(|| unsafe { (*(*packet).body.outcome).assume_init_drop() });
+        if catch_unwind(drop_it).is_err() {
+            eprintln!("kumihimo: the result of a detached microprocess panicked when it was dropped: aborting");
+            std::process::abort();
+        }
+    };
+    let dropped = join::is_detached(mp);
+    if dropped {
+        drop_outcome();
+    }
+    // SAFETY: on the block of a microprocess that runs no user code after this.
+    unsafe { finish_block(mp) };
+    // SAFETY: on a VP (the block's destructors may have switched, so it is asked again).
+    let carrier = unsafe { Carrier::here() };
+    if !join::finish(&carrier, mp) && !dropped {
+        drop_outcome();
+    }
+    if let Some(scope) = scope {
+        // SAFETY: the scope waits for this call.
+        unsafe { scope.as_ref() }.child_ends(panicked);
+    }
+    // SAFETY: as above.
+    drop(unsafe { Carrier::here() }.leave(Left::Ended));
+    unreachable!("an ended microprocess was continued")
+}
+
+fn enter(mp: &'static Mp) {
+    // SAFETY: a microprocess runs on a VP only: GS is set.
+    drop(unsafe { Carrier::here() }.arrive());
+    if mp.fs.get() != 0 {
+        set_standing(Standing::OnVp);
+        if mp.fresh.replace(false) {
+            // SAFETY: first thing on a fresh block.
+            unsafe { tls::get().first_run() };
+        }
+    }
+}
+
+/// Destructors of thread-locals and pthread keys, as at the end of a kernel thread. A lean one has none of its own.
+///
+/// # Safety
+/// The caller is `mp`, and runs no user code afterwards.
+unsafe fn finish_block(mp: &Mp) {
+    if mp.fs.get() != 0 {
+        mp.cancel_masked.set(1);
+        // SAFETY: on its block.
+        unsafe { tls::get().exit_current() };
+        crate::fork::end_of_child();
+    }
+}
+
+#[cold]
+fn note_panic(payload: &(dyn std::any::Any + Send)) -> bool {
+    if payload.is::<cancel::Cancelled>() {
+        return false;
+    }
+    let hook = Carrier::current().and_then(|c| c.vp().instance().settings.on_panic.clone());
+    if let Some(hook) = hook {
+        let guarded = catch_unwind(AssertUnwindSafe(|| hook(&crate::thread::current(), payload)));
+        if guarded.is_err() {
+            eprintln!("kumihimo: the runtime's on_panic hook panicked; ignored");
+        }
+    }
+    true
+}
+
+/// Makes an ended microprocess's record and block as good as new. By whoever releases it, off its stack.
+pub(crate) fn clean(mp: &'static Mp) {
+    mp.cancel_masked.set(0);
+    mp.token.store(0, Ordering::Relaxed);
+    if mp.inherited().is_some() {
+        mp.set_inherited(None);
+    }
+    // SAFETY: ended, so its name is ours.
+    if unsafe { (*mp.name.get()).take() }.is_some() {
+        mp.set_label(None);
+    }
+    let fs = mp.fs.get();
+    if fs != 0 {
+        let (lo, hi) = pool::bounds(mp);
+        // SAFETY: its destructors have run and nobody runs on it.
+        unsafe { tls::get().recycle(fs as *mut u8, lo, hi) };
+    }
+}
+
+impl<T> Started<T> {
+    /// Takes the outcome.
+    ///
+    /// # Safety
+    /// `join::wait` said true (or `join::detach`), and this is the one call.
+    pub(crate) unsafe fn take(&self) -> Outcome<T> {
+        // SAFETY: FINISHED was seen with acquire, so the outcome is written; the slot is not used again before `taken`.
+        let outcome = unsafe { self.outcome.read() };
+        join::taken(self.who.mp);
+        outcome
+    }
+}
+
+impl Instance {
+    /// Whether one more microprocess may begin.
+    #[inline]
+    fn admit(&self) -> io::Result<()> {
+        if self.settings.max_microprocesses == u64::MAX && !self.ending() {
+            return Ok(());
+        }
+        self.admit_slow()
+    }
+
+    #[cold]
+    fn admit_slow(&self) -> io::Result<()> {
+        if self.ending() {
+            return Err(io::Error::other("the runtime is ending: nothing can be spawned any more"));
+        }
+        let living = self.living();
+        if living >= self.settings.max_microprocesses {
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                format!(
+                    "{living} microprocesses live, the limit is {}: end some or raise Builder::max_microprocesses",
+                    self.settings.max_microprocesses
+                ),
+            ));
+        }
+        Ok(())
+    }
+}

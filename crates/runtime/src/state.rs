@@ -1,0 +1,303 @@
+//! The state of a microprocess: one atomic word.
+//!
+//! ```text
+//!                 1 begin                    2 commit_park
+//!      +------+  ---------->  +--------+  ------------------->  +----------+
+//!      | FREE |               |  LIVE  |                        |  PARKED  |
+//!      +------+  <--          +--------+  <-------------------  +----------+
+//!                   \           |  ^  |         3 wake                |
+//!          6 release \  5 finish|  |  | 3 wake: + PERMIT              | 7 abandon
+//!                     \         v  +--+ 4 take_permit: - PERMIT       v
+//!                      +--- +--------+                          +-----------+
+//!                           |  DONE  |                          | ABANDONED |
+//!                           +--------+                          +-----------+
+//! ```
+//! 8 cancel: LIVE or PARKED, + CANCELLED, for the rest of that life.
+//!
+//! LIVE is running or queued: which of the two is known to the carrier alone and is nobody else's business. The rest of the
+//! word is the generation: it moves on at *release*, so that every reference to the former life is stale from then on.
+//!
+//! Who may do what: 1, 5, 6 the carrier that holds the microprocess; 2 the carrier that has just left its stack; 4 the
+//! microprocess; 3 and 8 anybody; 7 the end of the runtime. Whoever moves PARKED to LIVE owns the duty to queue it.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const FREE: u64 = 0;
+const LIVE: u64 = 1;
+const PARKED: u64 = 2;
+const DONE: u64 = 3;
+const ABANDONED: u64 = 4;
+const PHASE: u64 = 7;
+const PERMIT: u64 = 8;
+const CANCELLED: u64 = 16;
+const FLAGS: u64 = PHASE | PERMIT | CANCELLED;
+const GENERATION_SHIFT: u32 = 8;
+
+#[derive(Debug)]
+pub(crate) struct State(AtomicU64);
+
+/// What a waker has to do.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// It was parked and is the caller's to queue.
+    Queue,
+    /// It runs or is queued: a permit was left for its next park.
+    Permit,
+    /// It has ended, or the reference is stale.
+    Gone,
+}
+
+/// What became of a park.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Park {
+    /// It sleeps; a waker may already have it.
+    Parked,
+    /// A permit was there: it is still the caller's to queue.
+    Permit,
+}
+
+/// Phase as seen from outside, for reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Free,
+    Live,
+    Parked,
+    Done,
+    Abandoned,
+}
+
+impl State {
+    /// FREE, with a generation that no reference has.
+    #[cfg_attr(not(loom), allow(dead_code))]
+    pub(crate) fn new() -> State {
+        State(AtomicU64::new(1 << GENERATION_SHIFT))
+    }
+
+    pub(crate) fn generation(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) >> GENERATION_SHIFT
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.0.load(Ordering::Acquire) & PHASE {
+            FREE => Phase::Free,
+            LIVE => Phase::Live,
+            PARKED => Phase::Parked,
+            DONE => Phase::Done,
+            _ => Phase::Abandoned,
+        }
+    }
+
+    /// 1. FREE -> LIVE. A plain store: nobody has a reference of this generation yet.
+    #[inline]
+    pub(crate) fn begin(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        debug_assert_eq!(word & PHASE, FREE);
+        self.0.store((word & !FLAGS) | LIVE, Ordering::Release);
+    }
+
+    /// 2. LIVE -> PARKED, or consumes the permit. Release: the waker that queues it hands its saved context on.
+    #[inline]
+    pub(crate) fn commit_park(&self) -> Park {
+        let mut word = self.0.load(Ordering::Relaxed);
+        while word & PERMIT == 0 {
+            let parked = (word & !PHASE) | PARKED;
+            match self.0.compare_exchange_weak(word, parked, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Park::Parked,
+                // A permit, or a cancel request, which comes with a permit soon after.
+                Err(now) => word = now,
+            }
+        }
+        self.0.fetch_and(!PERMIT, Ordering::AcqRel);
+        Park::Permit
+    }
+
+    /// 3. PARKED -> LIVE, or leaves a permit. AcqRel: what the waker did happens before what the woken one does.
+    #[inline]
+    pub(crate) fn wake(&self, generation: u64) -> Wake {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            if word >> GENERATION_SHIFT != generation {
+                return Wake::Gone;
+            }
+            let (next, result) = match word & PHASE {
+                PARKED => ((word & !PHASE) | LIVE, Wake::Queue),
+                // Also when the permit is there already: the write publishes the waker's stores.
+                LIVE => (word | PERMIT, Wake::Permit),
+                _ => return Wake::Gone,
+            };
+            match self.0.compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return result,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// 4. Consumes the permit if there is one.
+    #[inline]
+    pub(crate) fn take_permit(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & PERMIT != 0 && self.0.fetch_and(!PERMIT, Ordering::AcqRel) & PERMIT != 0
+    }
+
+    /// 5. LIVE -> DONE. A plain store: a permit that a waker leaves meanwhile has no reader any more.
+    #[inline]
+    pub(crate) fn finish(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        debug_assert_eq!(word & PHASE, LIVE);
+        self.0.store((word & !FLAGS) | DONE, Ordering::Release);
+    }
+
+    /// 6. DONE -> FREE, next generation. A plain store: wakers leave a DONE word alone.
+    #[inline]
+    pub(crate) fn release(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        debug_assert_eq!(word & PHASE, DONE);
+        self.0.store(((word >> GENERATION_SHIFT) + 1) << GENERATION_SHIFT, Ordering::Release);
+    }
+
+    /// 8. LIVE or PARKED: marks it as cancelled. False if that life has ended. The caller wakes it afterwards.
+    pub(crate) fn cancel(&self, generation: u64) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            if word >> GENERATION_SHIFT != generation || !matches!(word & PHASE, LIVE | PARKED) {
+                return false;
+            }
+            match self.0.compare_exchange_weak(word, word | CANCELLED, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Whether this life was cancelled.
+    #[inline]
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & CANCELLED != 0
+    }
+
+    /// 7. PARKED -> ABANDONED: it will never run again, and neither will its memory be used again.
+    pub(crate) fn abandon(&self) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        word & PHASE == PARKED
+            && self.0.compare_exchange(word, (word & !PHASE) | ABANDONED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::sync::atomic::AtomicUsize;
+
+    struct Shared {
+        state: State,
+        context: UnsafeCell<u32>,
+        queued: AtomicUsize,
+    }
+    // SAFETY: loom checks that accesses to the context are ordered.
+    unsafe impl Sync for Shared {}
+    // SAFETY: as above.
+    unsafe impl Send for Shared {}
+
+    fn begun() -> (Arc<Shared>, u64) {
+        let s = Arc::new(Shared { state: State::new(), context: UnsafeCell::new(0), queued: AtomicUsize::new(0) });
+        s.state.begin();
+        let generation = s.state.generation();
+        (s, generation)
+    }
+
+    fn run(s: &Shared) {
+        // SAFETY: whoever queues it is the only one to run it; loom checks.
+        s.context.with_mut(|c| unsafe { *c += 1 });
+        s.queued.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Park against two wakers: it runs again at least once, never on two carriers at once, and no wake is lost.
+    #[test]
+    fn park_against_two_wakers() {
+        loom::model(|| {
+            let (s, generation) = begun();
+            // SAFETY: nobody else has it yet.
+            s.context.with_mut(|c| unsafe { *c += 1 });
+            let wakers: Vec<_> = (0..2)
+                .map(|_| {
+                    let s = s.clone();
+                    loom::thread::spawn(move || {
+                        if s.state.wake(generation) == Wake::Queue {
+                            run(&s);
+                        }
+                    })
+                })
+                .collect();
+            if s.state.commit_park() == Park::Permit {
+                run(&s);
+            }
+            for w in wakers {
+                w.join().unwrap();
+            }
+            assert_eq!(s.queued.load(Ordering::Relaxed), 1, "one park ends once, whatever the number of wakes");
+        });
+    }
+
+    /// The end against a late waker: the next life is never touched by a reference to the former one.
+    #[test]
+    fn a_stale_wake_leaves_the_next_life_alone() {
+        loom::model(|| {
+            let (s, generation) = begun();
+            let waker = {
+                let s = s.clone();
+                loom::thread::spawn(move || s.state.wake(generation))
+            };
+            s.state.finish();
+            s.state.release();
+            s.state.begin();
+            let parked = s.state.commit_park();
+            assert_ne!(waker.join().unwrap(), Wake::Queue);
+            assert_eq!(parked, Park::Parked);
+        });
+    }
+
+    /// Cancel and its wake against a park: the microprocess runs again and sees the request.
+    #[test]
+    fn cancel_against_park() {
+        loom::model(|| {
+            let (s, generation) = begun();
+            let canceller = {
+                let s = s.clone();
+                loom::thread::spawn(move || {
+                    assert!(s.state.cancel(generation));
+                    s.state.wake(generation)
+                })
+            };
+            let park = s.state.commit_park();
+            let wake = canceller.join().unwrap();
+            assert!((park == Park::Permit) != (wake == Wake::Queue), "exactly one of them queues it");
+            assert!(s.state.is_cancelled());
+        });
+    }
+
+    /// A permit left while running ends exactly one later park.
+    #[test]
+    fn take_permit_against_wake() {
+        loom::model(|| {
+            let (s, generation) = begun();
+            let waker = {
+                let s = s.clone();
+                loom::thread::spawn(move || s.state.wake(generation))
+            };
+            let taken = s.state.take_permit();
+            let park = s.state.commit_park();
+            let woken = waker.join().unwrap();
+            match (taken, park) {
+                (true, Park::Permit) => panic!("one wake, two permits"),
+                (true, Park::Parked) | (false, Park::Permit) => assert_eq!(woken, Wake::Permit),
+                (false, Park::Parked) => assert_eq!(woken, Wake::Queue),
+            }
+        });
+    }
+}

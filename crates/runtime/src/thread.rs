@@ -1,0 +1,531 @@
+//! Microprocesses as users see them: `std::thread`, and what goes beyond it.
+
+use std::fmt;
+use std::io;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use kumihimo_policy::{Priority, Why};
+
+pub use crate::handoff::blocking;
+pub use crate::scope::{Scope, ScopedJoinHandle, scope, scope_until};
+
+use crate::carrier::{Carrier, current_mp};
+use crate::instance::{self, Instance};
+use crate::park::{self, Foreign, Wait, Waiter, Who};
+use crate::runtime;
+use crate::scope::Data as ScopeData;
+use crate::spawn::{self, Order, Started};
+use crate::{cancel, join, priority};
+
+pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
+
+/// A unique identifier of a microprocess or kernel thread, unique among the living.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ThreadId(NonZero<u64>);
+
+impl ThreadId {
+    fn new(id: u64) -> ThreadId {
+        ThreadId(NonZero::new(id).unwrap_or(NonZero::<u64>::MAX))
+    }
+
+    /// The id as a number, never 0.
+    pub fn as_u64(self) -> NonZero<u64> {
+        self.0
+    }
+}
+
+impl fmt::Debug for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ThreadId({:x})", self.0)
+    }
+}
+
+impl fmt::Display for ThreadId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}", self.0)
+    }
+}
+
+/// A handle to a microprocess (or to a kernel thread that is none). Cheap to clone.
+#[derive(Clone)]
+pub struct Thread {
+    who: Waiter,
+    name: Option<Arc<str>>,
+}
+
+impl Thread {
+    /// Makes the park token of this one available: wakes it if it is in [`park`], else ends its next one at once.
+    ///
+    /// Never blocks. What happened before happens before the return of `park`. Nothing if it has ended.
+    pub fn unpark(&self) {
+        if let Some(token) = token_of(&self.who) {
+            token.store(1, Ordering::Release);
+            self.who.wake();
+            park::switch_point();
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> ThreadId {
+        ThreadId::new(self.who.id())
+    }
+
+    /// Its name, if it was given one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Its own priority. Kernel threads that are no microprocesses count as 32.
+    pub fn priority(&self) -> Priority {
+        match self.who.who() {
+            Who::Micro(who) => Priority::new(who.mp.priority.load(Ordering::Relaxed)).unwrap_or_default(),
+            Who::Foreign(_) => Priority::DEFAULT,
+        }
+    }
+
+    /// Sets its own priority; what it inherits stays. Acts at once if it is queued, at its next switch point if it runs. Nothing
+    /// on kernel threads that are no microprocesses, or if it has ended.
+    pub fn set_priority(&self, priority: Priority) {
+        if let Who::Micro(who) = self.who.who()
+            && who.is_alive()
+        {
+            priority::set(*who, priority);
+            park::switch_point();
+        }
+    }
+
+    /// Asks it to end: it unwinds at its next cancellation point (see [`cancel`](crate::cancel)). Never blocks. Nothing on kernel
+    /// threads that are no microprocesses, or if it has ended.
+    pub fn cancel(&self) {
+        if let Who::Micro(who) = self.who.who() {
+            cancel::request(*who);
+        }
+    }
+
+    /// Whether it has not ended yet. A kernel thread that is no microprocess counts as alive.
+    pub(crate) fn is_alive(&self) -> bool {
+        match self.who.who() {
+            Who::Micro(who) => who.is_alive(),
+            Who::Foreign(_) => true,
+        }
+    }
+
+    /// False for a kernel thread that is no microprocess.
+    pub fn is_microprocess(&self) -> bool {
+        self.who.is_microprocess()
+    }
+}
+
+impl fmt::Debug for Thread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").field("id", &self.id()).field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+fn token_of(who: &Waiter) -> Option<&AtomicU32> {
+    match who.who() {
+        Who::Micro(r) => r.is_alive().then_some(&r.mp.token),
+        Who::Foreign(f) => Some(&f.token),
+    }
+}
+
+/// The caller: a microprocess (also inside [`blocking`]), or a kernel thread.
+pub fn current() -> Thread {
+    match current_mp() {
+        // SAFETY: the caller is this microprocess, so its name is its own to read.
+        Some(mp) => Thread { who: Waiter::of(mp.reference()), name: unsafe { (*mp.name.get()).clone() } },
+        None => Thread { who: Waiter::of_foreign(park::foreign()), name: std::thread::current().name().map(Arc::from) },
+    }
+}
+
+/// Blocks the microprocess until its token is there, and takes it. May return without one. Cancellation point.
+///
+/// As `std::thread::park`: the token survives locks, channels and everything else in between.
+pub fn park() {
+    park_until(None);
+}
+
+/// As [`park`], at most for `time`.
+pub fn park_timeout(time: Duration) {
+    park_until(Some(after(time)));
+}
+
+fn park_until(deadline: Option<Instant>) {
+    cancel::point();
+    let me = match current_mp() {
+        Some(mp) => Waiter::of(mp.reference()),
+        None => Waiter::of_foreign(park::foreign()),
+    };
+    if let Some(token) = token_of(&me) {
+        while token.swap(0, Ordering::Acquire) == 0 {
+            if deadline.is_some_and(|d| Instant::now() >= d) || cancel::would_unwind() {
+                break;
+            }
+            park::park(Wait::Park, deadline);
+        }
+    }
+    cancel::point();
+}
+
+/// Gives the virtual processor to others of the same priority, if there are any. Cancellation point.
+#[inline]
+pub fn yield_now() {
+    match Carrier::current() {
+        Some(carrier) => {
+            // SAFETY: null or a record.
+            let Some(mp) = (unsafe { carrier.vp_static().current.get().as_ref() }) else { return };
+            if mp.state.is_cancelled() {
+                cancel::point();
+            }
+            drop(carrier.give_way(Why::Yielded));
+        }
+        None => std::thread::yield_now(),
+    }
+}
+
+/// Blocks the microprocess for at least `time`, or until its scope's deadline. Cancellation point.
+pub fn sleep(time: Duration) {
+    sleep_until(after(time));
+}
+
+/// Blocks the microprocess until `deadline`, or until its scope's deadline if that is earlier. Cancellation point.
+pub fn sleep_until(deadline: Instant) {
+    cancel::point();
+    let deadline = cancel::deadline().map_or(deadline, |d| d.min(deadline));
+    if !park::on_vp() {
+        // Also inside `blocking`, and on foreign kernel threads, which nobody wakes early.
+        std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+        return;
+    }
+    while Instant::now() < deadline && !cancel::would_unwind() {
+        park::park(Wait::Sleep, Some(deadline));
+    }
+    cancel::point();
+}
+
+/// `time` from now; a time beyond what the clock can hold is 30 years.
+pub(crate) fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).unwrap_or(now + Duration::from_secs(30 * 365 * 24 * 3600))
+}
+
+/// The caller's own priority.
+pub fn current_priority() -> Priority {
+    current().priority()
+}
+
+/// How a microprocess begins. As `std::thread::Builder`, and more.
+#[derive(Debug, Default)]
+#[must_use = "a builder begins nothing until `spawn`"]
+pub struct Builder {
+    name: Option<String>,
+    stack_size: Option<usize>,
+    priority: Option<Priority>,
+    lean: bool,
+    child_first: bool,
+    deadline: Option<Instant>,
+}
+
+impl Builder {
+    /// The defaults: no name, the runtime's stack size, priority 32, own TLS, parent first.
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// Names it. Shown by reports, panics and the overflow message.
+    ///
+    /// # Panics
+    /// At `spawn`, if the name holds a NUL byte, as in std.
+    pub fn name(mut self, name: String) -> Builder {
+        self.name = Some(name);
+        self
+    }
+
+    /// Usable stack in bytes, at least. Below the machine's minimum, the minimum; rounded up to a slot size (powers of two); more than
+    /// 1 GiB is an error of `spawn`.
+    pub fn stack_size(mut self, bytes: usize) -> Builder {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Its priority. Default 32.
+    pub fn priority(mut self, priority: Priority) -> Builder {
+        self.priority = Some(priority);
+        self
+    }
+
+    /// The child runs at once and the parent goes back into the queue, before the others of its level. For trees of forks and joins:
+    /// few are alive at a time. Default: parent first, as in std.
+    pub fn child_first(mut self, yes: bool) -> Builder {
+        self.child_first = yes;
+        self
+    }
+
+    /// When its work is due: what a deadline policy orders by. Nothing happens when it passes.
+    pub fn due(mut self, deadline: Instant) -> Builder {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Shares the kernel thread's thread-local storage instead of having its own: half the memory, and a faster switch between lean ones.
+    ///
+    /// # Safety
+    /// The closure, and all that it calls, keeps no thread-local state across a switch point: no `thread_local!` with a changing value, no
+    /// `errno`, no C++ exception, no panic in flight, no lock of std or pthreads held, no `RefCell`-like borrow counted in thread-local
+    /// storage. Another microprocess, or the kernel thread itself, would see or destroy it.
+    pub unsafe fn lean(mut self, yes: bool) -> Builder {
+        self.lean = yes;
+        self
+    }
+
+    /// Begins a microprocess. Blocks nothing.
+    ///
+    /// # Errors
+    /// `InvalidInput`: a stack beyond 1 GiB. `OutOfMemory` or what the kernel says: no memory, address space or room within the runtime's
+    /// limits. Other: the runtime is ending; no runtime can be started.
+    pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        // SAFETY: 'static closure and result outlive everything.
+        unsafe { self.spawn_unchecked(f) }
+    }
+
+    /// As [`spawn`](Builder::spawn), for closures that borrow.
+    ///
+    /// # Safety
+    /// As for `std::thread::Builder::spawn_unchecked`: the caller sees to it that the microprocess has ended before what it borrows.
+    pub unsafe fn spawn_unchecked<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        // SAFETY: the caller's promise.
+        unsafe { self.spawn_in(None, f) }
+    }
+
+    /// As [`spawn_unchecked`](Builder::spawn_unchecked), in a scope.
+    ///
+    /// # Safety
+    /// As there; and the scope waits for the child.
+    pub(crate) unsafe fn spawn_in<F, T>(self, scope: Option<&ScopeData>, f: F) -> io::Result<JoinHandle<T>>
+    where
+        F: FnOnce() -> T + Send,
+        T: Send,
+    {
+        if Carrier::current().is_none() {
+            if crate::fork::is_child() {
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "this process was forked from one that ran a runtime: no microprocess can begin here before exec",
+                ));
+            }
+            runtime::ensure()?;
+        }
+        if Instance::one_to_one() {
+            // SAFETY: the caller's promise.
+            return unsafe { crate::one_to_one::spawn(self.name, self.stack_size, scope, f) };
+        }
+        let order = self.order()?;
+        let name = order.name.clone();
+        Ok(JoinHandle { inner: Inner::Micro(started(spawn::spawn(&order, scope, f)?, name)) })
+    }
+
+    fn order(self) -> io::Result<Order> {
+        let kind = match (self.stack_size, self.lean) {
+            (None, false) => default_kind()?,
+            (size, lean) => runtime::kind(size.unwrap_or(runtime::DEFAULT_STACK), lean)?,
+        };
+        let name = self.name.map(|name| {
+            assert!(!name.as_bytes().contains(&0), "thread name may not contain interior null bytes");
+            Arc::from(name)
+        });
+        Ok(Order {
+            kind,
+            priority: self.priority.unwrap_or_default(),
+            name,
+            child_first: self.child_first,
+            deadline: cancel::deadline(),
+            due_ns: self.deadline.and_then(due_ns),
+        })
+    }
+}
+
+fn default_kind() -> io::Result<crate::pool::Kind> {
+    if let Some(carrier) = Carrier::current() {
+        return Ok(carrier.vp().instance().default_kind);
+    }
+    instance::visit(|i| i.map(|i| i.default_kind)).map_or_else(|| runtime::kind(runtime::DEFAULT_STACK, false), Ok)
+}
+
+fn due_ns(deadline: Instant) -> Option<u64> {
+    match Carrier::current() {
+        Some(carrier) => Some(carrier.vp().instance().at(deadline)),
+        None => instance::visit(|i| i.map(|i| i.at(deadline))),
+    }
+}
+
+fn started<T>(started: Started<T>, name: Option<Arc<str>>) -> Micro<T> {
+    Micro { thread: Thread { who: Waiter::of(started.who), name }, started }
+}
+
+/// Begins a microprocess with the defaults: `Builder::new().spawn(f)`.
+///
+/// The caller goes on; the child runs when a VP gets to it. Dropping the handle lets it go on alone.
+///
+/// # Panics
+/// If it cannot begin; [`Builder::spawn`] returns the error instead.
+///
+/// ```
+/// let h = kumihimo_runtime::thread::spawn(|| 6 * 7);
+/// assert_eq!(h.join().unwrap(), 42);
+/// ```
+pub fn spawn<F, T>(f: F) -> JoinHandle<T>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    match Builder::new().spawn(f) {
+        Ok(handle) => handle,
+        Err(e) => panic!("failed to spawn microprocess: {e}"),
+    }
+}
+
+pub(crate) struct Micro<T> {
+    thread: Thread,
+    started: Started<T>,
+}
+
+// SAFETY: the outcome behind it is read by one side at a time (`join.rs`), and `T: Send` is required where it was made.
+unsafe impl<T> Send for Micro<T> {}
+// SAFETY: shared access reads atomics and the name only.
+unsafe impl<T> Sync for Micro<T> {}
+
+impl<T> Micro<T> {
+    pub(crate) fn thread(&self) -> &Thread {
+        &self.thread
+    }
+
+    pub(crate) fn is_finished(&self) -> bool {
+        join::is_finished(self.started.who.mp)
+    }
+
+    /// None: the deadline passed or the caller was cancelled.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
+        assert!(
+            current_mp().is_none_or(|mp| mp.reference() != self.started.who),
+            "failed to join thread: a microprocess cannot wait for its own end"
+        );
+        join::wait(self.started.who, deadline)
+    }
+
+    pub(crate) fn take(self) -> Result<T> {
+        let me = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `me` is not used again; dropping it would detach.
+        drop(unsafe { std::ptr::read(&raw const me.thread) });
+        // SAFETY: the caller has waited; `self` is consumed, so this is the one call.
+        unsafe { me.started.take() }
+    }
+}
+
+impl<T> Drop for Micro<T> {
+    fn drop(&mut self) {
+        if join::detach(self.started.who.mp) {
+            // SAFETY: `detach` says that the outcome is there and ours.
+            drop(unsafe { self.started.take() });
+        }
+    }
+}
+
+pub(crate) enum Inner<T> {
+    Micro(Micro<T>),
+    Kernel(crate::one_to_one::Handle<T>),
+}
+
+/// The right to wait for a microprocess's end and to have its result. Dropping it lets the microprocess go on alone.
+pub struct JoinHandle<T> {
+    pub(crate) inner: Inner<T>,
+}
+
+impl<T> JoinHandle<T> {
+    /// Waits for its end. Blocks the microprocess, or the kernel thread that is none. Cancellation point: a cancelled caller unwinds, and
+    /// the other goes on alone.
+    ///
+    /// All that it did happens before the return; its thread-local destructors have run.
+    ///
+    /// # Errors
+    /// The payload of its panic, or [`Cancelled`](crate::cancel::Cancelled).
+    ///
+    /// # Panics
+    /// If a microprocess waits for itself.
+    pub fn join(self) -> Result<T> {
+        cancel::point();
+        match self.inner {
+            Inner::Micro(micro) => {
+                while !micro.wait(None) {
+                    cancel::point();
+                }
+                micro.take()
+            }
+            Inner::Kernel(handle) => handle.join(),
+        }
+    }
+
+    /// As [`join`](JoinHandle::join), at most for `time`.
+    ///
+    /// # Errors
+    /// The handle, if the time is over before the microprocess ends.
+    pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
+        let deadline = after(time);
+        loop {
+            cancel::point();
+            let done = match &self.inner {
+                Inner::Micro(micro) => micro.wait(Some(deadline)),
+                Inner::Kernel(handle) => handle.wait(deadline),
+            };
+            if done {
+                return Ok(self.join());
+            }
+            if Instant::now() >= deadline {
+                return Err(self);
+            }
+        }
+    }
+
+    /// Whether its closure has returned, so that `join` will not wait.
+    pub fn is_finished(&self) -> bool {
+        match &self.inner {
+            Inner::Micro(micro) => micro.is_finished(),
+            Inner::Kernel(handle) => handle.is_finished(),
+        }
+    }
+
+    /// The microprocess.
+    pub fn thread(&self) -> &Thread {
+        match &self.inner {
+            Inner::Micro(micro) => micro.thread(),
+            Inner::Kernel(handle) => handle.thread(),
+        }
+    }
+
+    /// Asks it to end: `thread().cancel()`.
+    pub fn cancel(&self) {
+        self.thread().cancel();
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinHandle").field("thread", self.thread()).finish_non_exhaustive()
+    }
+}
+
+impl Thread {
+    pub(crate) fn foreign(f: Arc<Foreign>, name: Option<Arc<str>>) -> Thread {
+        Thread { who: Waiter::of_foreign(f), name }
+    }
+}

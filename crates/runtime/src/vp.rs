@@ -1,0 +1,414 @@
+//! The virtual processor, and THE loop.
+//!
+//! A VP runs microprocesses one at a time. It has no stack of its own: the loop's body runs on the stack of the microprocess
+//! that leaves ([`Carrier::leave`], [`Carrier::give_way`]), picks the next one and switches to it directly; what is to be done
+//! with the one that left is done on the stack of the one that came ([`Carrier::arrive`]), because only then is its context
+//! complete and its stack free for others. Only when nothing is runnable does the VP go to its kernel thread's own stack
+//! ([`crate::idle`]).
+//!
+//! Owner's half: plain cells, touched by whoever holds the [`Carrier`]. Shared half: atomics, touched by anyone.
+
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kumihimo_arch::x86_64;
+use kumihimo_policy::Why;
+use kumihimo_queue::{Origin, Owner, Place, Taker};
+
+use crate::carrier::Carrier;
+use crate::idle::Idle;
+use crate::instance::Instance;
+use crate::park::Wait;
+use crate::pool::VpPool;
+use crate::readiness::Poller;
+use crate::record::{Mp, Ref};
+use crate::requests::Requests;
+use crate::state::{Park, Wake};
+use crate::timer::Timers;
+
+/// Switches between two looks at what costs time to look at: the clock, descriptors, requests.
+const SLOW_STEPS_EVERY: u32 = 61;
+
+/// What the leaving microprocess wants done with itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing: nobody left (an idle carrier), or it is taken care of.
+    Nothing,
+    /// It is runnable: back into the queue.
+    GaveWay(Why),
+    /// It is runnable and goes before the others of its level (its child runs first).
+    ToFront,
+    /// It sleeps, unless a permit is there.
+    Parked,
+    /// It has ended.
+    Ended,
+}
+
+/// Counters with one writer, the carrier; anyone may read.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) spawned: AtomicU64,
+    pub(crate) ended: AtomicU64,
+    pub(crate) switches: AtomicU64,
+    pub(crate) idle_ns: AtomicU64,
+    pub(crate) sleeps: AtomicU64,
+}
+
+#[inline(always)]
+pub(crate) fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+}
+
+#[repr(align(128))]
+pub(crate) struct Vp {
+    pub(crate) index: usize,
+    instance: *const Instance,
+    // Owner's half.
+    pub(crate) current: Cell<*const Mp>,
+    /// Level of the running one.
+    pub(crate) level: Cell<u8>,
+    left: Cell<Left>,
+    left_by: Cell<*const Mp>,
+    countdown: Cell<u32>,
+    /// Something of a higher level came while one ran: give way at the next switch point.
+    pub(crate) outranked: Cell<bool>,
+    since_ns: Cell<u64>,
+    queue: Owner<Mp>,
+    timers: UnsafeCell<Timers>,
+    pub(crate) pool: VpPool,
+    pub(crate) poller: Poller,
+    pub(crate) counters: Counters,
+    // Shared half.
+    pub(crate) idle: Idle,
+    pub(crate) requests: Requests,
+}
+
+// SAFETY: the owner's half is reached through a `Carrier` (not `Send`, one per VP by the slot protocol); the rest is atomic.
+unsafe impl Sync for Vp {}
+// SAFETY: as above.
+unsafe impl Send for Vp {}
+
+// ---- THE loop -------------------------------------------------------------------------------------------------------
+
+impl Carrier {
+    /// The running microprocess leaves and the next one comes. Returns when the caller is continued, perhaps elsewhere.
+    pub(crate) fn leave(self, left: Left) -> Carrier {
+        let vp = self.vp();
+        vp.look_around();
+        match vp.pick() {
+            Some(next) => self.switch(next, left),
+            None => self.switch_to_idle(left),
+        }
+    }
+
+    /// The running microprocess lets those of its level, or above, go first. Comes back at once if there are none.
+    pub(crate) fn give_way(self, why: Why) -> Carrier {
+        let vp = self.vp();
+        vp.look_around();
+        vp.outranked.set(false);
+        match vp.pick_at_least(vp.level.get()) {
+            Some(next) => self.switch(next, Left::GaveWay(why)),
+            None => self,
+        }
+    }
+
+    /// `next` continues here, now. It is the caller's to run.
+    #[inline]
+    pub(crate) fn switch(self, next: &'static Mp, left: Left) -> Carrier {
+        let vp = self.vp();
+        let fs = if next.fs.get() == 0 { self.kernel_thread().fs } else { next.fs.get() };
+        vp.account_for(next);
+        vp.level.set(next.level.get());
+        // SAFETY: `next` was taken out of a queue (or is new): its context is complete and it is ours alone.
+        unsafe { self.cross(next, *next.context.get(), fs, left) }
+    }
+
+    /// Nothing is runnable: to the kernel thread's own stack.
+    fn switch_to_idle(self, left: Left) -> Carrier {
+        let kt = self.kernel_thread();
+        let (context, fs) = (kt.idle.get(), kt.fs);
+        // SAFETY: the carrier's own context was saved when it ran its first microprocess, and waits.
+        unsafe { self.cross(std::ptr::null(), *context, fs, left) }
+    }
+
+    /// What the one that left wanted done. First thing on the new stack.
+    #[inline]
+    pub(crate) fn arrive(self) -> Carrier {
+        // A kernel thread that lost its VP inside `blocking` comes to its own stack without one.
+        // SAFETY: null or a VP, which lives as long as the instance.
+        let Some(vp) = (unsafe { self.kernel_thread().vp.get().as_ref() }) else { return self };
+        let by = vp.left_by.get();
+        match vp.left.replace(Left::Nothing) {
+            Left::Nothing => {}
+            // SAFETY (all): `by` is a record, which lives for ever; its context is saved and it is ours alone.
+            Left::GaveWay(why) => vp.make_ready(unsafe { &*by }, why, Origin::Yield),
+            Left::ToFront => vp.make_ready_front(unsafe { &*by }),
+            Left::Parked => vp.commit_park(unsafe { &*by }),
+            Left::Ended => crate::join::left(&self, unsafe { &*by }),
+        }
+        self
+    }
+}
+
+// ---- Steps of the loop ----------------------------------------------------------------------------------------------
+
+impl Carrier {
+    /// The switch proper.
+    ///
+    /// # Safety
+    /// `to` is the saved context of `next` (null: of this kernel thread itself), complete and ours; `fs` is its FS base.
+    #[inline(always)]
+    unsafe fn cross(self, next: *const Mp, to: x86_64::Context, fs: usize, left: Left) -> Carrier {
+        let vp = self.vp();
+        let kt = self.kernel_thread();
+        let me = vp.current.replace(next);
+        vp.left.set(left);
+        vp.left_by.set(me);
+        bump(&vp.counters.switches);
+        let (save, own_fs) = if me.is_null() {
+            (kt.idle.get(), kt.fs)
+        } else {
+            // SAFETY: the running microprocess's record.
+            let me = unsafe { &*me };
+            (me.context.get(), if me.fs.get() == 0 { kt.fs } else { me.fs.get() })
+        };
+        // SAFETY: the caller's promise. The old context is published (queued, parked, freed) by `arrive` only, on the new stack.
+        unsafe {
+            if fs == own_fs {
+                x86_64::switch_same(save, to);
+            } else if vp.instance().fsgsbase {
+                x86_64::switch_fs(save, to, fs);
+            } else {
+                x86_64::switch_prctl(save, to, fs);
+            }
+            Carrier::here().arrive()
+        }
+    }
+
+    /// A switch point inside something that does not block: gives way if something of a higher level came, or the quantum is over.
+    #[inline]
+    pub(crate) fn switch_point(self) -> Carrier {
+        let vp = self.vp();
+        let n = vp.countdown.get();
+        if n == 0 {
+            vp.slow_steps();
+        } else {
+            vp.countdown.set(n - 1);
+        }
+        if vp.outranked.get() { self.give_way(Why::QuantumOver) } else { self }
+    }
+}
+
+impl Vp {
+    pub(crate) fn new(index: usize, instance: *const Instance, queue: Owner<Mp>) -> std::io::Result<Vp> {
+        Ok(Vp {
+            index,
+            instance,
+            current: Cell::new(std::ptr::null()),
+            level: Cell::new(0),
+            left: Cell::new(Left::Nothing),
+            left_by: Cell::new(std::ptr::null()),
+            countdown: Cell::new(SLOW_STEPS_EVERY),
+            outranked: Cell::new(false),
+            since_ns: Cell::new(0),
+            queue,
+            timers: UnsafeCell::new(Timers::default()),
+            pool: VpPool::new(),
+            poller: Poller::new()?,
+            counters: Counters::default(),
+            idle: Idle::new()?,
+            requests: Requests::default(),
+        })
+    }
+
+    #[inline(always)]
+    pub(crate) fn instance(&self) -> &Instance {
+        // SAFETY: an instance outlives its VPs.
+        unsafe { &*self.instance }
+    }
+
+    /// The run queue. Owner only.
+    #[inline(always)]
+    pub(crate) fn queue(&self) -> Owner<Mp> {
+        self.queue
+    }
+
+    /// The timers. Owner only; the borrow must end before anything that switches or asks for them again.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) fn timers(&self) -> &mut Timers {
+        // SAFETY: the owner's half; every use in this crate is one call long.
+        unsafe { &mut *self.timers.get() }
+    }
+
+    /// Takes in what others sent: every time what is cheap to see, now and then the rest.
+    #[inline]
+    pub(crate) fn look_around(&self) {
+        if !self.queue.injector_is_empty() {
+            self.take_injected();
+        }
+        if let Some(taker) = self.queue.exchange() {
+            self.instance().rouse(taker);
+        }
+        let n = self.countdown.get();
+        if n == 0 {
+            self.slow_steps();
+        } else {
+            self.countdown.set(n - 1);
+        }
+    }
+
+    /// Wake-ups from elsewhere become runnable here.
+    #[cold]
+    pub(crate) fn take_injected(&self) {
+        for item in self.queue.take_injected() {
+            // SAFETY: an injected item is a record that the injecting side had for itself and handed over.
+            let mp = unsafe { &*item.as_ptr() };
+            self.make_ready(mp, Why::Woken, Origin::Wake);
+        }
+    }
+
+    /// Clock, timers, descriptors, requests from outside, sharing.
+    #[cold]
+    pub(crate) fn slow_steps(&self) {
+        self.countdown.set(SLOW_STEPS_EVERY);
+        self.requests.serve(self);
+        if !self.queue.injector_is_empty() {
+            self.take_injected();
+        }
+        if self.timers().next().is_some() || self.instance().placer.keeps_account() {
+            let now = self.instance().now();
+            self.fire_timers(now);
+            self.check_quantum(now);
+        }
+        if self.poller.is_used() {
+            self.poller.poll_ready();
+        }
+    }
+
+    pub(crate) fn fire_timers(&self, now: u64) {
+        while let Some(who) = self.timers().pop_due(now) {
+            self.wake(who);
+        }
+    }
+
+    fn check_quantum(&self, now: u64) {
+        // SAFETY: null or a record.
+        let Some(mp) = (unsafe { self.current.get().as_ref() }) else { return };
+        let account = mp.account.get();
+        let ran = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
+        if self.instance().placer.keeps_account() && ran >= account.quantum_ns && !self.queue.is_empty() {
+            self.outranked.set(true);
+        }
+    }
+
+    #[inline]
+    fn pick(&self) -> Option<&'static Mp> {
+        // SAFETY: queued items are records.
+        self.queue.pop().map(|(item, _)| unsafe { &*item.as_ptr() })
+    }
+
+    #[inline]
+    fn pick_at_least(&self, level: u8) -> Option<&'static Mp> {
+        // SAFETY: queued items are records.
+        self.queue.pop_at_least(level).map(|(item, _)| unsafe { &*item.as_ptr() })
+    }
+
+    /// Something to run, for an idle carrier: own queue first, then what the design lets it take from others.
+    pub(crate) fn pick_or_pull(&self) -> Option<&'static Mp> {
+        self.pick().or_else(|| if self.queue.pull() { self.pick() } else { None })
+    }
+
+    #[inline]
+    pub(crate) fn account_for(&self, next: &Mp) {
+        if self.instance().placer.keeps_account() {
+            let now = self.instance().now();
+            // SAFETY: null or a record.
+            if let Some(mp) = unsafe { self.current.get().as_ref() } {
+                let mut account = mp.account.get();
+                account.ran_ns = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
+                mp.account.set(account);
+            }
+            self.since_ns.set(now);
+        }
+        let home = self.index as u16;
+        if next.home.load(Ordering::Relaxed) != home {
+            next.home.store(home, Ordering::Relaxed);
+        }
+    }
+
+    fn commit_park(&self, mp: &'static Mp) {
+        match mp.state.commit_park() {
+            Park::Parked => {}
+            Park::Permit => self.make_ready(mp, Why::Woken, Origin::Wake),
+        }
+    }
+
+    /// Puts a runnable microprocess that is ours alone into the queue.
+    #[inline]
+    pub(crate) fn make_ready(&self, mp: &'static Mp, why: Why, origin: Origin) {
+        let place = self.instance().placer.place(mp, why, || self.instance().now());
+        self.push(mp, place, origin);
+    }
+
+    fn make_ready_front(&self, mp: &'static Mp) {
+        let place = self.instance().placer.place(mp, Why::Yielded, || self.instance().now());
+        self.push(mp, Place { front: true, ..place }, Origin::Yield);
+    }
+
+    #[inline]
+    fn push(&self, mp: &'static Mp, place: Place, origin: Origin) {
+        if place.level > self.level.get() && !self.current.get().is_null() {
+            self.outranked.set(true);
+        }
+        // SAFETY: the caller holds `mp`; records are never moved or freed.
+        unsafe { self.queue.push(std::ptr::NonNull::from(mp), place, origin) };
+        let someone_idle = self.instance().someone_idles();
+        if let Some(taker) = self.queue.surplus(someone_idle) {
+            self.given_away(taker);
+        }
+    }
+
+    /// Surplus became visible to others. A neighbour in the ring must see it, since nobody else can take it. A single offered item is
+    /// no reason to wake a kernel thread (a short-lived child is back sooner): idle VPs that are up, or look in, will find it.
+    #[cold]
+    fn given_away(&self, taker: Taker) {
+        if taker != Taker::Any || !self.queue.is_empty() {
+            self.instance().rouse(taker);
+        }
+    }
+
+    /// Wakes `who` from this VP.
+    #[inline]
+    pub(crate) fn wake(&self, who: Ref) {
+        if who.wake() == Wake::Queue {
+            self.place_woken(who.mp);
+        }
+    }
+
+    /// A woken microprocess goes home if its VP is up, since its data is there; if that VP sleeps it stays here, unless there is
+    /// enough to do here already to make a wake-up of the other kernel thread pay.
+    fn place_woken(&self, mp: &'static Mp) {
+        let home = usize::from(mp.home.load(Ordering::Relaxed));
+        if home != self.index && self.instance().prefers_home(self, home) {
+            self.instance().inject(home, mp);
+        } else {
+            self.make_ready(mp, Why::Woken, Origin::Wake);
+        }
+    }
+
+    /// Wakes `who` so that it runs next, here: the caller is about to block.
+    #[inline]
+    pub(crate) fn wake_next(&self, who: Ref) {
+        if who.wake() == Wake::Queue {
+            let place = self.instance().placer.place(who.mp, Why::Woken, || self.instance().now());
+            self.push(who.mp, Place { front: true, ..place }, Origin::Wake);
+        }
+    }
+
+    pub(crate) fn note_wait(&self, mp: &Mp, why: Wait) {
+        let (kind, object) = why.encode();
+        mp.wait_kind.store(kind, Ordering::Relaxed);
+        mp.wait_object.store(object, Ordering::Relaxed);
+    }
+}

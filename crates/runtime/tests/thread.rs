@@ -1,0 +1,204 @@
+//! Microprocesses, end to end: spawn, join, yield, park, panic, scope, blocking, cancel.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use kumihimo_runtime::thread::{self, Builder};
+use kumihimo_runtime::{cancel, runtime};
+
+fn on_runtime(f: impl FnOnce() + Send) {
+    // One runtime a process: the tests of this file take turns.
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    runtime::Runtime::builder().vps(2).build().unwrap().run(f);
+}
+
+#[test]
+fn a_closure_runs_and_its_value_comes_back() {
+    on_runtime(|| {
+        assert_eq!(thread::spawn(|| 6 * 7).join().unwrap(), 42);
+        let text = String::from("moved in");
+        assert_eq!(thread::spawn(move || text + " and out").join().unwrap(), "moved in and out");
+        let big = [7u8; 5000];
+        assert_eq!(thread::spawn(move || big.iter().map(|b| u32::from(*b)).sum::<u32>()).join().unwrap(), 35_000);
+    });
+}
+
+#[test]
+fn many_at_once() {
+    on_runtime(|| {
+        let handles: Vec<_> = (0..10_000u64).map(|i| thread::spawn(move || i)).collect();
+        assert_eq!(handles.into_iter().map(|h| h.join().unwrap()).sum::<u64>(), 49_995_000);
+    });
+}
+
+#[test]
+fn yields_interleave() {
+    on_runtime(|| {
+        let count = AtomicUsize::new(0);
+        thread::scope(|s| {
+            for _ in 0..10 {
+                s.spawn(|| {
+                    for _ in 0..1000 {
+                        count.fetch_add(1, Ordering::Relaxed);
+                        thread::yield_now();
+                    }
+                });
+            }
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 10_000);
+    });
+}
+
+#[test]
+fn a_panic_is_caught_at_join_with_its_payload() {
+    on_runtime(|| {
+        let e = thread::spawn(|| panic!("as {}", std::hint::black_box("asked"))).join().unwrap_err();
+        assert_eq!(e.downcast_ref::<String>().unwrap(), "as asked");
+    });
+}
+
+#[test]
+fn park_and_unpark() {
+    on_runtime(|| {
+        let h = thread::spawn(|| {
+            for _ in 0..100 {
+                thread::park();
+            }
+        });
+        while !h.is_finished() {
+            h.thread().unpark();
+            thread::yield_now();
+        }
+        h.join().unwrap();
+    });
+}
+
+#[test]
+fn sleepers_wake() {
+    on_runtime(|| {
+        let handles: Vec<_> =
+            (0..1000u64).map(|i| thread::spawn(move || thread::sleep(Duration::from_micros(i * 17 % 5000)))).collect();
+        for h in handles {
+            h.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn blocking_lets_the_others_run() {
+    on_runtime(|| {
+        let (r, w) = std::io::pipe().unwrap();
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                let mut r = r.try_clone().unwrap();
+                thread::spawn(move || {
+                    thread::blocking(|| {
+                        use std::io::Read;
+                        let mut b = [0];
+                        r.read_exact(&mut b).unwrap();
+                        b[0]
+                    })
+                })
+            })
+            .collect();
+        // With two VPs, four blocked readers would stop everything if they held theirs.
+        for _ in 0..100 {
+            thread::spawn(thread::yield_now).join().unwrap();
+        }
+        let mut w = w;
+        std::io::Write::write_all(&mut w, &[1, 2, 3, 4]).unwrap();
+        assert_eq!(readers.into_iter().map(|h| h.join().unwrap()).map(u32::from).sum::<u32>(), 10);
+    });
+}
+
+#[test]
+fn short_blocking_calls_by_many() {
+    on_runtime(|| {
+        let handles: Vec<_> = (0..2000u32).map(|i| thread::spawn(move || thread::blocking(|| i))).collect();
+        for (i, h) in handles.into_iter().enumerate() {
+            assert_eq!(h.join().unwrap(), i as u32);
+        }
+    });
+}
+
+#[test]
+fn a_cancelled_one_unwinds() {
+    on_runtime(|| {
+        let h = thread::spawn(|| thread::sleep(Duration::from_secs(1000)));
+        thread::yield_now();
+        h.cancel();
+        assert!(h.join().unwrap_err().is::<cancel::Cancelled>());
+    });
+}
+
+#[test]
+fn own_thread_locals_with_destructors() {
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    struct Noted(usize);
+    impl Drop for Noted {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    thread_local!(static MINE: std::cell::RefCell<Noted> = const { std::cell::RefCell::new(Noted(0)) });
+    on_runtime(|| {
+        let handles: Vec<_> = (0..100)
+            .map(|i| {
+                thread::spawn(move || {
+                    MINE.with_borrow_mut(|m| m.0 = i);
+                    for _ in 0..20 {
+                        thread::yield_now();
+                        MINE.with_borrow(|m| assert_eq!(m.0, i));
+                    }
+                })
+            })
+            .collect();
+        for h in handles {
+            h.join().unwrap();
+        }
+        assert_eq!(DROPPED.load(Ordering::Relaxed), 100);
+    });
+}
+
+#[test]
+fn lean_ones() {
+    on_runtime(|| {
+        let handles: Vec<_> = (0..1000u32)
+            .map(|i| {
+                // SAFETY: the closure touches no thread-local state.
+                unsafe { Builder::new().lean(true) }
+                    .spawn(move || {
+                        thread::yield_now();
+                        i
+                    })
+                    .unwrap()
+            })
+            .collect();
+        for (i, h) in handles.into_iter().enumerate() {
+            assert_eq!(h.join().unwrap(), i as u32);
+        }
+    });
+}
+
+#[test]
+fn child_first_trees() {
+    fn tree(n: u32) -> u64 {
+        if n == 0 {
+            return 1;
+        }
+        let handles: Vec<_> =
+            (0..4).map(|_| Builder::new().child_first(true).spawn(move || tree(n - 1)).unwrap()).collect();
+        handles.into_iter().map(|h| h.join().unwrap()).sum()
+    }
+    on_runtime(|| assert_eq!(tree(6), 4096));
+}
+
+#[test]
+fn kernel_threads_and_microprocesses_wait_for_each_other() {
+    on_runtime(|| {
+        let h = thread::spawn(|| 5);
+        let from_outside = std::thread::spawn(move || thread::spawn(move || h.join().unwrap() + 1).join().unwrap());
+        assert_eq!(thread::blocking(|| from_outside.join().unwrap()), 6);
+    });
+}
