@@ -1,5 +1,7 @@
 //! Our side of one benchmark, as a process of its own: the same command line and output as the rival programs have.
 
+use kumihimo_bench_kit::Request;
+
 #[derive(clap::Args)]
 pub struct Args {
     /// BENCH [--vps N] [--variant V] [--queue Q] [KEY=VALUE ...]
@@ -9,11 +11,11 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(args: Args) -> Result<(), String> {
-    let request = kumihimo_bench_kit::Request::parse(args.line).map_err(|e| e.to_string())?;
-    Err(format!("{}: no such benchmark", request.bench))
+    let request = Request::parse(args.line).map_err(|e| e.to_string())?;
+    kumihimo_bench::run(&request)
 }
 
 /// The queue design that runs unless another is asked for.
 pub fn default_queue() -> &'static str {
-    "ring"
+    kumihimo_bench::default_queue()
 }

@@ -1,0 +1,37 @@
+//! `echo`: a microprocess a connection. Says on which port it listens, ends when its standard input does.
+
+use std::io::{Read, Write};
+
+use kumihimo::net::{TcpListener, TcpStream};
+use kumihimo::thread;
+use kumihimo_bench_kit::{Request, raise_descriptors};
+
+use crate::variant::Variant;
+
+pub fn serve(request: &Request) {
+    raise_descriptors();
+    let variant = Variant::of(request);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+    let port = listener.local_addr().expect("bound").port();
+    println!("listening {port}");
+    variant.spawn(move || {
+        for stream in listener.incoming() {
+            let stream = stream.expect("accept");
+            variant.spawn(move || echo(stream));
+        }
+    });
+    let copied = thread::blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+    copied.expect("stdin");
+    // The connections' microprocesses wait for clients that are gone; the process ends with them.
+    std::process::exit(0);
+}
+
+fn echo(mut stream: TcpStream) {
+    stream.set_nodelay(true).expect("nodelay");
+    let mut buffer = [0; 1024];
+    while let Ok(n) = stream.read(&mut buffer) {
+        if n == 0 || stream.write_all(&buffer[..n]).is_err() {
+            break;
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Our side of every benchmark. What `kumi bench` measures stands here, written as a user of Kumihimo would write it: only
+//! `floor` looks below the public interface.
+
+mod echo;
+mod fork;
+mod mutex;
+mod park;
+mod queues;
+mod sieve;
+mod spread;
+mod talk;
+mod timer;
+mod variant;
+
+use kumihimo::runtime;
+use kumihimo_bench_kit::Request;
+
+/// The queue design that runs unless another is asked for.
+#[must_use]
+pub fn default_queue() -> &'static str {
+    runtime::DEFAULT_DESIGN.name()
+}
+
+/// Runs one benchmark. Wants a process of its own: the next one would find pools filled.
+///
+/// # Errors
+/// The benchmark is not known, or the runtime could not be started as asked for.
+///
+/// # Panics
+/// If a result is wrong.
+pub fn run(request: &Request) -> Result<(), String> {
+    let body: fn(&Request) = match request.bench.as_str() {
+        "yield" => talk::switch,
+        "null-fork" => fork::null_fork,
+        "message" => talk::message,
+        "sieve" => sieve::sieve,
+        "skynet" => fork::skynet,
+        "parked" => park::parked,
+        "mutex" => mutex::mutex,
+        "timer" => timer::timer,
+        "latency" => timer::latency,
+        "spread" => spread::spread,
+        "queues" => queues::queues,
+        "echo" => echo::serve,
+        other => return Err(format!("{other}: no such benchmark")),
+    };
+    let queue =
+        runtime::Design::from_name(&request.queue).ok_or_else(|| format!("{}: no such queue", request.queue))?;
+    let runtime = runtime::Builder::new().vps(request.vps).queue(queue).build().map_err(|e| e.to_string())?;
+    runtime.run(|| body(request));
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! `parked`: what one costs that has run, allocated a little, and waits.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use kumihimo::thread;
+use kumihimo_bench_kit::{CROWD, Memory, Request, sample};
+
+use crate::variant::Variant;
+
+pub fn parked(request: &Request) {
+    let count = request.value("count", CROWD);
+    let stack = request.get("stack").unwrap_or("default");
+    // Less than the least that there is: one gets the least.
+    let size = if stack == "min" { Some(1) } else { None };
+    let variant = Variant::of(request).stack(size);
+    let used = request.get("part") == Some("parked_used");
+    let standing = Arc::new(AtomicUsize::new(0));
+    let gate = Arc::new(AtomicBool::new(false));
+    let mut made = Vec::with_capacity(count);
+    // Ours and theirs alike: the list of handles is no part of what one costs.
+    made.resize_with(count, || None);
+    let before = Memory::now();
+    for (i, place) in made.iter_mut().enumerate() {
+        let (standing, gate) = (standing.clone(), gate.clone());
+        *place = Some(variant.spawn(move || {
+            let kept = black_box(Box::new(i));
+            if used {
+                black_box((0..200).map(|n| Box::new(n)).collect::<Vec<_>>());
+            }
+            standing.fetch_add(1, Relaxed);
+            while !gate.load(Acquire) {
+                thread::park();
+            }
+            assert_eq!(*kept, i);
+        }));
+    }
+    while standing.load(Relaxed) < count {
+        thread::yield_now();
+    }
+    let (rss, kernel) = Memory::now().each_since(&before, count);
+    let keys = format!("count={count} stack={stack} alive_max:={count}");
+    if used {
+        sample("parked_used", rss, "bytes", &keys);
+    } else {
+        sample("rss", rss, "bytes", &keys);
+        sample("kernel", kernel, "bytes", &keys);
+    }
+    gate.store(true, Release);
+    for one in made.into_iter().flatten() {
+        one.thread().unpark();
+        one.join().expect("no panic");
+    }
+}

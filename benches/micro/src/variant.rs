@@ -1,0 +1,49 @@
+//! Full or lean, as the request says.
+
+use std::io;
+
+use kumihimo::thread::{Builder, JoinHandle};
+use kumihimo_bench_kit::Request;
+
+/// How a benchmark's microprocesses are to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Variant {
+    lean: bool,
+    child_first: bool,
+    stack: Option<usize>,
+}
+
+impl Variant {
+    pub fn of(request: &Request) -> Self {
+        Variant { lean: request.variant == "lean", ..Variant::default() }
+    }
+
+    pub fn child_first(self, child_first: bool) -> Self {
+        Variant { child_first, ..self }
+    }
+
+    pub fn stack(self, stack: Option<usize>) -> Self {
+        Variant { stack, ..self }
+    }
+
+    #[inline]
+    pub fn spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        self.try_spawn(body).expect("spawn")
+    }
+
+    #[inline]
+    pub fn try_spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+        let mut builder = Builder::new();
+        if self.child_first {
+            builder = builder.child_first(true);
+        }
+        if let Some(stack) = self.stack {
+            builder = builder.stack_size(stack);
+        }
+        if self.lean {
+            // SAFETY: the bodies of these benchmarks keep nothing in thread-local storage across a switch.
+            builder = unsafe { builder.lean(true) };
+        }
+        builder.spawn(body)
+    }
+}
