@@ -2,7 +2,11 @@
 
 mod bodies;
 
+use kumihimo_runtime::thread;
+
 #[test]
 fn descriptors_run_out() {
     bodies::limits::descriptors_run_out(bodies::STD);
+    // Again in a microprocess, once the runtime has what it needs for itself.
+    thread::spawn(|| bodies::limits::descriptors_run_out(bodies::STD)).join().expect("the microprocess panicked");
 }

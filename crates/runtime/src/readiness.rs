@@ -26,15 +26,32 @@ pub enum Interest {
 }
 
 /// One direction of a descriptor.
-#[derive(Default)]
 struct Direction {
-    /// Edges so far; `consumed` is how many of them a wait has already returned for.
-    edges: u32,
-    consumed: u32,
-    drained: bool,
+    /// Edges so far, times two. The low bit: one of them was an end, an error or urgent data. Changed under `waiters` only.
+    edges: AtomicU32,
+    /// Value of `edges` before an attempt that found the kernel's buffer empty (or full). While both are equal, nothing has come since.
+    drained_at: AtomicU32,
+    waiters: Mutex<Waiters>,
+}
+
+#[derive(Default)]
+struct Waiters {
     first: Option<Waiter>,
     more: Vec<Waiter>,
 }
+
+/// Never the value of `edges`: an odd one has at least one edge.
+const NEVER: u32 = 1;
+
+impl Default for Direction {
+    fn default() -> Direction {
+        Direction { edges: AtomicU32::new(0), drained_at: AtomicU32::new(NEVER), waiters: Mutex::default() }
+    }
+}
+
+/// The edges that were known before an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen(u32);
 
 /// What epoll's user data points at. Never freed, only used again: an event that was fetched just before the descriptor was removed
 /// finds another generation here.
@@ -42,7 +59,7 @@ struct Entry {
     generation: AtomicU32,
     /// VP whose set it is in, plus one; 0: none yet.
     vp: AtomicU32,
-    directions: [Mutex<Direction>; 2],
+    directions: [Direction; 2],
 }
 
 static FREE: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
@@ -57,7 +74,7 @@ impl Entry {
             Box::leak(Box::new(Entry {
                 generation: AtomicU32::new(0),
                 vp: AtomicU32::new(0),
-                directions: [Mutex::default(), Mutex::default()],
+                directions: [Direction::default(), Direction::default()],
             }))
         })
     }
@@ -75,24 +92,45 @@ impl Entry {
         (u64::from(entry.generation.load(Ordering::Acquire) & 0xffff) == token >> 48).then_some(entry)
     }
 
-    fn direction(&self, interest: Interest) -> MutexGuard<'_, Direction> {
-        lock(&self.directions[interest as usize])
+    /// Out of every set, used by nobody: ready for another descriptor.
+    fn give_back(&'static self) {
+        self.generation.fetch_add(1, Ordering::Release);
+        for d in &self.directions {
+            let mut waiters = lock(&d.waiters);
+            waiters.first = None;
+            waiters.more.clear();
+            // A late event of the old descriptor may still count here: one attempt for nothing.
+            d.edges.store(0, Ordering::Relaxed);
+            d.drained_at.store(NEVER, Ordering::Relaxed);
+        }
+        lock(&FREE).push(self);
     }
 
-    fn edge(&self, interest: Interest) {
-        let mut d = self.direction(interest);
-        d.edges = d.edges.wrapping_add(1);
-        d.drained = false;
-        if let Some(w) = d.first.take() {
+    fn direction(&self, interest: Interest) -> &Direction {
+        &self.directions[interest as usize]
+    }
+
+    /// `lasting`: a read may end short of it although more lies behind, or it makes no edge of its own later.
+    fn edge(&self, interest: Interest, lasting: bool) {
+        let d = self.direction(interest);
+        let mut waiters = lock(&d.waiters);
+        let edges = d.edges.load(Ordering::Relaxed).wrapping_add(2) | u32::from(lasting);
+        // Release: who sees the new number makes an attempt that finds what it stands for.
+        d.edges.store(edges, Ordering::Release);
+        if let Some(w) = waiters.first.take() {
             w.wake();
         }
-        for w in d.more.drain(..) {
+        for w in waiters.more.drain(..) {
             w.wake();
         }
     }
 }
 
 /// Readiness of one descriptor.
+///
+/// An attempt goes: [`seen`](Source::seen); the system call; then, if it said EAGAIN, [`wait`](Source::wait), or if it emptied
+/// (filled) the kernel's buffer, [`drained`](Source::drained), both with what `seen` gave *before* the call. An edge that comes
+/// between the call and either of them has another number, so it is never lost, however many use the source at once.
 ///
 /// Drop it before the descriptor is closed.
 pub struct Source {
@@ -112,55 +150,61 @@ impl Source {
         Source { fd, entry: std::sync::OnceLock::new() }
     }
 
-    /// Blocks the microprocess until the descriptor may be ready. Call it after EAGAIN. A foreign kernel thread blocks in poll(2).
+    /// The edges so far: to be asked before an attempt.
+    #[inline]
+    pub fn seen(&self, interest: Interest) -> Seen {
+        // Nothing registered: the registration itself reports what is ready then, as the first edge.
+        Seen(self.entry.get().map_or(0, |e| e.direction(interest).edges.load(Ordering::Acquire)))
+    }
+
+    /// Blocks the microprocess until there is an edge that `seen` does not know. Call it after EAGAIN. A foreign kernel thread
+    /// blocks in poll(2).
     ///
     /// May return early, for no reason: the caller tries again and comes back. A cancellation point.
     ///
     /// # Errors
     /// `TimedOut` at the deadline; what epoll_ctl(2) says when the descriptor cannot be registered.
-    pub fn wait(&self, interest: Interest, deadline: Option<Instant>) -> io::Result<()> {
+    pub fn wait(&self, interest: Interest, seen: Seen, deadline: Option<Instant>) -> io::Result<()> {
         let Some(entry) = self.register()? else { return poll(self.fd, interest, deadline) };
         let me = park::current();
-        let seen = {
-            let mut d = entry.direction(interest);
-            if d.edges != d.consumed {
-                d.consumed = d.edges;
-                return Ok(());
-            }
-            d.enrol(me.clone());
-            d.edges
-        };
+        let d = entry.direction(interest);
         loop {
+            {
+                let mut waiters = lock(&d.waiters);
+                if d.edges.load(Ordering::Acquire) != seen.0 {
+                    waiters.strike(&me);
+                    return Ok(());
+                }
+                waiters.enrol(&me);
+            }
             park::park(Wait::Io(self.fd), deadline);
-            let mut d = entry.direction(interest);
-            if d.edges != seen {
-                d.consumed = d.edges;
-                return Ok(());
-            }
-            if crate::cancel::would_unwind() {
-                d.strike(&me);
-                drop(d);
-                crate::cancel::point();
-                return Ok(());
-            }
-            if deadline.is_some_and(|d| Instant::now() >= d) {
-                d.strike(&me);
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            if !d.is_enrolled(&me) {
-                d.enrol(me.clone());
+            if d.edges.load(Ordering::Acquire) == seen.0 {
+                if crate::cancel::would_unwind() {
+                    lock(&d.waiters).strike(&me);
+                    crate::cancel::point();
+                    return Ok(());
+                }
+                if deadline.is_some_and(|d| Instant::now() >= d) {
+                    lock(&d.waiters).strike(&me);
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
         }
     }
 
-    /// The caller saw a short read or write: the next attempt would say EAGAIN unless an edge arrives first.
-    pub fn drained(&self, interest: Interest) {
+    /// An attempt that began after `seen` emptied (filled) the kernel's buffer: the next one would say EAGAIN unless an edge
+    /// has come since.
+    #[inline]
+    pub fn drained(&self, interest: Interest, seen: Seen) {
         if let Some(entry) = self.entry.get() {
-            entry.direction(interest).drained = true;
+            // Relaxed: a hint. Whichever of two values wins, it is true of its own edge number.
+            entry.direction(interest).drained_at.store(seen.0, Ordering::Relaxed);
         }
     }
 
-    /// False after [`drained`](Source::drained) until the next edge: skip the attempt and wait.
+    /// False after [`drained`](Source::drained) until the next edge: skip the attempt and wait. Always true once the other side has ended its
+    /// direction, there was an error, or urgent data came: then a short read does not mean empty.
+    #[inline]
     pub fn likely_ready(&self, interest: Interest) -> bool {
         let Some(entry) = self.entry.get() else { return true };
         // A foreign thread waits by poll(2), which knows nothing of edges.
@@ -168,7 +212,8 @@ impl Source {
             return true;
         }
         let d = entry.direction(interest);
-        !d.drained || d.edges != d.consumed
+        let edges = d.edges.load(Ordering::Acquire);
+        edges & 1 == 1 || edges != d.drained_at.load(Ordering::Relaxed)
     }
 
     /// The entry, registered with the VP under the caller or earlier with another; none on a foreign thread that comes first.
@@ -180,13 +225,17 @@ impl Source {
         let entry = Entry::take();
         let vp = carrier.vp();
         entry.vp.store(vp.index as u32 + 1, Ordering::Relaxed);
-        if self.entry.set(entry).is_err() {
-            // Another kernel thread registered it meanwhile.
-            lock(&FREE).push(entry);
-            return Ok(self.entry.get().copied());
+        // Published only once it is in a set: who finds it relies on its edges.
+        if let Err(e) = vp.poller.add(self.fd, entry.token()) {
+            entry.give_back();
+            return Err(e);
         }
-        vp.poller.add(self.fd, entry.token())?;
-        Ok(Some(entry))
+        if self.entry.set(entry).is_err() {
+            // Another VP registered it meanwhile.
+            vp.poller.remove(self.fd);
+            entry.give_back();
+        }
+        Ok(self.entry.get().copied())
     }
 }
 
@@ -199,28 +248,18 @@ impl Drop for Source {
                 vp.poller.remove(self.fd);
             }
         });
-        entry.generation.fetch_add(1, Ordering::Release);
-        for d in &entry.directions {
-            let mut d = lock(d);
-            let room = std::mem::take(&mut d.more);
-            *d = Direction { more: room, ..Direction::default() };
-            d.more.clear();
-        }
-        lock(&FREE).push(entry);
+        entry.give_back();
     }
 }
 
-impl Direction {
-    fn enrol(&mut self, who: Waiter) {
-        if self.first.is_none() {
-            self.first = Some(who);
-        } else {
-            self.more.push(who);
+impl Waiters {
+    /// Once, however often it comes.
+    fn enrol(&mut self, who: &Waiter) {
+        if self.first.is_none() && !self.more.contains(who) {
+            self.first = Some(who.clone());
+        } else if self.first.as_ref() != Some(who) && !self.more.contains(who) {
+            self.more.push(who.clone());
         }
-    }
-
-    fn is_enrolled(&self, who: &Waiter) -> bool {
-        self.first.as_ref() == Some(who) || self.more.contains(who)
     }
 
     fn strike(&mut self, who: &Waiter) {
@@ -277,7 +316,7 @@ impl Poller {
     }
 
     fn add(&self, fd: RawFd, token: u64) -> io::Result<()> {
-        let both = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
+        let both = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET) as u32;
         self.ctl(libc::EPOLL_CTL_ADD, fd, both, token)?;
         self.registered.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -315,11 +354,13 @@ impl Poller {
                 continue;
             }
             let Some(entry) = Entry::of_token(token) else { continue };
-            if flags & (libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLHUP | libc::EPOLLERR) != 0 {
-                entry.edge(Interest::Read);
+            let gone = libc::EPOLLHUP | libc::EPOLLERR;
+            let lasting = gone | libc::EPOLLRDHUP | libc::EPOLLPRI;
+            if flags & (libc::EPOLLIN | lasting) != 0 {
+                entry.edge(Interest::Read, flags & lasting != 0);
             }
-            if flags & (libc::EPOLLOUT | libc::EPOLLHUP | libc::EPOLLERR) != 0 {
-                entry.edge(Interest::Write);
+            if flags & (libc::EPOLLOUT | gone) != 0 {
+                entry.edge(Interest::Write, flags & gone != 0);
             }
         }
     }

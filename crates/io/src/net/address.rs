@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use kumihimo_runtime::readiness::{Interest, Source};
 
 use super::socket::Limit;
-use crate::blocking::blocking;
+use kumihimo_runtime::thread::blocking;
 
 /// All addresses that `addr` stands for.
 ///
@@ -63,8 +63,11 @@ pub(super) fn connect(addr: &SocketAddr, limit: &Limit) -> io::Result<(TcpStream
 }
 
 fn finish(stream: &TcpStream, source: &Source, limit: &Limit) -> io::Result<()> {
+    let mut seen = source.seen(Interest::Write);
     loop {
-        limit.wait(source, Interest::Write, || io::Error::new(ErrorKind::TimedOut, "connection timed out"))?;
+        limit.wait(source, Interest::Write, seen, || io::Error::new(ErrorKind::TimedOut, "connection timed out"))?;
+        // Before the look at the outcome: what comes after it ends the next wait.
+        seen = source.seen(Interest::Write);
         if let Some(e) = stream.take_error()? {
             return Err(e);
         }

@@ -25,7 +25,6 @@
 #[macro_use]
 mod traits;
 mod address;
-mod dry;
 mod socket;
 mod tcp;
 pub mod unix;

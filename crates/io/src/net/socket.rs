@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kumihimo_runtime::cancel;
-use kumihimo_runtime::readiness::{Interest, Source};
-
-use super::dry::Dry;
+use kumihimo_runtime::readiness::{Interest, Seen, Source};
 
 /// Shared by a socket and its clones, as the kernel shares them. Plain values: Relaxed.
 #[derive(Debug, Default)]
@@ -68,8 +66,14 @@ impl Limit {
     }
 
     /// Waits. `exceeded` is the error for the socket's own timeout.
-    pub(crate) fn wait(&self, source: &Source, interest: Interest, exceeded: fn() -> io::Error) -> io::Result<()> {
-        source.wait(interest, self.at).map_err(|e| match e.kind() {
+    pub(crate) fn wait(
+        &self,
+        source: &Source,
+        interest: Interest,
+        seen: Seen,
+        exceeded: fn() -> io::Error,
+    ) -> io::Result<()> {
+        source.wait(interest, seen, self.at).map_err(|e| match e.kind() {
             ErrorKind::TimedOut if self.scope => Limit::scope_passed(),
             ErrorKind::TimedOut => exceeded(),
             _ => e,
@@ -99,8 +103,6 @@ pub(crate) struct Done<T> {
 /// A std socket with its readiness. The source goes first: it must leave its epoll while the descriptor is still open.
 pub(crate) struct Socket<S> {
     source: Source,
-    read: Dry,
-    write: Dry,
     pub(crate) options: Arc<Options>,
     pub(crate) inner: S,
 }
@@ -113,7 +115,7 @@ impl<S: AsFd> Socket<S> {
 
     /// `source` must be that of `inner`'s descriptor.
     pub(crate) fn with_source(inner: S, options: Arc<Options>, source: Source) -> Socket<S> {
-        Socket { source, read: Dry::default(), write: Dry::default(), options, inner }
+        Socket { source, options, inner }
     }
 
     pub(crate) fn fd(&self) -> RawFd {
@@ -127,36 +129,34 @@ impl<S: AsFd> Socket<S> {
         mut attempt: impl FnMut(BorrowedFd<'_>) -> io::Result<Done<T>>,
     ) -> io::Result<T> {
         cancel::point();
-        let state = match interest {
-            Interest::Read => &self.read,
-            Interest::Write => &self.write,
-        };
         let nonblocking = self.options.nonblocking();
         let mut limit = None;
-        let mut skip = !nonblocking && state.is_dry() && !self.source.likely_ready(interest);
+        // Asked before everything else: whatever comes from here on ends the wait.
+        let mut seen = self.source.seen(interest);
+        // What an attempt would say may be known already.
+        let mut skip = !nonblocking && !self.source.likely_ready(interest);
         loop {
             if !skip {
-                let number = state.begin();
-                self.source.drained(interest);
                 match attempt(self.inner.as_fd()) {
                     Ok(done) => {
                         if done.dry {
-                            state.end(number);
+                            self.source.drained(interest, seen);
                         }
                         return Ok(done.value);
                     }
                     Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                    Err(e) if e.kind() == ErrorKind::WouldBlock && !nonblocking => state.end(number),
+                    Err(e) if e.kind() == ErrorKind::WouldBlock && !nonblocking => {}
                     Err(e) => return Err(e),
                 }
             }
-            // After a wait the attempt is always made, whatever the source still remembers: a spurious return costs one call.
-            skip = false;
             limit.get_or_insert_with(|| Limit::new(self.options.get_timeout(interest))).wait(
                 &self.source,
                 interest,
+                seen,
                 || io::Error::from_raw_os_error(libc::EAGAIN),
             )?;
+            seen = self.source.seen(interest);
+            skip = false;
         }
     }
 }

@@ -15,7 +15,7 @@ use kumihimo_runtime::readiness::Interest;
 
 use super::address::{connect_raw, stream_socket};
 use super::socket::{Done, Kind, Limit, Options, Socket, is_nonblocking, longest_backlog};
-use crate::blocking::blocking;
+use kumihimo_runtime::thread::blocking;
 
 pub use std::os::unix::net::SocketAddr;
 
