@@ -45,7 +45,11 @@ fn main() {
     let mut slots = vec![std::ptr::null_mut(); n];
     let start = Instant::now();
     assert_eq!(stack::acquire(class, &mut slots).expect("slots"), n);
-    println!("acquire {:.0} ns a slot of {} KiB", start.elapsed().as_nanos() as f64 / n as f64, class.slot_size() / 1024);
+    println!(
+        "acquire {:.0} ns a slot of {} KiB",
+        start.elapsed().as_nanos() as f64 / n as f64,
+        class.slot_size() / 1024
+    );
     let lo = |end: *mut u8| end.wrapping_sub(class.slot_size() - class.guard_size());
     let hi = |end: *mut u8| end.wrapping_sub(RECORD);
     // SAFETY: fresh slots, each used by one block at a time; memory is zeroed before a block is built again.

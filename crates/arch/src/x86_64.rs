@@ -210,7 +210,7 @@ pub unsafe fn set_fs_base(fs: usize) {
 /// Points GS at this kernel thread's record, or at nothing (0).
 ///
 /// # Safety
-/// The record outlives the kernel thread's use of [`gs_record`].
+/// The record outlives the kernel thread's use of [`gs_word`].
 pub unsafe fn set_gs_base(record: usize) {
     if fsgsbase() {
         // SAFETY: FSGSBASE is there; nothing else in user space uses GS on x86_64 Linux.
@@ -221,18 +221,18 @@ pub unsafe fn set_gs_base(record: usize) {
     }
 }
 
-/// The first word of the record that GS points at.
+/// The word at byte `OFFSET` of the record that GS points at.
 ///
 /// Volatile on purpose: after a switch the same code runs on another kernel thread, so no compiler may keep the value.
 ///
 /// # Safety
-/// [`set_gs_base`] was called on this kernel thread with a record whose first word is readable. With GS = 0 this faults.
+/// [`set_gs_base`] was called on this kernel thread with a record that has a word there. With GS = 0 this faults.
 #[inline(always)]
-pub unsafe fn gs_record() -> *mut u8 {
-    let record: *mut u8;
+pub unsafe fn gs_word<const OFFSET: usize>() -> *mut u8 {
+    let word: *mut u8;
     // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across calls.
-    unsafe { asm!("mov {}, gs:[0]", out(reg) record, options(nostack, preserves_flags)) };
-    record
+    unsafe { asm!("mov {}, gs:[{}]", out(reg) word, const OFFSET, options(nostack, preserves_flags)) };
+    word
 }
 
 unsafe fn arch_prctl(code: i32, value: usize) {

@@ -162,6 +162,7 @@ impl PthreadMutex {
 unsafe extern "C" {
     fn uselocale(locale: libc::locale_t) -> libc::locale_t;
     fn toupper(c: c_int) -> c_int;
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
 #[test]
@@ -183,6 +184,10 @@ fn state_of_the_c_library_is_own_and_fresh() {
             let text = CStr::from_ptr(libc::dlerror()).to_string_lossy().into_owned();
             assert!(text.contains("no-such-library"), "{text}");
             libc::dlopen(c"./not-read.so".as_ptr(), libc::RTLD_NOW);
+
+            let mut before = -1;
+            assert_eq!(pthread_setcancelstate(1, &mut before), 0);
+            assert_eq!(before, 0, "cancellation was disabled by the last one");
 
             let text = libc::strerror(9_999);
             pause();
