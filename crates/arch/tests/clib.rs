@@ -132,9 +132,9 @@ unsafe impl Sync for PthreadMutex {}
 // SAFETY: it does not move while it is in its Arc.
 unsafe impl Send for PthreadMutex {}
 
-// SAFETY of the blocks below: calls on an initialised mutex.
 impl PthreadMutex {
     fn new(kind: c_int, robust: c_int) -> Self {
+        // SAFETY: initialises what it declares.
         unsafe {
             let mut attr: libc::pthread_mutexattr_t = std::mem::zeroed();
             libc::pthread_mutexattr_init(&mut attr);
@@ -145,17 +145,26 @@ impl PthreadMutex {
             PthreadMutex(std::cell::UnsafeCell::new(m))
         }
     }
+
+    fn call(&self, f: unsafe extern "C" fn(*mut libc::pthread_mutex_t) -> c_int) -> c_int {
+        // SAFETY: calls on an initialised mutex.
+        unsafe { f(self.0.get()) }
+    }
+
     fn lock(&self) -> c_int {
-        unsafe { libc::pthread_mutex_lock(self.0.get()) }
+        self.call(libc::pthread_mutex_lock)
     }
+
     fn try_lock(&self) -> c_int {
-        unsafe { libc::pthread_mutex_trylock(self.0.get()) }
+        self.call(libc::pthread_mutex_trylock)
     }
+
     fn unlock(&self) -> c_int {
-        unsafe { libc::pthread_mutex_unlock(self.0.get()) }
+        self.call(libc::pthread_mutex_unlock)
     }
+
     fn consistent(&self) {
-        assert_eq!(unsafe { libc::pthread_mutex_consistent(self.0.get()) }, 0);
+        assert_eq!(self.call(libc::pthread_mutex_consistent), 0);
     }
 }
 
@@ -338,14 +347,14 @@ fn fork_in_a_microprocess() {
     again::alone("fork_in_a_microprocess", || {
         setxid::set_carrier_fs(carrier);
         // Neighbours in the chain of blocks, before and after.
-        let before: Vec<_> = (0..3).map(|_| Micro::new(STACK, || pause())).collect();
+        let before: Vec<_> = (0..3).map(|_| Micro::new(STACK, pause)).collect();
         let mut m = Micro::new(STACK, || {
             for _ in 0..3 {
                 fork_and_wait(work_of_a_child);
                 pause();
             }
         });
-        let after: Vec<_> = (0..3).map(|_| Micro::new(STACK, || pause())).collect();
+        let after: Vec<_> = (0..3).map(|_| Micro::new(STACK, pause)).collect();
         m = m.run();
         m.reuse(|| {
             fork_and_wait(|| {

@@ -71,9 +71,8 @@ impl Library {
     }
 }
 
-// SAFETY of all derefs below: addresses of the calling microprocess's own variables.
-
 fn check_fresh(dynamic: Library, fixed: Library) {
+    // SAFETY: addresses of the calling microprocess's own variables.
     unsafe {
         assert_eq!(*dynamic.int("dynamic_address"), 1234);
         assert_eq!(*dynamic.bytes("dynamic_big_address"), 7);
@@ -85,6 +84,7 @@ fn check_fresh(dynamic: Library, fixed: Library) {
 }
 
 fn dirty(dynamic: Library, fixed: Library, with: i32) {
+    // SAFETY: addresses of the calling microprocess's own variables.
     unsafe {
         *dynamic.int("dynamic_address") = with;
         *dynamic.bytes("dynamic_big_address").add(19_999) = 3;
@@ -210,7 +210,8 @@ fn loading_does_not_leak_templates() {
             let f = Library::open(&fixed);
             m.reuse(move || {
                 check_fresh(d, f);
-                *unsafe { &mut *d.int("dynamic_address") } = 5;
+                // SAFETY: the address of the microprocess's own variable.
+                unsafe { *d.int("dynamic_address") = 5 };
             });
             while !m.resume() {}
             d.close();

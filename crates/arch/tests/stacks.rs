@@ -145,6 +145,9 @@ fn limit_address_space(to: u64) {
 
 #[test]
 fn exhausted_address_space_is_an_error_that_helps() {
+    if again::address_sanitizer() {
+        return;
+    }
     again::alone("exhausted_address_space_is_an_error_that_helps", || {
         limit_address_space(1 << 30);
         let class = stack::class_for(8 << 20, 0).expect("a class");
@@ -171,6 +174,9 @@ fn exhausted_address_space_is_an_error_that_helps() {
 
 #[test]
 fn too_many_mappings_are_an_error_that_helps() {
+    if again::address_sanitizer() {
+        return;
+    }
     again::alone("too_many_mappings_are_an_error_that_helps", || {
         // SAFETY: no other thread reads the environment in this process.
         unsafe { std::env::set_var("KUMI_GUARD", "mprotect") };

@@ -48,7 +48,7 @@ pub(super) unsafe fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_vo
 pub(super) fn interposed() -> bool {
     // SAFETY: the name is NUL-terminated.
     let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dlopen".as_ptr()) };
-    first as usize == dlopen as *const () as usize
+    std::ptr::eq(first, dlopen as *const c_void)
 }
 
 /// dlopen(3), with all blocks of microprocesses visible to the C library.

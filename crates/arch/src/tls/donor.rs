@@ -4,11 +4,13 @@
 //! of it: the kernel thread is gone, the block stays. Three of them are the models that [`super::template`] compares;
 //! where that comparison fails, every microprocess gets a donor of its own.
 
+use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::glibc::{Calls, Layout, next_tid};
+use crate::lock::Lock;
 
 /// Bits of `cancelhandling` (glibc's nptl/descr.h): the thread is ending / a set*id waits for it.
 const EXITING: u32 = 0x10;
@@ -92,7 +94,18 @@ unsafe extern "C" fn donor_main(start: *mut c_void) -> *mut c_void {
 /// # Safety
 /// The memory must be mapped, writable, unused, zero, and stay mapped for ever: the block is on the C library's list.
 pub(super) unsafe fn make(calls: &Calls, layout: &Layout, lo: usize, size: usize) -> io::Result<Donor> {
-    let mut start = Start {
+    // SAFETY: granted by the caller.
+    unsafe { make_with(calls, layout, lo, size, &mut Start::new()) }
+}
+
+impl Start {
+    const fn new() -> Start {
+        Start { word: AtomicU32::new(0), tid: 0, fs: 0, tid_offset: 0, cancel: 0, mask: 0 }
+    }
+}
+
+unsafe fn make_with(calls: &Calls, layout: &Layout, lo: usize, size: usize, start: &mut Start) -> io::Result<Donor> {
+    *start = Start {
         word: AtomicU32::new(1),
         tid: next_tid(),
         fs: 0,
@@ -100,6 +113,7 @@ pub(super) unsafe fn make(calls: &Calls, layout: &Layout, lo: usize, size: usize
         cancel: layout.cancel,
         mask: !(1 << 32), // all but signal 33
     };
+    let start: *mut Start = start;
     // SAFETY: the structs are valid for the calls; `start` outlives the donor because we wait for its end below.
     unsafe {
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
@@ -111,17 +125,16 @@ pub(super) unsafe fn make(calls: &Calls, layout: &Layout, lo: usize, size: usize
         // The new thread inherits this mask: no handler of the program runs on the donor.
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
         let mut id: libc::pthread_t = 0;
-        let r =
-            if set == 0 { (calls.pthread_create)(&mut id, &attr, donor_main, (&raw mut start).cast()) } else { set };
+        let r = if set == 0 { (calls.pthread_create)(&mut id, &attr, donor_main, start.cast()) } else { set };
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
         libc::pthread_attr_destroy(&mut attr);
         check(r)?;
         // Acquire: everything the donor wrote is seen once its end is.
-        while start.word.load(Ordering::Acquire) != 0 {
+        while (*start).word.load(Ordering::Acquire) != 0 {
             // Not FUTEX_PRIVATE: the kernel's wake-up at a thread's end is a shared one.
-            libc::syscall(libc::SYS_futex, start.word.as_ptr(), libc::FUTEX_WAIT, 1, std::ptr::null::<c_void>());
+            libc::syscall(libc::SYS_futex, (*start).word.as_ptr(), libc::FUTEX_WAIT, 1, std::ptr::null::<c_void>());
         }
-        let start = (&raw const start).read_volatile();
+        let start = start.read_volatile();
         let fs = start.fs as *mut u8;
         if id as usize != start.fs || start.fs <= lo || start.fs + layout.size > lo + size {
             return Err(io::Error::other("pthread_create put the thread block at an unknown place"));
@@ -132,7 +145,7 @@ pub(super) unsafe fn make(calls: &Calls, layout: &Layout, lo: usize, size: usize
     }
 }
 
-/// A donor on a stack of `size` bytes of its own.
+/// A donor on a stack of `size` bytes of its own. All of these get the same argument: the block keeps it.
 pub(super) fn make_model(calls: &Calls, layout: &Layout, size: usize) -> io::Result<Donor> {
     // SAFETY: a fresh mapping, never unmapped.
     unsafe {
@@ -148,9 +161,16 @@ pub(super) fn make_model(calls: &Calls, layout: &Layout, size: usize) -> io::Res
             return Err(io::Error::last_os_error());
         }
         libc::madvise(p, size, libc::MADV_NOHUGEPAGE);
-        make(calls, layout, p as usize, size)
+        START_LOCK.with(|| make_with(calls, layout, p as usize, size, &mut *START.0.get()))
     }
 }
+
+struct Shared(UnsafeCell<Start>);
+// SAFETY: used under START_LOCK only.
+unsafe impl Sync for Shared {}
+
+static START: Shared = Shared(UnsafeCell::new(Start::new()));
+static START_LOCK: Lock = Lock::new();
 
 fn check(r: i32) -> io::Result<()> {
     if r == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(r)) }

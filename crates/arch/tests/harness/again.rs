@@ -8,6 +8,8 @@ pub fn once_more(name: &str, env: &[(&str, &str)]) -> Output {
     Command::new(exe)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("KUMI_TEST_CHILD", name)
+        // AddressSanitizer, if this is built with it, shall leave faults to the program.
+        .env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_abort=0")
         .envs(env.iter().copied())
         .output()
         .expect("the test program again")
@@ -41,6 +43,21 @@ pub fn all_with(but: &str, env: &[(&str, &str)]) {
         .output()
         .expect("the test program again");
     assert!(out.status.success(), "{env:?}: {}\n{}{}", out.status, text(&out.stdout), text(&out.stderr));
+}
+
+/// True if this is built with AddressSanitizer, whose shadow memory needs the address space that some tests use up.
+pub fn address_sanitizer() -> bool {
+    let at: usize;
+    // SAFETY: loads an address from the global offset table; null if nobody defines the (weak) symbol.
+    unsafe {
+        core::arch::asm!(
+            ".weak __asan_init",
+            "mov {}, [rip + __asan_init@GOTPCREL]",
+            out(reg) at,
+            options(nostack, preserves_flags, readonly)
+        );
+    }
+    at != 0
 }
 
 pub fn text(bytes: &[u8]) -> String {
