@@ -12,6 +12,7 @@ use crate::shim::{AtomicUsize, Wait, Waiter, cancel, current};
 use crate::spin::{Spin, SpinGuard};
 use crate::unwind::OnUnwind;
 use crate::waitlist::{self, Claimed, Node, Queue, Signal};
+use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -158,11 +159,10 @@ impl<T> Chan<T> {
     fn send_slow(&self, value: T, deadline: Option<Instant>) -> Result<(), Failed<T>> {
         cancel::point();
         let signal = Signal::new();
-        let mut slot = MaybeUninit::new(value);
-        let node = Node::with(current(), &signal, slot.as_mut_ptr().cast(), 0);
+        let slot = UnsafeCell::new(MaybeUninit::uninit());
+        let node = Node::with(current(), &signal, slot.get().cast(), 0);
         let mut state = self.lock_to_push();
-        // SAFETY: the slot holds the value.
-        let (result, waiter) = state.send(unsafe { slot.assume_init_read() });
+        let (result, waiter) = state.send(value);
         let value = match result {
             Ok(()) => {
                 drop(state);
@@ -174,9 +174,11 @@ impl<T> Chan<T> {
             Err(Refused::Closed(value)) => return Err(Failed::Closed(value)),
             Err(Refused::WouldBlock(value)) => value,
         };
-        slot.write(value);
-        // SAFETY: unlinked by a waker, by the `Withdraw` or below.
-        unsafe { state.sending.insert(&node) };
+        // SAFETY: nobody knows the slot yet. The node is unlinked by a waker, by the `OnUnwind` or below.
+        unsafe {
+            (*slot.get()).write(value);
+            state.sending.insert(&node);
+        }
         drop(state);
         let withdraw = OnUnwind(|| {
             if self.state.lock().sending.remove(&node) || signal.get() == Some(CLOSED) {
@@ -193,9 +195,9 @@ impl<T> Chan<T> {
         match outcome {
             Some(DONE) => Ok(()),
             // SAFETY: nobody has taken the value, and nobody will.
-            Some(_) => Err(Failed::Closed(unsafe { slot.assume_init() })),
+            Some(_) => Err(Failed::Closed(unsafe { slot.into_inner().assume_init() })),
             // SAFETY: as above.
-            None => Err(Failed::TimedOut(unsafe { slot.assume_init() })),
+            None => Err(Failed::TimedOut(unsafe { slot.into_inner().assume_init() })),
         }
     }
 
@@ -226,8 +228,8 @@ impl<T> Chan<T> {
     fn recv_slow(&self, deadline: Option<Instant>) -> Result<T, Failed<()>> {
         cancel::point();
         let signal = Signal::new();
-        let mut slot = MaybeUninit::<T>::uninit();
-        let node = Node::with(current(), &signal, slot.as_mut_ptr().cast(), 0);
+        let slot = UnsafeCell::new(MaybeUninit::<T>::uninit());
+        let node = Node::with(current(), &signal, slot.get().cast(), 0);
         let mut state = self.lock_to_push();
         let (result, waiter, freed) = state.recv();
         match result {
@@ -259,7 +261,7 @@ impl<T> Chan<T> {
         });
         match outcome {
             // SAFETY: the outcome says that the slot was filled.
-            Some(DONE) => Ok(unsafe { slot.assume_init() }),
+            Some(DONE) => Ok(unsafe { slot.into_inner().assume_init() }),
             Some(_) => Err(Failed::Closed(())),
             None => Err(Failed::TimedOut(())),
         }

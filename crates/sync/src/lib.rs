@@ -4,6 +4,7 @@
 //! Everything blocks the calling *microprocess*; a caller that is a plain kernel thread blocks as such. All stand on one
 //! wait list (`waitlist.rs`) and on the runtime's `park` and `wake`, and take no kernel lock of their own.
 
+mod barrier;
 mod buffer;
 mod chan;
 mod condvar;
@@ -13,19 +14,32 @@ mod inherit;
 #[cfg(loom)]
 #[path = "inherit_model.rs"]
 mod inherit;
+mod lazylock;
 mod lockrank;
+pub mod mpmc;
 pub mod mpsc;
 pub mod msg;
 mod mutex;
+mod once;
+mod oncelock;
 pub mod poison;
 mod rawmutex;
+mod rawrwlock;
+mod rwlock;
+#[doc(hidden)]
+pub mod select;
 mod semaphore;
 mod shim;
 mod spin;
 mod unwind;
 mod waitlist;
 
+pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::{Condvar, WaitTimeoutResult};
+pub use lazylock::LazyLock;
 pub use mutex::{Mutex, MutexGuard};
+pub use once::{Once, OnceState};
+pub use oncelock::OnceLock;
 pub use poison::{LockResult, PoisonError, TryLockError, TryLockResult};
+pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{Semaphore, SemaphorePermit};

@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 
 const WAITERS: u64 = 1 << 63;
 /// How long a waiter may be passed over after its first lost race.
-const BOUND: Duration = Duration::from_millis(1);
+pub(crate) const BOUND: Duration = Duration::from_millis(1);
 /// Rounds of looking at a held lock, with pauses that double, before waiting.
-const SPINS: u32 = 6;
+pub(crate) const SPINS: u32 = 6;
 
-const OURS: u32 = 1;
-const TRY_AGAIN: u32 = 2;
+pub(crate) const OURS: u32 = 1;
+pub(crate) const TRY_AGAIN: u32 = 2;
 
 fn owner(word: u64) -> u64 {
     word & !WAITERS
@@ -62,7 +62,7 @@ impl RawMutex {
         let me = me();
         match self.word.compare_exchange(0, me, Acquire, Relaxed) {
             Ok(_) => true,
-            Err(w) => owner(w) == 0 && self.take_free(me, 0),
+            Err(w) => owner(w) == 0 && self.take_free(me),
         }
     }
 
@@ -91,11 +91,11 @@ impl RawMutex {
         }
     }
 
-    /// Takes the lock if nobody holds it. `extra` is 0 or `WAITERS`; a bit that is there stays.
-    fn take_free(&self, me: u64, extra: u64) -> bool {
+    /// Takes the lock if nobody holds it. A bit that is there stays.
+    fn take_free(&self, me: u64) -> bool {
         let mut word = self.word.load(Relaxed);
         while owner(word) == 0 {
-            match self.word.compare_exchange_weak(word, word | me | extra, Acquire, Relaxed) {
+            match self.word.compare_exchange_weak(word, word | me, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(w) => word = w,
             }
@@ -104,9 +104,9 @@ impl RawMutex {
     }
 
     /// Looks for a short while, if the owner can be running meanwhile.
-    fn spin(&self, me: u64, extra: u64) -> bool {
+    fn spin(&self, me: u64) -> bool {
         for round in 0..SPINS {
-            if self.take_free(me, extra) {
+            if self.take_free(me) {
                 return true;
             }
             if !parallel() {
@@ -124,7 +124,7 @@ impl RawMutex {
         if owner(self.word.load(Relaxed)) == me {
             recursive();
         }
-        if self.spin(me, 0) {
+        if self.spin(me) {
             return true;
         }
         let signal = Signal::new();
@@ -144,13 +144,12 @@ impl RawMutex {
                 None => return false,
                 Some(_) => {}
             }
-            // Whoever unlocks from now on must look at the list, as we were the one it would have relied on.
-            if self.spin(me, WAITERS) {
+            if self.spin(me) {
+                // Before we unlock, the bit must be there for those who relied on our coming.
                 let mut waiting = self.waiting.lock();
                 self.arrived(&mut waiting, &node);
-                if waiting.queue.is_empty() {
-                    // Set under the list's lock only, so nobody's bit is lost.
-                    self.word.fetch_and(!WAITERS, Relaxed);
+                if !waiting.queue.is_empty() {
+                    self.word.fetch_or(WAITERS, Relaxed);
                 }
                 return true;
             }

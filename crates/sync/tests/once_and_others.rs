@@ -1,0 +1,242 @@
+//! RwLock, Once, OnceLock, LazyLock, Barrier on kernel threads.
+
+mod seed;
+
+use kumihimo_sync::{Barrier, LazyLock, Once, OnceLock, RwLock, RwLockWriteGuard, TryLockError};
+use seed::{Rng, seed};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[test]
+fn rwlock_excludes_under_mixed_use() {
+    let seed = seed("rwlock_excludes_under_mixed_use");
+    let lock = RwLock::new((0u64, 0u64));
+    let done: u64 = thread::scope(|s| {
+        let threads: Vec<_> = (0..8)
+            .map(|t| {
+                let lock = &lock;
+                s.spawn(move || {
+                    let (mut rng, mut done) = (Rng::new(seed, t), 0);
+                    for _ in 0..10_000 {
+                        if rng.below(3) != 0 {
+                            let guard = match rng.below(4) {
+                                0 => lock.try_read().ok(),
+                                1 => lock.read_timeout(Duration::from_micros(rng.below(50))).ok(),
+                                _ => Some(lock.read().unwrap()),
+                            };
+                            if let Some(guard) = guard {
+                                if rng.below(64) == 0 {
+                                    thread::yield_now();
+                                }
+                                assert_eq!(guard.0, guard.1);
+                            }
+                            continue;
+                        }
+                        let guard = match rng.below(4) {
+                            0 => lock.try_write().ok(),
+                            1 => lock.write_timeout(Duration::from_micros(rng.below(50))).ok(),
+                            _ => Some(lock.write().unwrap()),
+                        };
+                        if let Some(mut guard) = guard {
+                            guard.0 += 1;
+                            if rng.below(64) == 0 {
+                                thread::yield_now();
+                            }
+                            guard.1 += 1;
+                            done += 1;
+                            if rng.below(4) == 0 {
+                                let seen = guard.1;
+                                let guard = RwLockWriteGuard::downgrade(guard);
+                                assert_eq!(guard.0, seen);
+                            }
+                        }
+                    }
+                    done
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).sum()
+    });
+    assert_eq!(*lock.read().unwrap(), (done, done));
+}
+
+#[test]
+fn rwlock_basics() {
+    let mut lock = RwLock::from(1);
+    {
+        let (a, b) = (lock.read().unwrap(), lock.try_read().unwrap());
+        assert!(matches!(lock.try_write(), Err(TryLockError::WouldBlock)));
+        assert!(matches!(lock.write_until(Instant::now()), Err(TryLockError::WouldBlock)));
+        assert_eq!(*a + *b, 2);
+    }
+    {
+        let _guard = lock.write().unwrap();
+        assert!(matches!(lock.try_read(), Err(TryLockError::WouldBlock)));
+        assert!(catch_unwind(|| drop(lock.read())).is_err());
+        assert!(catch_unwind(|| drop(lock.write())).is_err());
+        assert_eq!(format!("{lock:?}"), "RwLock { data: <locked>, poisoned: false, .. }");
+    }
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = lock.write().unwrap();
+        panic!("on purpose");
+    }));
+    assert!(lock.is_poisoned() && lock.read().is_err() && lock.get_mut().is_err());
+    lock.clear_poison();
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let _guard = lock.read().unwrap();
+        panic!("on purpose");
+    }));
+    assert_eq!(lock.into_inner().unwrap(), 1);
+}
+
+/// Readers wait behind a writer that gives up, and are let in at once then.
+#[test]
+fn rwlock_readers_go_on_when_a_writer_gives_up() {
+    let lock = RwLock::new(());
+    let first = lock.read().unwrap();
+    thread::scope(|s| {
+        s.spawn(|| assert!(lock.write_timeout(Duration::from_millis(5)).is_err()));
+        s.spawn(|| drop(lock.read().unwrap())).join().unwrap();
+        s.spawn(|| drop(lock.read().unwrap())).join().unwrap();
+    });
+    drop(first);
+}
+
+#[test]
+fn once_runs_once_and_all_wait() {
+    for _ in 0..200 {
+        let (once, count) = (Once::new(), AtomicUsize::new(0));
+        thread::scope(|s| {
+            s.spawn(|| {
+                once.wait();
+                assert_eq!(count.load(Ordering::Relaxed), 1);
+            });
+            for _ in 0..4 {
+                s.spawn(|| {
+                    once.call_once(|| {
+                        thread::yield_now();
+                        count.fetch_add(1, Ordering::Relaxed);
+                    });
+                    assert_eq!(count.load(Ordering::Relaxed), 1);
+                });
+            }
+        });
+        assert!(once.is_completed());
+    }
+}
+
+#[test]
+fn once_poison() {
+    let once = Once::new();
+    assert!(catch_unwind(|| once.call_once(|| panic!("on purpose"))).is_err());
+    assert!(catch_unwind(|| once.call_once(|| ())).is_err());
+    assert!(catch_unwind(|| once.wait()).is_err());
+    thread::scope(|s| {
+        s.spawn(|| once.wait_force());
+        once.call_once_force(|state| assert!(state.is_poisoned()));
+    });
+    once.call_once(|| unreachable!());
+    let recursive = Once::new();
+    assert!(catch_unwind(|| recursive.call_once(|| recursive.call_once(|| ()))).is_err());
+}
+
+#[test]
+fn oncelock() {
+    let token = Arc::new(());
+    let mut cell = OnceLock::new();
+    assert_eq!(format!("{cell:?}"), "OnceLock(<uninit>)");
+    assert!(catch_unwind(AssertUnwindSafe(|| cell.get_or_init(|| panic!("on purpose")))).is_err());
+    thread::scope(|s| {
+        s.spawn(|| assert!(Arc::ptr_eq(cell.wait(), &token)));
+        for _ in 0..3 {
+            s.spawn(|| assert!(Arc::ptr_eq(cell.get_or_init(|| token.clone()), &token)));
+        }
+    });
+    assert!(cell.set(token.clone()).is_err());
+    assert!(cell.get_mut().is_some() && cell == cell.clone());
+    assert!(cell.take().is_some() && cell.get().is_none());
+    cell.set(token.clone()).unwrap();
+    drop(cell);
+    assert_eq!(OnceLock::from(3).into_inner(), Some(3));
+    assert_eq!(Arc::strong_count(&token), 1);
+}
+
+#[test]
+fn lazylock() {
+    let (token, runs) = (Arc::new(()), AtomicUsize::new(0));
+    let lazy = LazyLock::new(|| {
+        runs.fetch_add(1, Ordering::Relaxed);
+        token.clone()
+    });
+    assert_eq!(format!("{lazy:?}"), "LazyLock(<uninit>)");
+    thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| assert!(Arc::ptr_eq(&lazy, &token)));
+        }
+    });
+    assert_eq!(format!("{lazy:?}"), "LazyLock(())");
+    drop(lazy);
+    assert_eq!((runs.load(Ordering::Relaxed), Arc::strong_count(&token)), (1, 1));
+    let held = token.clone();
+    let unused = LazyLock::<(), _>::new(move || drop(held));
+    drop(unused);
+    let held = token.clone();
+    let bad = LazyLock::<(), _>::new(move || {
+        let _held = held;
+        panic!("on purpose")
+    });
+    assert!(catch_unwind(AssertUnwindSafe(|| *bad)).is_err());
+    assert!(catch_unwind(AssertUnwindSafe(|| *bad)).is_err());
+    drop(bad);
+    assert_eq!(Arc::strong_count(&token), 1);
+}
+
+#[test]
+fn barrier_rounds() {
+    let (barrier, leaders, round) = (Barrier::new(4), AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| {
+                for n in 0..2_000 {
+                    assert_eq!(round.load(Ordering::Relaxed), n);
+                    if barrier.wait().is_leader() {
+                        leaders.fetch_add(1, Ordering::Relaxed);
+                        round.fetch_add(1, Ordering::Relaxed);
+                    }
+                    barrier.wait();
+                }
+            });
+        }
+    });
+    assert_eq!(leaders.into_inner(), 2_000);
+    assert!(Barrier::new(0).wait().is_leader());
+    assert!(Barrier::new(1).wait().is_leader());
+}
+
+/// One that gives up does not count as having come.
+#[test]
+fn barrier_give_up() {
+    let seed = seed("barrier_give_up");
+    let (barrier, passed) = (Barrier::new(3), AtomicUsize::new(0));
+    assert!(barrier.wait_timeout(Duration::from_millis(1)).is_none());
+    thread::scope(|s| {
+        for t in 0..3 {
+            let (barrier, passed) = (&barrier, &passed);
+            s.spawn(move || {
+                let (mut rng, mut left) = (Rng::new(seed, t), 500);
+                while left > 0 {
+                    if barrier.wait_timeout(Duration::from_micros(rng.below(100))).is_some()
+                        || barrier.wait_until(Instant::now() + Duration::from_micros(rng.below(100))).is_some()
+                    {
+                        left -= 1;
+                        passed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(passed.into_inner(), 1_500);
+}
