@@ -3,8 +3,8 @@
 //! *FS says who, GS says where.* FS is the TLS block of the running microprocess; GS is the record of the kernel thread that
 //! carries it. Both are plain registers where the kernel has FSGSBASE, and system calls where it has not.
 //!
-//! A context is one word, the stack pointer: callee-saved registers, MXCSR and the x87 control word lie on the stack above it
-//! (System V ABI 3.2.1). A switch ends in `jmp` and not `ret`: the return stack buffer of the processor belongs to the old
+//! A context is one word, the stack pointer: what the ABI wants kept (callee-saved registers, MXCSR, the x87 control word: System V ABI
+//! 3.2.1) lies on the stack above it. A switch ends in `jmp` and not `ret`: the return stack buffer of the processor belongs to the old
 //! stack, so a `ret` would always be mispredicted.
 
 use core::arch::{asm, naked_asm};
@@ -28,22 +28,18 @@ impl Context {
     pub unsafe fn prepare(top: *mut u8, entry: extern "C" fn(*mut u8) -> !, argument: *mut u8) -> Context {
         const MXCSR: u64 = 0x1f80;
         const X87: u64 = 0x037f;
-        // Two zero words end every backtrace: a return address of 0 is no frame.
-        let frame: [u64; 10] = [
+        // In the order in which `leave_and_continue` pops it. A return address of 0 is no frame and ends every backtrace.
+        let frame: [u64; 6] = [
             MXCSR | (X87 << 32),
-            0,                         // r15
-            0,                         // r14
-            entry as *const () as u64, // r13
-            argument as u64,           // r12
-            0,                         // rbx
-            0,                         // rbp
+            argument as u64,           // rbx
+            entry as *const () as u64, // rbp
             first_step as *const () as u64,
             0,
             0,
         ];
-        // SAFETY: the caller grants the bytes below `top`; the frame is 80 bytes and u64-aligned since `top` is 16-aligned.
+        // SAFETY: the caller grants the bytes below `top`; the frame is 48 bytes and u64-aligned since `top` is 16-aligned.
         unsafe {
-            let base = top.sub(size_of_val(&frame)).cast::<[u64; 10]>();
+            let base = top.sub(size_of_val(&frame)).cast::<[u64; 6]>();
             base.write(frame);
             Context(base.cast())
         }
@@ -55,13 +51,49 @@ impl Context {
     }
 }
 
-/// First instruction of a new context. r12 = argument, r13 = entry (see [`Context::prepare`]).
+/// First instruction of a new context: rbx = argument, rbp = entry (see [`Context::prepare`]).
 ///
 /// A naked function has no unwind table, so every backtrace ends here.
 #[unsafe(naked)]
 unsafe extern "C" fn first_step() {
     // rsp is 16-aligned here, so that `call` gives the callee the alignment it expects.
-    naked_asm!("xor ebp, ebp", "mov rdi, r12", "call r13", "ud2",)
+    naked_asm!("mov rdi, rbx", "mov rax, rbp", "xor ebp, ebp", "call rax", "ud2",)
+}
+
+/// The switch: leaves the caller's context in `*save`, continues `to`, and goes on at label 2 when somebody switches back.
+///
+/// Inline, and not a function that is called: a `call` that no `ret` answers would leave the processor's return stack one off, and
+/// every `ret` on the new stack would be mispredicted [measured: `yield` 35 ns with a naked function, see ARCHITECTURE.md]. The
+/// compiler saves what is live, since everything but rbx and rbp (which inline assembly may not clobber) is declared clobbered.
+macro_rules! leave_and_continue {
+    ($save:expr, $to:expr, $($set_fs:literal,)* ; $($operand:tt)*) => {
+        asm!(
+            "lea rcx, [rip + 2f]",
+            "push rcx",
+            "push rbp",
+            "push rbx",
+            "sub rsp, 8",
+            "stmxcsr [rsp]",
+            "fnstcw [rsp + 4]",
+            "mov [rdi], rsp",
+            "mov rsp, rsi",
+            "ldmxcsr [rsp]",
+            "fldcw [rsp + 4]",
+            "add rsp, 8",
+            "pop rbx",
+            "pop rbp",
+            $($set_fs,)*
+            "pop rcx",
+            "jmp rcx",
+            "2:",
+            inout("rdi") $save => _,
+            inout("rsi") $to.0 => _,
+            $($operand)*
+            out("rax") _, out("rcx") _, out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+            out("r12") _, out("r13") _, out("r14") _, out("r15") _,
+            clobber_abi("sysv64"),
+        )
+    };
 }
 
 /// Leaves the caller's context in `*save` and continues `to`, with FS = `fs`.
@@ -71,102 +103,36 @@ unsafe extern "C" fn first_step() {
 /// # Safety
 /// `to` is a context that was prepared or saved and has not been continued since; `fs` is the FS base it runs with; no
 /// reference into `*save` is held elsewhere. Nobody may continue the saved context before this kernel thread has left it.
-#[unsafe(naked)]
-pub unsafe extern "sysv64" fn switch_fs(save: *mut Context, to: Context, fs: usize) {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov [rdi], rsp",
-        "mov rsp, rsi",
-        "wrfsbase rdx",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "pop rcx",
-        "jmp rcx",
-    )
+#[inline(always)]
+pub unsafe fn switch_fs(save: *mut Context, to: Context, fs: usize) {
+    // SAFETY: the caller's promise. FS is set last: the instruction waits for all before it.
+    unsafe { leave_and_continue!(save, to, "wrfsbase rdx", ; inout("rdx") fs => _,) }
 }
 
 /// As [`switch_fs`] where both sides run with the same FS (lean microprocesses): FS stays as it is.
 ///
 /// # Safety
 /// As for [`switch_fs`]; `to` runs with the FS base that is set now.
-#[unsafe(naked)]
-pub unsafe extern "sysv64" fn switch_same(save: *mut Context, to: Context) {
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov [rdi], rsp",
-        "mov rsp, rsi",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "pop rcx",
-        "jmp rcx",
-    )
+#[inline(always)]
+pub unsafe fn switch_same(save: *mut Context, to: Context) {
+    // SAFETY: the caller's promise.
+    unsafe { leave_and_continue!(save, to, ; out("rdx") _,) }
 }
 
 /// As [`switch_fs`] for kernels or processors without FSGSBASE: FS is set by arch_prctl(2), about ten times slower.
 ///
 /// # Safety
 /// As for [`switch_fs`].
-#[unsafe(naked)]
-pub unsafe extern "sysv64" fn switch_prctl(save: *mut Context, to: Context, fs: usize) {
-    // 158 = SYS_arch_prctl, 0x1002 = ARCH_SET_FS. The system call clobbers rax, rcx and r11 only.
-    naked_asm!(
-        "push rbp",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        "stmxcsr [rsp]",
-        "fnstcw [rsp + 4]",
-        "mov [rdi], rsp",
-        "mov rsp, rsi",
-        "mov eax, 158",
-        "mov edi, 0x1002",
-        "mov rsi, rdx",
-        "syscall",
-        "ldmxcsr [rsp]",
-        "fldcw [rsp + 4]",
-        "add rsp, 8",
-        "pop r15",
-        "pop r14",
-        "pop r13",
-        "pop r12",
-        "pop rbx",
-        "pop rbp",
-        "pop rcx",
-        "jmp rcx",
-    )
+#[inline(always)]
+pub unsafe fn switch_prctl(save: *mut Context, to: Context, fs: usize) {
+    // SAFETY: the caller's promise. 158 = SYS_arch_prctl, 0x1002 = ARCH_SET_FS; the system call clobbers rax, rcx and r11 only.
+    unsafe {
+        leave_and_continue!(
+            save, to,
+            "mov rsi, rdx", "mov edi, 0x1002", "mov eax, 158", "syscall",
+            ; inout("rdx") fs => _,
+        )
+    }
 }
 
 /// Whether FS and GS can be written without a system call: the kernel says so in AT_HWCAP2 bit 1 (Linux 5.9).

@@ -40,9 +40,9 @@ pub(crate) fn set_standing(s: Standing) {
 /// A kernel thread of the runtime. GS points here.
 #[repr(C, align(64))]
 pub(crate) struct KernelThread {
-    /// First word: what `gs:[0]` reads.
+    /// Word 0, read as `gs:[0]`.
     this: Cell<*const KernelThread>,
-    /// The VP it carries; null while it waits in the pool or lost its VP inside `blocking`.
+    /// Word 1, read as `gs:[8]`. The VP it carries; null while it waits in the pool or lost its VP inside `blocking`.
     pub(crate) vp: Cell<*const Vp>,
     /// Its own TLS block.
     pub(crate) fs: usize,
@@ -91,7 +91,7 @@ impl KernelThread {
 pub(crate) fn carrier_fs() -> Option<usize> {
     (standing() != Standing::Foreign).then(|| {
         // SAFETY: not foreign, so GS points to the live record of this kernel thread.
-        unsafe { (*x86_64::gs_record().cast::<KernelThread>()).fs }
+        unsafe { (*x86_64::gs_word::<0>().cast::<KernelThread>()).fs }
     })
 }
 
@@ -100,9 +100,11 @@ pub(crate) fn carrier_fs() -> Option<usize> {
 /// Not `Send`, and consumed by everything that switches: after a switch the caller may run on another kernel thread with
 /// another VP, and gets a fresh one.
 pub(crate) struct Carrier {
-    kt: *const KernelThread,
+    vp: *const Vp,
     _not_send: PhantomData<*const ()>,
 }
+
+const _: () = assert!(std::mem::offset_of!(KernelThread, this) == 0 && std::mem::offset_of!(KernelThread, vp) == 8);
 
 impl Carrier {
     /// The caller's, if it runs on a VP.
@@ -121,29 +123,34 @@ impl Carrier {
     #[inline(always)]
     pub(crate) unsafe fn here() -> Carrier {
         // SAFETY: the caller's promise.
-        Carrier { kt: unsafe { x86_64::gs_record() }.cast(), _not_send: PhantomData }
+        Carrier { vp: unsafe { x86_64::gs_word::<8>() }.cast(), _not_send: PhantomData }
     }
 
     #[inline(always)]
     pub(crate) fn kernel_thread(&self) -> &KernelThread {
-        // SAFETY: the record lives as long as its thread, and a carrier is not `Send`.
-        unsafe { &*self.kt }
+        // SAFETY: a carrier is not `Send`, so GS is that of its kernel thread, whose record lives as long as it does.
+        unsafe { &*x86_64::gs_word::<0>().cast::<KernelThread>() }
     }
 
     /// The VP. The borrow ends where a switch consumes the carrier.
     #[inline(always)]
     pub(crate) fn vp(&self) -> &Vp {
-        let vp = self.kernel_thread().vp.get();
-        debug_assert!(!vp.is_null());
-        // SAFETY: a carrier exists only while its kernel thread carries a VP; VPs are never freed.
-        unsafe { &*vp }
+        debug_assert!(self.has_vp());
+        // SAFETY: a carrier exists only while its kernel thread carries a VP (else `has_vp` is asked first); VPs outlive their carriers.
+        unsafe { &*self.vp }
     }
 
-    /// The VP, for as long as VPs live: for ever. The caller answers for not touching the owner's half after a switch.
+    /// False on the own stack of a kernel thread that lost its VP inside `blocking`.
     #[inline(always)]
-    pub(crate) fn vp_static(&self) -> &'static Vp {
-        // SAFETY: VPs are never freed.
-        unsafe { &*self.kernel_thread().vp.get() }
+    pub(crate) fn has_vp(&self) -> bool {
+        !self.vp.is_null()
+    }
+
+    /// The microprocess that runs here; none on the carrier's own stack.
+    #[inline(always)]
+    pub(crate) fn running(&self) -> Option<&'static Mp> {
+        // SAFETY: null or a record, which lives for ever.
+        unsafe { self.vp().current.get().as_ref() }
     }
 }
 
@@ -152,13 +159,14 @@ impl Carrier {
 pub(crate) fn current_mp() -> Option<&'static Mp> {
     let mp = match standing() {
         Standing::Foreign => return None,
-        // SAFETY: GS is set; VPs are never freed. Between two VPs (a spare) there is none.
-        Standing::OnVp => unsafe {
-            Carrier::here().kernel_thread().vp.get().as_ref().map_or(std::ptr::null(), |vp| vp.current.get())
-        },
+        Standing::OnVp => {
+            // SAFETY: GS is set. A spare that waits has no VP.
+            let carrier = unsafe { Carrier::here() };
+            return if carrier.has_vp() { carrier.running() } else { None };
+        }
         // SAFETY: GS is set.
         Standing::Bound => unsafe { Carrier::here() }.kernel_thread().bound.get(),
     };
-    // SAFETY: null on a carrier's own context; else a record, which lives for ever.
+    // SAFETY: null or a record, which lives for ever.
     unsafe { mp.as_ref() }
 }

@@ -255,8 +255,7 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
 /// metrics), `f` simply runs. Not a cancellation point.
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     let Some(carrier) = Carrier::current() else { return f() };
-    // SAFETY: null or a record.
-    let Some(mp) = (unsafe { carrier.vp_static().current.get().as_ref() }) else { return f() };
+    let Some(mp) = carrier.running() else { return f() };
     let Some(spare) = carrier.vp().instance().spares.take(carrier.vp().instance()) else {
         carrier.vp().instance().blocking_inline.fetch_add(1, Ordering::Relaxed);
         return f();

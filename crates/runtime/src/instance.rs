@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle as KernelJoinHandle;
 use std::time::Instant;
 
-use kumihimo_arch::{tls, x86_64};
+use kumihimo_arch::tls;
 use kumihimo_queue::{Set, Taker};
 
 use crate::handoff::Spares;
@@ -22,7 +22,6 @@ pub(crate) struct Instance {
     pub(crate) queues: Set<Mp>,
     pub(crate) placer: Placer,
     pub(crate) settings: Settings,
-    pub(crate) fsgsbase: bool,
     pub(crate) default_kind: Kind,
     clock: Instant,
     /// VPs that spin or sleep.
@@ -83,14 +82,13 @@ impl Instance {
                 .map_while(|i| {
                     // SAFETY: the VP's carrier is the only user; the set lies in the same allocation and outlives the VPs.
                     let queue = unsafe { queues.local(i) };
-                    Vp::new(i, weak.as_ptr(), queue).map_err(|e| failure = Some(e)).ok()
+                    Vp::new(i, weak.as_ptr(), queue, settings.design, placer.keeps_account()).map_err(|e| failure = Some(e)).ok()
                 })
                 .collect();
             Instance {
                 vps: vps.into(),
                 queues,
                 placer,
-                fsgsbase: x86_64::fsgsbase(),
                 default_kind,
                 clock: Instant::now(),
                 idle_vps: AtomicUsize::new(0),

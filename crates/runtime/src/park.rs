@@ -128,8 +128,7 @@ impl std::fmt::Debug for Waiter {
 #[inline]
 pub fn current() -> Waiter {
     match Carrier::current() {
-        // SAFETY: null on a carrier's own context, else a record.
-        Some(carrier) => match unsafe { carrier.vp_static().current.get().as_ref() } {
+        Some(carrier) => match carrier.running() {
             Some(mp) => Waiter(Who::Micro(mp.reference())),
             None => Waiter(Who::Foreign(foreign())),
         },

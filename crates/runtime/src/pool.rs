@@ -234,7 +234,7 @@ fn unreserve(kind: Kind, n: usize) {
 pub(crate) fn bounds(mp: &Mp) -> (*mut u8, *mut u8) {
     let class = mp.class.get();
     let end = mp.slot_end();
-    (end.wrapping_sub(class.slot_size()).wrapping_add(class.guard_size()), end.wrapping_sub(stack::RECORD))
+    (end.wrapping_sub(class.slot_size()).wrapping_add(class.guard_size()), std::ptr::from_ref(mp).cast::<u8>().cast_mut())
 }
 
 /// First address of the usable stack, 64-aligned, growing down.

@@ -34,6 +34,7 @@ pub(crate) struct Mp {
     /// VP that it last ran on.
     pub(crate) home: AtomicU16,
     pub(crate) class: Cell<Class>,
+    slot_end: Cell<*mut u8>,
     /// How many [`crate::cancel::masked`] it is inside of.
     pub(crate) cancel_masked: Cell<u32>,
     /// See [`crate::join`].
@@ -69,6 +70,20 @@ pub(crate) struct Account {
 
 const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
 
+/// Slots are powers of two apart, so without this all records, block headers and stack tops would fall into the same few sets of the
+/// processor's caches and hardly a dozen of them would fit: the top of each slot is shifted by some lines, and in large slots some pages.
+fn colour(slot_end: usize, class: Class) -> usize {
+    let hash = (slot_end >> 15).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let lines = hash % 16;
+    let pages = if class.slot_size() >= 128 << 10 { hash / 16 % 8 } else { 0 };
+    lines * 64 + pages * 4096
+}
+
+/// What [`colour`] takes from a slot at most, by its size.
+pub(crate) const fn colour_max(slot_size: usize) -> usize {
+    15 * 64 + if slot_size >= 128 << 10 { 7 * 4096 } else { 0 }
+}
+
 // SAFETY: `links` is a field that nobody else touches; records are never moved; holders are as the queue asks (see `Mp`).
 unsafe impl Node for Mp {
     #[inline]
@@ -96,6 +111,7 @@ impl Mp {
             level: Cell::new(0),
             home: AtomicU16::new(0),
             class: Cell::new(class),
+            slot_end: Cell::new(slot_end),
             cancel_masked: Cell::new(0),
             join: AtomicUsize::new(0),
             token: AtomicU32::new(0),
@@ -111,25 +127,26 @@ impl Mp {
             deadline: Cell::new(None),
             account: Cell::new(Account::default()),
         };
-        // SAFETY: the top RECORD bytes of a slot are reserved for this record (checked above), 64-aligned and live for ever.
+        // SAFETY: within the fresh slot, 64-aligned, and live for ever: what lies above a record is never given back.
         unsafe {
-            let place = slot_end.sub(stack::RECORD).cast::<Mp>();
+            let place = slot_end.sub(stack::RECORD + colour(slot_end as usize, class)).cast::<Mp>();
             place.write(mp);
             &*place
         }
     }
 
+    /// End of its slot. The record lies a little below.
     pub(crate) fn slot_end(&self) -> *mut u8 {
-        (&raw const *self).cast::<u8>().cast_mut().wrapping_add(stack::RECORD)
+        self.slot_end.get()
     }
 
     /// The record of the slot that ends at `slot_end`.
     ///
     /// # Safety
     /// The slot was given out by [`stack::acquire`] and [`Mp::create`] has run on it.
-    pub(crate) unsafe fn of_slot(slot_end: usize) -> &'static Mp {
+    pub(crate) unsafe fn of_slot(slot_end: usize, class: Class) -> &'static Mp {
         // SAFETY: the caller's promise; records live for ever.
-        unsafe { &*std::ptr::with_exposed_provenance::<Mp>(slot_end - stack::RECORD) }
+        unsafe { &*std::ptr::with_exposed_provenance::<Mp>(slot_end - stack::RECORD - colour(slot_end, class)) }
     }
 
     #[inline]

@@ -16,6 +16,7 @@ pub use kumihimo_queue::{Capacity, Design};
 
 use crate::instance::{self, Instance};
 use crate::place::Placer;
+use crate::record::{Mp, colour_max};
 use crate::pool::{self, Kind};
 use crate::spawn::{self, Order};
 use crate::thread::Thread;
@@ -26,7 +27,7 @@ pub const DEFAULT_DESIGN: Design = Design::Ring;
 
 /// Usable stack of a microprocess unless `Builder::stack_size` says otherwise, in bytes: a slot of 256 KiB costs 514 bytes of page
 /// tables while it is in use, one of 1 MiB four times that, and 64 KiB is too little for much that C libraries do.
-pub const DEFAULT_STACK: usize = 248 << 10;
+pub const DEFAULT_STACK: usize = 192 << 10;
 
 /// Stack of the microprocess that [`Runtime::run`] makes, in bytes, as a main thread has it.
 const MAIN_STACK: usize = 8 << 20;
@@ -74,10 +75,13 @@ impl Settings {
 /// The slot class for a stack of `size` bytes.
 pub(crate) fn kind(size: usize, lean: bool) -> io::Result<Kind> {
     let block = if lean { 0 } else { tls::get().bytes() };
-    match stack::class_for(size, block) {
-        Ok(class) => Ok(Kind { class, lean }),
-        Err(e) => Err(io::Error::new(io::ErrorKind::InvalidInput, e.to_string())),
-    }
+    let class_for = |extra| {
+        stack::class_for(size, block + extra).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))
+    };
+    let class = class_for(0)?;
+    // What the caches' colouring takes may need the next size.
+    let class = class_for(colour_max(class.slot_size()))?.max(class);
+    Ok(Kind { class, lean })
 }
 
 /// Settings of a [`Runtime`].
@@ -292,9 +296,10 @@ fn once_per_process() -> io::Result<()> {
 
 /// Name and id of the microprocess on a slot, for the overflow message. Async-signal-safe.
 fn describe(slot_end: usize, out: &mut [u8]) -> usize {
+    let Some(found) = stack::locate(slot_end - 1) else { return 0 };
     // SAFETY: the handler found `slot_end` among the slots given out; the top of a slot that was never made into a record is zero, a
     // generation and a label of length 0.
-    let mp = unsafe { crate::record::Mp::of_slot(slot_end) };
+    let mp = unsafe { Mp::of_slot(slot_end, found.class) };
     let mut label = [0u8; 47];
     let n = mp.label(&mut label);
     let mut w = Cut { out, len: 0 };

@@ -175,8 +175,7 @@ fn park_until(deadline: Option<Instant>) {
 pub fn yield_now() {
     match Carrier::current() {
         Some(carrier) => {
-            // SAFETY: null or a record.
-            let Some(mp) = (unsafe { carrier.vp_static().current.get().as_ref() }) else { return };
+            let Some(mp) = carrier.running() else { return };
             if mp.state.is_cancelled() {
                 cancel::point();
             }

@@ -9,11 +9,12 @@
 //! Owner's half: plain cells, touched by whoever holds the [`Carrier`]. Shared half: atomics, touched by anyone.
 
 use std::cell::{Cell, UnsafeCell};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kumihimo_arch::x86_64;
 use kumihimo_policy::Why;
-use kumihimo_queue::{Origin, Owner, Place, Taker};
+use kumihimo_queue::{Design, Origin, Owner, Place, Taker};
 
 use crate::carrier::Carrier;
 use crate::idle::Idle;
@@ -59,25 +60,29 @@ pub(crate) fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(crate) struct Vp {
-    pub(crate) index: usize,
-    instance: *const Instance,
-    // Owner's half.
+    // Owner's half. First what every switch touches.
+    queue: Owner<Mp>,
     pub(crate) current: Cell<*const Mp>,
     /// Level of the running one.
     pub(crate) level: Cell<u8>,
     left: Cell<Left>,
     left_by: Cell<*const Mp>,
     countdown: Cell<u32>,
+    keeps_account: bool,
+    fsgsbase: bool,
+    /// Runnable items may be queued before their context is left: nobody else takes from this queue.
+    private_queue: bool,
     /// Something of a higher level came while one ran: give way at the next switch point.
     pub(crate) outranked: Cell<bool>,
+    pub(crate) index: usize,
+    instance: *const Instance,
+    pub(crate) counters: Counters,
     since_ns: Cell<u64>,
-    queue: Owner<Mp>,
     timers: UnsafeCell<Timers>,
     pub(crate) pool: VpPool,
     pub(crate) poller: Poller,
-    pub(crate) counters: Counters,
     // Shared half.
     pub(crate) idle: Idle,
     pub(crate) requests: Requests,
@@ -92,6 +97,7 @@ unsafe impl Send for Vp {}
 
 impl Carrier {
     /// The running microprocess leaves and the next one comes. Returns when the caller is continued, perhaps elsewhere.
+    #[inline]
     pub(crate) fn leave(self, left: Left) -> Carrier {
         let vp = self.vp();
         vp.look_around();
@@ -106,14 +112,22 @@ impl Carrier {
         let vp = self.vp();
         vp.look_around();
         vp.outranked.set(false);
-        match vp.pick_at_least(vp.level.get()) {
-            Some(next) => self.switch(next, Left::GaveWay(why)),
+        let level = vp.level.get();
+        match vp.pick_at_least(level) {
             None => self,
+            Some(next) if vp.private_queue && !vp.keeps_account => {
+                // Queued before its context is left: nobody but this VP takes it out, and not before the switch. `surplus` is not
+                // called in between.
+                // SAFETY: the running microprocess is ours; records live for ever.
+                unsafe { vp.queue.push(NonNull::new_unchecked(vp.current.get().cast_mut()), Place::back(level), Origin::Yield) };
+                self.switch(next, Left::Nothing)
+            }
+            Some(next) => self.switch(next, Left::GaveWay(why)),
         }
     }
 
     /// `next` continues here, now. It is the caller's to run.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn switch(self, next: &'static Mp, left: Left) -> Carrier {
         let vp = self.vp();
         let fs = if next.fs.get() == 0 { self.kernel_thread().fs } else { next.fs.get() };
@@ -124,6 +138,7 @@ impl Carrier {
     }
 
     /// Nothing is runnable: to the kernel thread's own stack.
+    #[inline(always)]
     fn switch_to_idle(self, left: Left) -> Carrier {
         let kt = self.kernel_thread();
         let (context, fs) = (kt.idle.get(), kt.fs);
@@ -132,11 +147,13 @@ impl Carrier {
     }
 
     /// What the one that left wanted done. First thing on the new stack.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrive(self) -> Carrier {
         // A kernel thread that lost its VP inside `blocking` comes to its own stack without one.
-        // SAFETY: null or a VP, which lives as long as the instance.
-        let Some(vp) = (unsafe { self.kernel_thread().vp.get().as_ref() }) else { return self };
+        if !self.has_vp() {
+            return self;
+        }
+        let vp = self.vp();
         let by = vp.left_by.get();
         match vp.left.replace(Left::Nothing) {
             Left::Nothing => {}
@@ -160,23 +177,23 @@ impl Carrier {
     #[inline(always)]
     unsafe fn cross(self, next: *const Mp, to: x86_64::Context, fs: usize, left: Left) -> Carrier {
         let vp = self.vp();
-        let kt = self.kernel_thread();
         let me = vp.current.replace(next);
         vp.left.set(left);
         vp.left_by.set(me);
         bump(&vp.counters.switches);
         let (save, own_fs) = if me.is_null() {
+            let kt = self.kernel_thread();
             (kt.idle.get(), kt.fs)
         } else {
             // SAFETY: the running microprocess's record.
             let me = unsafe { &*me };
-            (me.context.get(), if me.fs.get() == 0 { kt.fs } else { me.fs.get() })
+            (me.context.get(), if me.fs.get() == 0 { self.kernel_thread().fs } else { me.fs.get() })
         };
         // SAFETY: the caller's promise. The old context is published (queued, parked, freed) by `arrive` only, on the new stack.
         unsafe {
             if fs == own_fs {
                 x86_64::switch_same(save, to);
-            } else if vp.instance().fsgsbase {
+            } else if vp.fsgsbase {
                 x86_64::switch_fs(save, to, fs);
             } else {
                 x86_64::switch_prctl(save, to, fs);
@@ -200,8 +217,17 @@ impl Carrier {
 }
 
 impl Vp {
-    pub(crate) fn new(index: usize, instance: *const Instance, queue: Owner<Mp>) -> std::io::Result<Vp> {
+    pub(crate) fn new(
+        index: usize,
+        instance: *const Instance,
+        queue: Owner<Mp>,
+        design: Design,
+        keeps_account: bool,
+    ) -> std::io::Result<Vp> {
         Ok(Vp {
+            keeps_account,
+            fsgsbase: x86_64::fsgsbase(),
+            private_queue: design != Design::Steal,
             index,
             instance,
             current: Cell::new(std::ptr::null()),
@@ -276,7 +302,7 @@ impl Vp {
         if !self.queue.injector_is_empty() {
             self.take_injected();
         }
-        if self.timers().next().is_some() || self.instance().placer.keeps_account() {
+        if self.timers().next().is_some() || self.keeps_account {
             let now = self.instance().now();
             self.fire_timers(now);
             self.check_quantum(now);
@@ -297,7 +323,7 @@ impl Vp {
         let Some(mp) = (unsafe { self.current.get().as_ref() }) else { return };
         let account = mp.account.get();
         let ran = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
-        if self.instance().placer.keeps_account() && ran >= account.quantum_ns && !self.queue.is_empty() {
+        if self.keeps_account && ran >= account.quantum_ns && !self.queue.is_empty() {
             self.outranked.set(true);
         }
     }
@@ -321,7 +347,7 @@ impl Vp {
 
     #[inline]
     pub(crate) fn account_for(&self, next: &Mp) {
-        if self.instance().placer.keeps_account() {
+        if self.keeps_account {
             let now = self.instance().now();
             // SAFETY: null or a record.
             if let Some(mp) = unsafe { self.current.get().as_ref() } {
@@ -362,7 +388,7 @@ impl Vp {
             self.outranked.set(true);
         }
         // SAFETY: the caller holds `mp`; records are never moved or freed.
-        unsafe { self.queue.push(std::ptr::NonNull::from(mp), place, origin) };
+        unsafe { self.queue.push(NonNull::from(mp), place, origin) };
         let someone_idle = self.instance().someone_idles();
         if let Some(taker) = self.queue.surplus(someone_idle) {
             self.given_away(taker);
