@@ -17,6 +17,7 @@ fn errno() -> c_int {
 
 #[test]
 fn malloc_and_errno_move_along() {
+    needs_blocks!();
     Micro::new(STACK, || {
         let mut all = Vec::new();
         for i in 0..300usize {
@@ -50,6 +51,7 @@ static AGAIN: AtomicUsize = AtomicUsize::new(0);
 
 #[test]
 fn pthread_keys_have_their_destructors_run() {
+    needs_blocks!();
     // More than the 32 whose values lie in the block itself.
     let mut keys = [0; 60];
     for k in &mut keys {
@@ -86,6 +88,7 @@ fn pthread_keys_have_their_destructors_run() {
 
 #[test]
 fn owners_of_locks_are_told_apart() {
+    needs_blocks!();
     let lock = Arc::new(PthreadMutex::new(libc::PTHREAD_MUTEX_ERRORCHECK, libc::PTHREAD_MUTEX_STALLED));
     let (a, b) = (lock.clone(), lock.clone());
     let mut owner = Micro::new(STACK, move || {
@@ -108,6 +111,7 @@ fn owners_of_locks_are_told_apart() {
 
 #[test]
 fn robust_mutexes_are_released_at_the_end() {
+    needs_blocks!();
     let lock = Arc::new(PthreadMutex::new(libc::PTHREAD_MUTEX_NORMAL, libc::PTHREAD_MUTEX_ROBUST));
     let inner = lock.clone();
     let mut m = Micro::new(STACK, move || assert_eq!(inner.lock(), 0)).run();
@@ -176,6 +180,7 @@ unsafe extern "C" {
 
 #[test]
 fn state_of_the_c_library_is_own_and_fresh() {
+    needs_blocks!();
     let global = usize::MAX as libc::locale_t as usize;
     let body = move || {
         // SAFETY: calls about the calling thread; the locale lives until the microprocess has let go of it.
@@ -212,6 +217,7 @@ fn state_of_the_c_library_is_own_and_fresh() {
 
 #[test]
 fn questions_about_the_thread_are_answered() {
+    needs_blocks!();
     Micro::new(STACK, || {
         // SAFETY: out pointers; current() is the running microprocess.
         unsafe {
@@ -263,6 +269,7 @@ fn change_nothing() {
 
 #[test]
 fn set_id_while_microprocesses_run_and_are_made() {
+    needs_blocks!();
     again::alone("set_id_while_microprocesses_run_and_are_made", || {
         tls::get();
         setxid::set_carrier_fs(carrier);
@@ -344,6 +351,7 @@ fn work_of_a_child() {
 
 #[test]
 fn fork_in_a_microprocess() {
+    needs_blocks!();
     again::alone("fork_in_a_microprocess", || {
         setxid::set_carrier_fs(carrier);
         // Neighbours in the chain of blocks, before and after.
@@ -376,6 +384,7 @@ fn fork_in_a_microprocess() {
 
 #[test]
 fn fork_of_the_oldest_block() {
+    needs_blocks!();
     again::alone("fork_of_the_oldest_block", || {
         setxid::set_carrier_fs(carrier);
         let mut oldest = Micro::new(STACK, || fork_and_wait(work_of_a_child));
@@ -388,6 +397,7 @@ fn fork_of_the_oldest_block() {
 
 #[test]
 fn recycling_leaks_nothing() {
+    needs_blocks!();
     again::alone("recycling_leaks_nothing", || {
         let body = || {
             thread_local! { static KEPT: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) }; }

@@ -98,6 +98,7 @@ fn dirty(dynamic: Library, fixed: Library, with: i32) {
 
 #[test]
 fn loaded_before_while_and_after_blocks_were_built() {
+    needs_blocks!();
     let dynamic = build("dynamic.c", "libdynamic1.so");
     let fixed = build("initial_exec.c", "libfixed1.so");
     let shared: &'static Mutex<Option<(Library, Library)>> = Box::leak(Box::new(Mutex::new(None)));
@@ -146,6 +147,7 @@ fn loaded_before_while_and_after_blocks_were_built() {
 
 #[test]
 fn loaded_and_unloaded_again_and_again() {
+    needs_blocks!();
     let dynamic = build("dynamic.c", "libdynamic2.so");
     let fixed = build("initial_exec.c", "libfixed2.so");
     // One after the other: a library that another one has open is not loaded afresh.
@@ -168,6 +170,7 @@ fn loaded_and_unloaded_again_and_again() {
 
 #[test]
 fn exceptions_and_cpp_objects() {
+    needs_blocks!();
     let lib = Library::open(&build("exceptions.cc", "libexceptions.so"));
     extern "C" fn pause_from_c() {
         pause();
@@ -201,6 +204,7 @@ fn exceptions_and_cpp_objects() {
 
 #[test]
 fn loading_does_not_leak_templates() {
+    needs_blocks!();
     again::alone("loading_does_not_leak_templates", || {
         let dynamic = build("dynamic.c", "libdynamic3.so");
         let fixed = build("initial_exec.c", "libfixed3.so");

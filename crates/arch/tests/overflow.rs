@@ -33,6 +33,7 @@ fn signal_of(out: &Output) -> Option<i32> {
 
 #[test]
 fn overflow_is_one_clear_line() {
+    needs_blocks!();
     const NAME: &str = "overflow_is_one_clear_line";
     if again::is_child(NAME) {
         let _alt = install();
@@ -54,7 +55,8 @@ fn overflow_is_one_clear_line() {
 
 #[test]
 fn overflow_in_a_frame_larger_than_a_page() {
-    if again::address_sanitizer() {
+    needs_blocks!();
+    if again::sanitizer() {
         return; // its frames are not probed page by page
     }
     const NAME: &str = "overflow_in_a_frame_larger_than_a_page";
@@ -74,6 +76,7 @@ fn overflow_in_a_frame_larger_than_a_page() {
 
 #[test]
 fn other_faults_take_the_default_course() {
+    needs_blocks!();
     const NAME: &str = "other_faults_take_the_default_course";
     if again::is_child(NAME) {
         let _alt = install();
@@ -91,6 +94,7 @@ fn other_faults_take_the_default_course() {
 
 #[test]
 fn a_stray_pointer_into_a_guard_is_no_overflow() {
+    needs_blocks!();
     const NAME: &str = "a_stray_pointer_into_a_guard_is_no_overflow";
     if again::is_child(NAME) {
         let _alt = install();
@@ -135,6 +139,7 @@ extern "C" fn leave_plainly(signal: i32) {
 
 #[test]
 fn the_programs_own_handlers_keep_their_faults() {
+    needs_blocks!();
     const NAME: &str = "the_programs_own_handlers_keep_their_faults";
     let fault = || {
         // SAFETY: it faults, which is what is tested.

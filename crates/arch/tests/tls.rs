@@ -5,7 +5,7 @@ mod harness;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use harness::{Micro, pause};
+use harness::{Micro, again, pause};
 use kumihimo_arch::tls::{self, Kind};
 
 const STACK: usize = 256 << 10;
@@ -16,19 +16,46 @@ thread_local! {
 }
 
 #[test]
-fn blocks_can_be_cloned_here() {
-    let t = tls::get();
-    let asked = std::env::var("KUMI_TLS").unwrap_or_default();
-    match asked.as_str() {
-        "donor" => assert_eq!(t.kind(), Kind::Donor, "{}", t.why()),
-        "kernel" => assert_eq!(t.kind(), Kind::Kernel, "{}", t.why()),
-        _ => assert_eq!(t.kind(), Kind::Clone, "{}", t.why()),
+fn blocks_are_made_as_asked() {
+    const NAME: &str = "blocks_are_made_as_asked";
+    if again::is_child(NAME) {
+        let t = tls::get();
+        println!("kind: {:?} ({})", t.kind(), t.why());
+        if t.kind() == Kind::Kernel {
+            assert_eq!(t.bytes(), 0);
+            // SAFETY: nothing is built, so that the memory does not matter.
+            let e = unsafe { t.build(std::ptr::null_mut(), std::ptr::null_mut()) }.expect_err("no block");
+            assert_eq!(e.kind(), std::io::ErrorKind::Unsupported);
+        }
+        return;
     }
-    println!("{:?}: {}; {} bytes", t.kind(), t.why(), t.bytes());
+    let best = tls::get().kind();
+    for (asked, kind, why) in [
+        ("", Kind::Clone, "a clone equals"),
+        ("clone", Kind::Clone, "KUMI_TLS=clone"),
+        ("donor", Kind::Donor, "KUMI_TLS=donor"),
+        ("kernel", Kind::Kernel, "KUMI_TLS=kernel"),
+        ("nonsense", Kind::Kernel, "none of clone, donor, kernel"),
+    ] {
+        let out = again::once_more(NAME, &[("KUMI_TLS", asked)]);
+        let text = again::text(&out.stdout);
+        assert!(out.status.success(), "{text}{}", again::text(&out.stderr));
+        if best == Kind::Kernel {
+            assert!(text.contains("kind: Kernel"), "{text}");
+        } else {
+            assert!(text.contains(&format!("kind: {kind:?}")) && text.contains(why), "{asked}: {text}");
+        }
+    }
+}
+
+#[test]
+fn all_of_this_with_donors() {
+    again::all_with("all_of_this_with_donors", &[("KUMI_TLS", "donor")]);
 }
 
 #[test]
 fn thread_locals_follow_the_microprocess() {
+    needs_blocks!();
     Micro::new(STACK, || {
         assert_eq!(PLAIN.get(), 77);
         PLAIN.set(5);
@@ -46,6 +73,7 @@ fn thread_locals_follow_the_microprocess() {
 
 #[test]
 fn destructors_run_once_at_the_end() {
+    needs_blocks!();
     static DROPS: AtomicUsize = AtomicUsize::new(0);
     struct Counted;
     impl Drop for Counted {
@@ -68,6 +96,7 @@ fn destructors_run_once_at_the_end() {
 
 #[test]
 fn a_recycled_block_is_a_fresh_thread() {
+    needs_blocks!();
     let mut m = Micro::new(STACK, || ());
     let mut ids = Vec::new();
     for round in 0..50 {
@@ -103,6 +132,7 @@ fn a_recycled_block_is_a_fresh_thread() {
 
 #[test]
 fn panics_are_caught_in_the_microprocess() {
+    needs_blocks!();
     let mut m = Micro::new(STACK, || {
         let r = std::panic::catch_unwind(|| {
             pause();

@@ -146,8 +146,11 @@ impl Keys {
             fs.offset(self.used).write_volatile(0);
             std::ptr::write_bytes(*tables, 0, KEYS_A_TABLE);
             for t in 1..KEY_TABLES {
-                libc::free((*tables.add(t)).cast());
-                *tables.add(t) = std::ptr::null_mut();
+                let table = *tables.add(t);
+                if !table.is_null() {
+                    *tables.add(t) = std::ptr::null_mut();
+                    libc::free(table.cast());
+                }
             }
         }
     }

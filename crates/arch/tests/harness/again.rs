@@ -8,8 +8,9 @@ pub fn once_more(name: &str, env: &[(&str, &str)]) -> Output {
     Command::new(exe)
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("KUMI_TEST_CHILD", name)
-        // AddressSanitizer, if this is built with it, shall leave faults to the program.
+        // Sanitizers, if this is built with one, shall leave faults to the program.
         .env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_abort=0")
+        .env("TSAN_OPTIONS", "handle_segv=0:handle_sigbus=0:handle_abort=0:report_bugs=0")
         .envs(env.iter().copied())
         .output()
         .expect("the test program again")
@@ -45,19 +46,23 @@ pub fn all_with(but: &str, env: &[(&str, &str)]) {
     assert!(out.status.success(), "{env:?}: {}\n{}{}", out.status, text(&out.stdout), text(&out.stderr));
 }
 
-/// True if this is built with AddressSanitizer, whose shadow memory needs the address space that some tests use up.
-pub fn address_sanitizer() -> bool {
-    let at: usize;
-    // SAFETY: loads an address from the global offset table; null if nobody defines the (weak) symbol.
+/// True if this is built with AddressSanitizer or ThreadSanitizer, whose shadow memory needs the address space that some
+/// tests use up.
+pub fn sanitizer() -> bool {
+    let (asan, tsan): (usize, usize);
+    // SAFETY: loads addresses from the global offset table; null if nobody defines the (weak) symbols.
     unsafe {
         core::arch::asm!(
             ".weak __asan_init",
+            ".weak __tsan_init",
             "mov {}, [rip + __asan_init@GOTPCREL]",
-            out(reg) at,
+            "mov {}, [rip + __tsan_init@GOTPCREL]",
+            out(reg) asan,
+            out(reg) tsan,
             options(nostack, preserves_flags, readonly)
         );
     }
-    at != 0
+    asan != 0 || tsan != 0
 }
 
 pub fn text(bytes: &[u8]) -> String {

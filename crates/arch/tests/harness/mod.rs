@@ -10,6 +10,16 @@ use kumihimo_arch::stack::{self, Class, RECORD};
 use kumihimo_arch::tls::{self, Tls};
 use kumihimo_arch::x86_64::{Context, fs_base, fsgsbase, switch_fs, switch_prctl};
 
+/// Ends a test where microprocesses cannot have blocks of their own (ThreadSanitizer, `KUMI_TLS=kernel`).
+#[macro_export]
+macro_rules! needs_blocks {
+    () => {
+        if kumihimo_arch::tls::get().kind() == kumihimo_arch::tls::Kind::Kernel {
+            return;
+        }
+    };
+}
+
 /// A microprocess, on the heap so that its address stays.
 pub struct Micro {
     context: Context,
