@@ -98,6 +98,7 @@ fn command_line() -> String {
 
 fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     eprintln!("{bench}:");
+    let start = Instant::now();
     let mut rows = Rows::default();
     let mut failures = Vec::new();
     let samples = if bench == "echo" {
@@ -115,6 +116,7 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
             rows.add(sample).expect("a new identity");
         }
     }
+    eprintln!("  took {:.0} s", start.elapsed().as_secs_f64());
     let verdicts = figures::judge(bench, &rows.rows(), options);
     Outcome { bench: bench.to_owned(), rows, verdicts, failures }
 }
@@ -153,11 +155,13 @@ fn rounds(bench: &str, options: &Options, programs: &Programs, failures: &mut Ve
     samples
 }
 
-/// P4's figure: one sample for each pair of runs.
+/// P4's figure: one sample for each pair of runs in which both came to be even.
 fn locked_over_ring(rows: &Rows) -> Vec<row::Sample> {
     let of = |metric: &str| rows.samples().filter(|s| s.identity.metric == metric).collect::<Vec<_>>();
+    let even = |s: &row::Sample| s.notes.get("even").is_none_or(|even| even == "1");
     let pairs = of("locked").into_iter().zip(of("ring"));
     pairs
+        .filter(|(locked, ring)| even(locked) && even(ring))
         .map(|(locked, ring)| {
             let mut sample = locked.clone();
             sample.identity.metric = "locked_over_ring".to_owned();
@@ -179,7 +183,9 @@ mod tests {
     #[test]
     fn the_ratio_of_spread_comes_from_pairs() {
         let mut rows = Rows::default();
-        for line in ["ring 10 us", "locked 40 us", "ring 20 us", "locked 60 us"] {
+        for line in
+            ["ring 10 us", "locked 40 us", "ring 20 us", "locked 60 us", "ring 1 us even:=1", "locked 9 us even:=0"]
+        {
             rows.add(Sample::parse(line, &from("spread", "kumihimo", 8)).unwrap()).unwrap();
         }
         let values: Vec<f64> = locked_over_ring(&rows).iter().map(|s| s.value).collect();

@@ -137,9 +137,10 @@ impl Plan<'_> {
     }
 
     fn skynet(&self) -> Vec<Contender> {
+        let parent = |variant| self.make(Runtime::Kumihimo, variant, &self.options.queue, &["order=parent"], 2);
         join([
             self.both(&["order=child"]),
-            self.both(&["order=parent"]),
+            if self.options.full { vec![parent("full"), parent("lean")] } else { Vec::new() },
             self.rival(Runtime::Go, &[], usize::MAX),
             self.rival(Runtime::Tokio, &[], usize::MAX),
         ])
