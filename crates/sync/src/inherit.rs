@@ -56,7 +56,7 @@ fn bucket(id: u64) -> &'static Spin<List> {
 impl Link {
     pub(crate) fn new(mutex: &RawMutex, node: &Node) -> Link {
         Link {
-            id: node.waiter.id(),
+            id: node.tag as u64,
             mutex,
             node,
             queued_as: node.priority(),
@@ -182,9 +182,9 @@ fn renew(boosts: &mut List, link: &Link) -> Option<u64> {
         if node.priority() != priority {
             waiting.queue.reprioritise(node, priority);
         }
-        let borrower = find(owner)?;
+        find(owner)?;
         waiting.boosted = true;
-        Some(borrower.id())
+        Some(owner)
     });
     if link.borrower.get() != 0 {
         // If the owner has changed, the old one is on its way into `released` and settles there.

@@ -214,7 +214,7 @@ impl<Q, R> Address<Q, R> {
             Call { request: MaybeUninit::new(message), reply: MaybeUninit::uninit(), taken: Cell::new(false) };
         let node = Node::with(current(), &signal, ptr::from_mut::<Call<Q, R>>(&mut call).cast(), 0);
         let call: *const Call<Q, R> = node.slot.cast();
-        // SAFETY (here and below, where `take_request` is called): the request is in the slot and nobody else will take it.
+        // SAFETY: called where the request is in the slot and nobody else will take it.
         let take_request = || unsafe { (*call).request.assume_init_read() };
 
         let mut guard = post.state.lock();

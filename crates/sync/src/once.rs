@@ -83,6 +83,7 @@ impl Once {
     const_fn! {
         /// A `Once` that has not run.
         #[inline]
+        #[allow(clippy::new_without_default)] // As std's, which has none.
         pub fn new() -> Once {
             let queue = Spin::new(Rank::List, Queue::new());
             Once { state: AtomicU32::new(INCOMPLETE), runner: AtomicU64::new(0), queue }

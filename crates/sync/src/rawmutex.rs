@@ -128,7 +128,8 @@ impl RawMutex {
             return true;
         }
         let signal = Signal::new();
-        let node = Node::with(current(), &signal, ptr::null_mut(), 0);
+        // The tag: what the word must say once the lock is handed to us.
+        let node = Node::with(current(), &signal, ptr::null_mut(), me as usize);
         let link = Link::new(self, &node);
         loop {
             if self.enqueue_or_take(me, &node) {
@@ -214,7 +215,7 @@ impl RawMutex {
                 next.wake();
             }
         } else {
-            let first = waiting.queue.first().map(|n| n.waiter.id());
+            let first = waiting.queue.first().map(|n| n.tag as u64);
             drop(waiting);
             if let Some(first) = first {
                 inherit::pressing(first);
@@ -240,7 +241,7 @@ impl RawMutex {
         let overdue = |n: &Node| n.passed_over.get().is_some_and(|since| since.elapsed() >= BOUND);
         let next = if waiting.queue.first().is_some_and(overdue) {
             let heir = waiting.queue.pop().expect("the list is not empty");
-            let (node, id) = (heir.node as *const Node, heir.node.waiter.id());
+            let (node, id) = (ptr::from_ref(heir.node), heir.node.tag as u64);
             // SAFETY: popped and not finished, under the list's lock: the node is alive.
             let heir = Claimed { node: unsafe { &*node } };
             let keep = if waiting.queue.is_empty() { 0 } else { WAITERS };

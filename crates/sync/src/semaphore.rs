@@ -189,7 +189,7 @@ impl Semaphore {
                 panic!("a semaphore cannot hold that many permits");
             };
             // The bit may have gone off meanwhile, and others be changing the word.
-            match self.word.compare_exchange_weak(word, sum * ONE | word & WAITERS, Release, Relaxed) {
+            match self.word.compare_exchange_weak(word, (sum * ONE) | (word & WAITERS), Release, Relaxed) {
                 Ok(_) => break,
                 Err(w) => word = w,
             }
@@ -228,7 +228,7 @@ impl Semaphore {
         // While the bit is on, the word changes under this lock only. Release: the permits of whoever gave them back are
         // passed on to those who help themselves.
         let bit = if queue.is_empty() { 0 } else { WAITERS };
-        self.word.store(permits * ONE | bit, Release);
+        self.word.store((permits * ONE) | bit, Release);
         served
     }
 }

@@ -23,32 +23,53 @@ mod real {
     use std::cell::Cell;
     use std::time::Instant;
 
-    thread_local! {
-        static FOREIGN_ID: Cell<u64> = const { Cell::new(0) };
-    }
-
-    /// The caller's id: what a lock's word holds while the caller owns it. Not 0, below 2^62.
+    /// What the word of a lock holds while the caller owns it: not 0, below 2^63, unique among the living.
     #[inline]
     pub(crate) fn me() -> u64 {
         // A lean microprocess shares this variable with its kernel thread, so only a foreign thread may use it.
-        if kumihimo_runtime::park::on_vp() { current().id() } else { foreign_id() }
+        if kumihimo_runtime::park::on_vp() { Waiter::mark() } else { foreign() }
     }
 
     #[inline]
-    fn foreign_id() -> u64 {
-        let id = FOREIGN_ID.get();
-        if id != 0 {
-            return id;
+    fn foreign() -> u64 {
+        thread_local! {
+            static MARK: Cell<u64> = const { Cell::new(0) };
         }
-        let id = current().id();
-        FOREIGN_ID.set(id);
-        id
+        let known = MARK.get();
+        if known != 0 {
+            return known;
+        }
+        let mark = shorten(current().id());
+        MARK.set(mark);
+        mark
     }
 
-    /// The living microprocess of that id. None for foreign kernel threads, whose priority is not ours to change.
-    pub(crate) fn find(id: u64) -> Option<Waiter> {
-        let _ = id;
-        None
+    /// An id without its top bit (set for kernel threads) and the bit below (top of a microprocess's generation, which nobody
+    /// living shares the rest of the id with).
+    fn shorten(id: u64) -> u64 {
+        1 << 62 | (id >> 63) << 61 | id & ((1 << 61) - 1)
+    }
+
+    /// The living microprocess that `me` was called by. None for foreign kernel threads, whose priority is not ours to change.
+    pub(crate) fn find(mark: u64) -> Option<Waiter> {
+        Waiter::of_mark(mark)
+    }
+
+    /// For a runtime that does not say how to get from a mark back to the microprocess; its own functions of these names win.
+    #[allow(dead_code)]
+    trait Marks: Sized {
+        fn mark() -> u64;
+        fn of_mark(mark: u64) -> Option<Self>;
+    }
+
+    impl Marks for Waiter {
+        #[inline]
+        fn mark() -> u64 {
+            shorten(current().id())
+        }
+        fn of_mark(_: u64) -> Option<Waiter> {
+            None
+        }
     }
 
     /// Whether the owner of a lock can be running while we look at it.
