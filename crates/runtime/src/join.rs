@@ -1,66 +1,79 @@
 //! The end of a microprocess and the one who waits for it: one word.
 //!
 //! ```text
-//!   RUNNING --handle dropped--> DETACHED ------------------------------------------> (stack left: released)
-//!      |  \--join--> waiter's address --+
-//!      | result is there                | result is there: the waiter is woken
-//!      +--------------> FINISHED <------+
-//!                        |     \--result taken--> TAKEN --stack left--> (released)
-//!                        +--stack left--> LEFT --result taken--> (released)
+//!   RUNNING ---join---> waiter's address ---+
+//!      |  \                                 | stack left: the waiter is woken
+//!      |   +---------stack left-------------+--> DONE --outcome taken--> (released by the taker)
+//!      +--handle dropped--> DETACHED --stack left, outcome dropped--> (released)
 //! ```
-//! The result lies on the ended microprocess's stack. It can be taken while that stack is still being left: nobody uses the
-//! part where it lies. The slot goes back to the pool when both have happened, by whoever comes second.
+//! The outcome lies on the ended microprocess's stack, and the word says DONE only when that stack was left: then outcome and slot
+//! are the handle's. If the handle goes at the last moment, after the microprocess has looked for it, the microprocess is continued once
+//! more to drop its outcome itself: no code of the program runs inside the loop.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use kumihimo_policy::Why;
+use kumihimo_queue::Origin;
 
 use crate::carrier::Carrier;
 use crate::park::{self, Foreign, Wait, Who};
 use crate::pool;
 use crate::record::{Mp, Ref};
-use crate::vp::{Vp, bump};
+use crate::state::Wake;
+use crate::vp::{Left, Vp, bump};
 
 const RUNNING: usize = 0;
 const DETACHED: usize = 1;
-const FINISHED: usize = 2;
-const LEFT: usize = 3;
-const TAKEN: usize = 4;
+const DONE: usize = 2;
 /// A foreign waiter: an `Arc<Foreign>` that the word owns. Microprocess waiters are record addresses, 64-aligned.
 const FOREIGN: usize = 1;
 const FIRST_ADDRESS: usize = 4096;
 
+#[inline]
 pub(crate) fn begin(mp: &Mp) {
     mp.join.store(RUNNING, Ordering::Relaxed);
 }
 
 /// Whether the handle is gone already.
+#[inline]
 pub(crate) fn is_detached(mp: &Mp) -> bool {
     mp.join.load(Ordering::Acquire) == DETACHED
 }
 
+#[inline]
 pub(crate) fn is_finished(mp: &Mp) -> bool {
-    matches!(mp.join.load(Ordering::Acquire), FINISHED | LEFT | TAKEN)
+    mp.join.load(Ordering::Acquire) == DONE
 }
 
-/// By the ending microprocess, its result written. False: nobody will take the result, so the caller drops it.
-#[must_use]
-pub(crate) fn finish(carrier: &Carrier, mp: &'static Mp) -> bool {
-    if mp.join.compare_exchange(DETACHED, DETACHED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-        return false;
-    }
-    // AcqRel: publishes the result; sees the waiter.
-    match mp.join.swap(FINISHED, Ordering::AcqRel) {
-        RUNNING => true,
-        DETACHED => {
-            // The handle went between the two steps. Nobody else changes the word any more.
-            mp.join.store(DETACHED, Ordering::Relaxed);
-            false
+impl Carrier {
+    /// The running microprocess has ended and leaves its stack. Comes back only if its handle went meanwhile: to drop the outcome, and
+    /// then call this again.
+    ///
+    /// If somebody waits for it that is the next to run here, without a detour through the queue.
+    pub(crate) fn end(self, mp: &'static Mp) {
+        let vp = self.vp();
+        let waiter = mp.join.load(Ordering::Relaxed);
+        if waiter >= FIRST_ADDRESS && waiter & FOREIGN == 0 {
+            let next = micro_waiter(waiter);
+            if next.reference().wake() == Wake::Queue {
+                let place = vp.place(next, Why::Woken);
+                if vp.would_run_next(place.level) {
+                    drop(self.switch(next, Left::Ended));
+                    return;
+                }
+                vp.push_front(next, place);
+            }
         }
-        waiter => {
-            wake(carrier.vp(), waiter);
-            true
-        }
+        drop(self.leave(Left::Ended));
     }
+}
+
+/// The record behind a waiter's address.
+fn micro_waiter(waiter: usize) -> &'static Mp {
+    // SAFETY: a record's address, put there by `enrol`; records live for ever. If that life has ended meanwhile, its successor gets a
+    // wake-up that it did not ask for: parks may end spuriously.
+    unsafe { &*std::ptr::with_exposed_provenance::<Mp>(waiter) }
 }
 
 fn wake(vp: &Vp, waiter: usize) {
@@ -70,23 +83,44 @@ fn wake(vp: &Vp, waiter: usize) {
         let f = unsafe { Arc::from_raw(std::ptr::with_exposed_provenance::<Foreign>(waiter & !FOREIGN)) };
         f.wake();
     } else {
-        // SAFETY: a record's address put there by `enrol`; records live for ever. If that life has ended meanwhile, its successor
-        // gets a permit it did not ask for: parks may end spuriously.
-        let mp: &'static Mp = unsafe { &*std::ptr::with_exposed_provenance::<Mp>(waiter) };
-        // It was waiting for exactly this and its data is here: it goes first, ahead of what has been waiting for a turn.
-        vp.wake_next(mp.reference());
+        vp.wake(micro_waiter(waiter).reference());
     }
 }
 
 /// On the next stack: the ended one's is left.
+#[inline]
 pub(crate) fn left(carrier: &Carrier, mp: &'static Mp) {
     let vp = carrier.vp();
+    if mp.join.load(Ordering::Relaxed) == DETACHED && !mp.outcome_dropped.get() {
+        vp.make_ready(mp, Why::Yielded, Origin::Yield);
+        return;
+    }
+    let (scope, panicked) = (mp.scope.take(), mp.panicked.get());
     mp.state.finish();
     bump(&vp.counters.ended);
-    // AcqRel: what was done on the stack happens before its next use.
-    match mp.join.swap(LEFT, Ordering::AcqRel) {
-        FINISHED => {}
-        _ => release(vp, mp),
+    // AcqRel: what was done on the stack, the outcome above all, happens before its taking and before the slot's next use.
+    match mp.join.swap(DONE, Ordering::AcqRel) {
+        RUNNING => {}
+        DETACHED if mp.outcome_dropped.get() => release(vp, mp),
+        DETACHED => {
+            // In between.
+            mp.join.store(DETACHED, Ordering::Relaxed);
+            mp.scope.set(scope);
+            mp.state.resume();
+            vp.uncount_end();
+            vp.make_ready(mp, Why::Yielded, Origin::Yield);
+            return;
+        }
+        // A waiter that `end` woke has seen nothing yet, and gets one permit too many.
+        waiter => {
+            if waiter & FOREIGN != 0 || !std::ptr::eq(vp.current.get(), micro_waiter(waiter)) {
+                wake(vp, waiter);
+            }
+        }
+    }
+    if let Some(scope) = scope {
+        // SAFETY: the scope waits for this call.
+        unsafe { scope.as_ref() }.child_ends(panicked);
     }
 }
 
@@ -96,7 +130,8 @@ fn release(vp: &Vp, mp: &'static Mp) {
     vp.pool.give(mp);
 }
 
-/// Waits until the result of `who` is there, or `deadline`. Blocks the microprocess. False at the deadline or when cancelled.
+/// Waits until the outcome of `who` is there, or `deadline`. Blocks the microprocess. False at the deadline or when cancelled.
+#[inline]
 pub(crate) fn wait(who: Ref, deadline: Option<std::time::Instant>) -> bool {
     let word = &who.mp.join;
     loop {
@@ -140,21 +175,20 @@ fn withdraw(me: usize) {
     }
 }
 
-/// After the result was taken out (or dropped): the slot may be used again.
+/// After the outcome was taken out: the slot may be used again.
+#[inline]
 pub(crate) fn taken(mp: &'static Mp) {
-    if mp.join.swap(TAKEN, Ordering::AcqRel) == LEFT {
-        match Carrier::current() {
-            Some(carrier) => release(carrier.vp(), mp),
-            None => {
-                crate::spawn::clean(mp);
-                mp.state.release();
-                pool::give_outside(mp);
-            }
+    match Carrier::current() {
+        Some(carrier) => release(carrier.vp(), mp),
+        None => {
+            crate::spawn::clean(mp);
+            mp.state.release();
+            pool::give_outside(mp);
         }
     }
 }
 
-/// The handle goes without having joined. True: the result is there and is the caller's to drop, and then [`taken`] to call.
+/// The handle goes without having joined. True: the outcome is there and the caller's to take.
 #[must_use]
 pub(crate) fn detach(mp: &Mp) -> bool {
     mp.join.compare_exchange(RUNNING, DETACHED, Ordering::AcqRel, Ordering::Acquire).is_err()

@@ -154,6 +154,7 @@ pub fn park(why: Wait, deadline: Option<Instant>) {
     }
 }
 
+#[inline(never)]
 fn park_micro(carrier: Carrier, why: Wait, deadline: Option<Instant>) {
     let vp = carrier.vp();
     // SAFETY: not null (checked by the caller): the running microprocess's record.

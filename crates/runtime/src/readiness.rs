@@ -6,6 +6,7 @@
 //!
 //! Source: epoll(7), "edge-triggered": after a short read or write on a stream socket the next attempt would say EAGAIN.
 
+use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -14,6 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
+use crate::instance::{self, Instance};
 use crate::park::{self, Wait, Waiter};
 
 /// What to wait for.
@@ -25,42 +27,38 @@ pub enum Interest {
     Write,
 }
 
-/// One direction of a descriptor.
-struct Direction {
-    /// Edges so far, times two. The low bit: one of them was an end, an error or urgent data. Changed under `waiters` only.
-    edges: AtomicU32,
-    /// Value of `edges` before an attempt that found the kernel's buffer empty (or full). While both are equal, nothing has come since.
-    drained_at: AtomicU32,
-    waiters: Mutex<Waiters>,
-}
-
-#[derive(Default)]
-struct Waiters {
-    first: Option<Waiter>,
-    more: Vec<Waiter>,
-}
-
-/// Never the value of `edges`: an odd one has at least one edge.
+/// Never a number of edges: an odd one has at least one edge.
 const NEVER: u32 = 1;
-
-impl Default for Direction {
-    fn default() -> Direction {
-        Direction { edges: AtomicU32::new(0), drained_at: AtomicU32::new(NEVER), waiters: Mutex::default() }
-    }
-}
 
 /// The edges that were known before an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(u32);
 
 /// What epoll's user data points at. Never freed, only used again: an event that was fetched just before the descriptor was removed
-/// finds another generation here.
+/// finds another generation here. One cache line: among thousands of connections it is always cold.
+#[repr(C, align(64))]
 struct Entry {
+    /// Edges so far, times two, by direction. The low bit: one of them was an end, an error or urgent data. Changed under `waiters` only.
+    edges: [AtomicU32; 2],
+    /// Value of `edges` before an attempt that found the kernel's buffer empty (or full). While both are equal, nothing has come since.
+    drained_at: [AtomicU32; 2],
     generation: AtomicU32,
-    /// VP whose set it is in, plus one; 0: none yet.
-    vp: AtomicU32,
-    directions: [Direction; 2],
+    /// The set that it is in: see [`Poller::home`]. 0: none. Changed under `waiters` only.
+    home: AtomicU32,
+    waiters: Mutex<Waiters>,
 }
+
+#[derive(Default)]
+#[repr(C)]
+struct Waiters {
+    /// The usual case: one that reads. Without a reader in `others` before it.
+    reader: Option<Waiter>,
+    /// Those that write, and further ones that read. Kept once it is there. Boxed, so that it takes no room where it is not.
+    #[allow(clippy::box_collection)]
+    others: Option<Box<Vec<(Interest, Waiter)>>>,
+}
+
+const _: () = assert!(size_of::<Entry>() == 64);
 
 static FREE: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
 
@@ -72,9 +70,11 @@ impl Entry {
     fn take() -> &'static Entry {
         lock(&FREE).pop().unwrap_or_else(|| {
             Box::leak(Box::new(Entry {
+                edges: Default::default(),
+                drained_at: [AtomicU32::new(NEVER), AtomicU32::new(NEVER)],
                 generation: AtomicU32::new(0),
-                vp: AtomicU32::new(0),
-                directions: [Direction::default(), Direction::default()],
+                home: AtomicU32::new(0),
+                waiters: Mutex::default(),
             }))
         })
     }
@@ -85,43 +85,91 @@ impl Entry {
         (std::ptr::from_ref(self).expose_provenance() as u64) | generation << 48
     }
 
+    fn address(token: u64) -> *const Entry {
+        std::ptr::with_exposed_provenance((token & 0xffff_ffff_ffff) as usize)
+    }
+
     fn of_token(token: u64) -> Option<&'static Entry> {
-        let address = (token & 0xffff_ffff_ffff) as usize;
         // SAFETY: tokens are made by `token` only; entries live for ever.
-        let entry = unsafe { &*std::ptr::with_exposed_provenance::<Entry>(address) };
+        let entry = unsafe { &*Entry::address(token) };
         (u64::from(entry.generation.load(Ordering::Acquire) & 0xffff) == token >> 48).then_some(entry)
     }
 
     /// Out of every set, used by nobody: ready for another descriptor.
     fn give_back(&'static self) {
         self.generation.fetch_add(1, Ordering::Release);
-        for d in &self.directions {
-            let mut waiters = lock(&d.waiters);
-            waiters.first = None;
-            waiters.more.clear();
-            // A late event of the old descriptor may still count here: one attempt for nothing.
-            d.edges.store(0, Ordering::Relaxed);
-            d.drained_at.store(NEVER, Ordering::Relaxed);
+        {
+            let mut waiters = lock(&self.waiters);
+            waiters.reader = None;
+            if let Some(others) = &mut waiters.others {
+                others.clear();
+            }
+            for i in 0..2 {
+                // A late event of the old descriptor may still count here: one attempt for nothing.
+                self.edges[i].store(0, Ordering::Relaxed);
+                self.drained_at[i].store(NEVER, Ordering::Relaxed);
+            }
+            self.home.store(0, Ordering::Relaxed);
         }
         lock(&FREE).push(self);
     }
 
-    fn direction(&self, interest: Interest) -> &Direction {
-        &self.directions[interest as usize]
+    fn edges(&self, interest: Interest) -> u32 {
+        self.edges[interest as usize].load(Ordering::Acquire)
     }
 
-    /// `lasting`: a read may end short of it although more lies behind, or it makes no edge of its own later.
-    fn edge(&self, interest: Interest, lasting: bool) {
-        let d = self.direction(interest);
-        let mut waiters = lock(&d.waiters);
-        let edges = d.edges.load(Ordering::Relaxed).wrapping_add(2) | u32::from(lasting);
-        // Release: who sees the new number makes an attempt that finds what it stands for.
-        d.edges.store(edges, Ordering::Release);
-        if let Some(w) = waiters.first.take() {
+    /// Takes in what epoll says of the descriptor.
+    fn report(&self, flags: i32) {
+        let gone = flags & (libc::EPOLLHUP | libc::EPOLLERR) != 0;
+        // A read may end short of these although more lies behind, or they make no edge of their own later.
+        let last = gone || flags & (libc::EPOLLRDHUP | libc::EPOLLPRI) != 0;
+        let (read, write) = (last || flags & libc::EPOLLIN != 0, gone || flags & libc::EPOLLOUT != 0);
+        let mut waiters = lock(&self.waiters);
+        for (interest, came, lasting) in [(Interest::Read, read, last), (Interest::Write, write, gone)] {
+            if came {
+                let edges = &self.edges[interest as usize];
+                let n = edges.load(Ordering::Relaxed).wrapping_add(2) | u32::from(lasting);
+                // Release: who sees the new number makes an attempt that finds what it stands for.
+                edges.store(n, Ordering::Release);
+            }
+        }
+        if read && let Some(w) = waiters.reader.take() {
             w.wake();
         }
-        for w in waiters.more.drain(..) {
-            w.wake();
+        if let Some(others) = &mut waiters.others {
+            others.retain(|(interest, w)| {
+                let came = if *interest == Interest::Read { read } else { write };
+                if came {
+                    w.wake();
+                }
+                !came
+            });
+        }
+    }
+}
+
+impl Waiters {
+    /// Once, however often it comes.
+    fn enrol(&mut self, interest: Interest, who: &Waiter) {
+        if interest == Interest::Read {
+            match &self.reader {
+                None => return self.reader = Some(who.clone()),
+                Some(first) if first == who => return,
+                Some(_) => {}
+            }
+        }
+        let others = self.others.get_or_insert_default();
+        if !others.iter().any(|(i, w)| *i == interest && w == who) {
+            others.push((interest, who.clone()));
+        }
+    }
+
+    fn strike(&mut self, interest: Interest, who: &Waiter) {
+        if interest == Interest::Read && self.reader.as_ref() == Some(who) {
+            self.reader = None;
+        }
+        if let Some(others) = &mut self.others {
+            others.retain(|(i, w)| *i != interest || w != who);
         }
     }
 }
@@ -154,7 +202,7 @@ impl Source {
     #[inline]
     pub fn seen(&self, interest: Interest) -> Seen {
         // Nothing registered: the registration itself reports what is ready then, as the first edge.
-        Seen(self.entry.get().map_or(0, |e| e.direction(interest).edges.load(Ordering::Acquire)))
+        Seen(self.entry.get().map_or(0, |e| e.edges(interest)))
     }
 
     /// Blocks the microprocess until there is an edge that `seen` does not know. Call it after EAGAIN. A foreign kernel thread
@@ -167,27 +215,28 @@ impl Source {
     pub fn wait(&self, interest: Interest, seen: Seen, deadline: Option<Instant>) -> io::Result<()> {
         let Some(entry) = self.register()? else { return poll(self.fd, interest, deadline) };
         let me = park::current();
-        let d = entry.direction(interest);
         loop {
             {
-                let mut waiters = lock(&d.waiters);
-                if d.edges.load(Ordering::Acquire) != seen.0 {
-                    waiters.strike(&me);
+                let mut waiters = lock(&entry.waiters);
+                if entry.edges(interest) != seen.0 {
+                    waiters.strike(interest, &me);
                     return Ok(());
                 }
-                waiters.enrol(&me);
+                waiters.enrol(interest, &me);
             }
             park::park(Wait::Io(self.fd), deadline);
-            if d.edges.load(Ordering::Acquire) == seen.0 {
-                if crate::cancel::would_unwind() {
-                    lock(&d.waiters).strike(&me);
-                    crate::cancel::point();
-                    return Ok(());
-                }
-                if deadline.is_some_and(|d| Instant::now() >= d) {
-                    lock(&d.waiters).strike(&me);
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
+            // An edge takes those that it wakes off the list.
+            if entry.edges(interest) != seen.0 {
+                return Ok(());
+            }
+            if crate::cancel::would_unwind() {
+                lock(&entry.waiters).strike(interest, &me);
+                crate::cancel::point();
+                return Ok(());
+            }
+            if deadline.is_some_and(|d| Instant::now() >= d) {
+                lock(&entry.waiters).strike(interest, &me);
+                return Err(io::ErrorKind::TimedOut.into());
             }
         }
     }
@@ -198,7 +247,7 @@ impl Source {
     pub fn drained(&self, interest: Interest, seen: Seen) {
         if let Some(entry) = self.entry.get() {
             // Relaxed: a hint. Whichever of two values wins, it is true of its own edge number.
-            entry.direction(interest).drained_at.store(seen.0, Ordering::Relaxed);
+            entry.drained_at[interest as usize].store(seen.0, Ordering::Relaxed);
         }
     }
 
@@ -211,22 +260,23 @@ impl Source {
         if !park::on_vp() {
             return true;
         }
-        let d = entry.direction(interest);
-        let edges = d.edges.load(Ordering::Acquire);
-        edges & 1 == 1 || edges != d.drained_at.load(Ordering::Relaxed)
+        let edges = entry.edges(interest);
+        edges & 1 == 1 || edges != entry.drained_at[interest as usize].load(Ordering::Relaxed)
     }
 
-    /// The entry, registered with the VP under the caller or earlier with another; none on a foreign thread that comes first.
+    /// The entry, in the set of the VP under the caller or, from earlier, of another one; none on a foreign thread, which polls.
     fn register(&self) -> io::Result<Option<&'static Entry>> {
         let Some(carrier) = Carrier::current() else { return Ok(None) };
+        let vp = carrier.vp();
         if let Some(entry) = self.entry.get() {
+            if Poller::at(vp.instance(), entry.home.load(Ordering::Relaxed)).is_none() {
+                entry.move_in(&vp.poller, self.fd, vp.instance())?;
+            }
             return Ok(Some(entry));
         }
         let entry = Entry::take();
-        let vp = carrier.vp();
-        entry.vp.store(vp.index as u32 + 1, Ordering::Relaxed);
         // Published only once it is in a set: who finds it relies on its edges.
-        if let Err(e) = vp.poller.add(self.fd, entry.token()) {
+        if let Err(e) = entry.move_in(&vp.poller, self.fd, vp.instance()) {
             entry.give_back();
             return Err(e);
         }
@@ -239,34 +289,28 @@ impl Source {
     }
 }
 
-impl Drop for Source {
-    fn drop(&mut self) {
-        let Some(&entry) = self.entry.get() else { return };
-        let index = entry.vp.swap(0, Ordering::Relaxed);
-        crate::instance::visit(|instance| {
-            if let Some(vp) = instance.and_then(|i| i.vps.get(index.wrapping_sub(1) as usize)) {
-                vp.poller.remove(self.fd);
-            }
-        });
-        entry.give_back();
+impl Entry {
+    /// Into the set of `poller`, unless another VP of this instance was faster. The set of an instance that has ended is closed.
+    fn move_in(&'static self, poller: &Poller, fd: RawFd, instance: &Instance) -> io::Result<()> {
+        let _alone = lock(&self.waiters);
+        if Poller::at(instance, self.home.load(Ordering::Relaxed)).is_none() {
+            poller.add(fd, self.token())?;
+            self.home.store(poller.home, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
 
-impl Waiters {
-    /// Once, however often it comes.
-    fn enrol(&mut self, who: &Waiter) {
-        if self.first.is_none() && !self.more.contains(who) {
-            self.first = Some(who.clone());
-        } else if self.first.as_ref() != Some(who) && !self.more.contains(who) {
-            self.more.push(who.clone());
-        }
-    }
-
-    fn strike(&mut self, who: &Waiter) {
-        if self.first.as_ref() == Some(who) {
-            self.first = None;
-        }
-        self.more.retain(|w| w != who);
+impl Drop for Source {
+    fn drop(&mut self) {
+        let Some(&entry) = self.entry.get() else { return };
+        let home = entry.home.load(Ordering::Relaxed);
+        instance::visit(|instance| {
+            if let Some(poller) = instance.and_then(|i| Poller::at(i, home)) {
+                poller.remove(self.fd);
+            }
+        });
+        entry.give_back();
     }
 }
 
@@ -278,6 +322,8 @@ const CALL: u64 = 0;
 /// A VP's epoll set.
 pub(crate) struct Poller {
     epoll: OwnedFd,
+    /// Number among all sets that there ever were (22 bits, from 1), and index of the VP (10 bits).
+    home: u32,
     /// Resident in the VP and never a user's memory: the kernel writes it while nobody may fault.
     events: UnsafeCell<[libc::epoll_event; EVENTS]>,
     /// Descriptors in the set, the VP's own not counted.
@@ -287,20 +333,31 @@ pub(crate) struct Poller {
 }
 
 impl Poller {
-    pub(crate) fn new() -> io::Result<Poller> {
+    pub(crate) fn new(vp: usize) -> io::Result<Poller> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
         // SAFETY: no pointers.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if fd < 0 {
             let e = io::Error::last_os_error();
-            return Err(io::Error::new(e.kind(), format!("epoll set of a virtual processor: {e}; raise the descriptor limit (ulimit -n)")));
+            return Err(io::Error::new(
+                e.kind(),
+                format!("epoll set of a virtual processor: {e}; raise the descriptor limit (ulimit -n)"),
+            ));
         }
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed) % 0x3f_fffe + 1;
         Ok(Poller {
+            home: number << 10 | (vp as u32 & 0x3ff),
             // SAFETY: a fresh descriptor that nobody else owns.
             epoll: unsafe { OwnedFd::from_raw_fd(fd) },
             events: UnsafeCell::new([libc::epoll_event { events: 0, u64: 0 }; EVENTS]),
             registered: AtomicUsize::new(0),
             coarse: Cell::new(false),
         })
+    }
+
+    /// The set with that `home`, if it belongs to `instance`.
+    fn at(instance: &Instance, home: u32) -> Option<&Poller> {
+        instance.vps.get((home & 0x3ff) as usize).map(|vp| &vp.poller).filter(|p| p.home == home)
     }
 
     fn ctl(&self, op: i32, fd: RawFd, events: u32, token: u64) -> io::Result<()> {
@@ -345,22 +402,21 @@ impl Poller {
 
     fn wait(&self, time: Option<Duration>) {
         let events = self.events.get().cast::<libc::epoll_event>();
-        let n = self.wait_system_call(events, time);
-        for i in 0..usize::try_from(n).unwrap_or(0) {
+        let n = usize::try_from(self.wait_system_call(events, time)).unwrap_or(0);
+        for i in 0..n {
+            // All are cold, and each would be waited for in turn.
+            // SAFETY: the kernel has filled the first n; a prefetch never faults.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(Entry::address((*events.add(i)).u64).cast()) };
+        }
+        for i in 0..n {
             // SAFETY: the kernel has filled the first n; owner only, and nothing below comes back here.
             let event = unsafe { events.add(i).read() };
             let (flags, token) = (event.events as i32, event.u64);
             if token == CALL {
                 continue;
             }
-            let Some(entry) = Entry::of_token(token) else { continue };
-            let gone = libc::EPOLLHUP | libc::EPOLLERR;
-            let lasting = gone | libc::EPOLLRDHUP | libc::EPOLLPRI;
-            if flags & (libc::EPOLLIN | lasting) != 0 {
-                entry.edge(Interest::Read, flags & lasting != 0);
-            }
-            if flags & (libc::EPOLLOUT | gone) != 0 {
-                entry.edge(Interest::Write, flags & gone != 0);
+            if let Some(entry) = Entry::of_token(token) {
+                entry.report(flags);
             }
         }
     }
@@ -372,7 +428,15 @@ impl Poller {
             let ts = ts.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
             // SAFETY: room for EVENTS events, a null or live timespec, no signal mask.
             let n = unsafe {
-                libc::syscall(libc::SYS_epoll_pwait2, fd, events, EVENTS as i32, ts, std::ptr::null::<libc::sigset_t>(), 8)
+                libc::syscall(
+                    libc::SYS_epoll_pwait2,
+                    fd,
+                    events,
+                    EVENTS as i32,
+                    ts,
+                    std::ptr::null::<libc::sigset_t>(),
+                    8,
+                )
             };
             if n >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS) {
                 return n as i32;

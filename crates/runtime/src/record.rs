@@ -10,6 +10,7 @@ use kumihimo_arch::stack::{self, Class};
 use kumihimo_arch::x86_64::Context;
 use kumihimo_queue::{Links, Node};
 
+use crate::scope::Data as ScopeData;
 use crate::state::{Phase, State, Wake};
 
 const NO_INHERITANCE: u8 = 0xff;
@@ -39,6 +40,11 @@ pub(crate) struct Mp {
     pub(crate) cancel_masked: Cell<u32>,
     /// See [`crate::join`].
     pub(crate) join: AtomicUsize,
+    /// It dropped its outcome itself, since nobody will take it.
+    pub(crate) outcome_dropped: Cell<bool>,
+    pub(crate) panicked: Cell<bool>,
+    /// The scope that waits for its end.
+    pub(crate) scope: Cell<Option<NonNull<ScopeData>>>,
     /// The user's park token: see [`crate::thread::park`].
     pub(crate) token: AtomicU32,
     /// The timer that may wake it; entries with another number are stale.
@@ -114,6 +120,9 @@ impl Mp {
             slot_end: Cell::new(slot_end),
             cancel_masked: Cell::new(0),
             join: AtomicUsize::new(0),
+            outcome_dropped: Cell::new(false),
+            panicked: Cell::new(false),
+            scope: Cell::new(None),
             token: AtomicU32::new(0),
             timer: AtomicU32::new(0),
             serial,

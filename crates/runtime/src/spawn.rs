@@ -37,7 +37,6 @@ pub(crate) struct Order {
 #[repr(C, align(16))]
 pub(crate) struct Packet<F, T> {
     record: &'static Mp,
-    scope: Option<NonNull<ScopeData>>,
     body: Body<F, T>,
 }
 
@@ -128,7 +127,7 @@ where
     // SAFETY: the packet fits (checked by the callers) on the stack of a slot that is ours; nothing runs on it yet. The context's
     // frame lies below it, 64-aligned.
     unsafe {
-        packet.write(Packet { record: mp, scope: scope.map(NonNull::from), body: Body { closure: ManuallyDrop::new(f) } });
+        packet.write(Packet { record: mp, body: Body { closure: ManuallyDrop::new(f) } });
         *mp.context.get() = Context::prepare(packet.cast(), entry::<F, T>, packet.cast());
     }
     mp.priority.store(order.priority.get(), Ordering::Relaxed);
@@ -139,6 +138,8 @@ where
         // SAFETY: not running yet, so its name is ours.
         unsafe { *mp.name.get() = Some(name.clone()) };
     }
+    mp.scope.set(scope.map(NonNull::from));
+    mp.outcome_dropped.set(false);
     join::begin(mp);
     mp.state.begin();
     // SAFETY: the packet is live; taking the outcome's address reads nothing.
@@ -168,41 +169,34 @@ where
 {
     let packet = packet.cast::<Packet<F, T>>();
     // SAFETY: `prepare` put it there, and this is its one reader.
-    let (mp, scope, f) =
-        unsafe { ((*packet).record, (*packet).scope, ManuallyDrop::take(&mut (*packet).body.closure)) };
+    let (mp, f) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
     enter(mp);
     let outcome = catch_unwind(AssertUnwindSafe(f));
-    let panicked = outcome.as_ref().is_err_and(|payload| note_panic(payload.as_ref()));
-    // SAFETY: the closure is consumed; the handle reads the outcome only after `join::finish`.
+    mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(payload.as_ref())));
+    // SAFETY: the closure is consumed; the handle reads the outcome only when the word says DONE.
     unsafe { (*packet).body.outcome = ManuallyDrop::new(MaybeUninit::new(outcome)) };
     let drop_outcome = || {
-        // SAFETY: written above; `join` has said that nobody else takes it.
+        // SAFETY: written above, and nobody else takes it: the handle is gone.
         let drop_it = AssertUnwindSafe(|| unsafe { (*(*packet).body.outcome).assume_init_drop() });
         if catch_unwind(drop_it).is_err() {
             eprintln!("kumihimo: the result of a detached microprocess panicked when it was dropped: aborting");
             std::process::abort();
         }
+        mp.outcome_dropped.set(true);
     };
-    let dropped = join::is_detached(mp);
-    if dropped {
+    if join::is_detached(mp) {
         drop_outcome();
     }
-    // SAFETY: on the block of a microprocess that runs no user code after this.
+    // SAFETY: on the block of a microprocess that runs no user code after this, except what its outcome's drop is.
     unsafe { finish_block(mp) };
-    // SAFETY: on a VP (the block's destructors may have switched, so it is asked again).
-    let carrier = unsafe { Carrier::here() };
-    if !join::finish(&carrier, mp) && !dropped {
+    loop {
+        // SAFETY: on a VP (destructors may have switched, so it is asked again).
+        unsafe { Carrier::here() }.end(mp);
         drop_outcome();
     }
-    if let Some(scope) = scope {
-        // SAFETY: the scope waits for this call.
-        unsafe { scope.as_ref() }.child_ends(panicked);
-    }
-    // SAFETY: as above.
-    drop(unsafe { Carrier::here() }.leave(Left::Ended));
-    unreachable!("an ended microprocess was continued")
 }
 
+#[inline(always)]
 fn enter(mp: &'static Mp) {
     // SAFETY: a microprocess runs on a VP only: GS is set.
     drop(unsafe { Carrier::here() }.arrive());

@@ -151,6 +151,13 @@ impl State {
         self.0.store((word & !FLAGS) | DONE, Ordering::Release);
     }
 
+    /// 5 taken back: it has something to do after all. Only by the carrier that has just called [`finish`](State::finish).
+    pub(crate) fn resume(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        debug_assert_eq!(word & PHASE, DONE);
+        self.0.store((word & !FLAGS) | LIVE, Ordering::Release);
+    }
+
     /// 6. DONE -> FREE, next generation. A plain store: wakers leave a DONE word alone.
     #[inline]
     pub(crate) fn release(&self) {

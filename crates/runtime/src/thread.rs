@@ -334,6 +334,7 @@ impl Builder {
         Ok(JoinHandle { inner: Inner::Micro(started(spawn::spawn(&order, scope, f)?, name)) })
     }
 
+    #[inline]
     fn order(self) -> io::Result<Order> {
         let kind = match (self.stack_size, self.lean) {
             (None, false) => default_kind()?,

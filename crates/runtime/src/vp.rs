@@ -240,7 +240,7 @@ impl Vp {
             queue,
             timers: UnsafeCell::new(Timers::default()),
             pool: VpPool::new(),
-            poller: Poller::new()?,
+            poller: Poller::new(index)?,
             counters: Counters::default(),
             idle: Idle::new()?,
             requests: Requests::default(),
@@ -373,13 +373,37 @@ impl Vp {
     /// Puts a runnable microprocess that is ours alone into the queue.
     #[inline]
     pub(crate) fn make_ready(&self, mp: &'static Mp, why: Why, origin: Origin) {
-        let place = self.instance().placer.place(mp, why, || self.instance().now());
+        let place = self.place(mp, why);
         self.push(mp, place, origin);
     }
 
     fn make_ready_front(&self, mp: &'static Mp) {
-        let place = self.instance().placer.place(mp, Why::Yielded, || self.instance().now());
+        let place = self.place(mp, Why::Yielded);
         self.push(mp, Place { front: true, ..place }, Origin::Yield);
+    }
+
+    /// Asks the policy. Holder of `mp` only.
+    #[inline]
+    pub(crate) fn place(&self, mp: &'static Mp, why: Why) -> Place {
+        self.instance().placer.place(mp, why, || self.instance().now())
+    }
+
+    /// Whether a woken one of this level, put in front of its level, would be the next one to run.
+    #[inline]
+    pub(crate) fn would_run_next(&self, level: u8) -> bool {
+        let levels = self.queue.levels();
+        levels == 0 || 63 - levels.leading_zeros() as u8 <= level
+    }
+
+    /// A woken microprocess goes before the others of its level.
+    pub(crate) fn push_front(&self, mp: &'static Mp, place: Place) {
+        self.push(mp, Place { front: true, ..place }, Origin::Wake);
+    }
+
+    /// One that was counted as ended goes on.
+    pub(crate) fn uncount_end(&self) {
+        let ended = &self.counters.ended;
+        ended.store(ended.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
     }
 
     #[inline]
@@ -427,8 +451,8 @@ impl Vp {
     #[inline]
     pub(crate) fn wake_next(&self, who: Ref) {
         if who.wake() == Wake::Queue {
-            let place = self.instance().placer.place(who.mp, Why::Woken, || self.instance().now());
-            self.push(who.mp, Place { front: true, ..place }, Origin::Wake);
+            let place = self.place(who.mp, Why::Woken);
+            self.push_front(who.mp, place);
         }
     }
 
