@@ -1,20 +1,23 @@
 //! The one place that chooses between the real atomics and loom's.
 //!
-//! Everything that two kernel threads may touch comes from here, plain cells too: loom reports a cell
-//! that is touched without a happens-before edge, which is exactly the promise `Node` asks for.
+//! Everything by which kernel threads hand items over comes from here, plain cells too: loom reports a cell that is touched without a
+//! happens-before edge, which is exactly the promise that `Node` asks for. What orders nothing (counters, published lengths, the word
+//! that says where an item is) is real in the models too, since each access that loom knows multiplies what it has to explore.
 
 #[cfg(not(loom))]
 pub(crate) use core::{
     cell::Cell,
     hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
 };
+
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
 
 #[cfg(loom)]
 pub(crate) use loom::{
     cell::Cell,
     hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
 };
 
 /// Keeps what two kernel threads write apart. 128: x86 prefetches lines in pairs.

@@ -130,9 +130,10 @@ pub trait RunQueue<T: Node> {
     /// Gives surplus away if the capacity rule says so, or if `someone_idle`. Items of [`Origin::Wake`] stay (`steal`: thieves take them all the same).
     #[must_use]
     fn surplus(&self, someone_idle: bool) -> Option<Taker>;
-    /// An idle VP tries to get others' surplus into its own queue. `true`: `pop` will most likely find something.
+    /// An idle VP tries to get others' surplus into its own queue, and what it has itself on offer back. `true`: `pop` will most likely find
+    /// something.
     fn pull(&self) -> bool;
-    /// Whether there is anything that this VP could get: by `pull`, from its injector, or (`locked`) back from its own Waiver Queue. What an
+    /// Whether there is anything that this VP could get: by `pull` or from its injector. What an
     /// idle VP asks after it has said that it sleeps, and before it does.
     fn has_visible_work(&self) -> bool;
     /// Items queued here that the owner can pop without a race (`steal`: those in the deques too).

@@ -25,6 +25,10 @@ const BATCH: usize = 16;
 /// Turns of the loop before one who waits for a lock goes away. The lock is held for tens of nanoseconds, unless its holder lost the processor.
 const PATIENCE: u32 = if cfg!(loom) { 2 } else { 256 };
 
+/// Lock without a look. Loom remembers the last access to an object only, so a look of one's own just before hides from it that another one's
+/// access competes with what follows.
+const LOCK_UNSEEN: bool = cfg!(loom);
+
 /// The lock of one Waiver Queue's removing end.
 pub struct RemovalLock(AtomicBool);
 
@@ -154,7 +158,7 @@ impl<T: Node> LockedQueue<T> {
     /// Takes a batch back from our own Waiver Queue.
     #[cold]
     fn reclaim(&self, own: &mut Own<T>) {
-        if !self.waiver.is_empty() {
+        if LOCK_UNSEEN || !self.waiver.is_empty() {
             self.remove_some(self, &mut own.protect, BATCH);
         }
         // We alone insert: if it is empty now it stays so. Otherwise others of that level may be left.
@@ -204,11 +208,11 @@ impl<T: Node> LockedQueue<T> {
             // SAFETY: the owner is the only producer.
             let mut fill = unsafe { self.waiver.fill() };
             let want = surplus.min(fill.free());
+            let began_empty = fill.began_empty();
             let mut put = |item| {
                 // SAFETY: just taken from the Protect Queue: live and ours.
                 guard &= node::ranks_from(unsafe { links(item) }.level());
-                let full = fill.push(item);
-                debug_assert!(full.is_ok());
+                assert!(fill.push(item).is_ok(), "more than what is free");
             };
             if want > 0
                 && let Some(level) = own.protect.lowest()
@@ -217,7 +221,7 @@ impl<T: Node> LockedQueue<T> {
             }
             if given == 0
                 && someone_idle
-                && self.waiver.is_empty()
+                && began_empty
                 && let Some(item) = own.protect.give_highest()
             {
                 put(item);
@@ -289,11 +293,17 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
 
     fn pull(&self) -> bool {
         let own = self.own();
+        if own.waived {
+            self.reclaim(own);
+            if !own.protect.is_empty() {
+                return true;
+            }
+        }
         own.turn = own.turn.wrapping_add(1);
-        let share = self.peers.share(0);
+        let share = own.limit.portion(&self.peers);
         let mut got = 0;
         for from in self.peers.others(own.turn) {
-            if !from.waiver.is_empty() {
+            if LOCK_UNSEEN || !from.waiver.is_empty() {
                 got += self.remove_some(from, &mut own.protect, share - got);
                 if got >= share {
                     break;
@@ -308,7 +318,7 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
     fn has_visible_work(&self) -> bool {
         // Pairs with the fences of those who make work visible; the caller has said before that it is about to sleep.
         fence(Ordering::SeqCst);
-        // Our own Waiver Queue too: `pop` may have found its lock taken.
+        // Our own Waiver Queue too: whoever asked for high levels only, or found its lock taken, has left something there.
         !self.face.injector.is_empty() || !self.waiver.is_empty() || self.peers.others(0).any(|q| !q.waiver.is_empty())
     }
 

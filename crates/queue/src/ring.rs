@@ -34,9 +34,8 @@ struct Own<T: Node> {
     ticks: u32,
     /// Where the next search for an offer begins.
     turn: usize,
-    /// The neighbour's Waiver Queue, and up to where we, its consumer, have taken: the check at every switch is one load from elsewhere.
+    /// The neighbour's Waiver Queue.
     source: NonNull<Waiver<T>>,
-    taken: usize,
 }
 
 /// One VP's queues in the `ring` design.
@@ -73,7 +72,6 @@ impl<T: Node> RingQueue<T> {
                 ticks: 1,
                 turn: vp,
                 source: NonNull::dangling(),
-                taken: 0,
             }),
             peers: Peers::none(),
             face: Face::new(),
@@ -116,7 +114,6 @@ impl<T: Node> RingQueue<T> {
         let protect = &mut own.protect;
         // SAFETY: the next VP of the ring is the only consumer, and that is us. Items come with their places set.
         let n = unsafe { own.source.as_ref().take(usize::MAX, |item| protect.adopt(item, false)) };
-        own.taken = own.taken.wrapping_add(n);
         self.face.shown.migrations.add(n);
         n
     }
@@ -163,17 +160,17 @@ impl<T: Node> RingQueue<T> {
         let surplus = own.limit.renew(own.protect.len(), running, &self.peers);
         let mut given = 0;
         // Not before the neighbour has taken the last batch: whatever stands there is stuck until it switches.
-        if surplus > 0 && self.waiver.is_empty() {
-            // SAFETY: the owner is the only producer.
-            let mut fill = unsafe { self.waiver.fill() };
+        // SAFETY: the owner is the only producer.
+        let mut fill = unsafe { self.waiver.fill() };
+        if surplus > 0 && fill.began_empty() {
             let want = surplus.min(fill.free());
             if let Some(level) = own.protect.lowest() {
                 given = own.protect.give(level, want, |item| {
-                    let full = fill.push(item);
-                    debug_assert!(full.is_ok());
+                    assert!(fill.push(item).is_ok(), "more than what is free");
                 });
             }
         }
+        drop(fill);
         self.face.publish(own.protect.len() + running, own.protect.levels());
         // What could not go now is tried again at the next tick, or when there is more of it.
         own.limit.queued = own.limit.queued.max(own.protect.len());
@@ -248,8 +245,8 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         if own.ticks == 0 {
             self.tick(own);
         }
-        // SAFETY: a queue of the row, which lives as long as this one.
-        if unsafe { own.source.as_ref() }.tail() == own.taken {
+        // SAFETY: a queue of the row, which lives as long as this one; we are its only consumer.
+        if unsafe { !own.source.as_ref().has_some() } {
             return None;
         }
         self.take_over(own);
@@ -271,7 +268,10 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
 
     fn pull(&self) -> bool {
         let own = self.own();
-        let mut got = self.take_over(own) > 0;
+        if own.offered {
+            self.reclaim(own, true);
+        }
+        let mut got = self.take_over(own) > 0 || !own.protect.is_empty();
         if !got && self.peers.count() > 1 {
             own.turn = own.turn.wrapping_add(1);
             if let Some(item) = self.peers.others(own.turn).find_map(|q| q.face.offer.take()) {
@@ -290,6 +290,7 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         fence(Ordering::SeqCst);
         !self.face.injector.is_empty()
             || !self.peers.previous().waiver.is_empty()
+            || !self.face.offer.is_empty()
             || self.peers.others(0).any(|q| !q.face.offer.is_empty())
     }
 

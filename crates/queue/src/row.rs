@@ -251,6 +251,14 @@ impl Limit {
         Limit { rule, queued: if n_vps == 1 { usize::MAX } else { 0 } }
     }
 
+    /// How many items a VP that has none should get.
+    pub(crate) fn portion<T: Node, Q: Member<T>>(&self, peers: &Peers<Q>) -> usize {
+        match self.rule {
+            Capacity::Fixed(n) => n.max(1),
+            Capacity::FairShare { .. } => peers.share(0),
+        }
+    }
+
     /// Looks at all VPs again. Returns how many of `queued` items are surplus, given that `running` others (0 or 1) run here and stay.
     pub(crate) fn renew<T: Node, Q: Member<T>>(&mut self, queued: usize, running: usize, peers: &Peers<Q>) -> usize {
         if peers.count() == 1 {

@@ -348,6 +348,12 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
 
     fn pull(&self) -> bool {
         let own = self.own();
+        if own.offered {
+            self.reclaim(own, true);
+        }
+        if !own.protect.is_empty() {
+            return true;
+        }
         own.turn = own.turn.wrapping_add(1);
         let turn = own.turn;
         // First whoever shows the highest level, then anyone.
@@ -376,6 +382,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         // Pairs with the fences of those who make work visible; the caller has said before that it is about to sleep.
         fence(Ordering::SeqCst);
         !self.face.injector.is_empty()
+            || !self.face.offer.is_empty()
             || self.peers.others(0).any(|q| {
                 if !q.face.offer.is_empty() {
                     return true;

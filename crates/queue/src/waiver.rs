@@ -12,17 +12,32 @@ use crate::atomic::{AtomicUsize, Cell, Ordering, Padded};
 /// Places of a Waiver Queue unless told otherwise.
 pub const WAIVER_PLACES: usize = 256;
 
+/// One end: a count that never goes back.
+struct End {
+    /// For the other end.
+    shown: AtomicUsize,
+    /// For this end, which need not ask memory that the other end reads for its own count.
+    own: Cell<usize>,
+}
+
+impl End {
+    fn new() -> Padded<End> {
+        Padded(End { shown: AtomicUsize::new(0), own: Cell::new(0) })
+    }
+}
+
 /// Single-producer single-consumer queue of pointers.
 pub struct Waiver<T> {
-    /// Written by the producer only.
-    tail: Padded<AtomicUsize>,
-    /// Written by the consumer only.
-    head: Padded<AtomicUsize>,
+    /// How many were put in. The producer's.
+    tail: Padded<End>,
+    /// How many were taken out. The consumer's.
+    head: Padded<End>,
     places: Box<[Cell<*mut T>]>,
 }
 
-// SAFETY: a place is written by the producer before it publishes it through `tail` and read by the consumer after it saw that;
-// it is written again only after the consumer returned it through `head`. Items are plain pointers; those who get them are held to `Node`'s contract.
+// SAFETY: each end's own count is for the one who has that end. A place is written by the producer before it publishes it through `tail` and
+// read by the consumer after it saw that; it is written again only after the consumer returned it through `head`. Items are plain
+// pointers; those who get them are held to `Node`'s contract.
 unsafe impl<T> Sync for Waiver<T> {}
 // SAFETY: as above.
 unsafe impl<T> Send for Waiver<T> {}
@@ -34,11 +49,7 @@ impl<T> Waiver<T> {
     /// If `places` is not a power of two.
     pub fn new(places: usize) -> Waiver<T> {
         assert!(places.is_power_of_two(), "places of a Waiver Queue: a power of two");
-        Waiver {
-            tail: Padded(AtomicUsize::new(0)),
-            head: Padded(AtomicUsize::new(0)),
-            places: (0..places).map(|_| Cell::new(null_mut())).collect(),
-        }
+        Waiver { tail: End::new(), head: End::new(), places: (0..places).map(|_| Cell::new(null_mut())).collect() }
     }
 
     #[inline]
@@ -46,23 +57,26 @@ impl<T> Waiver<T> {
         &self.places[at & (self.places.len() - 1)]
     }
 
-    /// Whether nothing is in it. Exact for the consumer as to what was published to it; any kernel thread may ask.
+    /// Whether nothing is in it; any kernel thread may ask.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.tail.load(Ordering::Relaxed) == self.head.load(Ordering::Relaxed)
+        self.len() == 0
     }
 
-    /// How many items were ever put in: against the consumer's own count of what it took, the cheapest check there is.
+    /// Whether something is in it, for the consumer: one load from the producer's memory.
+    ///
+    /// # Safety
+    /// The caller is the only consumer.
     #[inline]
-    pub fn tail(&self) -> usize {
-        self.tail.load(Ordering::Relaxed)
+    pub unsafe fn has_some(&self) -> bool {
+        self.tail.shown.load(Ordering::Relaxed) != self.head.own.get()
     }
 
     /// Items in it; for producer and consumer a bound, for others a guess.
     #[inline]
     pub fn len(&self) -> usize {
-        let head = self.head.load(Ordering::Relaxed);
-        self.tail.load(Ordering::Relaxed).wrapping_sub(head).min(self.places.len())
+        let head = self.head.shown.load(Ordering::Relaxed);
+        self.tail.shown.load(Ordering::Relaxed).wrapping_sub(head).min(self.places.len())
     }
 
     /// Places.
@@ -76,9 +90,9 @@ impl<T> Waiver<T> {
     /// The caller is the only producer for the life of the `Fill`.
     #[inline]
     pub unsafe fn fill(&self) -> Fill<'_, T> {
-        let tail = self.tail.load(Ordering::Relaxed);
+        let tail = self.tail.own.get();
         // Acquire: the consumer's reads of the places it returned come before our writes.
-        let head = self.head.load(Ordering::Acquire);
+        let head = self.head.shown.load(Ordering::Acquire);
         Fill { waiver: self, start: tail, tail, free: self.places.len() - tail.wrapping_sub(head) }
     }
 
@@ -88,17 +102,20 @@ impl<T> Waiver<T> {
     /// The caller is the only consumer until this returns. `out` must not come back into this queue.
     #[inline]
     pub unsafe fn take(&self, most: usize, mut out: impl FnMut(NonNull<T>)) -> usize {
-        let head = self.head.load(Ordering::Relaxed);
+        let head = self.head.own.get();
         // Acquire: pairs with the release in `Fill::drop`; the places, and all the producer did to the items, are visible.
-        let tail = self.tail.load(Ordering::Acquire);
+        let tail = self.tail.shown.load(Ordering::Acquire);
         let n = tail.wrapping_sub(head).min(most);
         for i in 0..n {
             if let Some(item) = NonNull::new(self.place(head.wrapping_add(i)).get()) {
                 out(item);
             }
         }
-        // Release: our reads of the places come before the producer's next writes.
-        self.head.store(head.wrapping_add(n), Ordering::Release);
+        if n > 0 {
+            self.head.own.set(head.wrapping_add(n));
+            // Release: our reads of the places come before the producer's next writes.
+            self.head.shown.store(head.wrapping_add(n), Ordering::Release);
+        }
         n
     }
 }
@@ -116,6 +133,12 @@ impl<T> Fill<'_, T> {
     #[inline]
     pub fn free(&self) -> usize {
         self.free
+    }
+
+    /// Whether it was empty when the turn began. (What the consumer has taken since makes no room for this turn.)
+    #[inline]
+    pub fn began_empty(&self) -> bool {
+        self.free + self.tail.wrapping_sub(self.start) == self.waiver.places.len()
     }
 
     /// Puts an item in.
@@ -138,8 +161,9 @@ impl<T> Drop for Fill<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.tail != self.start {
+            self.waiver.tail.own.set(self.tail);
             // Release: places and items are written before they can be seen.
-            self.waiver.tail.store(self.tail, Ordering::Release);
+            self.waiver.tail.shown.store(self.tail, Ordering::Release);
         }
     }
 }

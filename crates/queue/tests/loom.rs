@@ -5,18 +5,16 @@
 use core::ptr::NonNull;
 use std::{
     boxed::Box,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use kumihimo_queue::{
     Capacity, Design, Links, Node, Origin, Owner, Place, Set, Taker, injector::Injector, offer::Offer, waiver::Waiver,
 };
-use loom::{
-    cell::Cell,
-    model::Builder,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-};
+use loom::{cell::Cell, model::Builder, sync::atomic::AtomicBool, thread};
 
 struct Item {
     links: Links<Item>,
@@ -63,17 +61,30 @@ fn hold(item: NonNull<Item>) -> usize {
     item.id
 }
 
-fn check(preemptions: Option<usize>, f: impl Fn() + Sync + Send + 'static) {
-    let mut model = Builder::new();
-    if model.preemption_bound.is_none() {
-        model.preemption_bound = preemptions;
+/// Explores `f`, once from the run in which its main thread goes first and once from that in which the others do (`f` is told, and then has
+/// to give way): loom finds competing accesses by each object's last access only, and that may be the competitor's own.
+fn check(preemptions: Option<usize>, f: impl Fn(bool) + Sync + Send + 'static) {
+    let f = Arc::new(f);
+    for others_first in [false, true] {
+        let mut model = Builder::new();
+        if model.preemption_bound.is_none() {
+            model.preemption_bound = preemptions;
+        }
+        let runs = Arc::new(AtomicUsize::new(0));
+        let (f, count) = (f.clone(), runs.clone());
+        model.check(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            f(others_first);
+        });
+        let runs = runs.load(Ordering::Relaxed);
+        println!("{runs} interleavings");
+        assert!(runs > 1, "nothing was explored");
     }
-    model.check(f);
 }
 
 #[test]
 fn waiver_loses_nothing_and_keeps_the_order() {
-    check(None, || {
+    check(None, |others_first| {
         let items = Items::new(3);
         let waiver = Arc::new(Waiver::new(2));
         let producer = {
@@ -95,6 +106,7 @@ fn waiver_loses_nothing_and_keeps_the_order() {
                 sent
             })
         };
+        give_way(others_first);
         let mut got = vec![];
         for most in [1, usize::MAX] {
             // SAFETY: the only consumer.
@@ -110,7 +122,7 @@ fn waiver_loses_nothing_and_keeps_the_order() {
 
 #[test]
 fn an_offer_goes_to_one() {
-    check(None, || {
+    check(None, |others_first| {
         let items = Items::new(2);
         let offer = Arc::new(Offer::new());
         let taker = || {
@@ -118,6 +130,7 @@ fn an_offer_goes_to_one() {
             thread::spawn(move || offer.take().map(hold))
         };
         let (a, b) = (taker(), taker());
+        give_way(others_first);
         let mut got = vec![];
         hold(items.0[0]);
         // SAFETY: the owner; it is empty.
@@ -137,7 +150,7 @@ fn an_offer_goes_to_one() {
 
 #[test]
 fn the_injector_loses_nothing_and_tells_of_everything() {
-    check(Some(3), || {
+    check(Some(3), |others_first| {
         let items = Items::new(4);
         let injector = Arc::new(Injector::new());
         let told = Arc::new(AtomicBool::new(false));
@@ -154,6 +167,7 @@ fn the_injector_loses_nothing_and_tells_of_everything() {
             })
         };
         let (a, b) = (producer(0), producer(2));
+        give_way(others_first);
         let mut got: Vec<usize> = injector.take().map(hold).collect();
         a.join().unwrap();
         b.join().unwrap();
@@ -210,66 +224,79 @@ fn drain(set: &Set<Item>) -> Vec<usize> {
     got
 }
 
-fn transfer(design: Design, vps: usize, items_each: usize, preemptions: usize) {
-    check(Some(preemptions), move || {
-        let items = Items::new(items_each * vps);
+/// Every VP begins with so many items, gives away what it can, switches, and looks elsewhere.
+fn transfer(design: Design, begin: &'static [usize], preemptions: Option<usize>) {
+    check(preemptions, move |others_first| {
+        let vps = begin.len();
+        let n = begin.iter().sum();
+        let items = Items::new(n);
         let set = Arc::new(Set::with_places(design, vps, Capacity::Fixed(1), 2));
         let taken = Arc::new(Mutex::new(vec![]));
-        let carriers: Vec<_> = (1..vps)
+        let course = {
+            let (items, taken) = (items.clone(), taken.clone());
+            move |vp: usize, carrier: &Carrier| {
+                let first: usize = begin[..vp].iter().sum();
+                for i in first..first + begin[vp] {
+                    carrier.push(items.0[i], Origin::Spawn);
+                }
+                let _ = carrier.0.surplus(vp % 2 == 0);
+                carrier.switch();
+                carrier.0.pull();
+                if let Some((item, _)) = carrier.0.pop() {
+                    taken.lock().unwrap().push(hold(item));
+                }
+            }
+        };
+        let others: Vec<_> = (1..vps)
             .map(|vp| {
-                let (set, items, taken) = (set.clone(), items.clone(), taken.clone());
-                let carrier = Carrier::new(&set, vp);
+                let (set, course, carrier) = (set.clone(), course.clone(), Carrier::new(&set, vp));
                 thread::spawn(move || {
                     let carrier = carrier;
-                    for i in 0..items_each {
-                        carrier.push(items.0[vp * items_each + i], Origin::Spawn);
-                    }
-                    let _ = carrier.0.surplus(vp == 1);
-                    carrier.switch();
-                    carrier.0.pull();
-                    if let Some((item, _)) = carrier.0.pop() {
-                        taken.lock().unwrap().push(hold(item));
-                    }
+                    course(vp, &carrier);
                     drop(set);
                 })
             })
             .collect();
-        let own = Carrier::new(&set, 0);
-        for i in 0..items_each {
-            own.push(items.0[i], Origin::Spawn);
-        }
-        let _ = own.0.surplus(true);
-        own.switch();
-        own.0.pull();
-        for carrier in carriers {
-            carrier.join().unwrap();
+        give_way(others_first);
+        course(0, &Carrier::new(&set, 0));
+        for other in others {
+            other.join().unwrap();
         }
         let mut all = drain(&set);
         all.extend(taken.lock().unwrap().iter());
         all.sort_unstable();
-        assert_eq!(all, (0..items_each * vps).collect::<Vec<_>>());
+        assert_eq!(all, (0..n).collect::<Vec<_>>());
     });
+}
+
+fn give_way(others_first: bool) {
+    if others_first {
+        thread::yield_now();
+    }
 }
 
 #[test]
 fn ring_of_two() {
-    transfer(Design::Ring, 2, 2, 3);
+    transfer(Design::Ring, &[3, 0], None);
+    transfer(Design::Ring, &[2, 2], None);
 }
 
 #[test]
 fn ring_of_three() {
-    transfer(Design::Ring, 3, 2, 2);
+    transfer(Design::Ring, &[4, 0, 0], Some(3));
+    transfer(Design::Ring, &[3, 2, 1], Some(3));
 }
 
 #[test]
 fn locked_two() {
-    transfer(Design::Locked, 2, 2, 3);
+    transfer(Design::Locked, &[3, 0], None);
+    transfer(Design::Locked, &[2, 1], None);
 }
 
 /// One owner and two who remove from it, all three under its lock.
 #[test]
 fn locked_three() {
-    check(Some(2), || {
+    check(Some(3), |others_first| {
         let items = Items::new(3);
         let set = Arc::new(Set::with_places(Design::Locked, 3, Capacity::Fixed(1), 4));
         let own = Carrier::new(&set, 0);
@@ -288,6 +315,7 @@ fn locked_three() {
             })
         };
         let (a, b) = (thief(1), thief(2));
+        give_way(others_first);
         let _ = own.0.surplus(true);
         let mut all: Vec<_> = (0..3).filter_map(|_| own.0.pop()).map(|(item, _)| hold(item)).collect();
         all.extend(a.join().unwrap());
@@ -298,9 +326,35 @@ fn locked_three() {
     });
 }
 
+/// The owner's turn at a full Waiver Queue, which a thief empties in the middle of it.
+#[test]
+fn what_is_emptied_meanwhile_makes_no_room() {
+    check(None, move |others_first| {
+        let items = Items::new(3);
+        let set = Arc::new(Set::with_places(Design::Locked, 2, Capacity::Fixed(1), 1));
+        let own = Carrier::new(&set, 0);
+        for &item in &items.0 {
+            own.push(item, Origin::Spawn);
+        }
+        assert!(own.0.surplus(true).is_some());
+        let thief = {
+            let (set, carrier) = (set.clone(), Carrier::new(&set, 1));
+            thread::spawn(move || {
+                let carrier = carrier;
+                carrier.0.pull();
+                drop(set);
+            })
+        };
+        give_way(others_first);
+        let _ = own.0.surplus(true);
+        thief.join().unwrap();
+        assert_eq!(drain(&set), [0, 1, 2]);
+    });
+}
+
 /// One who makes work visible and then asks who sleeps; one who says that it sleeps and then asks what is visible.
 fn sleeper(design: Design, items: usize) {
-    check(None, move || {
+    check(None, move |others_first| {
         let items = Items::new(items);
         let set = Arc::new(Set::with_places(design, 2, Capacity::Fixed(1), 4));
         let sleeps = Arc::new(AtomicBool::new(false));
@@ -315,6 +369,7 @@ fn sleeper(design: Design, items: usize) {
                 saw
             })
         };
+        give_way(others_first);
         let own = Carrier::new(&set, 0);
         for &item in &items.0 {
             own.push(item, Origin::Spawn);

@@ -1,0 +1,224 @@
+//! Real kernel threads on all three designs: every item takes its steps, wherever it goes, held by one VP at a time; nobody sleeps while there is
+//! work for him. `KUMI_SEED` repeats a run's choices (not the kernel's).
+#![cfg(not(loom))]
+
+mod common;
+
+use std::{
+    hash::{BuildHasher, Hasher},
+    ptr::NonNull,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+    thread,
+};
+
+use common::{Item, Items, Random, hold};
+use kumihimo_queue::{Capacity, Design, Origin, Owner, Place, Set, Taker};
+
+const STEPS: usize = 200;
+
+struct World {
+    set: Set<Item>,
+    items: Items,
+    /// Items that have not yet taken all their steps.
+    left: AtomicUsize,
+    /// Not yet spawned: the next number.
+    unborn: AtomicUsize,
+    idle: AtomicUsize,
+    sleeps: Vec<AtomicBool>,
+    threads: Vec<std::sync::OnceLock<thread::Thread>>,
+}
+
+impl World {
+    fn wake(&self, vp: usize) -> bool {
+        let slept = self.sleeps[vp].load(Ordering::Relaxed) && self.sleeps[vp].swap(false, Ordering::AcqRel);
+        if slept && let Some(t) = self.threads[vp].get() {
+            t.unpark();
+        }
+        slept
+    }
+
+    fn notify(&self, taker: Option<Taker>) {
+        match taker {
+            None => {}
+            Some(Taker::Vp(vp)) => _ = self.wake(vp),
+            Some(Taker::Any) => _ = (0..self.sleeps.len()).any(|vp| self.wake(vp)),
+        }
+    }
+
+    fn inject(&self, vp: usize, item: NonNull<Item>) {
+        // SAFETY: held by the caller and in no injector; items live as long as the world.
+        if unsafe { self.set.inject(vp, item) } {
+            fence(Ordering::SeqCst);
+            self.wake(vp);
+        }
+    }
+
+    fn over(&self) -> bool {
+        self.left.load(Ordering::Acquire) == 0
+    }
+}
+
+fn place(random: &mut Random) -> Place {
+    let level = [1, 32, 32, 60][random.below(4) as usize];
+    let key = (random.below(16) == 0).then(|| random.below(100));
+    Place { level, key, front: random.below(16) == 0 }
+}
+
+/// One step of an item on VP `vp`: it computes, spawns, gives way, blocks and is woken elsewhere, or ends.
+fn step(world: &World, q: Owner<Item>, vp: usize, item: NonNull<Item>, random: &mut Random) {
+    let id = hold(item);
+    // SAFETY (of all pushes here): held by us, in no queue, alive.
+    if random.below(4) == 0 {
+        let child = world.unborn.fetch_add(1, Ordering::Relaxed);
+        if child < world.items.len() {
+            let child = world.items.get(child);
+            // SAFETY: just taken off the unborn.
+            unsafe { q.push(child, place(random), Origin::Spawn) };
+        }
+    }
+    if random.below(64) == 0 {
+        // A longer computation.
+        for _ in 0..2_000 {
+            std::hint::spin_loop();
+        }
+    }
+    if world.items.held(id) == STEPS {
+        if world.left.fetch_sub(1, Ordering::AcqRel) == 1 {
+            fence(Ordering::SeqCst);
+            for vp in 0..world.sleeps.len() {
+                world.wake(vp);
+            }
+        }
+        return;
+    }
+    match random.below(8) {
+        0 => world.inject(random.below(world.sleeps.len() as u64) as usize, item),
+        1 => {
+            // SAFETY: held by us, in no queue.
+            unsafe { q.push(item, place(random), Origin::Wake) };
+            // The owner may change its mind as long as it has it.
+            // SAFETY: items live as long as the world; it may have left.
+            if random.below(2) == 0 && unsafe { q.remove(item) } {
+                world.inject(vp, item);
+            }
+        }
+        // SAFETY: held by us, in no queue.
+        _ => unsafe { q.push(item, place(random), Origin::Yield) },
+    }
+}
+
+/// The other VPs wait for the items of one that panicked: rather an end than a hang.
+struct Loud;
+
+impl Drop for Loud {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+fn carry(world: &World, vp: usize, mut random: Random) {
+    // SAFETY: this thread is the only carrier of the VP.
+    let q = unsafe { world.set.local(vp) };
+    let _loud = Loud;
+    world.threads[vp].get_or_init(thread::current);
+    loop {
+        for item in q.take_injected() {
+            // SAFETY: handed to us by `inject`.
+            unsafe { q.push(item, place(&mut random), Origin::Wake) };
+        }
+        world.notify(q.exchange());
+        if let Some((item, level)) = if random.below(2) == 0 { q.pop_at_least(32) } else { q.pop() } {
+            assert!(level < 64);
+            step(world, q, vp, item, &mut random);
+            world.notify(q.surplus(world.idle.load(Ordering::Relaxed) > 0));
+            continue;
+        }
+        if world.over() {
+            return;
+        }
+        world.idle.fetch_add(1, Ordering::SeqCst);
+        while !world.over() && q.injector_is_empty() && q.is_empty() && !q.pull() {
+            world.sleeps[vp].store(true, Ordering::SeqCst);
+            if q.has_visible_work() || world.over() {
+                world.sleeps[vp].store(false, Ordering::Relaxed);
+                thread::yield_now();
+                continue;
+            }
+            while world.sleeps[vp].load(Ordering::Acquire) {
+                thread::park();
+            }
+        }
+        world.idle.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn stress(design: Design, vps: usize, n: usize, capacity: Capacity, seed: u64) {
+    let world = World {
+        set: Set::with_places(design, vps, capacity, 64),
+        items: Items::new(n),
+        left: AtomicUsize::new(n),
+        unborn: AtomicUsize::new(vps),
+        idle: AtomicUsize::new(0),
+        sleeps: (0..vps).map(|_| AtomicBool::new(false)).collect(),
+        threads: (0..vps).map(|_| std::sync::OnceLock::new()).collect(),
+    };
+    for vp in 0..vps {
+        world.inject(0, world.items.get(vp));
+    }
+    thread::scope(|s| {
+        for vp in 0..vps {
+            let world = &world;
+            s.spawn(move || carry(world, vp, Random::new(seed ^ (vp as u64) << 32)));
+        }
+    });
+    for i in 0..n {
+        assert_eq!(world.items.held(i), STEPS, "{design:?}, {vps} VPs, seed {seed}");
+    }
+    let stats: Vec<_> = (0..vps).map(|vp| world.set.stats(vp)).collect();
+    let sum = |f: fn(&kumihimo_queue::Stats) -> u64| stats.iter().map(f).sum::<u64>();
+    println!(
+        "{design:?} {vps} VPs {capacity:?}: {} migrations, {} passes, {} offers, {} back, {} locks, {} waits, {} retries",
+        sum(|s| s.migrations),
+        sum(|s| s.waiver_passes),
+        sum(|s| s.offers),
+        sum(|s| s.offers_back),
+        sum(|s| s.locks),
+        sum(|s| s.lock_waits),
+        sum(|s| s.steal_retries),
+    );
+}
+
+fn all(design: Design) {
+    let seed = std::env::var("KUMI_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or_else(|| std::collections::hash_map::RandomState::new().build_hasher().finish());
+    println!("KUMI_SEED={seed}");
+    for (vps, n, capacity) in [
+        (2, 2_000, Capacity::default()),
+        (3, 2_000, Capacity::Fixed(4)),
+        (8, 2_000, Capacity::FairShare { slack: 0 }),
+        (2, 3, Capacity::default()),
+        (1, 500, Capacity::default()),
+        (40, 1_000, Capacity::default()),
+    ] {
+        stress(design, vps, n, capacity, seed);
+    }
+}
+
+#[test]
+fn ring() {
+    all(Design::Ring);
+}
+
+#[test]
+fn locked() {
+    all(Design::Locked);
+}
+
+#[test]
+fn steal() {
+    all(Design::Steal);
+}
