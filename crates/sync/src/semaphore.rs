@@ -269,6 +269,8 @@ impl Drop for SemaphorePermit<'_> {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore").field("permits", &self.available_permits()).finish_non_exhaustive()
+        let waiting = self.queue.lock().iter().count();
+        let mut d = f.debug_struct("Semaphore");
+        d.field("permits", &self.available_permits()).field("waiting", &waiting).finish_non_exhaustive()
     }
 }
