@@ -14,8 +14,8 @@
 //!
 //! What glibc's functions make of a block: pthread_self, mutexes of all ordinary kinds, keys, `pthread_getattr_np` and
 //! `pthread_getaffinity_np` work. The thread id in it is no kernel thread's, so pthread_kill, pthread_cancel and
-//! pthread_join of a microprocess find nobody (ESRCH, or wait for ever), contended priority-inheritance mutexes fail, and
-//! pthread_exit from a microprocess is not possible. A block is never freed once it was used: it is on the C library's
+//! pthread_join of a microprocess find nobody (ESRCH, or wait for ever), and contended priority-inheritance mutexes fail.
+//! pthread_exit unwinds to the next `catch_unwind`, where std aborts, as it does on a std thread. A block is never freed once it was used: it is on the C library's
 //! list at times, and malloc's cache hangs on it. Reuse it.
 
 use std::cell::UnsafeCell;
@@ -107,7 +107,9 @@ pub fn get() -> &'static Tls {
         };
         let mut why = if asked.is_empty() { String::new() } else { format!("KUMI_TLS={asked}") };
         if best == Kind::Clone {
-            match Inner::examine(Kind::Clone) {
+            // Threads that load libraries meanwhile may make models differ for a moment.
+            let examine = || Inner::examine(Kind::Clone);
+            match examine().or_else(|_| examine()).or_else(|_| examine()) {
                 Ok(inner) => {
                     if why.is_empty() {
                         why = "a clone equals a thread block of the C library in every word".into();
@@ -378,12 +380,12 @@ impl Inner {
                 // Where pthread_exit would unwind to, in the donor's dead frames. `lo` itself is the stack's base.
                 let w = glibc::word(d.fs, o);
                 if frames.contains(&w) && w != frames.start {
-                    glibc::set_word(d.fs, o, 0);
+                    glibc::set_word(d.fs, o, template::head(d.fs, layout.below) as u64);
                 }
             }
             template::unregistered_rseq(layout, d.fs);
             // The kernel thread's last frames lay here.
-            template::head(d.fs, layout.below).write(template::Head { template, lo, size, dirty: 0 });
+            template::head(d.fs, layout.below).write(template::Head::new(template, lo, size));
             Ok(d.fs)
         }
     }

@@ -430,6 +430,77 @@ fn recycling_leaks_nothing() {
 }
 
 #[test]
+fn pthread_exit_aborts_as_on_a_std_thread() {
+    const NAME: &str = "pthread_exit_aborts_as_on_a_std_thread";
+    needs_blocks!();
+    unsafe extern "C-unwind" {
+        fn pthread_exit(value: *mut c_void) -> !;
+    }
+    if again::is_child(NAME) {
+        // SAFETY: unwinds; nothing on the way minds.
+        Micro::new(STACK, || unsafe { pthread_exit(std::ptr::null_mut()) }).resume();
+        unreachable!();
+    }
+    let out = again::once_more(NAME, &[]);
+    let text = again::text(&out.stderr);
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&out.status), Some(libc::SIGABRT), "{text}");
+    assert!(text.contains("exception not rethrown") || text.contains("foreign exception"), "{text}");
+}
+
+/// Everything that touches the C library's list of threads, at once.
+#[test]
+fn all_at_once() {
+    again::alone("all_at_once", || {
+        needs_blocks!();
+        setxid::set_carrier_fs(carrier);
+        let stop = AtomicBool::new(false);
+        let go_on = || !stop.load(Ordering::Relaxed);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                while go_on() {
+                    let all: Vec<_> = (0..8).map(|_| std::thread::spawn(|| ())).collect();
+                    all.into_iter().for_each(|t| t.join().unwrap());
+                }
+            });
+            s.spawn(|| {
+                while go_on() {
+                    change_nothing();
+                    std::thread::yield_now();
+                }
+            });
+            s.spawn(|| {
+                while go_on() {
+                    fork_and_wait(|| drop(vec![1u8; 1000]));
+                }
+            });
+            s.spawn(|| {
+                while go_on() {
+                    // SAFETY: libm is there.
+                    unsafe { libc::dlclose(libc::dlopen(c"libm.so.6".as_ptr(), libc::RTLD_NOW)) };
+                }
+            });
+            let makers: Vec<_> = (0..2)
+                .map(|_| {
+                    s.spawn(|| {
+                        let mut m = Micro::new(0, || ());
+                        for i in 0..1000 {
+                            while !m.resume() {}
+                            if i % 4 == 0 {
+                                m = Micro::new(0, || drop(std::thread::current()));
+                            } else {
+                                m.reuse(|| drop(vec![2u8; 300]));
+                            }
+                        }
+                    })
+                })
+                .collect();
+            makers.into_iter().for_each(|t| t.join().unwrap());
+            stop.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
+#[test]
 fn all_of_this_with_donors() {
     again::all_with("all_of_this_with_donors", &[("KUMI_TLS", "donor")]);
 }

@@ -13,6 +13,11 @@ use super::glibc::{KEY_TABLES, Layout, next_tid, set_word, word};
 use super::modules::{Region, Scan, Slot, read_dtv, restored};
 
 /// Our own words about a block, between it and its stack.
+///
+/// The block also takes it for a `struct pthread_unwind_buf`: where pthread_exit shall stop unwinding. At each frame it
+/// asks whether the saved stack pointer there (mangled with the pointer guard) is above the frame. So we say: only at the
+/// very top of the stack. Unwinding then meets the first `catch_unwind`, where glibc aborts with a
+/// message, as on a std thread; it never comes to the end.
 #[repr(C, align(64))]
 pub(super) struct Head {
     /// The template whose images the block holds.
@@ -21,6 +26,22 @@ pub(super) struct Head {
     pub size: usize,
     /// DIRTY_* bits: what `exit_current` saw that a cheap recycle would not put right.
     pub dirty: u32,
+    _registers: [u64; 2],
+    unwind_to: u64,
+    _rest: [u64; 9],
+}
+
+const _: () = assert!(std::mem::offset_of!(Head, unwind_to) == 48 && size_of::<Head>() == 128);
+
+impl Head {
+    pub(super) fn new(template: *const Template, lo: usize, size: usize) -> Head {
+        let guard: u64;
+        // SAFETY: reads the pointer guard, which glibc keeps at fs:0x30 of every block, the same in all.
+        unsafe { core::arch::asm!("mov {}, fs:[0x30]", out(reg) guard, options(nostack, preserves_flags, readonly)) };
+        // As PTR_MANGLE in glibc's sysdeps/unix/sysv/linux/x86_64/pointer_guard.h.
+        let unwind_to = ((lo + size - 1) as u64 ^ guard).rotate_left(0x11);
+        Head { template, lo, size, dirty: 0, _registers: [0; 2], unwind_to, _rest: [0; 9] }
+    }
 }
 
 /// libc's own variables or the thread's state differ from a fresh block's.
@@ -94,7 +115,8 @@ impl Template {
             } else if y.wrapping_sub(x) == apart && (a_block..a_end).contains(&x) {
                 t.relocations.push((o, x.wrapping_sub(a.fs as u64) as i64 as isize));
             } else if y.wrapping_sub(x) == apart && (a.lo as u64..a_block).contains(&x) {
-                // Where pthread_exit would unwind to, in the donor's dead frames: 0 in a clone.
+                // Where pthread_exit would unwind to, in the donor's dead frames.
+                t.relocations.push((o, -((layout.below + HEAD) as isize)));
             } else {
                 return Err(format!("word {o:+} of a thread block has no rule: {x:#x}, {y:#x}"));
             }
@@ -273,7 +295,7 @@ impl Template {
             set_word(fs, layout.dtv, dtv as u64);
             fs.offset(layout.tid).cast::<u32>().write(next_tid());
             unregistered_rseq(layout, fs);
-            head(fs, self.below).write(Head { template: self, lo, size, dirty: 0 });
+            head(fs, self.below).write(Head::new(self, lo, size));
         }
         Ok(())
     }
@@ -407,7 +429,8 @@ impl Template {
                 mine = mine.wrapping_sub(fs as u64).wrapping_add(c.fs as u64);
             }
             let theirs = model_word(layout, c, o);
-            let dead_frame = mine == 0 && (c.lo as u64..(c.fs as usize - layout.below) as u64).contains(&theirs);
+            let dead_frame = mine == head(c.fs, layout.below) as u64
+                && (c.lo as u64..(c.fs as usize - layout.below) as u64).contains(&theirs);
             if mine != theirs && !dead_frame {
                 return Err(format!("self-test: word {o:+} of a clone is {mine:#x}, of a donor {theirs:#x}"));
             }
