@@ -1,12 +1,61 @@
-//! The example of an application's own policy; alone in its process, because it starts a runtime.
+//! Applications' own policies, the example and bad ones. One runtime at a time in a process, so one test at a time.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use kumihimo::policy::{Info, Placement, Policy, Why};
+use kumihimo::runtime::Runtime;
+use kumihimo::thread::{self, Priority};
 
 #[path = "../examples/earliest_deadline.rs"]
 mod earliest_deadline;
 
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 #[test]
 fn the_earliest_deadline_runs_first() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let due: Vec<u64> = (0..200).map(|i| 1_000 + (i * 7_919) % 1_009).collect();
     let mut sorted = due.clone();
     sorted.sort_unstable();
     assert_eq!(earliest_deadline::order(&due).unwrap(), sorted);
+}
+
+/// A policy that answers out of range, static or not: the levels above 63 count as 63.
+struct TooHigh {
+    fixed: bool,
+}
+
+impl Policy for TooHigh {
+    fn name(&self) -> &str {
+        "too high"
+    }
+
+    fn place(&self, info: &Info, _: Why) -> Placement {
+        Placement { level: 64 + info.priority.get() * 3, quantum: Duration::ZERO, key: None }
+    }
+
+    fn is_static(&self) -> bool {
+        self.fixed
+    }
+}
+
+#[test]
+fn a_policy_that_answers_out_of_range() {
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    for fixed in [false, true] {
+        let sum: u64 = Runtime::builder().policy(TooHigh { fixed }).build().unwrap().run(|| {
+            let all: Vec<_> = (0..100)
+                .map(|i| {
+                    let priority = Priority::new(i as u8 % 64).unwrap();
+                    thread::Builder::new().priority(priority).spawn(move || {
+                        thread::yield_now();
+                        i
+                    })
+                })
+                .collect();
+            all.into_iter().map(|one| one.unwrap().join().unwrap()).sum()
+        });
+        assert_eq!(sum, 4950);
+    }
 }

@@ -18,7 +18,8 @@ impl Placer {
         let answers = || {
             std::array::from_fn(|level| {
                 let priority = Priority::new(level as u8).unwrap_or(Priority::HIGHEST);
-                policy.place(&Info::new(0, priority), Why::Spawned)
+                let p = policy.place(&Info::new(0, priority), Why::Spawned);
+                Placement { level: p.level.min(Priority::HIGHEST.get()), ..p }
             })
         };
         // Keys are for those who look at the clock; the short way through the loop knows none.
