@@ -20,7 +20,7 @@ pub fn queues(request: &Request) {
         "yield" => measure(&work, || _ = talk::switches(variant, vps, 2_000_000)),
         "null-fork" => measure(&work, || fork::one_by_one(variant, 500_000)),
         "sieve" => measure(&work, || sieve::once(variant, PRIMES_2000)),
-        "skynet" => measure(&work, || fork::skynet_once(variant)),
+        "skynet" => measure(&work, || fork::skynet_once(variant.child_first(true))),
         "mutex" => measure(&work, || _ = mutex::contend(variant, 20_000)),
         "message" => measure(&work, || _ = talk::roundtrips(variant, 500_000)),
         "hash" => {

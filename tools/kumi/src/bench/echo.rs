@@ -132,7 +132,9 @@ impl Pair {
             ("p999", p999, "us"),
             ("server_cpu", cpu as f64 / requests, "ns"),
         ];
-        lines
+        // No reply in time: the rate is 0, the rest is unknown.
+        let known = if requests > 0.0 { lines.len() } else { 1 };
+        lines[..known]
             .iter()
             .map(|(metric, value, unit)| {
                 Sample::parse(&format!("{metric} {value} {unit} connections={connections}"), &identity)

@@ -22,7 +22,7 @@ pub struct Args {
 }
 
 /// Connects, says `ready`, then obeys its standard input: each line is a number of milliseconds to run the loop for, and
-/// is answered by `REQUESTS SECONDS P50 P99 P999` (microseconds).
+/// is answered by `REQUESTS SECONDS P50 P99 P999` (microseconds; 0 where there was no request).
 pub fn run(args: Args) -> Result<(), String> {
     raise_descriptors();
     let mut load = Load::connect(args.port, args.connections).map_err(|e| format!("load: {e}"))?;
@@ -71,16 +71,13 @@ impl Load {
     /// The loop, and then the replies that are still under way.
     fn run(&mut self, length: Duration) -> std::io::Result<Slice> {
         let mut late = Lateness::default();
-        let start = Instant::now();
-        let end = start + length;
+        let end = Instant::now() + length;
         for connection in &mut self.connections {
             connection.send(Instant::now())?;
         }
         let mut under_way = self.connections.len();
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 256];
         let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-        let mut counted = 0;
-        let mut took = Duration::ZERO;
         while under_way > 0 {
             let (ready, _) = epoll::wait(&self.epoll, &mut events, Some(&patience))?;
             if ready.is_empty() {
@@ -95,19 +92,14 @@ impl Load {
                 let now = Instant::now();
                 if now < end {
                     late.record(now - connection.sent_at);
-                    counted += 1;
-                    took = now - start;
                     connection.send(now)?;
                 } else {
                     under_way -= 1;
                 }
             }
         }
-        assert_eq!(counted, late.len());
-        if late.is_empty() {
-            return Err(std::io::Error::other("no reply within the whole slice"));
-        }
-        Ok(Slice { late, took })
+        // On a busy machine there may be no reply within the whole slice: that is a rate of 0, and not a failure.
+        Ok(Slice { late, took: length })
     }
 }
 

@@ -195,9 +195,14 @@ impl Plan<'_> {
         join(works.map(|work| self.designs("full", &[&format!("work={work}")])))
     }
 
+    /// Each wake of the equal one waits for a turn of a thousand others: only `full` takes enough for a good p999, and all designs.
     fn latency(&self) -> Vec<Contender> {
-        let priorities = |priority: &str| self.designs("full", &[&format!("priority={priority}")]);
-        join([priorities("equal"), priorities("high"), self.rivals(&[], 2)])
+        let wakes = if self.options.full { "wakes=1000" } else { "wakes=150" };
+        let ours = |priority| {
+            let args = [priority, wakes];
+            if self.options.full { self.designs("full", &args) } else { self.ours("full", &args) }
+        };
+        join([ours("priority=equal"), ours("priority=high"), self.rivals(&[wakes], 2)])
     }
 }
 
