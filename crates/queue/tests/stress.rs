@@ -26,6 +26,8 @@ struct World {
     idle: AtomicUsize,
     sleeps: Vec<AtomicBool>,
     threads: Vec<std::sync::OnceLock<thread::Thread>>,
+    /// Carriers that have ended: an order that a sanitizer sees, other than that of std's join.
+    ended: AtomicUsize,
 }
 
 impl World {
@@ -163,6 +165,7 @@ fn stress(design: Design, vps: usize, n: usize, capacity: Capacity, seed: u64) {
         idle: AtomicUsize::new(0),
         sleeps: (0..vps).map(|_| AtomicBool::new(false)).collect(),
         threads: (0..vps).map(|_| std::sync::OnceLock::new()).collect(),
+        ended: AtomicUsize::new(0),
     };
     for vp in 0..vps {
         world.inject(0, world.items.get(vp));
@@ -170,9 +173,13 @@ fn stress(design: Design, vps: usize, n: usize, capacity: Capacity, seed: u64) {
     thread::scope(|s| {
         for vp in 0..vps {
             let world = &world;
-            s.spawn(move || carry(world, vp, Random::new(seed ^ (vp as u64) << 32)));
+            s.spawn(move || {
+                carry(world, vp, Random::new(seed ^ (vp as u64) << 32));
+                world.ended.fetch_add(1, Ordering::Release);
+            });
         }
     });
+    assert_eq!(world.ended.load(Ordering::Acquire), vps);
     for i in 0..n {
         assert_eq!(world.items.held(i), STEPS, "{design:?}, {vps} VPs, seed {seed}");
     }
