@@ -37,7 +37,10 @@ fn time(turns: u32, mut f: impl FnMut(u32)) -> f64 {
 
 fn main() {
     const TURNS: u32 = 2_000_000;
-    println!("{:<8}{:>5}{:>8}{:>12}{:>12}{:>12}", "design", "vps", "queued", "yield ns", "pushpop ns", "fork ns");
+    println!(
+        "{:<8}{:>5}{:>8}{:>12}{:>12}{:>12}{:>12}",
+        "design", "vps", "queued", "yield ns", "pushpop ns", "fork ns", "bulk ns"
+    );
     for design in Design::ALL {
         for (vps, queued) in [(1, 1), (2, 1), (2, 100), (2, 10_000), (8, 1)] {
             let set = Set::new(design, vps, Capacity::default());
@@ -84,7 +87,33 @@ fn main() {
                         }
                     }
                 });
-                println!("{:<8}{vps:>5}{queued:>8}{yields:>12.2}{push_pop:>12.2}{fork:>12.2}", design.name());
+                // Many at once, nobody to take them over yet; then one after the other, as it goes on.
+                let many: Vec<_> = (0..100_000).map(|_| item()).collect();
+                let bulk = time(100_000, |_| {
+                    for &item in &many {
+                        q.push(item, Place::back(40), Origin::Spawn);
+                        let _ = black_box(q.surplus(false));
+                    }
+                    // What went to another VP's end comes back by way of the others.
+                    let mut left = many.len();
+                    while left > 0 {
+                        while q.pop_at_least(40).is_some() {
+                            left -= 1;
+                        }
+                        for vp in (0..vps).rev() {
+                            let other = set.local(vp);
+                            let _ = other.exchange();
+                            other.pull();
+                            while other.pop_at_least(40).is_some() {
+                                left -= 1;
+                            }
+                        }
+                    }
+                });
+                println!(
+                    "{:<8}{vps:>5}{queued:>8}{yields:>12.2}{push_pop:>12.2}{fork:>12.2}{bulk:>12.2}",
+                    design.name()
+                );
             }
         }
     }

@@ -144,6 +144,8 @@ pub trait RunQueue<T: Node> {
     }
     /// Bit n: level n has an item (`steal`: may have).
     fn levels(&self) -> u64;
+    /// Whether a level above this one has an item (`steal`: may have). Cheaper than `levels`.
+    fn has_above(&self, level: u8) -> bool;
     /// Where others put items for this VP.
     fn injector(&self) -> &Injector<T>;
     /// Runnable items here, the running one included, and bitmap of levels, as last published: at every 16th exchange, or when it idled.
@@ -221,6 +223,10 @@ impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
     #[inline]
     fn levels(&self) -> u64 {
         each!(self, q => q.levels())
+    }
+    #[inline]
+    fn has_above(&self, level: u8) -> bool {
+        each!(self, q => q.has_above(level))
     }
     #[inline]
     fn injector(&self) -> &Injector<T> {
@@ -459,6 +465,13 @@ impl<T: Node> Owner<T> {
     #[inline]
     pub fn levels(self) -> u64 {
         self.queue.levels()
+    }
+
+    /// Whether something is queued here on a higher level than this (`steal`: may say so although thieves took it): what a running one of
+    /// this level is outranked by.
+    #[inline]
+    pub fn has_above(self, level: u8) -> bool {
+        self.queue.has_above(level)
     }
 
     /// [`RunQueue::stats`].

@@ -231,7 +231,7 @@ impl<T: Node> LockedQueue<T> {
         own.guard = guard;
         own.waived |= given > 0;
         self.face.publish(own.protect.len() + 1, own.protect.levels());
-        own.limit.queued = own.limit.queued.max(own.protect.len());
+        own.limit.put_off(own.protect.len());
         if given == 0 {
             return None;
         }
@@ -330,6 +330,12 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
     #[inline]
     fn levels(&self) -> u64 {
         self.own().protect.levels()
+    }
+
+    #[inline]
+    fn has_above(&self, level: u8) -> bool {
+        let own = self.own();
+        own.protect.ranks() & node::ranks_above(level) != 0
     }
 
     #[inline]

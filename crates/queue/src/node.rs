@@ -210,3 +210,9 @@ pub(crate) const fn level(rank: usize) -> u8 {
 pub(crate) const fn ranks_from(level: u8) -> u64 {
     u64::MAX >> (level & 63)
 }
+
+/// The bits of the ranks above this level.
+#[inline]
+pub(crate) const fn ranks_above(level: u8) -> u64 {
+    ranks_from(level) >> 1
+}

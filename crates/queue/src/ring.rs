@@ -172,8 +172,7 @@ impl<T: Node> RingQueue<T> {
         }
         drop(fill);
         self.face.publish(own.protect.len() + running, own.protect.levels());
-        // What could not go now is tried again at the next tick, or when there is more of it.
-        own.limit.queued = own.limit.queued.max(own.protect.len());
+        own.limit.put_off(own.protect.len());
         if given == 0 {
             return None;
         }
@@ -302,6 +301,12 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
     #[inline]
     fn levels(&self) -> u64 {
         self.own().protect.levels()
+    }
+
+    #[inline]
+    fn has_above(&self, level: u8) -> bool {
+        let own = self.own();
+        own.protect.ranks() & node::ranks_above(level) != 0
     }
 
     #[inline]

@@ -251,6 +251,14 @@ impl Limit {
         Limit { rule, queued: if n_vps == 1 { usize::MAX } else { 0 } }
     }
 
+    /// What is surplus cannot go now: do not look again before the next tick, or before there is an eighth more of it. (A parent that spawns a
+    /// hundred thousand would look at all VPs each time.)
+    pub(crate) fn put_off(&mut self, queued: usize) {
+        if queued > self.queued {
+            self.queued = queued.saturating_add(queued / 8);
+        }
+    }
+
     /// How many items a VP that has none should get.
     pub(crate) fn portion<T: Node, Q: Member<T>>(&self, peers: &Peers<Q>) -> usize {
         match self.rule {

@@ -413,6 +413,12 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     }
 
     #[inline]
+    fn has_above(&self, level: u8) -> bool {
+        let own = self.own();
+        (own.bits | own.protect.ranks()) & node::ranks_above(level) != 0
+    }
+
+    #[inline]
     fn injector(&self) -> &Injector<T> {
         &self.face.injector
     }

@@ -68,6 +68,7 @@ fn order_and_removal_in_every_design() {
                 q.push(items.get(i), place, Origin::Spawn);
             }
             assert_eq!(q.len(), 8);
+            assert!(q.has_above(0) && q.has_above(62) && !q.has_above(63));
             assert!(q.remove(items.get(2)), "{design:?}");
             assert!(!q.remove(items.get(2)), "{design:?}");
             assert_eq!(q.pop_at_least(4).map(|(i, l)| (id(i), l)), Some((1, 63)));
