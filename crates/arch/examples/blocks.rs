@@ -50,6 +50,9 @@ fn main() {
         start.elapsed().as_nanos() as f64 / n as f64,
         class.slot_size() / 1024
     );
+    if tls.kind() == tls::Kind::Kernel {
+        return;
+    }
     let lo = |end: *mut u8| end.wrapping_sub(class.slot_size() - class.guard_size());
     let hi = |end: *mut u8| end.wrapping_sub(RECORD);
     // SAFETY: fresh slots, each used by one block at a time; memory is zeroed before a block is built again.

@@ -71,6 +71,10 @@ pub(crate) struct Inner {
     donors: UnsafeCell<[Donor; 3]>,
     /// Under `lock`: every template ever published, so that the same one is never leaked twice.
     known: UnsafeCell<Vec<&'static Template>>,
+    /// dlopen does not come through us, so that the chain hangs in the C library's list for good.
+    listed: bool,
+    /// What [`modules::loads`] said when the template was last renewed; kept only if `listed`.
+    loads: AtomicU64,
     /// In the child of a fork, until there are new donors.
     orphaned: AtomicBool,
     builds: AtomicU64,
@@ -135,6 +139,7 @@ impl Inner {
         let layout = Layout::find()?;
         let calls = Calls::find()?;
         let mut keys = Keys::find(&calls)?;
+        let loads = modules::loads();
         let donors = models(&calls, &layout)?;
         robust_list_is_known(&layout, &donors[0])?;
         let scan = modules::scan(&calls, &layout)?;
@@ -182,12 +187,14 @@ impl Inner {
             lock: Lock::new(),
             donors: UnsafeCell::new(donors),
             known: UnsafeCell::new(vec![template]),
+            listed: kind == Kind::Clone && !dlopen::interposed(),
+            loads: AtomicU64::new(loads),
             orphaned: AtomicBool::new(false),
             builds: AtomicU64::new(0),
             scans: AtomicU64::new(0),
             published: AtomicU64::new(0),
         }));
-        if kind == Kind::Clone && !dlopen::interposed() {
+        if inner.listed {
             chain::enter(&inner.layout);
         }
         READY.store(std::ptr::from_ref(inner).cast_mut(), Ordering::Release);
@@ -235,6 +242,15 @@ impl Inner {
         chain::leave(&self.layout, publish, listed);
     }
 
+    /// Where dlopen passes us by: has one been called since we looked?
+    fn catch_up(&self) {
+        let now = modules::loads();
+        if self.loads.swap(now, Ordering::AcqRel) != now {
+            dlopen::wait_for_others();
+            self.changed(false);
+        }
+    }
+
     /// In the child of a fork: the C library has forgotten our donors.
     #[cold]
     fn adopt(&self) {
@@ -256,7 +272,7 @@ impl Inner {
 
 /// Runs `f`, a dlopen or dlclose, with all blocks on the C library's list.
 fn while_listed<R>(f: impl FnOnce() -> R) -> R {
-    let Some(inner) = ready() else { return f() };
+    let Some(inner) = ready().filter(|i| !i.listed) else { return f() };
     inner.check_orphaned();
     let listed = inner.kind == Kind::Clone;
     if listed {
@@ -312,6 +328,12 @@ impl Tls {
         unsafe {
             template.write(layout, fs, lo, size)?;
             chain::add(layout, fs, template);
+            if inner.listed {
+                // ld.so counts a library before it writes its image into the blocks: if the count is the old one, the
+                // block was on the list in time.
+                inner.catch_up();
+                template::current().patch(&*(*template::head(fs, layout.below)).template, fs);
+            }
         }
         // A library that the C library loaded for itself has passed us by; its image shows in the donors.
         if inner.builds.fetch_add(1, Ordering::Relaxed) % 256 == 255 && template.stale(layout, &inner.donors()[0]) {
@@ -362,6 +384,9 @@ impl Tls {
     /// Nobody runs on `fs`, which is from [`Tls::build`] with the same `lo` and `hi`; [`Tls::exit_current`] has run on it.
     pub unsafe fn recycle(&self, fs: *mut u8, _lo: *mut u8, _hi: *mut u8) {
         if let Some(inner) = self.inner {
+            if inner.listed {
+                inner.catch_up();
+            }
             // SAFETY: granted by the caller.
             unsafe { exit::recycle(inner, fs) };
         }

@@ -502,7 +502,12 @@ fn all_at_once() {
 
 #[test]
 fn all_of_this_with_donors() {
-    again::all_with("all_of_this_with_donors", &[("KUMI_TLS", "donor")]);
+    again::all_with("all_of_this_with", &[("KUMI_TLS", "donor")]);
+}
+
+#[test]
+fn all_of_this_with_all_blocks_listed() {
+    again::all_with("all_of_this_with", &[("KUMI_DLOPEN", "listed")]);
 }
 
 #[test]

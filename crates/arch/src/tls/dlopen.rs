@@ -7,7 +7,8 @@
 //! They are ordinary definitions in the executable, which take precedence over the C library's for every module of the
 //! program. Limits:
 //! - Where Kumihimo is linked into a shared library, ours may not be the first definition. [`interposed`] finds out, and
-//!   then the chain hangs in the list for good: right, but set*id costs a system call a block.
+//!   then the chain hangs in the list for good: right, but set*id costs a system call a block, and each block built or
+//!   recycled a look at the count of libraries.
 //! - Libraries that the C library loads for itself (NSS, iconv) do not come through here. None that is known has
 //!   initial-exec variables; a template that became stale in this way is noticed some 256 blocks later.
 //! - The C library takes the caller of dlopen from the return address, which is ours: a *shared library* that opens
@@ -44,8 +45,17 @@ pub(super) unsafe fn next_dlopen(file: *const c_char, flags: c_int) -> *mut c_vo
     unsafe { std::mem::transmute::<usize, Dlopen>(at)(file, flags) }
 }
 
-/// Whether the program's calls of dlopen come through here.
+/// Returns when no dlopen is under way: the call takes the lock that they hold.
+pub(super) fn wait_for_others() {
+    // SAFETY: a null name means the program itself, which is always open.
+    unsafe { next_dlopen(std::ptr::null(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+}
+
+/// Whether the program's calls of dlopen come through here. `KUMI_DLOPEN=listed` says no, for tests.
 pub(super) fn interposed() -> bool {
+    if std::env::var_os("KUMI_DLOPEN").is_some_and(|v| v == "listed") {
+        return false;
+    }
     // SAFETY: the name is NUL-terminated.
     let first = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"dlopen".as_ptr()) };
     std::ptr::eq(first, dlopen as *const c_void)

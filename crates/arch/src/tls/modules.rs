@@ -69,6 +69,20 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, walk: *m
     0
 }
 
+unsafe extern "C" fn read_counts(info: *mut libc::dl_phdr_info, _size: usize, counts: *mut c_void) -> i32 {
+    // SAFETY: dl_iterate_phdr passes a valid info and the pointer it was given.
+    unsafe { *counts.cast::<u64>() = (*info).dlpi_adds.wrapping_add((*info).dlpi_subs) };
+    1
+}
+
+/// How many libraries have been loaded and unloaded so far [30 ns].
+pub(super) fn loads() -> u64 {
+    let mut counts = 0u64;
+    // SAFETY: the callback matches and the pointer outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(read_counts), (&raw mut counts).cast()) };
+    counts
+}
+
 /// Lets the C library prepare a thread block in scratch memory and reads the result. Allocates; takes ld.so's locks.
 pub(super) fn scan(calls: &Calls, layout: &Layout) -> Result<Scan, String> {
     let bytes = layout.below + layout.size + 2 * layout.align;
