@@ -1,6 +1,7 @@
 //! What the integration and stress tests share: seeds, rounds, skips and the project's own documents.
 
 pub mod documents;
+pub mod process;
 mod seed;
 
 pub use seed::{Random, Round, rounds, seed};
