@@ -150,7 +150,7 @@ fn limit_address_space(to: u64) {
 #[test]
 fn exhausted_address_space_is_an_error_that_helps() {
     if again::sanitizer() {
-        return;
+        return again::skip("a sanitizer's shadow memory needs the address space");
     }
     again::alone("exhausted_address_space_is_an_error_that_helps", || {
         limit_address_space(1 << 30);
@@ -179,7 +179,7 @@ fn exhausted_address_space_is_an_error_that_helps() {
 #[test]
 fn too_many_mappings_are_an_error_that_helps() {
     if again::sanitizer() {
-        return;
+        return again::skip("a sanitizer's shadow memory needs the address space");
     }
     again::alone("too_many_mappings_are_an_error_that_helps", || {
         // SAFETY: no other thread reads the environment in this process.
@@ -187,7 +187,7 @@ fn too_many_mappings_are_an_error_that_helps() {
         let limit: usize =
             std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("a limit").trim().parse().expect("a number");
         if limit > 300_000 {
-            return; // would take more address space than page tables are worth here
+            return again::skip("vm.max_map_count is above 300,000 here");
         }
         let class = stack::class_for(0, 0).expect("a class");
         let mut got = 0;

@@ -1,5 +1,6 @@
 //! Runs one test of this test program in a process of its own, or the whole program under other settings.
 
+use std::io::Write;
 use std::process::{Command, Output};
 
 /// Output of this test program, run again for the one test `name` with `env` set.
@@ -63,6 +64,14 @@ pub fn sanitizer() -> bool {
         );
     }
     asan != 0 || tsan != 0
+}
+
+/// Says that the calling test cannot run here; the scripts count it as skipped.
+pub fn skip(why: &str) {
+    let name = std::thread::current().name().unwrap_or("main").to_string();
+    // Past libtest's capture, which takes `print!` only.
+    let line = format!("\n[skip] {name}: {why}\n");
+    std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
 }
 
 pub fn text(bytes: &[u8]) -> String {
