@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::carrier::{self, Carrier, Standing};
@@ -197,6 +197,13 @@ pub fn switch_point() {
     }
 }
 
+/// Asks the processor for a line of memory, and does not wait for it. Any address will do.
+#[inline(always)]
+pub(crate) fn fetch(line: *const u8) {
+    // SAFETY: a prefetch never faults and changes nothing.
+    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
+}
+
 impl Waiter {
     pub(crate) fn of(who: Ref) -> Waiter {
         Waiter(Who::Micro(who))
@@ -234,6 +241,30 @@ impl Waiter {
             },
             Who::Foreign(f) => f.wake(),
         }
+    }
+
+    /// Asks for the lines of memory that waking it will touch.
+    #[inline]
+    pub(crate) fn fetch_record(&self) {
+        if let Who::Micro(who) = &self.0 {
+            fetch(std::ptr::from_ref(who.mp).cast());
+        }
+    }
+
+    /// Asks for the lines that it will touch first when it runs on. Its record should be there by now.
+    #[inline]
+    pub(crate) fn fetch_stack(&self) {
+        let Who::Micro(who) = &self.0 else { return };
+        if !who.is_alive() {
+            return;
+        }
+        // SAFETY: records live for ever. It waits or is about to, so its context is written, if at all, by the switch of another VP at this
+        // moment: one word, which is only taken for an address to ask for.
+        let stack = unsafe { AtomicPtr::from_ptr(who.mp.context.get().cast::<*mut u8>()) }.load(Ordering::Relaxed);
+        for line in 0..3 {
+            fetch(stack.wrapping_add(line * 64));
+        }
+        fetch(std::ptr::with_exposed_provenance(who.mp.fs.get()));
     }
 
     /// Unique among the living; never 0.

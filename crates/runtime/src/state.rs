@@ -148,7 +148,13 @@ impl State {
     pub(crate) fn finish(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & PHASE, LIVE);
-        self.0.store((word & !FLAGS) | DONE, Ordering::Release);
+        let done = (word & !FLAGS) | DONE;
+        // Coherence puts a waker's read-modify-write of the LIVE word before this store, and the next load here reads this store or
+        // later. loom does not know that order between a store and a concurrent read-modify-write, and has to be told.
+        #[cfg(not(loom))]
+        self.0.store(done, Ordering::Release);
+        #[cfg(loom)]
+        self.0.swap(done, Ordering::AcqRel);
     }
 
     /// 5 taken back: it has something to do after all. Only by the carrier that has just called [`finish`](State::finish).
