@@ -1,4 +1,4 @@
-//! What all designs have in common, on one kernel thread.
+//! What all designs promise alike, on one kernel thread.
 
 use core::ptr::NonNull;
 use std::{boxed::Box, vec::Vec};

@@ -1,11 +1,11 @@
 //! The Protect Queue against a sorted map, and the ring's promises: nothing lost, nothing doubled, and in the end all VPs have the same.
 #![cfg(not(loom))]
 
-mod common;
+mod items;
 
 use std::collections::BTreeMap;
 
-use common::{Item, Items, Random, hold};
+use items::{Item, Items, Random, hold};
 use kumihimo_queue::{Capacity, Design, Origin, Owner, Place, Set, protect::Protect};
 use proptest::prelude::*;
 
@@ -117,7 +117,7 @@ proptest! {
                 }
                 3 => outside.extend(q.pop().map(|(item, _)| hold(item))),
                 4 => {
-                    // The common course: one runs and gives way.
+                    // The usual course: one runs and gives way.
                     let _ = q.exchange();
                     if let Some((item, level)) = q.pop_at_least(20) {
                         prop_assert!(level >= 20);

@@ -2,7 +2,7 @@
 //! work for him. `KUMI_SEED` repeats a run's choices (not the kernel's).
 #![cfg(not(loom))]
 
-mod common;
+mod items;
 
 use std::{
     hash::{BuildHasher, Hasher},
@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use common::{Item, Items, Random, hold};
+use items::{Item, Items, Random, hold};
 use kumihimo_queue::{Capacity, Design, Origin, Owner, Place, Set, Taker};
 
 const STEPS: usize = 200;
