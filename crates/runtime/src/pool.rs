@@ -16,8 +16,11 @@ use crate::record::Mp;
 
 /// What exchanges between a VP's list and the pool move.
 const BATCH: usize = 64;
-/// What a VP's list holds at most.
+/// What a VP's list holds at most: number, and bytes of address space.
 const LOCAL_MAX: usize = 512;
+const LOCAL_MAX_BYTES: usize = 32 << 20;
+/// The same in a runtime with limits on stacks: what lies in one VP's list is lost to the others.
+const LOCAL_MAX_LIMITED: usize = 4;
 
 /// Slot size and with or without a TLS block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +63,7 @@ fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(crate) struct VpPool {
     head: [Cell<*const Mp>; KINDS],
     len: [Cell<usize>; KINDS],
+    most: [usize; KINDS],
 }
 
 impl VpPool {
@@ -67,7 +71,15 @@ impl VpPool {
         VpPool {
             head: [const { Cell::new(std::ptr::null()) }; KINDS],
             len: [const { Cell::new(0) }; KINDS],
+            most: std::array::from_fn(Self::most),
         }
+    }
+
+    fn most(kind: usize) -> usize {
+        let limited =
+            MAX_SLOTS.load(Ordering::Relaxed) != usize::MAX || MAX_STACK_BYTES.load(Ordering::Relaxed) != u64::MAX;
+        let most = if limited { LOCAL_MAX_LIMITED } else { LOCAL_MAX };
+        Class::from_index(kind / 2).map_or(0, |class| most.min(LOCAL_MAX_BYTES / class.slot_size()))
     }
 
     /// A microprocess in its FREE phase.
@@ -93,8 +105,8 @@ impl VpPool {
         self.head[i].set(mp);
         let n = self.len[i].get() + 1;
         self.len[i].set(n);
-        if n > LOCAL_MAX {
-            self.spill(i, LOCAL_MAX / 2);
+        if n > self.most[i] {
+            self.spill(i, self.most[i] / 2);
         }
     }
 

@@ -1,0 +1,114 @@
+//! A test in a process of its own: where it may end the process, or must not share it with other tests' runtimes.
+
+use std::io::Write;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// What a test's own process left.
+#[derive(Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// Its standard output, that of the test program included.
+    pub stdout: String,
+    /// Its standard error.
+    pub stderr: String,
+}
+
+/// No test takes long; whoever gets here hangs. Not a measure of speed.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// True in the process that [`again`] or [`start`] began for the test `name`.
+#[must_use]
+pub fn is_child(name: &str) -> bool {
+    std::env::var("KUMI_TEST_CHILD").is_ok_and(|child| child == name)
+}
+
+/// Begins this test program once more, for the one test `name`, with pipes for its standard streams.
+///
+/// # Panics
+/// If the process cannot begin.
+#[must_use]
+pub fn start(name: &str, environment: &[(&str, &str)]) -> Child {
+    Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env("KUMI_TEST_CHILD", name)
+        .envs(environment.iter().copied())
+        // Sanitizers, if this is built with one, leave faults to the program.
+        .env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_abort=0")
+        .env("TSAN_OPTIONS", "handle_segv=0:handle_sigbus=0:handle_abort=0:report_bugs=0")
+        .env_remove("RUST_BACKTRACE")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the test program once more")
+}
+
+/// Runs this test program once more, for the one test `name`.
+///
+/// # Panics
+/// If it hangs, with what it wrote.
+#[must_use]
+pub fn again(name: &str, environment: &[(&str, &str)]) -> Ended {
+    finish(name, start(name, environment))
+}
+
+/// Waits for the end of a process that [`start`] began.
+///
+/// # Panics
+/// If it hangs, with what it wrote.
+#[must_use]
+pub fn finish(name: &str, child: Child) -> Ended {
+    let pid = child.id();
+    let (sender, receiver) = mpsc::channel();
+    let reader = std::thread::spawn(move || {
+        let output = child.wait_with_output().expect("the process can be waited for");
+        let _ = sender.send(());
+        output
+    });
+    let hangs = receiver.recv_timeout(LIMIT).is_err();
+    if hangs {
+        let _ = Command::new("kill").args(["-ABRT", &pid.to_string()]).status();
+    }
+    let output = reader.join().expect("the reader does not panic");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let ended = Ended { status: output.status, stdout: text(&output.stdout), stderr: text(&output.stderr) };
+    assert!(!hangs, "{name} hangs: {ended:#?}");
+    ended
+}
+
+/// Runs `body` in a process of its own and expects that it returns.
+///
+/// # Panics
+/// If it does not.
+pub fn alone(name: &str, body: impl FnOnce()) {
+    if is_child(name) {
+        return body();
+    }
+    let ended = again(name, &[]);
+    // Skips are counted by who reads our standard error.
+    for line in ended.stderr.lines().filter(|line| line.starts_with("[skip]")) {
+        let _ = writeln!(std::io::stderr(), "\n{line}");
+    }
+    assert!(ended.status.success(), "{name}: {}\n{}\n{}", ended.status, ended.stdout, ended.stderr);
+}
+
+/// Whether microprocesses are kernel threads here (`KUMI_TLS=kernel`, ThreadSanitizer, another libc): asks the running runtime.
+///
+/// # Panics
+/// If none runs.
+#[must_use]
+pub fn one_to_one() -> bool {
+    kumihimo::runtime::metrics().expect("a runtime runs").tls == "kernel"
+}
+
+/// As [`one_to_one`], where no runtime runs: starts one for the question.
+///
+/// # Panics
+/// If a runtime runs, or none can.
+#[must_use]
+pub fn is_one_to_one() -> bool {
+    kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(one_to_one)
+}

@@ -1,0 +1,462 @@
+//! Bad input that is answered with an error or a panic, and limits that are reached. What ends the process: last_words.rs.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use kumihimo::runtime::{Runtime, metrics};
+use kumihimo::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, mpsc};
+use kumihimo::thread::{self, Builder};
+use kumihimo_tests::process::{alone, one_to_one};
+use kumihimo_tests::skip;
+
+fn with_vps(vps: usize, body: impl FnOnce() + Send) {
+    Runtime::builder().vps(vps).build().expect("a runtime").run(body);
+}
+
+fn message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().cloned();
+    text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned())).expect("a panic with a text")
+}
+
+fn set_limit(resource: libc::__rlimit_resource_t, limit: u64) {
+    // SAFETY: in and out pointers to live structs.
+    unsafe {
+        let mut now: libc::rlimit = std::mem::zeroed();
+        assert_eq!(libc::getrlimit(resource, &mut now), 0);
+        now.rlim_cur = limit.min(now.rlim_max);
+        assert_eq!(libc::setrlimit(resource, &now), 0);
+    }
+}
+
+/// Bytes of address space in use.
+fn address_space() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("statm");
+    text.split(' ').next().expect("a number").parse::<u64>().expect("a number") * 4096
+}
+
+#[test]
+fn stacks_that_are_too_small_or_odd() {
+    alone("stacks_that_are_too_small_or_odd", || {
+        with_vps(2, || {
+            for bytes in [0, 1, 12_345, 65_537, 1 << 20] {
+                let deep = move || {
+                    let mut room = [0u8; 1024];
+                    std::hint::black_box(&mut room);
+                    thread::yield_now();
+                    room[bytes % 1024]
+                };
+                let handle = Builder::new().stack_size(bytes).spawn(deep).expect("a stack of at least the minimum");
+                assert_eq!(handle.join().expect("it fits"), 0, "{bytes}");
+            }
+        });
+        for bytes in [0, 1, 12_345] {
+            let runtime = Runtime::builder().vps(1).stack_size(bytes).build().expect("at least the minimum");
+            runtime.run(|| thread::spawn(|| thread::yield_now()).join().expect("it fits"));
+        }
+    });
+}
+
+#[test]
+fn a_stack_of_a_terabyte() {
+    alone("a_stack_of_a_terabyte", || {
+        with_vps(1, || {
+            for bytes in [1 << 40, (1 << 30) + 1, usize::MAX] {
+                let refused = Builder::new().stack_size(bytes).spawn(|| ()).expect_err("too large");
+                assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+                assert!(refused.to_string().contains("the largest is"), "{refused}");
+            }
+            thread::spawn(|| ()).join().expect("the next one is none the worse");
+        });
+        let refused = Runtime::builder().stack_size(1 << 40).build().expect_err("too large");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        with_vps(1, || ());
+    });
+}
+
+#[test]
+fn a_result_larger_than_the_stack() {
+    alone("a_result_larger_than_the_stack", || {
+        with_vps(1, || {
+            if one_to_one() {
+                return skip("a_result_larger_than_the_stack", "kernel threads put results on the heap");
+            }
+            let refused = Builder::new().stack_size(0).spawn(|| [0u8; 1 << 20]).expect_err("it does not fit");
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+            assert!(refused.to_string().contains("Builder::stack_size"), "{refused}");
+            let large = Builder::new().stack_size(8 << 20).spawn(|| [7u8; 100_000]).expect("it fits");
+            assert_eq!(large.join().expect("no panic")[99_999], 7);
+        });
+    });
+}
+
+#[test]
+fn address_space_is_used_up() {
+    alone("address_space_is_used_up", || {
+        with_vps(2, || {
+            // What a first microprocess needs is there before the limit comes.
+            thread::spawn(|| ()).join().expect("no panic");
+            set_limit(libc::RLIMIT_AS, address_space() + (1 << 30));
+            let (sender, receiver) = mpsc::channel::<()>();
+            let receiver = Arc::new(Mutex::new(receiver));
+            let mut begun = Vec::new();
+            let refused = loop {
+                let receiver = receiver.clone();
+                let body = move || assert!(receiver.lock().expect("not poisoned").recv().is_err());
+                match Builder::new().stack_size(48 << 20).spawn(body) {
+                    Ok(handle) => begun.push(handle),
+                    Err(e) => break e,
+                }
+                assert!(begun.len() < 1000, "the limit does not bind");
+            };
+            assert!(!one_to_one() || refused.kind() == ErrorKind::WouldBlock, "{refused:?}");
+            assert!(one_to_one() || refused.to_string().contains("ulimit -v"), "{refused}");
+            drop(sender);
+            let all = begun.len();
+            for handle in begun {
+                handle.join().expect("those that began end as ever");
+            }
+            // And their room is there again.
+            let again: Vec<_> =
+                (0..all).map(|_| Builder::new().stack_size(48 << 20).spawn(|| ()).expect("room again")).collect();
+            for handle in again {
+                handle.join().expect("no panic");
+            }
+            set_limit(libc::RLIMIT_AS, libc::RLIM_INFINITY);
+        });
+    });
+}
+
+/// Begins microprocesses that wait until one is refused; the refusal's text; then they end, and one more begins.
+fn until_refused(stack: usize) -> std::io::Error {
+    let gate = Arc::new(AtomicBool::new(false));
+    let mut begun = Vec::new();
+    let refused = loop {
+        let gate = gate.clone();
+        let wait = move || {
+            while !gate.load(SeqCst) {
+                thread::park();
+            }
+        };
+        match Builder::new().stack_size(stack).spawn(wait) {
+            Ok(handle) => begun.push(handle),
+            Err(e) => break e,
+        }
+        assert!(begun.len() <= 2000, "the limit does not bind");
+    };
+    gate.store(true, SeqCst);
+    for handle in begun {
+        handle.thread().unpark();
+        handle.join().expect("no panic");
+    }
+    Builder::new().stack_size(stack).spawn(|| ()).expect("room again").join().expect("no panic");
+    refused
+}
+
+#[test]
+fn limits_of_the_runtime_are_reached() {
+    alone("limits_of_the_runtime_are_reached", || {
+        let limited = |builder: kumihimo::runtime::Builder, word: &str| {
+            builder.vps(2).build().expect("a runtime").run(|| {
+                if one_to_one() {
+                    return skip("limits_of_the_runtime_are_reached", "kernel threads have no such limits");
+                }
+                let refused = until_refused(2 << 20);
+                assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
+                assert!(refused.to_string().contains(word), "{refused}");
+            });
+        };
+        limited(Runtime::builder().max_microprocesses(20), "Builder::max_microprocesses");
+        let made = {
+            let runtime = Runtime::builder().vps(1).build().expect("a runtime");
+            let now = metrics().expect("it runs");
+            drop(runtime);
+            now
+        };
+        // Pooled ones of this size serve first.
+        limited(Runtime::builder().max_stacks(made.stacks + 200), "Builder::max_stacks");
+        let bytes = made.stack_bytes + (1 << 30);
+        limited(Runtime::builder().max_stack_memory(bytes), "Builder::max_stack_memory");
+    });
+}
+
+#[test]
+fn kernel_threads_run_out() {
+    alone("kernel_threads_run_out", || {
+        Runtime::builder().vps(1).max_kernel_threads(1).build().expect("a runtime").run(|| {
+            if one_to_one() {
+                return skip("kernel_threads_run_out", "every microprocess is a kernel thread");
+            }
+            let other = thread::spawn(|| 5);
+            assert_eq!(thread::blocking(|| 7), 7);
+            assert_eq!(other.join().expect("no panic"), 5);
+            let now = metrics().expect("it runs");
+            assert_eq!((now.blocking_inline, now.hand_offs, now.kernel_threads), (1, 0, 1));
+        });
+    });
+}
+
+#[test]
+fn no_memory_for_a_kernel_thread() {
+    alone("no_memory_for_a_kernel_thread", || {
+        with_vps(1, || {
+            if one_to_one() {
+                return skip("no_memory_for_a_kernel_thread", "every microprocess is a kernel thread");
+            }
+            // Less than a kernel thread's stack is left.
+            set_limit(libc::RLIMIT_AS, address_space() + (64 << 10));
+            let answer = thread::blocking(|| 7);
+            set_limit(libc::RLIMIT_AS, libc::RLIM_INFINITY);
+            assert_eq!(answer, 7);
+            assert_eq!(metrics().expect("it runs").blocking_inline, 1);
+            assert_eq!(thread::blocking(|| 8), 8);
+            assert_eq!(metrics().expect("it runs").blocking_inline, 1, "and then there is one");
+        });
+    });
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("fd").count()
+}
+
+#[test]
+fn no_descriptors_for_a_runtime() {
+    alone("no_descriptors_for_a_runtime", || {
+        // What is opened once a process is open.
+        with_vps(1, || ());
+        let before = descriptors();
+        set_limit(libc::RLIMIT_NOFILE, before as u64 + 3);
+        let refused = Runtime::builder().vps(16).build().expect_err("too few descriptors");
+        let text = refused.to_string();
+        assert!(text.contains("os error 24") && text.contains("ulimit -n"), "{text}");
+        set_limit(libc::RLIMIT_NOFILE, 4096);
+        assert_eq!(descriptors(), before, "what was opened is closed");
+        with_vps(16, || thread::spawn(|| ()).join().expect("no panic"));
+        assert_eq!(descriptors(), before);
+    });
+}
+
+#[test]
+fn too_few_or_too_many_virtual_processors() {
+    alone("too_few_or_too_many_virtual_processors", || {
+        for vps in [0, 1025, 10_000, usize::MAX] {
+            let refused = Runtime::builder().vps(vps).build().expect_err("not possible");
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+            let text = refused.to_string();
+            assert!(text.contains(&vps.to_string()) && text.contains("1 to 1024"), "{text}");
+        }
+        with_vps(64, || {
+            let all: Vec<_> = (0..1000).map(|n| thread::spawn(move || n)).collect();
+            let sum: u64 = all.into_iter().map(|handle| handle.join().expect("no panic")).sum();
+            assert_eq!(sum, 499_500);
+        });
+    });
+}
+
+#[test]
+fn settings_in_the_environment_that_mean_nothing() {
+    let name = "settings_in_the_environment_that_mean_nothing";
+    if kumihimo_tests::process::is_child(name) {
+        let refused = Runtime::builder().build().expect_err("refused");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        let value = std::env::var("WRONG").expect("given");
+        assert!(refused.to_string().contains(&value), "{refused}");
+        let refused = Builder::new().spawn(|| ()).expect_err("refused");
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        return;
+    }
+    for (variable, value) in [("KUMI_VPS", "0"), ("KUMI_VPS", "many"), ("KUMI_VPS", "10000"), ("KUMI_QUEUE", "queue")] {
+        let ended = kumihimo_tests::process::again(name, &[(variable, value), ("WRONG", value)]);
+        assert!(ended.status.success(), "{variable}={value}: {ended:#?}");
+    }
+}
+
+#[test]
+fn a_runtime_in_a_runtime() {
+    alone("a_runtime_in_a_runtime", || {
+        let runtime = Runtime::builder().vps(1).build().expect("a runtime");
+        let refused = || Runtime::builder().build().expect_err("one runs").kind();
+        assert_eq!(refused(), ErrorKind::AlreadyExists);
+        runtime.run(|| {
+            assert_eq!(refused(), ErrorKind::AlreadyExists);
+            assert_eq!(thread::spawn(refused).join().expect("no panic"), ErrorKind::AlreadyExists);
+            assert_eq!(kumihimo::runtime::run(|| ()).expect_err("one runs").kind(), ErrorKind::AlreadyExists);
+        });
+        with_vps(1, || ());
+    });
+}
+
+/// Tries to begin another one while it is being ended.
+struct Spawns(mpsc::Sender<Option<ErrorKind>>);
+
+impl Drop for Spawns {
+    fn drop(&mut self) {
+        self.0.send(Builder::new().spawn(|| ()).err().map(|e| e.kind())).expect("somebody listens");
+    }
+}
+
+#[test]
+fn spawning_while_the_runtime_ends() {
+    alone("spawning_while_the_runtime_ends", || {
+        let (sender, receiver) = mpsc::channel();
+        let runtime = Runtime::builder().vps(2).build().expect("a runtime");
+        let waiting = Arc::new(AtomicU64::new(0));
+        for _ in 0..10 {
+            let (spawns, waiting) = (Spawns(sender.clone()), waiting.clone());
+            let wait = move || {
+                let _spawns = spawns;
+                waiting.fetch_add(1, SeqCst);
+                loop {
+                    thread::park();
+                }
+            };
+            drop(Builder::new().spawn(wait).expect("it does not end yet"));
+        }
+        if one_to_one() {
+            return skip("spawning_while_the_runtime_ends", "kernel threads cannot be cancelled");
+        }
+        while waiting.load(SeqCst) < 10 {
+            std::thread::yield_now();
+        }
+        drop(sender);
+        assert_eq!(runtime.shutdown(), 0);
+        let refusals: Vec<_> = receiver.iter().collect();
+        assert_eq!(refusals, [Some(ErrorKind::Other); 10]);
+        // The next spawn starts the default runtime.
+        assert_eq!(thread::spawn(|| 3).join().expect("no panic"), 3);
+    });
+}
+
+#[test]
+fn one_that_never_ends_is_left_behind() {
+    alone("one_that_never_ends_is_left_behind", || {
+        let runtime = Runtime::builder().vps(2).shutdown_grace(Duration::from_millis(10)).build().expect("a runtime");
+        if one_to_one() {
+            return skip("one_that_never_ends_is_left_behind", "kernel threads are not counted");
+        }
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..3 {
+            let sender = sender.clone();
+            drop(thread::spawn(move || {
+                thread::without_cancellation(|| {
+                    sender.send(()).expect("somebody listens");
+                    loop {
+                        thread::park();
+                    }
+                })
+            }));
+        }
+        for _ in 0..3 {
+            receiver.recv().expect("it runs");
+        }
+        assert_eq!(runtime.shutdown(), 3);
+        with_vps(2, || assert_eq!(thread::spawn(|| 4).join().expect("no panic"), 4));
+    });
+}
+
+#[test]
+fn joining_oneself() {
+    alone("joining_oneself", || {
+        with_vps(2, || {
+            let (sender, receiver) = mpsc::channel::<thread::JoinHandle<()>>();
+            let (say, hear) = mpsc::channel();
+            let handle = thread::spawn(move || {
+                let me = receiver.recv().expect("my handle");
+                let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| me.join())).expect_err("refused");
+                say.send(message(&*caught)).expect("somebody listens");
+            });
+            sender.send(handle).expect("it listens");
+            let text = hear.recv().expect("it says");
+            assert!(text.contains("failed to join thread"), "{text}");
+        });
+    });
+}
+
+#[test]
+fn recursive_locks() {
+    alone("recursive_locks", || {
+        with_vps(1, || {
+            let lock = Mutex::new(1);
+            let guard = lock.lock().expect("not poisoned");
+            let again = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.lock())));
+            assert!(message(&*again().expect_err("refused")).contains("already locked by the caller"));
+            assert!(matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
+            assert!(!lock.is_poisoned(), "the guard is still there");
+            drop(guard);
+            assert!(again().is_ok());
+
+            let lock = RwLock::new(1);
+            let guard = lock.write().expect("not poisoned");
+            let write = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.write())));
+            let read = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.read())));
+            assert!(message(&*write().expect_err("refused")).contains("already held for writing by the caller"));
+            assert!(message(&*read().expect_err("refused")).contains("already held for writing by the caller"));
+            drop(guard);
+            assert!(write().is_ok() && read().is_ok());
+        });
+    });
+}
+
+/// A type for which `A` is ambiguous if it is `Send`: then this file does not compile.
+trait NotSend<A> {
+    fn holds() -> bool {
+        true
+    }
+}
+struct IsSend;
+impl<T: ?Sized> NotSend<()> for T {}
+impl<T: ?Sized + Send> NotSend<IsSend> for T {}
+
+#[test]
+fn unlocking_by_another_does_not_compile() {
+    assert!(<MutexGuard<'static, u8> as NotSend<_>>::holds());
+    assert!(<RwLockReadGuard<'static, u8> as NotSend<_>>::holds());
+    assert!(<RwLockWriteGuard<'static, u8> as NotSend<_>>::holds());
+}
+
+#[test]
+fn a_name_with_a_nul() {
+    alone("a_name_with_a_nul", || {
+        with_vps(1, || {
+            let spawn = || Builder::new().name("a\0b".into()).spawn(|| ()).map(|handle| handle.join());
+            let text = message(&*std::panic::catch_unwind(spawn).expect_err("refused"));
+            assert!(text.contains("interior null"), "{text}");
+            // Much longer than what a report shows.
+            let long = "n".repeat(10_000);
+            let handle = Builder::new().name(long.clone()).spawn(|| thread::current().name().map(str::to_owned));
+            assert_eq!(handle.expect("any length").join().expect("no panic"), Some(long));
+        });
+    });
+}
+
+#[test]
+fn a_panic_hook_of_the_runtime_that_panics() {
+    alone("a_panic_hook_of_the_runtime_that_panics", || {
+        let runtime = Runtime::builder().vps(1).on_panic(|_, _| panic!("the hook")).build().expect("a runtime");
+        runtime.run(|| {
+            let payload = thread::spawn(|| panic!("the microprocess")).join().expect_err("it panics");
+            assert_eq!(message(&*payload), "the microprocess");
+        });
+    });
+}
+
+#[test]
+fn deadlines_and_times_at_the_ends_of_the_clock() {
+    alone("deadlines_and_times_at_the_ends_of_the_clock", || {
+        with_vps(1, || {
+            thread::sleep(Duration::ZERO);
+            thread::park_timeout(Duration::ZERO);
+            let long = thread::spawn(|| thread::sleep(Duration::MAX));
+            let parked = thread::spawn(|| thread::park_timeout(Duration::MAX));
+            thread::yield_now();
+            parked.thread().unpark();
+            parked.join().expect("unparked");
+            if one_to_one() {
+                return;
+            }
+            long.cancel();
+            assert!(long.join().expect_err("it would sleep for ever").is::<thread::Cancelled>());
+        });
+    });
+}
