@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use kumihimo::runtime::{self, Metrics, VpMetrics};
 use kumihimo::thread;
-use kumihimo_bench_kit::work::{PRIMES_2000, spin};
+use kumihimo_bench_kit::work::{PRIMES_700, spin};
 use kumihimo_bench_kit::{Request, sample};
 
 use crate::variant::Variant;
@@ -17,12 +17,12 @@ pub fn queues(request: &Request) {
     let vps = request.vps;
     let work = request.get("work").expect("work=NAME").to_owned();
     match work.as_str() {
-        "yield" => measure(&work, || _ = talk::switches(variant, vps, 2_000_000)),
-        "null-fork" => measure(&work, || fork::one_by_one(variant, 500_000)),
-        "sieve" => measure(&work, || sieve::once(variant, PRIMES_2000)),
+        "yield" => measure(&work, || _ = talk::switches(variant, vps, 1_000_000)),
+        "null-fork" => measure(&work, || fork::one_by_one(variant, 300_000)),
+        "sieve" => measure(&work, || (0..30).for_each(|_| sieve::once(variant, PRIMES_700))),
         "skynet" => measure(&work, || fork::skynet_once(variant.child_first(true))),
-        "mutex" => measure(&work, || _ = mutex::contend(variant, 20_000)),
-        "message" => measure(&work, || _ = talk::roundtrips(variant, 500_000)),
+        "mutex" => measure(&work, || _ = mutex::contend(variant, 10_000)),
+        "message" => measure(&work, || _ = talk::roundtrips(variant, 300_000)),
         "hash" => {
             let files = Files::new();
             measure(&work, || files.hash(variant));

@@ -127,12 +127,15 @@ fn rounds(bench: &str, options: &Options, programs: &Programs, failures: &mut Ve
     let mut samples = Vec::new();
     let mut failed = Vec::new();
     let cells = plan::cells(bench, options);
-    for round in 0..options.runs {
+    'rounds: for round in 0..options.runs {
         let began = Instant::now();
         for (c, cell) in cells.iter().enumerate() {
             for (i, contender) in cell.contenders.iter().enumerate() {
                 if round >= contender.at_most || failed.contains(&(c, i)) {
                     continue;
+                }
+                if round > 0 && !options.full && start.elapsed() > BUDGET {
+                    break 'rounds;
                 }
                 let who = contender.describe(bench, cell.vps);
                 if round == 0 {
