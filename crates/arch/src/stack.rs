@@ -129,10 +129,16 @@ pub fn minimum() -> usize {
             libc::getauxval(51 /* AT_MINSIGSTKSZ */)
         } as usize;
         // CPUID leaf 0xd, subleaf 0: EBX = size of the XSAVE area for what the kernel has enabled.
-        let top_leaf = core::arch::x86_64::__cpuid(0).eax;
-        let xsave = if top_leaf >= 0xd { core::arch::x86_64::__cpuid_count(0xd, 0).ebx as usize } else { 512 };
+        let top_leaf = cpuid(0, 0).eax;
+        let xsave = if top_leaf >= 0xd { cpuid(0xd, 0).ebx as usize } else { 512 };
         (signal_frame.max(2048) + xsave.max(512) + (6 << 10)).next_multiple_of(1024)
     })
+}
+
+#[allow(unused_unsafe)] // safe to call from Rust 1.93 on
+fn cpuid(leaf: u32, sub: u32) -> core::arch::x86_64::CpuidResult {
+    // SAFETY: every x86_64 processor has CPUID; it has no side effects.
+    unsafe { core::arch::x86_64::__cpuid_count(leaf, sub) }
 }
 
 /// Where an address lies; see [`locate`].

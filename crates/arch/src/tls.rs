@@ -233,13 +233,20 @@ impl Inner {
         }))
     }
 
-    /// After a dlopen or dlclose.
-    fn changed(&self, listed: bool) {
-        // A ticket taken before looking: who takes a later one has seen at least what we have.
-        let ticket = self.scans.fetch_add(1, Ordering::AcqRel) + 1;
-        let new = self.renewed();
-        let publish = new.filter(|_| self.published.fetch_max(ticket, Ordering::AcqRel) < ticket);
-        chain::leave(&self.layout, publish, listed);
+    /// After a dlopen or dlclose. `entered`: the chain was hung into the list for it.
+    fn changed(&self, entered: bool) {
+        let mut publish = None;
+        for _ in 0..100 {
+            // A ticket taken before looking: who takes a later one has seen at least what we have.
+            let ticket = self.scans.fetch_add(1, Ordering::AcqRel) + 1;
+            if let Some(new) = self.renewed() {
+                publish = (self.published.fetch_max(ticket, Ordering::AcqRel) < ticket).then_some(new);
+                break;
+            }
+            // Another thread is in the middle of a dlopen: models differ.
+            dlopen::wait_for_others();
+        }
+        chain::leave(&self.layout, publish, entered);
     }
 
     /// Where dlopen passes us by: has one been called since we looked?

@@ -60,35 +60,32 @@ unsafe fn set_prev(layout: &Layout, fs: *mut u8, prev: *mut u8) {
     unsafe { set_word(fs, layout.list + 8, prev as u64) }
 }
 
-/// Finds two donors that are neighbours on the C library's list and makes them the anchors.
-pub(super) fn anchor(layout: &Layout, donors: &[Donor]) -> bool {
-    for a in donors {
-        for b in donors {
-            // SAFETY: donors are never freed.
-            let adjacent = unsafe {
-                word(b.fs, layout.list) == node(layout, a.fs) as u64
-                    && word(a.fs, layout.list + 8) == node(layout, b.fs) as u64
-            };
-            if adjacent {
-                CHAIN.lock.with(|| {
-                    CHAIN.before.store(b.fs, Ordering::Relaxed);
-                    CHAIN.after.store(a.fs, Ordering::Relaxed);
-                    // SAFETY: blocks of the chain are never freed; the lock is held.
-                    unsafe {
-                        if !get(&CHAIN.first).is_null() {
-                            set_prev(layout, get(&CHAIN.first), node(layout, b.fs));
-                            set_next(layout, get(&CHAIN.last), node(layout, a.fs));
-                        }
-                        if CHAIN.depth.load(Ordering::Relaxed) > 0 {
-                            hang(layout);
-                        }
-                    }
-                });
-                return true;
+/// Makes the first two donors the anchors, the second one the upper, if they are neighbours on the C library's list.
+pub(super) fn anchor(layout: &Layout, donors: &[Donor; 3]) -> bool {
+    let [after, before, _] = donors.map(|d| d.fs);
+    // SAFETY: donors are never freed.
+    let adjacent = unsafe {
+        word(before, layout.list) == node(layout, after) as u64
+            && word(after, layout.list + 8) == node(layout, before) as u64
+    };
+    if !adjacent {
+        return false;
+    }
+    CHAIN.lock.with(|| {
+        CHAIN.before.store(before, Ordering::Relaxed);
+        CHAIN.after.store(after, Ordering::Relaxed);
+        // SAFETY: blocks of the chain are never freed; the lock is held.
+        unsafe {
+            if !get(&CHAIN.first).is_null() {
+                set_prev(layout, get(&CHAIN.first), node(layout, before));
+                set_next(layout, get(&CHAIN.last), node(layout, after));
+            }
+            if CHAIN.depth.load(Ordering::Relaxed) > 0 {
+                hang(layout);
             }
         }
-    }
-    false
+    });
+    true
 }
 
 unsafe fn hang(layout: &Layout) {
@@ -144,7 +141,11 @@ pub(super) fn enter(layout: &Layout) {
     });
 }
 
-/// It has ended. `renewed`: the template for what is loaded now. `entered`: [`enter`] was called before.
+/// It has ended. `renewed`: the template for what is loaded now, if that is known. `entered`: [`enter`] was called before.
+///
+/// Blocks made meanwhile may or may not have been on the list when ld.so walked it. The anchors tell: it writes the upper
+/// one before the chain and the lower one after it. If it has written neither, it will find the new blocks; if both, the
+/// renewed template has what they lack; in between the two differ, and no template can be made.
 pub(super) fn leave(layout: &Layout, renewed: Option<&'static Template>, entered: bool) {
     CHAIN.lock.with(|| {
         // SAFETY: lock held; blocks are never freed; templates are leaked.
@@ -153,7 +154,6 @@ pub(super) fn leave(layout: &Layout, renewed: Option<&'static Template>, entered
             if let Some(new) = renewed
                 && !std::ptr::eq(new, old)
             {
-                // Blocks made meanwhile: the C library may have walked the list before they were on it.
                 let mut fs = get(&CHAIN.first);
                 while !fs.is_null() && fs != get(&CHAIN.mark) {
                     new.patch(old, fs);
@@ -166,7 +166,9 @@ pub(super) fn leave(layout: &Layout, renewed: Option<&'static Template>, entered
                 }
                 CURRENT.store(std::ptr::from_ref(new).cast_mut(), Ordering::Release);
             }
-            CHAIN.mark.store(get(&CHAIN.first), Ordering::Relaxed);
+            if renewed.is_some() {
+                CHAIN.mark.store(get(&CHAIN.first), Ordering::Relaxed);
+            }
             if !entered {
                 return;
             }

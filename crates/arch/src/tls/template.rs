@@ -227,8 +227,11 @@ impl Template {
     pub(super) fn settle(&mut self, layout: &Layout, regions: &[Region], keep: &[isize]) {
         let kept =
             |o: isize| layout.special(o) || keep.contains(&o) || (layout.robust - 8..layout.robust + 24).contains(&o);
+        // Not the rest of static TLS: modules' variables are restored in any case, and ld.so may be writing the image of a
+        // library that is being loaded into what is left.
+        let libcs = |o: isize| regions.iter().any(|r| r.libc && o + 8 > r.offset && o < r.offset + r.len as isize);
         self.rewritten.clear();
-        for o in layout.words().filter(|o| !kept(*o)) {
+        for o in layout.words().filter(|o| (*o >= 0 || libcs(*o)) && !kept(*o)) {
             match self.rewritten.last_mut() {
                 Some((start, len)) if *start + *len as isize == o => *len += 8,
                 _ => self.rewritten.push((o, 8)),
@@ -390,7 +393,7 @@ impl Template {
         }
     }
 
-    /// Writes the whole block anew, but for list, id, dtv, and the words in `keep`.
+    /// Writes the C library's part of the block anew, but for list, id, dtv, and the words in `keep`.
     ///
     /// # Safety
     /// Nobody runs on the block `fs`, which was built from a complete template.
