@@ -164,8 +164,9 @@ mod vp_side {
 
         fn spin(&self, since: u64) -> Option<&'static Mp> {
             let instance = self.instance();
-            // Alone there is nobody to wait for but the kernel, which tells by the descriptor.
-            if instance.vps.len() == 1 || instance.quiet() {
+            // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP with descriptors of its own hears
+            // from the kernel sooner than from its neighbours.
+            if instance.vps.len() == 1 || instance.quiet() || self.poller.is_used() {
                 return None;
             }
             let until = since + SPIN.as_nanos() as u64;

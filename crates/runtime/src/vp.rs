@@ -391,8 +391,7 @@ impl Vp {
     /// Whether a woken one of this level, put in front of its level, would be the next one to run.
     #[inline]
     pub(crate) fn would_run_next(&self, level: u8) -> bool {
-        let levels = self.queue.levels();
-        levels == 0 || 63 - levels.leading_zeros() as u8 <= level
+        !self.queue.has_above(level)
     }
 
     /// A woken microprocess goes before the others of its level.
