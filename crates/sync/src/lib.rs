@@ -16,6 +16,9 @@ mod inherit;
 mod inherit;
 mod lazylock;
 mod lockrank;
+#[cfg(all(test, loom))]
+#[path = "models.rs"]
+mod loom;
 pub mod mpmc;
 pub mod mpsc;
 pub mod msg;
@@ -30,6 +33,10 @@ mod rwlock;
 pub mod select;
 mod semaphore;
 mod shim;
+#[cfg(not(loom))]
+mod spin;
+#[cfg(loom)]
+#[path = "spin_model.rs"]
 mod spin;
 mod unwind;
 mod waitlist;

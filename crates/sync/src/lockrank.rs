@@ -46,7 +46,7 @@ mod checked {
 #[cfg(all(debug_assertions, not(loom)))]
 pub(crate) use checked::*;
 
-#[cfg(not(all(debug_assertions, not(loom))))]
+#[cfg(all(not(debug_assertions), not(loom)))]
 mod unchecked {
     use super::Rank;
     #[inline(always)]
@@ -54,10 +54,9 @@ mod unchecked {
     #[inline(always)]
     pub(crate) fn release(_: Rank) {}
     #[inline(always)]
-    #[cfg_attr(loom, allow(dead_code))]
     pub(crate) fn assert_none_held() {}
 }
-#[cfg(not(all(debug_assertions, not(loom))))]
+#[cfg(all(not(debug_assertions), not(loom)))]
 pub(crate) use unchecked::*;
 
 #[cfg(all(test, debug_assertions, not(loom)))]

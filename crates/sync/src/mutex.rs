@@ -31,7 +31,9 @@ use std::time::{Duration, Instant};
 /// *HITS.lock().unwrap() += 1;
 /// assert_eq!(*HITS.lock().unwrap(), 1);
 /// ```
+#[repr(C)]
 pub struct Mutex<T: ?Sized> {
+    // In this order: the lock's word, the mark and the data side by side.
     raw: RawMutex,
     poison: poison::Flag,
     data: UnsafeCell<T>,

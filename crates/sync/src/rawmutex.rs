@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 const WAITERS: u64 = 1 << 63;
 /// How long a waiter may be passed over after its first lost race.
-pub(crate) const BOUND: Duration = Duration::from_millis(1);
-/// Rounds of looking at a held lock, with pauses that double, before waiting.
-pub(crate) const SPINS: u32 = 6;
+pub(crate) const BOUND: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(1) };
+/// How often a held lock is looked at, some pauses apart, before waiting.
+pub(crate) const SPINS: u32 = 30;
 
 pub(crate) const OURS: u32 = 1;
 pub(crate) const TRY_AGAIN: u32 = 2;
@@ -32,9 +32,11 @@ fn owner(word: u64) -> u64 {
     word & !WAITERS
 }
 
+/// The word comes last, so that it lies beside the data and mostly in the same cache line: a contended lock moves one line, not two.
+#[repr(C)]
 pub(crate) struct RawMutex {
-    word: AtomicU64,
     waiting: Spin<Waiting>,
+    word: AtomicU64,
 }
 
 pub(crate) struct Waiting {
@@ -112,7 +114,7 @@ impl RawMutex {
             if !parallel() {
                 return false;
             }
-            for _ in 0..1u32 << round {
+            for _ in 0..1u32 << round.min(2) {
                 spin_loop();
             }
         }

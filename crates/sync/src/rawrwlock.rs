@@ -146,7 +146,7 @@ impl RawRwLock {
             if !parallel() || self.word.load(Relaxed) & WAITERS != 0 {
                 break;
             }
-            for _ in 0..1u32 << round {
+            for _ in 0..1u32 << round.min(2) {
                 spin_loop();
             }
         }

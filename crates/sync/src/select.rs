@@ -431,6 +431,9 @@ pub fn poll<const N: usize>(arms: [&dyn Arm; N]) -> Option<usize> {
 }
 
 fn anywhere() -> usize {
+    if cfg!(loom) {
+        return 0;
+    }
     thread_local! {
         static STATE: Cell<u32> = const { Cell::new(0x9e37_79b9) };
     }

@@ -99,13 +99,14 @@ pub(crate) use real::*;
 #[cfg(loom)]
 mod model {
     pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use loom::thread::yield_now;
 
     use loom::sync::{Arc, Condvar, Mutex};
     use std::time::Instant;
 
     #[derive(Clone, Copy, Debug)]
+    #[allow(dead_code)]
     pub(crate) enum Wait {
         Mutex(usize),
         RwLock(usize),
@@ -122,21 +123,19 @@ mod model {
     struct Parker {
         permit: Mutex<bool>,
         woken: Condvar,
-        id: u64,
     }
 
     #[derive(Clone, Debug)]
     pub(crate) struct Waiter(Arc<Parker>);
 
-    // loom counts its threads, so ids are small and the same in every run of a model.
     loom::thread_local! {
         static ME: Waiter = Waiter(Arc::new(Parker {
             permit: Mutex::new(false),
             woken: Condvar::new(),
-            id: me(),
         }));
     }
 
+    // loom counts its threads, so these are small and the same in every run of a model.
     pub(crate) fn me() -> u64 {
         let text = format!("{:?}", loom::thread::current().id());
         let number: String = text.chars().filter(char::is_ascii_digit).collect();
@@ -170,14 +169,8 @@ mod model {
         pub(crate) fn wake_sync(&self) {
             self.wake();
         }
-        pub(crate) fn id(&self) -> u64 {
-            self.0.id
-        }
         pub(crate) fn priority(&self) -> u8 {
             32
-        }
-        pub(crate) fn is_microprocess(&self) -> bool {
-            false
         }
     }
 

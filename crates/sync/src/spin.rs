@@ -2,7 +2,7 @@
 //! code of the user.
 
 use crate::lockrank::{self, Rank};
-use crate::shim::{AtomicBool, const_fn, spin_loop, yield_now};
+use crate::shim::{AtomicBool, spin_loop, yield_now};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -24,10 +24,8 @@ impl<T> UnwindSafe for Spin<T> {}
 impl<T> RefUnwindSafe for Spin<T> {}
 
 impl<T> Spin<T> {
-    const_fn! {
-        pub(crate) fn new(rank: Rank, value: T) -> Spin<T> {
-            Spin { locked: AtomicBool::new(false), rank, value: UnsafeCell::new(value) }
-        }
+    pub(crate) const fn new(rank: Rank, value: T) -> Spin<T> {
+        Spin { locked: AtomicBool::new(false), rank, value: UnsafeCell::new(value) }
     }
 
     #[inline]
@@ -46,7 +44,7 @@ impl<T> Spin<T> {
             while self.locked.load(Relaxed) {
                 turns += 1;
                 // The holder's kernel thread may have been preempted: then only giving up the core helps.
-                if cfg!(loom) || turns.is_multiple_of(128) { yield_now() } else { spin_loop() }
+                if turns.is_multiple_of(128) { yield_now() } else { spin_loop() }
             }
             if !self.locked.swap(true, Acquire) {
                 return;

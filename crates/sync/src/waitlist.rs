@@ -148,6 +148,7 @@ impl Node {
         self.turn.get()
     }
 
+    #[cfg(not(loom))]
     pub(crate) fn is_linked(&self) -> bool {
         self.linked.get()
     }

@@ -1,4 +1,5 @@
 //! Channels and messages on kernel threads.
+#![cfg(not(loom))]
 
 mod seed;
 

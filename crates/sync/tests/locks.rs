@@ -1,4 +1,5 @@
 //! Mutex, Condvar, Semaphore on kernel threads: stress with a seed, and what each promises.
+#![cfg(not(loom))]
 
 mod seed;
 

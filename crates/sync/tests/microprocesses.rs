@@ -1,4 +1,5 @@
 //! The same types used by microprocesses and kernel threads mixed; cancellation of waiters; priority inheritance.
+#![cfg(not(loom))]
 
 mod seed;
 

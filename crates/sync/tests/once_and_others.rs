@@ -1,4 +1,5 @@
 //! RwLock, Once, OnceLock, LazyLock, Barrier on kernel threads.
+#![cfg(not(loom))]
 
 mod seed;
 

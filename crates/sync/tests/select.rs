@@ -1,4 +1,5 @@
 //! mpmc and `select!` on kernel threads.
+#![cfg(not(loom))]
 
 mod seed;
 
