@@ -120,6 +120,8 @@ fn prepare<F, T>(mp: &'static Mp, order: &Order, scope: Option<&ScopeData>, f: F
 where
     F: FnOnce() -> T,
 {
+    #[cfg(kumihimo_asan)]
+    pool::forget_frames(mp);
     let top = pool::stack_top(mp) as usize;
     let align = align_of::<Packet<F, T>>().max(64);
     let at = (top - size_of::<Packet<F, T>>()) & !(align - 1);
