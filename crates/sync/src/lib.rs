@@ -41,6 +41,9 @@ mod spin;
 mod unwind;
 mod waitlist;
 
+/// What needs no runtime, under the same names as in `std::sync`.
+pub use std::sync::{Arc, Weak, atomic};
+
 pub use barrier::{Barrier, BarrierWaitResult};
 pub use condvar::{Condvar, WaitTimeoutResult};
 pub use lazylock::LazyLock;
