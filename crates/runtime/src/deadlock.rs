@@ -56,8 +56,7 @@ pub(crate) fn next_look(vp: &Vp) -> Option<Duration> {
 fn pending_clock() -> bool {
     let mut found = false;
     pool::for_each(|mp| {
-        found |= mp.state.phase() == Phase::Parked
-            && matches!(waits_for(mp), Some(Wait::Sleep | Wait::Io(_)));
+        found |= mp.state.phase() == Phase::Parked && matches!(waits_for(mp), Some(Wait::Sleep | Wait::Io(_)));
     });
     found
 }

@@ -163,7 +163,10 @@ pub(crate) fn start_carriers(instance: &Arc<Instance>) -> io::Result<()> {
             instance.spares.lock().threads -= 1;
             return Err(io::Error::new(
                 e.kind(),
-                format!("kernel thread for virtual processor {vp} of {}: {e}; use fewer (Builder::vps) or raise the limit (ulimit -u)", instance.vps.len()),
+                format!(
+                    "kernel thread for virtual processor {vp} of {}: {e}; use fewer (Builder::vps) or raise the limit (ulimit -u)",
+                    instance.vps.len()
+                ),
             ));
         }
     }
@@ -201,7 +204,7 @@ fn kernel_thread(instance: &Arc<Instance>, begin: Start) {
     }
     while !kt.vp.get().is_null() {
         // SAFETY: attached, so GS is set.
-        drop(unsafe { Carrier::here() }.run());
+        unsafe { Carrier::here() }.run();
         if !kt.vp.get().is_null() {
             break;
         }
@@ -315,6 +318,6 @@ fn take_back(mp: &'static Mp) {
         } else {
             x86_64::switch_prctl(save, *to, fs);
         }
-        drop(Carrier::here().arrive());
+        Carrier::here().arrive();
     }
 }

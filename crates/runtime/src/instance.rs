@@ -82,7 +82,9 @@ impl Instance {
                 .map_while(|i| {
                     // SAFETY: the VP's carrier is the only user; the set lies in the same allocation and outlives the VPs.
                     let queue = unsafe { queues.local(i) };
-                    Vp::new(i, weak.as_ptr(), queue, settings.design, placer.keeps_account()).map_err(|e| failure = Some(e)).ok()
+                    Vp::new(i, weak.as_ptr(), queue, settings.design, placer.keeps_account())
+                        .map_err(|e| failure = Some(e))
+                        .ok()
                 })
                 .collect();
             Instance {

@@ -59,13 +59,13 @@ impl Carrier {
             if next.reference().wake() == Wake::Queue {
                 let place = vp.place(next, Why::Woken);
                 if vp.would_run_next(place.level) {
-                    drop(self.switch(next, Left::Ended));
+                    self.switch(next, Left::Ended);
                     return;
                 }
                 vp.push_front(next, place);
             }
         }
-        drop(self.leave(Left::Ended));
+        self.leave(Left::Ended);
     }
 }
 

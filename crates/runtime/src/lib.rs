@@ -9,9 +9,9 @@ pub(crate) mod state;
 mod idle;
 
 #[cfg(not(loom))]
-mod carrier;
-#[cfg(not(loom))]
 pub mod cancel;
+#[cfg(not(loom))]
+mod carrier;
 #[cfg(not(loom))]
 mod deadlock;
 #[cfg(not(loom))]

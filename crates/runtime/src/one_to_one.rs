@@ -109,9 +109,7 @@ impl<T> Handle<T> {
     pub(crate) fn join(mut self) -> Outcome<T> {
         let kernel = self.kernel.take().expect("joined once");
         // Its thread-local destructors have run when this returns. A self-join panics there, as in std.
-        if let Err(payload) = kernel.join() {
-            return Err(payload);
-        }
+        kernel.join()?;
         self.cell.lock().outcome.take().expect("a finished thread leaves its outcome")
     }
 

@@ -39,6 +39,17 @@ pub enum Wait {
     Blocking,
 }
 
+/// Marks: a record's address in units of its alignment (user addresses end at 2^47), then as much of its generation as fits.
+const MARK_ALIGN: u32 = align_of::<Mp>().trailing_zeros();
+const MARK_GENERATION: u64 = 1 << (47 - MARK_ALIGN);
+const NO_MARK: u64 = 1 << 62;
+
+#[inline]
+fn mark_of(mp: &Mp) -> u64 {
+    let address = std::ptr::from_ref(mp).expose_provenance() as u64 >> MARK_ALIGN;
+    address | (mp.state.generation() * MARK_GENERATION) & (NO_MARK - 1)
+}
+
 const EMPTY: u32 = 0;
 const PERMIT: u32 = 1;
 const PARKED: u32 = 2;
@@ -164,13 +175,13 @@ fn park_micro(carrier: Carrier, why: Wait, deadline: Option<Instant>) {
     }
     vp.note_wait(mp, why);
     let Some(deadline) = deadline else {
-        drop(carrier.leave(Left::Parked));
+        carrier.leave(Left::Parked);
         return;
     };
     let at = vp.instance().at(deadline);
     if at <= vp.instance().now() {
         // Others get their turn all the same: a caller that polls with deadlines in the past would starve them.
-        drop(carrier.give_way(kumihimo_policy::Why::Yielded));
+        carrier.give_way(kumihimo_policy::Why::Yielded);
         return;
     }
     let armed_at = vp.index;
@@ -193,7 +204,7 @@ pub fn switch_point() {
     if let Some(carrier) = Carrier::current()
         && !carrier.vp().current.get().is_null()
     {
-        drop(carrier.switch_point());
+        carrier.switch_point();
     }
 }
 
@@ -207,6 +218,28 @@ pub(crate) fn fetch(line: *const u8) {
 impl Waiter {
     pub(crate) fn of(who: Ref) -> Waiter {
         Waiter(Who::Micro(who))
+    }
+
+    /// A number for the calling microprocess: not 0, below 2^62, of nobody else among the living. For the words of locks;
+    /// [`of_mark`](Waiter::of_mark) leads back. Only where [`on_vp`] is true.
+    #[inline]
+    pub fn mark() -> u64 {
+        debug_assert!(on_vp());
+        carrier::current_mp().map_or(NO_MARK, mark_of)
+    }
+
+    /// The living microprocess with this mark. None for any number of 2^62 or more.
+    ///
+    /// Smaller numbers must have come from [`mark`](Waiter::mark).
+    pub fn of_mark(mark: u64) -> Option<Waiter> {
+        if mark == 0 || mark >= NO_MARK {
+            return None;
+        }
+        let at = ((mark & (MARK_GENERATION - 1)) as usize) << MARK_ALIGN;
+        // SAFETY: `mark_of` made it from a record's address; records live for ever.
+        let mp: &'static Mp = unsafe { &*std::ptr::with_exposed_provenance::<Mp>(at) };
+        let who = mp.reference();
+        (mark_of(mp) == mark && who.is_alive()).then(|| Waiter::of(who))
     }
 
     pub(crate) fn of_foreign(who: Arc<Foreign>) -> Waiter {

@@ -246,7 +246,10 @@ fn unreserve(kind: Kind, n: usize) {
 pub(crate) fn bounds(mp: &Mp) -> (*mut u8, *mut u8) {
     let class = mp.class.get();
     let end = mp.slot_end();
-    (end.wrapping_sub(class.slot_size()).wrapping_add(class.guard_size()), std::ptr::from_ref(mp).cast::<u8>().cast_mut())
+    (
+        end.wrapping_sub(class.slot_size()).wrapping_add(class.guard_size()),
+        std::ptr::from_ref(mp).cast::<u8>().cast_mut(),
+    )
 }
 
 /// Tells AddressSanitizer that the stack is empty. A microprocess never returns from its last frames, so that their borders stay marked

@@ -16,8 +16,8 @@ pub use kumihimo_queue::{Capacity, Design};
 
 use crate::instance::{self, Instance};
 use crate::place::Placer;
-use crate::record::{Mp, colour_max};
 use crate::pool::{self, Kind};
+use crate::record::{Mp, colour_max};
 use crate::spawn::{self, Order};
 use crate::thread::Thread;
 use crate::{fork, handoff, join, shutdown};
@@ -103,7 +103,11 @@ impl Default for Builder {
 
 impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Builder").field("vps", &self.vps).field("queue", &self.design).field("policy", &self.policy.name()).finish_non_exhaustive()
+        f.debug_struct("Builder")
+            .field("vps", &self.vps)
+            .field("queue", &self.design)
+            .field("policy", &self.policy.name())
+            .finish_non_exhaustive()
     }
 }
 
@@ -264,7 +268,10 @@ impl Builder {
 fn vps_from_environment() -> io::Result<usize> {
     match std::env::var("KUMI_VPS") {
         Ok(text) => text.parse().map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_VPS={text}: a number of virtual processors is wanted"))
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("KUMI_VPS={text}: a number of virtual processors is wanted"),
+            )
         }),
         Err(_) => Ok(std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_VPS)),
     }

@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use crate::cancel;
 use crate::carrier::current_mp;
 use crate::park::{self, Wait, Waiter};
 use crate::thread::{Builder, JoinHandle, Result, Thread};
-use crate::cancel;
 
 /// What scope, children and handles share. Lies in the frame of [`scope`].
 pub(crate) struct Data {
@@ -169,19 +169,17 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         T: Send + 'scope,
         E: Send + 'scope,
     {
-        self.spawn(move || {
-            match catch_unwind(AssertUnwindSafe(f)) {
-                Ok(Ok(value)) => Ok(value),
-                Ok(Err(e)) => {
+        self.spawn(move || match catch_unwind(AssertUnwindSafe(f)) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(e)) => {
+                self.cancel();
+                Err(e)
+            }
+            Err(payload) => {
+                if !payload.is::<cancel::Cancelled>() {
                     self.cancel();
-                    Err(e)
                 }
-                Err(payload) => {
-                    if !payload.is::<cancel::Cancelled>() {
-                        self.cancel();
-                    }
-                    resume_unwind(payload)
-                }
+                resume_unwind(payload)
             }
         })
     }

@@ -1,8 +1,12 @@
 //! The end of a runtime.
 //!
-//! 1. Nothing can be spawned any more. 2. What lives is cancelled. 3. Up to the grace time it may unwind and end. 4. The VPs stop; what
-//! still waits is marked ABANDONED, so that no late waker queues it. 5. No foreign thread finds the instance any more. 6. Its
-//! kernel threads end; one that is held by a microprocess that never waits, or inside `blocking`, is left behind with the instance.
+//! 1. Nothing can be spawned any more.
+//! 2. What lives is cancelled.
+//! 3. Up to the grace time it may unwind and end.
+//! 4. The VPs stop; what still waits is marked ABANDONED, so that no late waker queues it.
+//! 5. No foreign thread finds the instance any more.
+//! 6. Its kernel threads end; one that is held by a microprocess that never waits, or inside `blocking`, is left behind with
+//!    the instance.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

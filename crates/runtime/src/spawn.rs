@@ -82,7 +82,7 @@ fn spawn_boxed<F: FnOnce() -> T, T>(order: &Order, scope: Option<&ScopeData>, f:
             ),
         ));
     }
-    spawn_small(order, scope, move || f())
+    spawn_small(order, scope, f)
 }
 
 #[inline]
@@ -155,11 +155,11 @@ fn launch(carrier: Carrier, mp: &'static Mp, child_first: bool) {
     mp.home.store(vp.index as u16, Ordering::Relaxed);
     if child_first && !vp.current.get().is_null() {
         let _ = vp.instance().placer.place(mp, Why::Spawned, || vp.instance().now());
-        drop(carrier.switch(mp, Left::ToFront));
+        carrier.switch(mp, Left::ToFront);
     } else {
         vp.make_ready(mp, Why::Spawned, Origin::Spawn);
         if vp.outranked.get() {
-            drop(carrier.switch_point());
+            carrier.switch_point();
         }
     }
 }
@@ -201,7 +201,7 @@ where
 #[inline(always)]
 fn enter(mp: &'static Mp) {
     // SAFETY: a microprocess runs on a VP only: GS is set.
-    drop(unsafe { Carrier::here() }.arrive());
+    unsafe { Carrier::here() }.arrive();
     if mp.fs.get() != 0 {
         set_standing(Standing::OnVp);
         if mp.fresh.replace(false) {

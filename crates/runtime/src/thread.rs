@@ -179,7 +179,7 @@ pub fn yield_now() {
             if mp.state.is_cancelled() {
                 cancel::point();
             }
-            drop(carrier.give_way(Why::Yielded));
+            carrier.give_way(Why::Yielded);
         }
         None => std::thread::yield_now(),
     }

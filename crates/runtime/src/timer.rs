@@ -1,7 +1,7 @@
 //! Timers of one virtual processor: a heap of deadlines, no kernel object each, no scan per tick.
 //!
 //! An entry is never searched for: a wait that ends early only bumps its microprocess's timer number, which makes the entry
-//! stale. Stale entries are dropped when they come up, or all at once when they are the majority. A timer that fires is a
+//! stale. Stale entries are dropped when they come up, or all at once when they are the majority or the heap has doubled. A timer that fires is a
 //! plain wake, and `park` may return spuriously anyway, so a race between the two costs a spurious return at worst.
 
 use std::cmp::{Ordering as Order, Reverse};
@@ -46,8 +46,10 @@ impl Ord for Entry {
 #[derive(Default)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<Entry>>,
-    /// Waits on this VP's entries that ended early here; those that ended on other VPs are not counted and go when they come up.
+    /// Waits on this VP's entries that ended early here; those that ended on other VPs are not counted.
     stale: usize,
+    /// Length at which the heap is looked through for those.
+    sweep_at: usize,
 }
 
 impl Timers {
@@ -56,14 +58,24 @@ impl Timers {
         let number = who.mp.timer.load(Ordering::Relaxed).wrapping_add(1);
         who.mp.timer.store(number, Ordering::Relaxed);
         self.heap.push(Reverse(Entry { at, who, number }));
+        if self.heap.len() > self.sweep_at {
+            self.sweep();
+        }
+    }
+
+    /// Looked at only when the heap has doubled since: a constant share of the cost of arming.
+    #[cold]
+    fn sweep(&mut self) {
+        self.heap.retain(|Reverse(e)| !e.is_stale());
+        self.stale = 0;
+        self.sweep_at = (self.heap.len() * 2).max(1024);
     }
 
     /// The caller has made one entry stale.
     pub(crate) fn disarmed(&mut self) {
         self.stale += 1;
         if self.stale > 64 && self.stale > self.heap.len() / 2 {
-            self.heap.retain(|Reverse(e)| !e.is_stale());
-            self.stale = 0;
+            self.sweep();
         }
     }
 

@@ -119,7 +119,13 @@ impl Carrier {
                 // Queued before its context is left: nobody but this VP takes it out, and not before the switch. `surplus` is not
                 // called in between.
                 // SAFETY: the running microprocess is ours; records live for ever.
-                unsafe { vp.queue.push(NonNull::new_unchecked(vp.current.get().cast_mut()), Place::back(level), Origin::Yield) };
+                unsafe {
+                    vp.queue.push(
+                        NonNull::new_unchecked(vp.current.get().cast_mut()),
+                        Place::back(level),
+                        Origin::Yield,
+                    )
+                };
                 self.switch(next, Left::Nothing)
             }
             Some(next) => self.switch(next, Left::GaveWay(why)),
@@ -154,14 +160,18 @@ impl Carrier {
             return self;
         }
         let vp = self.vp();
-        let by = vp.left_by.get();
-        match vp.left.replace(Left::Nothing) {
+        let left = vp.left.replace(Left::Nothing);
+        if left == Left::Nothing {
+            return self;
+        }
+        // SAFETY: something is to be done with it, so it is a record, which lives for ever; its context is saved and it is ours alone.
+        let by = unsafe { &*vp.left_by.get() };
+        match left {
             Left::Nothing => {}
-            // SAFETY (all): `by` is a record, which lives for ever; its context is saved and it is ours alone.
-            Left::GaveWay(why) => vp.make_ready(unsafe { &*by }, why, Origin::Yield),
-            Left::ToFront => vp.make_ready_front(unsafe { &*by }),
-            Left::Parked => vp.commit_park(unsafe { &*by }),
-            Left::Ended => crate::join::left(&self, unsafe { &*by }),
+            Left::GaveWay(why) => vp.make_ready(by, why, Origin::Yield),
+            Left::ToFront => vp.make_ready_front(by),
+            Left::Parked => vp.commit_park(by),
+            Left::Ended => crate::join::left(&self, by),
         }
         self
     }
