@@ -34,11 +34,11 @@ pub fn start(name: &str, environment: &[(&str, &str)]) -> Child {
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env("KUMI_TEST_CHILD", name)
-        .envs(environment.iter().copied())
         // Sanitizers, if this is built with one, leave faults to the program.
         .env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_abort=0")
         .env("TSAN_OPTIONS", "handle_segv=0:handle_sigbus=0:handle_abort=0:report_bugs=0")
         .env_remove("RUST_BACKTRACE")
+        .envs(environment.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -8,7 +8,7 @@ use std::time::Duration;
 use kumihimo::runtime::{Runtime, metrics};
 use kumihimo::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, mpsc};
 use kumihimo::thread::{self, Builder};
-use kumihimo_tests::process::{alone, one_to_one};
+use kumihimo_tests::process::{alone, is_one_to_one, one_to_one};
 use kumihimo_tests::skip;
 
 fn with_vps(vps: usize, body: impl FnOnce() + Send) {
@@ -157,11 +157,11 @@ fn until_refused(stack: usize) -> std::io::Error {
 #[test]
 fn limits_of_the_runtime_are_reached() {
     alone("limits_of_the_runtime_are_reached", || {
+        if is_one_to_one() {
+            return skip("limits_of_the_runtime_are_reached", "kernel threads have no such limits");
+        }
         let limited = |builder: kumihimo::runtime::Builder, word: &str| {
             builder.vps(2).build().expect("a runtime").run(|| {
-                if one_to_one() {
-                    return skip("limits_of_the_runtime_are_reached", "kernel threads have no such limits");
-                }
                 let refused = until_refused(2 << 20);
                 assert_eq!(refused.kind(), ErrorKind::OutOfMemory);
                 assert!(refused.to_string().contains(word), "{refused}");

@@ -1,0 +1,260 @@
+//! Bad input that ends the process, or is answered on standard error.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use kumihimo::runtime::{OnDeadlock, Runtime};
+use kumihimo::sync::{Mutex, mpsc};
+use kumihimo::thread::{self, Builder};
+use kumihimo_tests::process::{Ended, again, finish, is_child, is_one_to_one, one_to_one, start};
+use kumihimo_tests::skip;
+
+const ABORTED: Option<i32> = Some(libc::SIGABRT);
+
+#[inline(never)]
+fn endless(depth: u64) -> u64 {
+    let room = std::hint::black_box([depth; 64]);
+    if depth == u64::MAX { 0 } else { endless(depth + 1) + room[(depth % 64) as usize] }
+}
+
+#[test]
+fn a_stack_overflow_says_whose_and_what_to_set() {
+    let name = "a_stack_overflow_says_whose_and_what_to_set";
+    if is_child(name) {
+        let size = std::env::var("SIZE").expect("given").parse().expect("a number");
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| {
+            let mut builder = Builder::new().stack_size(size);
+            if let Ok(name) = std::env::var("NAME") {
+                builder = builder.name(name);
+            }
+            let id = std::sync::Arc::new(Mutex::new(()));
+            let handle = builder.spawn(move || {
+                let _held = id.lock().expect("not poisoned");
+                println!("\nid {}", thread::current().id());
+                endless(0)
+            });
+            handle.expect("it begins").join().expect("it does not end like this");
+        });
+        return;
+    }
+    let say = |ended: &Ended| -> String {
+        assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
+        let lines: Vec<_> = ended.stderr.lines().filter(|line| line.contains("overflowed its stack")).collect();
+        assert_eq!(lines.len(), 1, "{ended:#?}");
+        lines[0].to_owned()
+    };
+    let named = say(&again(name, &[("SIZE", "65536"), ("NAME", "digger")]));
+    if is_one_to_one() {
+        assert!(named.contains("digger"), "{named}");
+        return;
+    }
+    assert!(named.contains("microprocess 'digger' (id ") && named.contains("Builder::stack_size"), "{named}");
+    let kib = named.split("stack of ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a size");
+    assert!(kib.parse::<u32>().expect("a number") >= 64, "{named}");
+    // The smallest stack, and no name.
+    let ended = again(name, &[("SIZE", "0")]);
+    let id = ended.stdout.lines().find_map(|line| line.strip_prefix("id ")).expect("it says its id");
+    assert!(say(&ended).contains(&format!("(no name) (id {id})")), "{ended:#?}");
+}
+
+extern "C" fn leave(_: libc::c_int) {
+    // SAFETY: async-signal-safe.
+    unsafe { libc::_exit(42) }
+}
+
+#[test]
+fn other_faults_keep_the_programs_handler() {
+    let name = "other_faults_keep_the_programs_handler";
+    if is_child(name) {
+        let install = || {
+            // SAFETY: a handler of the right type.
+            unsafe { libc::signal(libc::SIGSEGV, leave as *const () as libc::sighandler_t) };
+        };
+        let when = std::env::var("WHEN").expect("given");
+        if when == "before" {
+            install();
+        }
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            if when == "after" {
+                install();
+            }
+            let fault = || {
+                thread::yield_now();
+                // SAFETY: none: this is the fault under test, a read from an address that is never mapped.
+                unsafe { std::ptr::read_volatile(std::ptr::without_provenance::<u8>(8)) }
+            };
+            drop(thread::spawn(fault).join());
+        });
+        return;
+    }
+    for when in ["before", "after"] {
+        let ended = again(name, &[("WHEN", when)]);
+        assert_eq!(ended.status.code(), Some(42), "{when}: {ended:#?}");
+    }
+    let ended = again(name, &[("WHEN", "never")]);
+    assert_eq!(ended.status.signal(), Some(libc::SIGSEGV), "{ended:#?}");
+    assert!(!ended.stderr.contains("overflowed"), "{ended:#?}");
+}
+
+/// Two mutexes, each held by one who wants the other.
+fn embrace() {
+    let locks = Arc::new((Mutex::new(()), Mutex::new(())));
+    let both = Arc::new(kumihimo::sync::Barrier::new(2));
+    let (l, b) = (locks.clone(), both.clone());
+    let other = Builder::new().name("second".into()).spawn(move || {
+        let _one = l.1.lock().expect("not poisoned");
+        b.wait();
+        drop(l.0.lock());
+    });
+    let _one = locks.0.lock().expect("not poisoned");
+    both.wait();
+    println!("mutex {:p}", &raw const locks.1);
+    drop(locks.1.lock());
+    other.expect("it begins").join().expect("it never ends");
+}
+
+#[test]
+fn a_deadlock_of_all_says_who_waits_for_what() {
+    let name = "a_deadlock_of_all_says_who_waits_for_what";
+    if is_child(name) {
+        let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+        return runtime.run(embrace);
+    }
+    if is_one_to_one() {
+        return skip(name, "the runtime does not know who waits where microprocesses are kernel threads");
+    }
+    let ended = again(name, &[]);
+    assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
+    assert!(ended.stderr.contains("deadlock: all 2 living microprocesses wait"), "{ended:#?}");
+    for who in [" main waits for the mutex at 0x", " second waits for the mutex at 0x"] {
+        assert!(ended.stderr.contains(who), "{ended:#?}");
+    }
+}
+
+/// Reported, and resolved by a kernel thread that the runtime could not know of.
+#[test]
+fn a_reported_deadlock_may_still_be_resolved() {
+    let name = "a_reported_deadlock_may_still_be_resolved";
+    if is_child(name) {
+        let runtime = Runtime::builder().vps(2).build().expect("a runtime");
+        if one_to_one() {
+            return;
+        }
+        return runtime.run(|| {
+            let (sender, receiver) = mpsc::channel();
+            std::thread::spawn(move || {
+                let mut byte = [0];
+                std::io::stdin().read_exact(&mut byte).expect("the other side writes");
+                sender.send(byte[0]).expect("it waits");
+            });
+            assert_eq!(receiver.recv(), Ok(b'x'));
+            println!("resolved");
+        });
+    }
+    if is_one_to_one() {
+        return skip(name, "the runtime does not know who waits where microprocesses are kernel threads");
+    }
+    let mut child = start(name, &[]);
+    let mut errors = BufReader::new(child.stderr.take().expect("piped"));
+    let (mut line, mut seen) = (String::new(), String::new());
+    while errors.read_line(&mut line).expect("readable") > 0 && !line.contains("deadlock: all 1 living") {
+        seen += &line;
+        line.clear();
+    }
+    assert!(line.contains("deadlock"), "{seen}");
+    child.stdin.take().expect("piped").write_all(b"x").expect("it reads");
+    let ended = finish(name, child);
+    assert!(ended.status.success() && ended.stdout.contains("resolved"), "{ended:#?}");
+}
+
+struct PanicsOnDrop;
+
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("in a destructor");
+    }
+}
+
+#[test]
+fn a_panic_while_panicking() {
+    let name = "a_panic_while_panicking";
+    if is_child(name) {
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let twice = || {
+                let _second = PanicsOnDrop;
+                thread::yield_now();
+                panic!("the first");
+            };
+            drop(Builder::new().name("unlucky".into()).spawn(twice).expect("it begins").join());
+        });
+        return;
+    }
+    let ended = again(name, &[]);
+    assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
+    for text in ["the first", "in a destructor"] {
+        assert!(ended.stderr.contains(text), "{ended:#?}");
+    }
+}
+
+#[test]
+fn a_panic_in_the_destructor_of_a_thread_local() {
+    thread_local!(static LAST: PanicsOnDrop = const { PanicsOnDrop });
+    let name = "a_panic_in_the_destructor_of_a_thread_local";
+    if is_child(name) {
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let touch = || LAST.with(|last| assert_eq!(size_of_val(last), 0));
+            drop(thread::spawn(touch).join());
+            println!("not reached");
+        });
+        return;
+    }
+    let ended = again(name, &[]);
+    assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
+    assert!(ended.stderr.contains("thread local panicked on drop"), "{ended:#?}");
+    assert!(!ended.stdout.contains("not reached"), "{ended:#?}");
+}
+
+#[test]
+fn a_result_that_nobody_takes_and_that_panics() {
+    let name = "a_result_that_nobody_takes_and_that_panics";
+    if is_child(name) {
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let done = Arc::new(AtomicBool::new(false));
+            let seen = done.clone();
+            drop(thread::spawn(move || {
+                seen.store(true, SeqCst);
+                PanicsOnDrop
+            }));
+            while !done.load(SeqCst) {
+                thread::yield_now();
+            }
+            thread::spawn(|| thread::yield_now()).join().expect("no panic");
+            println!("went on");
+        });
+        return;
+    }
+    if is_one_to_one() {
+        return skip(name, "std decides there");
+    }
+    let ended = again(name, &[]);
+    assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
+    assert!(ended.stderr.contains("the result of a detached microprocess panicked"), "{ended:#?}");
+}
+
+#[test]
+fn a_panic_that_nobody_joins_names_the_microprocess() {
+    let name = "a_panic_that_nobody_joins_names_the_microprocess";
+    if is_child(name) {
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let handle = Builder::new().name("lonely".into()).spawn(|| -> () { panic!("heard by no one") });
+            drop(handle.expect("it begins"));
+            thread::spawn(|| ()).join().expect("the others go on");
+        });
+        return;
+    }
+    let ended = again(name, &[]);
+    assert!(ended.status.success(), "{ended:#?}");
+    assert!(ended.stderr.contains("heard by no one"), "{ended:#?}");
+}

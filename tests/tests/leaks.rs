@@ -1,0 +1,123 @@
+//! Nothing is left behind: memory, stacks, descriptors and kernel threads are as before after many runtimes and microprocesses.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use kumihimo::net::UnixStream;
+use kumihimo::runtime::{Runtime, metrics};
+use kumihimo::thread::{self, Builder};
+use kumihimo_tests::process::{alone, is_one_to_one, one_to_one};
+
+/// What must not grow.
+#[derive(Debug, PartialEq, Eq)]
+struct Held {
+    descriptors: usize,
+    kernel_threads: usize,
+    mappings: usize,
+}
+
+fn held() -> Held {
+    let entries = |path| std::fs::read_dir(path).expect("procfs").count();
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
+    Held { descriptors: entries("/proc/self/fd"), kernel_threads: entries("/proc/self/task"), mappings: maps.lines().count() }
+}
+
+/// Resident memory in bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("procfs");
+    text.split(' ').nth(1).expect("a number").parse::<u64>().expect("a number") * 4096
+}
+
+/// `KUMI_LEAK_MICROPROCESSES`, or `default`.
+fn microprocesses(default: u64) -> u64 {
+    std::env::var("KUMI_LEAK_MICROPROCESSES").map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn a_runtime(vps: usize) -> usize {
+    Runtime::builder().vps(vps).build().expect("a runtime").run(|| {
+        let sum = AtomicU64::new(0);
+        thread::scope(|s| {
+            for n in 0..5 {
+                let sum = &sum;
+                s.spawn(move || sum.fetch_add(n, Relaxed));
+            }
+        });
+        assert_eq!(sum.into_inner(), 10);
+        assert_eq!(thread::blocking(|| 7), 7);
+        let (mut here, there) = UnixStream::pair().expect("a pair");
+        drop(thread::spawn(move || drop(there)));
+        assert_eq!(std::io::Read::read(&mut here, &mut [0]).expect("the end"), 0);
+        // One that the end of the runtime cancels.
+        drop(thread::spawn(|| if !one_to_one() { thread::park() }));
+        metrics().expect("it runs").stacks
+    })
+}
+
+#[test]
+fn a_thousand_runtimes_leave_nothing() {
+    alone("a_thousand_runtimes_leave_nothing", || {
+        for n in 0..50 {
+            a_runtime(1 + n % 4);
+        }
+        let (before, memory) = (held(), resident());
+        let stacks = a_runtime(4);
+        for n in 0..1000 {
+            a_runtime(1 + n % 4);
+        }
+        let (after, now) = (held(), resident());
+        assert_eq!((after.descriptors, after.kernel_threads), (before.descriptors, before.kernel_threads));
+        // Arenas of the allocator and malloc'ed regions come and go by the kernel threads that were alive together.
+        assert!(after.mappings <= before.mappings + 32, "{before:?} {after:?}");
+        assert!(a_runtime(4) <= stacks + 512, "stacks are used again");
+        assert!(now < memory + (16 << 20), "{memory} bytes before, {now} after");
+    });
+}
+
+#[test]
+fn a_million_microprocesses_leave_nothing() {
+    thread_local!(static OWN: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
+    alone("a_million_microprocesses_leave_nothing", || {
+        let total = microprocesses(if is_one_to_one() { 10_000 } else { 1_000_000 });
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| {
+            let batch = |size: u64| {
+                let all: Vec<_> = (0..size)
+                    .map(|n| {
+                        let body = move || {
+                            if n % 16 == 0 {
+                                OWN.with_borrow_mut(|own| own.resize(100, 1));
+                                thread::yield_now();
+                            }
+                            n
+                        };
+                        if n % 64 == 0 { Builder::new().name(format!("n{n}")).spawn(body) } else { Builder::new().spawn(body) }
+                    })
+                    .collect();
+                // Some are never joined.
+                for (n, handle) in all.into_iter().enumerate() {
+                    let handle = handle.expect("it begins");
+                    if n % 8 != 0 {
+                        assert_eq!(handle.join().expect("no panic"), n as u64);
+                    }
+                }
+            };
+            let size = (total / 20).clamp(1, 1000);
+            for _ in 0..5 {
+                batch(size);
+            }
+            let (before, memory, stacks) = (held(), resident(), metrics().expect("it runs").stacks);
+            for _ in 0..total / size {
+                batch(size);
+            }
+            let (after, now, end) = (held(), resident(), metrics().expect("it runs"));
+            assert_eq!(after.descriptors, before.descriptors);
+            if !one_to_one() {
+                assert_eq!(after.kernel_threads, before.kernel_threads);
+                assert!(end.stacks <= stacks + 2048, "{stacks} stacks before, {} after", end.stacks);
+                // New stacks are touched at their top and their block.
+                let more = (end.stacks.saturating_sub(stacks) as u64) * (16 << 10);
+                assert!(now < memory + more + (16 << 20), "{memory} bytes before, {now} after");
+                assert!(end.spawned >= total);
+            }
+        });
+        assert!(metrics().is_none());
+    });
+}

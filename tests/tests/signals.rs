@@ -1,0 +1,106 @@
+//! Signals that arrive on any stack: the smallest one, and handlers that ask for no alternate stack.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use kumihimo::runtime::Runtime;
+use kumihimo::thread::{self, Builder};
+use kumihimo_tests::process::alone;
+
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    // A handler that uses some stack.
+    let room = std::hint::black_box([1u64; 64]);
+    HANDLED.fetch_add(room[7], SeqCst);
+}
+
+/// Without `SA_ONSTACK`: on whatever stack is in use.
+fn install(flags: libc::c_int) {
+    // SAFETY: a handler of the right type, and a live struct.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = count as *const () as usize;
+        action.sa_flags = flags;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+    }
+}
+
+#[test]
+fn signals_on_the_smallest_stack() {
+    alone("signals_on_the_smallest_stack", || {
+        install(0);
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| {
+            let raise = || {
+                for _ in 0..100 {
+                    // SAFETY: the handler is async-signal-safe.
+                    assert_eq!(unsafe { libc::raise(libc::SIGUSR1) }, 0);
+                    thread::yield_now();
+                }
+            };
+            let all: Vec<_> =
+                (0..20).map(|_| Builder::new().stack_size(0).spawn(raise).expect("it begins")).collect();
+            for handle in all {
+                handle.join().expect("no panic");
+            }
+        });
+        assert_eq!(HANDLED.load(SeqCst), 2000);
+    });
+}
+
+/// Every kernel thread is signalled again and again while microprocesses switch, wait, block and end.
+fn storm(flags: libc::c_int) {
+    install(flags | libc::SA_RESTART);
+    let over = Arc::new(AtomicBool::new(false));
+    let stop = over.clone();
+    let storm = std::thread::spawn(move || {
+        // SAFETY: no pointers.
+        let (process, me) = unsafe { (libc::getpid(), libc::gettid()) };
+        let mut sent = 0u64;
+        while !stop.load(SeqCst) {
+            for entry in std::fs::read_dir("/proc/self/task").expect("tasks").flatten() {
+                let id: libc::c_int = entry.file_name().to_string_lossy().parse().expect("a number");
+                // SAFETY: no pointers. A thread that has ended meanwhile is an error that does not matter.
+                if id != me && unsafe { libc::syscall(libc::SYS_tgkill, process, id, libc::SIGUSR1) } == 0 {
+                    sent += 1;
+                }
+            }
+        }
+        sent
+    });
+    Runtime::builder().vps(3).build().expect("a runtime").run(|| {
+        for round in 0..100u64 {
+            let work = move |n: u64| {
+                let mut sum = 0.0;
+                for i in 0..50u64 {
+                    sum += (i * n) as f64;
+                    match (i + n + round) % 10 {
+                        0 => thread::yield_now(),
+                        1 => thread::park_timeout(std::time::Duration::from_micros(20)),
+                        2 if n == 0 => thread::blocking(std::thread::yield_now),
+                        _ => {}
+                    }
+                }
+                assert_eq!(sum, (1225 * n) as f64);
+            };
+            let all: Vec<_> =
+                (0..20).map(|n| Builder::new().stack_size(0).spawn(move || work(n)).expect("it begins")).collect();
+            for handle in all {
+                handle.join().expect("no panic");
+            }
+        }
+    });
+    over.store(true, SeqCst);
+    let sent = storm.join().expect("no panic");
+    assert!(sent > 0 && HANDLED.load(SeqCst) > 0);
+}
+
+#[test]
+fn a_storm_of_signals_on_microprocess_stacks() {
+    alone("a_storm_of_signals_on_microprocess_stacks", || storm(0));
+}
+
+#[test]
+fn a_storm_of_signals_on_alternate_stacks() {
+    alone("a_storm_of_signals_on_alternate_stacks", || storm(libc::SA_ONSTACK));
+}
