@@ -2,10 +2,11 @@
 
 mod harness;
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use harness::{Micro, again, pause};
 
@@ -38,11 +39,19 @@ struct Library(usize);
 
 impl Library {
     fn open(path: &Path) -> Library {
+        Library::try_open(path).unwrap_or_else(|e| panic!("dlopen {}: {e}", path.display()))
+    }
+
+    fn try_open(path: &Path) -> Result<Library, String> {
         let name = CString::new(path.to_str().expect("a path")).expect("no NUL");
-        // SAFETY: the test's own library.
-        let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
-        assert!(!handle.is_null(), "dlopen {}", path.display());
-        Library(handle as usize)
+        // SAFETY: the test's own library; dlerror returns a string after a failure.
+        unsafe {
+            let handle = libc::dlopen(name.as_ptr(), libc::RTLD_NOW);
+            if handle.is_null() {
+                return Err(CStr::from_ptr(libc::dlerror()).to_string_lossy().into_owned());
+            }
+            Ok(Library(handle as usize))
+        }
     }
 
     fn symbol(self, name: &str) -> usize {
@@ -203,6 +212,77 @@ fn exceptions_and_cpp_objects() {
     let all: Vec<_> = all.into_iter().map(Micro::run).collect();
     assert_eq!(lib.value("objects_destroyed") - before, 8);
     drop(all);
+}
+
+/// Counts down also when its thread panics.
+struct Less<'a>(&'a AtomicUsize);
+
+impl Drop for Less<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Blocks built or recycled at any moment of any dlopen find what it loaded.
+#[test]
+fn blocks_made_while_libraries_are_loaded() {
+    again::alone("blocks_made_while_libraries_are_loaded", || {
+        needs_blocks!();
+        let made: Mutex<Vec<Box<Micro>>> = Mutex::new(Vec::new());
+        let loaders = AtomicUsize::new(2);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                while loaders.load(Ordering::Relaxed) > 0 {
+                    let mut m = Micro::new(0, || ());
+                    while !m.resume() {}
+                    made.lock().unwrap().push(m);
+                    // Used ones again, some in the thorough way.
+                    let used = made.lock().unwrap().drain(..1).next();
+                    if let Some(mut m) = used {
+                        m.reuse(|| {
+                            // SAFETY: dlerror's state is the microprocess's own.
+                            unsafe { libc::dlopen(c"./no-such-library.so".as_ptr(), libc::RTLD_NOW) };
+                        });
+                        while !m.resume() {}
+                        made.lock().unwrap().push(m);
+                    }
+                }
+            });
+            for name in ["libfixed4.so", "libfixed5.so"] {
+                let (made, loaders) = (&made, &loaders);
+                s.spawn(move || {
+                    let _one_less = Less(loaders);
+                    let path = build("initial_exec.c", name);
+                    for _ in 0..150 {
+                        // ld.so gets static TLS back only in the reverse order of loading, so it may run out.
+                        let f = match Library::try_open(&path) {
+                            Err(e) if e.contains("static TLS") => break,
+                            other => other.expect("dlopen"),
+                        };
+                        let some: Vec<_> = {
+                            let mut made = made.lock().unwrap();
+                            let n = made.len().min(5);
+                            made.drain(..n).collect()
+                        };
+                        for mut m in some {
+                            m.reuse(move || {
+                                let at = f.int("static_address");
+                                // SAFETY: the address of the microprocess's own variable.
+                                unsafe {
+                                    assert_eq!(*at, 4321);
+                                    *at = 1;
+                                }
+                            });
+                            while !m.resume() {}
+                            assert!(!m.panicked());
+                            made.lock().unwrap().push(m);
+                        }
+                        f.close();
+                    }
+                });
+            }
+        });
+    });
 }
 
 #[test]
