@@ -320,6 +320,12 @@ impl Vp {
         if self.poller.is_used() {
             self.poller.poll_ready();
         }
+        // Those that only yield never come through `push`: without this they would stay on the VP where they began, beside idle ones.
+        if !self.current.get().is_null()
+            && let Some(taker) = self.queue.surplus(self.instance().someone_idles())
+        {
+            self.given_away(taker);
+        }
     }
 
     pub(crate) fn fire_timers(&self, now: u64) {
