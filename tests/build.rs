@@ -1,0 +1,27 @@
+//! Builds the C and C++ of the thread-local storage tests: two files that are linked in, and two shared libraries.
+
+use std::path::Path;
+
+fn main() {
+    println!("cargo::rerun-if-changed=native");
+    println!("cargo::rustc-check-cfg=cfg(cplusplus)");
+    let out = std::env::var("OUT_DIR").expect("cargo gives it");
+    cc::Build::new().file("native/locals.c").opt_level(1).compile("locals");
+    if cc::Build::new().cpp(true).file("native/objects.cc").opt_level(1).cargo_warnings(false).try_compile("objects").is_ok()
+    {
+        println!("cargo::rustc-cfg=cplusplus");
+    }
+    for name in ["dynamic", "initial_exec"] {
+        let to = Path::new(&out).join(format!("lib{name}.so"));
+        let status = cc::Build::new()
+            .get_compiler()
+            .to_command()
+            .args(["-O1", "-fPIC", "-shared", "-o"])
+            .arg(&to)
+            .arg(format!("native/{name}.c"))
+            .status()
+            .expect("a C compiler");
+        assert!(status.success(), "{name}: {status}");
+        println!("cargo::rustc-env=LIB_{}={}", name.to_uppercase(), to.display());
+    }
+}

@@ -1,0 +1,371 @@
+//! Priorities, policies and timers on the running runtime. One VP where an order is claimed: nothing else decides it then.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use kumihimo::policy::{Feedback, FixedPriority, Priority};
+use kumihimo::runtime::{Design, Runtime, metrics};
+use kumihimo::sync::Mutex;
+use kumihimo::thread::{self, Builder, JoinHandle};
+use kumihimo_tests::process::{alone, one_to_one};
+use kumihimo_tests::{Random, seed, skip};
+
+fn level(n: u8) -> Priority {
+    Priority::new(n).expect("0 to 63")
+}
+
+/// Runs `body` at priority 63 on one VP, under each queue design.
+fn on_one_vp(name: &str, body: impl Fn() + Send + Sync + Copy) {
+    for design in [Design::Ring, Design::Locked, Design::Steal] {
+        let runtime = Runtime::builder().vps(1).queue(design).policy(FixedPriority).build().expect("a runtime");
+        if one_to_one() {
+            return skip(name, "the kernel schedules there");
+        }
+        runtime.run(|| {
+            thread::current().set_priority(level(63));
+            body();
+        });
+    }
+}
+
+/// What ran, in order.
+#[derive(Clone, Default)]
+struct Log(Arc<std::sync::Mutex<Vec<u64>>>);
+
+impl Log {
+    fn say(&self, what: u64) {
+        self.0.lock().expect("not poisoned").push(what);
+    }
+
+    fn said(&self) -> Vec<u64> {
+        self.0.lock().expect("not poisoned").clone()
+    }
+}
+
+fn at<T: Send + 'static>(n: u8, f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    Builder::new().priority(level(n)).spawn(f).expect("it begins")
+}
+
+fn join_all(all: Vec<JoinHandle<()>>) {
+    for handle in all {
+        handle.join().expect("no panic");
+    }
+}
+
+#[test]
+fn higher_priorities_run_first() {
+    alone("higher_priorities_run_first", || {
+        on_one_vp("higher_priorities_run_first", || {
+            let (log, mut random) = (Log::default(), Random(seed()));
+            let mut expected = Vec::new();
+            let all = (0..300u64)
+                .map(|n| {
+                    // Below the spawning one, so that all are queued before the first runs.
+                    let (priority, log) = (random.below(63), log.clone());
+                    expected.push((63 - priority, n));
+                    at(priority as u8, move || log.say(n))
+                })
+                .collect();
+            join_all(all);
+            expected.sort_unstable();
+            assert_eq!(log.said(), expected.iter().map(|&(_, n)| n).collect::<Vec<_>>());
+        });
+    });
+}
+
+#[test]
+fn a_queued_one_whose_priority_changes() {
+    alone("a_queued_one_whose_priority_changes", || {
+        on_one_vp("a_queued_one_whose_priority_changes", || {
+            let log = Log::default();
+            let all: Vec<_> = [10, 20, 30, 40]
+                .into_iter()
+                .map(|n| {
+                    let log = log.clone();
+                    at(n, move || log.say(u64::from(n)))
+                })
+                .collect();
+            all[0].thread().set_priority(level(35));
+            all[3].thread().set_priority(level(5));
+            assert_eq!((all[0].thread().priority(), all[3].thread().priority()), (level(35), level(5)));
+            join_all(all);
+            assert_eq!(log.said(), [10, 30, 20, 40]);
+        });
+    });
+}
+
+#[test]
+fn one_that_lowers_itself_lets_the_others_go_first() {
+    alone("one_that_lowers_itself_lets_the_others_go_first", || {
+        on_one_vp("one_that_lowers_itself_lets_the_others_go_first", || {
+            let log = Log::default();
+            let all = [50, 10]
+                .into_iter()
+                .map(|n| {
+                    let log = log.clone();
+                    at(n, move || log.say(u64::from(n)))
+                })
+                .collect();
+            thread::current().set_priority(level(30));
+            log.say(30);
+            thread::current().set_priority(level(63));
+            join_all(all);
+            assert_eq!(log.said(), [50, 30, 10]);
+        });
+    });
+}
+
+#[test]
+fn waking_a_higher_one_gives_way_to_it() {
+    alone("waking_a_higher_one_gives_way_to_it", || {
+        on_one_vp("waking_a_higher_one_gives_way_to_it", || {
+            let log = Log::default();
+            let (sleeper, waker) = (log.clone(), log.clone());
+            let high = at(50, move || {
+                thread::park();
+                sleeper.say(2);
+            });
+            let thread = high.thread().clone();
+            let low = at(20, move || {
+                waker.say(1);
+                thread.unpark();
+                waker.say(3);
+                drop(at(40, {
+                    let waker = waker.clone();
+                    move || waker.say(4)
+                }));
+                waker.say(5);
+            });
+            join_all(vec![low, high]);
+            assert_eq!(log.said(), [1, 2, 3, 4, 5]);
+        });
+    });
+}
+
+#[test]
+fn equals_take_turns() {
+    alone("equals_take_turns", || {
+        on_one_vp("equals_take_turns", || {
+            let log = Log::default();
+            let all = (0..4)
+                .map(|n| {
+                    let log = log.clone();
+                    at(32, move || {
+                        for _ in 0..20 {
+                            log.say(n);
+                            thread::yield_now();
+                        }
+                    })
+                })
+                .collect();
+            join_all(all);
+            assert_eq!(log.said(), [0, 1, 2, 3].repeat(20));
+        });
+    });
+}
+
+/// The one in the middle would keep the owner of the lock from running, and so the one of high priority.
+#[test]
+fn the_holder_of_a_lock_inherits_priority() {
+    alone("the_holder_of_a_lock_inherits_priority", || {
+        on_one_vp("the_holder_of_a_lock_inherits_priority", || {
+            let (log, lock) = (Log::default(), Arc::new(Mutex::new(())));
+            let (own, l) = (log.clone(), lock.clone());
+            let (held, h) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (held_too, h_too) = (held.clone(), h.clone());
+            let low = at(10, move || {
+                let guard = l.lock().expect("not poisoned");
+                held_too.store(true, SeqCst);
+                while !h_too.load(SeqCst) {
+                    thread::park();
+                }
+                own.say(10);
+                drop(guard);
+                thread::yield_now();
+                own.say(11);
+            });
+            while !held.load(SeqCst) {
+                thread::sleep(Duration::from_micros(50));
+            }
+            let own = log.clone();
+            let high = at(50, move || {
+                drop(lock.lock().expect("not poisoned"));
+                own.say(50);
+            });
+            let own = log.clone();
+            let middle = at(30, move || own.say(30));
+            h.store(true, SeqCst);
+            low.thread().unpark();
+            join_all(vec![high, middle, low]);
+            // Holds the lock first, at 50; without the lock it is the last again.
+            assert_eq!(log.said(), [10, 50, 30, 11]);
+        });
+    });
+}
+
+#[test]
+fn priority_is_inherited_along_a_chain_of_locks() {
+    alone("priority_is_inherited_along_a_chain_of_locks", || {
+        on_one_vp("priority_is_inherited_along_a_chain_of_locks", || {
+            const LINKS: usize = 5;
+            let log = Log::default();
+            let locks: Arc<Vec<_>> = Arc::new((0..=LINKS).map(|_| Mutex::new(())).collect());
+            let waiting = Arc::new(AtomicU32::new(0));
+            let go = Arc::new(AtomicBool::new(false));
+            // Number i holds lock i and wants lock i - 1; number 0 holds lock 0 until it may go on.
+            let all: Vec<_> = (0..=LINKS)
+                .map(|i| {
+                    let arrived = waiting.clone();
+                    let (log, locks, go) = (log.clone(), locks.clone(), go.clone());
+                    let handle = at(10 + i as u8, move || {
+                        let own = locks[i].lock().expect("not poisoned");
+                        arrived.fetch_add(1, SeqCst);
+                        if i == 0 {
+                            while !go.load(SeqCst) {
+                                thread::park();
+                            }
+                        } else {
+                            drop(locks[i - 1].lock().expect("not poisoned"));
+                        }
+                        log.say(i as u64);
+                        drop(own);
+                    });
+                    // Each holds its own before the next one wants it.
+                    while (waiting.load(SeqCst) as usize) <= i {
+                        thread::sleep(Duration::from_micros(50));
+                    }
+                    handle
+                })
+                .collect();
+            let (own, l) = (log.clone(), locks.clone());
+            let high = at(50, move || {
+                drop(l[LINKS].lock().expect("not poisoned"));
+                own.say(50);
+            });
+            let own = log.clone();
+            let middle = at(40, move || own.say(40));
+            go.store(true, SeqCst);
+            all[0].thread().unpark();
+            join_all(vec![high, middle]);
+            join_all(all);
+            let mut expected: Vec<_> = (0..=LINKS as u64).collect();
+            expected.extend([50, 40]);
+            assert_eq!(log.said(), expected);
+        });
+    });
+}
+
+/// Computing ones, which use up their quanta, and one that mostly waits: all get on.
+#[test]
+fn feedback_starves_nobody() {
+    alone("feedback_starves_nobody", || {
+        let policy = Feedback::with_quantum(Duration::from_micros(100), Duration::from_micros(500));
+        Runtime::builder().vps(1).policy(policy).build().expect("a runtime").run(|| {
+            let over = Arc::new(AtomicBool::new(false));
+            let turns: Vec<_> = (0..4).map(|_| Arc::new(AtomicU32::new(0))).collect();
+            let computing = turns
+                .iter()
+                .map(|turns| {
+                    let (over, turns) = (over.clone(), turns.clone());
+                    thread::spawn(move || {
+                        while !over.load(SeqCst) {
+                            turns.fetch_add(1, SeqCst);
+                            for n in 0..2000 {
+                                std::hint::black_box(n);
+                            }
+                            thread::cancellation_point();
+                        }
+                    })
+                })
+                .collect();
+            // Ends only when everybody has had many turns.
+            let turns_of_all = turns.clone();
+            let waits = thread::spawn(move || {
+                while turns_of_all.iter().any(|turns| turns.load(SeqCst) < 50) {
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+            waits.join().expect("no panic");
+            over.store(true, SeqCst);
+            join_all(computing);
+        });
+    });
+}
+
+#[test]
+fn sleepers_wake_in_the_order_of_their_deadlines() {
+    alone("sleepers_wake_in_the_order_of_their_deadlines", || {
+        on_one_vp("sleepers_wake_in_the_order_of_their_deadlines", || {
+            let (log, mut random) = (Log::default(), Random(seed()));
+            let start = Instant::now() + Duration::from_millis(20);
+            let mut times: Vec<u64> = (0..200).collect();
+            for i in (1..times.len()).rev() {
+                times.swap(i, random.below(i as u64 + 1) as usize);
+            }
+            let all = times
+                .into_iter()
+                .map(|n| {
+                    let log = log.clone();
+                    at(32, move || {
+                        let deadline = start + Duration::from_micros(20 * n);
+                        thread::sleep_until(deadline);
+                        assert!(Instant::now() >= deadline, "too early");
+                        log.say(n);
+                    })
+                })
+                .collect();
+            join_all(all);
+            assert_eq!(log.said(), (0..200).collect::<Vec<_>>());
+        });
+    });
+}
+
+#[test]
+fn sleepers_cost_no_kernel_object_each() {
+    alone("sleepers_cost_no_kernel_object_each", || {
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| {
+            if one_to_one() {
+                return skip("sleepers_cost_no_kernel_object_each", "every microprocess is a kernel thread");
+            }
+            let count = |path| std::fs::read_dir(path).expect("procfs").count();
+            let now = || (count("/proc/self/fd"), count("/proc/self/task"));
+            let before = now();
+            let all: Vec<_> = (0..20_000u64)
+                .map(|n| {
+                    let sleep = move || thread::sleep(Duration::from_secs(3600 + n % 7));
+                    Builder::new().stack_size(0).spawn(sleep).expect("it begins")
+                })
+                .collect();
+            // All have armed their timers when one of lower priority gets its turn on both VPs.
+            at(1, || ()).join().expect("no panic");
+            assert_eq!(now(), before);
+            assert!(metrics().expect("it runs").living >= 20_000);
+            for handle in &all {
+                handle.cancel();
+            }
+            for handle in all {
+                assert!(handle.join().expect_err("cancelled").is::<thread::Cancelled>());
+            }
+        });
+    });
+}
+
+#[test]
+fn unparking_before_the_time_is_over() {
+    alone("unparking_before_the_time_is_over", || {
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| {
+            for _ in 0..200 {
+                let handle = thread::spawn(|| {
+                    thread::park_timeout(Duration::from_secs(3600));
+                    // The first one's timer must not end this sleep early, nor keep it from ending.
+                    let deadline = Instant::now() + Duration::from_micros(100);
+                    thread::sleep_until(deadline);
+                    assert!(Instant::now() >= deadline);
+                });
+                handle.thread().unpark();
+                handle.join().expect("no panic");
+            }
+        });
+    });
+}

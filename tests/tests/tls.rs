@@ -1,0 +1,554 @@
+//! What belongs to a thread stays with its microprocess when that moves between kernel threads: at waits, yields and in `blocking`.
+//!
+//! [`moved`] gives the VP away for certain: with one VP another microprocess can only run during `blocking` if the VP went on under
+//! another kernel thread. That is where the caller then continues, unless the VP was handed back meanwhile.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CString, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use kumihimo::runtime::{Runtime, metrics};
+use kumihimo::thread::{self, Builder};
+use kumihimo_tests::process::{again, alone, is_child, one_to_one};
+
+#[allow(clashing_extern_declarations)]
+mod native {
+    use std::ffi::c_int;
+
+    unsafe extern "C" {
+        pub safe fn c_number() -> c_int;
+        pub safe fn c_set_number(to: c_int);
+        pub safe fn c_text_end() -> c_int;
+        pub safe fn c_errno() -> c_int;
+        pub safe fn c_set_errno(to: c_int);
+    }
+    #[cfg(cplusplus)]
+    unsafe extern "C" {
+        pub safe fn cpp_object() -> c_int;
+        pub safe fn cpp_constructed() -> c_int;
+        pub safe fn cpp_destroyed() -> c_int;
+        pub safe fn cpp_exceptions(wait: extern "C" fn()) -> c_int;
+    }
+}
+
+fn kernel_thread() -> i32 {
+    // SAFETY: no pointers.
+    unsafe { libc::gettid() }
+}
+
+static IS_ONE_TO_ONE: AtomicBool = AtomicBool::new(false);
+static MOVES: AtomicU64 = AtomicU64::new(0);
+
+/// Continues on another kernel thread, nearly always. One VP.
+#[inline(never)]
+fn moved() {
+    if one_to_one() {
+        IS_ONE_TO_ONE.store(true, SeqCst);
+        return thread::yield_now();
+    }
+    let before = kernel_thread();
+    let other_runs = Arc::new(AtomicBool::new(false));
+    let runs = other_runs.clone();
+    let other = thread::spawn(move || runs.store(true, SeqCst));
+    thread::blocking(|| {
+        while !other_runs.load(SeqCst) {
+            std::thread::yield_now();
+        }
+    });
+    MOVES.fetch_add(u64::from(kernel_thread() != before), SeqCst);
+    other.join().expect("no panic");
+}
+
+/// Runs `body` in several microprocesses on one VP, each of which moves for certain, then in many on three VPs.
+fn everywhere(body: impl Fn(u64, &dyn Fn()) + Clone + Send + Sync + 'static) {
+    let run = |vps: usize, number: u64, wait: fn()| {
+        Runtime::builder().vps(vps).build().expect("a runtime").run(|| {
+            let all: Vec<_> = (0..number)
+                .map(|n| {
+                    let body = body.clone();
+                    thread::spawn(move || body(n, &wait))
+                })
+                .collect();
+            for handle in all {
+                handle.join().expect("no panic");
+            }
+        });
+    };
+    run(1, 5, moved);
+    // The first one that calls it has nobody who hands the VP back.
+    assert!(IS_ONE_TO_ONE.load(SeqCst) || MOVES.load(SeqCst) > 0, "nobody moved");
+    run(3, 100, thread::yield_now);
+    run(3, 30, || thread::blocking(std::thread::yield_now));
+}
+
+#[test]
+fn values_of_rust_and_c() {
+    thread_local! {
+        static PLAIN: Cell<u64> = const { Cell::new(7) };
+        static LAZY: RefCell<Vec<u64>> = RefCell::new(vec![1, 2, 3]);
+    }
+    alone("values_of_rust_and_c", || {
+        everywhere(|n, wait| {
+            assert_eq!((PLAIN.get(), native::c_number(), native::c_text_end()), (7, 11, 0), "fresh");
+            LAZY.with_borrow(|lazy| assert_eq!(*lazy, [1, 2, 3]));
+            for round in 0..5 {
+                let value = (n as c_int + 1) * 10 + round;
+                PLAIN.set(value as u64);
+                native::c_set_number(value);
+                LAZY.with_borrow_mut(|lazy| {
+                    lazy.push(n);
+                    // Borrowed across the switch: nobody else sees it.
+                    wait();
+                    assert_eq!(lazy.len(), 4 + round as usize);
+                });
+                assert_eq!((PLAIN.get(), native::c_number()), (value as u64, value));
+                assert_eq!(native::c_text_end(), c_int::from(value as i8));
+            }
+        });
+    });
+}
+
+#[test]
+fn errno() {
+    alone("errno", || {
+        everywhere(|n, wait| {
+            let mine = 1000 + n as c_int;
+            native::c_set_errno(mine);
+            wait();
+            // The way through the kernel may set it, as on any thread, but never to another's value.
+            let now = native::c_errno();
+            assert!(now == mine || now < 1000, "{mine} became {now}");
+            for _ in 0..5 {
+                native::c_set_errno(mine);
+                thread::yield_now();
+                assert_eq!(native::c_errno(), mine, "a yield makes no system call that fails");
+            }
+        });
+    });
+}
+
+/// Destructors run once, at the end, in the order of a kernel thread's, and before `join` returns.
+#[test]
+fn destructors() {
+    struct Says(&'static str, RefCell<Option<Arc<Mutex<Vec<&'static str>>>>>);
+    impl Says {
+        const fn new(name: &'static str) -> Self {
+            Says(name, RefCell::new(None))
+        }
+        fn to(&self, list: &Arc<Mutex<Vec<&'static str>>>) {
+            *self.1.borrow_mut() = Some(list.clone());
+        }
+    }
+    impl Drop for Says {
+        fn drop(&mut self) {
+            if let Some(list) = self.1.borrow_mut().take() {
+                // May wait, and move, here too.
+                thread::yield_now();
+                list.lock().expect("not poisoned").push(self.0);
+            }
+        }
+    }
+    thread_local! {
+        static FIRST: Says = const { Says::new("first") };
+        static SECOND: Says = const { Says::new("second") };
+        static THIRD: Says = const { Says::new("third") };
+    }
+    fn touch(list: &Arc<Mutex<Vec<&'static str>>>, wait: &dyn Fn()) {
+        SECOND.with(|says| says.to(list));
+        wait();
+        FIRST.with(|says| says.to(list));
+        wait();
+        THIRD.with(|says| says.to(list));
+        wait();
+    }
+    alone("destructors", || {
+        let expected = Arc::new(Mutex::new(Vec::new()));
+        let list = expected.clone();
+        std::thread::spawn(move || touch(&list, &|| ())).join().expect("no panic");
+        let expected = expected.lock().expect("not poisoned").clone();
+        assert_eq!(expected.len(), 3);
+        everywhere(move |_, wait| {
+            let list = Arc::new(Mutex::new(Vec::new()));
+            let own = list.clone();
+            let ends_normally = thread::spawn(move || touch(&own, &thread::yield_now));
+            ends_normally.join().expect("no panic");
+            assert_eq!(*list.lock().expect("not poisoned"), expected);
+            list.lock().expect("not poisoned").clear();
+            let own = list.clone();
+            let panics = thread::spawn(move || {
+                touch(&own, &thread::yield_now);
+                std::panic::resume_unwind(Box::new(5));
+            });
+            wait();
+            panics.join().expect_err("it panics");
+            assert_eq!(*list.lock().expect("not poisoned"), expected);
+        });
+    });
+}
+
+#[test]
+fn panics_with_payload_and_backtrace() {
+    struct Waits<'a>(&'a dyn Fn());
+    impl Drop for Waits<'_> {
+        fn drop(&mut self) {
+            // Moves while a panic is under way.
+            assert!(std::thread::panicking());
+            (self.0)();
+            assert!(std::thread::panicking());
+        }
+    }
+    #[inline(never)]
+    fn a_name_to_look_for(n: u64, wait: &dyn Fn()) {
+        let _waits = Waits(wait);
+        wait();
+        let trace = std::backtrace::Backtrace::force_capture().to_string();
+        assert!(trace.contains("a_name_to_look_for"), "{trace}");
+        std::panic::panic_any((n, trace));
+    }
+    alone("panics_with_payload_and_backtrace", || {
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.payload().is::<(u64, String)>() {
+                report(info);
+            }
+        }));
+        everywhere(|n, moves| {
+            moves();
+            let wait: fn() = if n % 2 == 0 { thread::yield_now } else { || thread::blocking(std::thread::yield_now) };
+            let handle = thread::spawn(move || a_name_to_look_for(n, &wait));
+            let payload = handle.join().expect_err("it panics");
+            assert_eq!(payload.downcast_ref::<(u64, String)>().expect("the payload").0, n);
+            assert!(!std::thread::panicking());
+        });
+        everywhere(|n, wait| {
+            let caught = catch_unwind(AssertUnwindSafe(|| a_name_to_look_for(n, wait))).expect_err("it panics");
+            wait();
+            assert_eq!(caught.downcast::<(u64, String)>().expect("the payload").0, n);
+        });
+    });
+}
+
+/// The text of a panic's report, backtrace included, on a microprocess that has moved.
+#[test]
+fn the_report_of_a_panic_has_a_backtrace() {
+    #[inline(never)]
+    fn a_frame_of_the_report() {
+        panic!("reported");
+    }
+    let name = "the_report_of_a_panic_has_a_backtrace";
+    if is_child(name) {
+        return Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let handle = thread::spawn(|| {
+                moved();
+                a_frame_of_the_report();
+            });
+            handle.join().expect_err("it panics");
+        });
+    }
+    let ended = again(name, &[("RUST_BACKTRACE", "1")]);
+    assert!(ended.status.success(), "{ended:#?}");
+    assert!(ended.stderr.contains("reported") && ended.stderr.contains("a_frame_of_the_report"), "{ended:#?}");
+}
+
+#[test]
+fn the_threads_of_std() {
+    alone("the_threads_of_std", || {
+        let seen = Arc::new(Mutex::new(std::collections::HashSet::new()));
+        everywhere(move |_, wait| {
+            let id = std::thread::current().id();
+            assert!(seen.lock().expect("not poisoned").insert(id), "one thread for std each");
+            for _ in 0..4 {
+                wait();
+                assert_eq!(std::thread::current().id(), id);
+            }
+            // Its park blocks the kernel thread; the token belongs to the microprocess.
+            let me = std::thread::current();
+            me.unpark();
+            wait();
+            std::thread::park();
+            let waker = std::thread::spawn(move || me.unpark());
+            thread::blocking(std::thread::park);
+            thread::blocking(|| waker.join()).expect("no panic");
+        });
+    });
+}
+
+#[test]
+fn exceptions_and_objects_of_cpp() {
+    #[cfg(not(cplusplus))]
+    kumihimo_tests::skip("exceptions_and_objects_of_cpp", "no C++ compiler");
+    #[cfg(cplusplus)]
+    alone("exceptions_and_objects_of_cpp", || {
+        extern "C" fn moves() {
+            moved();
+        }
+        extern "C" fn yields() {
+            thread::yield_now();
+        }
+        let at_first = (native::cpp_constructed(), native::cpp_destroyed());
+        everywhere(|_, wait| {
+            let own = native::cpp_object();
+            wait();
+            assert_eq!(native::cpp_object(), own);
+            for _ in 0..3 {
+                assert_eq!(native::cpp_exceptions(yields), 0);
+                wait();
+            }
+        });
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let all: Vec<_> = (0..3).map(|_| thread::spawn(|| assert_eq!(native::cpp_exceptions(moves), 0))).collect();
+            for handle in all {
+                handle.join().expect("no panic");
+            }
+        });
+        let made = native::cpp_constructed() - at_first.0;
+        assert!(made >= 138, "one each: {made}");
+        assert_eq!(native::cpp_destroyed() - at_first.1, made, "each destroyed once");
+    });
+}
+
+/// A library of the build script.
+#[derive(Clone, Copy)]
+struct Library {
+    get: extern "C" fn() -> c_int,
+    set: extern "C" fn(c_int),
+    end: extern "C" fn() -> c_int,
+    fresh: c_int,
+}
+
+impl Library {
+    fn open(path: &str, fresh: c_int) -> Library {
+        let path = CString::new(path).expect("no NUL");
+        // SAFETY: the tests' own libraries, whose functions have these types.
+        unsafe {
+            let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+            assert!(!handle.is_null(), "{path:?}");
+            let symbol = |name: &std::ffi::CStr| -> *mut c_void {
+                let found = libc::dlsym(handle, name.as_ptr());
+                assert!(!found.is_null(), "{name:?}");
+                found
+            };
+            Library {
+                get: std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(symbol(c"get")),
+                set: std::mem::transmute::<*mut c_void, extern "C" fn(c_int)>(symbol(c"set")),
+                end: std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(symbol(c"end")),
+                fresh,
+            }
+        }
+    }
+
+    fn both() -> [Library; 2] {
+        [Library::open(env!("LIB_DYNAMIC"), 1234), Library::open(env!("LIB_INITIAL_EXEC"), 4321)]
+    }
+
+    fn check(self, n: c_int, wait: &dyn Fn()) {
+        assert_eq!((self.get)(), self.fresh);
+        (self.set)(n);
+        wait();
+        assert_eq!(((self.get)(), (self.end)()), (n, c_int::from(n as i8)));
+        (self.set)(self.fresh);
+    }
+}
+
+#[test]
+fn libraries_loaded_before() {
+    alone("libraries_loaded_before", || {
+        let libraries = Library::both();
+        everywhere(move |n, wait| {
+            for library in libraries {
+                library.check(n as c_int + 1, wait);
+                library.check(n as c_int + 2, wait);
+            }
+        });
+    });
+}
+
+/// Loaded by a microprocess while others wait in the middle, whose blocks are older than the libraries.
+#[test]
+fn libraries_loaded_later() {
+    alone("libraries_loaded_later", || {
+        for vps in [1, 3] {
+            Runtime::builder().vps(vps).build().expect("a runtime").run(move || {
+                let loaded = Arc::new(Mutex::new(None));
+                let early: Vec<_> = (0..20)
+                    .map(|n| {
+                        let loaded = loaded.clone();
+                        thread::spawn(move || {
+                            thread::park();
+                            let libraries: [Library; 2] = loaded.lock().expect("not poisoned").expect("loaded");
+                            for library in libraries {
+                                library.check(n + 1, &thread::yield_now);
+                                if vps == 1 {
+                                    library.check(n + 2, &moved);
+                                }
+                            }
+                        })
+                    })
+                    .collect();
+                thread::yield_now();
+                let load = thread::spawn(Library::both).join().expect("no panic");
+                *loaded.lock().expect("not poisoned") = Some(load);
+                for handle in early {
+                    handle.thread().unpark();
+                    handle.join().expect("no panic");
+                }
+                let late: Vec<_> = (0..100)
+                    .map(|n| thread::spawn(move || load.into_iter().for_each(|l| l.check(n, &thread::yield_now))))
+                    .collect();
+                for handle in late {
+                    handle.join().expect("no panic");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn set_id_calls() {
+    alone("set_id_calls", || {
+        everywhere(|n, wait| {
+            for _ in 0..3 {
+                // SAFETY: no pointers; sets what is set already.
+                let done = unsafe { if n % 2 == 0 { libc::setuid(libc::getuid()) } else { libc::setgid(libc::getgid()) } };
+                assert_eq!(done, 0);
+                wait();
+            }
+        });
+    });
+}
+
+/// Waits for a child of fork; its exit code.
+fn reap(child: libc::pid_t) -> c_int {
+    let mut status = 0;
+    // SAFETY: an out pointer.
+    assert_eq!(thread::blocking(|| unsafe { libc::waitpid(child, &mut status, 0) }), child);
+    assert!(libc::WIFEXITED(status), "status {status:#x}");
+    libc::WEXITSTATUS(status)
+}
+
+#[test]
+fn fork_in_a_microprocess() {
+    alone("fork_in_a_microprocess", || {
+        for (vps, lean) in [(1, false), (3, false), (2, true)] {
+            Runtime::builder().vps(vps).build().expect("a runtime").run(move || {
+                let others: Vec<_> = (0..10).map(|_| thread::spawn(thread::park)).collect();
+                let forks = |how: u64| {
+                    move || -> libc::pid_t {
+                        thread_local!(static MARK: Cell<u64> = const { Cell::new(0) });
+                        MARK.set(how + 1);
+                        // SAFETY: the child goes on as one kernel thread; what it then calls is right there.
+                        let child = unsafe { libc::fork() };
+                        if child != 0 {
+                            return child;
+                        }
+                        // A plain kernel thread now: it can wait, sleep and use locks, but begin nothing.
+                        assert_eq!(MARK.get(), how + 1);
+                        thread::yield_now();
+                        thread::sleep(std::time::Duration::from_micros(10));
+                        assert_eq!(*kumihimo::sync::Mutex::new(3).lock().expect("not poisoned"), 3);
+                        assert!(metrics().is_none());
+                        if !one_to_one_child() {
+                            let refused = Builder::new().spawn(|| ()).expect_err("not in a child");
+                            assert_eq!(refused.kind(), std::io::ErrorKind::Unsupported);
+                        }
+                        match how {
+                            0 => std::process::exit(7),
+                            // Its closure ends: so does the process.
+                            1 => 0,
+                            // SAFETY: ends at once.
+                            _ => unsafe { libc::_exit(9) },
+                        }
+                    }
+                };
+                for (how, code) in [(0, 7), (1, 0), (2, 9)] {
+                    // SAFETY: the closure keeps no thread-local state across a switch in the parent.
+                    let builder = unsafe { Builder::new().lean(lean) };
+                    let child = builder.spawn(forks(how)).expect("it begins").join().expect("no panic");
+                    assert_eq!(reap(child), code, "vps {vps} lean {lean} how {how}");
+                }
+                for handle in others {
+                    handle.thread().unpark();
+                    handle.join().expect("no panic");
+                }
+            });
+        }
+    });
+}
+
+/// As `one_to_one`, in a process that has no runtime.
+fn one_to_one_child() -> bool {
+    std::env::var("KUMI_TLS").is_ok_and(|kind| kind == "kernel")
+}
+
+#[test]
+fn memory_of_one_is_freed_by_another() {
+    alone("memory_of_one_is_freed_by_another", || {
+        let (sender, receiver) = kumihimo::sync::mpmc::channel::<Vec<u8>>();
+        everywhere(move |n, wait| {
+            for round in 0..20u64 {
+                let size = ((n * 31 + round * 977) % 5000 + 1) as usize;
+                sender.send(vec![n as u8; size]).expect("we receive");
+                if round % 5 == 0 {
+                    wait();
+                }
+                let other = receiver.recv().expect("at least ours is there");
+                assert!(other.iter().all(|&byte| byte == other[0]));
+            }
+        });
+    });
+}
+
+/// Rounding modes of SSE and x87.
+#[test]
+fn floating_point_control() {
+    fn control() -> (u32, u16) {
+        let (mut sse, mut x87) = (0u32, 0u16);
+        // SAFETY: stores the control registers.
+        unsafe {
+            std::arch::asm!("stmxcsr [{}]", "fnstcw [{}]", in(reg) &raw mut sse, in(reg) &raw mut x87, options(nostack));
+        }
+        (sse & !0x3f, x87)
+    }
+    fn set((sse, x87): (u32, u16)) {
+        // SAFETY: only the rounding modes differ from before, and they are put back before other code depends on them.
+        unsafe {
+            std::arch::asm!("ldmxcsr [{}]", "fldcw [{}]", in(reg) &raw const sse, in(reg) &raw const x87, options(nostack));
+        }
+    }
+    alone("floating_point_control", || {
+        everywhere(|n, wait| {
+            let fresh = control();
+            assert_eq!((fresh.0 >> 13 & 3, fresh.1 >> 10 & 3), (0, 0), "a new one rounds to nearest");
+            let mode = (n % 4) as u32;
+            let mine = (fresh.0 | mode << 13, fresh.1 | (mode as u16) << 10);
+            for _ in 0..5 {
+                set(mine);
+                wait();
+                let now = control();
+                set(fresh);
+                assert_eq!(now, mine);
+            }
+        });
+    });
+}
+
+/// Everything that waits is a place where it may move; sums of what was done tell whether a microprocess was run twice or lost.
+#[test]
+fn moving_loses_and_doubles_nothing() {
+    thread_local!(static OWN: Cell<u64> = const { Cell::new(0) });
+    alone("moving_loses_and_doubles_nothing", || {
+        let total = Arc::new(AtomicU64::new(0));
+        let sum = total.clone();
+        everywhere(move |n, wait| {
+            for _ in 0..10 {
+                OWN.set(OWN.get() + n);
+                wait();
+            }
+            sum.fetch_add(OWN.get(), SeqCst);
+        });
+        let expected = 10 * [5u64, 100, 30].map(|many| many * (many - 1) / 2).iter().sum::<u64>();
+        assert_eq!(total.load(SeqCst), expected);
+    });
+}
