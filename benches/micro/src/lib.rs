@@ -12,6 +12,8 @@ mod talk;
 mod timer;
 mod variant;
 
+pub use park::park_one;
+
 use kumihimo::runtime;
 use kumihimo_bench_kit::Request;
 

@@ -53,3 +53,22 @@ pub fn parked(request: &Request) {
         one.join().expect("no panic");
     }
 }
+
+/// For the tour: a microprocess that counts itself in `standing`, parks until the gate is open, and returns its number.
+///
+/// # Errors
+/// As `kumihimo::thread::Builder::spawn`.
+pub fn park_one(
+    lean: bool,
+    number: usize,
+    standing: Arc<AtomicUsize>,
+    gate: Arc<AtomicBool>,
+) -> std::io::Result<thread::JoinHandle<usize>> {
+    Variant::default().lean(lean).try_spawn(move || {
+        standing.fetch_add(1, Relaxed);
+        while !gate.load(Acquire) {
+            thread::park();
+        }
+        number
+    })
+}

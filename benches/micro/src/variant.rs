@@ -18,6 +18,10 @@ impl Variant {
         Variant { lean: request.variant == "lean", ..Variant::default() }
     }
 
+    pub fn lean(self, lean: bool) -> Self {
+        Variant { lean, ..self }
+    }
+
     pub fn child_first(self, child_first: bool) -> Self {
         Variant { child_first, ..self }
     }

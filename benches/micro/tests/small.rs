@@ -1,0 +1,31 @@
+//! Every benchmark in small, for its results' sake: each asserts what it computed. One runtime at a time, so one test.
+
+use kumihimo_bench_kit::Request;
+
+#[test]
+fn every_benchmark_comes_to_its_result() {
+    for line in [
+        "null-fork part=bulk count=2000",
+        "sieve part=primes700",
+        "parked stack=min count=1000",
+        "parked stack=default part=parked_used count=200",
+        "mutex rounds=200",
+        "latency priority=equal wakes=3",
+        "latency priority=high wakes=3",
+        "queues work=hash",
+    ] {
+        for (queue, variant) in [("ring", "full"), ("locked", "lean"), ("steal", "full")] {
+            let line = format!("{line} --vps 2 --queue {queue} --variant {variant}");
+            let request = Request::parse(line.split(' ').map(str::to_owned)).expect("a request");
+            kumihimo_bench::run(&request).unwrap_or_else(|why| panic!("{line}: {why}"));
+        }
+    }
+}
+
+#[test]
+fn what_is_not_known_is_an_error() {
+    for line in ["nothing --queue ring", "yield --queue pile"] {
+        let request = Request::parse(line.split(' ').map(str::to_owned)).expect("a request");
+        assert!(kumihimo_bench::run(&request).is_err(), "{line}");
+    }
+}
