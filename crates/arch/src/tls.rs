@@ -10,6 +10,7 @@
 //! | `Donor` | by pthread_create, whose kernel thread ends at once [35-180 us] |
 //! | `Kernel` | not at all: a microprocess is a kernel thread |
 //!
+//! Nothing here is tied to a version of glibc: the tests pass with 2.35, 2.36, 2.39, 2.41 and 2.43, with cloned blocks in each.
 //! [`get`] decides at the first call, by a self-test; `KUMI_TLS=clone|donor|kernel` asks for less.
 //!
 //! What glibc's functions make of a block: pthread_self, mutexes of all ordinary kinds, keys, `pthread_getattr_np` and
