@@ -27,7 +27,7 @@ pub fn parked(request: &Request) {
         *place = Some(variant.spawn(move || {
             let kept = black_box(Box::new(i));
             if used {
-                black_box((0..200).map(|n| Box::new(n)).collect::<Vec<_>>());
+                black_box((0..200).map(Box::new).collect::<Vec<_>>());
             }
             standing.fetch_add(1, Relaxed);
             while !gate.load(Acquire) {

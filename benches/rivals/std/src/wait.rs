@@ -30,7 +30,7 @@ pub fn parked(request: &Request) {
             let body = move || {
                 let kept = black_box(Box::new(i));
                 if used {
-                    black_box((0..200).map(|n| Box::new(n)).collect::<Vec<_>>());
+                    black_box((0..200).map(Box::new).collect::<Vec<_>>());
                 }
                 stand.wait();
                 drop(gate.read());

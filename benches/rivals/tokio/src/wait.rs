@@ -25,7 +25,7 @@ pub async fn parked(request: &Request) {
         *place = Some(tokio::spawn(async move {
             let kept = black_box(Box::new(i));
             if used {
-                black_box((0..200).map(|n| Box::new(n)).collect::<Vec<_>>());
+                black_box((0..200).map(Box::new).collect::<Vec<_>>());
             }
             standing.fetch_add(1, Relaxed);
             assert!(gate.acquire().await.is_err());
