@@ -274,8 +274,8 @@ impl<T: Node> Protect<T> {
     ///
     /// `out` must accept every item.
     pub(crate) fn give(&mut self, level: u8, want: usize, mut out: impl FnMut(NonNull<T>)) -> usize {
-        /// Items looked at beyond those given.
-        const PATIENCE: usize = 32;
+        /// Items looked at in vain before it stops: a hundred thousand woken ones, which all have to stay, must not be walked through.
+        const PATIENCE: usize = 8;
         let rank = node::rank(level);
         let mut given = 0;
         // Plain items wait behind the keyed ones, so they go first.
@@ -291,7 +291,7 @@ impl<T: Node> Protect<T> {
                 start = at;
             }
             seen += 1;
-            if found == want || seen == want + PATIENCE || at == head {
+            if found == want || seen - found == PATIENCE || at == head {
                 break;
             }
             at = l.prev.get();

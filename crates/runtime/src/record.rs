@@ -52,8 +52,6 @@ pub(crate) struct Mp {
     pub(crate) serial: u32,
     /// In a pool: the next one there.
     pub(crate) next_free: Cell<*const Mp>,
-    /// The block was never run on: libc's per-thread set-up is still to do.
-    pub(crate) fresh: Cell<bool>,
     pub(crate) wait_kind: AtomicU8,
     pub(crate) wait_object: AtomicUsize,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
@@ -127,7 +125,6 @@ impl Mp {
             timer: AtomicU32::new(0),
             serial,
             next_free: Cell::new(std::ptr::null()),
-            fresh: Cell::new(true),
             wait_kind: AtomicU8::new(0),
             wait_object: AtomicUsize::new(0),
             name: UnsafeCell::new(None),

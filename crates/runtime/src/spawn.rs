@@ -204,10 +204,8 @@ fn enter(mp: &'static Mp) {
     unsafe { Carrier::here() }.arrive();
     if mp.fs.get() != 0 {
         set_standing(Standing::OnVp);
-        if mp.fresh.replace(false) {
-            // SAFETY: first thing on a fresh block.
-            unsafe { tls::get().first_run() };
-        }
+        // SAFETY: first thing on the block.
+        unsafe { tls::get().first_run() };
     }
 }
 
