@@ -2,7 +2,7 @@
 
 use crate::deadline;
 use crate::lockrank::Rank;
-use crate::shim::{Wait, Waiter, cancel, const_fn};
+use crate::shim::{Wait, Waiter, const_fn, point};
 use crate::spin::Spin;
 use crate::unwind::OnUnwind;
 use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
@@ -85,7 +85,7 @@ impl Barrier {
     }
 
     fn wait_limited(&self, deadline: Option<Instant>) -> Option<BarrierWaitResult> {
-        cancel::point();
+        point();
         let signal = Signal::new();
         let node = Node::new(&signal);
         let mut inside = self.inside.lock();

@@ -8,7 +8,7 @@
 
 use crate::buffer::{Block, Buffer};
 use crate::lockrank::Rank;
-use crate::shim::{AtomicUsize, Wait, Waiter, cancel, current};
+use crate::shim::{AtomicUsize, Wait, Waiter, current, point};
 use crate::spin::{Spin, SpinGuard};
 use crate::unwind::OnUnwind;
 use crate::waitlist::{self, Claimed, Node, Queue, Signal};
@@ -140,7 +140,7 @@ impl<T> Chan<T> {
         }
         let (result, waiter) = state.send(value);
         drop(state);
-        if let Some(waiter) = waiter {
+        if let Some(waiter) = &waiter {
             waiter.wake();
         }
         result
@@ -157,7 +157,7 @@ impl<T> Chan<T> {
 
     #[cold]
     fn send_slow(&self, value: T, deadline: Option<Instant>) -> Result<(), Failed<T>> {
-        cancel::point();
+        point();
         let signal = Signal::new();
         let slot = UnsafeCell::new(MaybeUninit::uninit());
         let node = Node::with(current(), &signal, slot.get().cast(), 0);
@@ -166,7 +166,7 @@ impl<T> Chan<T> {
         let value = match result {
             Ok(()) => {
                 drop(state);
-                if let Some(waiter) = waiter {
+                if let Some(waiter) = &waiter {
                     waiter.wake();
                 }
                 return Ok(());
@@ -210,7 +210,7 @@ impl<T> Chan<T> {
         let (result, waiter, freed) = state.recv();
         drop(state);
         drop(freed);
-        if let Some(waiter) = waiter {
+        if let Some(waiter) = &waiter {
             waiter.wake();
         }
         result
@@ -226,7 +226,7 @@ impl<T> Chan<T> {
     }
 
     fn recv_slow(&self, deadline: Option<Instant>) -> Result<T, Failed<()>> {
-        cancel::point();
+        point();
         let signal = Signal::new();
         let slot = UnsafeCell::new(MaybeUninit::<T>::uninit());
         let node = Node::with(current(), &signal, slot.get().cast(), 0);
@@ -236,7 +236,7 @@ impl<T> Chan<T> {
             Ok(value) => {
                 drop(state);
                 drop(freed);
-                if let Some(waiter) = waiter {
+                if let Some(waiter) = &waiter {
                     waiter.wake();
                 }
                 return Ok(value);
@@ -278,7 +278,7 @@ impl<T> Chan<T> {
             }
         };
         drop(state);
-        if let Some(waiter) = waiter {
+        if let Some(waiter) = &waiter {
             waiter.wake();
         }
     }

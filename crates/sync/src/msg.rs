@@ -30,7 +30,7 @@ pub use std::sync::mpsc::RecvError;
 
 use crate::deadline;
 use crate::lockrank::Rank;
-use crate::shim::{AtomicUsize, Wait, Waiter, cancel, current};
+use crate::shim::{AtomicUsize, Wait, Waiter, current, point};
 use crate::spin::Spin;
 use crate::unwind::OnUnwind;
 use crate::waitlist::{self, Node, Queue, Signal};
@@ -207,7 +207,7 @@ impl<Q, R> Address<Q, R> {
     }
 
     fn call(&self, message: Q, deadline: Option<Instant>) -> Result<R, SendRecvError<Q>> {
-        cancel::point();
+        point();
         let post = &*self.post;
         let signal = Signal::new();
         let mut call =
@@ -240,7 +240,7 @@ impl<Q, R> Address<Q, R> {
             unsafe { state.clients.insert(&node) };
         }
         drop(guard);
-        if let Some(server) = server {
+        if let Some(server) = &server {
             server.wake_sync();
         }
 
@@ -366,7 +366,7 @@ impl<Q, R> Post<Q, R> {
         let next = state.next(self);
         if next.is_some() || state.no_clients {
             drop(guard);
-            if let Some(client) = client {
+            if let Some(client) = &client {
                 client.wake();
             }
             drop(unsent);
@@ -379,7 +379,7 @@ impl<Q, R> Post<Q, R> {
         // SAFETY: unlinked by a client, by the guard below on unwinding, or after the deadline.
         unsafe { state.servers.insert(&node) };
         drop(guard);
-        if let Some(client) = client {
+        if let Some(client) = &client {
             client.wake_sync();
         }
         drop(unsent);

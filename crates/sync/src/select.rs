@@ -6,7 +6,7 @@
 
 use crate::chan::{Chan, DONE, Refused, TAG_SHIFT};
 use crate::deadline;
-use crate::shim::{Wait, cancel, current, park};
+use crate::shim::{Wait, cancel, current, park, point};
 use crate::waitlist::{Node, Signal};
 use crate::{mpmc, mpsc};
 use std::cell::{Cell, UnsafeCell};
@@ -462,7 +462,7 @@ fn wait_once<const N: usize>(arms: [&dyn Arm; N]) -> Option<usize> {
     let handles_cancellation = arms.iter().any(|arm| arm.is_cancellation());
     let deadline = arms.iter().filter_map(|arm| arm.deadline()).min();
     if !handles_cancellation {
-        cancel::point();
+        point();
     }
     let signal = Signal::new();
     let waiter = current();
@@ -478,7 +478,7 @@ fn wait_once<const N: usize>(arms: [&dyn Arm; N]) -> Option<usize> {
                     break;
                 }
             } else {
-                cancel::point();
+                point();
             }
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 break;

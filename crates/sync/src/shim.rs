@@ -72,6 +72,14 @@ mod real {
         }
     }
 
+    /// A cancellation point before a wait. Not the runtime's own, which is a switch point too: the wait is one.
+    #[inline]
+    pub(crate) fn point() {
+        if cancel::would_unwind() {
+            cancel::point();
+        }
+    }
+
     /// Whether the owner of a lock can be running while we look at it.
     #[inline]
     pub(crate) fn parallel() -> bool {
@@ -174,8 +182,9 @@ mod model {
         }
     }
 
+    pub(crate) fn point() {}
+
     pub(crate) mod cancel {
-        pub(crate) fn point() {}
         pub(crate) fn requested() -> bool {
             false
         }

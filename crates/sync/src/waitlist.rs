@@ -10,7 +10,7 @@
 //! Memory ordering: the outcome is stored with release and read with acquire; what the waker did before it happens before
 //! what the woken one does.
 
-use crate::shim::{AtomicU32, Wait, Waiter, cancel, const_fn, current, park, spin_loop, yield_now};
+use crate::shim::{AtomicU32, Wait, Waiter, const_fn, current, park, point, spin_loop, yield_now};
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -80,7 +80,7 @@ pub(crate) fn wait_cancellable(signal: &Signal, why: Wait, deadline: Option<Inst
         if let Some(outcome) = signal.get() {
             return Some(outcome);
         }
-        cancel::point();
+        point();
         if deadline.is_some_and(|d| Instant::now() >= d) {
             return None;
         }
