@@ -47,7 +47,9 @@ fn a_runtime(vps: usize) -> usize {
         drop(thread::spawn(move || drop(there)));
         assert_eq!(std::io::Read::read(&mut here, &mut [0]).expect("the end"), 0);
         // One that the end of the runtime cancels.
-        drop(thread::spawn(|| if !one_to_one() { thread::park() }));
+        if !one_to_one() {
+            drop(thread::spawn(thread::park));
+        }
         metrics().expect("it runs").stacks
     })
 }

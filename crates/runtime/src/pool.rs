@@ -147,7 +147,9 @@ impl VpPool {
 
     /// Off the critical path: an idle VP sees to it that one batch of the default kind is at hand. Failure is no error here.
     pub(crate) fn top_up(&self, kind: Kind) {
+        // Where microprocesses are kernel threads no block can be built, and each attempt would cost a batch of slots.
         if self.len[kind.index()].get() == 0
+            && tls::get().kind() != tls::Kind::Kernel
             && let Ok(mp) = self.refill(kind)
         {
             self.give(mp);
