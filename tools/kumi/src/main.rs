@@ -3,13 +3,14 @@
 
 mod bench;
 mod doctor;
+mod tour;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "kumi", version, about = "Microprocesses on virtual processors: benchmarks and checks")]
+#[command(name = "kumi", version, about = "Microprocesses on virtual processors: tour, benchmarks and checks")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -19,6 +20,8 @@ struct Cli {
 enum Command {
     /// Measure, beside rivals if asked, against the figures to reach
     Bench(bench::Args),
+    /// Show what a microprocess is, on real work, within 90 s
+    Tour(tour::Args),
     /// Say what this machine offers and what the runtime makes of it
     Doctor,
     /// Our side of one benchmark, as a process of its own
@@ -32,6 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(args) => bench::run(args),
+        Command::Tour(args) => tour::run(args),
         Command::Doctor => doctor::run(),
         Command::BenchChild(args) => bench::child::run(args),
         Command::BenchLoad(args) => bench::load::run(args),
