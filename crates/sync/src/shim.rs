@@ -39,37 +39,15 @@ mod real {
         if known != 0 {
             return known;
         }
-        let mark = shorten(current().id());
+        // Ids of kernel threads have the top bit set; marks of microprocesses are below 2^62.
+        let mark = 1 << 62 | current().id() & ((1 << 62) - 1);
         MARK.set(mark);
         mark
-    }
-
-    /// An id without its top bit (set for kernel threads) and the bit below (top of a microprocess's generation, which nobody
-    /// living shares the rest of the id with).
-    fn shorten(id: u64) -> u64 {
-        1 << 62 | (id >> 63) << 61 | id & ((1 << 61) - 1)
     }
 
     /// The living microprocess that `me` was called by. None for foreign kernel threads, whose priority is not ours to change.
     pub(crate) fn find(mark: u64) -> Option<Waiter> {
         Waiter::of_mark(mark)
-    }
-
-    /// For a runtime that does not say how to get from a mark back to the microprocess; its own functions of these names win.
-    #[allow(dead_code)]
-    trait Marks: Sized {
-        fn mark() -> u64;
-        fn of_mark(mark: u64) -> Option<Self>;
-    }
-
-    impl Marks for Waiter {
-        #[inline]
-        fn mark() -> u64 {
-            shorten(current().id())
-        }
-        fn of_mark(_: u64) -> Option<Waiter> {
-            None
-        }
     }
 
     /// A cancellation point before a wait. Not the runtime's own, which is a switch point too: the wait is one.

@@ -1,0 +1,199 @@
+//! Priority inheritance through Mutex.
+#![cfg(not(loom))]
+
+use kumihimo_policy::Priority;
+use kumihimo_runtime::{park, thread};
+use kumihimo_sync::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+fn at<T: Send + 'static>(priority: u8, f: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+    thread::Builder::new().priority(Priority::new(priority).unwrap()).spawn(f).unwrap()
+}
+
+/// The caller's effective priority.
+fn mine() -> u8 {
+    park::current().priority()
+}
+
+/// Gives others their turn until the caller's effective priority is `p`. The suite's time limit says if it never is.
+fn until(p: u8) {
+    while mine() != p {
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
+fn wait_for(flag: &AtomicBool) {
+    while !flag.load(Ordering::SeqCst) {
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
+#[test]
+fn the_owner_inherits_while_it_holds() {
+    let mutex = Arc::new(Mutex::new(()));
+    let held = Arc::new(AtomicBool::new(false));
+    let (m, h) = (mutex.clone(), held.clone());
+    let low = at(5, move || {
+        let guard = m.lock().unwrap();
+        h.store(true, Ordering::SeqCst);
+        until(60);
+        drop(guard);
+        assert_eq!(mine(), 5);
+    });
+    wait_for(&held);
+    let m = mutex.clone();
+    let high = at(60, move || drop(m.lock().unwrap()));
+    low.join().unwrap();
+    high.join().unwrap();
+}
+
+#[test]
+fn along_a_chain() {
+    let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+    let (a_held, b_held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (m, h) = (a.clone(), a_held.clone());
+    let low = at(5, move || {
+        let guard = m.lock().unwrap();
+        h.store(true, Ordering::SeqCst);
+        until(60);
+        drop(guard);
+        assert_eq!(mine(), 5);
+    });
+    wait_for(&a_held);
+    let (m, n, h) = (a.clone(), b.clone(), b_held.clone());
+    let middle = at(20, move || {
+        let outer = n.lock().unwrap();
+        h.store(true, Ordering::SeqCst);
+        let inner = m.lock().unwrap();
+        assert_eq!(mine(), 60);
+        drop(inner);
+        assert_eq!(mine(), 60);
+        drop(outer);
+        assert_eq!(mine(), 20);
+    });
+    wait_for(&b_held);
+    let m = b.clone();
+    let high = at(60, move || drop(m.lock().unwrap()));
+    for t in [low, middle, high] {
+        t.join().unwrap();
+    }
+}
+
+/// A loan ends with the wait that it was for, by time-out too, all along the chain; others' loans stay.
+#[test]
+fn a_loan_ends_with_its_wait() {
+    let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+    let (a_held, b_held, end) =
+        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (m, h) = (a.clone(), a_held.clone());
+    let low = at(5, move || {
+        let guard = m.lock().unwrap();
+        h.store(true, Ordering::SeqCst);
+        until(60);
+        until(40);
+        drop(guard);
+        assert_eq!(mine(), 5);
+    });
+    wait_for(&a_held);
+    let (m, n, h) = (a.clone(), b.clone(), b_held.clone());
+    let middle = at(20, move || {
+        let _outer = n.lock().unwrap();
+        h.store(true, Ordering::SeqCst);
+        drop(m.lock().unwrap());
+    });
+    wait_for(&b_held);
+    let (n, over) = (b.clone(), end.clone());
+    let brief = at(60, move || {
+        while n.lock_timeout(Duration::from_millis(2)).is_err() && !over.load(Ordering::SeqCst) {
+            // The next to lend is there before the last loan ends, or not: either way the priority passes through 40.
+            thread::sleep(Duration::from_millis(2));
+        }
+    });
+    let n = b.clone();
+    let steady = at(40, move || drop(n.lock().unwrap()));
+    low.join().unwrap();
+    end.store(true, Ordering::SeqCst);
+    for t in [middle, brief, steady] {
+        t.join().unwrap();
+    }
+}
+
+#[test]
+fn two_mutexes_two_loans() {
+    let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
+    let held = Arc::new(AtomicBool::new(false));
+    let (m, n, h) = (a.clone(), b.clone(), held.clone());
+    let low = at(5, move || {
+        let (first, second) = (m.lock().unwrap(), n.lock().unwrap());
+        h.store(true, Ordering::SeqCst);
+        until(60);
+        // Both must have queued: the lower loan shows when the higher one ends.
+        drop(first);
+        until(50);
+        drop(second);
+        assert_eq!(mine(), 5);
+    });
+    wait_for(&held);
+    let (m, n) = (a.clone(), b.clone());
+    let others = [at(50, move || drop(n.lock().unwrap())), at(60, move || drop(m.lock().unwrap()))];
+    low.join().unwrap();
+    others.into_iter().for_each(|t| t.join().unwrap());
+}
+
+/// Kernel threads lend (they count as 32), but do not borrow.
+#[test]
+fn kernel_threads_lend() {
+    let mutex = Arc::new(Mutex::new(()));
+    let held = Arc::new(AtomicBool::new(false));
+    let (m, h) = (mutex.clone(), held.clone());
+    let low = at(5, move || {
+        let guard = m.lock().unwrap();
+        h.store(true, Ordering::SeqCst);
+        until(32);
+        drop(guard);
+        assert_eq!(mine(), 5);
+    });
+    wait_for(&held);
+    let m = mutex.clone();
+    let lender = std::thread::spawn(move || drop(m.lock().unwrap()));
+    low.join().unwrap();
+    lender.join().unwrap();
+    let guard = mutex.lock().unwrap();
+    let m = mutex.clone();
+    let high = at(60, move || drop(m.lock().unwrap()));
+    assert_eq!(mine(), 32);
+    drop(guard);
+    high.join().unwrap();
+}
+
+/// Many mutexes, priorities and time-outs at once: nobody keeps a priority that was lent to it.
+#[test]
+fn nothing_is_left_over() {
+    let mutexes: Arc<Vec<Mutex<u64>>> = Arc::new((0..4).map(|_| Mutex::new(0)).collect());
+    let done = Arc::new(AtomicUsize::new(0));
+    let threads: Vec<_> = (0..24u8)
+        .map(|t| {
+            let (mutexes, done) = (mutexes.clone(), done.clone());
+            at(t * 2, move || {
+                for n in 0..300usize {
+                    let (i, j) = (n * 7 % 4, n * 5 % 4);
+                    let mut outer = mutexes[i.min(j)].lock().unwrap();
+                    *outer += 1;
+                    if i != j && n % 3 != 0 {
+                        if let Ok(mut inner) = mutexes[i.max(j)].lock_timeout(Duration::from_micros(n as u64 % 50)) {
+                            *inner += 1;
+                            thread::yield_now();
+                        }
+                    }
+                    drop(outer);
+                    assert_eq!(mine(), t * 2);
+                }
+                done.fetch_add(1, Ordering::SeqCst);
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    assert_eq!(done.load(Ordering::SeqCst), 24);
+}
