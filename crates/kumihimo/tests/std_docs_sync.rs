@@ -695,6 +695,7 @@ mod once {
         // This function will only call `expensive_computation` once, and will
         // otherwise always return the value returned from the first invocation.
         fn get_cached_val() -> usize {
+            // SAFETY: as the comment above says: written once, before it is read.
             unsafe {
                 INIT.call_once(|| {
                     VAL = expensive_computation();

@@ -181,11 +181,13 @@ fn nothing_is_left_over() {
                     let (i, j) = (n * 7 % 4, n * 5 % 4);
                     let mut outer = mutexes[i.min(j)].lock().unwrap();
                     *outer += 1;
-                    if i != j && n % 3 != 0 {
-                        if let Ok(mut inner) = mutexes[i.max(j)].lock_timeout(Duration::from_micros(n as u64 % 50)) {
-                            *inner += 1;
-                            thread::yield_now();
-                        }
+                    let time = Duration::from_micros(n as u64 % 50);
+                    if i != j
+                        && n % 3 != 0
+                        && let Ok(mut inner) = mutexes[i.max(j)].lock_timeout(time)
+                    {
+                        *inner += 1;
+                        thread::yield_now();
                     }
                     drop(outer);
                     assert_eq!(mine(), t * 2);
