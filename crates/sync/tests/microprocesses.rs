@@ -353,14 +353,13 @@ fn higher_priority_first() {
         .into_iter()
         .map(|p| {
             let (semaphore, sender, counted) = (semaphore.clone(), sender.clone(), queued.clone());
-            let t = at(p)
+            at(p)
                 .spawn(move || {
                     counted.fetch_add(1, Ordering::SeqCst);
                     semaphore.acquire().forget();
                     sender.send(p).unwrap();
                 })
-                .unwrap();
-            t
+                .unwrap()
         })
         .collect();
     // One permit at a time, once all are queued: each gets it before the next is given.
