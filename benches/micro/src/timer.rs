@@ -1,8 +1,8 @@
 //! `timer` and `latency`.
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use kumihimo::thread;
@@ -11,19 +11,24 @@ use kumihimo_bench_kit::{CROWD, CpuClock, Lateness, Request, per, sample};
 
 use crate::variant::Variant;
 
-/// Each sleeps once while all are being made, then three times on the clock.
+/// Each looks once a second whether all are made, then sleeps three times on the clock.
 pub fn timer(request: &Request) {
     const SLEEPS: usize = 3;
     let count = request.value("count", CROWD);
     let variant = Variant::of(request);
-    let begin = Instant::now() + Duration::from_millis(200 + count as u64 / 100);
+    let begin = Arc::new(OnceLock::new());
     let sleepers: Vec<_> = (0..count)
         .map(|i| {
+            let begin = begin.clone();
             variant.spawn(move || {
                 let mut dice = Dice::new(i as u64);
                 let mut late = [Duration::ZERO; SLEEPS];
-                thread::sleep_until(begin);
-                let mut deadline = begin;
+                let mut deadline: Instant = loop {
+                    match begin.get() {
+                        Some(&begin) => break begin,
+                        None => thread::sleep(Duration::from_secs(1)),
+                    }
+                };
                 for late in &mut late {
                     deadline += Duration::from_micros(100_000 + dice.below(500_000));
                     thread::sleep_until(deadline);
@@ -33,8 +38,8 @@ pub fn timer(request: &Request) {
             })
         })
         .collect();
-    assert!(Instant::now() < begin, "making {count} sleepers took too long");
-    thread::sleep_until(begin + Duration::from_millis(100));
+    let at = *begin.get_or_init(|| Instant::now() + Duration::from_millis(1_200));
+    thread::sleep_until(at);
     let cpu = CpuClock::now();
     let mut all = Lateness::default();
     for sleeper in sleepers {

@@ -102,19 +102,21 @@ func percentile(sorted []time.Duration, q float64) float64 {
 	return float64(sorted[at].Nanoseconds()) / 1e3
 }
 
-// Each sleeps once while all are being made, then three times on the clock.
+// Each looks once a second whether all are made, then sleeps three times on the clock.
 func timer(req request) {
 	const sleeps = 3
 	count := req.number("count", crowd)
 	late := make([]time.Duration, count*sleeps)
-	begin := time.Now().Add(time.Duration(200+count/100) * time.Millisecond)
+	var begin atomic.Pointer[time.Time]
 	var all sync.WaitGroup
 	all.Add(count)
 	for i := range count {
 		go func() {
 			d := newDice(i)
-			time.Sleep(time.Until(begin))
-			deadline := begin
+			for begin.Load() == nil {
+				time.Sleep(time.Second)
+			}
+			deadline := *begin.Load()
 			for s := range sleeps {
 				deadline = deadline.Add(time.Duration(100_000+d.below(500_000)) * time.Microsecond)
 				time.Sleep(time.Until(deadline))
@@ -123,8 +125,9 @@ func timer(req request) {
 			all.Done()
 		}()
 	}
-	assert(time.Now().Before(begin), "sleepers made in time")
-	time.Sleep(time.Until(begin) + 100*time.Millisecond)
+	at := time.Now().Add(1_200 * time.Millisecond)
+	begin.Store(&at)
+	time.Sleep(time.Until(at))
 	before := cpuTime()
 	all.Wait()
 	cost := float64(cpuTime()-before) / float64(count*sleeps)

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Barrier, RwLock};
+use std::sync::{Barrier, OnceLock, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -53,34 +53,38 @@ pub fn parked(request: &Request) {
     });
 }
 
-/// Each sleeps once while all are being made, then three times on the clock.
+/// Each looks once a second whether all are made, then sleeps three times on the clock.
 pub fn timer(request: &Request) {
     const SLEEPS: usize = 3;
     let count = request.value("count", THREADS);
-    let begin = Instant::now() + Duration::from_millis(200 + count as u64 / 8);
+    let begin = OnceLock::new();
     let mut cpu = CpuClock::now();
     let mut all = Lateness::default();
     thread::scope(|scope| {
         let sleepers: Vec<_> = (0..count)
             .map(|i| {
+                let begin = &begin;
                 let body = move || {
                     let mut dice = Dice::new(i as u64);
-                    let mut late = Vec::with_capacity(SLEEPS);
-                    thread::sleep(begin.saturating_duration_since(Instant::now()));
-                    let mut deadline = begin;
-                    for _ in 0..SLEEPS {
+                    let mut late = [Duration::ZERO; SLEEPS];
+                    let mut deadline: Instant = loop {
+                        match begin.get() {
+                            Some(&begin) => break begin,
+                            None => thread::sleep(Duration::from_secs(1)),
+                        }
+                    };
+                    for late in &mut late {
                         deadline += Duration::from_micros(100_000 + dice.below(500_000));
                         thread::sleep(deadline.saturating_duration_since(Instant::now()));
-                        late.push(Instant::now() - deadline);
+                        *late = Instant::now() - deadline;
                     }
                     late
                 };
                 thread::Builder::new().stack_size(16 << 10).spawn_scoped(scope, body).expect("thread limit")
             })
             .collect();
-        assert!(Instant::now() < begin, "making {count} sleepers took too long");
-        thread::sleep(begin.saturating_duration_since(Instant::now()));
-        thread::sleep(Duration::from_millis(100));
+        let at: Instant = *begin.get_or_init(|| Instant::now() + Duration::from_millis(1_200));
+        thread::sleep(at.saturating_duration_since(Instant::now()));
         cpu = CpuClock::now();
         for sleeper in sleepers {
             for late in sleeper.join().expect("no panic") {

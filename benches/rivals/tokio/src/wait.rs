@@ -1,15 +1,15 @@
 //! Benchmarks in which they wait: `parked`, `timer`, `latency`.
 
 use std::hint::black_box;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kumihimo_bench_kit::work::{BUSY, BUSY_ROUNDS, Dice, spin};
 use kumihimo_bench_kit::{CROWD, CpuClock, Lateness, Memory, Request, per, sample};
 use tokio::sync::Semaphore;
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 pub async fn parked(request: &Request) {
     let count = request.value("count", CROWD);
@@ -49,18 +49,23 @@ pub async fn parked(request: &Request) {
     }
 }
 
-/// Each sleeps once while all are being made, then three times on the clock.
+/// Each looks once a second whether all are made, then sleeps three times on the clock.
 pub async fn timer(request: &Request) {
     const SLEEPS: usize = 3;
     let count = request.value("count", CROWD);
-    let begin = Instant::now() + Duration::from_millis(200 + count as u64 / 100);
+    let begin = Arc::new(OnceLock::new());
     let sleepers: Vec<_> = (0..count)
         .map(|i| {
+            let begin = begin.clone();
             tokio::spawn(async move {
                 let mut dice = Dice::new(i as u64);
                 let mut late = [Duration::ZERO; SLEEPS];
-                sleep_until(begin).await;
-                let mut deadline = begin;
+                let mut deadline: Instant = loop {
+                    match begin.get() {
+                        Some(&begin) => break begin,
+                        None => sleep(Duration::from_secs(1)).await,
+                    }
+                };
                 for late in &mut late {
                     deadline += Duration::from_micros(100_000 + dice.below(500_000));
                     sleep_until(deadline).await;
@@ -70,8 +75,8 @@ pub async fn timer(request: &Request) {
             })
         })
         .collect();
-    assert!(Instant::now() < begin, "making {count} sleepers took too long");
-    sleep_until(begin + Duration::from_millis(100)).await;
+    let at = *begin.get_or_init(|| Instant::now() + Duration::from_millis(1_200));
+    sleep_until(at).await;
     let cpu = CpuClock::now();
     let mut all = Lateness::default();
     for sleeper in sleepers {
