@@ -146,6 +146,8 @@ pub trait RunQueue<T: Node> {
     fn levels(&self) -> u64;
     /// Whether a level above this one has an item (`steal`: may have). Cheaper than `levels`.
     fn has_above(&self, level: u8) -> bool;
+    /// The item that `pop` would take next, if that is cheap to know: for prefetching.
+    fn peek(&self) -> Option<NonNull<T>>;
     /// Where others put items for this VP.
     fn injector(&self) -> &Injector<T>;
     /// Runnable items here, the running one included, and bitmap of levels, as last published: at every 16th exchange, or when it idled.
@@ -227,6 +229,10 @@ impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
     #[inline]
     fn has_above(&self, level: u8) -> bool {
         each!(self, q => q.has_above(level))
+    }
+    #[inline]
+    fn peek(&self) -> Option<NonNull<T>> {
+        each!(self, q => q.peek())
     }
     #[inline]
     fn injector(&self) -> &Injector<T> {
@@ -472,6 +478,12 @@ impl<T: Node> Owner<T> {
     #[inline]
     pub fn has_above(self, level: u8) -> bool {
         self.queue.has_above(level)
+    }
+
+    /// [`RunQueue::peek`].
+    #[inline]
+    pub fn peek(self) -> Option<NonNull<T>> {
+        self.queue.peek()
     }
 
     /// [`RunQueue::stats`].

@@ -339,6 +339,11 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
     }
 
     #[inline]
+    fn peek(&self) -> Option<NonNull<T>> {
+        self.own().protect.peek()
+    }
+
+    #[inline]
     fn injector(&self) -> &Injector<T> {
         &self.face.injector
     }

@@ -124,6 +124,12 @@ impl<T> Links<T> {
         (self.word.load(Ordering::Relaxed) & LEVEL) as u8
     }
 
+    /// The item queued behind this one, if it is in a list. Owner of the queue only.
+    #[inline]
+    pub fn peek_next(&self) -> Option<NonNull<T>> {
+        NonNull::new(self.next.get())
+    }
+
     /// Notes place and origin, in no Protect Queue yet. Holder only.
     #[cfg(not(loom))] // only `steal` needs it
     #[inline]

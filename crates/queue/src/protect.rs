@@ -173,6 +173,15 @@ impl<T: Node> Protect<T> {
         }
     }
 
+    /// The first item of the highest level, if that level has no keys.
+    #[inline]
+    pub fn peek(&self) -> Option<NonNull<T>> {
+        if self.ranks == 0 {
+            return None;
+        }
+        NonNull::new(self.lists[self.ranks.trailing_zeros() as usize].head)
+    }
+
     /// Takes the next item of the highest level.
     #[inline]
     pub fn pop(&mut self) -> Option<(NonNull<T>, u8)> {

@@ -419,6 +419,11 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     }
 
     #[inline]
+    fn peek(&self) -> Option<NonNull<T>> {
+        None
+    }
+
+    #[inline]
     fn injector(&self) -> &Injector<T> {
         &self.face.injector
     }

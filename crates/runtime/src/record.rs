@@ -78,14 +78,13 @@ const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
 /// processor's caches and hardly a dozen of them would fit: the top of each slot is shifted by some lines, and in large slots some pages.
 fn colour(slot_end: usize, class: Class) -> usize {
     let hash = (slot_end >> 15).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let lines = hash % 16;
-    let pages = if class.slot_size() >= 128 << 10 { hash / 16 % 8 } else { 0 };
-    lines * 64 + pages * 4096
+    // In small slots, where memory counts, a whole page of shift would cost a page.
+    if class.slot_size() < 128 << 10 { hash % 16 * 64 } else { hash % 64 * 64 + hash / 64 % 16 * 4096 }
 }
 
 /// What [`colour`] takes from a slot at most, by its size.
 pub(crate) const fn colour_max(slot_size: usize) -> usize {
-    15 * 64 + if slot_size >= 128 << 10 { 7 * 4096 } else { 0 }
+    if slot_size < 128 << 10 { 15 * 64 } else { 63 * 64 + 15 * 4096 }
 }
 
 // SAFETY: `links` is a field that nobody else touches; records are never moved; holders are as the queue asks (see `Mp`).

@@ -27,7 +27,7 @@ pub const DEFAULT_DESIGN: Design = Design::Ring;
 
 /// Usable stack of a microprocess unless `Builder::stack_size` says otherwise, in bytes: a slot of 256 KiB costs 514 bytes of page
 /// tables while it is in use, one of 1 MiB four times that, and 64 KiB is too little for much that C libraries do.
-pub const DEFAULT_STACK: usize = 192 << 10;
+pub const DEFAULT_STACK: usize = 160 << 10;
 
 /// Stack of the microprocess that [`Runtime::run`] makes, in bytes, as a main thread has it.
 const MAIN_STACK: usize = 8 << 20;

@@ -218,8 +218,8 @@ unsafe fn finish_block(mp: &Mp) {
         mp.cancel_masked.set(1);
         // SAFETY: on its block.
         unsafe { tls::get().exit_current() };
-        crate::fork::end_of_child();
     }
+    crate::fork::end_of_child();
 }
 
 #[cold]

@@ -19,7 +19,7 @@ use kumihimo_queue::{Design, Origin, Owner, Place, Taker};
 use crate::carrier::Carrier;
 use crate::idle::Idle;
 use crate::instance::Instance;
-use crate::park::Wait;
+use crate::park::{self, Wait};
 use crate::pool::VpPool;
 use crate::readiness::Poller;
 use crate::record::{Mp, Ref};
@@ -346,8 +346,29 @@ impl Vp {
 
     #[inline]
     fn pick(&self) -> Option<&'static Mp> {
+        let picked = self.queue.pop();
+        self.warm_up_next();
         // SAFETY: queued items are records.
-        self.queue.pop().map(|(item, _)| unsafe { &*item.as_ptr() })
+        picked.map(|(item, _)| unsafe { &*item.as_ptr() })
+    }
+
+    /// With many runnable, each one's lines have left the caches when its turn comes. So the one after next is fetched while the
+    /// next runs: its record now; the stack of the one before it, whose record was fetched a turn ago.
+    #[inline(always)]
+    fn warm_up_next(&self) {
+        let Some(item) = self.queue.peek() else { return };
+        // SAFETY: queued items are records, and this one is in our queue: its context is complete.
+        let next = unsafe { &*item.as_ptr() };
+        // SAFETY: as above.
+        let stack = unsafe { *next.context.get() }.stack_pointer();
+        park::fetch(stack);
+        park::fetch(stack.wrapping_add(64));
+        park::fetch(stack.wrapping_add(128));
+        park::fetch(stack.wrapping_add(192));
+        park::fetch(next.fs.get() as *const u8);
+        if let Some(after) = next.links.peek_next() {
+            park::fetch(after.as_ptr().cast());
+        }
     }
 
     #[inline]
