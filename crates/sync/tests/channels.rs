@@ -5,7 +5,7 @@ mod seed;
 
 use kumihimo_sync::mpsc::{self, RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
 use kumihimo_sync::msg::{self, ReceiveError, Request, SendRecvError};
-use seed::{Rng, seed};
+use seed::{Rng, crew, seed};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn every_message_arrives_once_and_in_order() {
     let seed = seed("every_message_arrives_once_and_in_order");
     for bound in [0, 1, 3, 200] {
         let (sender, receiver) = mpsc::sync_channel(bound);
-        thread::scope(|s| {
+        crew(|s| {
             for t in 0..4u64 {
                 let sender = sender.clone();
                 s.spawn(move || {
@@ -88,7 +88,7 @@ fn dropping_ends_waits_and_frees_messages() {
     let token = Arc::new(());
     for bound in [0, 1, 8] {
         let (sender, receiver) = mpsc::sync_channel(bound);
-        thread::scope(|s| {
+        crew(|s| {
             for _ in 0..3 {
                 let (sender, token) = (sender.clone(), token.clone());
                 s.spawn(move || while sender.send(token.clone()).is_ok() {});
@@ -105,7 +105,7 @@ fn dropping_ends_waits_and_frees_messages() {
     drop(receiver);
     assert_eq!(Arc::strong_count(&token), 1);
     let (sender, receiver) = mpsc::channel::<()>();
-    thread::scope(|s| {
+    crew(|s| {
         s.spawn(move || assert!(receiver.recv().is_err()));
         drop(sender);
     });
@@ -119,7 +119,7 @@ fn rendezvous_waits_for_the_receiver() {
     assert!(matches!(sender.send_until(1, Instant::now()), Err(SendTimeoutError::Timeout(1))));
     assert_eq!(receiver.recv_timeout(Duration::from_millis(1)), Err(RecvTimeoutError::Timeout));
     assert_eq!(receiver.recv_until(Instant::now()), Err(RecvTimeoutError::Timeout));
-    thread::scope(|s| {
+    crew(|s| {
         s.spawn(|| sender.send(2).unwrap());
         assert_eq!(receiver.recv(), Ok(2));
     });
@@ -129,7 +129,7 @@ fn rendezvous_waits_for_the_receiver() {
 fn messages_are_answered() {
     let seed = seed("messages_are_answered");
     let (address, mailbox) = msg::mailbox::<u64, u64>();
-    thread::scope(|s| {
+    crew(|s| {
         for t in 0..4 {
             let address = address.clone();
             s.spawn(move || {
@@ -178,10 +178,10 @@ fn message_ends() {
     assert_eq!(mailbox.receive_timeout(Duration::from_millis(1)).unwrap_err(), ReceiveError::Empty);
     let late = address.send_recv_timeout("late".into(), Duration::from_millis(1));
     assert_eq!(late, Err(SendRecvError::Timeout(Some("late".into()))));
-    thread::scope(|s| {
+    crew(|s| {
         // Received, but not answered in time: the reply comes back to the server.
         let (slow, request) = loop {
-            let client = s.spawn(|| address.send_recv_timeout("slow".into(), Duration::from_millis(10)));
+            let client = s.scope.spawn(|| address.send_recv_timeout("slow".into(), Duration::from_millis(10)));
             match mailbox.receive_timeout(Duration::from_secs(1)) {
                 Ok(request) => break (client.join().unwrap(), request),
                 Err(_) => assert_eq!(client.join().unwrap(), Err(SendRecvError::Timeout(Some("slow".into())))),
@@ -192,18 +192,18 @@ fn message_ends() {
         assert_eq!(message, "slow");
         assert_eq!(from.reply(()), Err(()));
         // Given up by the server.
-        let client = s.spawn(|| address.send_recv("dropped".into()));
+        let client = s.scope.spawn(|| address.send_recv("dropped".into()));
         drop(mailbox.receive());
         assert_eq!(client.join().unwrap(), Err(SendRecvError::Unanswered));
         // Several held at once, answered in another order.
-        let clients: Vec<_> = (0..3).map(|_| s.spawn(|| address.send_recv("held".into()))).collect();
+        let clients: Vec<_> = (0..3).map(|_| s.scope.spawn(|| address.send_recv("held".into()))).collect();
         let mut held: Vec<_> = (0..3).map(|_| mailbox.receive().unwrap()).collect();
         held.rotate_left(1);
         held.into_iter().for_each(|r| r.from.reply(()).unwrap());
         clients.into_iter().for_each(|c| assert_eq!(c.join().unwrap(), Ok(())));
     });
-    thread::scope(|s| {
-        let client = s.spawn(|| address.send_recv("closed".into()));
+    crew(|s| {
+        let client = s.scope.spawn(|| address.send_recv("closed".into()));
         drop(mailbox);
         assert_eq!(client.join().unwrap(), Err(SendRecvError::Closed("closed".into())));
     });

@@ -1,9 +1,12 @@
 //! Priority inheritance through Mutex.
 #![cfg(not(loom))]
 
+mod seed;
+
 use kumihimo_policy::Priority;
 use kumihimo_runtime::{park, thread};
 use kumihimo_sync::Mutex;
+use seed::microprocesses;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -32,6 +35,9 @@ fn wait_for(flag: &AtomicBool) {
 
 #[test]
 fn the_owner_inherits_while_it_holds() {
+    if !microprocesses("the_owner_inherits_while_it_holds") {
+        return;
+    }
     let mutex = Arc::new(Mutex::new(()));
     let held = Arc::new(AtomicBool::new(false));
     let (m, h) = (mutex.clone(), held.clone());
@@ -51,6 +57,9 @@ fn the_owner_inherits_while_it_holds() {
 
 #[test]
 fn along_a_chain() {
+    if !microprocesses("along_a_chain") {
+        return;
+    }
     let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
     let (a_held, b_held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (m, h) = (a.clone(), a_held.clone());
@@ -84,6 +93,9 @@ fn along_a_chain() {
 /// A loan ends with the wait that it was for, by time-out too, all along the chain; others' loans stay.
 #[test]
 fn a_loan_ends_with_its_wait() {
+    if !microprocesses("a_loan_ends_with_its_wait") {
+        return;
+    }
     let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
     let (a_held, b_held, end) =
         (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -122,6 +134,9 @@ fn a_loan_ends_with_its_wait() {
 
 #[test]
 fn two_mutexes_two_loans() {
+    if !microprocesses("two_mutexes_two_loans") {
+        return;
+    }
     let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
     let held = Arc::new(AtomicBool::new(false));
     let (m, n, h) = (a.clone(), b.clone(), held.clone());
@@ -145,6 +160,9 @@ fn two_mutexes_two_loans() {
 /// Kernel threads lend (they count as 32), but do not borrow.
 #[test]
 fn kernel_threads_lend() {
+    if !microprocesses("kernel_threads_lend") {
+        return;
+    }
     let mutex = Arc::new(Mutex::new(()));
     let held = Arc::new(AtomicBool::new(false));
     let (m, h) = (mutex.clone(), held.clone());
@@ -171,6 +189,9 @@ fn kernel_threads_lend() {
 /// Many mutexes, priorities and time-outs at once: nobody keeps a priority that was lent to it.
 #[test]
 fn nothing_is_left_over() {
+    if !microprocesses("nothing_is_left_over") {
+        return;
+    }
     let mutexes: Arc<Vec<Mutex<u64>>> = Arc::new((0..4).map(|_| Mutex::new(0)).collect());
     let done = Arc::new(AtomicUsize::new(0));
     let threads: Vec<_> = (0..24u8)

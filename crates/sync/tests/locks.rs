@@ -4,7 +4,7 @@
 mod seed;
 
 use kumihimo_sync::{Condvar, Mutex, Semaphore, TryLockError};
-use seed::{Rng, seed};
+use seed::{Rng, crew, seed};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 fn mutex_excludes_under_mixed_use() {
     let seed = seed("mutex_excludes_under_mixed_use");
     let mutex = Mutex::new((0u64, 0u64));
-    let done: u64 = thread::scope(|s| {
+    let done: u64 = crew(|s| {
         let threads: Vec<_> = (0..8)
             .map(|t| {
                 let mutex = &mutex;
-                s.spawn(move || {
+                s.scope.spawn(move || {
                     let (mut rng, mut done) = (Rng::new(seed, t), 0);
                     for _ in 0..20_000 {
                         let guard = match rng.below(8) {
@@ -50,7 +50,7 @@ fn mutex_excludes_under_mixed_use() {
 fn mutex_timeout_and_try() {
     let mutex = Mutex::new(1);
     let guard = mutex.lock().unwrap();
-    thread::scope(|s| {
+    crew(|s| {
         s.spawn(|| {
             assert!(matches!(mutex.try_lock(), Err(TryLockError::WouldBlock)));
             let before = Instant::now();
@@ -105,7 +105,7 @@ fn mutex_debug() {
 fn condvar_hands_a_turn_round() {
     const TURNS: usize = 2_000;
     let (turn, changed) = (Mutex::new(0), Condvar::new());
-    thread::scope(|s| {
+    crew(|s| {
         for me in 0..4 {
             let (turn, changed) = (&turn, &changed);
             s.spawn(move || {
@@ -124,7 +124,7 @@ fn condvar_hands_a_turn_round() {
 fn condvar_notify_one_loses_nothing() {
     let seed = seed("condvar_notify_one_loses_nothing");
     let (items, changed) = (Mutex::new(0u64), Condvar::new());
-    thread::scope(|s| {
+    crew(|s| {
         for t in 0..4 {
             let (items, changed) = (&items, &changed);
             s.spawn(move || {
@@ -169,7 +169,7 @@ fn condvar_timeouts() {
 fn semaphore_bounds_its_holders() {
     let seed = seed("semaphore_bounds_its_holders");
     let (semaphore, holders) = (Semaphore::new(3), AtomicUsize::new(0));
-    thread::scope(|s| {
+    crew(|s| {
         for t in 0..8 {
             let (semaphore, holders) = (&semaphore, &holders);
             s.spawn(move || {
@@ -213,7 +213,7 @@ fn semaphore_limits() {
 fn semaphore_serves_a_big_request_in_its_turn() {
     let semaphore = Semaphore::new(0);
     let served = Mutex::new(Vec::new());
-    thread::scope(|s| {
+    crew(|s| {
         s.spawn(|| {
             let _permit = semaphore.acquire_many(3);
             served.lock().unwrap().push(3);

@@ -4,7 +4,7 @@
 mod seed;
 
 use kumihimo_sync::{Barrier, LazyLock, Once, OnceLock, RwLock, RwLockWriteGuard, TryLockError};
-use seed::{Rng, seed};
+use seed::{Rng, crew, seed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 fn rwlock_excludes_under_mixed_use() {
     let seed = seed("rwlock_excludes_under_mixed_use");
     let lock = RwLock::new((0u64, 0u64));
-    let done: u64 = thread::scope(|s| {
+    let done: u64 = crew(|s| {
         let threads: Vec<_> = (0..8)
             .map(|t| {
                 let lock = &lock;
-                s.spawn(move || {
+                s.scope.spawn(move || {
                     let (mut rng, mut done) = (Rng::new(seed, t), 0);
                     for _ in 0..10_000 {
                         if rng.below(3) != 0 {
@@ -98,10 +98,10 @@ fn rwlock_basics() {
 fn rwlock_readers_go_on_when_a_writer_gives_up() {
     let lock = RwLock::new(());
     let first = lock.read().unwrap();
-    thread::scope(|s| {
+    crew(|s| {
         s.spawn(|| assert!(lock.write_timeout(Duration::from_millis(5)).is_err()));
-        s.spawn(|| drop(lock.read().unwrap())).join().unwrap();
-        s.spawn(|| drop(lock.read().unwrap())).join().unwrap();
+        s.scope.spawn(|| drop(lock.read().unwrap())).join().unwrap();
+        s.scope.spawn(|| drop(lock.read().unwrap())).join().unwrap();
     });
     drop(first);
 }
@@ -110,7 +110,7 @@ fn rwlock_readers_go_on_when_a_writer_gives_up() {
 fn once_runs_once_and_all_wait() {
     for _ in 0..200 {
         let (once, count) = (Once::new(), AtomicUsize::new(0));
-        thread::scope(|s| {
+        crew(|s| {
             s.spawn(|| {
                 once.wait();
                 assert_eq!(count.load(Ordering::Relaxed), 1);
@@ -135,7 +135,7 @@ fn once_poison() {
     assert!(catch_unwind(|| once.call_once(|| panic!("on purpose"))).is_err());
     assert!(catch_unwind(|| once.call_once(|| ())).is_err());
     assert!(catch_unwind(|| once.wait()).is_err());
-    thread::scope(|s| {
+    crew(|s| {
         s.spawn(|| once.wait_force());
         once.call_once_force(|state| assert!(state.is_poisoned()));
     });
@@ -150,7 +150,7 @@ fn oncelock() {
     let mut cell = OnceLock::new();
     assert_eq!(format!("{cell:?}"), "OnceLock(<uninit>)");
     assert!(catch_unwind(AssertUnwindSafe(|| cell.get_or_init(|| panic!("on purpose")))).is_err());
-    thread::scope(|s| {
+    crew(|s| {
         s.spawn(|| assert!(Arc::ptr_eq(cell.wait(), &token)));
         for _ in 0..3 {
             s.spawn(|| assert!(Arc::ptr_eq(cell.get_or_init(|| token.clone()), &token)));
@@ -173,7 +173,7 @@ fn lazylock() {
         token.clone()
     });
     assert_eq!(format!("{lazy:?}"), "LazyLock(<uninit>)");
-    thread::scope(|s| {
+    crew(|s| {
         for _ in 0..4 {
             s.spawn(|| assert!(Arc::ptr_eq(&lazy, &token)));
         }
@@ -198,7 +198,7 @@ fn lazylock() {
 #[test]
 fn barrier_rounds() {
     let (barrier, leaders, round) = (Barrier::new(4), AtomicUsize::new(0), AtomicUsize::new(0));
-    thread::scope(|s| {
+    crew(|s| {
         for _ in 0..4 {
             s.spawn(|| {
                 for n in 0..2_000 {
@@ -223,7 +223,7 @@ fn barrier_give_up() {
     let seed = seed("barrier_give_up");
     let (barrier, passed) = (Barrier::new(3), AtomicUsize::new(0));
     assert!(barrier.wait_timeout(Duration::from_millis(1)).is_none());
-    thread::scope(|s| {
+    crew(|s| {
         for t in 0..3 {
             let (barrier, passed) = (&barrier, &passed);
             s.spawn(move || {

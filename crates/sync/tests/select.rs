@@ -5,9 +5,8 @@ mod seed;
 
 use kumihimo_sync::mpsc::{RecvError, RecvTimeoutError};
 use kumihimo_sync::{mpmc, mpsc, select};
-use seed::{Rng, seed};
+use seed::{Rng, crew, seed};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -16,7 +15,7 @@ fn mpmc_each_message_once() {
     for bound in [0, 1, 7, usize::MAX] {
         let (sender, receiver) = mpmc::sync_channel(bound);
         let sum = AtomicU64::new(0);
-        thread::scope(|s| {
+        crew(|s| {
             for _ in 0..4 {
                 let sender = sender.clone();
                 s.spawn(move || (1..=2_000u64).for_each(|n| sender.send(n).unwrap()));
@@ -97,7 +96,7 @@ fn selects_meet_selects() {
         let (a, from_a) = mpmc::sync_channel(bound);
         let (b, from_b) = mpmc::sync_channel(bound);
         let (sent, got) = (AtomicU64::new(0), AtomicU64::new(0));
-        thread::scope(|s| {
+        crew(|s| {
             for t in 0..4 {
                 let (a, b, sent) = (a.clone(), b.clone(), &sent);
                 s.spawn(move || {

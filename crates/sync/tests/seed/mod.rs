@@ -1,6 +1,8 @@
 //! Random numbers with a seed that can be given (`SEED=number`) and is printed.
 #![allow(dead_code)]
 
+use std::io::Write;
+
 pub struct Rng(u64);
 
 /// A seed for this run, printed so that a failure can be repeated.
@@ -28,4 +30,39 @@ impl Rng {
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
+}
+
+/// Threads that are joined one by one at the end of [`crew`].
+///
+/// `std::thread::scope` by itself only counts them down, an order that ThreadSanitizer does not see in std.
+pub struct Crew<'scope, 'env: 'scope> {
+    pub scope: &'scope std::thread::Scope<'scope, 'env>,
+    hands: std::cell::RefCell<Vec<std::thread::ScopedJoinHandle<'scope, ()>>>,
+}
+
+impl<'scope> Crew<'scope, '_> {
+    pub fn spawn<T>(&self, f: impl FnOnce() -> T + Send + 'scope) {
+        self.hands.borrow_mut().push(self.scope.spawn(move || drop(f())));
+    }
+}
+
+pub fn crew<'env, T>(f: impl for<'scope> FnOnce(&Crew<'scope, 'env>) -> T) -> T {
+    std::thread::scope(|scope| {
+        let crew = Crew { scope, hands: Default::default() };
+        let result = f(&crew);
+        crew.hands.into_inner().into_iter().for_each(|hand| hand.join().unwrap());
+        result
+    })
+}
+
+/// Whether `spawn` makes microprocesses here. If not (kernel threads 1:1), says that `test` is skipped: nothing there can be
+/// cancelled or has a priority.
+pub fn microprocesses(test: &str) -> bool {
+    let here =
+        kumihimo_runtime::thread::spawn(|| kumihimo_runtime::thread::current().is_microprocess()).join().unwrap();
+    if !here {
+        // Not by a macro: the harness would keep it to itself.
+        let _ = writeln!(std::io::stderr(), "[skip] {test}: kernel threads 1:1 here");
+    }
+    here
 }
