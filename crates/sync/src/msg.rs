@@ -30,7 +30,7 @@ pub use std::sync::mpsc::RecvError;
 
 use crate::deadline;
 use crate::lockrank::Rank;
-use crate::shim::{AtomicUsize, Wait, Waiter, current, point};
+use crate::shim::{AtomicUsize, Wait, Waiter, current, park, point};
 use crate::spin::Spin;
 use crate::unwind::OnUnwind;
 use crate::waitlist::{self, Node, Queue, Signal};
@@ -254,6 +254,10 @@ impl<Q, R> Address<Q, R> {
             }
         });
         let why = Wait::Message(ptr::from_ref(post).addr());
+        if deadline.is_none() && signal.get().is_none() {
+            // Cancellation was looked for on entry; a request since then has left a permit, which ends this at once.
+            park(why, None);
+        }
         let mut outcome = waitlist::wait_cancellable(&signal, why, deadline);
         std::mem::forget(on_unwind);
         if outcome.is_none() {
