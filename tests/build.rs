@@ -7,7 +7,13 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(cplusplus)");
     let out = std::env::var("OUT_DIR").expect("cargo gives it");
     cc::Build::new().file("native/locals.c").opt_level(1).compile("locals");
-    if cc::Build::new().cpp(true).file("native/objects.cc").opt_level(1).cargo_warnings(false).try_compile("objects").is_ok()
+    if cc::Build::new()
+        .cpp(true)
+        .file("native/objects.cc")
+        .opt_level(1)
+        .cargo_warnings(false)
+        .try_compile("objects")
+        .is_ok()
     {
         println!("cargo::rustc-cfg=cplusplus");
     }
@@ -16,7 +22,8 @@ fn main() {
         let status = cc::Build::new()
             .get_compiler()
             .to_command()
-            .args(["-O1", "-fPIC", "-shared", "-o"])
+            // Under a sanitizer a library would bring the C compiler's own runtime for it beside Rust's.
+            .args(["-O1", "-fno-sanitize=all", "-fPIC", "-shared", "-o"])
             .arg(&to)
             .arg(format!("native/{name}.c"))
             .status()

@@ -18,7 +18,11 @@ struct Held {
 fn held() -> Held {
     let entries = |path| std::fs::read_dir(path).expect("procfs").count();
     let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
-    Held { descriptors: entries("/proc/self/fd"), kernel_threads: entries("/proc/self/task"), mappings: maps.lines().count() }
+    Held {
+        descriptors: entries("/proc/self/fd"),
+        kernel_threads: entries("/proc/self/task"),
+        mappings: maps.lines().count(),
+    }
 }
 
 /// Resident memory in bytes.
@@ -54,6 +58,9 @@ fn a_runtime(vps: usize) -> usize {
     })
 }
 
+/// AddressSanitizer keeps freed memory back on purpose.
+const QUARANTINE: bool = cfg!(kumihimo_asan);
+
 #[test]
 fn a_thousand_runtimes_leave_nothing() {
     alone("a_thousand_runtimes_leave_nothing", || {
@@ -70,7 +77,7 @@ fn a_thousand_runtimes_leave_nothing() {
         // Arenas of the allocator and malloc'ed regions come and go by the kernel threads that were alive together.
         assert!(after.mappings <= before.mappings + 32, "{before:?} {after:?}");
         assert!(a_runtime(4) <= stacks + 512, "stacks are used again");
-        assert!(now < memory + (16 << 20), "{memory} bytes before, {now} after");
+        assert!(QUARANTINE || now < memory + (16 << 20), "{memory} bytes before, {now} after");
     });
 }
 
@@ -90,7 +97,11 @@ fn a_million_microprocesses_leave_nothing() {
                             }
                             n
                         };
-                        if n % 64 == 0 { Builder::new().name(format!("n{n}")).spawn(body) } else { Builder::new().spawn(body) }
+                        if n % 64 == 0 {
+                            Builder::new().name(format!("n{n}")).spawn(body)
+                        } else {
+                            Builder::new().spawn(body)
+                        }
                     })
                     .collect();
                 // Some are never joined.
@@ -116,7 +127,7 @@ fn a_million_microprocesses_leave_nothing() {
                 assert!(end.stacks <= stacks + 2048, "{stacks} stacks before, {} after", end.stacks);
                 // New stacks are touched at their top and their block.
                 let more = (end.stacks.saturating_sub(stacks) as u64) * (16 << 10);
-                assert!(now < memory + more + (16 << 20), "{memory} bytes before, {now} after");
+                assert!(QUARANTINE || now < memory + more + (16 << 20), "{memory} bytes before, {now} after");
                 assert!(end.spawned >= total);
             }
         });

@@ -38,8 +38,7 @@ fn signals_on_the_smallest_stack() {
                     thread::yield_now();
                 }
             };
-            let all: Vec<_> =
-                (0..20).map(|_| Builder::new().stack_size(0).spawn(raise).expect("it begins")).collect();
+            let all: Vec<_> = (0..20).map(|_| Builder::new().stack_size(0).spawn(raise).expect("it begins")).collect();
             for handle in all {
                 handle.join().expect("no panic");
             }

@@ -411,7 +411,8 @@ fn set_id_calls() {
         everywhere(|n, wait| {
             for _ in 0..3 {
                 // SAFETY: no pointers; sets what is set already.
-                let done = unsafe { if n % 2 == 0 { libc::setuid(libc::getuid()) } else { libc::setgid(libc::getgid()) } };
+                let done =
+                    unsafe { if n % 2 == 0 { libc::setuid(libc::getuid()) } else { libc::setgid(libc::getgid()) } };
                 assert_eq!(done, 0);
                 wait();
             }
