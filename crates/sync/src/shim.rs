@@ -74,6 +74,7 @@ mod real {
     }
 
     /// Blocks the caller; may return spuriously. No internal lock may be held.
+    #[inline]
     pub(crate) fn park(why: Wait, deadline: Option<Instant>) {
         crate::lockrank::assert_none_held();
         kumihimo_runtime::park::park(why, deadline);

@@ -75,6 +75,8 @@ pub(crate) fn wait(signal: &Signal, why: Wait, deadline: Option<Instant>) -> Opt
 
 /// As [`wait`], but unwinds if the caller is cancelled before the signal comes. The caller holds a guard that withdraws the
 /// node on drop. A signal that is already there wins over a cancel request: nothing handed over is lost.
+// Inlined, so that `why` is not copied right after it was written in pieces: such a load waits for the stores.
+#[inline(always)]
 pub(crate) fn wait_cancellable(signal: &Signal, why: Wait, deadline: Option<Instant>) -> Option<u32> {
     loop {
         if let Some(outcome) = signal.get() {
