@@ -315,8 +315,7 @@ fn play(random: &mut Random) {
     let actors: Vec<_> = (0..ACTORS)
         .map(|_| {
             let (world, own) = (world.clone(), random.split());
-            let handle = Builder::new().priority(priority(random)).spawn(move || act(&world, own)).expect("an actor");
-            handle
+            Builder::new().priority(priority(random)).spawn(move || act(&world, own)).expect("an actor")
         })
         .collect();
     world.peers.lock().expect("not poisoned").extend(actors.iter().map(|actor| actor.thread().clone()));
