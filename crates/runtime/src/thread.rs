@@ -57,7 +57,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Makes the park token of this one available: wakes it if it is in [`park`], else ends its next one at once.
+    /// Makes the park token of this one available: wakes it if it is in [`park()`], else ends its next one at once.
     ///
     /// Never blocks. What happened before happens before the return of `park`. Nothing if it has ended.
     pub fn unpark(&self) {
@@ -97,7 +97,7 @@ impl Thread {
         }
     }
 
-    /// Asks it to end: it unwinds at its next cancellation point (see [`cancel`](crate::cancel)). Never blocks. Nothing on kernel
+    /// Asks it to end: it unwinds at its next cancellation point (see [`cancel`]). Never blocks. Nothing on kernel
     /// threads that are no microprocesses, or if it has ended.
     pub fn cancel(&self) {
         if let Who::Micro(who) = self.who.who() {
@@ -148,7 +148,7 @@ pub fn park() {
     park_until(None);
 }
 
-/// As [`park`], at most for `time`.
+/// As [`park()`], at most for `time`.
 pub fn park_timeout(time: Duration) {
     park_until(Some(after(time)));
 }
