@@ -22,3 +22,8 @@ pub fn skip(test: &str, why: &str) {
     let line = format!("\n[skip] {test}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
 }
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
