@@ -26,7 +26,10 @@ mod membarrier {
 
     pub(super) fn everywhere() {
         let done = call(CMD_PRIVATE_EXPEDITED);
-        assert!(done, "kumihimo: membarrier(2) was registered and then refused; a seccomp filter installed after start?");
+        assert!(
+            done,
+            "kumihimo: membarrier(2) was registered and then refused; a seccomp filter installed after start?"
+        );
     }
 }
 
