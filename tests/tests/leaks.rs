@@ -15,14 +15,20 @@ struct Held {
     mappings: usize,
 }
 
+/// Kernel threads that are not on their way out: one that was joined stays in the directory for a moment, marked PF_EXITING.
+fn kernel_threads() -> usize {
+    let exiting = |stat: &str| {
+        let flags = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(6));
+        flags.and_then(|flags| flags.parse::<u64>().ok()).expect("proc_pid_stat(5)") & 4 != 0
+    };
+    let threads = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
+    threads.filter(|entry| std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| !exiting(&stat))).count()
+}
+
 fn held() -> Held {
     let entries = |path| std::fs::read_dir(path).expect("procfs").count();
     let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
-    Held {
-        descriptors: entries("/proc/self/fd"),
-        kernel_threads: entries("/proc/self/task"),
-        mappings: maps.lines().count(),
-    }
+    Held { descriptors: entries("/proc/self/fd"), kernel_threads: kernel_threads(), mappings: maps.lines().count() }
 }
 
 /// Resident memory in bytes.
