@@ -112,3 +112,18 @@ pub fn one_to_one() -> bool {
 pub fn is_one_to_one() -> bool {
     kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(one_to_one)
 }
+
+/// How many kernel threads this process has that are not on their way out: one that has ended, and was joined, stays in the directory for a
+/// moment, marked PF_EXITING.
+///
+/// # Panics
+/// If there is no procfs.
+#[must_use]
+pub fn kernel_threads() -> usize {
+    let exiting = |stat: &str| {
+        let flags = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(6));
+        flags.and_then(|flags| flags.parse::<u64>().ok()).expect("proc_pid_stat(5)") & 4 != 0
+    };
+    let threads = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
+    threads.filter(|entry| std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| !exiting(&stat))).count()
+}

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kumihimo::net::UnixStream;
 use kumihimo::runtime::{Runtime, metrics};
 use kumihimo::thread::{self, Builder};
-use kumihimo_tests::process::{alone, is_one_to_one, one_to_one};
+use kumihimo_tests::process::{alone, is_one_to_one, kernel_threads, one_to_one};
 
 /// What must not grow.
 #[derive(Debug, PartialEq, Eq)]
@@ -13,16 +13,6 @@ struct Held {
     descriptors: usize,
     kernel_threads: usize,
     mappings: usize,
-}
-
-/// Kernel threads that are not on their way out: one that was joined stays in the directory for a moment, marked PF_EXITING.
-fn kernel_threads() -> usize {
-    let exiting = |stat: &str| {
-        let flags = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(6));
-        flags.and_then(|flags| flags.parse::<u64>().ok()).expect("proc_pid_stat(5)") & 4 != 0
-    };
-    let threads = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
-    threads.filter(|entry| std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| !exiting(&stat))).count()
 }
 
 fn held() -> Held {
