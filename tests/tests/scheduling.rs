@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use kumihimo::policy::{Feedback, FixedPriority, Priority};
 use kumihimo::runtime::{Design, Runtime, metrics};
-use kumihimo::sync::Mutex;
+use kumihimo::sync::{Mutex, OnceLock};
 use kumihimo::thread::{self, Builder, JoinHandle};
 use kumihimo_tests::process::{alone, kernel_threads, one_to_one};
 use kumihimo_tests::{Random, seed, skip};
@@ -298,7 +298,8 @@ fn sleepers_wake_in_the_order_of_their_deadlines() {
     alone("sleepers_wake_in_the_order_of_their_deadlines", || {
         on_one_vp("sleepers_wake_in_the_order_of_their_deadlines", || {
             let (log, mut random) = (Log::default(), Random(seed()));
-            let start = Instant::now() + Duration::from_millis(20);
+            // Set when all are made, so that all sleep before the first deadline, however long making them takes.
+            let start = Arc::new(OnceLock::new());
             let mut times: Vec<u64> = (0..200).collect();
             for i in (1..times.len()).rev() {
                 times.swap(i, random.below(i as u64 + 1) as usize);
@@ -306,15 +307,16 @@ fn sleepers_wake_in_the_order_of_their_deadlines() {
             let all = times
                 .into_iter()
                 .map(|n| {
-                    let log = log.clone();
+                    let (log, start) = (log.clone(), start.clone());
                     at(32, move || {
-                        let deadline = start + Duration::from_micros(20 * n);
+                        let deadline = *start.wait() + Duration::from_micros(20 * n);
                         thread::sleep_until(deadline);
                         assert!(Instant::now() >= deadline, "too early");
                         log.say(n);
                     })
                 })
                 .collect();
+            start.set(Instant::now() + Duration::from_millis(500)).expect("set once");
             join_all(all);
             assert_eq!(log.said(), (0..200).collect::<Vec<_>>());
         });
@@ -338,7 +340,8 @@ fn sleepers_cost_no_kernel_object_each() {
                 .collect();
             // All have armed their timers when one of lower priority gets its turn on both VPs.
             at(1, || ()).join().expect("no panic");
-            assert_eq!(now(), before);
+            let after = now();
+            assert!(after.0 <= before.0 && after.1 <= before.1, "{before:?} before, {after:?} after");
             assert!(metrics().expect("it runs").living >= 20_000);
             for handle in &all {
                 handle.cancel();

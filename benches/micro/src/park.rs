@@ -55,6 +55,7 @@ pub fn parked(request: &Request) {
 }
 
 /// For the tour: a microprocess that counts itself in `standing`, parks until the gate is open, and returns its number.
+/// A lean one has the smallest stack.
 ///
 /// # Errors
 /// As `kumihimo::thread::Builder::spawn`.
@@ -64,7 +65,7 @@ pub fn park_one(
     standing: Arc<AtomicUsize>,
     gate: Arc<AtomicBool>,
 ) -> std::io::Result<thread::JoinHandle<usize>> {
-    Variant::default().lean(lean).try_spawn(move || {
+    Variant::default().lean(lean).stack(lean.then_some(1)).try_spawn(move || {
         standing.fetch_add(1, Relaxed);
         while !gate.load(Acquire) {
             thread::park();

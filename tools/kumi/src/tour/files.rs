@@ -65,7 +65,7 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     let of = |name: &str, took: &Took, most| row(name.to_owned(), took.time, Some(took.cpu), most);
     let mut rows = Vec::new();
     if reference.is_ok() {
-        rows.push(row("sha256sum, one after the other, cold".into(), alone, None, 1));
+        rows.push(row("sha256sum, one after the other".into(), alone, None, 1));
     }
     rows.push(of("a kernel thread each", &took_kernel, kernel.most_open));
     rows.push(of(&format!("a pool of {} kernel threads", pool_size()), &took_pool, pooled.most_open));

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::Re
 use std::time::{Duration, Instant};
 
 use kumihimo::{runtime, thread};
+use kumihimo_arch::stack;
 use kumihimo_bench::park_one;
+use kumihimo_bench_kit::CpuClock;
 
 use super::status::{self, Memory};
 use super::watch::Watch;
@@ -13,18 +15,18 @@ use super::{Args, Figures, check, in_runtime, text};
 
 const MILLION: usize = 1_000_000;
 /// A little more than one takes, to know beforehand how many fit.
-const LEAN_BYTES: u64 = 5_500;
+const LEAN_BYTES: u64 = 4_600;
 const FULL_BYTES: u64 = 11_000;
 const KERNEL_THREADS: usize = 1_000;
 /// No more are made after this: the tour has to end also on a machine that is busy with other things.
 const LEAN_PATIENCE: Duration = Duration::from_secs(28);
-const FULL_PATIENCE: Duration = Duration::from_secs(12);
+const FULL_PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     text::say(
         "Each of these starts, waits, is woken and joined. A full microprocess has a stack and thread-local storage \
-         of its own; a lean one has a stack only, for code that keeps nothing in thread-local storage. Lean: a \
-         million. Full: as many as a quarter of the free memory holds, a million at most.",
+         of its own; a lean one has a stack only (here the smallest), for code that keeps nothing in thread-local \
+         storage. Lean: a million. Full: as many as a quarter of the free memory holds, a million at most.",
     );
     println!();
     let kernel = kernel_threads();
@@ -40,14 +42,15 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
             text::number(c.count as u64),
             text::time(c.made),
             text::time(c.ended),
+            text::time(c.cpu / c.count.max(1) as u32),
             text::bytes(c.memory.resident),
             text::bytes(c.memory.page_tables),
             text::bytes(c.each()),
         ]
     };
     text::table(
-        &["", "alive at once", "to make", "to wake and join", "resident", "page tables", "each"],
-        &[row("lean microprocesses", &lean), row("full microprocesses", &full), row("kernel threads", &kernel)],
+        &["", "alive", "to make", "to wake, join", "CPU each", "resident", "page tables", "memory each"],
+        &[row("lean", &lean), row("full", &full), row("kernel threads", &kernel)],
     );
     println!();
     if let Some(most) = status::most_kernel_threads() {
@@ -76,6 +79,8 @@ struct Crowd {
     count: usize,
     made: Duration,
     ended: Duration,
+    /// Of this process, for all of it: other programs on the machine do not count.
+    cpu: Duration,
     memory: Memory,
     in_kernel: u64,
     /// Why there are not as many as wanted.
@@ -97,12 +102,22 @@ fn fitting(memory: u64, each: u64) -> Wanted {
     if super::one_to_one() {
         return Wanted { count: KERNEL_THREADS, short: Some("each is a kernel thread here".to_owned()) };
     }
-    let count = usize::try_from(memory / each).unwrap_or(MILLION);
-    if count >= MILLION {
-        return Wanted { count: MILLION, short: None };
-    }
-    let short = format!("{} is the memory they may take here", text::bytes(memory));
-    Wanted { count: count.max(1_000), short: Some(short) }
+    let mappings = (stack::guard_kind() == "mprotect").then(status::most_mappings).flatten();
+    fewest(usize::try_from(memory / each).unwrap_or(MILLION), mappings, memory)
+}
+
+/// Mappings count where each stack needs two (before Linux 6.13); lean and full ones share them.
+fn fewest(fit: usize, mappings: Option<usize>, memory: u64) -> Wanted {
+    let guarded = mappings.map_or(MILLION, |most| most / 5);
+    let count = fit.max(1_000).min(guarded).min(MILLION);
+    let short = if count == MILLION {
+        None
+    } else if count == guarded {
+        Some("before Linux 6.13 each stack needs two mappings: see vm.max_map_count".to_owned())
+    } else {
+        Some(format!("{} is the memory they may take here", text::bytes(memory)))
+    };
+    Wanted { count, short }
 }
 
 /// Runs in a microprocess.
@@ -115,7 +130,7 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
     let mut made: Vec<Option<thread::JoinHandle<usize>>> = Vec::new();
     made.resize_with(count, || None);
     let before = Memory::now();
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), CpuClock::now());
     let mut alive = 0;
     for (number, place) in made.iter_mut().enumerate() {
         match park_one(lean, number, standing.clone(), gate.clone()) {
@@ -154,11 +169,11 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
             watch.at(joined);
         }
     }
-    let ended = start.elapsed();
-    // The one that made them lives as well.
-    check(living > alive as u64, || format!("{living} alive, not {alive} and one"))?;
+    let (ended, cpu) = (start.elapsed(), cpu.elapsed());
+    // The one that made them lives as well. Kernel threads instead of microprocesses are not counted.
+    check(living > alive as u64 || super::one_to_one(), || format!("{living} alive, not {alive} and one"))?;
     check(alive > 0 && sum == alive * (alive - 1) / 2, || format!("the sum of their numbers is {sum}"))?;
-    Ok(Crowd { count: alive, made: took, ended, memory, in_kernel: 0, short })
+    Ok(Crowd { count: alive, made: took, ended, cpu, memory, in_kernel: 0, short })
 }
 
 /// The same with kernel threads, of which a thousand will do.
@@ -168,7 +183,7 @@ fn kernel_threads() -> Crowd {
     let open = Arc::new(AtomicBool::new(false));
     let mut made = Vec::with_capacity(KERNEL_THREADS);
     let (before, stacks) = (Memory::now(), status::kernel_stacks());
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), CpuClock::now());
     let mut short = None;
     for _ in 0..KERNEL_THREADS {
         let (standing, open) = (standing.clone(), open.clone());
@@ -202,7 +217,7 @@ fn kernel_threads() -> Crowd {
     for one in made {
         one.join().expect("no panic");
     }
-    Crowd { count, made: took, ended: start.elapsed(), memory, in_kernel, short }
+    Crowd { count, made: took, ended: start.elapsed(), cpu: cpu.elapsed(), memory, in_kernel, short }
 }
 
 #[cfg(test)]
@@ -211,10 +226,12 @@ mod tests {
 
     #[test]
     fn no_more_than_memory_holds() {
-        assert_eq!(fitting(u64::MAX, FULL_BYTES).count, MILLION);
-        let few = fitting(FULL_BYTES * 5_000, FULL_BYTES);
-        assert_eq!(few.count, 5_000);
-        assert!(few.short.is_some());
+        let all = fewest(usize::MAX, None, 0);
+        assert_eq!((all.count, all.short), (MILLION, None));
+        let few = fewest(5_000, None, 50_000_000);
+        assert!(few.count == 5_000 && few.short.is_some_and(|why| why.contains("50.0 MB")));
+        let guarded = fewest(MILLION, Some(65_530), 0);
+        assert!(guarded.count == 13_106 && guarded.short.is_some_and(|why| why.contains("max_map_count")));
     }
 
     #[test]

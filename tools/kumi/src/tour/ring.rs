@@ -93,12 +93,22 @@ fn is_even(runnable: &[usize]) -> bool {
     runnable.len() == VPS && runnable.iter().all(|&n| n >= CROWD / VPS * 3 / 4)
 }
 
-/// At most `n` of them, equally far apart, the first and the last among them.
-fn chosen<T>(all: &[T], n: usize) -> Vec<&T> {
-    if all.len() <= n {
-        return all.iter().collect();
+/// At most `n` pictures, in each about as much further than in the one before; the first and the last look among them.
+fn chosen(looks: &[Look], n: usize) -> Vec<&Look> {
+    // The fullest VP has still as many more than its share.
+    let left = |(_, runnable): &Look| runnable.iter().max().map_or(0, |most| most.saturating_sub(CROWD / VPS));
+    let Some(last) = looks.last() else { return Vec::new() };
+    let begin = looks.iter().map(left).max().unwrap_or(0);
+    let mut pictures: Vec<&Look> = Vec::new();
+    for step in 0..n - 1 {
+        let next = looks.iter().find(|look| left(look) <= begin - begin * step / (n - 1));
+        // Looks that jump over several steps are one picture.
+        pictures.extend(next.filter(|look| pictures.last().is_none_or(|before| before.0 < look.0)));
     }
-    (0..n).map(|i| &all[i * (all.len() - 1) / (n - 1)]).collect()
+    if pictures.last().is_none_or(|before| before.0 < last.0) {
+        pictures.push(last);
+    }
+    pictures
 }
 
 fn picture((time, runnable): &Look) -> String {
@@ -129,10 +139,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_and_the_last_picture_are_chosen() {
-        let all: Vec<usize> = (0..100).collect();
-        assert_eq!(chosen(&all, 4), [&0, &33, &66, &99]);
-        assert_eq!(chosen(&all[..3], 4), [&0, &1, &2]);
+    fn pictures_are_equally_far_apart() {
+        let looks: Vec<Look> =
+            (0..=224).map(|i| (Duration::from_millis(i), vec![256 - i as usize, i as usize])).collect();
+        let times: Vec<u128> = chosen(&looks[..=200], 5).iter().map(|look| look.0.as_millis()).collect();
+        assert_eq!((times.first(), times.last()), (Some(&0), Some(&200)));
+        assert!(times.is_sorted() && times.len() <= 5);
+        assert_eq!(chosen(&looks[..1], 4), [&looks[0]]);
+        assert!(chosen(&[], 4).is_empty());
     }
 
     #[test]

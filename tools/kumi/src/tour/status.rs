@@ -41,8 +41,16 @@ pub fn kernel_stacks() -> u64 {
 
 /// The most kernel threads that the kernel would ever let live, on the whole machine.
 pub fn most_kernel_threads() -> Option<u64> {
-    let read = |path: &str| fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
-    Some(read("/proc/sys/kernel/threads-max")?.min(read("/proc/sys/kernel/pid_max")?))
+    Some(setting("/proc/sys/kernel/threads-max")?.min(setting("/proc/sys/kernel/pid_max")?))
+}
+
+/// The most mappings that one process may have.
+pub fn most_mappings() -> Option<usize> {
+    setting("/proc/sys/vm/max_map_count")?.try_into().ok()
+}
+
+fn setting(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 fn kilobytes(text: &str, name: &str) -> u64 {
