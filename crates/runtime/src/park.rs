@@ -159,25 +159,39 @@ pub fn on_vp() -> bool {
 /// a cancel request ends the wait. `why` is for reports only. What the waker did before `wake` happens before the return.
 #[inline]
 pub fn park(why: Wait, deadline: Option<Instant>) {
-    match Carrier::current() {
-        Some(carrier) if !carrier.vp().current.get().is_null() => park_micro(carrier, why, deadline),
+    let why = why.encode();
+    match (Carrier::current(), deadline) {
+        (Some(carrier), None) if carrier.is_running() => park_micro(carrier, why),
+        (Some(carrier), Some(deadline)) if carrier.is_running() => park_micro_until(carrier, why, deadline),
         _ => foreign().park(deadline),
     }
 }
 
+/// The running microprocess's record.
+#[inline(always)]
+fn runner(carrier: &Carrier) -> &'static Mp {
+    // SAFETY: not null (checked by the callers): the running microprocess's record, which lives for ever.
+    unsafe { &*carrier.vp().current.get() }
+}
+
+// One frame with the switch in it: its lines have to be there when this one continues.
 #[inline(never)]
-fn park_micro(carrier: Carrier, why: Wait, deadline: Option<Instant>) {
+fn park_micro(carrier: Carrier, why: (u8, usize)) {
+    let mp = runner(&carrier);
+    if !mp.state.take_permit() {
+        carrier.vp().note_wait(mp, why);
+        carrier.leave(Left::Parked);
+    }
+}
+
+#[cold]
+fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Instant) {
     let vp = carrier.vp();
-    // SAFETY: not null (checked by the caller): the running microprocess's record.
-    let mp: &'static Mp = unsafe { &*vp.current.get() };
+    let mp = runner(&carrier);
     if mp.state.take_permit() {
         return;
     }
     vp.note_wait(mp, why);
-    let Some(deadline) = deadline else {
-        carrier.leave(Left::Parked);
-        return;
-    };
     let at = vp.instance().at(deadline);
     if at <= vp.instance().now() {
         // Others get their turn all the same: a caller that polls with deadlines in the past would starve them.
@@ -202,7 +216,7 @@ fn park_micro(carrier: Carrier, why: Wait, deadline: Option<Instant>) {
 #[inline]
 pub fn switch_point() {
     if let Some(carrier) = Carrier::current()
-        && !carrier.vp().current.get().is_null()
+        && carrier.is_running()
     {
         carrier.switch_point();
     }
@@ -348,6 +362,7 @@ fn wake_from_outside(who: Ref) {
 }
 
 impl Wait {
+    #[inline(always)]
     pub(crate) fn encode(self) -> (u8, usize) {
         match self {
             Wait::Park => (1, 0),

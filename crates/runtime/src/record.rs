@@ -75,22 +75,21 @@ pub(crate) struct Account {
 
 const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
 
-/// Slots are powers of two apart, so without this all records, block headers and stack tops would fall into the same few sets of the
-/// processor's caches and hardly a dozen of them would fit: the top of each slot is shifted by some lines, and in large slots some pages.
+/// Slots are whole pages apart, so without this all records, block headers and stack tops would fall into the same few sets of the
+/// processor's caches and hardly a dozen of them would fit: the top of each slot is shifted by some lines.
 fn colour(slot_end: usize, class: Class) -> usize {
-    let hash = (slot_end >> 15).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    // In small slots, where memory counts, a whole page of shift would cost a page.
-    if class.slot_size() < 128 << 10 { hash % 16 * 64 } else { hash % 64 * 64 + hash / 64 % 16 * 4096 }
+    let hash = (slot_end >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    hash % (colour_max(class.slot_size()) / 64 + 1) * 64
+}
+
+/// What [`colour`] takes from a slot at most, by its size. In small slots, where memory counts, a page of shift would cost a page.
+pub(crate) const fn colour_max(slot_size: usize) -> usize {
+    if slot_size < 128 << 10 { 15 * 64 } else { 63 * 64 }
 }
 
 /// Where in the slot block and record may begin, going downwards.
 pub(crate) fn coloured_end(slot_end: *mut u8, class: Class) -> *mut u8 {
     slot_end.wrapping_sub(colour(slot_end as usize, class))
-}
-
-/// What [`colour`] takes from a slot at most, by its size.
-pub(crate) const fn colour_max(slot_size: usize) -> usize {
-    if slot_size < 128 << 10 { 15 * 64 } else { 63 * 64 + 15 * 4096 }
 }
 
 // SAFETY: `links` is a field that nobody else touches; records are never moved; holders are as the queue asks (see `Mp`).
