@@ -186,7 +186,7 @@ macro_rules! each {
 }
 
 impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
-    #[inline]
+    #[inline(always)]
     unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin) {
         // SAFETY: as the caller promises.
         each!(self, q => unsafe { q.push(item, place, origin) })

@@ -198,10 +198,12 @@ impl Instance {
         }
     }
 
-    /// Whether a woken microprocess should go back to VP `home` although VP `here` could run it.
+    /// Whether a woken microprocess should go back to VP `home` although VP `here` could run it: its data is there, but those that
+    /// talk to each other had better come together, and do where `here` has less to do. A VP that sleeps is woken if there is enough to do
+    /// here to make that pay.
     pub(crate) fn prefers_home(&self, here: &Vp, home: usize) -> bool {
         let Some(vp) = self.vps.get(home) else { return false };
-        !vp.idle.word.is_sleeping() || here.queue().len() >= 2
+        here.queue().len() >= if vp.idle.word.is_sleeping() { 2 } else { self.queues.shown(home).0 }
     }
 
     /// Wakes a sleeping VP that can take what became visible.

@@ -300,7 +300,7 @@ impl Vp {
     }
 
     /// Takes in what others sent: every time what is cheap to see, now and then the rest.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_around(&self) {
         if !self.queue.injector_is_empty() {
             self.take_injected();
@@ -506,8 +506,7 @@ impl Vp {
         }
     }
 
-    /// A woken microprocess goes home if its VP is up, since its data is there; if that VP sleeps it stays here, unless there is
-    /// enough to do here already to make a wake-up of the other kernel thread pay.
+    /// A woken microprocess goes home or stays here: see [`Instance::prefers_home`].
     fn place_woken(&self, mp: &'static Mp) {
         let home = usize::from(mp.home.load(Ordering::Relaxed));
         if home != self.index && self.instance().prefers_home(self, home) {
