@@ -46,8 +46,13 @@ const NO_MARK: u64 = 1 << 62;
 
 #[inline]
 fn mark_of(mp: &Mp) -> u64 {
-    let address = std::ptr::from_ref(mp).expose_provenance() as u64 >> MARK_ALIGN;
-    address | (mp.state.generation() * MARK_GENERATION) & (NO_MARK - 1)
+    mark(std::ptr::from_ref(mp).expose_provenance(), mp.state.generation())
+}
+
+#[inline]
+fn mark(address: usize, generation: u64) -> u64 {
+    // Wraps: a generation has more bits than there is room for.
+    address as u64 >> MARK_ALIGN | generation.wrapping_mul(MARK_GENERATION) & (NO_MARK - 1)
 }
 
 const EMPTY: u32 = 0;
@@ -408,6 +413,23 @@ impl std::fmt::Display for Wait {
             Wait::Io(fd) => write!(f, "descriptor {fd}"),
             Wait::Scope => write!(f, "the end of its scope's children"),
             Wait::Blocking => write!(f, "a blocking call"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_of_a_record_with_many_lives() {
+        let address = (1usize << 47) - align_of::<Mp>();
+        let lives = NO_MARK / MARK_GENERATION;
+        for generation in [1, lives - 1, lives, 8 << 20, u64::MAX >> 8] {
+            let mark = mark(address, generation);
+            assert!(mark < NO_MARK);
+            assert_eq!(((mark & (MARK_GENERATION - 1)) as usize) << MARK_ALIGN, address);
+            assert_eq!(mark / MARK_GENERATION, generation % lives);
         }
     }
 }
