@@ -158,6 +158,12 @@ pub fn on_vp() -> bool {
     carrier::standing() == Standing::OnVp
 }
 
+/// How many virtual processors the runtime has that carries the caller; `None` where [`on_vp`] is false.
+#[inline]
+pub fn vps() -> Option<usize> {
+    Carrier::current().map(|carrier| carrier.vp().instance().vps.len())
+}
+
 /// Blocks the caller until it is woken, the deadline passes, or spuriously.
 ///
 /// Blocks the microprocess; on a foreign kernel thread or inside `blocking`, the kernel thread. Not a cancellation point, but
