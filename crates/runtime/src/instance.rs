@@ -1,7 +1,7 @@
 //! One running runtime: its VPs, their queues, the policy. At most one a process.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle as KernelJoinHandle;
 use std::time::Instant;
@@ -35,8 +35,9 @@ pub(crate) struct Instance {
     next_outside: AtomicUsize,
     pub(crate) spares: Spares,
     pub(crate) threads: Mutex<Vec<KernelJoinHandle<()>>>,
-    pub(crate) deadlock_seen: AtomicU32,
-    pub(crate) deadlock_mark: AtomicU32,
+    /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
+    pub(crate) deadlock_seen: AtomicBool,
+    pub(crate) deadlock_mark: AtomicU64,
     pub(crate) deadlock_since: AtomicU64,
     ending: AtomicBool,
     me: Weak<Instance>,
@@ -102,8 +103,8 @@ impl Instance {
                 next_outside: AtomicUsize::new(0),
                 spares: Spares::new(settings.concurrency, settings.max_kernel_threads),
                 threads: Mutex::new(Vec::new()),
-                deadlock_seen: AtomicU32::new(0),
-                deadlock_mark: AtomicU32::new(0),
+                deadlock_seen: AtomicBool::new(false),
+                deadlock_mark: AtomicU64::new(0),
                 deadlock_since: AtomicU64::new(0),
                 ending: AtomicBool::new(false),
                 me: weak.clone(),

@@ -197,6 +197,7 @@ fn park_micro(carrier: Carrier, why: Wait, deadline: Option<Instant>) {
     }
     let armed_at = vp.index;
     vp.timers().arm(mp.reference(), at);
+    mp.wait_kind.store(mp.wait_kind.load(Ordering::Relaxed) | Wait::TIMED, Ordering::Relaxed);
     let number = mp.timer.load(Ordering::Relaxed);
     let carrier = carrier.leave(Left::Parked);
     if carrier.vp().instance().now() < at {
@@ -359,6 +360,9 @@ fn wake_from_outside(who: Ref) {
 }
 
 impl Wait {
+    /// In the encoded kind: the wait has a deadline. Gone with the next wait.
+    pub(crate) const TIMED: u8 = 0x80;
+
     pub(crate) fn encode(self) -> (u8, usize) {
         match self {
             Wait::Park => (1, 0),
@@ -380,7 +384,7 @@ impl Wait {
     }
 
     pub(crate) fn decode(kind: u8, object: usize) -> Option<Wait> {
-        Some(match kind {
+        Some(match kind & !Wait::TIMED {
             1 => Wait::Park,
             2 => Wait::Sleep,
             3 => Wait::Join(object as u64),

@@ -1,0 +1,140 @@
+//! What is no deadlock although nobody runs, and what is one although something is armed. The report itself: last_words.rs.
+//!
+//! Each waits for longer than the second after which a deadlock is reported: that the report does not come is the test.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use kumihimo::net::UnixStream;
+use kumihimo::runtime::{OnDeadlock, Runtime, metrics};
+use kumihimo::sync::{Barrier, Mutex, Semaphore, mpsc};
+use kumihimo::thread;
+use kumihimo_tests::process::{Ended, again, alone, is_child, is_one_to_one, one_to_one};
+use kumihimo_tests::skip;
+
+const LONGER: Duration = Duration::from_millis(2500);
+
+fn sleeps() -> u64 {
+    metrics().expect("it runs").vps.iter().map(|vp| vp.sleeps).sum()
+}
+
+/// Runs `wait` on one of two VPs; the other one goes to sleep after it, with nothing armed, since somebody parks there for ever.
+fn while_another_goes_to_sleep_last(name: &str, wait: impl FnOnce() + Send) {
+    alone(name, || {
+        let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+        runtime.run(|| {
+            let waits = Arc::new(AtomicBool::new(false));
+            let seen = waits.clone();
+            let other = thread::spawn(move || {
+                while !seen.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+                let before = sleeps();
+                while !one_to_one() && sleeps() == before {
+                    std::hint::spin_loop();
+                }
+                thread::park();
+            });
+            // It holds one VP, so this runs on the other from here on.
+            waits.store(true, SeqCst);
+            wait();
+            while !other.is_finished() {
+                other.thread().unpark();
+                thread::yield_now();
+            }
+            other.join().expect("no panic");
+        });
+    });
+}
+
+#[test]
+fn a_park_with_a_deadline_is_no_deadlock() {
+    while_another_goes_to_sleep_last("a_park_with_a_deadline_is_no_deadlock", || {
+        let until = Instant::now() + LONGER;
+        while Instant::now() < until {
+            thread::park_timeout(until - Instant::now());
+        }
+    });
+}
+
+#[test]
+fn a_lock_with_a_deadline_is_no_deadlock() {
+    while_another_goes_to_sleep_last("a_lock_with_a_deadline_is_no_deadlock", || {
+        assert!(Semaphore::new(0).acquire_timeout(LONGER).is_none());
+    });
+}
+
+#[test]
+fn a_sleep_is_no_deadlock() {
+    while_another_goes_to_sleep_last("a_sleep_is_no_deadlock", || thread::sleep(LONGER));
+}
+
+#[test]
+fn waiting_for_a_descriptor_is_no_deadlock() {
+    let (mut near, far) = UnixStream::pair().expect("a pair");
+    while_another_goes_to_sleep_last("waiting_for_a_descriptor_is_no_deadlock", move || {
+        let writer = std::thread::spawn(move || {
+            let mut far = far;
+            std::thread::sleep(LONGER);
+            far.write_all(b"x").expect("it reads");
+        });
+        let mut byte = [0];
+        near.read_exact(&mut byte).expect("it writes");
+        writer.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_blocking_call_is_no_deadlock() {
+    while_another_goes_to_sleep_last("a_blocking_call_is_no_deadlock", || {
+        thread::blocking(|| std::thread::sleep(LONGER));
+    });
+}
+
+/// A runtime in which `arm` leaves something behind that can wake nobody, and then all wait for each other.
+fn is_reported(name: &str, arm: impl FnOnce() -> Vec<UnixStream> + Send) {
+    if is_child(name) {
+        let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+        return runtime.run(|| {
+            let _open = arm();
+            Barrier::new(2).wait();
+        });
+    }
+    if is_one_to_one() {
+        return skip(name, "the runtime does not know who waits where microprocesses are kernel threads");
+    }
+    let Ended { status, stderr, .. } = again(name, &[]);
+    assert!(!status.success() && stderr.contains("main waits for the barrier at 0x"), "{status}\n{stderr}");
+}
+
+#[test]
+fn a_wait_that_ended_before_its_deadline_hides_no_deadlock() {
+    is_reported("a_wait_that_ended_before_its_deadline_hides_no_deadlock", || {
+        let (sender, receiver) = mpsc::channel();
+        let done = Arc::new(Mutex::new(()));
+        let waits = thread::spawn(move || {
+            let _held = done.lock().expect("not poisoned");
+            receiver.recv_timeout(Duration::from_secs(3600)).expect("a message")
+        });
+        thread::yield_now();
+        sender.send(()).expect("it waits");
+        waits.join().expect("no panic");
+        Vec::new()
+    });
+}
+
+#[test]
+fn a_descriptor_that_nobody_waits_for_hides_no_deadlock() {
+    is_reported("a_descriptor_that_nobody_waits_for_hides_no_deadlock", || {
+        let (mut near, mut far) = UnixStream::pair().expect("a pair");
+        let reads = thread::spawn(move || {
+            near.read_exact(&mut [0]).expect("it writes");
+            near
+        });
+        thread::yield_now();
+        far.write_all(b"x").expect("it reads");
+        vec![reads.join().expect("no panic"), far]
+    });
+}
