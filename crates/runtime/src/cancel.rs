@@ -83,6 +83,10 @@ pub(crate) fn request(who: Ref) {
     }
 }
 
+pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    a.into_iter().chain(b).min()
+}
+
 /// The deadline that the innermost enclosing scope hands down, if any. Waits of `kumihimo::net` and `thread::sleep` end there.
 pub fn deadline() -> Option<Instant> {
     current_mp().and_then(|mp| mp.deadline.get())

@@ -185,12 +185,18 @@ fn park_micro(carrier: Carrier, why: Wait, deadline: Option<Instant>) {
         return;
     }
     vp.note_wait(mp, why);
-    let Some(deadline) = deadline else {
+    // A scope's deadline cancels its children where they wait. Not twice: one that puts its end off (a lock, `masked`) may wait on.
+    let bound = mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
+    let Some(deadline) = bound.or(deadline) else {
         carrier.leave(Left::Parked);
         return;
     };
     let at = vp.instance().at(deadline);
     if at <= vp.instance().now() {
+        if bound.is_some() {
+            mp.state.cancel(mp.state.generation());
+            return;
+        }
         // Others get their turn all the same: a caller that polls with deadlines in the past would starve them.
         carrier.give_way(kumihimo_policy::Why::Yielded);
         return;
@@ -205,6 +211,8 @@ fn park_micro(carrier: Carrier, why: Wait, deadline: Option<Instant>) {
         if carrier.vp().index == armed_at {
             carrier.vp().timers().disarmed();
         }
+    } else if bound.is_some() {
+        mp.state.cancel(mp.state.generation());
     }
 }
 

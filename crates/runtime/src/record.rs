@@ -180,6 +180,13 @@ impl Mp {
         self.inherited.store(p.unwrap_or(NO_INHERITANCE), Ordering::Relaxed);
     }
 
+    /// When the scope that it is a child of cancels it. The caller only.
+    #[inline]
+    pub(crate) fn scope_deadline(&self) -> Option<Instant> {
+        // SAFETY: the scope waits for its child, which is alive: it asks.
+        self.scope.get().and_then(|scope| unsafe { scope.as_ref() }.deadline())
+    }
+
     pub(crate) fn set_label(&self, name: Option<&str>) {
         let bytes = name.unwrap_or("").as_bytes();
         let n = bytes.len().min(self.label.len());

@@ -20,6 +20,7 @@ pub(crate) struct Data {
     panicked: AtomicUsize,
     handled: AtomicUsize,
     owner: Waiter,
+    deadline: Option<Instant>,
     /// For `cancel`: the living children, and those that have ended since the list was last swept.
     children: Mutex<Children>,
 }
@@ -39,6 +40,10 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 impl Data {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// The last thing that a child does with the scope: its closure, what that borrowed and (if nobody will take it) its outcome are gone.
     pub(crate) fn child_ends(&self, panicked: bool) {
         if panicked {
@@ -87,12 +92,20 @@ pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
+    scope_with(cancel::deadline(), f)
+}
+
+fn scope_with<'env, F, T>(deadline: Option<Instant>, f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
     let scope = Scope {
         data: Data {
             running: AtomicUsize::new(0),
             panicked: AtomicUsize::new(0),
             handled: AtomicUsize::new(0),
             owner: park::current(),
+            deadline,
             children: Mutex::default(),
         },
         scope: PhantomData,
@@ -119,8 +132,11 @@ where
     }
 }
 
-/// As [`scope`], with a deadline handed down: sleeps and socket operations of the caller inside `f`, and of all that is spawned there, end at
-/// `deadline` at the latest; at that moment children that are still running are cancelled.
+/// As [`scope`], with a deadline handed down to all that `f` does and spawns, at whatever depth.
+///
+/// Sleeps and socket operations end at `deadline` at the latest, those of the caller in `f` too. The scope's children are cancelled
+/// then: where they wait for anything else, or as soon as they do. The caller itself is not; what it waits for, its children's end or their
+/// messages, ends with them. A deadline of an outer scope holds if it is earlier. `f` that returns in time has its children waited for.
 pub fn scope_until<'env, F, T>(deadline: Instant, f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -139,7 +155,7 @@ where
     if let Some(mp) = current_mp() {
         mp.deadline.set(Some(inner));
     }
-    scope(|s| {
+    scope_with(Some(inner), |s| {
         let value = f(s);
         s.cancel_at(inner);
         value
@@ -189,7 +205,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.data.cancel();
     }
 
-    /// Waits for the children up to `deadline` and cancels those that are left.
+    /// Waits for the children up to `deadline` and cancels those that are left: those that never wait would not notice.
     fn cancel_at(&self, deadline: Instant) {
         while self.data.running.load(Ordering::Acquire) != 0 && !cancel::would_unwind() {
             if Instant::now() >= deadline {

@@ -329,7 +329,8 @@ impl Builder {
             // SAFETY: the caller's promise.
             return unsafe { crate::one_to_one::spawn(self.name, self.stack_size, scope, f) };
         }
-        let order = self.order()?;
+        let mut order = self.order()?;
+        order.deadline = cancel::earlier(order.deadline, scope.and_then(ScopeData::deadline));
         let name = order.name.clone();
         Ok(JoinHandle { inner: Inner::Micro(started(spawn::spawn(&order, scope, f)?, name)) })
     }
