@@ -7,7 +7,7 @@ use kumihimo::net::UnixStream;
 use kumihimo::runtime::Runtime;
 use kumihimo::sync::{Barrier, Condvar, Mutex, mpsc};
 use kumihimo::thread::{self, Cancelled, Scope};
-use kumihimo_tests::process::{alone, one_to_one};
+use kumihimo_tests::process::{alone, is_one_to_one};
 use kumihimo_tests::skip;
 
 const SOON: Duration = Duration::from_millis(20);
@@ -16,13 +16,11 @@ const NEVER: Duration = Duration::from_secs(3600);
 /// On one and on two VPs, in a process of its own.
 fn everywhere(name: &str, body: impl Fn() + Send + Sync) {
     alone(name, || {
+        if is_one_to_one() {
+            return skip(name, "kernel threads cannot be cancelled");
+        }
         for vps in [1, 2] {
-            Runtime::builder().vps(vps).build().expect("a runtime").run(|| {
-                if one_to_one() {
-                    return skip(name, "kernel threads cannot be cancelled");
-                }
-                body();
-            });
+            Runtime::builder().vps(vps).build().expect("a runtime").run(&body);
         }
     });
 }

@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::cancel;
 use crate::carrier::current_mp;
 use crate::park::{self, Wait, Waiter};
-use crate::thread::{Builder, JoinHandle, Result, Thread};
+use crate::thread::{Builder, JoinHandle, Result, Thread, after};
 
 /// What scope, children and handles share. Lies in the frame of [`scope`].
 pub(crate) struct Data {
@@ -54,6 +54,15 @@ impl Data {
         if self.running.fetch_sub(1, Ordering::Release) == 1 {
             owner.wake();
         }
+    }
+
+    /// A child's panic that the caller gets does not make the scope panic.
+    fn note_outcome<T>(&self, outcome: Result<T>) -> Result<T> {
+        if outcome.as_ref().is_err_and(|payload| !payload.is::<cancel::Cancelled>()) {
+            // Counted once the child has ended, which may be a moment after its outcome could be taken.
+            self.handled.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
     }
 
     fn has_unhandled(&self) -> bool {
@@ -259,12 +268,27 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// # Errors
     /// The payload of its panic, or [`Cancelled`](crate::cancel::Cancelled).
     pub fn join(self) -> Result<T> {
-        let outcome = self.handle.join();
-        if outcome.as_ref().is_err_and(|payload| !payload.is::<cancel::Cancelled>()) {
-            // Counted once the child has ended, which may be a moment after its outcome could be taken.
-            self.data.handled.fetch_add(1, Ordering::Relaxed);
+        self.data.note_outcome(self.handle.join())
+    }
+
+    /// As [`join`](ScopedJoinHandle::join), at most for `time`.
+    ///
+    /// # Errors
+    /// The handle, if the time is over before the microprocess ends.
+    pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, Self> {
+        self.join_until(after(time))
+    }
+
+    /// As [`join`](ScopedJoinHandle::join), at most until `deadline`.
+    ///
+    /// # Errors
+    /// The handle, if the time is over before the microprocess ends.
+    pub fn join_until(self, deadline: Instant) -> std::result::Result<Result<T>, Self> {
+        let data = self.data;
+        match self.handle.join_until(deadline) {
+            Ok(outcome) => Ok(data.note_outcome(outcome)),
+            Err(handle) => Err(ScopedJoinHandle { handle, data }),
         }
-        outcome
     }
 
     /// The microprocess.

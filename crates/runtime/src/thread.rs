@@ -145,15 +145,20 @@ pub fn current() -> Thread {
 ///
 /// As `std::thread::park`: the token survives locks, channels and everything else in between.
 pub fn park() {
-    park_until(None);
+    park_limited(None);
 }
 
 /// As [`park()`], at most for `time`.
 pub fn park_timeout(time: Duration) {
-    park_until(Some(after(time)));
+    park_limited(Some(after(time)));
 }
 
-fn park_until(deadline: Option<Instant>) {
+/// As [`park()`], at most until `deadline`.
+pub fn park_until(deadline: Instant) {
+    park_limited(Some(deadline));
+}
+
+fn park_limited(deadline: Option<Instant>) {
     cancel::point();
     let me = match current_mp() {
         Some(mp) => Waiter::of(mp.reference()),
@@ -481,7 +486,14 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// The handle, if the time is over before the microprocess ends.
     pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
-        let deadline = after(time);
+        self.join_until(after(time))
+    }
+
+    /// As [`join`](JoinHandle::join), at most until `deadline`.
+    ///
+    /// # Errors
+    /// The handle, if the time is over before the microprocess ends.
+    pub fn join_until(self, deadline: Instant) -> std::result::Result<Result<T>, JoinHandle<T>> {
         loop {
             cancel::point();
             let done = match &self.inner {
