@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use kumihimo::net::UnixStream;
 use kumihimo::runtime::{OnDeadlock, Runtime, metrics};
-use kumihimo::sync::{Barrier, Mutex, Semaphore, mpsc};
+use kumihimo::sync::{Barrier, Mutex, RwLock, Semaphore, mpsc};
 use kumihimo::thread;
 use kumihimo_tests::process::{Ended, again, alone, is_child, is_one_to_one, one_to_one};
 use kumihimo_tests::skip;
 
+const AT_THE_BARRIER: &str = "main waits for the barrier at 0x";
 const LONGER: Duration = Duration::from_millis(2500);
 
 fn sleeps() -> u64 {
@@ -93,25 +94,22 @@ fn a_blocking_call_is_no_deadlock() {
     });
 }
 
-/// A runtime in which `arm` leaves something behind that can wake nobody, and then all wait for each other.
-fn is_reported(name: &str, arm: impl FnOnce() -> Vec<UnixStream> + Send) {
+/// A runtime in which `body` waits for what never comes, and that is said.
+fn is_reported(name: &str, said: &str, body: impl FnOnce() + Send) {
     if is_child(name) {
         let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
-        return runtime.run(|| {
-            let _open = arm();
-            Barrier::new(2).wait();
-        });
+        return runtime.run(body);
     }
     if is_one_to_one() {
         return skip(name, "the runtime does not know who waits where microprocesses are kernel threads");
     }
     let Ended { status, stderr, .. } = again(name, &[]);
-    assert!(!status.success() && stderr.contains("main waits for the barrier at 0x"), "{status}\n{stderr}");
+    assert!(!status.success() && stderr.contains(said), "{status}\n{stderr}");
 }
 
 #[test]
 fn a_wait_that_ended_before_its_deadline_hides_no_deadlock() {
-    is_reported("a_wait_that_ended_before_its_deadline_hides_no_deadlock", || {
+    is_reported("a_wait_that_ended_before_its_deadline_hides_no_deadlock", AT_THE_BARRIER, || {
         let (sender, receiver) = mpsc::channel();
         let done = Arc::new(Mutex::new(()));
         let waits = thread::spawn(move || {
@@ -121,13 +119,13 @@ fn a_wait_that_ended_before_its_deadline_hides_no_deadlock() {
         thread::yield_now();
         sender.send(()).expect("it waits");
         waits.join().expect("no panic");
-        Vec::new()
+        Barrier::new(2).wait();
     });
 }
 
 #[test]
 fn a_descriptor_that_nobody_waits_for_hides_no_deadlock() {
-    is_reported("a_descriptor_that_nobody_waits_for_hides_no_deadlock", || {
+    is_reported("a_descriptor_that_nobody_waits_for_hides_no_deadlock", AT_THE_BARRIER, || {
         let (mut near, mut far) = UnixStream::pair().expect("a pair");
         let reads = thread::spawn(move || {
             near.read_exact(&mut [0]).expect("it writes");
@@ -135,6 +133,18 @@ fn a_descriptor_that_nobody_waits_for_hides_no_deadlock() {
         });
         thread::yield_now();
         far.write_all(b"x").expect("it reads");
-        vec![reads.join().expect("no panic"), far]
+        let _open = (reads.join().expect("no panic"), far);
+        Barrier::new(2).wait();
+    });
+}
+
+/// Readers are counted and not known: unlike a writer, one that wants the lock again is not told so.
+#[test]
+fn a_reader_that_wants_to_write_is_a_deadlock() {
+    is_reported("a_reader_that_wants_to_write_is_a_deadlock", "main waits for the rwlock at 0x", || {
+        let lock = RwLock::new(());
+        let _read = lock.read().expect("not poisoned");
+        assert!(lock.try_write().is_err());
+        drop(lock.write());
     });
 }

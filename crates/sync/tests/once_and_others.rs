@@ -140,8 +140,17 @@ fn once_poison() {
         once.call_once_force(|state| assert!(state.is_poisoned()));
     });
     once.call_once(|| unreachable!());
-    let recursive = Once::new();
-    assert!(catch_unwind(|| recursive.call_once(|| recursive.call_once(|| ()))).is_err());
+}
+
+#[test]
+fn initialising_within_the_closure() {
+    let once = Once::new();
+    assert!(catch_unwind(|| once.call_once(|| once.call_once(|| ()))).is_err());
+    let cell = OnceLock::new();
+    assert!(catch_unwind(|| cell.get_or_init(|| *cell.get_or_init(|| 1))).is_err());
+    assert_eq!(cell.get_or_init(|| 2), &2);
+    static LAZY: LazyLock<u8> = LazyLock::new(|| *LAZY);
+    assert!(catch_unwind(|| *LAZY).is_err());
 }
 
 #[test]
