@@ -29,7 +29,7 @@ fn a_program_that_sets_nothing_up() {
         drop(sender);
         assert_eq!(receiver.iter().sum::<u64>(), 45);
         let now = metrics().expect("the first spawn has started it");
-        assert!(one_to_one() || now.spawned == 10);
+        assert_eq!(now.spawned, 10);
         assert_eq!(
             now.vps.len(),
             std::env::var("KUMI_VPS")
@@ -117,9 +117,6 @@ fn names_ids_and_priorities() {
 #[test]
 fn cancelling_is_seen_and_can_be_held_back() {
     on_two("cancelling_is_seen_and_can_be_held_back", || {
-        if one_to_one() {
-            return skip("cancelling_is_seen_and_can_be_held_back", "kernel threads cannot be cancelled");
-        }
         let steps = Arc::new(AtomicUsize::new(0));
         let seen = steps.clone();
         let one = thread::spawn(move || {
@@ -155,9 +152,6 @@ fn a_panic_is_told_to_the_runtimes_hook() {
             drop(named.join().expect_err("it panics"));
             let expected = (Some("unlucky".to_owned()), id, Some("as asked"));
             assert_eq!(*told.lock().expect("not poisoned"), [expected]);
-            if one_to_one() {
-                return;
-            }
             let ended = thread::spawn(|| {
                 loop {
                     thread::park();
@@ -182,7 +176,7 @@ fn the_pool_keeps_as_many_kernel_threads_as_asked() {
         let blocked: Vec<_> = (0..8)
             .map(|_| {
                 let all_in = all_in.clone();
-                thread::spawn(move || thread::blocking(|| drop(all_in.wait())))
+                thread::spawn(move || thread::blocking(|| all_in.wait().is_leader()))
             })
             .collect();
         for one in blocked {
