@@ -7,8 +7,7 @@ use kumihimo::net::UnixStream;
 use kumihimo::runtime::Runtime;
 use kumihimo::sync::{Barrier, Condvar, Mutex, mpsc};
 use kumihimo::thread::{self, Cancelled, Scope};
-use kumihimo_tests::process::{alone, is_one_to_one};
-use kumihimo_tests::skip;
+use kumihimo_tests::process::alone;
 
 const SOON: Duration = Duration::from_millis(20);
 const NEVER: Duration = Duration::from_secs(3600);
@@ -16,9 +15,6 @@ const NEVER: Duration = Duration::from_secs(3600);
 /// On one and on two VPs, in a process of its own.
 fn everywhere(name: &str, body: impl Fn() + Send + Sync) {
     alone(name, || {
-        if is_one_to_one() {
-            return skip(name, "kernel threads cannot be cancelled");
-        }
         for vps in [1, 2] {
             Runtime::builder().vps(vps).build().expect("a runtime").run(&body);
         }
@@ -119,7 +115,9 @@ fn waits<'scope>(s: &'scope Scope<'scope, '_>, ended: &'scope AtomicUsize) -> us
         Box::new(forever),
         Box::new(|| thread::sleep(NEVER)),
         Box::new(move || drop((sender.clone(), receiver.recv()))),
-        Box::new(|| drop(Barrier::new(2).wait())),
+        Box::new(|| {
+            Barrier::new(2).wait();
+        }),
         Box::new(|| {
             let lock = Mutex::new(());
             drop(Condvar::new().wait(lock.lock().expect("not poisoned")));

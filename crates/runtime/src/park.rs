@@ -12,6 +12,7 @@ use std::time::Instant;
 use crate::carrier::{self, Carrier, Standing};
 use crate::instance;
 use crate::record::{Mp, Ref};
+use crate::stand_in;
 use crate::state::Wake;
 use crate::vp::Left;
 
@@ -66,21 +67,32 @@ pub(crate) struct Foreign {
     /// The user's park token, as a microprocess has one.
     pub(crate) token: AtomicU32,
     pub(crate) id: u64,
+    pub(crate) stand_in: stand_in::Shared,
 }
 
 impl Foreign {
     fn new() -> Foreign {
         // The top bit is never set in a microprocess's id.
         static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
-        Foreign { word: AtomicU32::new(EMPTY), token: AtomicU32::new(0), id: NEXT.fetch_add(1, Ordering::Relaxed) }
+        Foreign {
+            word: AtomicU32::new(EMPTY),
+            token: AtomicU32::new(0),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            stand_in: stand_in::Shared::new(),
+        }
     }
 
     fn park(&self, deadline: Option<Instant>) {
         if self.word.compare_exchange(PERMIT, EMPTY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return;
         }
+        // As in `park_micro`.
+        let bound = stand_in::scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d));
         if self.word.compare_exchange(EMPTY, PARKED, Ordering::Acquire, Ordering::Acquire).is_ok() {
-            crate::futex::wait(&self.word, PARKED, deadline);
+            crate::futex::wait(&self.word, PARKED, bound.or(deadline));
+        }
+        if bound.is_some_and(|b| Instant::now() >= b) {
+            stand_in::cancel_self();
         }
         // Permit or timeout or spurious: whatever is there is consumed.
         self.word.swap(EMPTY, Ordering::Acquire);

@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cancel;
-use crate::carrier::current_mp;
 use crate::park::{self, Wait, Waiter};
 use crate::thread::{Builder, JoinHandle, Result, Thread, after};
 
@@ -153,17 +152,13 @@ where
     struct Restore(Option<Instant>);
     impl Drop for Restore {
         fn drop(&mut self) {
-            if let Some(mp) = current_mp() {
-                mp.deadline.set(self.0);
-            }
+            cancel::set_deadline(self.0);
         }
     }
     let outer = cancel::deadline();
     let inner = outer.map_or(deadline, |o| o.min(deadline));
     let _restore = Restore(outer);
-    if let Some(mp) = current_mp() {
-        mp.deadline.set(Some(inner));
-    }
+    cancel::set_deadline(Some(inner));
     scope_with(Some(inner), |s| {
         let value = f(s);
         s.cancel_at(inner);

@@ -18,7 +18,7 @@ use crate::park::{self, Foreign, Wait, Waiter, Who};
 use crate::runtime;
 use crate::scope::Data as ScopeData;
 use crate::spawn::{self, Order, Started};
-use crate::{cancel, join, priority};
+use crate::{cancel, join, priority, stand_in};
 
 pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
 
@@ -100,16 +100,14 @@ impl Thread {
     /// Asks it to end: it unwinds at its next cancellation point (see [`cancel`]). Never blocks. Nothing on kernel
     /// threads that are no microprocesses, or if it has ended.
     pub fn cancel(&self) {
-        if let Who::Micro(who) = self.who.who() {
-            cancel::request(*who);
-        }
+        cancel::request(&self.who);
     }
 
     /// Whether it has not ended yet. A kernel thread that is no microprocess counts as alive.
     pub(crate) fn is_alive(&self) -> bool {
         match self.who.who() {
             Who::Micro(who) => who.is_alive(),
-            Who::Foreign(_) => true,
+            Who::Foreign(thread) => thread.stand_in.is_alive(),
         }
     }
 
@@ -186,7 +184,10 @@ pub fn yield_now() {
             }
             carrier.give_way(Why::Yielded);
         }
-        None => std::thread::yield_now(),
+        None => {
+            cancel::point();
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -199,7 +200,7 @@ pub fn sleep(time: Duration) {
 pub fn sleep_until(deadline: Instant) {
     cancel::point();
     let deadline = cancel::deadline().map_or(deadline, |d| d.min(deadline));
-    if !park::on_vp() {
+    if !park::on_vp() && !stand_in::is_one() {
         // Also inside `blocking`, and on foreign kernel threads, which nobody wakes early.
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
         return;
@@ -477,7 +478,12 @@ impl<T> JoinHandle<T> {
                 }
                 micro.take()
             }
-            Inner::Kernel(handle) => handle.join(),
+            Inner::Kernel(handle) => {
+                while !handle.wait(None) {
+                    cancel::point();
+                }
+                handle.join()
+            }
         }
     }
 
@@ -498,7 +504,7 @@ impl<T> JoinHandle<T> {
             cancel::point();
             let done = match &self.inner {
                 Inner::Micro(micro) => micro.wait(Some(deadline)),
-                Inner::Kernel(handle) => handle.wait(deadline),
+                Inner::Kernel(handle) => handle.wait(Some(deadline)),
             };
             if done {
                 return Ok(self.join());
