@@ -14,10 +14,6 @@ const CROWD: usize = 64;
 fn those_that_only_yield_spread() {
     for design in [Design::Ring, Design::Locked, Design::Steal] {
         Runtime::builder().vps(VPS).queue(design).build().unwrap().run(|| {
-            // Kernel threads 1:1 are in no queue of ours.
-            if runtime::metrics().unwrap().tls == "kernel" {
-                return;
-            }
             let stop = Arc::new(AtomicBool::new(false));
             let crowd: Vec<_> = (0..CROWD)
                 .map(|_| {
