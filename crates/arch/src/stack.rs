@@ -1,9 +1,10 @@
 //! Stack slots: where microprocesses live.
 //!
 //! ```text
-//! slot_end - slot_size          slot_end - RECORD   slot_end
-//! | guard |  stack  ...  <- sp |  TLS block  |  record  |
+//! slot_end - slot_size                            slot_end
+//! | guard |  stack  ...  <- sp |  record  |  TLS block  |
 //! ```
+//! What lies above the stack is the caller's affair; this module keeps [`RECORD`] bytes of each slot free for the record.
 //! Slots are cut from slabs of address space, one kind of slab for each power-of-two slot size. Slabs are never
 //! unmapped: an address that was once a slot stays a slot of the same class, which is what makes a stale reference to
 //! a record detectable instead of a fault, and what makes [`locate`] safe in a signal handler. Memory, as opposed to
@@ -20,8 +21,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
 
-/// Bytes at the very top of a slot that belong to the runtime's record of the microprocess: 64-byte aligned, zero when
-/// the slot is fresh, and never given back to the system.
+/// Bytes that a slot has room for besides stack and TLS block: the runtime's record of the microprocess, 64-byte aligned and
+/// never given back to the system.
 pub const RECORD: usize = 512;
 
 const PAGE: usize = 4096;

@@ -14,6 +14,10 @@ const CROWD: usize = 64;
 fn those_that_only_yield_spread() {
     for design in [Design::Ring, Design::Locked, Design::Steal] {
         Runtime::builder().vps(VPS).queue(design).build().unwrap().run(|| {
+            if runtime::metrics().unwrap().tls == "kernel" {
+                println!("[skip] those_that_only_yield_spread: the kernel spreads its threads");
+                return;
+            }
             let stop = Arc::new(AtomicBool::new(false));
             let crowd: Vec<_> = (0..CROWD)
                 .map(|_| {

@@ -170,3 +170,16 @@ pub(crate) fn current_mp() -> Option<&'static Mp> {
     // SAFETY: null or a record, which lives for ever.
     unsafe { mp.as_ref() }
 }
+
+/// The microprocess on whose slot this kernel thread runs, if it is one that ends at `slot_end`. Async-signal-safe.
+pub(crate) fn running_on(slot_end: usize) -> Option<&'static Mp> {
+    let running = current_mp().into_iter();
+    // In the middle of a switch the next one is noted already, on the stack of the one that leaves.
+    let leaving = Carrier::current().filter(Carrier::has_vp).and_then(|carrier| carrier.vp().leaving());
+    running.chain(leaving).find(|mp| mp.slot_end() as usize == slot_end)
+}
+
+/// Where `STANDING` lies, counted from the FS base: the same in every block.
+pub(crate) fn standing_offset() -> isize {
+    STANDING.with(|here| std::ptr::from_ref(here).addr().wrapping_sub(x86_64::fs_base()).cast_signed())
+}

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use kumihimo_arch::stack::{self, Class};
 use kumihimo_arch::tls;
 
-use crate::record::Mp;
+use crate::record::{self, Mp};
 
 /// What exchanges between a VP's list and the pool move.
 const BATCH: usize = 64;
@@ -193,13 +193,13 @@ fn make(kind: Kind, n: usize) -> io::Result<Vec<&'static Mp>> {
     let mut made = Vec::with_capacity(got);
     let mut failure = None;
     for &end in &ends[..got] {
-        // SAFETY: a fresh slot of this class.
-        let mp = unsafe { Mp::create(end, kind.class, SERIAL.fetch_add(1, Ordering::Relaxed)) };
+        let (lo, hi) = ends_of(kind.class, end);
+        let (mut top, mut fs) = (hi, 0);
         if !kind.lean {
-            let (lo, hi) = bounds(mp);
             // SAFETY: the slot's memory is fresh, zeroed and ours.
             match unsafe { tls::get().build(lo, hi) } {
-                Ok(fs) => mp.fs.set(fs as usize),
+                // SAFETY: just built.
+                Ok(block) => (top, fs) = (unsafe { tls::get().stack_top(block) }, block as usize),
                 // The slot stays unused: building fails when the heap is exhausted, which is rare and final for most programs.
                 Err(e) => {
                     failure = Some(e);
@@ -207,6 +207,8 @@ fn make(kind: Kind, n: usize) -> io::Result<Vec<&'static Mp>> {
                 }
             }
         }
+        // SAFETY: a fresh slot of this class, with the block above `top`.
+        let mp = unsafe { Mp::create(end, kind.class, top, fs, SERIAL.fetch_add(1, Ordering::Relaxed)) };
         made.push(mp);
     }
     if let (true, Some(e)) = (made.is_empty(), failure) {
@@ -244,14 +246,13 @@ fn unreserve(kind: Kind, n: usize) {
     STACK_BYTES.fetch_sub(n as u64 * kind.class.slot_size() as u64, Ordering::Relaxed);
 }
 
-/// Lowest address and end of what stack and block have together.
+/// Lowest address and end of what stack, record and block have together.
 pub(crate) fn bounds(mp: &Mp) -> (*mut u8, *mut u8) {
-    let class = mp.class.get();
-    let end = mp.slot_end();
-    (
-        end.wrapping_sub(class.slot_size()).wrapping_add(class.guard_size()),
-        std::ptr::from_ref(mp).cast::<u8>().cast_mut(),
-    )
+    ends_of(mp.class.get(), mp.slot_end())
+}
+
+fn ends_of(class: Class, slot_end: *mut u8) -> (*mut u8, *mut u8) {
+    (slot_end.wrapping_sub(class.slot_size()).wrapping_add(class.guard_size()), record::coloured_end(slot_end, class))
 }
 
 /// Tells AddressSanitizer that the stack is empty. A microprocess never returns from its last frames, so that their borders stay marked
@@ -261,21 +262,9 @@ pub(crate) fn forget_frames(mp: &Mp) {
     unsafe extern "C" {
         fn __asan_unpoison_memory_region(from: *const u8, bytes: usize);
     }
-    let (low, top) = (bounds(mp).0, stack_top(mp));
+    let (low, top) = (bounds(mp).0, mp.stack_top());
     // SAFETY: changes the sanitizer's marks only, of a stack on which nothing runs.
     unsafe { __asan_unpoison_memory_region(low, top.addr() - low.addr()) };
-}
-
-/// First address of the usable stack, 64-aligned, growing down.
-#[inline]
-pub(crate) fn stack_top(mp: &Mp) -> *mut u8 {
-    let fs = mp.fs.get();
-    if fs == 0 {
-        bounds(mp).1
-    } else {
-        // SAFETY: the block was built on this slot.
-        unsafe { tls::get().stack_top(fs as *mut u8) }
-    }
 }
 
 /// Visits every record ever made.
@@ -301,7 +290,7 @@ pub(crate) fn trim(n: usize) -> usize {
             free.0.drain(..k).collect()
         };
         for mp in &batch {
-            let keep = mp.slot_end() as usize - stack_top(mp) as usize;
+            let keep = mp.slot_end() as usize - mp.stack_top() as usize;
             // SAFETY: pooled, so nothing on the stack is in use; block and record lie above `keep`.
             unsafe { stack::release_memory(mp.slot_end() as usize, mp.class.get(), keep) };
         }

@@ -17,7 +17,7 @@ const NO_INHERITANCE: u8 = 0xff;
 
 /// A microprocess: what the runtime knows of it.
 ///
-/// Lies at the top of its stack slot and is never unmapped, so a [`Ref`] to a former life may be looked at (its generation
+/// Lies in its stack slot, between stack and TLS block so that what a switch touches is close together, and is never unmapped, so a [`Ref`] to a former life may be looked at (its generation
 /// tells) but can never fault. Cells belong to whoever holds the microprocess: its carrier while it runs, the owner of the
 /// queue it is in, the waker that moved it out of PARKED.
 #[repr(C, align(64))]
@@ -27,17 +27,24 @@ pub(crate) struct Mp {
     pub(crate) fs: Cell<usize>,
     pub(crate) state: State,
     pub(crate) links: Links<Mp>,
+    // The second line: what a placement and a wait touch.
     /// Own priority, 0..=63.
     pub(crate) priority: AtomicU8,
     inherited: AtomicU8,
     /// Level of the last placement.
     pub(crate) level: Cell<u8>,
+    pub(crate) wait_kind: AtomicU8,
     /// VP that it last ran on.
     pub(crate) home: AtomicU16,
-    pub(crate) class: Cell<Class>,
-    slot_end: Cell<*mut u8>,
+    pub(crate) wait_object: AtomicUsize,
     /// How many [`crate::cancel::masked`] it is inside of.
     pub(crate) cancel_masked: Cell<u32>,
+    /// The user's park token: see [`crate::thread::park`].
+    pub(crate) token: AtomicU32,
+    /// The timer that may wake it; entries with another number are stale.
+    pub(crate) timer: AtomicU32,
+    pub(crate) class: Cell<Class>,
+    slot_end: Cell<*mut u8>,
     /// See [`crate::join`].
     pub(crate) join: AtomicUsize,
     /// It dropped its outcome itself, since nobody will take it.
@@ -45,15 +52,9 @@ pub(crate) struct Mp {
     pub(crate) panicked: Cell<bool>,
     /// The scope that waits for its end.
     pub(crate) scope: Cell<Option<NonNull<ScopeData>>>,
-    /// The user's park token: see [`crate::thread::park`].
-    pub(crate) token: AtomicU32,
-    /// The timer that may wake it; entries with another number are stale.
-    pub(crate) timer: AtomicU32,
     pub(crate) serial: u32,
     /// In a pool: the next one there.
     pub(crate) next_free: Cell<*const Mp>,
-    pub(crate) wait_kind: AtomicU8,
-    pub(crate) wait_object: AtomicUsize,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
     /// The name again, cut to fit, for readers that may hold no lock (the overflow handler) or no reference (reports).
     label_len: AtomicU8,
@@ -82,6 +83,11 @@ fn colour(slot_end: usize, class: Class) -> usize {
     if class.slot_size() < 128 << 10 { hash % 16 * 64 } else { hash % 64 * 64 + hash / 64 % 16 * 4096 }
 }
 
+/// Where in the slot block and record may begin, going downwards.
+pub(crate) fn coloured_end(slot_end: *mut u8, class: Class) -> *mut u8 {
+    slot_end.wrapping_sub(colour(slot_end as usize, class))
+}
+
 /// What [`colour`] takes from a slot at most, by its size.
 pub(crate) const fn colour_max(slot_size: usize) -> usize {
     if slot_size < 128 << 10 { 15 * 64 } else { 63 * 64 + 15 * 4096 }
@@ -99,14 +105,14 @@ unsafe impl Node for Mp {
 unsafe impl Sync for Mp {}
 
 impl Mp {
-    /// Writes the record of a fresh slot.
+    /// Writes the record of a fresh slot below `top`.
     ///
     /// # Safety
-    /// `slot_end` is the end of a slot of `class` that nobody uses yet.
-    pub(crate) unsafe fn create(slot_end: *mut u8, class: Class, serial: u32) -> &'static Mp {
+    /// `slot_end` is the end of a slot of `class` that nobody uses yet, `top` a 64-aligned address in it with nothing below.
+    pub(crate) unsafe fn create(slot_end: *mut u8, class: Class, top: *mut u8, fs: usize, serial: u32) -> &'static Mp {
         let mp = Mp {
             context: UnsafeCell::new(Context::NULL),
-            fs: Cell::new(0),
+            fs: Cell::new(fs),
             state: State::new(),
             links: Links::new(),
             priority: AtomicU8::new(0),
@@ -132,26 +138,23 @@ impl Mp {
             deadline: Cell::new(None),
             account: Cell::new(Account::default()),
         };
-        // SAFETY: within the fresh slot, 64-aligned, and live for ever: what lies above a record is never given back.
+        // SAFETY: within the fresh slot, 64-aligned, and live for ever: neither a record nor what lies above it is ever given back.
         unsafe {
-            let place = slot_end.sub(stack::RECORD + colour(slot_end as usize, class)).cast::<Mp>();
+            let place = top.sub(size_of::<Mp>()).cast::<Mp>();
             place.write(mp);
             &*place
         }
     }
 
-    /// End of its slot. The record lies a little below.
+    /// End of its slot.
     pub(crate) fn slot_end(&self) -> *mut u8 {
         self.slot_end.get()
     }
 
-    /// The record of the slot that ends at `slot_end`.
-    ///
-    /// # Safety
-    /// The slot was given out by [`stack::acquire`] and [`Mp::create`] has run on it.
-    pub(crate) unsafe fn of_slot(slot_end: usize, class: Class) -> &'static Mp {
-        // SAFETY: the caller's promise; records live for ever.
-        unsafe { &*std::ptr::with_exposed_provenance::<Mp>(slot_end - stack::RECORD - colour(slot_end, class)) }
+    /// First address of the usable stack, 64-aligned, growing down.
+    #[inline]
+    pub(crate) fn stack_top(&self) -> *mut u8 {
+        std::ptr::from_ref(self).cast::<u8>().cast_mut()
     }
 
     #[inline]

@@ -17,7 +17,7 @@ pub use kumihimo_queue::{Capacity, Design};
 use crate::instance::{self, Instance};
 use crate::place::Placer;
 use crate::pool::{self, Kind};
-use crate::record::{Mp, colour_max};
+use crate::record::colour_max;
 use crate::spawn::{self, Order};
 use crate::thread::Thread;
 use crate::{fork, handoff, join, shutdown};
@@ -303,10 +303,7 @@ fn once_per_process() -> io::Result<()> {
 
 /// Name and id of the microprocess on a slot, for the overflow message. Async-signal-safe.
 fn describe(slot_end: usize, out: &mut [u8]) -> usize {
-    let Some(found) = stack::locate(slot_end - 1) else { return 0 };
-    // SAFETY: the handler found `slot_end` among the slots given out; the top of a slot that was never made into a record is zero, a
-    // generation and a label of length 0.
-    let mp = unsafe { Mp::of_slot(slot_end, found.class) };
+    let Some(mp) = crate::carrier::running_on(slot_end) else { return 0 };
     let mut label = [0u8; 47];
     let n = mp.label(&mut label);
     let mut w = Cut { out, len: 0 };

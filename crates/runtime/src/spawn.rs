@@ -123,7 +123,7 @@ where
 {
     #[cfg(kumihimo_asan)]
     pool::forget_frames(mp);
-    let top = pool::stack_top(mp) as usize;
+    let top = mp.stack_top() as usize;
     let align = align_of::<Packet<F, T>>().max(64);
     let at = (top - size_of::<Packet<F, T>>()) & !(align - 1);
     let packet = std::ptr::with_exposed_provenance_mut::<Packet<F, T>>(at);

@@ -1,15 +1,15 @@
-//! The channel that `mpsc`, `mpmc` and `select!` share: a buffer and two wait lists under one spin lock.
+//! The channel that `mpsc`, `mpmc` and `select!` share: a buffer and two wait lists under one lock, the [`Lane`], whose word
+//! holds the one waiter of a channel that is otherwise quiet.
 //!
 //! A sender that finds a waiting receiver puts the message straight into the receiver's stack and wakes it; a receiver
 //! that finds a waiting sender takes the message from the sender's stack. The buffer is used only while nobody waits at its
 //! other end. So messages stay in order, nobody overtakes a waiter, and a rendezvous needs no buffer at all.
 //!
-//! Memory ordering: all goes through the spin lock or the waiter's signal: sending happens before receiving.
+//! Memory ordering: all goes through the lane or the waiter's signal: sending happens before receiving.
 
 use crate::buffer::{Block, Buffer};
-use crate::lockrank::Rank;
+use crate::lane::{Contents, Lane, LaneGuard, Side};
 use crate::shim::{AtomicUsize, Wait, Waiter, current, point};
-use crate::spin::{Spin, SpinGuard};
 use crate::unwind::OnUnwind;
 use crate::waitlist::{self, Claimed, Node, Queue, Signal};
 use std::cell::UnsafeCell;
@@ -28,7 +28,9 @@ pub(crate) fn outcome(node: &Node, code: u32) -> u32 {
 }
 
 pub(crate) struct Chan<T> {
-    state: Spin<State<T>>,
+    state: Lane<State<T>>,
+    /// Most messages in the buffer; `usize::MAX`: no limit.
+    capacity: usize,
     senders: AtomicUsize,
     receivers: AtomicUsize,
 }
@@ -66,7 +68,7 @@ impl<T> Chan<T> {
             no_senders: false,
             no_receivers: false,
         };
-        Chan { state: Spin::new(Rank::List, state), senders: AtomicUsize::new(1), receivers: AtomicUsize::new(1) }
+        Chan { state: Lane::new(state), capacity, senders: AtomicUsize::new(1), receivers: AtomicUsize::new(1) }
     }
 
     pub(crate) fn add_sender(&self) {
@@ -119,10 +121,10 @@ impl<T> Chan<T> {
     }
 
     /// Locks, with a block at hand if the next push wants one.
-    fn lock_to_push(&self) -> SpinGuard<'_, State<T>> {
+    fn lock_to_push(&self) -> LaneGuard<'_, State<T>> {
         loop {
             let state = self.state.lock();
-            if !state.buffer.wants_block() || state.capacity == 0 {
+            if self.capacity == 0 || !state.buffer.wants_block() {
                 return state;
             }
             drop(state);
@@ -132,7 +134,16 @@ impl<T> Chan<T> {
         }
     }
 
+    #[inline]
     pub(crate) fn try_send(&self, value: T) -> Result<(), Refused<T>> {
+        if let Some(receiver) = self.state.meet(Side::Receiver) {
+            deliver(receiver, value).wake();
+            return Ok(());
+        }
+        self.try_send_locked(value)
+    }
+
+    fn try_send_locked(&self, value: T) -> Result<(), Refused<T>> {
         let mut state = self.state.lock();
         if state.must_push() {
             drop(state);
@@ -147,51 +158,61 @@ impl<T> Chan<T> {
     }
 
     /// Sends; waits while there is no room. A cancellation point where it waits.
+    #[inline]
     pub(crate) fn send(&self, value: T, deadline: Option<Instant>) -> Result<(), Failed<T>> {
-        match self.try_send(value) {
-            Ok(()) => Ok(()),
-            Err(Refused::Closed(value)) => Err(Failed::Closed(value)),
-            Err(Refused::WouldBlock(value)) => self.send_slow(value, deadline),
+        if let Some(receiver) = self.state.meet(Side::Receiver) {
+            deliver(receiver, value).wake();
+            return Ok(());
         }
+        // With room in the buffer nobody has to wait: first look there.
+        let value = if self.capacity == 0 {
+            value
+        } else {
+            match self.try_send_locked(value) {
+                Ok(()) => return Ok(()),
+                Err(Refused::Closed(value)) => return Err(Failed::Closed(value)),
+                Err(Refused::WouldBlock(value)) => value,
+            }
+        };
+        self.send_waiting(value, deadline)
     }
 
-    #[cold]
-    fn send_slow(&self, value: T, deadline: Option<Instant>) -> Result<(), Failed<T>> {
+    fn send_waiting(&self, value: T, deadline: Option<Instant>) -> Result<(), Failed<T>> {
         point();
         let signal = Signal::new();
-        let slot = UnsafeCell::new(MaybeUninit::uninit());
+        let slot = UnsafeCell::new(MaybeUninit::new(value));
         let node = Node::with(current(), &signal, slot.get().cast(), 0);
-        let mut state = self.lock_to_push();
-        let (result, waiter) = state.send(value);
-        let value = match result {
-            Ok(()) => {
-                drop(state);
-                if let Some(waiter) = &waiter {
-                    waiter.wake();
+        // SAFETY: the node leaves the word by an outcome, by the `OnUnwind` or by `withdraw` below; the slot holds the value.
+        let stands = self.capacity == 0 && unsafe { self.state.stand(Side::Sender, &node) };
+        if !stands {
+            let mut state = self.lock_to_push();
+            // SAFETY: nobody knows the slot yet, which holds the value.
+            let (result, waiter) = state.send(unsafe { (*slot.get()).assume_init_read() });
+            match result {
+                Ok(()) => {
+                    drop(state);
+                    if let Some(waiter) = &waiter {
+                        waiter.wake();
+                    }
+                    return Ok(());
                 }
-                return Ok(());
+                Err(Refused::Closed(value)) => return Err(Failed::Closed(value)),
+                // SAFETY: as above; and as for `stand`.
+                Err(Refused::WouldBlock(value)) => unsafe {
+                    (*slot.get()).write(value);
+                    state.sending.insert(&node);
+                },
             }
-            Err(Refused::Closed(value)) => return Err(Failed::Closed(value)),
-            Err(Refused::WouldBlock(value)) => value,
-        };
-        // SAFETY: nobody knows the slot yet. The node is unlinked by a waker, by the `OnUnwind` or below.
-        unsafe {
-            (*slot.get()).write(value);
-            state.sending.insert(&node);
         }
-        drop(state);
         let withdraw = OnUnwind(|| {
-            if self.state.lock().sending.remove(&node) || signal.get() == Some(CLOSED) {
+            if self.withdraw(Side::Sender, &node) || signal.get() == Some(CLOSED) {
                 // SAFETY: nobody has taken the value, and nobody will.
                 drop(unsafe { ptr::read(node.slot.cast::<T>()) });
             }
         });
         let outcome = waitlist::wait_cancellable(&signal, Wait::Channel(self.address()), deadline);
         std::mem::forget(withdraw);
-        let outcome = outcome.or_else(|| {
-            let queued = self.state.lock().sending.remove(&node);
-            if queued { None } else { signal.get() }
-        });
+        let outcome = outcome.or_else(|| if self.withdraw(Side::Sender, &node) { None } else { signal.get() });
         match outcome {
             Some(DONE) => Ok(()),
             // SAFETY: nobody has taken the value, and nobody will.
@@ -201,7 +222,17 @@ impl<T> Chan<T> {
         }
     }
 
+    #[inline]
     pub(crate) fn try_recv(&self) -> Result<T, Refused<()>> {
+        if let Some(sender) = self.state.meet(Side::Sender) {
+            let (value, waiter) = collect(sender);
+            waiter.wake();
+            return Ok(value);
+        }
+        self.try_recv_locked()
+    }
+
+    fn try_recv_locked(&self) -> Result<T, Refused<()>> {
         let mut state = self.state.lock();
         if !state.sending.is_empty() && state.must_push() {
             drop(state);
@@ -217,54 +248,81 @@ impl<T> Chan<T> {
     }
 
     /// Receives; waits while there is nothing. A cancellation point where it waits.
+    #[inline]
     pub(crate) fn recv(&self, deadline: Option<Instant>) -> Result<T, Failed<()>> {
-        match self.try_recv() {
-            Ok(value) => Ok(value),
-            Err(Refused::Closed(())) => Err(Failed::Closed(())),
-            Err(Refused::WouldBlock(())) => self.recv_slow(deadline),
+        if let Some(sender) = self.state.meet(Side::Sender) {
+            let (value, waiter) = collect(sender);
+            waiter.wake();
+            return Ok(value);
         }
+        if !self.state.seems_quiet() {
+            match self.try_recv_locked() {
+                Ok(value) => return Ok(value),
+                Err(Refused::Closed(())) => return Err(Failed::Closed(())),
+                Err(Refused::WouldBlock(())) => {}
+            }
+        }
+        self.recv_waiting(deadline)
     }
 
-    fn recv_slow(&self, deadline: Option<Instant>) -> Result<T, Failed<()>> {
+    fn recv_waiting(&self, deadline: Option<Instant>) -> Result<T, Failed<()>> {
         point();
         let signal = Signal::new();
         let slot = UnsafeCell::new(MaybeUninit::<T>::uninit());
         let node = Node::with(current(), &signal, slot.get().cast(), 0);
-        let mut state = self.lock_to_push();
-        let (result, waiter, freed) = state.recv();
-        match result {
-            Ok(value) => {
-                drop(state);
-                drop(freed);
-                if let Some(waiter) = &waiter {
-                    waiter.wake();
+        // SAFETY: the node leaves the word by an outcome, by the `OnUnwind` or by `withdraw` below; the slot has room for a `T`.
+        if !unsafe { self.state.stand(Side::Receiver, &node) } {
+            let mut state = self.lock_to_push();
+            let (result, waiter, freed) = state.recv();
+            match result {
+                Ok(value) => {
+                    drop(state);
+                    drop(freed);
+                    if let Some(waiter) = &waiter {
+                        waiter.wake();
+                    }
+                    return Ok(value);
                 }
-                return Ok(value);
+                Err(Refused::Closed(())) => return Err(Failed::Closed(())),
+                Err(Refused::WouldBlock(())) => {}
             }
-            Err(Refused::Closed(())) => return Err(Failed::Closed(())),
-            Err(Refused::WouldBlock(())) => {}
+            // SAFETY: as for `stand`.
+            unsafe { state.receiving.insert(&node) };
         }
-        // SAFETY: unlinked by a waker, by the `OnUnwind` or below.
-        unsafe { state.receiving.insert(&node) };
-        drop(state);
         let withdraw = OnUnwind(|| {
-            if !self.state.lock().receiving.remove(&node) && signal.get() == Some(DONE) {
+            if !self.withdraw(Side::Receiver, &node) && signal.get() == Some(DONE) {
                 // SAFETY: the outcome says that the slot was filled.
                 self.put_back(unsafe { ptr::read(node.slot.cast::<T>()) });
             }
         });
         let outcome = waitlist::wait_cancellable(&signal, Wait::Channel(self.address()), deadline);
         std::mem::forget(withdraw);
-        let outcome = outcome.or_else(|| {
-            let queued = self.state.lock().receiving.remove(&node);
-            if queued { None } else { signal.get() }
-        });
+        let outcome = outcome.or_else(|| if self.withdraw(Side::Receiver, &node) { None } else { signal.get() });
         match outcome {
             // SAFETY: the outcome says that the slot was filled.
             Some(DONE) => Ok(unsafe { slot.into_inner().assume_init() }),
             Some(_) => Err(Failed::Closed(())),
             None => Err(Failed::TimedOut(())),
         }
+    }
+
+    /// Takes the caller's node back, from the word or from the state's queue. False: somebody took it, and its outcome is there.
+    #[cold]
+    fn withdraw(&self, side: Side, node: &Node) -> bool {
+        if self.state.withdraw(side, node) {
+            return true;
+        }
+        let mut state = self.state.lock();
+        let queued = match side {
+            Side::Receiver => state.receiving.remove(node),
+            Side::Sender => state.sending.remove(node),
+        };
+        drop(state);
+        if !queued {
+            // Whoever met it in the word is about to store the outcome, under no lock.
+            node.await_outcome();
+        }
+        queued
     }
 
     /// A message was delivered to a receiver that is unwinding: it becomes the first again.
@@ -288,8 +346,7 @@ impl<T> Chan<T> {
     }
 
     pub(crate) fn capacity(&self) -> Option<usize> {
-        let capacity = self.state.lock().capacity;
-        (capacity != usize::MAX).then_some(capacity)
+        (self.capacity != usize::MAX).then_some(self.capacity)
     }
 
     fn address(&self) -> usize {
@@ -351,6 +408,26 @@ fn collect<T>(sender: Claimed<'_>) -> (T, Waiter) {
     let value = unsafe { sender.node.slot.cast::<T>().read() };
     let outcome = outcome(sender.node, DONE);
     (value, sender.finish(outcome))
+}
+
+impl<T> Contents for State<T> {
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        self.buffer.len() == 0
+            && self.sending.is_empty()
+            && self.receiving.is_empty()
+            && !self.no_senders
+            && !self.no_receivers
+    }
+
+    unsafe fn admit(&mut self, side: Side, node: &Node) {
+        let queue = match side {
+            Side::Receiver => &mut self.receiving,
+            Side::Sender => &mut self.sending,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { queue.insert(node) };
+    }
 }
 
 impl<T> State<T> {

@@ -14,6 +14,7 @@ mod inherit;
 #[cfg(loom)]
 #[path = "inherit_model.rs"]
 mod inherit;
+mod lane;
 mod lazylock;
 mod lockrank;
 #[cfg(all(test, loom))]

@@ -46,17 +46,18 @@ mod checked {
 #[cfg(all(debug_assertions, not(loom)))]
 pub(crate) use checked::*;
 
-#[cfg(all(not(debug_assertions), not(loom)))]
+#[cfg(any(not(debug_assertions), loom))]
 mod unchecked {
     use super::Rank;
     #[inline(always)]
     pub(crate) fn acquire(_: Rank) {}
     #[inline(always)]
     pub(crate) fn release(_: Rank) {}
+    #[cfg(not(loom))]
     #[inline(always)]
     pub(crate) fn assert_none_held() {}
 }
-#[cfg(all(not(debug_assertions), not(loom)))]
+#[cfg(any(not(debug_assertions), loom))]
 pub(crate) use unchecked::*;
 
 #[cfg(all(test, debug_assertions, not(loom)))]

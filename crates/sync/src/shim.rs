@@ -17,7 +17,7 @@ mod real {
     pub(crate) use kumihimo_runtime::cancel;
     pub(crate) use kumihimo_runtime::park::{Wait, Waiter, current};
     pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use std::thread::yield_now;
 
     use std::cell::Cell;
@@ -107,7 +107,7 @@ pub(crate) use real::*;
 #[cfg(loom)]
 mod model {
     pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
     pub(crate) use loom::thread::yield_now;
 
     use loom::sync::{Arc, Condvar, Mutex};

@@ -142,6 +142,18 @@ impl Node {
         self.signal
     }
 
+    /// Returns when the outcome is there. Somebody has taken the node and is a few instructions away from storing it.
+    #[cold]
+    pub(crate) fn await_outcome(&self) {
+        // SAFETY: the waiter's own node, and its signal lies beside it.
+        let signal = unsafe { &*self.signal };
+        let mut turns = 0u32;
+        while signal.get().is_none() {
+            turns += 1;
+            if cfg!(loom) || turns.is_multiple_of(128) { yield_now() } else { spin_loop() }
+        }
+    }
+
     pub(crate) fn priority(&self) -> u8 {
         self.priority.get()
     }
