@@ -15,7 +15,7 @@ use kumihimo_tests::process::{Ended, again, alone, is_child, is_one_to_one, one_
 use kumihimo_tests::skip;
 
 const AT_THE_BARRIER: &str = "main waits for the barrier at 0x";
-const LONGER: Duration = Duration::from_millis(2500);
+const LONGER: Duration = Duration::from_millis(1500);
 
 fn sleeps() -> u64 {
     metrics().expect("it runs").vps.iter().map(|vp| vp.sleeps).sum()

@@ -103,6 +103,8 @@ where
             let panicked = outcome.as_ref().is_err_and(|payload| spawn::note_panic(|| on_panic, payload.as_ref()));
             (outcome, panicked)
         });
+        // Before the first lock: in a fork's child it may be held by one who is not there.
+        crate::fork::end_of_child();
         let mut state = child.lock();
         state.finished = true;
         let unwanted = if state.detached { Some(outcome) } else { state.outcome.replace(outcome) };

@@ -74,6 +74,8 @@ pub(crate) struct Account {
 }
 
 const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
+// A park asks for both.
+const _: () = assert!(std::mem::offset_of!(Mp, scope) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64);
 
 /// Slots are powers of two apart, so without this all records, block headers and stack tops would fall into the same few sets of the
 /// processor's caches and hardly a dozen of them would fit: the top of each slot is shifted by some lines, and in large slots some pages.

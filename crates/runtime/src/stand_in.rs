@@ -94,6 +94,11 @@ pub(crate) fn begin(who: &Foreign) {
     who.stand_in.life.store(RUNS, Ordering::Release);
 }
 
+/// In the child of a fork, which is a plain kernel thread. True: it stood in for a microprocess.
+pub(crate) fn forget() -> bool {
+    OWN.with(|own| own.who.take()).is_some()
+}
+
 fn me<R>(f: impl FnOnce(&Own, &Shared) -> R) -> Option<R> {
     OWN.with(|own| {
         // SAFETY: set by `live` only, whose caller holds it meanwhile.
