@@ -26,21 +26,22 @@ fn while_another_goes_to_sleep_last(name: &str, wait: impl FnOnce() + Send) {
     alone(name, || {
         let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
         runtime.run(|| {
-            let waits = Arc::new(AtomicBool::new(false));
-            let seen = waits.clone();
+            let (waits, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (seen, end) = (waits.clone(), over.clone());
             let other = thread::spawn(move || {
                 while !seen.load(SeqCst) {
-                    std::hint::spin_loop();
+                    thread::yield_now();
                 }
                 let before = sleeps();
-                while !one_to_one() && sleeps() == before {
-                    std::hint::spin_loop();
+                while !one_to_one() && sleeps() == before && !end.load(SeqCst) {
+                    thread::yield_now();
                 }
                 thread::park();
             });
-            // It holds one VP, so this runs on the other from here on.
+            // It runs until a VP that has nothing to do sleeps: the one where this waits.
             waits.store(true, SeqCst);
             wait();
+            over.store(true, SeqCst);
             while !other.is_finished() {
                 other.thread().unpark();
                 thread::yield_now();
