@@ -36,7 +36,7 @@ const MADV_GUARD_INSTALL: libc::c_int = 102;
 const PIDFD_SELF: libc::c_long = -10001;
 const IOV_MAX: usize = 1024;
 
-/// A slot size: 32 KiB, 64 KiB, ... 1 GiB.
+/// A slot size: about 32 KiB, 64 KiB, ... 1 GiB; exactly: [`Class::slot_size`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Class(u8);
 
@@ -51,8 +51,15 @@ impl Class {
         if index < Self::COUNT { Some(Class(index as u8)) } else { None }
     }
 
-    /// Bytes of address space of a slot, guard and record included.
+    /// Bytes of address space of a slot, guard and record included: from 128 KiB on, and below 2 MiB, a page more than the class says.
+    /// A processor looks pages up in sets by the low bits of their number; with slots a power of two apart, the tops of all stacks would
+    /// share a few of these sets, and a thousand switches in turn would miss the TLB a thousand times.
     pub const fn slot_size(self) -> usize {
+        let size = self.power();
+        if size >= 128 << 10 && size < TABLE_SPAN { size + PAGE } else { size }
+    }
+
+    const fn power(self) -> usize {
         1 << (MIN_SHIFT + self.0 as u32)
     }
 
@@ -60,7 +67,7 @@ impl Class {
     ///
     /// Rust code probes every page of a large frame, so one page would do for it; C code usually does not.
     pub const fn guard_size(self) -> usize {
-        let part = self.slot_size() / 16;
+        let part = self.power() / 16;
         if part < PAGE {
             PAGE
         } else if part > 64 << 10 {

@@ -146,6 +146,12 @@ impl Carrier {
         !self.vp.is_null()
     }
 
+    /// Whether a microprocess runs here, and not the carrier's own stack.
+    #[inline(always)]
+    pub(crate) fn is_running(&self) -> bool {
+        !self.vp().current.get().is_null()
+    }
+
     /// The microprocess that runs here; none on the carrier's own stack.
     #[inline(always)]
     pub(crate) fn running(&self) -> Option<&'static Mp> {

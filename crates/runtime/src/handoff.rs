@@ -274,7 +274,7 @@ pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
 fn lend(carrier: Carrier, mp: &'static Mp, spare: &Spare) {
     let kt = carrier.kernel_thread();
     let vp = carrier.vp();
-    vp.note_wait(mp, Wait::Blocking);
+    vp.note_wait(mp, Wait::Blocking.encode());
     vp.instance().bound.fetch_add(1, Ordering::Relaxed);
     vp.account_for(mp);
     vp.current.set(std::ptr::null());

@@ -143,7 +143,7 @@ impl Instance {
     }
 
     /// Nanoseconds of this instance's clock.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn now(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
     }

@@ -182,27 +182,47 @@ pub fn vps() -> Option<usize> {
 /// a cancel request ends the wait. `why` is for reports only. What the waker did before `wake` happens before the return.
 #[inline]
 pub fn park(why: Wait, deadline: Option<Instant>) {
+    let why = why.encode();
     match Carrier::current() {
-        Some(carrier) if !carrier.vp().current.get().is_null() => park_micro(carrier, why, deadline),
+        Some(carrier) if carrier.is_running() => {
+            if deadline.is_none() && !runner(&carrier).bounded.get() {
+                park_micro(carrier, why);
+            } else {
+                park_micro_until(carrier, why, deadline);
+            }
+        }
         _ => foreign().park(deadline),
     }
 }
 
+/// The running microprocess's record.
+#[inline(always)]
+fn runner(carrier: &Carrier) -> &'static Mp {
+    // SAFETY: not null (checked by the callers): the running microprocess's record, which lives for ever.
+    unsafe { &*carrier.vp().current.get() }
+}
+
+// One frame with the switch in it: its lines have to be there when this one continues.
 #[inline(never)]
-fn park_micro(carrier: Carrier, why: Wait, deadline: Option<Instant>) {
+fn park_micro(carrier: Carrier, why: (u8, usize)) {
+    let mp = runner(&carrier);
+    if !mp.state.take_permit() {
+        carrier.vp().note_wait(mp, why);
+        carrier.leave(Left::Parked);
+    }
+}
+
+#[cold]
+fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant>) {
     let vp = carrier.vp();
-    // SAFETY: not null (checked by the caller): the running microprocess's record.
-    let mp: &'static Mp = unsafe { &*vp.current.get() };
+    let mp = runner(&carrier);
+    // A scope's deadline cancels its children where they wait. Not twice: one that puts its end off (a lock, `masked`) may wait on.
+    let bound = mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
+    let Some(deadline) = bound.or(deadline) else { return park_micro(carrier, why) };
     if mp.state.take_permit() {
         return;
     }
     vp.note_wait(mp, why);
-    // A scope's deadline cancels its children where they wait. Not twice: one that puts its end off (a lock, `masked`) may wait on.
-    let bound = mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
-    let Some(deadline) = bound.or(deadline) else {
-        carrier.leave(Left::Parked);
-        return;
-    };
     let at = vp.instance().at(deadline);
     if at <= vp.instance().now() {
         if bound.is_some() {
@@ -234,7 +254,7 @@ fn park_micro(carrier: Carrier, why: Wait, deadline: Option<Instant>) {
 #[inline]
 pub fn switch_point() {
     if let Some(carrier) = Carrier::current()
-        && !carrier.vp().current.get().is_null()
+        && carrier.is_running()
     {
         carrier.switch_point();
     }
@@ -383,6 +403,7 @@ impl Wait {
     /// In the encoded kind: the wait has a deadline. Gone with the next wait.
     pub(crate) const TIMED: u8 = 0x80;
 
+    #[inline(always)]
     pub(crate) fn encode(self) -> (u8, usize) {
         match self {
             Wait::Park => (1, 0),

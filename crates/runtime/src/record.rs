@@ -50,6 +50,8 @@ pub(crate) struct Mp {
     /// It dropped its outcome itself, since nobody will take it.
     pub(crate) outcome_dropped: Cell<bool>,
     pub(crate) panicked: Cell<bool>,
+    /// Its scope has a deadline.
+    pub(crate) bounded: Cell<bool>,
     /// The scope that waits for its end.
     pub(crate) scope: Cell<Option<NonNull<ScopeData>>>,
     pub(crate) serial: u32,
@@ -75,24 +77,23 @@ pub(crate) struct Account {
 
 const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
 // A park asks for both.
-const _: () = assert!(std::mem::offset_of!(Mp, scope) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64);
+const _: () = assert!(std::mem::offset_of!(Mp, bounded) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64);
 
-/// Slots are powers of two apart, so without this all records, block headers and stack tops would fall into the same few sets of the
-/// processor's caches and hardly a dozen of them would fit: the top of each slot is shifted by some lines, and in large slots some pages.
+/// Slots are whole pages apart, so without this all records, block headers and stack tops would fall into the same few sets of the
+/// processor's caches and hardly a dozen of them would fit: the top of each slot is shifted by some lines.
 fn colour(slot_end: usize, class: Class) -> usize {
-    let hash = (slot_end >> 15).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    // In small slots, where memory counts, a whole page of shift would cost a page.
-    if class.slot_size() < 128 << 10 { hash % 16 * 64 } else { hash % 64 * 64 + hash / 64 % 16 * 4096 }
+    let hash = (slot_end >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    hash % (colour_max(class.slot_size()) / 64 + 1) * 64
+}
+
+/// What [`colour`] takes from a slot at most, by its size. In small slots, where memory counts, a page of shift would cost a page.
+pub(crate) const fn colour_max(slot_size: usize) -> usize {
+    if slot_size < 128 << 10 { 15 * 64 } else { 63 * 64 }
 }
 
 /// Where in the slot block and record may begin, going downwards.
 pub(crate) fn coloured_end(slot_end: *mut u8, class: Class) -> *mut u8 {
     slot_end.wrapping_sub(colour(slot_end as usize, class))
-}
-
-/// What [`colour`] takes from a slot at most, by its size.
-pub(crate) const fn colour_max(slot_size: usize) -> usize {
-    if slot_size < 128 << 10 { 15 * 64 } else { 63 * 64 + 15 * 4096 }
 }
 
 // SAFETY: `links` is a field that nobody else touches; records are never moved; holders are as the queue asks (see `Mp`).
@@ -127,6 +128,7 @@ impl Mp {
             join: AtomicUsize::new(0),
             outcome_dropped: Cell::new(false),
             panicked: Cell::new(false),
+            bounded: Cell::new(false),
             scope: Cell::new(None),
             token: AtomicU32::new(0),
             timer: AtomicU32::new(0),
@@ -189,7 +191,7 @@ impl Mp {
     #[inline]
     pub(crate) fn scope_deadline(&self) -> Option<Instant> {
         // SAFETY: the scope waits for its child, which is alive: it asks.
-        self.scope.get().and_then(|scope| unsafe { scope.as_ref() }.deadline())
+        self.scope.get().filter(|_| self.bounded.get()).and_then(|scope| unsafe { scope.as_ref() }.deadline())
     }
 
     pub(crate) fn set_label(&self, name: Option<&str>) {

@@ -142,6 +142,7 @@ where
         unsafe { *mp.name.get() = Some(name.clone()) };
     }
     mp.scope.set(scope.map(NonNull::from));
+    mp.bounded.set(scope.is_some_and(|scope| scope.deadline().is_some()));
     mp.outcome_dropped.set(false);
     join::begin(mp);
     mp.state.begin();

@@ -19,7 +19,7 @@ use kumihimo_queue::{Design, Origin, Owner, Place, Taker};
 use crate::carrier::{self, Carrier};
 use crate::idle::Idle;
 use crate::instance::Instance;
-use crate::park::{self, Wait};
+use crate::park;
 use crate::pool::VpPool;
 use crate::readiness::Poller;
 use crate::record::{Mp, Ref};
@@ -29,6 +29,9 @@ use crate::timer::Timers;
 
 /// Switches between two looks at what costs time to look at: the clock, descriptors, requests.
 const SLOW_STEPS_EVERY: u32 = 61;
+
+/// How much of the next one's stack is fetched ahead: the frames of a wait and of its caller.
+const WARM_LINES: usize = 5;
 
 /// What the leaving microprocess wants done with itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +101,7 @@ unsafe impl Send for Vp {}
 
 impl Carrier {
     /// The running microprocess leaves and the next one comes. Returns when the caller is continued, perhaps elsewhere.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn leave(self, left: Left) -> Carrier {
         let vp = self.vp();
         vp.look_around();
@@ -162,23 +165,30 @@ impl Carrier {
         }
         let vp = self.vp();
         let left = vp.left.replace(Left::Nothing);
+        // The two most frequent ones by themselves: branches are predicted better than a jump through a table.
         if left == Left::Nothing {
             return self;
         }
         // SAFETY: something is to be done with it, so it is a record, which lives for ever; its context is saved and it is ours alone.
         let by = unsafe { &*vp.left_by.get() };
-        // The most frequent first: a branch is predicted better than a jump through a table.
         if left == Left::Parked {
             vp.commit_park(by);
-            return self;
+        } else {
+            self.arrive_otherwise(left, by);
         }
+        self
+    }
+
+    // Not inlined: the frame of `leave` stays small.
+    #[inline(never)]
+    fn arrive_otherwise(&self, left: Left, by: &'static Mp) {
+        let vp = self.vp();
         match left {
             Left::Nothing | Left::Parked => {}
             Left::GaveWay(why) => vp.make_ready(by, why, Origin::Yield),
             Left::ToFront => vp.make_ready_front(by),
-            Left::Ended => crate::join::left(&self, by),
+            Left::Ended => crate::join::left(self, by),
         }
-        self
     }
 }
 
@@ -374,9 +384,9 @@ impl Vp {
         // SAFETY: as above.
         let stack = unsafe { *next.context.get() }.stack_pointer();
         park::fetch(stack);
-        park::fetch(stack.wrapping_add(64));
-        park::fetch(stack.wrapping_add(128));
-        park::fetch(stack.wrapping_add(192));
+        for line in 1..WARM_LINES {
+            park::fetch(stack.wrapping_add(line * 64));
+        }
         park::fetch((next.fs.get() as *const u8).wrapping_offset(self.standing_offset));
         if let Some(after) = next.links.peek_next() {
             park::fetch(after.as_ptr().cast());
@@ -394,17 +404,23 @@ impl Vp {
         self.pick().or_else(|| if self.queue.pull() { self.pick() } else { None })
     }
 
+    /// The running one's time goes onto its account.
+    #[cold]
+    fn book_time(&self) {
+        let now = self.instance().now();
+        // SAFETY: null or a record.
+        if let Some(mp) = unsafe { self.current.get().as_ref() } {
+            let mut account = mp.account.get();
+            account.ran_ns = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
+            mp.account.set(account);
+        }
+        self.since_ns.set(now);
+    }
+
     #[inline]
     pub(crate) fn account_for(&self, next: &Mp) {
         if self.keeps_account {
-            let now = self.instance().now();
-            // SAFETY: null or a record.
-            if let Some(mp) = unsafe { self.current.get().as_ref() } {
-                let mut account = mp.account.get();
-                account.ran_ns = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
-                mp.account.set(account);
-            }
-            self.since_ns.set(now);
+            self.book_time();
         }
         let home = self.index as u16;
         if next.home.load(Ordering::Relaxed) != home {
@@ -416,8 +432,13 @@ impl Vp {
     fn commit_park(&self, mp: &'static Mp) {
         match mp.state.commit_park() {
             Park::Parked => {}
-            Park::Permit => self.make_ready(mp, Why::Woken, Origin::Wake),
+            Park::Permit => self.woken_before(mp),
         }
+    }
+
+    #[cold]
+    fn woken_before(&self, mp: &'static Mp) {
+        self.make_ready(mp, Why::Woken, Origin::Wake);
     }
 
     /// Puts a runnable microprocess that is ours alone into the queue.
@@ -505,8 +526,9 @@ impl Vp {
         }
     }
 
-    pub(crate) fn note_wait(&self, mp: &Mp, why: Wait) {
-        let (kind, object) = why.encode();
+    /// `why` is an encoded [`park::Wait`].
+    #[inline(always)]
+    pub(crate) fn note_wait(&self, mp: &Mp, (kind, object): (u8, usize)) {
         mp.wait_kind.store(kind, Ordering::Relaxed);
         mp.wait_object.store(object, Ordering::Relaxed);
     }
