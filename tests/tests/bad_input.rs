@@ -8,7 +8,7 @@ use std::time::Duration;
 use kumihimo::runtime::{Runtime, metrics};
 use kumihimo::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, mpsc};
 use kumihimo::thread::{self, Builder};
-use kumihimo_tests::process::{alone, is_one_to_one, one_to_one};
+use kumihimo_tests::process::{again, alone, is_child, is_one_to_one, kernel_threads, one_to_one};
 use kumihimo_tests::skip;
 
 fn with_vps(vps: usize, body: impl FnOnce() + Send) {
@@ -157,9 +157,6 @@ fn until_refused(stack: usize) -> std::io::Error {
 #[test]
 fn limits_of_the_runtime_are_reached() {
     alone("limits_of_the_runtime_are_reached", || {
-        if is_one_to_one() {
-            return skip("limits_of_the_runtime_are_reached", "kernel threads have no such limits");
-        }
         let limited = |builder: kumihimo::runtime::Builder, word: &str| {
             builder.vps(2).build().expect("a runtime").run(|| {
                 let refused = until_refused(2 << 20);
@@ -168,6 +165,9 @@ fn limits_of_the_runtime_are_reached() {
             });
         };
         limited(Runtime::builder().max_microprocesses(20), "Builder::max_microprocesses");
+        if is_one_to_one() {
+            return skip("limits_of_the_runtime_are_reached", "the stacks of kernel threads are not counted");
+        }
         let made = {
             let runtime = Runtime::builder().vps(1).build().expect("a runtime");
             let now = metrics().expect("it runs");
@@ -238,6 +238,29 @@ fn no_descriptors_for_a_runtime() {
 }
 
 #[test]
+fn no_kernel_threads_for_a_runtime() {
+    alone("no_kernel_threads_for_a_runtime", || {
+        // What is made once a process is made.
+        with_vps(1, || ());
+        // SAFETY: no pointers. The limit does not bind root; and who changes its user must ask to see its own descriptors again.
+        let changed = unsafe {
+            libc::geteuid() != 0 || libc::setuid(54_321) == 0 && libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
+        };
+        if !changed {
+            return skip("no_kernel_threads_for_a_runtime", "root here may not become another user");
+        }
+        let (before, threads) = (descriptors(), kernel_threads());
+        set_limit(libc::RLIMIT_NPROC, threads as u64 + 3);
+        let refused = Runtime::builder().vps(64).build().expect_err("too few kernel threads");
+        set_limit(libc::RLIMIT_NPROC, libc::RLIM_INFINITY);
+        let text = refused.to_string();
+        assert!(text.contains("virtual processor") && text.contains("Builder::vps"), "{text}");
+        assert_eq!((descriptors(), kernel_threads()), (before, threads), "what had begun is ended");
+        with_vps(64, || thread::spawn(|| ()).join().expect("no panic"));
+    });
+}
+
+#[test]
 fn too_few_or_too_many_virtual_processors() {
     alone("too_few_or_too_many_virtual_processors", || {
         for vps in [0, 1025, 10_000, usize::MAX] {
@@ -257,7 +280,7 @@ fn too_few_or_too_many_virtual_processors() {
 #[test]
 fn settings_in_the_environment_that_mean_nothing() {
     let name = "settings_in_the_environment_that_mean_nothing";
-    if kumihimo_tests::process::is_child(name) {
+    if is_child(name) {
         let refused = Runtime::builder().build().expect_err("refused");
         assert_eq!(refused.kind(), ErrorKind::InvalidInput);
         let value = std::env::var("WRONG").expect("given");
@@ -267,7 +290,7 @@ fn settings_in_the_environment_that_mean_nothing() {
         return;
     }
     for (variable, value) in [("KUMI_VPS", "0"), ("KUMI_VPS", "many"), ("KUMI_VPS", "10000"), ("KUMI_QUEUE", "queue")] {
-        let ended = kumihimo_tests::process::again(name, &[(variable, value), ("WRONG", value)]);
+        let ended = again(name, &[(variable, value), ("WRONG", value)]);
         assert!(ended.status.success(), "{variable}={value}: {ended:#?}");
     }
 }
@@ -313,9 +336,6 @@ fn spawning_while_the_runtime_ends() {
             };
             drop(Builder::new().spawn(wait).expect("it does not end yet"));
         }
-        if one_to_one() {
-            return skip("spawning_while_the_runtime_ends", "kernel threads cannot be cancelled");
-        }
         while waiting.load(SeqCst) < 10 {
             std::thread::yield_now();
         }
@@ -332,9 +352,6 @@ fn spawning_while_the_runtime_ends() {
 fn one_that_never_ends_is_left_behind() {
     alone("one_that_never_ends_is_left_behind", || {
         let runtime = Runtime::builder().vps(2).shutdown_grace(Duration::from_millis(10)).build().expect("a runtime");
-        if one_to_one() {
-            return skip("one_that_never_ends_is_left_behind", "kernel threads are not counted");
-        }
         let (sender, receiver) = mpsc::channel();
         for _ in 0..3 {
             let sender = sender.clone();
@@ -352,6 +369,38 @@ fn one_that_never_ends_is_left_behind() {
         }
         assert_eq!(runtime.shutdown(), 3);
         with_vps(2, || assert_eq!(thread::spawn(|| 4).join().expect("no panic"), 4));
+    });
+}
+
+/// It goes on on its kernel thread, beside the next runtime, and ends there once it looks up.
+#[test]
+fn one_that_never_waits_is_left_behind() {
+    alone("one_that_never_waits_is_left_behind", || {
+        let runtime = Runtime::builder().vps(2).shutdown_grace(Duration::from_millis(10)).build().expect("a runtime");
+        let over = Arc::new(AtomicU64::new(0));
+        let seen = over.clone();
+        let spins = thread::spawn(move || {
+            seen.store(1, SeqCst);
+            while seen.load(SeqCst) != 2 {
+                std::hint::spin_loop();
+            }
+            let end = std::panic::catch_unwind(thread::yield_now).expect_err("cancelled");
+            seen.store(3, SeqCst);
+            std::panic::resume_unwind(end);
+        });
+        while over.load(SeqCst) != 1 {
+            std::thread::yield_now();
+        }
+        assert_eq!(runtime.shutdown(), 1);
+        with_vps(2, || {
+            over.store(2, SeqCst);
+            while over.load(SeqCst) != 3 {
+                thread::yield_now();
+            }
+            assert_eq!(thread::spawn(|| 4).join().expect("no panic"), 4);
+        });
+        with_vps(2, || assert_eq!(thread::spawn(|| 5).join().expect("no panic"), 5));
+        drop(spins);
     });
 }
 
@@ -432,13 +481,17 @@ fn a_name_with_a_nul() {
 
 #[test]
 fn a_panic_hook_of_the_runtime_that_panics() {
-    alone("a_panic_hook_of_the_runtime_that_panics", || {
+    let name = "a_panic_hook_of_the_runtime_that_panics";
+    if is_child(name) {
         let runtime = Runtime::builder().vps(1).on_panic(|_, _| panic!("the hook")).build().expect("a runtime");
         runtime.run(|| {
             let payload = thread::spawn(|| panic!("the microprocess")).join().expect_err("it panics");
             assert_eq!(message(&*payload), "the microprocess");
         });
-    });
+        return;
+    }
+    let ended = again(name, &[]);
+    assert!(ended.status.success() && ended.stderr.contains("on_panic hook panicked; ignored"), "{ended:#?}");
 }
 
 #[test]
@@ -452,9 +505,6 @@ fn deadlines_and_times_at_the_ends_of_the_clock() {
             thread::yield_now();
             parked.thread().unpark();
             parked.join().expect("unparked");
-            if one_to_one() {
-                return;
-            }
             long.cancel();
             assert!(long.join().expect_err("it would sleep for ever").is::<thread::Cancelled>());
         });

@@ -4,7 +4,7 @@
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use kumihimo::net::{SocketAddr, TcpListener, TcpStream, UnixStream};
@@ -56,11 +56,6 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// Whether this runs on kernel threads only (`KUMI_TLS=kernel`, or no other way on this machine).
-fn one_to_one() -> bool {
-    metrics().expect("a runtime").tls == "kernel"
-}
-
 fn short(random: &mut Random) -> Duration {
     Duration::from_micros(random.below(300))
 }
@@ -82,9 +77,7 @@ fn step(world: &Arc<World>, random: &mut Random) {
         2 => thread::park_timeout(short(random)),
         3 => child(random),
         4 => panicking_child(world, random),
-        // Kernel threads that stand in for microprocesses know no cancellation.
-        5 if !one_to_one() => cancelled_child(world, random),
-        5 => child(random),
+        5 => cancelled_child(world, random),
         6 => book(world, random),
         7 => table(world, random),
         8 => permit(world, random),
@@ -289,10 +282,8 @@ fn play(random: &mut Random) {
         made: AtomicU64::new(0),
         dropped: AtomicU64::new(0),
     });
-    let stopping = Arc::new(AtomicBool::new(false));
-    let stop = stopping.clone();
     let server = thread::spawn(move || {
-        while !stop.load(Relaxed) {
+        loop {
             let (stream, _) = listener.accept().expect("accepts");
             thread::spawn(move || serve(stream));
         }
@@ -332,14 +323,8 @@ fn play(random: &mut Random) {
         thread::blocking(|| thread.join()).expect("no std thread panics");
     }
 
-    if one_to_one() {
-        stopping.store(true, Relaxed);
-        drop(TcpStream::connect(world.server));
-        server.join().expect("no panic");
-    } else {
-        server.cancel();
-        assert!(server.join().expect_err("it never returns").is::<Cancelled>());
-    }
+    server.cancel();
+    assert!(server.join().expect_err("it never returns").is::<Cancelled>());
     let world = Arc::into_inner(world).expect("all who knew it have ended");
     let ledger = world.ledger.into_inner().expect("not poisoned");
     assert_eq!((ledger.0, ledger.1), (world.entries.load(Relaxed), world.entries.load(Relaxed)));

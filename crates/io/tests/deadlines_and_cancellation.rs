@@ -15,11 +15,6 @@ fn inside<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
     thread::spawn(f).join().unwrap_or_else(|payload| std::panic::resume_unwind(payload))
 }
 
-/// Kernel threads instead of microprocesses (KUMI_TLS=kernel) have neither cancellation nor deadlines.
-fn cancellable() -> bool {
-    inside(|| thread::current().is_microprocess())
-}
-
 fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -29,9 +24,6 @@ fn pair() -> (TcpStream, TcpStream) {
 /// A call that waits in a scope whose deadline comes first says TimedOut, also to children; a socket's own timeout says WouldBlock.
 #[test]
 fn a_deadline_handed_down_ends_every_wait() {
-    if !cancellable() {
-        return;
-    }
     inside(|| {
         let (mut stream, _other) = pair();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -55,9 +47,6 @@ fn a_deadline_handed_down_ends_every_wait() {
 
 #[test]
 fn writes_and_connects_end_at_the_deadline_too() {
-    if !cancellable() {
-        return;
-    }
     inside(|| {
         let (mut stream, _other) = pair();
         thread::scope_until(Instant::now() + SHORT, |_| {
@@ -87,9 +76,6 @@ fn a_call_that_need_not_wait_succeeds_after_the_deadline() {
 
 #[test]
 fn cancelling_ends_calls_that_wait() {
-    if !cancellable() {
-        return;
-    }
     let calls: [fn(); 4] = [
         || {
             let (mut stream, _other) = pair();
@@ -126,9 +112,6 @@ fn cancelling_ends_calls_that_wait() {
 /// A loop whose calls never wait can be cancelled as well.
 #[test]
 fn a_call_that_need_not_wait_is_a_cancellation_point() {
-    if !cancellable() {
-        return;
-    }
     let busy = thread::spawn(|| {
         let (mut stream, mut other) = pair();
         loop {

@@ -12,8 +12,9 @@
 use std::time::Instant;
 
 use crate::carrier::current_mp;
-use crate::park;
-use crate::record::{Mp, Ref};
+use crate::park::{self, Who};
+use crate::record::Mp;
+use crate::stand_in;
 
 /// The payload with which a cancelled microprocess unwinds; `JoinHandle::join` returns it in its `Err`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,12 @@ fn due(mp: &Mp) -> bool {
 /// Whether [`point`] would unwind now. For operations that have to put something in order first.
 #[inline]
 pub fn would_unwind() -> bool {
-    current_mp().is_some_and(due)
+    current_mp().map_or_else(stand_in_due, due)
+}
+
+/// Of the calling kernel thread, which is no microprocess's.
+fn stand_in_due() -> bool {
+    stand_in::due() && cfg!(panic = "unwind") && !std::thread::panicking()
 }
 
 /// A cancellation point and a switch point.
@@ -43,17 +49,18 @@ pub fn would_unwind() -> bool {
 /// Unwinds with [`Cancelled`] if the calling microprocess was cancelled and is not masked. Not on foreign kernel threads.
 #[inline]
 pub fn point() {
-    if let Some(mp) = current_mp() {
-        if due(mp) {
-            std::panic::resume_unwind(Box::new(Cancelled));
-        }
+    let mp = current_mp();
+    if mp.map_or_else(stand_in_due, due) {
+        std::panic::resume_unwind(Box::new(Cancelled));
+    }
+    if mp.is_some() {
         park::switch_point();
     }
 }
 
 /// Whether the calling microprocess was asked to end, masked or not.
 pub fn requested() -> bool {
-    current_mp().is_some_and(|mp| mp.state.is_cancelled())
+    current_mp().map_or_else(stand_in::is_cancelled, |mp| mp.state.is_cancelled())
 }
 
 /// Runs `f` with cancellation held back; a request that arrives meanwhile acts at the next point after it. Nests.
@@ -63,27 +70,44 @@ pub fn masked<R>(f: impl FnOnce() -> R) -> R {
     struct Unmask(Option<&'static Mp>);
     impl Drop for Unmask {
         fn drop(&mut self) {
-            if let Some(mp) = self.0 {
-                mp.cancel_masked.set(mp.cancel_masked.get() - 1);
+            match self.0 {
+                Some(mp) => mp.cancel_masked.set(mp.cancel_masked.get() - 1),
+                None => stand_in::unmask(),
             }
         }
     }
     let mp = current_mp();
-    if let Some(mp) = mp {
-        mp.cancel_masked.set(mp.cancel_masked.get() + 1);
+    match mp {
+        Some(mp) => mp.cancel_masked.set(mp.cancel_masked.get() + 1),
+        None => stand_in::mask(),
     }
     let _unmask = Unmask(mp);
     f()
 }
 
 /// Asks `who` to end, and ends its wait so that it sees it.
-pub(crate) fn request(who: Ref) {
-    if who.mp.state.cancel(who.generation) {
-        park::Waiter::of(who).wake();
+pub(crate) fn request(who: &park::Waiter) {
+    let asked = match who.who() {
+        Who::Micro(who) => who.mp.state.cancel(who.generation),
+        Who::Foreign(thread) => thread.stand_in.cancel(),
+    };
+    if asked {
+        who.wake();
     }
+}
+
+pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+    a.into_iter().chain(b).min()
 }
 
 /// The deadline that the innermost enclosing scope hands down, if any. Waits of `kumihimo::net` and `thread::sleep` end there.
 pub fn deadline() -> Option<Instant> {
-    current_mp().and_then(|mp| mp.deadline.get())
+    current_mp().map_or_else(stand_in::deadline, |mp| mp.deadline.get())
+}
+
+pub(crate) fn set_deadline(deadline: Option<Instant>) {
+    match current_mp() {
+        Some(mp) => mp.deadline.set(deadline),
+        None => stand_in::set_deadline(deadline),
+    }
 }

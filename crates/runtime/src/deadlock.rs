@@ -1,6 +1,6 @@
 //! All microprocesses wait for each other: who waits for what.
 //!
-//! Nobody runs, no timer is armed, nobody waits for a descriptor or is inside `blocking`, and yet some live: only a foreign kernel
+//! Nobody runs, nobody waits for the clock or a descriptor or is inside `blocking`, and yet some live: only a foreign kernel
 //! thread could still wake one, which the runtime cannot know. So after a second of this it says once, on stderr, what it sees,
 //! and does what `Builder::on_deadlock` asks for.
 
@@ -22,41 +22,46 @@ const SHOWN: usize = 20;
 /// Whether the last VP that goes to sleep should look again, and when. Called with all VPs idle.
 pub(crate) fn next_look(vp: &Vp) -> Option<Duration> {
     let instance = vp.instance();
-    if instance.settings.on_deadlock == OnDeadlock::Ignore || instance.deadlock_seen.load(Ordering::Relaxed) > 1 {
-        return None;
-    }
-    if instance.bound.load(Ordering::Acquire) != 0
-        || instance.vps.iter().any(|v| v.poller.is_used())
+    if instance.settings.on_deadlock == OnDeadlock::Ignore
+        || instance.deadlock_seen.load(Ordering::Relaxed)
+        || instance.bound.load(Ordering::Acquire) != 0
         || instance.living() == 0
-        || vp.timers().next().is_some()
-        || pending_clock()
     {
-        instance.deadlock_seen.store(0, Ordering::Relaxed);
         return None;
     }
-    // Seen twice, a second apart, with no switch in between: the number of switches goes into the mark.
-    let switches: u64 = instance.vps.iter().map(|v| v.counters.switches.load(Ordering::Relaxed)).sum();
-    let mark = (switches as u32) << 1 | 1;
-    let before = instance.deadlock_mark.swap(mark, Ordering::Relaxed);
+    // Seen twice, a second apart, with no switch in between: the number of switches is the mark.
+    let mark = instance.vps.iter().map(|v| v.counters.switches.load(Ordering::Relaxed)).fold(1, u64::wrapping_add);
     let now = instance.now();
-    if before == mark {
-        let since = instance.deadlock_since.load(Ordering::Relaxed);
-        if now.saturating_sub(since) >= PATIENCE.as_nanos() as u64 {
-            instance.deadlock_seen.store(2, Ordering::Relaxed);
-            report(instance);
-            return None;
-        }
-    } else {
+    // Acquire: whoever finds the mark finds its time, too.
+    if instance.deadlock_mark.load(Ordering::Acquire) != mark {
         instance.deadlock_since.store(now, Ordering::Relaxed);
+        instance.deadlock_mark.store(mark, Ordering::Release);
+        return Some(PATIENCE);
     }
-    Some(PATIENCE)
+    let waited = Duration::from_nanos(now.saturating_sub(instance.deadlock_since.load(Ordering::Relaxed)));
+    if waited < PATIENCE {
+        return Some(PATIENCE - waited);
+    }
+    // The walk over all of them comes last, and once in each silence: nothing but a switch, and then another silence, changes its outcome.
+    if !somebody_may_wake() && !instance.deadlock_seen.swap(true, Ordering::Relaxed) {
+        report(instance);
+    }
+    None
 }
 
-/// Somebody waits for the clock or a descriptor, on whatever VP.
-fn pending_clock() -> bool {
+/// Somebody waits for the clock or a descriptor, on whatever VP, or is runnable but not yet seen by a VP that was called.
+///
+/// Not asked of the timers and the descriptors, of which most may be left over from waits that ended otherwise.
+fn somebody_may_wake() -> bool {
     let mut found = false;
     pool::for_each(|mp| {
-        found |= mp.state.phase() == Phase::Parked && matches!(waits_for(mp), Some(Wait::Sleep | Wait::Io(_)));
+        found |= match mp.state.phase() {
+            Phase::Live => true,
+            Phase::Parked => {
+                mp.wait_kind.load(Ordering::Relaxed) & Wait::TIMED != 0 || matches!(waits_for(mp), Some(Wait::Io(_)))
+            }
+            _ => false,
+        };
     });
     found
 }

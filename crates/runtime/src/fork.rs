@@ -7,6 +7,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::carrier::{Standing, set_standing, standing};
+use crate::stand_in;
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 static ON_MICROPROCESS: AtomicBool = AtomicBool::new(false);
@@ -19,7 +20,7 @@ pub(crate) fn is_child() -> bool {
 extern "C" fn in_child() {
     // On the caller's TLS block, which the child has a copy of.
     FORKED.store(true, Ordering::Relaxed);
-    if standing() != Standing::Foreign {
+    if standing() != Standing::Foreign || stand_in::forget() {
         ON_MICROPROCESS.store(true, Ordering::Relaxed);
         set_standing(Standing::Foreign);
     }

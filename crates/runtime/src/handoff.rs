@@ -189,8 +189,9 @@ fn start(instance: &Instance, begin: Start) -> io::Result<()> {
 
 /// The life of a kernel thread: carry a VP, lose it, wait in the pool, take over another.
 fn kernel_thread(instance: &Arc<Instance>, begin: Start) {
-    // Without an alternate stack an overflow would end in a bare SIGSEGV; the program still works.
-    let _alt_stack = overflow::alt_stack_for_this_thread();
+    // No memory for it is no reason to end: in a Rust program std has given this kernel thread an alternate stack, which takes its place;
+    // under a `main` that is not Rust's an overflow would then end in a bare SIGSEGV.
+    let _alt_stack = overflow::alt_stack_for_this_thread().ok();
     // SAFETY: integers only. Timers are coalesced over 50 us otherwise (prctl(2), PR_SET_TIMERSLACK).
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
     let kt = KernelThread::attach();

@@ -1,8 +1,8 @@
 //! One running runtime: its VPs, their queues, the policy. At most one a process.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle as KernelJoinHandle;
 use std::time::Instant;
 
@@ -10,6 +10,7 @@ use kumihimo_arch::tls;
 use kumihimo_queue::{Set, Taker};
 
 use crate::handoff::Spares;
+use crate::park::Foreign;
 use crate::place::Placer;
 use crate::pool::Kind;
 use crate::record::Mp;
@@ -32,11 +33,15 @@ pub(crate) struct Instance {
     pub(crate) blocking_inline: AtomicU64,
     pub(crate) hand_offs: AtomicU64,
     pub(crate) spawned_outside: AtomicU64,
+    /// Kernel threads that stand in for microprocesses: those that ended, and those that may be alive.
+    pub(crate) ended_outside: AtomicU64,
+    stand_ins: Mutex<Vec<Weak<Foreign>>>,
     next_outside: AtomicUsize,
     pub(crate) spares: Spares,
     pub(crate) threads: Mutex<Vec<KernelJoinHandle<()>>>,
-    pub(crate) deadlock_seen: AtomicU32,
-    pub(crate) deadlock_mark: AtomicU32,
+    /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
+    pub(crate) deadlock_seen: AtomicBool,
+    pub(crate) deadlock_mark: AtomicU64,
     pub(crate) deadlock_since: AtomicU64,
     ending: AtomicBool,
     me: Weak<Instance>,
@@ -99,11 +104,13 @@ impl Instance {
                 blocking_inline: AtomicU64::new(0),
                 hand_offs: AtomicU64::new(0),
                 spawned_outside: AtomicU64::new(0),
+                ended_outside: AtomicU64::new(0),
+                stand_ins: Mutex::default(),
                 next_outside: AtomicUsize::new(0),
                 spares: Spares::new(settings.concurrency, settings.max_kernel_threads),
                 threads: Mutex::new(Vec::new()),
-                deadlock_seen: AtomicU32::new(0),
-                deadlock_mark: AtomicU32::new(0),
+                deadlock_seen: AtomicBool::new(false),
+                deadlock_mark: AtomicU64::new(0),
                 deadlock_since: AtomicU64::new(0),
                 ending: AtomicBool::new(false),
                 me: weak.clone(),
@@ -226,15 +233,32 @@ impl Instance {
 
     /// Microprocesses that have begun and not ended. Exact when nothing is spawned or ends meanwhile.
     pub(crate) fn living(&self) -> u64 {
-        let (mut begun, mut ended) = (self.spawned_outside.load(Ordering::Acquire), 0);
         // Ended first: a microprocess is counted as begun before it can be counted as ended.
+        let mut ended = self.ended_outside.load(Ordering::Acquire);
         for vp in &self.vps {
             ended += vp.counters.ended.load(Ordering::Acquire);
         }
+        let mut begun = self.spawned_outside.load(Ordering::Acquire);
         for vp in &self.vps {
             begun += vp.counters.spawned.load(Ordering::Acquire);
         }
         begun.saturating_sub(ended)
+    }
+
+    /// One more kernel thread that stands in for a microprocess.
+    pub(crate) fn enrol(&self, who: &Arc<Foreign>) {
+        let mut list = self.stand_ins.lock().unwrap_or_else(PoisonError::into_inner);
+        if list.len() == list.capacity() {
+            list.retain(|who| who.strong_count() != 0);
+            // So that the next look comes when as many have come again.
+            let alive = list.len();
+            list.reserve(alive + 16);
+        }
+        list.push(Arc::downgrade(who));
+    }
+
+    pub(crate) fn stand_ins(&self) -> Vec<Arc<Foreign>> {
+        self.stand_ins.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// 1:1 mode: this machine's libc gives no blocks.

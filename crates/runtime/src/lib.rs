@@ -49,6 +49,8 @@ mod shutdown;
 #[cfg(not(loom))]
 mod spawn;
 #[cfg(not(loom))]
+mod stand_in;
+#[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]
 mod timer;

@@ -1,25 +1,26 @@
 //! Kernel threads instead of microprocesses, where the machine's C library gives no TLS blocks (a static binary, another libc) or
 //! `KUMI_TLS=kernel` asks for it.
 //!
-//! The same handles, scopes and types; every wait blocks its kernel thread, as foreign threads always do. What is lost: cheapness,
-//! priorities, cancellation, lean ones.
+//! The same handles, scopes and types; every wait blocks its kernel thread, as foreign threads always do. What is lost: see CAVEATS.md,
+//! "Kernel threads 1:1".
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Result as Outcome;
 use std::time::Instant;
 
-use crate::cancel;
-use crate::park;
+use crate::park::{self, Wait, Waiter};
 use crate::runtime::DEFAULT_STACK;
 use crate::scope::Data as ScopeData;
 use crate::thread::{Inner, JoinHandle, Thread};
+use crate::{cancel, instance, spawn, stand_in};
 
 struct Cell<T> {
     state: Mutex<State<T>>,
-    ended: Condvar,
+    begun: Condvar,
 }
 
 struct State<T> {
@@ -28,6 +29,8 @@ struct State<T> {
     detached: bool,
     /// Itself, once it runs.
     thread: Option<Arc<park::Foreign>>,
+    /// Who waits for its end.
+    waiters: Vec<Waiter>,
 }
 
 pub(crate) struct Handle<T> {
@@ -60,6 +63,9 @@ where
     // SAFETY: scope data are atomics and locks, and live until `child_ends`.
     unsafe impl Send for Shared {}
     impl Shared {
+        fn get(&self) -> Option<NonNull<ScopeData>> {
+            self.0
+        }
         fn end(self, panicked: bool) {
             if let Some(scope) = self.0 {
                 // SAFETY: the scope waits for this call.
@@ -70,60 +76,90 @@ where
     let stack = stack_size.unwrap_or(DEFAULT_STACK);
     // The same bound as in the other modes, so that a program's errors do not depend on the machine.
     crate::runtime::kind(stack, true)?;
+    let instance = instance::visit(|instance| {
+        let instance = instance.ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
+        instance.admit()?;
+        instance.spawned_outside.fetch_add(1, Ordering::Release);
+        Ok::<_, io::Error>(instance.counted())
+    })?;
     let label: Option<Arc<str>> = name.as_deref().map(Arc::from);
     let mut builder = std::thread::Builder::new().stack_size(stack);
     if let Some(name) = name {
         builder = builder.name(name);
     }
-    let state = State { outcome: None, finished: false, detached: false, thread: None };
-    let cell = Arc::new(Cell { state: Mutex::new(state), ended: Condvar::new() });
+    let state = State { outcome: None, finished: false, detached: false, thread: None, waiters: Vec::new() };
+    let cell = Arc::new(Cell { state: Mutex::new(state), begun: Condvar::new() });
+    let deadline = cancel::earlier(cancel::deadline(), scope.and_then(ScopeData::deadline));
     let (child, scope) = (cell.clone(), Shared(scope.map(NonNull::from)));
+    // It may outlive its runtime.
+    let (runtime, on_panic) = (Arc::downgrade(&instance), instance.settings.on_panic.clone());
     let body = move || {
-        {
-            let mut state = child.lock();
-            state.thread = Some(park::foreign());
-            child.ended.notify_all();
-        }
-        let outcome = catch_unwind(AssertUnwindSafe(f));
-        let panicked = outcome.as_ref().is_err_and(|payload| !payload.is::<cancel::Cancelled>());
+        let me = park::foreign();
+        stand_in::begin(&me);
+        child.lock().thread = Some(me.clone());
+        child.begun.notify_all();
+        let (outcome, panicked) = stand_in::live(&me, scope.get(), deadline, || {
+            let outcome = catch_unwind(AssertUnwindSafe(f));
+            let panicked = outcome.as_ref().is_err_and(|payload| spawn::note_panic(|| on_panic, payload.as_ref()));
+            (outcome, panicked)
+        });
+        // Before the first lock: in a fork's child it may be held by one who is not there.
+        crate::fork::end_of_child();
         let mut state = child.lock();
         state.finished = true;
         let unwanted = if state.detached { Some(outcome) } else { state.outcome.replace(outcome) };
-        child.ended.notify_all();
+        let waiters = std::mem::take(&mut state.waiters);
         drop(state);
-        drop(unwanted);
+        spawn::drop_unwanted(|| drop(unwanted));
+        if let Some(runtime) = runtime.upgrade() {
+            runtime.ended_outside.fetch_add(1, Ordering::Release);
+        }
         scope.end(panicked);
+        waiters.iter().for_each(Waiter::wake);
     };
     // SAFETY: the caller's promise.
-    let kernel = unsafe { builder.spawn_unchecked(body) }?;
+    let kernel = unsafe { builder.spawn_unchecked(body) }.inspect_err(|_| {
+        instance.ended_outside.fetch_add(1, Ordering::Release);
+    })?;
     let mut state = cell.lock();
     while state.thread.is_none() {
-        state = cell.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state = cell.begun.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
-    let thread = Thread::foreign(state.thread.clone().expect("waited for"), label);
+    let thread = state.thread.clone().expect("waited for");
     drop(state);
+    instance.enrol(&thread);
+    let thread = Thread::foreign(thread, label);
     Ok(JoinHandle { inner: Inner::Kernel(Handle { cell, thread, kernel: Some(kernel) }) })
 }
 
 impl<T> Handle<T> {
+    /// Once `wait` has said true.
     pub(crate) fn join(mut self) -> Outcome<T> {
         let kernel = self.kernel.take().expect("joined once");
-        // Its thread-local destructors have run when this returns. A self-join panics there, as in std.
+        // Its thread-local destructors have run when this returns.
         kernel.join()?;
         self.cell.lock().outcome.take().expect("a finished thread leaves its outcome")
     }
 
-    /// True: it has finished.
-    pub(crate) fn wait(&self, deadline: Instant) -> bool {
-        let mut state = self.cell.lock();
-        while !state.finished {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
+    /// True: it has finished. False: the deadline has passed, or the caller was cancelled.
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
+        let me = park::current();
+        assert!(
+            self.thread.id() != crate::thread::current().id(),
+            "failed to join thread: a microprocess cannot wait for its own end"
+        );
+        loop {
+            let over = cancel::would_unwind() || deadline.is_some_and(|d| Instant::now() >= d);
+            {
+                let mut state = self.cell.lock();
+                state.waiters.retain(|waiter| *waiter != me);
+                if state.finished || over {
+                    return state.finished;
+                }
+                state.waiters.push(me.clone());
             }
-            state = self.cell.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            park::park(Wait::Join(self.thread.id().as_u64().get()), deadline);
         }
-        true
     }
 
     pub(crate) fn is_finished(&self) -> bool {

@@ -12,6 +12,7 @@ use std::time::Instant;
 use crate::carrier::{self, Carrier, Standing};
 use crate::instance;
 use crate::record::{Mp, Ref};
+use crate::stand_in;
 use crate::state::Wake;
 use crate::vp::Left;
 
@@ -46,8 +47,13 @@ const NO_MARK: u64 = 1 << 62;
 
 #[inline]
 fn mark_of(mp: &Mp) -> u64 {
-    let address = std::ptr::from_ref(mp).expose_provenance() as u64 >> MARK_ALIGN;
-    address | (mp.state.generation() * MARK_GENERATION) & (NO_MARK - 1)
+    mark(std::ptr::from_ref(mp).expose_provenance(), mp.state.generation())
+}
+
+#[inline]
+fn mark(address: usize, generation: u64) -> u64 {
+    // Wraps: a generation has more bits than there is room for.
+    address as u64 >> MARK_ALIGN | generation.wrapping_mul(MARK_GENERATION) & (NO_MARK - 1)
 }
 
 const EMPTY: u32 = 0;
@@ -61,21 +67,32 @@ pub(crate) struct Foreign {
     /// The user's park token, as a microprocess has one.
     pub(crate) token: AtomicU32,
     pub(crate) id: u64,
+    pub(crate) stand_in: stand_in::Shared,
 }
 
 impl Foreign {
     fn new() -> Foreign {
         // The top bit is never set in a microprocess's id.
         static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
-        Foreign { word: AtomicU32::new(EMPTY), token: AtomicU32::new(0), id: NEXT.fetch_add(1, Ordering::Relaxed) }
+        Foreign {
+            word: AtomicU32::new(EMPTY),
+            token: AtomicU32::new(0),
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            stand_in: stand_in::Shared::new(),
+        }
     }
 
     fn park(&self, deadline: Option<Instant>) {
         if self.word.compare_exchange(PERMIT, EMPTY, Ordering::Acquire, Ordering::Relaxed).is_ok() {
             return;
         }
+        // As in `park_micro`.
+        let bound = stand_in::scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d));
         if self.word.compare_exchange(EMPTY, PARKED, Ordering::Acquire, Ordering::Acquire).is_ok() {
-            crate::futex::wait(&self.word, PARKED, deadline);
+            crate::futex::wait(&self.word, PARKED, bound.or(deadline));
+        }
+        if bound.is_some_and(|b| Instant::now() >= b) {
+            stand_in::cancel_self();
         }
         // Permit or timeout or spurious: whatever is there is consumed.
         self.word.swap(EMPTY, Ordering::Acquire);
@@ -153,6 +170,12 @@ pub fn on_vp() -> bool {
     carrier::standing() == Standing::OnVp
 }
 
+/// How many virtual processors the runtime has that carries the caller; `None` where [`on_vp`] is false.
+#[inline]
+pub fn vps() -> Option<usize> {
+    Carrier::current().map(|carrier| carrier.vp().instance().vps.len())
+}
+
 /// Blocks the caller until it is woken, the deadline passes, or spuriously.
 ///
 /// Blocks the microprocess; on a foreign kernel thread or inside `blocking`, the kernel thread. Not a cancellation point, but
@@ -160,9 +183,14 @@ pub fn on_vp() -> bool {
 #[inline]
 pub fn park(why: Wait, deadline: Option<Instant>) {
     let why = why.encode();
-    match (Carrier::current(), deadline) {
-        (Some(carrier), None) if carrier.is_running() => park_micro(carrier, why),
-        (Some(carrier), Some(deadline)) if carrier.is_running() => park_micro_until(carrier, why, deadline),
+    match Carrier::current() {
+        Some(carrier) if carrier.is_running() => {
+            if deadline.is_none() && !runner(&carrier).bounded.get() {
+                park_micro(carrier, why);
+            } else {
+                park_micro_until(carrier, why, deadline);
+            }
+        }
         _ => foreign().park(deadline),
     }
 }
@@ -185,21 +213,29 @@ fn park_micro(carrier: Carrier, why: (u8, usize)) {
 }
 
 #[cold]
-fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Instant) {
+fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant>) {
     let vp = carrier.vp();
     let mp = runner(&carrier);
+    // A scope's deadline cancels its children where they wait. Not twice: one that puts its end off (a lock, `masked`) may wait on.
+    let bound = mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
+    let Some(deadline) = bound.or(deadline) else { return park_micro(carrier, why) };
     if mp.state.take_permit() {
         return;
     }
     vp.note_wait(mp, why);
     let at = vp.instance().at(deadline);
     if at <= vp.instance().now() {
+        if bound.is_some() {
+            mp.state.cancel(mp.state.generation());
+            return;
+        }
         // Others get their turn all the same: a caller that polls with deadlines in the past would starve them.
         carrier.give_way(kumihimo_policy::Why::Yielded);
         return;
     }
     let armed_at = vp.index;
     vp.timers().arm(mp.reference(), at);
+    mp.wait_kind.store(mp.wait_kind.load(Ordering::Relaxed) | Wait::TIMED, Ordering::Relaxed);
     let number = mp.timer.load(Ordering::Relaxed);
     let carrier = carrier.leave(Left::Parked);
     if carrier.vp().instance().now() < at {
@@ -207,6 +243,8 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Instant) {
         if carrier.vp().index == armed_at {
             carrier.vp().timers().disarmed();
         }
+    } else if bound.is_some() {
+        mp.state.cancel(mp.state.generation());
     }
 }
 
@@ -362,6 +400,9 @@ fn wake_from_outside(who: Ref) {
 }
 
 impl Wait {
+    /// In the encoded kind: the wait has a deadline. Gone with the next wait.
+    pub(crate) const TIMED: u8 = 0x80;
+
     #[inline(always)]
     pub(crate) fn encode(self) -> (u8, usize) {
         match self {
@@ -384,7 +425,7 @@ impl Wait {
     }
 
     pub(crate) fn decode(kind: u8, object: usize) -> Option<Wait> {
-        Some(match kind {
+        Some(match kind & !Wait::TIMED {
             1 => Wait::Park,
             2 => Wait::Sleep,
             3 => Wait::Join(object as u64),
@@ -423,6 +464,23 @@ impl std::fmt::Display for Wait {
             Wait::Io(fd) => write!(f, "descriptor {fd}"),
             Wait::Scope => write!(f, "the end of its scope's children"),
             Wait::Blocking => write!(f, "a blocking call"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_of_a_record_with_many_lives() {
+        let address = (1usize << 47) - align_of::<Mp>();
+        let lives = NO_MARK / MARK_GENERATION;
+        for generation in [1, lives - 1, lives, 8 << 20, u64::MAX >> 8] {
+            let mark = mark(address, generation);
+            assert!(mark < NO_MARK);
+            assert_eq!(((mark & (MARK_GENERATION - 1)) as usize) << MARK_ALIGN, address);
+            assert_eq!(mark / MARK_GENERATION, generation % lives);
         }
     }
 }

@@ -462,12 +462,19 @@ fn poll(fd: RawFd, interest: Interest, deadline: Option<Instant>) -> io::Result<
         Interest::Write => libc::POLLOUT,
     };
     loop {
+        // poll(2) ignores negative descriptors.
+        let call = crate::stand_in::call_descriptor().unwrap_or(-1);
+        // After it: a request that came before there was a descriptor to call is seen here.
+        crate::cancel::point();
         let ts = deadline.map(|d| crate::futex::timespec(d.saturating_duration_since(Instant::now())));
         let ts = ts.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
-        let mut p = libc::pollfd { fd, events, revents: 0 };
-        // SAFETY: one live pollfd, a null or live timespec, no signal mask.
-        match unsafe { libc::ppoll(&mut p, 1, ts, std::ptr::null()) } {
+        let mut p =
+            [libc::pollfd { fd, events, revents: 0 }, libc::pollfd { fd: call, events: libc::POLLIN, revents: 0 }];
+        // SAFETY: two live pollfds, a null or live timespec, no signal mask.
+        match unsafe { libc::ppoll(p.as_mut_ptr(), 2, ts, std::ptr::null()) } {
             0 => return Err(io::ErrorKind::TimedOut.into()),
+            // Called: cancelled, or to be once it is no longer masked.
+            n if n > 0 && p[0].revents == 0 => {}
             n if n > 0 => return Ok(()),
             _ => {
                 let e = io::Error::last_os_error();

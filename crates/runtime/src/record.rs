@@ -50,6 +50,8 @@ pub(crate) struct Mp {
     /// It dropped its outcome itself, since nobody will take it.
     pub(crate) outcome_dropped: Cell<bool>,
     pub(crate) panicked: Cell<bool>,
+    /// Its scope has a deadline.
+    pub(crate) bounded: Cell<bool>,
     /// The scope that waits for its end.
     pub(crate) scope: Cell<Option<NonNull<ScopeData>>>,
     pub(crate) serial: u32,
@@ -74,6 +76,8 @@ pub(crate) struct Account {
 }
 
 const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
+// A park asks for both.
+const _: () = assert!(std::mem::offset_of!(Mp, bounded) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64);
 
 /// Slots are whole pages apart, so without this all records, block headers and stack tops would fall into the same few sets of the
 /// processor's caches and hardly a dozen of them would fit: the top of each slot is shifted by some lines.
@@ -124,6 +128,7 @@ impl Mp {
             join: AtomicUsize::new(0),
             outcome_dropped: Cell::new(false),
             panicked: Cell::new(false),
+            bounded: Cell::new(false),
             scope: Cell::new(None),
             token: AtomicU32::new(0),
             timer: AtomicU32::new(0),
@@ -180,6 +185,13 @@ impl Mp {
 
     pub(crate) fn set_inherited(&self, p: Option<u8>) {
         self.inherited.store(p.unwrap_or(NO_INHERITANCE), Ordering::Relaxed);
+    }
+
+    /// When the scope that it is a child of cancels it. The caller only.
+    #[inline]
+    pub(crate) fn scope_deadline(&self) -> Option<Instant> {
+        // SAFETY: the scope waits for its child, which is alive: it asks.
+        self.scope.get().filter(|_| self.bounded.get()).and_then(|scope| unsafe { scope.as_ref() }.deadline())
     }
 
     pub(crate) fn set_label(&self, name: Option<&str>) {

@@ -6,12 +6,11 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::cancel;
-use crate::carrier::current_mp;
 use crate::park::{self, Wait, Waiter};
-use crate::thread::{Builder, JoinHandle, Result, Thread};
+use crate::thread::{Builder, JoinHandle, Result, Thread, after};
 
 /// What scope, children and handles share. Lies in the frame of [`scope`].
 pub(crate) struct Data {
@@ -20,6 +19,7 @@ pub(crate) struct Data {
     panicked: AtomicUsize,
     handled: AtomicUsize,
     owner: Waiter,
+    deadline: Option<Instant>,
     /// For `cancel`: the living children, and those that have ended since the list was last swept.
     children: Mutex<Children>,
 }
@@ -39,6 +39,10 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 impl Data {
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// The last thing that a child does with the scope: its closure, what that borrowed and (if nobody will take it) its outcome are gone.
     pub(crate) fn child_ends(&self, panicked: bool) {
         if panicked {
@@ -49,6 +53,15 @@ impl Data {
         if self.running.fetch_sub(1, Ordering::Release) == 1 {
             owner.wake();
         }
+    }
+
+    /// A child's panic that the caller gets does not make the scope panic.
+    fn note_outcome<T>(&self, outcome: Result<T>) -> Result<T> {
+        if outcome.as_ref().is_err_and(|payload| !payload.is::<cancel::Cancelled>()) {
+            // Counted once the child has ended, which may be a moment after its outcome could be taken.
+            self.handled.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
     }
 
     fn has_unhandled(&self) -> bool {
@@ -87,12 +100,20 @@ pub fn scope<'env, F, T>(f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
 {
+    scope_with(cancel::deadline(), f)
+}
+
+fn scope_with<'env, F, T>(deadline: Option<Instant>, f: F) -> T
+where
+    F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
+{
     let scope = Scope {
         data: Data {
             running: AtomicUsize::new(0),
             panicked: AtomicUsize::new(0),
             handled: AtomicUsize::new(0),
             owner: park::current(),
+            deadline,
             children: Mutex::default(),
         },
         scope: PhantomData,
@@ -119,8 +140,11 @@ where
     }
 }
 
-/// As [`scope`], with a deadline handed down: sleeps and socket operations of the caller inside `f`, and of all that is spawned there, end at
-/// `deadline` at the latest; at that moment children that are still running are cancelled.
+/// As [`scope`], with a deadline handed down to all that `f` does and spawns, at whatever depth.
+///
+/// Sleeps and socket operations end at `deadline` at the latest, those of the caller in `f` too. The scope's children are cancelled
+/// then: where they wait for anything else, or as soon as they do. The caller itself is not; what it waits for, its children's end or their
+/// messages, ends with them. A deadline of an outer scope holds if it is earlier. `f` that returns in time has its children waited for.
 pub fn scope_until<'env, F, T>(deadline: Instant, f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -128,18 +152,14 @@ where
     struct Restore(Option<Instant>);
     impl Drop for Restore {
         fn drop(&mut self) {
-            if let Some(mp) = current_mp() {
-                mp.deadline.set(self.0);
-            }
+            cancel::set_deadline(self.0);
         }
     }
     let outer = cancel::deadline();
     let inner = outer.map_or(deadline, |o| o.min(deadline));
     let _restore = Restore(outer);
-    if let Some(mp) = current_mp() {
-        mp.deadline.set(Some(inner));
-    }
-    scope(|s| {
+    cancel::set_deadline(Some(inner));
+    scope_with(Some(inner), |s| {
         let value = f(s);
         s.cancel_at(inner);
         value
@@ -189,7 +209,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.data.cancel();
     }
 
-    /// Waits for the children up to `deadline` and cancels those that are left.
+    /// Waits for the children up to `deadline` and cancels those that are left: those that never wait would not notice.
     fn cancel_at(&self, deadline: Instant) {
         while self.data.running.load(Ordering::Acquire) != 0 && !cancel::would_unwind() {
             if Instant::now() >= deadline {
@@ -243,12 +263,27 @@ impl<T> ScopedJoinHandle<'_, T> {
     /// # Errors
     /// The payload of its panic, or [`Cancelled`](crate::cancel::Cancelled).
     pub fn join(self) -> Result<T> {
-        let outcome = self.handle.join();
-        if outcome.as_ref().is_err_and(|payload| !payload.is::<cancel::Cancelled>()) {
-            // Counted once the child has ended, which may be a moment after its outcome could be taken.
-            self.data.handled.fetch_add(1, Ordering::Relaxed);
+        self.data.note_outcome(self.handle.join())
+    }
+
+    /// As [`join`](ScopedJoinHandle::join), at most for `time`.
+    ///
+    /// # Errors
+    /// The handle, if the time is over before the microprocess ends.
+    pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, Self> {
+        self.join_until(after(time))
+    }
+
+    /// As [`join`](ScopedJoinHandle::join), at most until `deadline`.
+    ///
+    /// # Errors
+    /// The handle, if the time is over before the microprocess ends.
+    pub fn join_until(self, deadline: Instant) -> std::result::Result<Result<T>, Self> {
+        let data = self.data;
+        match self.handle.join_until(deadline) {
+            Ok(outcome) => Ok(data.note_outcome(outcome)),
+            Err(handle) => Err(ScopedJoinHandle { handle, data }),
         }
-        outcome
     }
 
     /// The microprocess.

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
+use crate::park::Waiter;
 use crate::{cancel, pool};
 
 /// How long the kernel threads get to end after the VPs were told to stop.
@@ -21,30 +22,31 @@ const THREADS_GRACE: Duration = Duration::from_millis(500);
 /// All six steps. Returns how many microprocesses were left.
 pub(crate) fn end(instance: &Arc<Instance>) -> u64 {
     instance.end();
-    cancel_all();
+    cancel_all(instance);
     let deadline = Instant::now() + instance.settings.grace;
     let mut pause = Duration::from_micros(20);
     while instance.living() != 0 && Instant::now() < deadline {
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(5));
         // Again: what was masked, or began just before step 1.
-        cancel_all();
+        cancel_all(instance);
     }
     let left = instance.living();
     stop(instance);
     left
 }
 
-fn cancel_all() {
+fn cancel_all(instance: &Instance) {
     let mut living = Vec::new();
     // Collected first: waking takes other locks than the list's.
     pool::for_each(|mp| {
         let who = mp.reference();
         if who.is_alive() {
-            living.push(who);
+            living.push(Waiter::of(who));
         }
     });
-    for who in living {
+    living.extend(instance.stand_ins().into_iter().map(Waiter::of_foreign));
+    for who in &living {
         cancel::request(who);
     }
 }

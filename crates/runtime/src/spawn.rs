@@ -19,6 +19,7 @@ use crate::carrier::{Carrier, Standing, set_standing};
 use crate::instance::{self, Instance};
 use crate::pool::{self, Kind};
 use crate::record::{Account, Mp, Ref};
+use crate::runtime::OnPanic;
 use crate::scope::Data as ScopeData;
 use crate::vp::{Left, bump};
 use crate::{cancel, join};
@@ -141,6 +142,7 @@ where
         unsafe { *mp.name.get() = Some(name.clone()) };
     }
     mp.scope.set(scope.map(NonNull::from));
+    mp.bounded.set(scope.is_some_and(|scope| scope.deadline().is_some()));
     mp.outcome_dropped.set(false);
     join::begin(mp);
     mp.state.begin();
@@ -174,16 +176,13 @@ where
     let (mp, f) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
     enter(mp);
     let outcome = catch_unwind(AssertUnwindSafe(f));
-    mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(payload.as_ref())));
+    let hook = || Carrier::current().and_then(|c| c.vp().instance().settings.on_panic.clone());
+    mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(hook, payload.as_ref())));
     // SAFETY: the closure is consumed; the handle reads the outcome only when the word says DONE.
     unsafe { (*packet).body.outcome = ManuallyDrop::new(MaybeUninit::new(outcome)) };
     let drop_outcome = || {
         // SAFETY: written above, and nobody else takes it: the handle is gone.
-        let drop_it = AssertUnwindSafe(|| unsafe { (*(*packet).body.outcome).assume_init_drop() });
-        if catch_unwind(drop_it).is_err() {
-            eprintln!("kumihimo: the result of a detached microprocess panicked when it was dropped: aborting");
-            std::process::abort();
-        }
+        drop_unwanted(|| unsafe { (*(*packet).body.outcome).assume_init_drop() });
         mp.outcome_dropped.set(true);
     };
     if join::is_detached(mp) {
@@ -195,6 +194,14 @@ where
         // SAFETY: on a VP (destructors may have switched, so it is asked again).
         unsafe { Carrier::here() }.end(mp);
         drop_outcome();
+    }
+}
+
+/// Nobody is left who could be told of a panic.
+pub(crate) fn drop_unwanted(drop_it: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(drop_it)).is_err() {
+        eprintln!("kumihimo: the result of a detached microprocess panicked when it was dropped: aborting");
+        std::process::abort();
     }
 }
 
@@ -223,12 +230,11 @@ unsafe fn finish_block(mp: &Mp) {
 }
 
 #[cold]
-fn note_panic(payload: &(dyn std::any::Any + Send)) -> bool {
+pub(crate) fn note_panic(hook: impl FnOnce() -> Option<OnPanic>, payload: &(dyn std::any::Any + Send)) -> bool {
     if payload.is::<cancel::Cancelled>() {
         return false;
     }
-    let hook = Carrier::current().and_then(|c| c.vp().instance().settings.on_panic.clone());
-    if let Some(hook) = hook {
+    if let Some(hook) = hook() {
         let guarded = catch_unwind(AssertUnwindSafe(|| hook(&crate::thread::current(), payload)));
         if guarded.is_err() {
             eprintln!("kumihimo: the runtime's on_panic hook panicked; ignored");
@@ -272,7 +278,7 @@ impl<T> Started<T> {
 impl Instance {
     /// Whether one more microprocess may begin.
     #[inline]
-    fn admit(&self) -> io::Result<()> {
+    pub(crate) fn admit(&self) -> io::Result<()> {
         if self.settings.max_microprocesses == u64::MAX && !self.ending() {
             return Ok(());
         }

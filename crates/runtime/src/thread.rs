@@ -18,7 +18,7 @@ use crate::park::{self, Foreign, Wait, Waiter, Who};
 use crate::runtime;
 use crate::scope::Data as ScopeData;
 use crate::spawn::{self, Order, Started};
-use crate::{cancel, join, priority};
+use crate::{cancel, join, priority, stand_in};
 
 pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
 
@@ -100,16 +100,14 @@ impl Thread {
     /// Asks it to end: it unwinds at its next cancellation point (see [`cancel`]). Never blocks. Nothing on kernel
     /// threads that are no microprocesses, or if it has ended.
     pub fn cancel(&self) {
-        if let Who::Micro(who) = self.who.who() {
-            cancel::request(*who);
-        }
+        cancel::request(&self.who);
     }
 
     /// Whether it has not ended yet. A kernel thread that is no microprocess counts as alive.
     pub(crate) fn is_alive(&self) -> bool {
         match self.who.who() {
             Who::Micro(who) => who.is_alive(),
-            Who::Foreign(_) => true,
+            Who::Foreign(thread) => thread.stand_in.is_alive(),
         }
     }
 
@@ -145,15 +143,20 @@ pub fn current() -> Thread {
 ///
 /// As `std::thread::park`: the token survives locks, channels and everything else in between.
 pub fn park() {
-    park_until(None);
+    park_limited(None);
 }
 
 /// As [`park()`], at most for `time`.
 pub fn park_timeout(time: Duration) {
-    park_until(Some(after(time)));
+    park_limited(Some(after(time)));
 }
 
-fn park_until(deadline: Option<Instant>) {
+/// As [`park()`], at most until `deadline`.
+pub fn park_until(deadline: Instant) {
+    park_limited(Some(deadline));
+}
+
+fn park_limited(deadline: Option<Instant>) {
     cancel::point();
     let me = match current_mp() {
         Some(mp) => Waiter::of(mp.reference()),
@@ -181,7 +184,10 @@ pub fn yield_now() {
             }
             carrier.give_way(Why::Yielded);
         }
-        None => std::thread::yield_now(),
+        None => {
+            cancel::point();
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -194,7 +200,7 @@ pub fn sleep(time: Duration) {
 pub fn sleep_until(deadline: Instant) {
     cancel::point();
     let deadline = cancel::deadline().map_or(deadline, |d| d.min(deadline));
-    if !park::on_vp() {
+    if !park::on_vp() && !stand_in::is_one() {
         // Also inside `blocking`, and on foreign kernel threads, which nobody wakes early.
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
         return;
@@ -329,7 +335,8 @@ impl Builder {
             // SAFETY: the caller's promise.
             return unsafe { crate::one_to_one::spawn(self.name, self.stack_size, scope, f) };
         }
-        let order = self.order()?;
+        let mut order = self.order()?;
+        order.deadline = cancel::earlier(order.deadline, scope.and_then(ScopeData::deadline));
         let name = order.name.clone();
         Ok(JoinHandle { inner: Inner::Micro(started(spawn::spawn(&order, scope, f)?, name)) })
     }
@@ -471,7 +478,12 @@ impl<T> JoinHandle<T> {
                 }
                 micro.take()
             }
-            Inner::Kernel(handle) => handle.join(),
+            Inner::Kernel(handle) => {
+                while !handle.wait(None) {
+                    cancel::point();
+                }
+                handle.join()
+            }
         }
     }
 
@@ -480,12 +492,19 @@ impl<T> JoinHandle<T> {
     /// # Errors
     /// The handle, if the time is over before the microprocess ends.
     pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
-        let deadline = after(time);
+        self.join_until(after(time))
+    }
+
+    /// As [`join`](JoinHandle::join), at most until `deadline`.
+    ///
+    /// # Errors
+    /// The handle, if the time is over before the microprocess ends.
+    pub fn join_until(self, deadline: Instant) -> std::result::Result<Result<T>, JoinHandle<T>> {
         loop {
             cancel::point();
             let done = match &self.inner {
                 Inner::Micro(micro) => micro.wait(Some(deadline)),
-                Inner::Kernel(handle) => handle.wait(deadline),
+                Inner::Kernel(handle) => handle.wait(Some(deadline)),
             };
             if done {
                 return Ok(self.join());

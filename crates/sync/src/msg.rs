@@ -24,6 +24,7 @@
 //! ```
 
 mod errors;
+mod limited;
 
 pub use errors::{ReceiveError, SendRecvError};
 pub use std::sync::mpsc::RecvError;
@@ -322,12 +323,7 @@ impl<Q, R> Mailbox<Q, R> {
     /// As [`receive`](Mailbox::receive). A reply to a client that has given up is dropped.
     #[inline]
     pub fn reply_and_receive<'a>(&'a self, to: Caller<'a, Q, R>, reply: R) -> Result<Request<'a, Q, R>, RecvError> {
-        if !ptr::eq(to.post, &*self.post) {
-            let _ = to.reply(reply);
-            return self.receive();
-        }
-        let to = ManuallyDrop::new(to);
-        self.post.serve(Some((to.node, to.serial, reply)), None).map_err(|_| RecvError)
+        self.reply_and_receive_limited(to, reply, None).map_err(|_| RecvError)
     }
 }
 

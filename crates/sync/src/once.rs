@@ -1,5 +1,6 @@
 //! One-time initialisation.
 
+use crate::deadline;
 use crate::lockrank::Rank;
 use crate::shim::{AtomicU32, AtomicU64, Wait, const_fn, me};
 use crate::spin::Spin;
@@ -8,6 +9,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
 
 const INCOMPLETE: u32 = 0;
 const POISONED: u32 = 1;
@@ -131,16 +133,33 @@ impl Once {
     /// # Panics
     /// If the closure panicked.
     pub fn wait(&self) {
-        if !self.is_completed() {
-            self.wait_complete(false);
-        }
+        self.wait_limited(false, None);
+    }
+
+    /// As [`wait`](Once::wait), but gives up after `timeout`. True: a closure has run to its end.
+    ///
+    /// # Panics
+    /// If the closure panicked.
+    pub fn wait_timeout(&self, timeout: Duration) -> bool {
+        self.wait_limited(false, deadline::after(timeout))
+    }
+
+    /// As [`wait`](Once::wait), but gives up at `deadline`. True: a closure has run to its end.
+    ///
+    /// # Panics
+    /// If the closure panicked.
+    pub fn wait_until(&self, deadline: Instant) -> bool {
+        self.wait_limited(false, Some(deadline))
     }
 
     /// As [`wait`](Once::wait), but goes on waiting if a closure panicked.
     pub fn wait_force(&self) {
-        if !self.is_completed() {
-            self.wait_complete(true);
-        }
+        self.wait_limited(true, None);
+    }
+
+    /// True: completed. False: the deadline has passed.
+    pub(crate) fn wait_limited(&self, force: bool, deadline: Option<Instant>) -> bool {
+        self.is_completed() || self.wait_complete(force, deadline)
     }
 
     #[cold]
@@ -165,7 +184,7 @@ impl Once {
                     if self.runner.load(Relaxed) == me() {
                         panic!("one-time initialisation called from within its own closure: it would wait for itself");
                     }
-                    self.wait_while(|state| state == RUNNING);
+                    self.wait_while(|state| state == RUNNING, None);
                 }
             }
         }
@@ -173,28 +192,31 @@ impl Once {
 
     #[cold]
     #[track_caller]
-    fn wait_complete(&self, force: bool) {
+    fn wait_complete(&self, force: bool, deadline: Option<Instant>) -> bool {
+        let mut in_time = true;
         loop {
             match self.state.load(Acquire) {
-                COMPLETE => return,
+                COMPLETE => return true,
                 POISONED if !force => poisoned(),
-                _ => self.wait_while(|state| state != COMPLETE && (force || state != POISONED)),
+                _ if !in_time => return false,
+                _ => in_time = self.wait_while(|state| state != COMPLETE && (force || state != POISONED), deadline),
             }
         }
     }
 
-    /// Waits for the next change of the state, unless it is as wished already.
-    fn wait_while(&self, wait: impl Fn(u32) -> bool) {
+    /// Waits for the next change of the state, unless it is as wished already. False: the deadline passed first.
+    fn wait_while(&self, wait: impl Fn(u32) -> bool, deadline: Option<Instant>) -> bool {
         let signal = Signal::new();
         let node = Node::new(&signal);
         let mut queue = self.queue.lock();
         if !wait(self.state.load(Relaxed)) {
-            return;
+            return true;
         }
-        // SAFETY: the wait below ends only when a waker has unlinked the node.
+        // SAFETY: a waker unlinks the node, or we do below.
         unsafe { queue.insert(&node) };
         drop(queue);
-        waitlist::wait(&signal, Wait::Once(ptr::from_ref(self).addr()), None);
+        let outcome = waitlist::wait(&signal, Wait::Once(ptr::from_ref(self).addr()), deadline);
+        outcome.is_some() || !self.queue.lock().remove(&node)
     }
 }
 

@@ -1,5 +1,6 @@
 //! A cell that is written once.
 
+use crate::deadline;
 use crate::once::Once;
 use crate::shim::const_fn;
 use std::cell::UnsafeCell;
@@ -7,6 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::time::{Duration, Instant};
 
 /// A cell that can be written once, then read by all; the API is [`std::sync::OnceLock`]'s.
 ///
@@ -62,6 +64,21 @@ impl<T> OnceLock<T> {
         self.once.wait_force();
         // SAFETY: the wait ends when it is written.
         unsafe { self.get_unchecked() }
+    }
+
+    /// As [`wait`](OnceLock::wait), but gives up after `timeout`.
+    pub fn wait_timeout(&self, timeout: Duration) -> Option<&T> {
+        self.wait_limited(deadline::after(timeout))
+    }
+
+    /// As [`wait`](OnceLock::wait), but gives up at `deadline`.
+    pub fn wait_until(&self, deadline: Instant) -> Option<&T> {
+        self.wait_limited(Some(deadline))
+    }
+
+    fn wait_limited(&self, deadline: Option<Instant>) -> Option<&T> {
+        // SAFETY: true once it is written.
+        self.once.wait_limited(true, deadline).then(|| unsafe { self.get_unchecked() })
     }
 
     /// Writes the value; waits for an initialisation that is running.

@@ -58,18 +58,24 @@ mod real {
         }
     }
 
-    /// Whether the owner of a lock can be running while we look at it.
+    /// Whether the owner of a lock can be running while we look at it: never on a lone virtual processor (but inside `blocking`),
+    /// nor on a lone core.
     #[inline]
     pub(crate) fn parallel() -> bool {
+        kumihimo_runtime::park::vps() != Some(1) && cores() > 1
+    }
+
+    #[inline]
+    fn cores() -> u32 {
         use std::sync::atomic::Ordering::Relaxed;
         static CORES: AtomicU32 = AtomicU32::new(0);
         match CORES.load(Relaxed) {
             0 => {
                 let n = std::thread::available_parallelism().map_or(1, |n| n.get().min(1 << 16) as u32);
                 CORES.store(n, Relaxed);
-                n > 1
+                n
             }
-            n => n > 1,
+            n => n,
         }
     }
 
@@ -78,6 +84,21 @@ mod real {
     pub(crate) fn park(why: Wait, deadline: Option<Instant>) {
         crate::lockrank::assert_none_held();
         kumihimo_runtime::park::park(why, deadline);
+    }
+
+    #[cfg(test)]
+    #[test]
+    fn nobody_spins_on_a_lone_virtual_processor() {
+        let on = |vps| {
+            kumihimo_runtime::runtime::Runtime::builder().vps(vps).build().expect("a runtime").run(|| {
+                // Kernel threads instead of microprocesses have no virtual processor.
+                let lone = vps == 1 && kumihimo_runtime::park::on_vp();
+                assert_eq!(parallel(), cores() > 1 && !lone);
+            });
+        };
+        assert_eq!(parallel(), cores() > 1);
+        on(1);
+        on(2);
     }
 }
 #[cfg(not(loom))]

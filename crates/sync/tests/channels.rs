@@ -3,7 +3,7 @@
 
 mod seed;
 
-use kumihimo_sync::mpsc::{self, RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
+use kumihimo_sync::mpsc::{self, RecvError, RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
 use kumihimo_sync::msg::{self, ReceiveError, Request, SendRecvError};
 use seed::{Rng, crew, seed};
 use std::sync::Arc;
@@ -162,6 +162,12 @@ fn messages_are_answered() {
                     } else if rng.below(2) == 0 {
                         let _ = msg::reply(from, message + 1);
                         msg::receive(mailbox)
+                    } else if rng.below(2) == 0 {
+                        let deadline = Instant::now() + Duration::from_micros(rng.below(40));
+                        match mailbox.reply_and_receive_until(from, message + 1, deadline) {
+                            Err(ReceiveError::Empty) => msg::receive(mailbox),
+                            next => next.map_err(|_| RecvError),
+                        }
                     } else {
                         msg::reply_and_receive(mailbox, from, message + 1)
                     };
@@ -176,6 +182,15 @@ fn message_ends() {
     let (address, mailbox) = msg::mailbox::<String, ()>();
     assert_eq!(mailbox.try_receive().unwrap_err(), ReceiveError::Empty);
     assert_eq!(mailbox.receive_timeout(Duration::from_millis(1)).unwrap_err(), ReceiveError::Empty);
+    assert_eq!(mailbox.receive_until(Instant::now()).unwrap_err(), ReceiveError::Empty);
+    crew(|s| {
+        // The reply arrives although no other request comes in time.
+        let client = s.scope.spawn(|| address.send_recv("one".into()));
+        let from = mailbox.receive().unwrap().from;
+        let limit = Duration::from_micros(100);
+        assert_eq!(mailbox.reply_and_receive_timeout(from, (), limit).unwrap_err(), ReceiveError::Empty);
+        assert_eq!(client.join().unwrap(), Ok(()));
+    });
     let late = address.send_recv_timeout("late".into(), Duration::from_millis(1));
     assert_eq!(late, Err(SendRecvError::Timeout(Some("late".into()))));
     crew(|s| {

@@ -201,6 +201,7 @@ fn semaphore_limits() {
     let semaphore = Semaphore::new(0);
     assert!(semaphore.try_acquire().is_none());
     assert!(semaphore.acquire_timeout(Duration::from_millis(1)).is_none());
+    assert!(semaphore.acquire_until(Instant::now()).is_none());
     semaphore.add_permits(2);
     semaphore.acquire().forget();
     assert_eq!(semaphore.available_permits(), 1);

@@ -140,8 +140,39 @@ fn once_poison() {
         once.call_once_force(|state| assert!(state.is_poisoned()));
     });
     once.call_once(|| unreachable!());
-    let recursive = Once::new();
-    assert!(catch_unwind(|| recursive.call_once(|| recursive.call_once(|| ()))).is_err());
+}
+
+#[test]
+fn initialising_within_the_closure() {
+    let once = Once::new();
+    assert!(catch_unwind(|| once.call_once(|| once.call_once(|| ()))).is_err());
+    let cell = OnceLock::new();
+    assert!(catch_unwind(|| cell.get_or_init(|| *cell.get_or_init(|| 1))).is_err());
+    assert_eq!(cell.get_or_init(|| 2), &2);
+    static LAZY: LazyLock<u8> = LazyLock::new(|| *LAZY);
+    assert!(catch_unwind(|| *LAZY).is_err());
+}
+
+#[test]
+fn once_waits_with_a_limit() {
+    let (once, cell, short) = (Once::new(), OnceLock::new(), Duration::from_micros(200));
+    assert!(!once.wait_timeout(short) && !once.wait_until(Instant::now()));
+    assert!(cell.wait_timeout(short).is_none() && cell.wait_until(Instant::now()).is_none());
+    // Neither a poisoned nor a running one is complete.
+    assert!(catch_unwind(|| once.call_once(|| panic!("on purpose"))).is_err());
+    assert!(catch_unwind(|| once.wait_timeout(short)).is_err());
+    crew(|s| {
+        s.spawn(|| while !catch_unwind(|| once.wait_timeout(short)).is_ok_and(|done| done) {});
+        s.spawn(|| while cell.wait_until(Instant::now() + short).is_none() {});
+        for _ in 0..50 {
+            assert!(catch_unwind(|| once.call_once_force(|_| panic!("again"))).is_err());
+            thread::yield_now();
+        }
+        once.call_once_force(|_| ());
+        cell.set(1).unwrap();
+    });
+    assert!(once.wait_timeout(Duration::ZERO));
+    assert_eq!(cell.wait_timeout(Duration::MAX), Some(&1));
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! From names and addresses to what the kernel takes, and connecting to it.
 
+use std::any::TypeId;
 use std::io::{self, ErrorKind};
+use std::marker::PhantomData;
 use std::mem::size_of;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use kumihimo_runtime::readiness::{Interest, Source};
@@ -12,14 +14,68 @@ use kumihimo_runtime::thread::blocking;
 
 /// All addresses that `addr` stands for.
 ///
-/// Whether they need a look-up cannot be seen through the trait, so everything but an address that is visibly numeric goes the way
-/// that frees the virtual processor. `type_name` is not a promise; if it changes, that is slower, not wrong.
+/// Whether that needs a look-up cannot be seen through the trait, so everything but std's own types with a numeric address in them goes the
+/// way that frees the virtual processor.
 pub(super) fn resolve<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr>> {
-    let name = std::any::type_name::<A>();
-    if name.trim_start_matches('&').starts_with("core::net::socket_addr::SocketAddr") {
+    if is_numeric(&addr) {
         return Ok(addr.to_socket_addrs()?.collect());
     }
     blocking(|| Ok(addr.to_socket_addrs()?.collect()))
+}
+
+/// Whether std gets by without a look-up.
+fn is_numeric<A>(addr: &A) -> bool {
+    let known = [
+        type_id::<SocketAddr>(),
+        type_id::<SocketAddrV4>(),
+        type_id::<SocketAddrV6>(),
+        type_id::<(IpAddr, u16)>(),
+        type_id::<(Ipv4Addr, u16)>(),
+        type_id::<(Ipv6Addr, u16)>(),
+        type_id::<&SocketAddr>(),
+        type_id::<&[SocketAddr]>(),
+    ];
+    let address = |text: &str| text.parse::<SocketAddr>().is_ok();
+    let host = |text: &str| text.parse::<IpAddr>().is_ok();
+    // SAFETY: what is seen is looked at here and not kept.
+    known.contains(&type_id::<A>())
+        || unsafe {
+            view::<A, &str>(addr).is_some_and(|text| address(text))
+                || view::<A, String>(addr).is_some_and(|text| address(text))
+                || view::<A, &String>(addr).is_some_and(|text| address(text))
+                || view::<A, (&str, u16)>(addr).is_some_and(|(name, _)| host(name))
+                || view::<A, (String, u16)>(addr).is_some_and(|(name, _)| host(name))
+        }
+}
+
+/// `addr` as what it is, if that is a `B`.
+///
+/// # Safety
+/// `A` and `B` may differ in their lifetimes: the caller keeps nothing of `B` for longer than `addr` is borrowed.
+unsafe fn view<A, B>(addr: &A) -> Option<&B> {
+    // SAFETY: the same type but for lifetimes, which are the caller's to see to.
+    (type_id::<A>() == type_id::<B>()).then(|| unsafe { &*std::ptr::from_ref(addr).cast::<B>() })
+}
+
+/// The type's id with all its lifetimes taken for `'static`: `A` may borrow, which `TypeId::of` does not allow.
+fn type_id<A>() -> TypeId {
+    trait Named {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static;
+    }
+    impl<A> Named for PhantomData<A> {
+        fn id(&self) -> TypeId
+        where
+            Self: 'static,
+        {
+            TypeId::of::<A>()
+        }
+    }
+    let marker = PhantomData::<A>;
+    let named: &dyn Named = &marker;
+    // SAFETY: the same pointer and vtable. Nothing is read through it: the id does not depend on lifetimes.
+    unsafe { std::mem::transmute::<&dyn Named, &(dyn Named + 'static)>(named) }.id()
 }
 
 /// Tries `f` on each address until one succeeds; the last error otherwise.

@@ -1,0 +1,151 @@
+//! What is no deadlock although nobody runs, and what is one although something is armed. The report itself: last_words.rs.
+//!
+//! Each waits for longer than the second after which a deadlock is reported: that the report does not come is the test.
+
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use kumihimo::net::UnixStream;
+use kumihimo::runtime::{OnDeadlock, Runtime, metrics};
+use kumihimo::sync::{Barrier, Mutex, RwLock, Semaphore, mpsc};
+use kumihimo::thread;
+use kumihimo_tests::process::{Ended, again, alone, is_child, is_one_to_one, one_to_one};
+use kumihimo_tests::skip;
+
+const AT_THE_BARRIER: &str = "main waits for the barrier at 0x";
+const LONGER: Duration = Duration::from_millis(1500);
+
+fn sleeps() -> u64 {
+    metrics().expect("it runs").vps.iter().map(|vp| vp.sleeps).sum()
+}
+
+/// Runs `wait` on one of two VPs; the other one goes to sleep after it, with nothing armed, since somebody parks there for ever.
+fn while_another_goes_to_sleep_last(name: &str, wait: impl FnOnce() + Send) {
+    alone(name, || {
+        let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+        runtime.run(|| {
+            let (waits, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (seen, end) = (waits.clone(), over.clone());
+            let other = thread::spawn(move || {
+                while !seen.load(SeqCst) {
+                    thread::yield_now();
+                }
+                let before = sleeps();
+                while !one_to_one() && sleeps() == before && !end.load(SeqCst) {
+                    thread::yield_now();
+                }
+                thread::park();
+            });
+            // It runs until a VP that has nothing to do sleeps: the one where this waits.
+            waits.store(true, SeqCst);
+            wait();
+            over.store(true, SeqCst);
+            while !other.is_finished() {
+                other.thread().unpark();
+                thread::yield_now();
+            }
+            other.join().expect("no panic");
+        });
+    });
+}
+
+#[test]
+fn a_park_with_a_deadline_is_no_deadlock() {
+    while_another_goes_to_sleep_last("a_park_with_a_deadline_is_no_deadlock", || {
+        let until = Instant::now() + LONGER;
+        while Instant::now() < until {
+            thread::park_timeout(until - Instant::now());
+        }
+    });
+}
+
+#[test]
+fn a_lock_with_a_deadline_is_no_deadlock() {
+    while_another_goes_to_sleep_last("a_lock_with_a_deadline_is_no_deadlock", || {
+        assert!(Semaphore::new(0).acquire_timeout(LONGER).is_none());
+    });
+}
+
+#[test]
+fn a_sleep_is_no_deadlock() {
+    while_another_goes_to_sleep_last("a_sleep_is_no_deadlock", || thread::sleep(LONGER));
+}
+
+#[test]
+fn waiting_for_a_descriptor_is_no_deadlock() {
+    let (mut near, far) = UnixStream::pair().expect("a pair");
+    while_another_goes_to_sleep_last("waiting_for_a_descriptor_is_no_deadlock", move || {
+        let writer = std::thread::spawn(move || {
+            let mut far = far;
+            std::thread::sleep(LONGER);
+            far.write_all(b"x").expect("it reads");
+        });
+        let mut byte = [0];
+        near.read_exact(&mut byte).expect("it writes");
+        writer.join().expect("no panic");
+    });
+}
+
+#[test]
+fn a_blocking_call_is_no_deadlock() {
+    while_another_goes_to_sleep_last("a_blocking_call_is_no_deadlock", || {
+        thread::blocking(|| std::thread::sleep(LONGER));
+    });
+}
+
+/// A runtime in which `body` waits for what never comes, and that is said.
+fn is_reported(name: &str, said: &str, body: impl FnOnce() + Send) {
+    if is_child(name) {
+        let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+        return runtime.run(body);
+    }
+    if is_one_to_one() {
+        return skip(name, "the runtime does not know who waits where microprocesses are kernel threads");
+    }
+    let Ended { status, stderr, .. } = again(name, &[]);
+    assert!(!status.success() && stderr.contains(said), "{status}\n{stderr}");
+}
+
+#[test]
+fn a_wait_that_ended_before_its_deadline_hides_no_deadlock() {
+    is_reported("a_wait_that_ended_before_its_deadline_hides_no_deadlock", AT_THE_BARRIER, || {
+        let (sender, receiver) = mpsc::channel();
+        let done = Arc::new(Mutex::new(()));
+        let waits = thread::spawn(move || {
+            let _held = done.lock().expect("not poisoned");
+            receiver.recv_timeout(Duration::from_secs(3600)).expect("a message")
+        });
+        thread::yield_now();
+        sender.send(()).expect("it waits");
+        waits.join().expect("no panic");
+        Barrier::new(2).wait();
+    });
+}
+
+#[test]
+fn a_descriptor_that_nobody_waits_for_hides_no_deadlock() {
+    is_reported("a_descriptor_that_nobody_waits_for_hides_no_deadlock", AT_THE_BARRIER, || {
+        let (mut near, mut far) = UnixStream::pair().expect("a pair");
+        let reads = thread::spawn(move || {
+            near.read_exact(&mut [0]).expect("it writes");
+            near
+        });
+        thread::yield_now();
+        far.write_all(b"x").expect("it reads");
+        let _open = (reads.join().expect("no panic"), far);
+        Barrier::new(2).wait();
+    });
+}
+
+/// Readers are counted and not known: unlike a writer, one that wants the lock again is not told so.
+#[test]
+fn a_reader_that_wants_to_write_is_a_deadlock() {
+    is_reported("a_reader_that_wants_to_write_is_a_deadlock", "main waits for the rwlock at 0x", || {
+        let lock = RwLock::new(());
+        let _read = lock.read().expect("not poisoned");
+        assert!(lock.try_write().is_err());
+        drop(lock.write());
+    });
+}

@@ -1,0 +1,222 @@
+//! What a scope does for its children beyond waiting: the first error cancels the rest, and a deadline ends them all.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use kumihimo::net::UnixStream;
+use kumihimo::runtime::Runtime;
+use kumihimo::sync::{Barrier, Condvar, Mutex, mpsc};
+use kumihimo::thread::{self, Cancelled, Scope};
+use kumihimo_tests::process::alone;
+
+const SOON: Duration = Duration::from_millis(20);
+const NEVER: Duration = Duration::from_secs(3600);
+
+/// On one and on two VPs, in a process of its own.
+fn everywhere(name: &str, body: impl Fn() + Send + Sync) {
+    alone(name, || {
+        for vps in [1, 2] {
+            Runtime::builder().vps(vps).build().expect("a runtime").run(&body);
+        }
+    });
+}
+
+fn forever() {
+    loop {
+        thread::park();
+    }
+}
+
+#[test]
+fn the_first_error_cancels_the_others() {
+    everywhere("the_first_error_cancels_the_others", || {
+        let ended = AtomicUsize::new(0);
+        struct Counts<'a>(&'a AtomicUsize);
+        impl Drop for Counts<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, SeqCst);
+            }
+        }
+        let (first, cancelled) = thread::scope(|s| {
+            let all: Vec<_> = (0..10)
+                .map(|_| {
+                    s.try_spawn(|| {
+                        let _counts = Counts(&ended);
+                        forever();
+                        Ok::<(), &str>(())
+                    })
+                })
+                .collect();
+            let fails = s.try_spawn(|| Err::<(), _>("no luck"));
+            let first = fails.join().expect("it returns").expect_err("an error");
+            // Also those that come later.
+            let late = s.spawn(forever);
+            let cancelled = all.into_iter().filter_map(|one| one.join().err()).filter(|p| p.is::<Cancelled>()).count();
+            assert!(late.join().expect_err("cancelled").is::<Cancelled>());
+            (first, cancelled)
+        });
+        assert_eq!((first, cancelled), ("no luck", 10));
+        assert_eq!(ended.load(SeqCst), 10);
+    });
+}
+
+#[test]
+fn a_panic_cancels_the_others_too() {
+    everywhere("a_panic_cancels_the_others_too", || {
+        let scope = || {
+            thread::scope(|s| {
+                s.spawn(forever);
+                s.try_spawn(|| -> Result<(), ()> { panic!("as asked") });
+            });
+        };
+        let payload = std::panic::catch_unwind(scope).expect_err("a child that nobody joined panicked");
+        assert_eq!(payload.downcast_ref::<&str>(), Some(&"a scoped thread panicked"));
+    });
+}
+
+/// Whoever is cancelled while its children run takes them along, and unwinds only after them.
+#[test]
+fn a_cancelled_owner_takes_its_children_along() {
+    everywhere("a_cancelled_owner_takes_its_children_along", || {
+        let (sender, receiver) = mpsc::channel::<()>();
+        let owner = thread::spawn(move || {
+            let alive = AtomicUsize::new(0);
+            thread::scope(|s| {
+                for _ in 0..10 {
+                    let (alive, sender) = (&alive, sender.clone());
+                    s.spawn(move || {
+                        let _sender = sender;
+                        alive.fetch_add(1, SeqCst);
+                        forever();
+                    });
+                }
+                drop(sender);
+            });
+        });
+        thread::yield_now();
+        owner.cancel();
+        assert!(owner.join().expect_err("cancelled").is::<Cancelled>());
+        assert!(receiver.try_recv().is_err_and(|e| e == mpsc::TryRecvError::Disconnected), "the children have ended");
+    });
+}
+
+/// One that waits for each kind of thing, which never comes.
+fn waits<'scope>(s: &'scope Scope<'scope, '_>, ended: &'scope AtomicUsize) -> usize {
+    struct Ends<'a>(&'a AtomicUsize);
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+    type Wait = Box<dyn FnOnce() + Send>;
+    let (sender, receiver) = mpsc::channel::<()>();
+    let (near, far) = UnixStream::pair().expect("a pair");
+    let kinds: Vec<Wait> = vec![
+        Box::new(forever),
+        Box::new(|| thread::sleep(NEVER)),
+        Box::new(move || drop((sender.clone(), receiver.recv()))),
+        Box::new(|| {
+            Barrier::new(2).wait();
+        }),
+        Box::new(|| {
+            let lock = Mutex::new(());
+            drop(Condvar::new().wait(lock.lock().expect("not poisoned")));
+        }),
+        Box::new(move || drop((std::io::Read::read(&mut &near, &mut [0]), far))),
+        Box::new(|| drop(thread::spawn(forever).join())),
+        Box::new(|| {
+            thread::scope(|inner| {
+                inner.spawn(forever);
+            });
+        }),
+        Box::new(|| {
+            // Time of its own that is longer makes no difference.
+            thread::scope_until(Instant::now() + NEVER, |inner| {
+                inner.spawn(forever);
+                forever();
+            });
+        }),
+    ];
+    let n = kinds.len();
+    for wait in kinds {
+        s.spawn(move || {
+            let _ends = Ends(ended);
+            wait();
+        });
+    }
+    n
+}
+
+#[test]
+fn a_deadline_ends_the_children_whatever_they_wait_for() {
+    everywhere("a_deadline_ends_the_children_whatever_they_wait_for", || {
+        let ended = AtomicUsize::new(0);
+        let began = Instant::now();
+        let n = thread::scope_until(began + SOON, |s| waits(s, &ended));
+        assert!(began.elapsed() >= SOON);
+        assert_eq!(ended.load(SeqCst), n);
+    });
+}
+
+/// Inside the scope its owner waits for a child, a message or another scope, and goes on when the children are cancelled.
+#[test]
+fn a_deadline_ends_what_the_owner_waits_for() {
+    everywhere("a_deadline_ends_what_the_owner_waits_for", || {
+        thread::scope_until(Instant::now() + SOON, |s| {
+            assert!(s.spawn(forever).join().expect_err("cancelled").is::<Cancelled>());
+            let again = s.spawn(|| ()).join();
+            assert!(again.is_ok(), "one that need not wait");
+        });
+        let (sender, receiver) = mpsc::channel::<()>();
+        thread::scope_until(Instant::now() + SOON, |s| {
+            s.spawn(move || {
+                let _sender = sender;
+                forever();
+            });
+            assert!(receiver.recv().is_err(), "the sender is gone");
+        });
+        thread::scope_until(Instant::now() + SOON, |_| {
+            thread::scope(|inner| {
+                inner.spawn(forever);
+            });
+        });
+        assert!(!thread::cancel_requested(), "the owner itself is not cancelled");
+    });
+}
+
+/// The owner may be a kernel thread of the program.
+#[test]
+fn a_kernel_thread_hands_a_deadline_down() {
+    everywhere("a_kernel_thread_hands_a_deadline_down", || {
+        let owner = std::thread::spawn(|| {
+            thread::scope_until(Instant::now() + SOON, |s| {
+                assert!(s.spawn(forever).join().expect_err("cancelled").is::<Cancelled>());
+                s.spawn(|| thread::deadline().is_some()).join().expect("no panic")
+            })
+        });
+        assert!(thread::blocking(|| owner.join()).expect("no panic"));
+    });
+}
+
+/// Held back by `without_cancellation` and by locks, which wait on without spinning.
+#[test]
+fn a_child_may_put_its_end_off() {
+    everywhere("a_child_may_put_its_end_off", || {
+        let lock = Mutex::new(0);
+        let (sender, receiver) = mpsc::channel();
+        let held = lock.lock().expect("not poisoned");
+        let deadline = Instant::now() + SOON;
+        thread::scope(|outer| {
+            outer.spawn(|| {
+                thread::scope_until(deadline, |s| {
+                    s.spawn(|| *lock.lock().expect("not poisoned") += 1);
+                    s.spawn(move || thread::without_cancellation(|| receiver.recv().expect("a message")));
+                });
+            });
+            thread::sleep_until(deadline + SOON);
+            drop(held);
+            sender.send(()).expect("it waits");
+        });
+        assert_eq!(lock.into_inner().expect("not poisoned"), 1);
+    });
+}
