@@ -1,5 +1,9 @@
 //! std's documentation examples for sockets compile with only the `use` changed, and pass.
 //!
+//! They are those of std 1.95 for TcpStream, TcpListener, UnixStream, UnixListener and ToSocketAddrs (stable ones), one function each; where
+//! std's page hides a line that the example needs, it stands first. Copyright (c) The Rust Project Contributors, MIT OR Apache-2.0, as this
+//! repository.
+//!
 //! std itself only compiles most of them: they name fixed ports and paths. Here they run, in a microprocess, where this machine
 //! has their port or path free; what could not run is printed. Those that serve for ever, or need a directory `/path`, are compiled only, as in std.
 
@@ -10,10 +14,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 #[allow(unused, clippy::all)]
 #[rustfmt::skip]
-#[path = "std_docs_net/examples.rs"]
-mod examples;
+mod addresses;
+#[allow(unused, clippy::all)]
+#[rustfmt::skip]
+mod tcp;
+#[allow(unused, clippy::all)]
+#[rustfmt::skip]
+mod unix;
 
-use examples::*;
+use addresses::*;
+use tcp::*;
+use unix::*;
 
 /// Ports and paths belong to the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
