@@ -163,11 +163,17 @@ fn park_limited(deadline: Option<Instant>) {
         None => Waiter::of_foreign(park::foreign()),
     };
     if let Some(token) = token_of(&me) {
+        let mut waited = false;
         while token.swap(0, Ordering::Acquire) == 0 {
             if deadline.is_some_and(|d| Instant::now() >= d) || cancel::would_unwind() {
+                if !waited {
+                    // Whoever polls would starve the others.
+                    yield_now();
+                }
                 break;
             }
             park::park(Wait::Park, deadline);
+            waited = true;
         }
     }
     cancel::point();
@@ -191,7 +197,7 @@ pub fn yield_now() {
     }
 }
 
-/// Blocks the microprocess for at least `time`, or until its scope's deadline. Cancellation point.
+/// Blocks the microprocess for at least `time`, or until its scope's deadline. A time of zero yields. Cancellation point.
 pub fn sleep(time: Duration) {
     sleep_until(after(time));
 }
@@ -205,10 +211,13 @@ pub fn sleep_until(deadline: Instant) {
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
         return;
     }
+    let mut waited = false;
     while Instant::now() < deadline && !cancel::would_unwind() {
         park::park(Wait::Sleep, Some(deadline));
+        waited = true;
     }
-    cancel::point();
+    // Whoever polls would starve the others.
+    if waited { cancel::point() } else { yield_now() }
 }
 
 /// `time` from now; a time beyond what the clock can hold is 30 years.
