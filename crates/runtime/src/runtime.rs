@@ -423,7 +423,7 @@ where
     };
     while !join::wait(started.who, None) {}
     // SAFETY: `wait` said that the outcome is there; taken once. That it outlives no borrow of `f`: the caller waits here.
-    unsafe { started.take() }
+    unsafe { spawn::take(started.who.mp, started.outcome) }
 }
 
 /// The default runtime, started by the first spawn of a program that built none.

@@ -49,7 +49,7 @@ union Body<F, T> {
 /// A begun microprocess whose outcome somebody may take.
 pub(crate) struct Started<T> {
     pub(crate) who: Ref,
-    outcome: *mut Outcome<T>,
+    pub(crate) outcome: *mut Outcome<T>,
 }
 
 /// Larger closures and results go to the heap: the smallest stack has to hold them.
@@ -262,17 +262,15 @@ pub(crate) fn clean(mp: &'static Mp) {
     }
 }
 
-impl<T> Started<T> {
-    /// Takes the outcome.
-    ///
-    /// # Safety
-    /// `join::wait` said true (or `join::detach`), and this is the one call.
-    pub(crate) unsafe fn take(&self) -> Outcome<T> {
-        // SAFETY: FINISHED was seen with acquire, so the outcome is written; the slot is not used again before `taken`.
-        let outcome = unsafe { self.outcome.read() };
-        join::taken(self.who.mp);
-        outcome
-    }
+/// Takes the outcome of `mp`.
+///
+/// # Safety
+/// `outcome` is what `spawn` gave for that life of `mp`; `join::wait` said true (or `join::detach`), and this is the one call.
+pub(crate) unsafe fn take<T>(mp: &'static Mp, outcome: *mut Outcome<T>) -> Outcome<T> {
+    // SAFETY: FINISHED was seen with acquire, so the outcome is written; the slot is not used again before `taken`.
+    let outcome = unsafe { outcome.read() };
+    join::taken(mp);
+    outcome
 }
 
 impl Instance {

@@ -15,6 +15,7 @@ pub use crate::scope::{Scope, ScopedJoinHandle, scope, scope_until};
 use crate::carrier::{Carrier, current_mp};
 use crate::instance::{self, Instance};
 use crate::park::{self, Foreign, Wait, Waiter, Who};
+use crate::record::Ref;
 use crate::runtime;
 use crate::scope::Data as ScopeData;
 use crate::spawn::{self, Order, Started};
@@ -371,10 +372,16 @@ impl Builder {
     }
 }
 
+#[inline]
 fn default_kind() -> io::Result<crate::pool::Kind> {
-    if let Some(carrier) = Carrier::current() {
-        return Ok(carrier.vp().instance().default_kind);
+    match Carrier::current() {
+        Some(carrier) => Ok(carrier.vp().instance().default_kind),
+        None => default_kind_outside(),
     }
+}
+
+#[cold]
+fn default_kind_outside() -> io::Result<crate::pool::Kind> {
     instance::visit(|i| i.map(|i| i.default_kind)).map_or_else(|| runtime::kind(runtime::DEFAULT_STACK, false), Ok)
 }
 
@@ -386,7 +393,7 @@ fn due_ns(deadline: Instant) -> Option<u64> {
 }
 
 fn started<T>(started: Started<T>, name: Option<Arc<str>>) -> Micro<T> {
-    Micro { thread: Thread { who: Waiter::of(started.who), name }, started }
+    Micro { thread: Thread { who: Waiter::of(started.who), name }, outcome: started.outcome }
 }
 
 /// Begins a microprocess with the defaults: `Builder::new().spawn(f)`.
@@ -412,8 +419,9 @@ where
 }
 
 pub(crate) struct Micro<T> {
+    /// A microprocess.
     thread: Thread,
-    started: Started<T>,
+    outcome: *mut Result<T>,
 }
 
 // SAFETY: the outcome behind it is read by one side at a time (`join.rs`), and `T: Send` is required where it was made.
@@ -426,33 +434,46 @@ impl<T> Micro<T> {
         &self.thread
     }
 
+    #[inline]
+    fn who(&self) -> Ref {
+        match self.thread.who.who() {
+            Who::Micro(who) => *who,
+            Who::Foreign(_) => unreachable!("`started` put a microprocess there"),
+        }
+    }
+
     pub(crate) fn is_finished(&self) -> bool {
-        join::is_finished(self.started.who.mp)
+        join::is_finished(self.who().mp)
     }
 
     /// False: the deadline passed or the caller was cancelled.
+    #[inline]
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
+        let who = self.who();
         assert!(
-            current_mp().is_none_or(|mp| mp.reference() != self.started.who),
+            current_mp().is_none_or(|mp| mp.reference() != who),
             "failed to join thread: a microprocess cannot wait for its own end"
         );
-        join::wait(self.started.who, deadline)
+        join::wait(who, deadline)
     }
 
+    // Reads field by field: the handle may have been written a moment ago, and a load of two of them at once would wait for the stores.
+    #[inline]
     pub(crate) fn take(self) -> Result<T> {
-        let me = std::mem::ManuallyDrop::new(self);
-        // SAFETY: `me` is not used again; dropping it would detach.
-        drop(unsafe { std::ptr::read(&raw const me.thread) });
+        let mut me = std::mem::ManuallyDrop::new(self);
+        if me.thread.name.is_some() {
+            me.thread.name = None;
+        }
         // SAFETY: the caller has waited; `self` is consumed, so this is the one call.
-        unsafe { me.started.take() }
+        unsafe { spawn::take(me.who().mp, me.outcome) }
     }
 }
 
 impl<T> Drop for Micro<T> {
     fn drop(&mut self) {
-        if join::detach(self.started.who.mp) {
+        if join::detach(self.who().mp) {
             // SAFETY: `detach` says that the outcome is there and ours.
-            drop(unsafe { self.started.take() });
+            drop(unsafe { spawn::take(self.who().mp, self.outcome) });
         }
     }
 }
@@ -478,21 +499,19 @@ impl<T> JoinHandle<T> {
     ///
     /// # Panics
     /// If a microprocess waits for itself.
+    #[inline]
     pub fn join(self) -> Result<T> {
         cancel::point();
+        let wait = || match &self.inner {
+            Inner::Micro(micro) => micro.wait(None),
+            Inner::Kernel(handle) => handle.wait(None),
+        };
+        while !wait() {
+            cancel::point();
+        }
         match self.inner {
-            Inner::Micro(micro) => {
-                while !micro.wait(None) {
-                    cancel::point();
-                }
-                micro.take()
-            }
-            Inner::Kernel(handle) => {
-                while !handle.wait(None) {
-                    cancel::point();
-                }
-                handle.join()
-            }
+            Inner::Micro(micro) => micro.take(),
+            Inner::Kernel(handle) => handle.join(),
         }
     }
 

@@ -10,6 +10,10 @@ use std::sync::atomic::Ordering;
 
 use crate::record::Ref;
 
+/// What an idle VP may be late, in nanoseconds, if it serves several timers at once by that: what the kernel allows itself with its own
+/// threads (PR_SET_TIMERSLACK).
+const SLACK: u64 = 50_000;
+
 struct Entry {
     /// Nanoseconds of the runtime's clock.
     at: u64,
@@ -83,6 +87,15 @@ impl Timers {
     #[inline]
     pub(crate) fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse(e)| e.at)
+    }
+
+    /// When a VP that idles should wake up for them: when the next one is due, or a little later if another one is due soon after it.
+    pub(crate) fn rouse_at(&self) -> Option<u64> {
+        let mut entries = self.heap.as_slice().iter().map(|Reverse(e)| e.at);
+        let first = entries.next()?;
+        // In a binary heap the second one is one of the next two.
+        let crowded = entries.take(2).any(|at| at <= first.saturating_add(SLACK));
+        Some(if crowded { first.saturating_add(SLACK) } else { first })
     }
 
     /// One that is due at `now`, if any.
