@@ -75,6 +75,22 @@ pub struct Lock {
     pub symbol: String,
 }
 
+/// The fields and statics of a source file that are locks, or arrays of locks.
+#[must_use]
+pub fn declared_locks(text: &str) -> Vec<&str> {
+    const TYPES: [&str; 6] = ["Mutex<", "Lock,", "Lock ", "Spin<", "Lane<", "Padded<RemovalLock>"];
+    text.lines()
+        .filter_map(|line| {
+            let line = line.trim_start();
+            let line = line.strip_prefix("pub(crate) ").unwrap_or(line);
+            let (name, of) = line.strip_prefix("static ").unwrap_or(line).split_once(": ")?;
+            let of = of.strip_prefix('[').unwrap_or(of);
+            let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            (is_name && TYPES.iter().any(|lock| of.starts_with(lock))).then_some(name)
+        })
+        .collect()
+}
+
 /// The lines of lock-order.txt: `rank name path::symbol what it guards`; `#` starts a comment.
 ///
 /// # Errors

@@ -441,6 +441,8 @@ fn recursive_locks() {
             let read = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.read())));
             assert!(message(&*write().expect_err("refused")).contains("already held for writing by the caller"));
             assert!(message(&*read().expect_err("refused")).contains("already held for writing by the caller"));
+            assert!(matches!(lock.try_write(), Err(TryLockError::WouldBlock)));
+            assert!(matches!(lock.try_read(), Err(TryLockError::WouldBlock)));
             drop(guard);
             assert!(write().is_ok() && read().is_ok());
         });
@@ -498,8 +500,16 @@ fn a_panic_hook_of_the_runtime_that_panics() {
 fn deadlines_and_times_at_the_ends_of_the_clock() {
     alone("deadlines_and_times_at_the_ends_of_the_clock", || {
         with_vps(1, || {
-            thread::sleep(Duration::ZERO);
-            thread::park_timeout(Duration::ZERO);
+            // Whoever polls lets the others run.
+            for poll in [thread::sleep, thread::park_timeout] {
+                let done = Arc::new(AtomicBool::new(false));
+                let seen = done.clone();
+                let other = thread::spawn(move || seen.store(true, SeqCst));
+                while !done.load(SeqCst) {
+                    poll(Duration::ZERO);
+                }
+                other.join().expect("no panic");
+            }
             let long = thread::spawn(|| thread::sleep(Duration::MAX));
             let parked = thread::spawn(|| thread::park_timeout(Duration::MAX));
             thread::yield_now();

@@ -1,6 +1,8 @@
 //! The project's documents are held against the tree: what they name must exist.
 
-use kumihimo_tests::documents::{BadInput, bad_inputs, find_test, lock_order};
+use std::path::Path;
+
+use kumihimo_tests::documents::{BadInput, bad_inputs, declared_locks, find_test, lock_order};
 use kumihimo_tests::root;
 
 fn read(name: &str) -> String {
@@ -39,9 +41,44 @@ fn a_named_test_that_does_not_exist_is_found() {
 fn every_lock_of_the_order_exists() {
     for lock in lock_order(&read("lock-order.txt")).expect("the list is well formed") {
         let text = read(&lock.path);
-        let declared = text.contains(&format!("{}:", lock.symbol));
-        assert!(declared, "{}: {} declares no {}", lock.name, lock.path, lock.symbol);
+        let declared = declared_locks(&text).contains(&&*lock.symbol);
+        assert!(declared, "{}: {} declares no lock {}", lock.name, lock.path, lock.symbol);
     }
+}
+
+/// Calls `f` with the path (from the root) and the text of every source file below `folder`.
+fn each_source(folder: &Path, f: &mut impl FnMut(&str, &str)) {
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            each_source(&path, f);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let text = std::fs::read_to_string(&path).expect("readable");
+            f(path.strip_prefix(root()).expect("below the root").to_str().expect("UTF-8"), &text);
+        }
+    }
+}
+
+#[test]
+fn every_lock_is_in_the_order() {
+    let order = lock_order(&read("lock-order.txt")).expect("the list is well formed");
+    let mut missing = Vec::new();
+    let mut found = 0;
+    for krate in std::fs::read_dir(root().join("crates")).expect("a folder").flatten() {
+        each_source(&krate.path().join("src"), &mut |path, text| {
+            // What stands under loom only is loom's.
+            if path.ends_with("shim.rs") || path.ends_with("_model.rs") || path.ends_with("models.rs") {
+                return;
+            }
+            for name in declared_locks(text) {
+                found += 1;
+                if !order.iter().any(|lock| lock.path == path && lock.symbol == name) {
+                    missing.push(format!("{path}::{name}"));
+                }
+            }
+        });
+    }
+    assert!(missing.is_empty() && found >= order.len(), "{found} found, of which lock-order.txt lacks {missing:#?}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use kumihimo::policy::{Info, Placement, Policy, Why};
 use kumihimo::runtime::{OnDeadlock, Runtime};
 use kumihimo::sync::{Mutex, mpsc};
 use kumihimo::thread::{self, Builder};
@@ -259,4 +260,31 @@ fn a_panic_that_nobody_joins_is_reported() {
     let ended = again(name, &[]);
     assert!(ended.status.success(), "{ended:#?}");
     assert!(ended.stderr.contains("heard by no one"), "{ended:#?}");
+}
+
+struct Panics;
+
+impl Policy for Panics {
+    fn name(&self) -> &str {
+        "panics"
+    }
+
+    fn place(&self, _: &Info, _: Why) -> Placement {
+        panic!("nowhere to go");
+    }
+}
+
+#[test]
+fn a_policy_that_panics() {
+    let name = "a_policy_that_panics";
+    if is_child(name) {
+        Runtime::builder().vps(1).policy(Panics).build().expect("a runtime").run(|| ());
+        return;
+    }
+    if is_one_to_one() {
+        return skip(name, "nobody asks the policy where microprocesses are kernel threads");
+    }
+    let ended = again(name, &[]);
+    assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
+    assert!(ended.stderr.contains("nowhere to go") && ended.stderr.contains("policy panicked"), "{ended:#?}");
 }

@@ -5,7 +5,7 @@
 //! | guard |  stack  ...  <- sp |  record  |  TLS block  |
 //! ```
 //! What lies above the stack is the caller's affair; this module keeps [`RECORD`] bytes of each slot free for the record.
-//! Slots are cut from slabs of address space, one kind of slab for each power-of-two slot size. Slabs are never
+//! Slots are cut from slabs of address space, one kind of slab for each slot size. Slabs are never
 //! unmapped: an address that was once a slot stays a slot of the same class, which is what makes a stale reference to
 //! a record detectable instead of a fault, and what makes [`locate`] safe in a signal handler. Memory, as opposed to
 //! address space, is given back with [`release_memory`].
@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use crate::lock::Lock;
 
-/// Bytes that a slot has room for besides stack and TLS block: the runtime's record of the microprocess, 64-byte aligned and
-/// never given back to the system.
+/// Bytes that a slot has room for besides stack and TLS block: the runtime's record of the microprocess. Never given back to the
+/// system.
 pub const RECORD: usize = 512;
 
 const PAGE: usize = 4096;
@@ -152,7 +152,7 @@ fn cpuid(leaf: u32, sub: u32) -> core::arch::x86_64::CpuidResult {
 /// Where an address lies; see [`locate`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Located {
-    /// The end of the slot (the record is the [`RECORD`] bytes below it).
+    /// The end of the slot.
     pub slot_end: usize,
     /// The slot's class.
     pub class: Class,

@@ -16,8 +16,8 @@
 //! What glibc's functions make of a block: pthread_self, mutexes of all ordinary kinds, keys, `pthread_getattr_np` and
 //! `pthread_getaffinity_np` work. The thread id in it is no kernel thread's, so pthread_kill, pthread_cancel and
 //! pthread_join of a microprocess find nobody (ESRCH, or wait for ever), and contended priority-inheritance mutexes fail.
-//! pthread_exit unwinds to the next `catch_unwind`, where std aborts, as it does on a std thread. A block is never freed once it was used: it is on the C library's
-//! list at times, and malloc's cache hangs on it. Reuse it.
+//! pthread_exit unwinds to the next `catch_unwind`, where std aborts, as it does on a std thread. A block is never freed once it was
+//! used: it is on the C library's list at times, and malloc's cache hangs on it. Reuse it.
 
 use std::cell::UnsafeCell;
 use std::io;

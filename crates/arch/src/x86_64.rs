@@ -63,8 +63,8 @@ unsafe extern "C" fn first_step() {
 /// The switch: leaves the caller's context in `*save`, continues `to`, and goes on at label 2 when somebody switches back.
 ///
 /// Inline, and not a function that is called: a `call` that no `ret` answers would leave the processor's return stack one off, and
-/// every `ret` on the new stack would be mispredicted [measured: `yield` 35 ns with a naked function, see ARCHITECTURE.md]. The
-/// compiler saves what is live, since everything but rbx and rbp (which inline assembly may not clobber) is declared clobbered.
+/// every `ret` on the new stack would be mispredicted [measured: see ARCHITECTURE.md]. The compiler saves what is live, since
+/// everything but rbx and rbp (which inline assembly may not clobber) is declared clobbered.
 macro_rules! leave_and_continue {
     ($save:expr, $to:expr, $($set_fs:literal,)* ; $($operand:tt)*) => {
         asm!(
@@ -210,13 +210,6 @@ unsafe fn arch_prctl(code: i32, value: usize) {
              lateout("rcx") _, lateout("r11") _, options(nostack));
     }
     debug_assert_eq!(result, 0);
-}
-
-/// The processor's time-stamp counter, in ticks; see the runtime's clock for its rate. Not ordered with other instructions.
-#[inline(always)]
-pub fn ticks() -> u64 {
-    // SAFETY: RDTSC is always allowed in user mode on Linux unless PR_SET_TSC forbids it, which also breaks the vDSO's clock.
-    unsafe { core::arch::x86_64::_rdtsc() }
 }
 
 #[cfg(test)]

@@ -183,6 +183,9 @@ fn loaded_and_unloaded_again_and_again() {
 #[test]
 fn exceptions_and_cpp_objects() {
     needs_blocks!();
+    if Command::new("c++").arg("--version").output().is_err() {
+        return again::skip("no C++ compiler");
+    }
     let lib = Library::open(&build("exceptions.cc", "libexceptions.so"));
     extern "C" fn pause_from_c() {
         pause();

@@ -17,11 +17,8 @@ fn with_server(serve: fn(&TcpListener) -> std::io::Result<()>, client: impl FnOn
     let addr = listener.local_addr().unwrap();
     let server = thread::spawn(move || serve(&listener));
     client(addr);
-    // Kernel threads instead of microprocesses (KUMI_TLS=kernel) cannot be cancelled: it ends with the process.
-    if server.thread().is_microprocess() {
-        server.cancel();
-        assert!(server.join().is_err(), "the server ended by itself");
-    }
+    server.cancel();
+    assert!(server.join().is_err(), "the server ended by itself");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What one VP has made comes to all of them, also if nothing is spawned or woken any more.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -9,15 +10,16 @@ use kumihimo::thread;
 const VPS: usize = 4;
 const CROWD: usize = 64;
 
-/// Those that only yield reach every VP. (Once they stayed where they began: only spawns and wake-ups were passed on.)
+/// Those that only yield reach every VP: not only spawns and wake-ups are passed on.
 #[test]
 fn those_that_only_yield_spread() {
+    if Runtime::builder().vps(1).build().unwrap().run(|| runtime::metrics().unwrap().tls == "kernel") {
+        // Past libtest's capture, which takes `print!` only: the scripts count it.
+        let line = "\n[skip] those_that_only_yield_spread: the kernel spreads its threads\n";
+        return std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
     for design in [Design::Ring, Design::Locked, Design::Steal] {
         Runtime::builder().vps(VPS).queue(design).build().unwrap().run(|| {
-            if runtime::metrics().unwrap().tls == "kernel" {
-                println!("[skip] those_that_only_yield_spread: the kernel spreads its threads");
-                return;
-            }
             let stop = Arc::new(AtomicBool::new(false));
             let crowd: Vec<_> = (0..CROWD)
                 .map(|_| {

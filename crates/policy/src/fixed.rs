@@ -23,6 +23,8 @@ impl Policy for FixedPriority {
 }
 
 /// The default: fixed priorities, and those of equal priority take turns of one quantum each.
+///
+/// Today a turn ends only where one waits or yields: the runtime does not measure the time under a policy that is static.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundRobin {
     quantum: Duration,

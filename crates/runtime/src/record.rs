@@ -17,9 +17,9 @@ const NO_INHERITANCE: u8 = 0xff;
 
 /// A microprocess: what the runtime knows of it.
 ///
-/// Lies in its stack slot, between stack and TLS block so that what a switch touches is close together, and is never unmapped, so a [`Ref`] to a former life may be looked at (its generation
-/// tells) but can never fault. Cells belong to whoever holds the microprocess: its carrier while it runs, the owner of the
-/// queue it is in, the waker that moved it out of PARKED.
+/// Lies in its stack slot, between stack and TLS block, so that what a switch touches is close together. It is never unmapped: a [`Ref`]
+/// to a former life may be looked at (its generation tells) and can never fault. Cells belong to whoever holds the microprocess: its
+/// carrier while it runs, the owner of the queue it is in, the waker that moved it out of PARKED.
 #[repr(C, align(64))]
 pub(crate) struct Mp {
     pub(crate) context: UnsafeCell<Context>,
@@ -166,7 +166,7 @@ impl Mp {
         Ref { mp: self, generation: self.state.generation() }
     }
 
-    /// Unique among the living, odd one in the microprocess half of the number space.
+    /// Unique among the living. The top bit is clear: ids with it are those of kernel threads.
     pub(crate) fn id(&self) -> u64 {
         id(self.serial, self.state.generation())
     }

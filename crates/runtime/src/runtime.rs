@@ -141,13 +141,13 @@ impl Builder {
         self
     }
 
-    /// The scheduling policy.
+    /// The scheduling policy. Default: round robin.
     pub fn policy(mut self, policy: impl Policy) -> Builder {
         self.policy = Box::new(policy);
         self
     }
 
-    /// The run-queue design.
+    /// The run-queue design. Default: [`DEFAULT_DESIGN`].
     pub fn queue(mut self, design: Design) -> Builder {
         self.design = Some(design);
         self
@@ -171,7 +171,8 @@ impl Builder {
         self
     }
 
-    /// Most kernel threads of this runtime. Beyond it, calls inside `blocking` hold their VP up. Default 10,000.
+    /// Most kernel threads of this runtime, those with VPs (always as many as VPs) counted. Beyond it, calls inside `blocking` hold their
+    /// VP up. Default 10,000.
     pub fn max_kernel_threads(mut self, n: usize) -> Builder {
         self.settings.max_kernel_threads = n;
         self
@@ -201,7 +202,8 @@ impl Builder {
         self
     }
 
-    /// Called on the microprocess that panicked, after the process's panic hook and before `join` returns. Not for cancellations.
+    /// Called on the microprocess that panicked, after the process's panic hook and before `join` returns. Not for cancellations. A hook that
+    /// panics is reported on standard error and ignored.
     pub fn on_panic(mut self, hook: impl Fn(&Thread, &(dyn Any + Send)) + Send + Sync + 'static) -> Builder {
         self.settings.on_panic = Some(Arc::new(hook));
         self
@@ -216,8 +218,9 @@ impl Builder {
     /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
     ///
     /// # Errors
-    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, an unknown name in `KUMI_QUEUE`. `AlreadyExists`: a runtime runs
-    /// in this process (also when called from a microprocess of it). Else what the kernel says: no threads, descriptors or memory.
+    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS` or `KUMI_QUEUE` that means nothing. `AlreadyExists`:
+    /// a runtime runs in this process (also when called from a microprocess of it). `Unsupported`: in a process forked from one that ran a
+    /// runtime. Else what the kernel says: no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {
         Ok(Runtime { instance: Some(self.start()?) })
     }

@@ -73,7 +73,6 @@ pub(crate) enum Phase {
 
 impl State {
     /// FREE, with a generation that no reference has.
-    #[cfg_attr(not(loom), allow(dead_code))]
     pub(crate) fn new() -> State {
         State(AtomicU64::new(1 << GENERATION_SHIFT))
     }

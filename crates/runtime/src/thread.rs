@@ -87,8 +87,8 @@ impl Thread {
         }
     }
 
-    /// Sets its own priority; what it inherits stays. Acts at once if it is queued, at its next switch point if it runs. Nothing
-    /// on kernel threads that are no microprocesses, or if it has ended.
+    /// Sets its own priority; what it inherits stays. Acts at once if it is queued, at its next switch point if it runs. Never blocks, but
+    /// is a switch point. Nothing on kernel threads, those that stand in for microprocesses (1:1) included, or if it has ended.
     pub fn set_priority(&self, priority: Priority) {
         if let Who::Micro(who) = self.who.who()
             && who.is_alive()
@@ -98,8 +98,8 @@ impl Thread {
         }
     }
 
-    /// Asks it to end: it unwinds at its next cancellation point (see [`cancel`]). Never blocks. Nothing on kernel
-    /// threads that are no microprocesses, or if it has ended.
+    /// Asks it to end: it unwinds at its next cancellation point (see [`cancel`]). Never blocks. Nothing on kernel threads that were not
+    /// begun by this crate's `spawn`, or if it has ended.
     pub fn cancel(&self) {
         cancel::request(&self.who);
     }
@@ -164,17 +164,23 @@ fn park_limited(deadline: Option<Instant>) {
         None => Waiter::of_foreign(park::foreign()),
     };
     if let Some(token) = token_of(&me) {
+        let mut waited = false;
         while token.swap(0, Ordering::Acquire) == 0 {
             if deadline.is_some_and(|d| Instant::now() >= d) || cancel::would_unwind() {
+                if !waited {
+                    // Whoever polls would starve the others.
+                    yield_now();
+                }
                 break;
             }
             park::park(Wait::Park, deadline);
+            waited = true;
         }
     }
     cancel::point();
 }
 
-/// Gives the virtual processor to others of the same priority, if there are any. Cancellation point.
+/// Gives the virtual processor to others of the same priority or above, if there are any. Cancellation point.
 #[inline]
 pub fn yield_now() {
     match Carrier::current() {
@@ -192,7 +198,7 @@ pub fn yield_now() {
     }
 }
 
-/// Blocks the microprocess for at least `time`, or until its scope's deadline. Cancellation point.
+/// Blocks the microprocess for at least `time`, or until its scope's deadline. A time of zero yields. Cancellation point.
 pub fn sleep(time: Duration) {
     sleep_until(after(time));
 }
@@ -206,10 +212,13 @@ pub fn sleep_until(deadline: Instant) {
         std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
         return;
     }
+    let mut waited = false;
     while Instant::now() < deadline && !cancel::would_unwind() {
         park::park(Wait::Sleep, Some(deadline));
+        waited = true;
     }
-    cancel::point();
+    // Whoever polls would starve the others.
+    if waited { cancel::point() } else { yield_now() }
 }
 
 /// `time` from now; a time beyond what the clock can hold is 30 years.
@@ -250,8 +259,8 @@ impl Builder {
         self
     }
 
-    /// Usable stack in bytes, at least. Below the machine's minimum, the minimum; rounded up to a slot size (powers of two); more than
-    /// 1 GiB is an error of `spawn`.
+    /// Usable stack in bytes, at least. Below the machine's minimum, the minimum; rounded up to what the slot gives (about 32 KiB, 64 KiB,
+    /// ... 1 GiB, with guard, record and thread-local storage in it); more than the largest gives is an error of `spawn`.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
@@ -506,18 +515,24 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// As [`join`](JoinHandle::join), at most for `time`.
+    /// As [`join`](JoinHandle::join), at most for `time`. What `join` says of errors is in the `Ok`.
     ///
     /// # Errors
     /// The handle, if the time is over before the microprocess ends.
+    ///
+    /// # Panics
+    /// If a microprocess waits for itself.
     pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
         self.join_until(after(time))
     }
 
-    /// As [`join`](JoinHandle::join), at most until `deadline`.
+    /// As [`join`](JoinHandle::join), at most until `deadline`. What `join` says of errors is in the `Ok`.
     ///
     /// # Errors
     /// The handle, if the time is over before the microprocess ends.
+    ///
+    /// # Panics
+    /// If a microprocess waits for itself.
     pub fn join_until(self, deadline: Instant) -> std::result::Result<Result<T>, JoinHandle<T>> {
         loop {
             cancel::point();

@@ -16,7 +16,8 @@ const POISONED: u32 = 1;
 const RUNNING: u32 = 2;
 const COMPLETE: u32 = 3;
 
-/// Runs one initialisation, once, for microprocesses and kernel threads alike; the API is [`std::sync::Once`]'s.
+/// Runs one initialisation, once, for microprocesses and kernel threads alike; the API is [`std::sync::Once`]'s,
+/// with [`wait_timeout`](Once::wait_timeout) and [`wait_until`](Once::wait_until) added.
 ///
 /// Those who come while it runs *block* (the microprocess, or the kernel thread). *Not* a cancellation point, though the
 /// closure may contain some: a panic or a cancellation in it poisons the `Once`.

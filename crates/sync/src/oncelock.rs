@@ -10,7 +10,8 @@ use std::mem::MaybeUninit;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
-/// A cell that can be written once, then read by all; the API is [`std::sync::OnceLock`]'s.
+/// A cell that can be written once, then read by all; the API is [`std::sync::OnceLock`]'s,
+/// with [`wait_timeout`](OnceLock::wait_timeout) and [`wait_until`](OnceLock::wait_until) added.
 ///
 /// `get_or_init` and `set` *block* (the microprocess, or the kernel thread) while another initialises; `wait` until
 /// somebody has. Not a cancellation point. Writing *happens before* every read.
@@ -66,12 +67,12 @@ impl<T> OnceLock<T> {
         unsafe { self.get_unchecked() }
     }
 
-    /// As [`wait`](OnceLock::wait), but gives up after `timeout`.
+    /// As [`wait`](OnceLock::wait), but gives up after `timeout`: None.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<&T> {
         self.wait_limited(deadline::after(timeout))
     }
 
-    /// As [`wait`](OnceLock::wait), but gives up at `deadline`.
+    /// As [`wait`](OnceLock::wait), but gives up at `deadline`: None.
     pub fn wait_until(&self, deadline: Instant) -> Option<&T> {
         self.wait_limited(Some(deadline))
     }

@@ -33,22 +33,28 @@ fn wait_for(flag: &AtomicBool) {
     }
 }
 
+/// Begins one of priority 5 that holds the mutex until it has had each of these priorities in turn. Returns once it holds it.
+fn holder(mutex: &Arc<Mutex<()>>, lent: &'static [u8]) -> thread::JoinHandle<()> {
+    let held = Arc::new(AtomicBool::new(false));
+    let (m, h) = (mutex.clone(), held.clone());
+    let holder = at(5, move || {
+        let guard = m.lock().unwrap();
+        h.store(true, Ordering::SeqCst);
+        lent.iter().for_each(|&p| until(p));
+        drop(guard);
+        assert_eq!(mine(), 5);
+    });
+    wait_for(&held);
+    holder
+}
+
 #[test]
 fn the_owner_inherits_while_it_holds() {
     if !microprocesses("the_owner_inherits_while_it_holds") {
         return;
     }
     let mutex = Arc::new(Mutex::new(()));
-    let held = Arc::new(AtomicBool::new(false));
-    let (m, h) = (mutex.clone(), held.clone());
-    let low = at(5, move || {
-        let guard = m.lock().unwrap();
-        h.store(true, Ordering::SeqCst);
-        until(60);
-        drop(guard);
-        assert_eq!(mine(), 5);
-    });
-    wait_for(&held);
+    let low = holder(&mutex, &[60]);
     let m = mutex.clone();
     let high = at(60, move || drop(m.lock().unwrap()));
     low.join().unwrap();
@@ -61,16 +67,8 @@ fn along_a_chain() {
         return;
     }
     let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
-    let (a_held, b_held) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (m, h) = (a.clone(), a_held.clone());
-    let low = at(5, move || {
-        let guard = m.lock().unwrap();
-        h.store(true, Ordering::SeqCst);
-        until(60);
-        drop(guard);
-        assert_eq!(mine(), 5);
-    });
-    wait_for(&a_held);
+    let low = holder(&a, &[60]);
+    let b_held = Arc::new(AtomicBool::new(false));
     let (m, n, h) = (a.clone(), b.clone(), b_held.clone());
     let middle = at(20, move || {
         let outer = n.lock().unwrap();
@@ -97,18 +95,8 @@ fn a_loan_ends_with_its_wait() {
         return;
     }
     let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));
-    let (a_held, b_held, end) =
-        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (m, h) = (a.clone(), a_held.clone());
-    let low = at(5, move || {
-        let guard = m.lock().unwrap();
-        h.store(true, Ordering::SeqCst);
-        until(60);
-        until(40);
-        drop(guard);
-        assert_eq!(mine(), 5);
-    });
-    wait_for(&a_held);
+    let low = holder(&a, &[60, 40]);
+    let (b_held, end) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (m, n, h) = (a.clone(), b.clone(), b_held.clone());
     let middle = at(20, move || {
         let _outer = n.lock().unwrap();
@@ -164,16 +152,7 @@ fn kernel_threads_lend() {
         return;
     }
     let mutex = Arc::new(Mutex::new(()));
-    let held = Arc::new(AtomicBool::new(false));
-    let (m, h) = (mutex.clone(), held.clone());
-    let low = at(5, move || {
-        let guard = m.lock().unwrap();
-        h.store(true, Ordering::SeqCst);
-        until(32);
-        drop(guard);
-        assert_eq!(mine(), 5);
-    });
-    wait_for(&held);
+    let low = holder(&mutex, &[32]);
     let m = mutex.clone();
     let lender = std::thread::spawn(move || drop(m.lock().unwrap()));
     low.join().unwrap();

@@ -1,4 +1,4 @@
-//! Random numbers with a seed that can be given (`SEED=number`) and is printed.
+//! Random numbers with a seed that can be given (`KUMI_SEED=number`) and is printed.
 #![allow(dead_code)]
 
 use std::io::Write;
@@ -7,11 +7,11 @@ pub struct Rng(u64);
 
 /// A seed for this run, printed so that a failure can be repeated.
 pub fn seed(test: &str) -> u64 {
-    let seed = std::env::var("SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
+    let seed = std::env::var("KUMI_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(1, |d| d.as_nanos() as u64)
     });
-    println!("{test}: SEED={seed}");
+    println!("{test}: KUMI_SEED={seed}");
     seed
 }
 
@@ -55,8 +55,8 @@ pub fn crew<'env, T>(f: impl for<'scope> FnOnce(&Crew<'scope, 'env>) -> T) -> T 
     })
 }
 
-/// Whether `spawn` makes microprocesses here. If not (kernel threads 1:1), says that `test` is skipped: nothing there can be
-/// cancelled or has a priority.
+/// Whether `spawn` makes microprocesses here. If not (kernel threads 1:1), says that `test` is skipped: it is of priorities, or of what
+/// a microprocess does with its permits.
 pub fn microprocesses(test: &str) -> bool {
     let here =
         kumihimo_runtime::thread::spawn(|| kumihimo_runtime::thread::current().is_microprocess()).join().unwrap();
