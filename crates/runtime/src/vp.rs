@@ -27,8 +27,13 @@ use crate::requests::Requests;
 use crate::state::{Park, Wake};
 use crate::timer::{BATCH, Timers};
 
-/// Switches between two looks at what costs time to look at: the clock, descriptors, requests.
+/// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where those that run take their time, so
+/// that about [`LOOK_EVERY`] passes between two looks.
 const SLOW_STEPS_EVERY: u32 = 61;
+/// Nanoseconds.
+const LOOK_EVERY: u64 = 50_000;
+/// Nanoseconds between two system calls that ask for ready descriptors while there is something to run.
+const POLL_EVERY: u64 = 100_000;
 
 /// How much of the next one's stack is fetched ahead: the frames of a wait and of its caller.
 const WARM_LINES: usize = 5;
@@ -76,6 +81,10 @@ pub(crate) struct Vp {
     left: Cell<Left>,
     left_by: Cell<*const Mp>,
     countdown: Cell<u32>,
+    /// What the countdown begins with.
+    look_every: Cell<u32>,
+    looked_ns: Cell<u64>,
+    polled_ns: Cell<u64>,
     keeps_account: bool,
     fsgsbase: bool,
     standing_offset: isize,
@@ -267,6 +276,9 @@ impl Vp {
             left: Cell::new(Left::Nothing),
             left_by: Cell::new(std::ptr::null()),
             countdown: Cell::new(SLOW_STEPS_EVERY),
+            look_every: Cell::new(SLOW_STEPS_EVERY),
+            looked_ns: Cell::new(0),
+            polled_ns: Cell::new(0),
             outranked: Cell::new(false),
             since_ns: Cell::new(0),
             queue,
@@ -335,17 +347,16 @@ impl Vp {
     /// Clock, timers, descriptors, requests from outside, sharing.
     #[cold]
     pub(crate) fn slow_steps(&self) {
-        self.countdown.set(SLOW_STEPS_EVERY);
+        let now = self.instance().now();
+        self.pace(now);
         self.requests.serve(self);
         if !self.queue.injector_is_empty() {
             self.take_injected();
         }
-        if self.timers().next().is_some() || self.keeps_account {
-            let now = self.instance().now();
-            self.fire_timers(now);
-            self.check_quantum(now);
-        }
-        if self.poller.is_used() {
+        self.fire_timers(now);
+        self.check_quantum(now);
+        if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
+            self.polled_ns.set(now);
             self.poller.poll_ready();
         }
         // Those that only yield never come through `push`: without this they would stay on the VP where they began, beside idle ones.
@@ -354,6 +365,15 @@ impl Vp {
         {
             self.given_away(taker);
         }
+    }
+
+    /// Sets the countdown by how long the last one took.
+    fn pace(&self, now: u64) {
+        let took = now.saturating_sub(self.looked_ns.replace(now)).max(1);
+        let every = u64::from(self.look_every.get()) * LOOK_EVERY / took;
+        let every = every.clamp(1, u64::from(SLOW_STEPS_EVERY)) as u32;
+        self.look_every.set(every);
+        self.countdown.set(every);
     }
 
     pub(crate) fn fire_timers(&self, now: u64) {
@@ -372,10 +392,10 @@ impl Vp {
 
     fn check_quantum(&self, now: u64) {
         // SAFETY: null or a record.
-        let Some(mp) = (unsafe { self.current.get().as_ref() }) else { return };
+        let Some(mp) = (unsafe { self.current.get().as_ref() }).filter(|_| self.keeps_account) else { return };
         let account = mp.account.get();
         let ran = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
-        if self.keeps_account && ran >= account.quantum_ns && !self.queue.is_empty() {
+        if ran >= account.quantum_ns && !self.queue.is_empty() {
             self.outranked.set(true);
         }
     }
