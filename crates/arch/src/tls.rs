@@ -384,6 +384,20 @@ impl Tls {
         }
     }
 
+    /// Where the lines of memory lie, counted from the FS base, that [`first_run`](Tls::first_run), [`exit_current`](Tls::exit_current)
+    /// and [`recycle`](Tls::recycle) look at: for who wants to have them at hand before a microprocess begins.
+    pub fn lines(&self) -> Vec<isize> {
+        let Some(inner) = self.inner else { return Vec::new() };
+        let (layout, template) = (&inner.layout, template::current());
+        let words = [layout.errno, layout.h_errno, layout.robust, layout.tid, layout.dtv, inner.keys.used];
+        let head = -(layout.below as isize) - HEAD as isize;
+        let watched = template.watched.iter().map(|(o, ..)| *o);
+        let mut lines: Vec<isize> = words.into_iter().chain([head]).chain(watched).map(|o| o & !63).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        lines
+    }
+
     /// Makes a used block fresh: every thread-local variable has its initial value, errno is 0; malloc's cache, thread id and
     /// memory stay [3-20 ns; 200-500 ns if the last user changed the C library's own state: locale, dynamic thread-local
     /// variables, or if libraries were loaded meanwhile].

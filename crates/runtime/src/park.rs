@@ -267,6 +267,18 @@ pub(crate) fn fetch(line: *const u8) {
     unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
 }
 
+/// Asks for the lines that a microprocess will touch first when it runs on.
+#[inline]
+pub(crate) fn fetch_stack(mp: &'static Mp) {
+    // SAFETY: records live for ever. It waits or is about to, so its context is written, if at all, by the switch of another VP at this
+    // moment: one word, which is only taken for an address to ask for.
+    let stack = unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }.load(Ordering::Relaxed);
+    for line in 0..5 {
+        fetch(stack.wrapping_add(line * 64));
+    }
+    fetch(std::ptr::with_exposed_provenance(mp.fs.get()));
+}
+
 impl Waiter {
     pub(crate) fn of(who: Ref) -> Waiter {
         Waiter(Who::Micro(who))
@@ -336,20 +348,14 @@ impl Waiter {
         }
     }
 
-    /// Asks for the lines that it will touch first when it runs on. Its record should be there by now.
+    /// [`fetch_stack`] of a microprocess. Its record should be there by now.
     #[inline]
     pub(crate) fn fetch_stack(&self) {
-        let Who::Micro(who) = &self.0 else { return };
-        if !who.is_alive() {
-            return;
+        if let Who::Micro(who) = &self.0
+            && who.is_alive()
+        {
+            fetch_stack(who.mp);
         }
-        // SAFETY: records live for ever. It waits or is about to, so its context is written, if at all, by the switch of another VP at this
-        // moment: one word, which is only taken for an address to ask for.
-        let stack = unsafe { AtomicPtr::from_ptr(who.mp.context.get().cast::<*mut u8>()) }.load(Ordering::Relaxed);
-        for line in 0..3 {
-            fetch(stack.wrapping_add(line * 64));
-        }
-        fetch(std::ptr::with_exposed_provenance(who.mp.fs.get()));
     }
 
     /// Unique among the living; never 0.

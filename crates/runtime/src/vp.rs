@@ -12,7 +12,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kumihimo_arch::x86_64;
+use kumihimo_arch::{tls, x86_64};
 use kumihimo_policy::Why;
 use kumihimo_queue::{Design, Origin, Owner, Place, Taker};
 
@@ -25,13 +25,16 @@ use crate::readiness::Poller;
 use crate::record::{Mp, Ref};
 use crate::requests::Requests;
 use crate::state::{Park, Wake};
-use crate::timer::Timers;
+use crate::timer::{BATCH, Timers};
 
 /// Switches between two looks at what costs time to look at: the clock, descriptors, requests.
 const SLOW_STEPS_EVERY: u32 = 61;
 
 /// How much of the next one's stack is fetched ahead: the frames of a wait and of its caller.
 const WARM_LINES: usize = 5;
+
+/// How far below its record the stack pointer of one is, at most, that has not run yet.
+const FRESH: usize = 384;
 
 /// What the leaving microprocess wants done with itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +79,8 @@ pub(crate) struct Vp {
     keeps_account: bool,
     fsgsbase: bool,
     standing_offset: isize,
+    /// See [`tls::Tls::lines`].
+    block_lines: Box<[isize]>,
     /// Runnable items may be queued before their context is left: nobody else takes from this queue.
     private_queue: bool,
     /// Something of a higher level came while one ran: give way at the next switch point.
@@ -253,6 +258,7 @@ impl Vp {
             keeps_account,
             fsgsbase: x86_64::fsgsbase(),
             standing_offset: carrier::standing_offset(),
+            block_lines: tls::get().lines().into(),
             private_queue: design != Design::Steal,
             index,
             instance,
@@ -351,8 +357,16 @@ impl Vp {
     }
 
     pub(crate) fn fire_timers(&self, now: u64) {
-        while let Some(who) = self.timers().pop_due(now) {
-            self.wake(who);
+        let mut due = [None; BATCH];
+        loop {
+            let n = self.timers().pop_due(now, &mut due);
+            for who in due[..n].iter_mut().filter_map(Option::take) {
+                park::fetch_stack(who.mp);
+                self.wake(who);
+            }
+            if n < BATCH {
+                return;
+            }
         }
     }
 
@@ -387,7 +401,14 @@ impl Vp {
         for line in 1..WARM_LINES {
             park::fetch(stack.wrapping_add(line * 64));
         }
-        park::fetch((next.fs.get() as *const u8).wrapping_offset(self.standing_offset));
+        let block = next.fs.get() as *const u8;
+        park::fetch(block.wrapping_offset(self.standing_offset));
+        // One that has hardly a frame yet begins, and perhaps ends at once: then it goes through its whole block.
+        if std::ptr::from_ref(next).addr().wrapping_sub(stack.addr()) < FRESH && !block.is_null() {
+            for line in &self.block_lines {
+                park::fetch(block.wrapping_offset(*line));
+            }
+        }
         if let Some(after) = next.links.peek_next() {
             park::fetch(after.as_ptr().cast());
         }
