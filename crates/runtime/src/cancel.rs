@@ -1,8 +1,8 @@
 //! Cooperative cancellation.
 //!
 //! A cancelled microprocess unwinds at its next *cancellation point*: every operation that may wait for long (`park`, `sleep`,
-//! `yield_now`, `join`, channels, condition variables, semaphores, barriers, messages, sockets), entered or left, and
-//! [`point`]. Locks are none: `Mutex`, `RwLock` and `Once` wait until they have what they wait for. The unwinding carries
+//! `yield_now`, `join`, condition variables, barriers, messages, sockets; channels and semaphores where they have to wait), entered or
+//! left, and [`point`]. Locks are none: `Mutex`, `RwLock` and `Once` wait until they have what they wait for. The unwinding carries
 //! [`Cancelled`] and runs no panic hook; `join` returns it in its `Err`. It never shows as `ErrorKind::Interrupted`, which std's
 //! loops would retry.
 //!

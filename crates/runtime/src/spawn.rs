@@ -267,7 +267,7 @@ pub(crate) fn clean(mp: &'static Mp) {
 /// # Safety
 /// `outcome` is what `spawn` gave for that life of `mp`; `join::wait` said true (or `join::detach`), and this is the one call.
 pub(crate) unsafe fn take<T>(mp: &'static Mp, outcome: *mut Outcome<T>) -> Outcome<T> {
-    // SAFETY: FINISHED was seen with acquire, so the outcome is written; the slot is not used again before `taken`.
+    // SAFETY: DONE was seen with acquire, so the outcome is written; the slot is not used again before `taken`.
     let outcome = unsafe { outcome.read() };
     join::taken(mp);
     outcome
