@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-use kumihimo::policy::{Feedback, FixedPriority, Priority};
+use kumihimo::policy::{Feedback, FixedPriority, Priority, RoundRobin};
 use kumihimo::runtime::{Design, Runtime, metrics};
 use kumihimo::sync::{Mutex, OnceLock};
 use kumihimo::thread::{self, Builder, JoinHandle};
@@ -289,6 +289,25 @@ fn feedback_starves_nobody() {
             waits.join().expect("no panic");
             over.store(true, SeqCst);
             join_all(computing);
+        });
+    });
+}
+
+/// One that passes switch points and never leaves: its equal gets a turn when the quantum is over.
+#[test]
+fn a_turn_of_round_robin_ends() {
+    alone("a_turn_of_round_robin_ends", || {
+        let policy = RoundRobin::with_quantum(Duration::from_micros(100));
+        Runtime::builder().vps(1).policy(policy).build().expect("a runtime").run(|| {
+            let over = Arc::new(AtomicBool::new(false));
+            let seen = over.clone();
+            let computes = thread::spawn(move || {
+                while !seen.load(SeqCst) {
+                    thread::cancellation_point();
+                }
+            });
+            let equal = thread::spawn(move || over.store(true, SeqCst));
+            join_all(vec![computes, equal]);
         });
     });
 }

@@ -76,7 +76,7 @@ impl Policy for Feedback {
             Why::QuantumOver => deeper,
             Why::Yielded if info.ran >= self.quantum(depth) / 2 => deeper,
             Why::Woken if info.ran < self.quantum(depth) / 4 => depth.saturating_sub(1),
-            Why::Yielded | Why::Woken | Why::Reprioritised => depth,
+            Why::Yielded | Why::Woken | Why::Outranked | Why::Reprioritised => depth,
         };
         // At most 4 minutes: fits.
         let delay = (self.delay * depth).as_nanos() as u64;

@@ -60,6 +60,8 @@ pub enum Why {
     Yielded,
     /// It has used its quantum up and others want to run.
     QuantumOver,
+    /// One of a higher level has come.
+    Outranked,
     /// Its own or inherited priority has changed while it was runnable.
     Reprioritised,
 }

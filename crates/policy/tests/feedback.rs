@@ -20,6 +20,16 @@ fn delay(info: &Info, placed: Placement) -> u64 {
     placed.key.expect("always keyed") - info.now_ns
 }
 
+/// Who gives way to a higher level has not used anything up.
+#[test]
+fn one_that_is_outranked_does_not_sink() {
+    let policy = Feedback::new();
+    let mut info = Info::new(1, Priority::DEFAULT);
+    let placed = policy.place(&info, Why::Spawned);
+    info = after(info, placed, placed.quantum / 2);
+    assert_eq!(policy.place(&info, Why::Outranked).quantum, placed.quantum);
+}
+
 #[test]
 fn whole_quanta_sink_to_the_bottom_and_stay_there() {
     let policy = Feedback::new();

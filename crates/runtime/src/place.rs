@@ -37,6 +37,12 @@ impl Placer {
         self.table.is_none()
     }
 
+    /// The quantum under a policy that depends on the priority only, if it has an end.
+    pub(crate) fn turn_ns(&self, mp: &Mp) -> Option<u64> {
+        let quantum = self.table.as_ref()?[usize::from(mp.effective()) % Priority::LEVELS].quantum;
+        u64::try_from(quantum.as_nanos()).ok()
+    }
+
     /// Asks for a place and notes level and quantum in the record. Holder of `mp` only.
     #[inline]
     pub(crate) fn place(&self, mp: &Mp, why: Why, now: impl FnOnce() -> u64) -> Place {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use kumihimo_policy::Priority;
+use kumihimo_policy::{Priority, Why};
 
 use crate::carrier::Carrier;
 use crate::instance::{self, Instance};
@@ -37,7 +37,7 @@ pub(crate) fn changed(who: Ref) {
     if unsafe { vp.current.get().as_ref() }.is_some_and(|mp| std::ptr::eq(mp, who.mp)) {
         // Oneself: what is queued may outrank the caller now.
         vp.level.set(who.mp.effective());
-        vp.outranked.set(true);
+        vp.urge.set(Some(Why::Outranked));
         return;
     }
     ask(vp.instance());

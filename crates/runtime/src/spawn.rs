@@ -160,7 +160,7 @@ fn launch(carrier: Carrier, mp: &'static Mp, child_first: bool) {
         carrier.switch(mp, Left::ToFront);
     } else {
         vp.make_ready(mp, Why::Spawned, Origin::Spawn);
-        if vp.outranked.get() {
+        if vp.urge.get().is_some() {
             carrier.switch_point();
         }
     }

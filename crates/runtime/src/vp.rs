@@ -8,6 +8,8 @@
 //!
 //! Owner's half: plain cells, touched by whoever holds the [`Carrier`]. Shared half: atomics, touched by anyone.
 
+mod turn;
+
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,10 +30,8 @@ use crate::state::{Park, Wake};
 use crate::timer::{BATCH, Timers};
 
 /// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where those that run take their time, so
-/// that about [`LOOK_EVERY`] passes between two looks.
+/// that about [`turn::LOOK_EVERY`] passes between two looks.
 const SLOW_STEPS_EVERY: u32 = 61;
-/// Nanoseconds.
-const LOOK_EVERY: u64 = 50_000;
 /// Nanoseconds between two system calls that ask for ready descriptors while there is something to run.
 const POLL_EVERY: u64 = 100_000;
 
@@ -92,12 +92,14 @@ pub(crate) struct Vp {
     block_lines: Box<[isize]>,
     /// Runnable items may be queued before their context is left: nobody else takes from this queue.
     private_queue: bool,
-    /// Something of a higher level came while one ran: give way at the next switch point.
-    pub(crate) outranked: Cell<bool>,
+    /// Why the running one should give way at the next switch point, if it should.
+    pub(crate) urge: Cell<Option<Why>>,
     pub(crate) index: usize,
     instance: *const Instance,
     pub(crate) counters: Counters,
     since_ns: Cell<u64>,
+    /// Where nobody is timed at a switch: the number of switches at the last look, and since when it is the same (0: not yet known).
+    turn: Cell<(u64, u64)>,
     timers: UnsafeCell<Timers>,
     pub(crate) pool: VpPool,
     pub(crate) poller: Poller,
@@ -129,7 +131,7 @@ impl Carrier {
     pub(crate) fn give_way(self, why: Why) -> Carrier {
         let vp = self.vp();
         vp.look_around();
-        vp.outranked.set(false);
+        vp.urge.set(None);
         let level = vp.level.get();
         match vp.pick_at_least(level) {
             None => self,
@@ -251,7 +253,10 @@ impl Carrier {
         } else {
             vp.countdown.set(n - 1);
         }
-        if vp.outranked.get() { self.give_way(Why::QuantumOver) } else { self }
+        match vp.urge.get() {
+            Some(why) => self.give_way(why),
+            None => self,
+        }
     }
 }
 
@@ -279,8 +284,9 @@ impl Vp {
             look_every: Cell::new(SLOW_STEPS_EVERY),
             looked_ns: Cell::new(0),
             polled_ns: Cell::new(0),
-            outranked: Cell::new(false),
+            urge: Cell::new(None),
             since_ns: Cell::new(0),
+            turn: Cell::new((0, 0)),
             queue,
             timers: UnsafeCell::new(Timers::default()),
             pool: VpPool::new(),
@@ -354,7 +360,7 @@ impl Vp {
             self.take_injected();
         }
         self.fire_timers(now);
-        self.check_quantum(now);
+        self.check_turn(now);
         if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
             self.polled_ns.set(now);
             self.poller.poll_ready();
@@ -365,15 +371,6 @@ impl Vp {
         {
             self.given_away(taker);
         }
-    }
-
-    /// Sets the countdown by how long the last one took.
-    fn pace(&self, now: u64) {
-        let took = now.saturating_sub(self.looked_ns.replace(now)).max(1);
-        let every = u64::from(self.look_every.get()) * LOOK_EVERY / took;
-        let every = every.clamp(1, u64::from(SLOW_STEPS_EVERY)) as u32;
-        self.look_every.set(every);
-        self.countdown.set(every);
     }
 
     pub(crate) fn fire_timers(&self, now: u64) {
@@ -387,16 +384,6 @@ impl Vp {
             if n < BATCH {
                 return;
             }
-        }
-    }
-
-    fn check_quantum(&self, now: u64) {
-        // SAFETY: null or a record.
-        let Some(mp) = (unsafe { self.current.get().as_ref() }).filter(|_| self.keeps_account) else { return };
-        let account = mp.account.get();
-        let ran = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
-        if ran >= account.quantum_ns && !self.queue.is_empty() {
-            self.outranked.set(true);
         }
     }
 
@@ -443,19 +430,6 @@ impl Vp {
     /// Something to run, for an idle carrier: own queue first, then what the design lets it take from others.
     pub(crate) fn pick_or_pull(&self) -> Option<&'static Mp> {
         self.pick().or_else(|| if self.queue.pull() { self.pick() } else { None })
-    }
-
-    /// The running one's time goes onto its account.
-    #[cold]
-    fn book_time(&self) {
-        let now = self.instance().now();
-        // SAFETY: null or a record.
-        if let Some(mp) = unsafe { self.current.get().as_ref() } {
-            let mut account = mp.account.get();
-            account.ran_ns = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
-            mp.account.set(account);
-        }
-        self.since_ns.set(now);
     }
 
     #[inline]
@@ -520,7 +494,7 @@ impl Vp {
     #[inline]
     fn push(&self, mp: &'static Mp, place: Place, origin: Origin) {
         if place.level > self.level.get() && !self.current.get().is_null() {
-            self.outranked.set(true);
+            self.urge.set(Some(Why::Outranked));
         }
         // SAFETY: the caller holds `mp`; records are never moved or freed.
         unsafe { self.queue.push(NonNull::from(mp), place, origin) };

@@ -1,0 +1,71 @@
+//! How long the running one has run: the turns of a quantum, and the pace of the looks at the clock.
+
+use std::sync::atomic::Ordering;
+
+use kumihimo_policy::Why;
+
+use super::{SLOW_STEPS_EVERY, Vp};
+
+/// Nanoseconds between two looks, about.
+pub(super) const LOOK_EVERY: u64 = 50_000;
+
+impl Vp {
+    /// Sets the countdown by how long the last one took.
+    pub(super) fn pace(&self, now: u64) {
+        let took = now.saturating_sub(self.looked_ns.replace(now)).max(1);
+        let every = u64::from(self.look_every.get()) * LOOK_EVERY / took;
+        let every = every.clamp(1, u64::from(SLOW_STEPS_EVERY)) as u32;
+        self.look_every.set(every);
+        self.countdown.set(every);
+    }
+
+    /// Urges the running one to give way if its quantum is over and others want to run.
+    pub(super) fn check_turn(&self, now: u64) {
+        if self.keeps_account {
+            self.check_quantum(now);
+        } else {
+            self.check_passing(now);
+        }
+    }
+
+    fn check_quantum(&self, now: u64) {
+        // SAFETY: null or a record.
+        let Some(mp) = (unsafe { self.current.get().as_ref() }) else { return };
+        let account = mp.account.get();
+        let ran = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
+        if ran >= account.quantum_ns && !self.queue.is_empty() {
+            self.urge.set(Some(Why::QuantumOver));
+        }
+    }
+
+    /// Under a policy that keeps no account nobody is timed at a switch. So the turn of one that passes switch points without leaving is
+    /// timed from the second look at which it still runs: those that switch cost no look at the clock.
+    fn check_passing(&self, now: u64) {
+        // SAFETY: null or a record.
+        let Some(mp) = (unsafe { self.current.get().as_ref() }) else { return };
+        let switches = self.counters.switches.load(Ordering::Relaxed);
+        let (before, since) = self.turn.get();
+        if before != switches {
+            return self.turn.set((switches, 0));
+        }
+        let Some(quantum_ns) = self.instance().placer.turn_ns(mp) else { return };
+        if since == 0 {
+            self.turn.set((switches, now));
+        } else if now.saturating_sub(since) >= quantum_ns && !self.queue.is_empty() {
+            self.urge.set(Some(Why::QuantumOver));
+        }
+    }
+
+    /// The running one's time goes onto its account.
+    #[cold]
+    pub(super) fn book_time(&self) {
+        let now = self.instance().now();
+        // SAFETY: null or a record.
+        if let Some(mp) = unsafe { self.current.get().as_ref() } {
+            let mut account = mp.account.get();
+            account.ran_ns = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
+            mp.account.set(account);
+        }
+        self.since_ns.set(now);
+    }
+}
