@@ -1,9 +1,12 @@
 //! Nothing is left behind: memory, stacks, descriptors and kernel threads are as before after many runtimes and microprocesses.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use kumihimo::net::UnixStream;
 use kumihimo::runtime::{Runtime, metrics};
+use kumihimo::sync::Barrier;
 use kumihimo::thread::{self, Builder};
 use kumihimo_tests::process::{alone, is_one_to_one, kernel_threads, one_to_one};
 
@@ -130,5 +133,38 @@ fn a_million_microprocesses_leave_nothing() {
             }
         });
         assert!(metrics().is_none());
+    });
+}
+
+/// What a crowd has used goes back to the kernel when the runtime has nothing to do. (It stayed for good unless `trim` was called.)
+#[test]
+fn an_idle_runtime_gives_memory_back() {
+    const CROWD: usize = 2_000;
+    const USED: usize = 64 << 10;
+    alone("an_idle_runtime_gives_memory_back", || {
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| {
+            if one_to_one() {
+                return println!("[skip] an_idle_runtime_gives_memory_back: the stacks are the C library's here");
+            }
+            let before = resident();
+            let gate = Arc::new(Barrier::new(CROWD + 1));
+            let all: Vec<_> = (0..CROWD)
+                .map(|_| {
+                    let gate = gate.clone();
+                    thread::spawn(move || {
+                        let deep = std::hint::black_box([1u8; USED]);
+                        gate.wait();
+                        usize::from(deep[USED / 2])
+                    })
+                })
+                .collect();
+            gate.wait();
+            assert!(resident() - before > (CROWD * USED) as u64, "all of it was in use");
+            assert_eq!(all.into_iter().map(|one| one.join().expect("no panic")).sum::<usize>(), CROWD);
+            // Half of it may lie in the lists of the virtual processors, which are kept.
+            while resident() - before > (CROWD * USED / 2) as u64 {
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
     });
 }

@@ -187,6 +187,7 @@ mod vp_side {
         fn sleep(&self, nap: &mut Duration) {
             let instance = self.instance();
             self.pool.top_up(instance.default_kind);
+            let ebb = instance.ebb();
             self.idle.word.lie_down();
             let now = instance.now();
             let mut wait = self.timers().rouse_at().map(|at| Duration::from_nanos(at.saturating_sub(now)));
@@ -200,8 +201,8 @@ mod vp_side {
                 if !instance.all_idle() {
                     wait = Some(wait.map_or(*nap, |w| w.min(*nap)));
                     *nap = (*nap * 2).min(LONGEST_NAP);
-                } else if let Some(limit) = crate::deadlock::next_look(self) {
-                    wait = Some(wait.map_or(limit, |w| w.min(limit)));
+                } else {
+                    wait = [wait, ebb, crate::deadlock::next_look(self)].into_iter().flatten().min();
                 }
                 self.poller.sleep(wait);
             }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle as KernelJoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kumihimo_arch::tls;
 use kumihimo_queue::{Set, Taker};
@@ -12,10 +12,13 @@ use kumihimo_queue::{Set, Taker};
 use crate::handoff::Spares;
 use crate::park::Foreign;
 use crate::place::Placer;
-use crate::pool::Kind;
+use crate::pool::{self, Kind};
 use crate::record::Mp;
 use crate::runtime::Settings;
 use crate::vp::Vp;
+
+/// How long a slot is unused before its memory goes back, at least.
+const EBB_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Instance {
     pub(crate) vps: Box<[Vp]>,
@@ -42,6 +45,9 @@ pub(crate) struct Instance {
     /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
     pub(crate) deadlock_seen: AtomicBool,
     pub(crate) deadlock_mark: AtomicU64,
+    /// When the pools may give memory back again, on this instance's clock; and whether there is any to give.
+    ebb_at: AtomicU64,
+    may_ebb: AtomicBool,
     pub(crate) deadlock_since: AtomicU64,
     ending: AtomicBool,
     me: Weak<Instance>,
@@ -111,6 +117,8 @@ impl Instance {
                 threads: Mutex::new(Vec::new()),
                 deadlock_seen: AtomicBool::new(false),
                 deadlock_mark: AtomicU64::new(0),
+                ebb_at: AtomicU64::new(0),
+                may_ebb: AtomicBool::new(false),
                 deadlock_since: AtomicU64::new(0),
                 ending: AtomicBool::new(false),
                 me: weak.clone(),
@@ -160,6 +168,16 @@ impl Instance {
 
     pub(crate) fn all_idle(&self) -> bool {
         self.idle_vps.load(Ordering::SeqCst) == self.vps.len()
+    }
+
+    /// For a VP that is about to sleep: lets the pools give memory back, once a second. Says when to come again, if there is more.
+    pub(crate) fn ebb(&self) -> Option<Duration> {
+        let (now, at) = (self.now(), self.ebb_at.load(Ordering::Relaxed));
+        let next = now + EBB_EVERY.as_nanos() as u64;
+        if now >= at && self.ebb_at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.may_ebb.store(pool::ebb(), Ordering::Relaxed);
+        }
+        self.may_ebb.load(Ordering::Relaxed).then_some(EBB_EVERY)
     }
 
     /// Nobody runs anything: spinning for others' work is of no use.

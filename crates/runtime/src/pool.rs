@@ -41,9 +41,28 @@ impl Kind {
     }
 }
 
-struct Records(Vec<&'static Mp>);
+/// What nobody uses, of one kind. Served from the end, so that those at the front are those that were not used for longest.
+struct Free {
+    list: Vec<&'static Mp>,
+    /// How short the list has been since the last [`ebb`]: as many at its front were not used meanwhile.
+    unused: usize,
+    /// How many at its front have given their memory back.
+    dry: usize,
+}
 
-static FREE: [Mutex<Records>; KINDS] = [const { Mutex::new(Records(Vec::new())) }; KINDS];
+impl Free {
+    /// The last `n` at most.
+    fn take(&mut self, n: usize) -> Vec<&'static Mp> {
+        let rest = self.list.len() - n.min(self.list.len());
+        self.unused = self.unused.min(rest);
+        self.dry = self.dry.min(rest);
+        self.list.split_off(rest)
+    }
+}
+
+static FREE: [Mutex<Free>; KINDS] = [const { Mutex::new(Free { list: Vec::new(), unused: 0, dry: 0 }) }; KINDS];
+/// How many of each kind give their memory back at one ebb, at most: some milliseconds of a VP that idles.
+const EBB: usize = 2048;
 /// Every record ever made, living or not: reports and the end of a runtime walk it.
 static ALL: Mutex<Vec<&'static Mp>> = Mutex::new(Vec::new());
 static SERIAL: AtomicU32 = AtomicU32::new(1);
@@ -132,7 +151,7 @@ impl VpPool {
             let mp = unsafe { &*mp };
             self.head[i].set(mp.next_free.get());
             self.len[i].set(self.len[i].get() - 1);
-            free.0.push(mp);
+            free.list.push(mp);
         }
     }
 
@@ -158,15 +177,12 @@ impl VpPool {
 }
 
 fn take_batch(kind: Kind) -> Vec<&'static Mp> {
-    let mut free = lock(&FREE[kind.index()]);
-    let n = free.0.len().min(BATCH);
-    let at = free.0.len() - n;
-    free.0.split_off(at)
+    lock(&FREE[kind.index()]).take(BATCH)
 }
 
 /// One for a caller that is on no VP.
 pub(crate) fn take_outside(kind: Kind) -> io::Result<&'static Mp> {
-    if let Some(mp) = lock(&FREE[kind.index()]).0.pop() {
+    if let Some(mp) = lock(&FREE[kind.index()]).take(1).pop() {
         return Ok(mp);
     }
     let mut batch = make(kind, 1)?;
@@ -175,7 +191,7 @@ pub(crate) fn take_outside(kind: Kind) -> io::Result<&'static Mp> {
 
 /// Gives back from a kernel thread that is on no VP.
 pub(crate) fn give_outside(mp: &'static Mp) {
-    lock(&FREE[Kind::of(mp).index()]).0.push(mp);
+    lock(&FREE[Kind::of(mp).index()]).list.push(mp);
 }
 
 /// New slots with their blocks: up to `n`, at least one.
@@ -279,26 +295,41 @@ pub(crate) fn totals() -> (usize, u64) {
     (SLOTS.load(Ordering::Relaxed), STACK_BYTES.load(Ordering::Relaxed))
 }
 
-/// Gives the stacks' memory of pooled slots back to the kernel, up to `n` of them; returns how many. Blocks stay.
-pub(crate) fn trim(n: usize) -> usize {
-    let mut done = 0;
+/// Gives the stacks' memory of all pooled slots back to the kernel; returns how many. Blocks and records stay.
+pub(crate) fn trim() -> usize {
+    FREE.iter().map(|free| give_back(free, |free| 0..free.list.len())).sum()
+}
+
+/// Gives back the memory of slots that nobody has used since the last ebb. Says whether there may be more to give at the next one.
+pub(crate) fn ebb() -> bool {
+    let mut more = false;
     for free in &FREE {
-        // Taken out while it is trimmed, so that the lock is not held over system calls.
-        let batch: Vec<_> = {
-            let mut free = lock(free);
-            let k = free.0.len().min(n - done);
-            free.0.drain(..k).collect()
-        };
-        for mp in &batch {
-            let keep = mp.slot_end() as usize - mp.stack_top() as usize;
-            // SAFETY: pooled, so nothing on the stack is in use; block and record lie above `keep`.
-            unsafe { stack::release_memory(mp.slot_end() as usize, mp.class.get(), keep) };
-        }
-        done += batch.len();
-        lock(free).0.extend(batch);
-        if done >= n {
-            break;
-        }
+        give_back(free, |free| free.dry..free.unused.min(free.dry + EBB).max(free.dry));
+        let mut free = lock(free);
+        free.unused = free.list.len();
+        more |= free.dry < free.list.len();
     }
-    done
+    more
+}
+
+fn give_back(free: &Mutex<Free>, which: impl FnOnce(&Free) -> std::ops::Range<usize>) -> usize {
+    // Taken out meanwhile, so that the lock is not held over system calls.
+    let (at, batch) = {
+        let mut free = lock(free);
+        let which = which(&free);
+        (which.start, free.list.drain(which).collect::<Vec<_>>())
+    };
+    for mp in &batch {
+        let keep = mp.slot_end() as usize - mp.stack_top() as usize;
+        // SAFETY: pooled, so nothing on the stack is in use; block and record lie above `keep`.
+        unsafe { stack::release_memory(mp.slot_end() as usize, mp.class.get(), keep) };
+    }
+    let n = batch.len();
+    if n > 0 {
+        let mut free = lock(free);
+        let at = at.min(free.list.len());
+        free.list.splice(at..at, batch);
+        free.dry = free.dry.max(at + n);
+    }
+    n
 }

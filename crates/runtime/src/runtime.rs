@@ -574,7 +574,9 @@ impl Instance {
     }
 }
 
-/// Gives memory of pooled stacks back to the kernel; returns how many stacks. Blocks the kernel thread.
+/// Gives the memory of all pooled stacks back to the kernel at once; returns how many stacks. Blocks the kernel thread.
+///
+/// A runtime that idles does so by itself with those that were not used for a second.
 pub fn trim() -> usize {
-    pool::trim(usize::MAX)
+    pool::trim()
 }
