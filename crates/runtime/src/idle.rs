@@ -58,7 +58,7 @@ pub(crate) use vp_side::Idle;
 mod vp_side {
     use std::io;
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
     use super::IdleWord;
@@ -74,10 +74,17 @@ mod vp_side {
     /// ... up to this: the bound on how long a lone runnable microprocess behind a computing one waits for an idle VP.
     const LONGEST_NAP: Duration = Duration::from_millis(10);
 
+    /// A VP that was up for less, in nanoseconds, was woken for less than it costs to wake it, ...
+    const WORTH_WAKING: u64 = 50_000;
+    /// ... and is not woken for a little work for this long.
+    const REST: u64 = 1_000_000;
+
     /// Shared half of a VP's idling.
     #[derive(Debug)]
     pub(crate) struct Idle {
         pub(crate) word: IdleWord,
+        /// When it pays again to wake the VP for a little work, on the instance's clock.
+        rested: AtomicU64,
         /// eventfd in the VP's epoll set.
         call: OwnedFd,
     }
@@ -90,11 +97,17 @@ mod vp_side {
                 return Err(io::Error::last_os_error());
             }
             // SAFETY: a fresh descriptor that nobody else owns.
-            Ok(Idle { word: IdleWord::new(), call: unsafe { OwnedFd::from_raw_fd(fd) } })
+            Ok(Idle { word: IdleWord::new(), rested: AtomicU64::new(0), call: unsafe { OwnedFd::from_raw_fd(fd) } })
         }
 
         pub(crate) fn raw(&self) -> i32 {
             self.call.as_raw_fd()
+        }
+
+        /// Whether it pays to wake the VP, which sleeps, for a little work: not if it had so little lately that it soon slept again.
+        pub(crate) fn is_rested(&self, now: impl FnOnce() -> u64) -> bool {
+            let rested = self.rested.load(Ordering::Relaxed);
+            rested == 0 || now() >= rested
         }
 
         /// Sees to it that the VP looks at what was put before it.
@@ -153,6 +166,9 @@ mod vp_side {
             let since = instance.now();
             instance.idle_vps.fetch_add(1, Ordering::SeqCst);
             let found = self.spin(since).or_else(|| {
+                let ran = since.saturating_sub(self.up_since.get());
+                let rested = if ran < WORTH_WAKING { since + REST } else { 0 };
+                self.idle.rested.store(rested, Ordering::Relaxed);
                 self.sleep(nap);
                 None
             });
@@ -209,7 +225,9 @@ mod vp_side {
             if self.idle.word.get_up() {
                 self.idle.drain();
             }
-            self.fire_timers(instance.now());
+            let now = instance.now();
+            self.up_since.set(now);
+            self.fire_timers(now);
         }
     }
 }

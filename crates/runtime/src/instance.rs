@@ -17,6 +17,8 @@ use crate::record::Mp;
 use crate::runtime::Settings;
 use crate::vp::Vp;
 
+/// So many runnable ones are enough to wake another VP, however little it had to do when it was woken last.
+const MANY: usize = 16;
 /// How long a slot is unused before its memory goes back, at least.
 const EBB_EVERY: Duration = Duration::from_secs(1);
 
@@ -228,7 +230,12 @@ impl Instance {
     /// here to make that pay.
     pub(crate) fn prefers_home(&self, here: &Vp, home: usize) -> bool {
         let Some(vp) = self.vps.get(home) else { return false };
-        here.queue().len() >= if vp.idle.word.is_sleeping() { 2 } else { self.queues.shown(home).0 }
+        let here = here.queue().len();
+        if vp.idle.word.is_sleeping() {
+            here >= MANY || here >= 2 && vp.idle.is_rested(|| self.now())
+        } else {
+            here >= self.queues.shown(home).0
+        }
     }
 
     /// Wakes a sleeping VP that can take what became visible.

@@ -85,6 +85,8 @@ pub(crate) struct Vp {
     look_every: Cell<u32>,
     looked_ns: Cell<u64>,
     polled_ns: Cell<u64>,
+    /// When it last woke up.
+    pub(crate) up_since: Cell<u64>,
     keeps_account: bool,
     fsgsbase: bool,
     standing_offset: isize,
@@ -284,6 +286,7 @@ impl Vp {
             look_every: Cell::new(SLOW_STEPS_EVERY),
             looked_ns: Cell::new(0),
             polled_ns: Cell::new(0),
+            up_since: Cell::new(0),
             urge: Cell::new(None),
             since_ns: Cell::new(0),
             turn: Cell::new((0, 0)),
