@@ -168,6 +168,11 @@ impl Instance {
         self.idle_vps.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether a VP sleeps that it pays to wake for a little work.
+    pub(crate) fn someone_rests(&self, now: u64) -> bool {
+        self.vps.iter().any(|vp| vp.idle.word.is_sleeping() && vp.idle.is_rested(|| now))
+    }
+
     pub(crate) fn all_idle(&self) -> bool {
         self.idle_vps.load(Ordering::SeqCst) == self.vps.len()
     }

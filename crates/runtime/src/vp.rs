@@ -85,6 +85,8 @@ pub(crate) struct Vp {
     look_every: Cell<u32>,
     looked_ns: Cell<u64>,
     polled_ns: Cell<u64>,
+    /// As of the last look: another VP sleeps and is rested.
+    may_share: Cell<bool>,
     /// When it last woke up.
     pub(crate) up_since: Cell<u64>,
     keeps_account: bool,
@@ -286,6 +288,7 @@ impl Vp {
             look_every: Cell::new(SLOW_STEPS_EVERY),
             looked_ns: Cell::new(0),
             polled_ns: Cell::new(0),
+            may_share: Cell::new(false),
             up_since: Cell::new(0),
             urge: Cell::new(None),
             since_ns: Cell::new(0),
@@ -358,6 +361,7 @@ impl Vp {
     pub(crate) fn slow_steps(&self) {
         let now = self.instance().now();
         self.pace(now);
+        self.may_share.set(self.instance().someone_idles() && self.instance().someone_rests(now));
         self.requests.serve(self);
         if !self.queue.injector_is_empty() {
             self.take_injected();
@@ -499,11 +503,16 @@ impl Vp {
         if place.level > self.level.get() && !self.current.get().is_null() {
             self.urge.set(Some(Why::Outranked));
         }
+        // A woken one stays with those that woke it, unless another VP has nothing to do and is worth waking.
+        let origin = if origin == Origin::Wake && self.may_share.get() { Origin::Yield } else { origin };
         // SAFETY: the caller holds `mp`; records are never moved or freed.
         unsafe { self.queue.push(NonNull::from(mp), place, origin) };
         let someone_idle = self.instance().someone_idles();
         if let Some(taker) = self.queue.surplus(someone_idle) {
             self.given_away(taker);
+        } else if self.may_share.get() && self.queue.len() == 1 {
+            // What is on offer was no reason, but it is not alone any more.
+            self.instance().rouse(Taker::Any);
         }
     }
 
