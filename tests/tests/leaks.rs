@@ -146,6 +146,11 @@ fn an_idle_runtime_gives_memory_back() {
             if one_to_one() {
                 return println!("[skip] an_idle_runtime_gives_memory_back: the stacks are the C library's here");
             }
+            if QUARANTINE {
+                return println!(
+                    "[skip] an_idle_runtime_gives_memory_back: AddressSanitizer keeps memory of its own for each stack"
+                );
+            }
             let before = resident();
             let gate = Arc::new(Barrier::new(CROWD + 1));
             let all: Vec<_> = (0..CROWD)
@@ -159,10 +164,10 @@ fn an_idle_runtime_gives_memory_back() {
                 })
                 .collect();
             gate.wait();
-            assert!(resident() - before > (CROWD * USED) as u64, "all of it was in use");
+            assert!(resident().saturating_sub(before) > (CROWD * USED) as u64, "all of it was in use");
             assert_eq!(all.into_iter().map(|one| one.join().expect("no panic")).sum::<usize>(), CROWD);
             // Half of it may lie in the lists of the virtual processors, which are kept.
-            while resident() - before > (CROWD * USED / 2) as u64 {
+            while resident().saturating_sub(before) > (CROWD * USED / 2) as u64 {
                 thread::sleep(Duration::from_millis(50));
             }
         });
