@@ -1,9 +1,11 @@
 //! Priorities, policies and timers on the running runtime. One VP where an order is claimed: nothing else decides it then.
 
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use kumihimo::net::{Shutdown, UnixStream};
 use kumihimo::policy::{Feedback, FixedPriority, Priority, RoundRobin};
 use kumihimo::runtime::{Design, Runtime, metrics};
 use kumihimo::sync::{Mutex, OnceLock};
@@ -294,6 +296,43 @@ fn feedback_starves_nobody() {
 }
 
 /// One that passes switch points and never leaves: its equal gets a turn when the quantum is over.
+/// Connections that are always ready again, more than a look takes in, go first most of the time: not all of it.
+#[test]
+fn busy_connections_starve_nobody() {
+    const CONNECTIONS: usize = 300;
+    alone("busy_connections_starve_nobody", || {
+        on_one_vp("busy_connections_starve_nobody", || {
+            // Inherited by those it makes.
+            thread::current().set_priority(Priority::DEFAULT);
+            let (done, served) = (AtomicBool::new(false), AtomicU32::new(0));
+            let (done, served) = (&done, &served);
+            let pairs: Vec<_> = (0..CONNECTIONS).map(|_| UnixStream::pair().expect("a pair")).collect();
+            thread::scope(|s| {
+                for (first, second) in &pairs {
+                    for (mut stream, begins) in [(first, true), (second, false)] {
+                        s.spawn(move || {
+                            if begins {
+                                stream.write_all(&[7]).expect("room");
+                            }
+                            while stream.read(&mut [0; 2]).expect("a byte or the end") == 1 && !done.load(SeqCst) {
+                                served.fetch_add(1, SeqCst);
+                                stream.write_all(&[7]).expect("room");
+                            }
+                            stream.shutdown(Shutdown::Write).expect("open");
+                        });
+                    }
+                }
+                // Equal to them, and each time behind them.
+                for _ in 0..50 {
+                    thread::yield_now();
+                }
+                done.store(true, SeqCst);
+            });
+            assert!(served.load(SeqCst) > CONNECTIONS as u32, "they were busy");
+        });
+    });
+}
+
 #[test]
 fn a_turn_of_round_robin_ends() {
     alone("a_turn_of_round_robin_ends", || {

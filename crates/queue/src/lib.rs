@@ -148,6 +148,8 @@ pub trait RunQueue<T: Node> {
     fn has_above(&self, level: u8) -> bool;
     /// The item that `pop` would take next, if that is cheap to know: for prefetching.
     fn peek(&self) -> Option<NonNull<T>>;
+    /// The item that is next to run may be given away, even if it is of [`Origin::Wake`].
+    fn loosen(&self);
     /// Where others put items for this VP.
     fn injector(&self) -> &Injector<T>;
     /// Runnable items here, the running one included, and bitmap of levels, as last published: at every 16th exchange, or when it idled.
@@ -233,6 +235,9 @@ impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
     #[inline]
     fn peek(&self) -> Option<NonNull<T>> {
         each!(self, q => q.peek())
+    }
+    fn loosen(&self) {
+        each!(self, q => q.loosen())
     }
     #[inline]
     fn injector(&self) -> &Injector<T> {
@@ -484,6 +489,11 @@ impl<T: Node> Owner<T> {
     #[inline]
     pub fn peek(self) -> Option<NonNull<T>> {
         self.queue.peek()
+    }
+
+    /// [`RunQueue::loosen`].
+    pub fn loosen(self) {
+        self.queue.loosen()
     }
 
     /// [`RunQueue::stats`].

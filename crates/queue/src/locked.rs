@@ -343,6 +343,10 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
         self.own().protect.peek()
     }
 
+    fn loosen(&self) {
+        self.own().protect.loosen()
+    }
+
     #[inline]
     fn injector(&self) -> &Injector<T> {
         &self.face.injector

@@ -58,7 +58,8 @@ pub enum Origin {
     /// Newly made: may leave.
     Spawn,
     /// Woken: never given away by `surplus`, since the one who woke it, or its data, is here and it wants to run soon,
-    /// and a VP cannot take back what it put into its Waiver Queue. (The `steal` design's thieves do not ask.)
+    /// and a VP cannot take back what it put into its Waiver Queue; unless [`loosen`](crate::Owner::loosen) says otherwise. (The `steal`
+    /// design's thieves do not ask.)
     Wake,
     /// Ran, and gave way or was preempted: may leave.
     Yield,
@@ -150,6 +151,12 @@ impl<T> Links<T> {
     #[inline]
     pub(crate) fn movable(&self) -> bool {
         self.word.load(Ordering::Relaxed) & MOVABLE != 0
+    }
+
+    #[inline]
+    pub(crate) fn loosen(&self) {
+        let w = self.word.load(Ordering::Relaxed);
+        self.word.store(w | MOVABLE, Ordering::Relaxed);
     }
 
     #[inline]

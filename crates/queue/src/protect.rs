@@ -381,6 +381,19 @@ impl<T: Node> Protect<T> {
         None
     }
 
+    /// The item that is next to run may leave, even if it was woken.
+    pub(crate) fn loosen(&mut self) {
+        if self.ranks == 0 {
+            return;
+        }
+        let rank = self.ranks.trailing_zeros() as usize;
+        let first = self.heaps.as_ref().and_then(|h| h[rank].first()).map(|entry| entry.item);
+        if let Some(item) = first.or(NonNull::new(self.lists[rank].head)) {
+            // SAFETY: items of lists and heaps are live and ours.
+            unsafe { links(item) }.loosen();
+        }
+    }
+
     #[cold]
     fn insert_keyed(&mut self, item: NonNull<T>, rank: usize, key: u64, front: bool) {
         let seq = if front { &mut self.front } else { &mut self.back };

@@ -314,6 +314,10 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         self.own().protect.peek()
     }
 
+    fn loosen(&self) {
+        self.own().protect.loosen()
+    }
+
     #[inline]
     fn injector(&self) -> &Injector<T> {
         &self.face.injector

@@ -423,6 +423,10 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         None
     }
 
+    fn loosen(&self) {
+        self.own().protect.loosen()
+    }
+
     #[inline]
     fn injector(&self) -> &Injector<T> {
         &self.face.injector

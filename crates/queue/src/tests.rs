@@ -108,6 +108,31 @@ fn an_idle_vp_reaches_a_lone_child_and_the_owner_takes_it_back() {
     }
 }
 
+/// With a key and without; the item that is next to run goes, and no other.
+#[test]
+fn a_loosened_item_is_given_away_although_it_was_woken() {
+    for design in [Design::Ring, Design::Locked] {
+        for place in [Place::back(9), Place::keyed(9, 3)] {
+            let items = Items::new(3);
+            let set = Set::new(design, 2, Capacity::Fixed(8));
+            // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no queue.
+            unsafe {
+                let (q, idle) = (set.local(0), set.local(1));
+                q.loosen();
+                for item in items.all() {
+                    q.push(item, place, Origin::Wake);
+                }
+                assert_eq!(q.surplus(true), None, "{design:?}");
+                q.loosen();
+                assert_eq!(q.surplus(true), Some(Taker::Any), "{design:?}");
+                assert!(idle.pull());
+                assert_eq!(idle.pop().map(|(i, l)| (id(i), l)), Some((0, 9)), "{design:?}");
+                assert_eq!(q.surplus(true), None, "{design:?}: the others stay");
+            }
+        }
+    }
+}
+
 #[test]
 fn woken_items_are_not_given_away() {
     for design in [Design::Ring, Design::Locked] {

@@ -390,17 +390,17 @@ impl Poller {
         self.registered.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes in what is ready. Does not block. Owner only.
-    pub(crate) fn poll_ready(&self) {
-        self.wait(Some(Duration::ZERO));
+    /// Takes in what is ready; `first`: before the others of their level. Does not block. Owner only.
+    pub(crate) fn poll_ready(&self, first: bool) {
+        self.wait(Some(Duration::ZERO), first);
     }
 
     /// Blocks the kernel thread until something is ready, the VP is called, or the time is over. Owner only.
     pub(crate) fn sleep(&self, time: Option<Duration>) {
-        self.wait(time);
+        self.wait(time, false);
     }
 
-    fn wait(&self, time: Option<Duration>) {
+    fn wait(&self, time: Option<Duration>, first: bool) {
         let events = self.events.get().cast::<libc::epoll_event>();
         let n = usize::try_from(self.wait_system_call(events, time)).unwrap_or(0);
         // Entry, record and stack of each are cold among thousands, and would be waited for one after the other: three rounds, in each of
@@ -420,9 +420,13 @@ impl Poller {
                 due.iter().for_each(Waiter::fetch_record);
             }
         }
+        if first {
+            // Each goes before the one before it.
+            due[..n].reverse();
+        }
         for waiter in due[..n].iter_mut().filter_map(Option::take) {
             waiter.fetch_stack();
-            waiter.wake();
+            if first { waiter.wake_sync() } else { waiter.wake() }
         }
     }
 

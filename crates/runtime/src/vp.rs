@@ -370,7 +370,11 @@ impl Vp {
         self.check_turn(now);
         if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
             self.polled_ns.set(now);
-            self.poller.poll_ready();
+            self.poller.poll_ready(turn::ready_go_first(now));
+        }
+        if self.may_share.get() {
+            // A woken one stays with those that woke it; not for ever beside a VP that has nothing to do.
+            self.queue.loosen();
         }
         // Those that only yield never come through `push`: without this they would stay on the VP where they began, beside idle ones.
         if !self.current.get().is_null()
