@@ -367,7 +367,7 @@ fn sleepers_wake_in_the_order_of_their_deadlines() {
                 .map(|n| {
                     let (log, start) = (log.clone(), start.clone());
                     at(32, move || {
-                        let deadline = *start.wait() + Duration::from_micros(20 * n);
+                        let deadline = *start.wait() + Duration::from_micros(100 * n);
                         thread::sleep_until(deadline);
                         assert!(Instant::now() >= deadline, "too early");
                         log.say(n);

@@ -206,7 +206,7 @@ mod vp_side {
             let ebb = instance.ebb();
             self.idle.word.lie_down();
             let now = instance.now();
-            let mut wait = self.timers().rouse_at().map(|at| Duration::from_nanos(at.saturating_sub(now)));
+            let mut wait = self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
             let nothing_to_do = !self.queue().has_visible_work()
                 && self.queue().is_empty()
                 && !self.requests.pending()
