@@ -33,9 +33,9 @@ use std::time::{Duration, Instant};
 /// ```
 #[repr(C)]
 pub struct Mutex<T: ?Sized> {
-    // In this order: the lock's word and the data side by side, mostly in one cache line. The mark is read only, mostly.
-    poison: poison::Flag,
+    // In this order: the lock's word, the mark and the data side by side. And first the lock: deadlock reports name it by its address.
     raw: RawMutex,
+    poison: poison::Flag,
     data: UnsafeCell<T>,
 }
 
