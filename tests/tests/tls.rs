@@ -455,7 +455,8 @@ fn fork_in_a_microprocess() {
                             assert_eq!(refused.kind(), std::io::ErrorKind::Unsupported);
                         }
                         match how {
-                            0 => std::process::exit(7),
+                            // SAFETY: the child's one kernel thread.
+                            0 => unsafe { libc::exit(7) },
                             // Its closure ends: so does the process.
                             1 => 0,
                             // SAFETY: ends at once.
@@ -475,6 +476,32 @@ fn fork_in_a_microprocess() {
                 }
             });
         }
+    });
+}
+
+/// Kernel threads begin and end all the time, and with that hold locks of std's that no child can wait for.
+#[test]
+fn the_end_of_a_forked_child_waits_for_nobody() {
+    alone("the_end_of_a_forked_child_waits_for_nobody", || {
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| {
+            let done = Arc::new(AtomicBool::new(false));
+            let churn = || {
+                let done = done.clone();
+                std::thread::spawn(move || {
+                    while !done.load(SeqCst) {
+                        std::thread::spawn(|| ()).join().expect("no panic");
+                    }
+                })
+            };
+            let churns: Vec<_> = (0..4).map(|_| churn()).collect();
+            for _ in 0..1000 {
+                // SAFETY: the child ends at once.
+                let child = thread::spawn(|| unsafe { libc::fork() }).join().expect("no panic");
+                assert_eq!(reap(child), 0);
+            }
+            done.store(true, SeqCst);
+            churns.into_iter().for_each(|churn| thread::blocking(|| churn.join()).expect("no panic"));
+        });
     });
 }
 

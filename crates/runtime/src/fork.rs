@@ -40,6 +40,9 @@ pub(crate) fn install() {
 /// thread of a child returns.
 pub(crate) fn end_of_child() {
     if ON_MICROPROCESS.load(Ordering::Relaxed) {
-        std::process::exit(0);
+        // C's exit, which is what the last thread's return leads to: `std::process::exit` takes a lock of std's that a kernel thread may have
+        // held which began or ended at the moment of the fork, and is not there to release it.
+        // SAFETY: as the caller's last act, on a stack that nobody else uses; no other kernel thread is there to exit as well.
+        unsafe { libc::exit(0) };
     }
 }
