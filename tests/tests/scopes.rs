@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use kumihimo::net::UnixStream;
+use kumihimo::policy::Priority;
 use kumihimo::runtime::Runtime;
 use kumihimo::sync::{Barrier, Condvar, Mutex, mpsc};
-use kumihimo::thread::{self, Cancelled, Scope};
+use kumihimo::thread::{self, Builder, Cancelled, Scope};
 use kumihimo_tests::process::alone;
 
 const SOON: Duration = Duration::from_millis(20);
@@ -218,5 +219,38 @@ fn a_child_may_put_its_end_off() {
             sender.send(()).expect("it waits");
         });
         assert_eq!(lock.into_inner().expect("not poisoned"), 1);
+    });
+}
+
+/// A cancelled one that holds its end off passes a switch point inside `yield_now`, and may continue on another virtual processor there.
+#[test]
+fn yields_of_one_that_puts_its_end_off() {
+    alone("yields_of_one_that_puts_its_end_off", || {
+        Runtime::builder().vps(4).build().expect("a runtime").run(|| {
+            let all: Vec<_> = (0..60u8)
+                .map(|n| {
+                    let priority = Priority::new(n).expect("below 64");
+                    Builder::new().priority(priority).spawn(move || {
+                        thread_local!(static MINE: std::cell::Cell<u8> = const { std::cell::Cell::new(255) });
+                        MINE.set(n);
+                        thread::without_cancellation(|| {
+                            for round in 0..3000u64 {
+                                thread::yield_now();
+                                assert_eq!(MINE.get(), n);
+                                if round % 8 == u64::from(n) % 8 {
+                                    thread::sleep(Duration::from_micros(round % 50));
+                                }
+                            }
+                        });
+                        n
+                    })
+                })
+                .map(|spawned| spawned.expect("it begins"))
+                .collect();
+            all.iter().for_each(thread::JoinHandle::cancel);
+            for (n, one) in all.into_iter().enumerate() {
+                assert_eq!(usize::from(one.join().expect("it was not at a point when it was done")), n);
+            }
+        });
     });
 }

@@ -180,6 +180,13 @@ fn park_limited(deadline: Option<Instant>) {
     cancel::point();
 }
 
+#[cold]
+fn give_way() {
+    if let Some(carrier) = Carrier::current() {
+        carrier.give_way(Why::Yielded);
+    }
+}
+
 /// Gives the virtual processor to others of the same priority or above, if there are any. Cancellation point.
 #[inline]
 pub fn yield_now() {
@@ -187,7 +194,9 @@ pub fn yield_now() {
         Some(carrier) => {
             let Some(mp) = carrier.running() else { return };
             if mp.state.is_cancelled() {
+                // Masked it does not unwind, and may have switched: the carrier is another one then.
                 cancel::point();
+                return give_way();
             }
             carrier.give_way(Why::Yielded);
         }
