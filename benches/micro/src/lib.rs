@@ -48,7 +48,20 @@ pub fn run(request: &Request) -> Result<(), String> {
     };
     let queue =
         runtime::Design::from_name(&request.queue).ok_or_else(|| format!("{}: no such queue", request.queue))?;
-    let runtime = runtime::Builder::new().vps(request.vps).queue(queue).build().map_err(|e| e.to_string())?;
+    let mut builder = runtime::Builder::new().vps(request.vps).queue(queue);
+    if let Some(rule) = request.get("capacity") {
+        builder = builder.capacity(capacity(rule).ok_or_else(|| format!("{rule}: no such capacity rule"))?);
+    }
+    let runtime = builder.build().map_err(|e| e.to_string())?;
     runtime.run(|| body(request));
     Ok(())
+}
+
+/// `fixed8`: eight items; `slack2`: a fair share, and two more start no move.
+fn capacity(rule: &str) -> Option<runtime::Capacity> {
+    let number = |text: &str| text.parse().ok();
+    match rule.strip_prefix("fixed") {
+        Some(items) => number(items).map(runtime::Capacity::Fixed),
+        None => number(rule.strip_prefix("slack")?).map(|slack| runtime::Capacity::FairShare { slack }),
+    }
 }

@@ -52,8 +52,9 @@ pub fn spread(request: &Request) {
         let total = |m: &Metrics| m.vps.iter().map(of).sum::<u64>();
         total(&after) - total(&before)
     };
+    let rule = request.get("capacity").map(|rule| format!("capacity={rule} ")).unwrap_or_default();
     let keys = format!(
-        "lock_waits:={} locks:={} migrations:={} even:={even}",
+        "{rule}lock_waits:={} locks:={} migrations:={} even:={even}",
         sum(|v| v.lock_waits),
         sum(|v| v.locks),
         sum(|v| v.migrations),

@@ -60,7 +60,7 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "parked" => plan.parked(),
         "mutex" => each(&|_| plan.mutex()),
         "timer" => each(&|_| join([plan.full_or_both(&[]), plan.rivals(&[], 2)])),
-        "spread" => vec![Cell { vps: 8, contenders: plan.designs("full", &[]) }],
+        "spread" => vec![Cell { vps: 8, contenders: plan.spread() }],
         "queues" => each(&|_| plan.queues()),
         "latency" => each(&|_| plan.latency()),
         _ => Vec::new(),
@@ -188,6 +188,14 @@ impl Plan<'_> {
             tokio("lock=std"),
             self.rival(Runtime::Std, &[], usize::MAX),
         ])
+    }
+
+    /// The capacity rule is swept under `ring`, whose rule it is.
+    fn spread(&self) -> Vec<Contender> {
+        let rules = ["fixed1", "fixed8", "fixed32", "fixed128", "slack0", "slack4", "slack16"];
+        let swept = |rule| self.make(Runtime::Kumihimo, "full", "ring", &[&format!("capacity={rule}")], usize::MAX);
+        let sweep = if self.options.full { rules.map(swept).into() } else { Vec::new() };
+        join([self.designs("full", &[]), sweep])
     }
 
     fn queues(&self) -> Vec<Contender> {
