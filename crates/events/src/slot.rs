@@ -29,6 +29,7 @@ const CLAIMING: usize = 1;
 #[derive(Debug)]
 #[repr(C)]
 pub struct Slot {
+    // First: the runtime reads it relative to GS.
     vp: AtomicUsize,
     masked: AtomicU32,
 }
@@ -65,16 +66,9 @@ impl Slot {
         self.vp.store(vp, Ordering::Release);
     }
 
-    /// Takes the VP out. Only by the owning kernel thread while masked: no claim can be under way then that would succeed.
-    pub fn remove(&self) -> usize {
-        debug_assert_eq!(self.masked.load(Ordering::Relaxed), 1);
-        loop {
-            let vp = self.vp.load(Ordering::Acquire);
-            if vp & CLAIMING == 0 && self.vp.compare_exchange(vp, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                return vp;
-            }
-            hint::spin_loop();
-        }
+    /// Whether it has a VP. For the owning kernel thread, masked.
+    pub fn has_vp(&self) -> bool {
+        self.vp.load(Ordering::Relaxed) != 0
     }
 
     /// From here the VP may be taken over at any moment. Only by the owning kernel thread.
@@ -225,8 +219,7 @@ mod tests {
         assert_eq!(slot.claim(), Claim::Refused);
         slot.unmask();
         assert!(slot.mask());
-        assert_eq!(slot.remove(), 64);
-        assert!(!slot.mask());
+        assert!(slot.has_vp());
     }
 
     /// Many rounds on real kernel threads with the real barriers: the VP is never lost and never doubled.

@@ -42,15 +42,14 @@ pub(crate) fn set_standing(s: Standing) {
 pub(crate) struct KernelThread {
     /// Word 0, read as `gs:[0]`.
     this: Cell<*const KernelThread>,
-    /// Word 1, read as `gs:[8]`. The VP it carries; null while it waits in the pool or lost its VP inside `blocking`.
-    pub(crate) vp: Cell<*const Vp>,
+    /// Its first word, read as `gs:[8]`, is the VP that it carries; 0 while it waits in the pool or lost its VP inside `blocking`.
+    pub(crate) slot: Slot,
+    /// The microprocess that runs on it, with a VP under it or bound; null on its own stack.
+    pub(crate) current: Cell<*const Mp>,
     /// Its own TLS block.
     pub(crate) fs: usize,
     /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run there.
     pub(crate) idle: UnsafeCell<Context>,
-    /// The microprocess that is bound to it inside `blocking`, or that left it there after losing the VP.
-    pub(crate) bound: Cell<*const Mp>,
-    pub(crate) slot: Slot,
 }
 
 // SAFETY: cells are touched by the kernel thread itself only (or by the holder of its VP after a hand-off, ordered by the slot);
@@ -66,17 +65,26 @@ impl KernelThread {
     pub(crate) fn attach() -> Arc<KernelThread> {
         let kt = Arc::new(KernelThread {
             this: Cell::new(std::ptr::null()),
-            vp: Cell::new(std::ptr::null()),
+            slot: Slot::new(),
+            current: Cell::new(std::ptr::null()),
             fs: x86_64::fs_base(),
             idle: UnsafeCell::new(Context::NULL),
-            bound: Cell::new(std::ptr::null()),
-            slot: Slot::new(),
         });
         kt.this.set(Arc::as_ptr(&kt));
         // SAFETY: the record is alive until `detach`, which resets GS before it lets go.
         unsafe { x86_64::set_gs_base(Arc::as_ptr(&kt) as usize) };
         STANDING.set(Standing::OnVp);
         kt
+    }
+
+    /// The caller's.
+    ///
+    /// # Safety
+    /// The caller's standing is not `Foreign`. The reference is for use on this kernel thread: it ends where a switch may come.
+    #[inline(always)]
+    pub(crate) unsafe fn here<'a>() -> &'a KernelThread {
+        // SAFETY: the caller's promise: GS is set, to a record that lives as long as its kernel thread.
+        unsafe { &*x86_64::gs_word::<0>().cast::<KernelThread>() }
     }
 
     /// The end of [`attach`](KernelThread::attach), on the same kernel thread.
@@ -91,7 +99,7 @@ impl KernelThread {
 pub(crate) fn carrier_fs() -> Option<usize> {
     (standing() != Standing::Foreign).then(|| {
         // SAFETY: not foreign, so GS points to the live record of this kernel thread.
-        unsafe { (*x86_64::gs_word::<0>().cast::<KernelThread>()).fs }
+        unsafe { KernelThread::here() }.fs
     })
 }
 
@@ -104,7 +112,7 @@ pub(crate) struct Carrier {
     _not_send: PhantomData<*const ()>,
 }
 
-const _: () = assert!(std::mem::offset_of!(KernelThread, this) == 0 && std::mem::offset_of!(KernelThread, vp) == 8);
+const _: () = assert!(std::mem::offset_of!(KernelThread, this) == 0 && std::mem::offset_of!(KernelThread, slot) == 8);
 
 impl Carrier {
     /// The caller's, if it runs on a VP.
@@ -128,8 +136,8 @@ impl Carrier {
 
     #[inline(always)]
     pub(crate) fn kernel_thread(&self) -> &KernelThread {
-        // SAFETY: a carrier is not `Send`, so GS is that of its kernel thread, whose record lives as long as it does.
-        unsafe { &*x86_64::gs_word::<0>().cast::<KernelThread>() }
+        // SAFETY: a carrier is not `Send`, so GS is that of its kernel thread.
+        unsafe { KernelThread::here() }
     }
 
     /// The VP. The borrow ends where a switch consumes the carrier.
@@ -149,32 +157,35 @@ impl Carrier {
     /// Whether a microprocess runs here, and not the carrier's own stack.
     #[inline(always)]
     pub(crate) fn is_running(&self) -> bool {
-        !self.vp().current.get().is_null()
+        !self.kernel_thread().current.get().is_null()
     }
 
     /// The microprocess that runs here; none on the carrier's own stack.
     #[inline(always)]
     pub(crate) fn running(&self) -> Option<&'static Mp> {
         // SAFETY: null or a record, which lives for ever.
-        unsafe { self.vp().current.get().as_ref() }
+        unsafe { self.kernel_thread().current.get().as_ref() }
     }
 }
 
 /// The microprocess that the caller is, on a VP or bound.
 #[inline]
 pub(crate) fn current_mp() -> Option<&'static Mp> {
-    let mp = match standing() {
-        Standing::Foreign => return None,
-        Standing::OnVp => {
-            // SAFETY: GS is set. A spare that waits has no VP.
-            let carrier = unsafe { Carrier::here() };
-            return if carrier.has_vp() { carrier.running() } else { None };
-        }
-        // SAFETY: GS is set.
-        Standing::Bound => unsafe { Carrier::here() }.kernel_thread().bound.get(),
-    };
-    // SAFETY: null or a record, which lives for ever.
-    unsafe { mp.as_ref() }
+    if standing() == Standing::Foreign {
+        return None;
+    }
+    // SAFETY: not foreign, so GS is set.
+    unsafe { running_here() }
+}
+
+/// The microprocess that runs on this kernel thread; none on its own stack.
+///
+/// # Safety
+/// The caller's standing is not `Foreign`.
+#[inline(always)]
+pub(crate) unsafe fn running_here() -> Option<&'static Mp> {
+    // SAFETY: the caller's promise; null or a record, which lives for ever.
+    unsafe { KernelThread::here().current.get().as_ref() }
 }
 
 /// The microprocess on whose slot this kernel thread runs, if it is one that ends at `slot_end`. Async-signal-safe.

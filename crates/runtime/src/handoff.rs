@@ -19,7 +19,6 @@ use crate::futex;
 use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::Mp;
-use crate::vp::Vp;
 
 /// Stack of a kernel thread: the loop's idle part, signal frames and what std's thread start needs.
 const KERNEL_STACK: usize = 256 << 10;
@@ -197,16 +196,16 @@ fn kernel_thread(instance: &Arc<Instance>, begin: Start) {
     let kt = KernelThread::attach();
     let mut spare = Arc::new(Spare::default());
     match begin {
-        Start::Carrier(i) => kt.vp.set(&raw const instance.vps[i]),
+        Start::Carrier(i) => kt.slot.install((&raw const instance.vps[i]).expose_provenance()),
         Start::Spare(s) => {
             spare = s;
             wait_for_vp(instance, &kt, &spare);
         }
     }
-    while !kt.vp.get().is_null() {
+    while kt.slot.has_vp() {
         // SAFETY: attached, so GS is set.
         unsafe { Carrier::here() }.run();
-        if !kt.vp.get().is_null() {
+        if kt.slot.has_vp() {
             break;
         }
         publish_bound(instance, &kt);
@@ -223,7 +222,7 @@ fn kernel_thread(instance: &Arc<Instance>, begin: Start) {
 fn wait_for_vp(instance: &Instance, kt: &KernelThread, spare: &Arc<Spare>) {
     while let Some(lender) = spare.wait() {
         if let Claim::Taken(vp) = lender.slot.claim() {
-            kt.vp.set(std::ptr::with_exposed_provenance::<Vp>(vp));
+            kt.slot.install(vp);
             instance.hand_offs.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -246,7 +245,7 @@ fn go_to_pool(instance: &Instance, spare: &Arc<Spare>) -> bool {
 /// The microprocess that came back without a VP has left its stack: it is runnable, like one that was woken from outside.
 fn publish_bound(instance: &Instance, kt: &KernelThread) {
     // SAFETY: null or a record.
-    if let Some(mp) = unsafe { kt.bound.replace(std::ptr::null()).as_ref() } {
+    if let Some(mp) = unsafe { kt.current.replace(std::ptr::null()).as_ref() } {
         instance.inject(usize::from(mp.home.load(Ordering::Relaxed)), mp);
         instance.bound.fetch_sub(1, Ordering::Release);
     }
@@ -277,39 +276,33 @@ fn lend(carrier: Carrier, mp: &'static Mp, spare: &Spare) {
     vp.note_wait(mp, Wait::Blocking.encode());
     vp.instance().bound.fetch_add(1, Ordering::Relaxed);
     vp.account_for(mp);
-    vp.current.set(std::ptr::null());
-    kt.bound.set(mp);
     set_standing(Standing::Bound);
     // SAFETY: the record is inside an `Arc` that its kernel thread, this one, holds.
     let lender = unsafe {
         Arc::increment_strong_count(kt);
         Arc::from_raw(kt)
     };
-    kt.slot.install((&raw const *vp).expose_provenance());
     kt.slot.unmask();
     spare.call(lender);
 }
 
 fn take_back(mp: &'static Mp) {
     // SAFETY: Bound, so GS is set; a bound microprocess stays on its kernel thread.
-    let carrier = unsafe { Carrier::here() };
-    let kt = carrier.kernel_thread();
+    let kt = unsafe { KernelThread::here() };
     if kt.slot.mask() {
-        let _ = kt.slot.remove();
+        // SAFETY: as above; only now the slot's VP is ours to look at.
+        let carrier = unsafe { Carrier::here() };
         let vp = carrier.vp();
-        kt.bound.set(std::ptr::null());
-        vp.current.set(mp);
         vp.level.set(mp.level.get());
         vp.instance().bound.fetch_sub(1, Ordering::Release);
         set_standing(Standing::OnVp);
         return;
     }
-    kt.vp.set(std::ptr::null());
     // In the microprocess's own block (a lean one's: the kernel thread's, for which it is right too): on a VP when it continues.
     set_standing(Standing::OnVp);
     let (save, to, fs) = (mp.context.get(), kt.idle.get(), kt.fs);
     let own_fs = if mp.fs.get() == 0 { fs } else { mp.fs.get() };
-    // SAFETY: the kernel thread's own context waits in `Carrier::run`; it publishes this microprocess (`bound`) only after it was
+    // SAFETY: the kernel thread's own context waits in `Carrier::run`; it publishes this microprocess (`current`) only after it was
     // left. Continued on a VP by whoever takes it from the injector.
     unsafe {
         if fs == own_fs {

@@ -138,7 +138,7 @@ mod vp_side {
         pub(crate) fn run(mut self) -> Carrier {
             let mut nap = FIRST_NAP;
             loop {
-                if self.kernel_thread().vp.get().is_null() {
+                if !self.has_vp() {
                     return self;
                 }
                 let vp = self.vp();

@@ -113,7 +113,7 @@ pub(crate) fn left(carrier: &Carrier, mp: &'static Mp) {
         }
         // A waiter that `end` woke has seen nothing yet, and gets one permit too many.
         waiter => {
-            if waiter & FOREIGN != 0 || !std::ptr::eq(vp.current.get(), micro_waiter(waiter)) {
+            if waiter & FOREIGN != 0 || !std::ptr::eq(carrier.kernel_thread().current.get(), micro_waiter(waiter)) {
                 wake(vp, waiter);
             }
         }

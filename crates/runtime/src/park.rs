@@ -199,7 +199,7 @@ pub fn park(why: Wait, deadline: Option<Instant>) {
 #[inline(always)]
 fn runner(carrier: &Carrier) -> &'static Mp {
     // SAFETY: not null (checked by the callers): the running microprocess's record, which lives for ever.
-    unsafe { &*carrier.vp().current.get() }
+    unsafe { &*carrier.kernel_thread().current.get() }
 }
 
 // One frame with the switch in it: its lines have to be there when this one continues.

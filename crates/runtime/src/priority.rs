@@ -33,8 +33,7 @@ pub(crate) fn changed(who: Ref) {
         return;
     };
     let vp = carrier.vp();
-    // SAFETY: null or a record.
-    if unsafe { vp.current.get().as_ref() }.is_some_and(|mp| std::ptr::eq(mp, who.mp)) {
+    if carrier.running().is_some_and(|mp| std::ptr::eq(mp, who.mp)) {
         // Oneself: what is queued may outrank the caller now.
         vp.level.set(who.mp.effective());
         vp.urge.set(Some(Why::Outranked));

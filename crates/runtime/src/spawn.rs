@@ -155,7 +155,7 @@ where
 fn launch(carrier: Carrier, mp: &'static Mp, child_first: bool) {
     let vp = carrier.vp();
     mp.home.store(vp.index as u16, Ordering::Relaxed);
-    if child_first && !vp.current.get().is_null() {
+    if child_first && carrier.is_running() {
         let _ = vp.instance().placer.place(mp, Why::Spawned, || vp.instance().now());
         carrier.switch(mp, Left::ToFront);
     } else {

@@ -75,7 +75,6 @@ pub(crate) fn bump(counter: &AtomicU64) {
 pub(crate) struct Vp {
     // Owner's half. First what every switch touches.
     queue: Owner<Mp>,
-    pub(crate) current: Cell<*const Mp>,
     /// Level of the running one.
     pub(crate) level: Cell<u8>,
     left: Cell<Left>,
@@ -145,7 +144,7 @@ impl Carrier {
                 // SAFETY: the running microprocess is ours; records live for ever.
                 unsafe {
                     vp.queue.push(
-                        NonNull::new_unchecked(vp.current.get().cast_mut()),
+                        NonNull::new_unchecked(self.kernel_thread().current.get().cast_mut()),
                         Place::back(level),
                         Origin::Yield,
                     )
@@ -222,17 +221,17 @@ impl Carrier {
     #[inline(always)]
     unsafe fn cross(self, next: *const Mp, to: x86_64::Context, fs: usize, left: Left) -> Carrier {
         let vp = self.vp();
-        let me = vp.current.replace(next);
+        let kt = self.kernel_thread();
+        let me = kt.current.replace(next);
         vp.left.set(left);
         vp.left_by.set(me);
         bump(&vp.counters.switches);
         let (save, own_fs) = if me.is_null() {
-            let kt = self.kernel_thread();
             (kt.idle.get(), kt.fs)
         } else {
             // SAFETY: the running microprocess's record.
             let me = unsafe { &*me };
-            (me.context.get(), if me.fs.get() == 0 { self.kernel_thread().fs } else { me.fs.get() })
+            (me.context.get(), if me.fs.get() == 0 { kt.fs } else { me.fs.get() })
         };
         // SAFETY: the caller's promise. The old context is published (queued, parked, freed) by `arrive` only, on the new stack.
         unsafe {
@@ -280,7 +279,6 @@ impl Vp {
             private_queue: design != Design::Steal,
             index,
             instance,
-            current: Cell::new(std::ptr::null()),
             level: Cell::new(0),
             left: Cell::new(Left::Nothing),
             left_by: Cell::new(std::ptr::null()),
@@ -307,6 +305,13 @@ impl Vp {
     pub(crate) fn instance(&self) -> &Instance {
         // SAFETY: an instance outlives its VPs.
         unsafe { &*self.instance }
+    }
+
+    /// The microprocess that runs here. Owner only.
+    #[inline(always)]
+    pub(crate) fn running(&self) -> Option<&'static Mp> {
+        // SAFETY: the owner runs on the kernel thread that carries this VP: not foreign.
+        unsafe { carrier::running_here() }
     }
 
     /// The one that leaves, in the middle of a switch.
@@ -377,7 +382,7 @@ impl Vp {
             self.queue.loosen();
         }
         // Those that only yield never come through `push`: without this they would stay on the VP where they began, beside idle ones.
-        if !self.current.get().is_null()
+        if self.running().is_some()
             && let Some(taker) = self.queue.surplus(self.instance().someone_idles())
         {
             self.given_away(taker);
@@ -504,7 +509,7 @@ impl Vp {
 
     #[inline]
     fn push(&self, mp: &'static Mp, place: Place, origin: Origin) {
-        if place.level > self.level.get() && !self.current.get().is_null() {
+        if place.level > self.level.get() && self.running().is_some() {
             self.urge.set(Some(Why::Outranked));
         }
         // A woken one stays with those that woke it, unless another VP has nothing to do and is worth waking.

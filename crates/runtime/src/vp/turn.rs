@@ -39,8 +39,7 @@ impl Vp {
     }
 
     fn check_quantum(&self, now: u64) {
-        // SAFETY: null or a record.
-        let Some(mp) = (unsafe { self.current.get().as_ref() }) else { return };
+        let Some(mp) = self.running() else { return };
         let account = mp.account.get();
         let ran = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
         if ran >= account.quantum_ns && !self.queue.is_empty() {
@@ -51,8 +50,7 @@ impl Vp {
     /// Under a policy that keeps no account nobody is timed at a switch. So the turn of one that passes switch points without leaving is
     /// timed from the second look at which it still runs: those that switch cost no look at the clock.
     fn check_passing(&self, now: u64) {
-        // SAFETY: null or a record.
-        let Some(mp) = (unsafe { self.current.get().as_ref() }) else { return };
+        let Some(mp) = self.running() else { return };
         let switches = self.counters.switches.load(Ordering::Relaxed);
         let (before, since) = self.turn.get();
         if before != switches {
@@ -70,8 +68,7 @@ impl Vp {
     #[cold]
     pub(super) fn book_time(&self) {
         let now = self.instance().now();
-        // SAFETY: null or a record.
-        if let Some(mp) = unsafe { self.current.get().as_ref() } {
+        if let Some(mp) = self.running() {
             let mut account = mp.account.get();
             account.ran_ns = account.ran_ns.saturating_add(now.saturating_sub(self.since_ns.get()));
             mp.account.set(account);
