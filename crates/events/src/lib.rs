@@ -13,4 +13,13 @@ pub use slot::{Claim, Slot};
 pub(crate) use std::{hint, sync::atomic};
 
 #[cfg(loom)]
-pub(crate) use loom::{hint, sync::atomic};
+pub(crate) use loom::hint;
+
+#[cfg(loom)]
+pub(crate) mod atomic {
+    pub(crate) use loom::sync::atomic::*;
+    /// The membarrier of the model is a fence on both sides.
+    pub(crate) fn compiler_fence(order: Ordering) {
+        fence(order);
+    }
+}

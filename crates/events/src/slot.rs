@@ -20,7 +20,7 @@
 //! The barriers make it impossible that the carrier reads `P` *and* the claimer reads `masked == 0`: one of them sees the
 //! other's store. The release/acquire pair on `masked` (taken) and on `vp` (given back) hands the VP's contents over.
 
-use crate::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
 use crate::{barrier, hint};
 
 const CLAIMING: usize = 1;
@@ -66,6 +66,47 @@ impl Slot {
         self.vp.store(vp, Ordering::Release);
     }
 
+    /// From here the VP is safe from being taken over, if it is still there (its address; 0: lost). Only by the owning kernel thread. Nests.
+    ///
+    /// No fence: only for those who are taken over by claimers that call [`barrier::heavy`], or while they are off their core.
+    #[inline(always)]
+    #[must_use]
+    pub fn enter(&self) -> usize {
+        let depth = self.masked.load(Ordering::Relaxed);
+        self.masked.store(depth + 1, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        let vp = self.vp.load(Ordering::Acquire);
+        if vp & CLAIMING == 0 { vp } else { self.settled() }
+    }
+
+    /// The end of an [`enter`](Slot::enter).
+    #[inline(always)]
+    pub fn exit(&self) {
+        let depth = self.masked.load(Ordering::Relaxed);
+        debug_assert!(depth > 0);
+        self.masked.store(depth - 1, Ordering::Release);
+    }
+
+    /// How many times it is masked. For the owning kernel thread.
+    pub fn depth(&self) -> u32 {
+        self.masked.load(Ordering::Relaxed)
+    }
+
+    /// Once the claimer has decided.
+    #[cold]
+    fn settled(&self) -> usize {
+        loop {
+            let vp = self.vp.load(Ordering::Acquire);
+            if vp & CLAIMING == 0 {
+                return vp;
+            }
+            // The claimer is between its compare-exchange and its answer; it may have been descheduled there.
+            hint::spin_loop();
+            #[cfg(loom)]
+            loom::thread::yield_now();
+        }
+    }
+
     /// Whether it has a VP. For the owning kernel thread, masked.
     pub fn has_vp(&self) -> bool {
         self.vp.load(Ordering::Relaxed) != 0
@@ -81,16 +122,7 @@ impl Slot {
     pub fn mask(&self) -> bool {
         self.masked.store(1, Ordering::Relaxed);
         barrier::light();
-        loop {
-            let vp = self.vp.load(Ordering::Acquire);
-            if vp & CLAIMING == 0 {
-                return vp != 0;
-            }
-            // The claimer is between its compare-exchange and its answer; it may have been descheduled there.
-            hint::spin_loop();
-            #[cfg(loom)]
-            loom::thread::yield_now();
-        }
+        self.settled() != 0
     }
 
     /// Takes the VP over, unless its carrier is back. By any kernel thread. Blocks the kernel thread for one heavy barrier.

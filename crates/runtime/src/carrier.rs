@@ -3,6 +3,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use kumihimo_arch::x86_64::{self, Context};
 use kumihimo_events::Slot;
@@ -44,6 +45,8 @@ pub(crate) struct KernelThread {
     this: Cell<*const KernelThread>,
     /// Its first word, read as `gs:[8]`, is the VP that it carries; 0 while it waits in the pool or lost its VP inside `blocking`.
     pub(crate) slot: Slot,
+    /// Inside `blocking`. A spare that was called for that and comes late leaves the VP where it is.
+    pub(crate) away: AtomicBool,
     /// The microprocess that runs on it, with a VP under it or bound; null on its own stack.
     pub(crate) current: Cell<*const Mp>,
     /// Its own TLS block.
@@ -66,6 +69,7 @@ impl KernelThread {
         let kt = Arc::new(KernelThread {
             this: Cell::new(std::ptr::null()),
             slot: Slot::new(),
+            away: AtomicBool::new(false),
             current: Cell::new(std::ptr::null()),
             fs: x86_64::fs_base(),
             idle: UnsafeCell::new(Context::NULL),
@@ -103,7 +107,7 @@ pub(crate) fn carrier_fs() -> Option<usize> {
     })
 }
 
-/// The right to touch the VP under the caller.
+/// The right to touch the VP under the caller: as long as one exists, the kernel thread's slot is masked and the VP stays.
 ///
 /// Not `Send`, and consumed by everything that switches: after a switch the caller may run on another kernel thread with
 /// another VP, and gets a fresh one.
@@ -115,19 +119,32 @@ pub(crate) struct Carrier {
 const _: () = assert!(std::mem::offset_of!(KernelThread, this) == 0 && std::mem::offset_of!(KernelThread, slot) == 8);
 
 impl Carrier {
-    /// The caller's, if it runs on a VP.
+    /// The caller's, if it runs on a VP. None as well if the VP was taken over while the caller was away in the kernel.
     #[inline]
     pub(crate) fn current() -> Option<Carrier> {
-        (standing() == Standing::OnVp).then(|| {
-            // SAFETY: on a VP, so GS is set.
-            unsafe { Carrier::here() }
-        })
+        if standing() != Standing::OnVp {
+            return None;
+        }
+        // SAFETY: on a VP, so GS is set.
+        let slot = unsafe { &KernelThread::here().slot };
+        let vp = slot.enter();
+        if vp == 0 {
+            slot.exit();
+            return None;
+        }
+        Some(Carrier { vp: std::ptr::with_exposed_provenance(vp), _not_send: PhantomData })
     }
 
-    /// The caller's, who knows that GS is set.
+    /// As [`current`](Carrier::current); a caller whose VP was taken over waits for its turn on one first. May switch.
+    #[inline]
+    pub(crate) fn regain() -> Option<Carrier> {
+        Carrier::current().or_else(|| (standing() == Standing::OnVp).then(crate::handoff::come_back))
+    }
+
+    /// The right of one that is masked already and has no `Carrier` yet: after a switch, or on its own stack.
     ///
     /// # Safety
-    /// The caller's standing is not `Foreign`.
+    /// The caller's standing is not `Foreign`, its kernel thread's slot is masked once, and no other `Carrier` stands for that.
     #[inline(always)]
     pub(crate) unsafe fn here() -> Carrier {
         // SAFETY: the caller's promise.
@@ -165,6 +182,14 @@ impl Carrier {
     pub(crate) fn running(&self) -> Option<&'static Mp> {
         // SAFETY: null or a record, which lives for ever.
         unsafe { self.kernel_thread().current.get().as_ref() }
+    }
+}
+
+/// The VP may be taken over from here.
+impl Drop for Carrier {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.kernel_thread().slot.exit();
     }
 }
 

@@ -204,7 +204,7 @@ fn kernel_thread(instance: &Arc<Instance>, begin: Start) {
     }
     while kt.slot.has_vp() {
         // SAFETY: attached, so GS is set.
-        unsafe { Carrier::here() }.run();
+        std::mem::forget(unsafe { Carrier::here() }.run());
         if kt.slot.has_vp() {
             break;
         }
@@ -221,10 +221,15 @@ fn kernel_thread(instance: &Arc<Instance>, begin: Start) {
 /// Waits for calls until one of them yields a VP, or the pool dismisses this kernel thread.
 fn wait_for_vp(instance: &Instance, kt: &KernelThread, spare: &Arc<Spare>) {
     while let Some(lender) = spare.wait() {
-        if let Claim::Taken(vp) = lender.slot.claim() {
-            kt.slot.install(vp);
-            instance.hand_offs.fetch_add(1, Ordering::Relaxed);
-            return;
+        if lender.away.load(Ordering::Relaxed) {
+            // Before the claim: the lender, if it loses its VP, takes itself off the count.
+            instance.bound.fetch_add(1, Ordering::Relaxed);
+            if let Claim::Taken(vp) = lender.slot.claim() {
+                kt.slot.install(vp);
+                instance.hand_offs.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            instance.bound.fetch_sub(1, Ordering::Release);
         }
         if !go_to_pool(instance, spare) {
             return;
@@ -259,8 +264,11 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     let Some(carrier) = Carrier::current() else { return f() };
     let Some(mp) = carrier.running() else { return f() };
-    let Some(spare) = carrier.vp().instance().spares.take(carrier.vp().instance()) else {
-        carrier.vp().instance().blocking_inline.fetch_add(1, Ordering::Relaxed);
+    let instance = carrier.vp().instance();
+    let Some(spare) = instance.spares.take(instance) else {
+        instance.blocking_inline.fetch_add(1, Ordering::Relaxed);
+        // Not masked while it runs.
+        drop(carrier);
         return f();
     };
     lend(carrier, mp, &spare);
@@ -274,7 +282,6 @@ fn lend(carrier: Carrier, mp: &'static Mp, spare: &Spare) {
     let kt = carrier.kernel_thread();
     let vp = carrier.vp();
     vp.note_wait(mp, Wait::Blocking.encode());
-    vp.instance().bound.fetch_add(1, Ordering::Relaxed);
     vp.account_for(mp);
     set_standing(Standing::Bound);
     // SAFETY: the record is inside an `Arc` that its kernel thread, this one, holds.
@@ -282,24 +289,53 @@ fn lend(carrier: Carrier, mp: &'static Mp, spare: &Spare) {
         Arc::increment_strong_count(kt);
         Arc::from_raw(kt)
     };
+    kt.away.store(true, Ordering::Relaxed);
     kt.slot.unmask();
+    std::mem::forget(carrier);
     spare.call(lender);
+}
+
+/// The caller's VP was taken over while it was away in the kernel without saying so.
+#[cold]
+pub(crate) fn come_back() -> Carrier {
+    // SAFETY: the caller's standing is `OnVp`: GS is set.
+    let kt = unsafe { KernelThread::here() };
+    debug_assert_eq!(kt.slot.depth(), 0);
+    if kt.slot.mask() {
+        // SAFETY: masked just now.
+        return unsafe { Carrier::here() };
+    }
+    // SAFETY: the kernel thread's own stack has no VP, so a microprocess runs.
+    let mp = unsafe { crate::carrier::running_here() }.expect("a microprocess lost its VP");
+    // SAFETY: it is bound and its kernel thread has no VP.
+    unsafe { leave_bound(mp) }
 }
 
 fn take_back(mp: &'static Mp) {
     // SAFETY: Bound, so GS is set; a bound microprocess stays on its kernel thread.
     let kt = unsafe { KernelThread::here() };
+    kt.away.store(false, Ordering::Relaxed);
     if kt.slot.mask() {
         // SAFETY: as above; only now the slot's VP is ours to look at.
         let carrier = unsafe { Carrier::here() };
         let vp = carrier.vp();
         vp.level.set(mp.level.get());
-        vp.instance().bound.fetch_sub(1, Ordering::Release);
         set_standing(Standing::OnVp);
         return;
     }
     // In the microprocess's own block (a lean one's: the kernel thread's, for which it is right too): on a VP when it continues.
     set_standing(Standing::OnVp);
+    // SAFETY: bound, and the slot says that the VP is gone.
+    drop(unsafe { leave_bound(mp) });
+}
+
+/// A bound microprocess gives its kernel thread up and continues when it has its turn on a VP.
+///
+/// # Safety
+/// The caller is `mp`; its kernel thread has no VP.
+unsafe fn leave_bound(mp: &'static Mp) -> Carrier {
+    // SAFETY: a microprocess: GS is set.
+    let kt = unsafe { KernelThread::here() };
     let (save, to, fs) = (mp.context.get(), kt.idle.get(), kt.fs);
     let own_fs = if mp.fs.get() == 0 { fs } else { mp.fs.get() };
     // SAFETY: the kernel thread's own context waits in `Carrier::run`; it publishes this microprocess (`current`) only after it was
@@ -312,6 +348,6 @@ fn take_back(mp: &'static Mp) {
         } else {
             x86_64::switch_prctl(save, *to, fs);
         }
-        Carrier::here().arrive();
+        Carrier::here().arrive()
     }
 }

@@ -155,11 +155,9 @@ impl std::fmt::Debug for Waiter {
 /// Inside `blocking` the kernel thread itself waits, so there it is the kernel thread that is woken.
 #[inline]
 pub fn current() -> Waiter {
-    match Carrier::current() {
-        Some(carrier) => match carrier.running() {
-            Some(mp) => Waiter(Who::Micro(mp.reference())),
-            None => Waiter(Who::Foreign(foreign())),
-        },
+    // Not inside `blocking`.
+    match if on_vp() { carrier::current_mp() } else { None } {
+        Some(mp) => Waiter(Who::Micro(mp.reference())),
         None => Waiter(Who::Foreign(foreign())),
     }
 }
@@ -183,7 +181,7 @@ pub fn vps() -> Option<usize> {
 #[inline]
 pub fn park(why: Wait, deadline: Option<Instant>) {
     let why = why.encode();
-    match Carrier::current() {
+    match Carrier::regain() {
         Some(carrier) if carrier.is_running() => {
             if deadline.is_none() && !runner(&carrier).bounded.get() {
                 park_micro(carrier, why);
@@ -253,7 +251,7 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant
 /// Call it where no lock is held, after having woken others. Nothing on foreign threads.
 #[inline]
 pub fn switch_point() {
-    if let Some(carrier) = Carrier::current()
+    if let Some(carrier) = Carrier::regain()
         && carrier.is_running()
     {
         carrier.switch_point();

@@ -191,8 +191,8 @@ where
     // SAFETY: on the block of a microprocess that runs no user code after this, except what its outcome's drop is.
     unsafe { finish_block(mp) };
     loop {
-        // SAFETY: on a VP (destructors may have switched, so it is asked again).
-        unsafe { Carrier::here() }.end(mp);
+        // Destructors may have switched, so it is asked again.
+        Carrier::regain().expect("a microprocess runs on a VP").end(mp);
         drop_outcome();
     }
 }
@@ -207,13 +207,14 @@ pub(crate) fn drop_unwanted(drop_it: impl FnOnce()) {
 
 #[inline(always)]
 fn enter(mp: &'static Mp) {
-    // SAFETY: a microprocess runs on a VP only: GS is set.
-    unsafe { Carrier::here() }.arrive();
+    // SAFETY: a microprocess begins on a VP: GS is set, and the switch left the slot masked.
+    let carrier = unsafe { Carrier::here() }.arrive();
     if mp.fs.get() != 0 {
         set_standing(Standing::OnVp);
         // SAFETY: first thing on the block.
         unsafe { tls::get().first_run() };
     }
+    drop(carrier);
 }
 
 /// Destructors of thread-locals and pthread keys, as at the end of a kernel thread. A lean one has none of its own.

@@ -182,7 +182,7 @@ fn park_limited(deadline: Option<Instant>) {
 
 #[cold]
 fn give_way() {
-    if let Some(carrier) = Carrier::current() {
+    if let Some(carrier) = Carrier::regain() {
         carrier.give_way(Why::Yielded);
     }
 }
@@ -190,15 +190,17 @@ fn give_way() {
 /// Gives the virtual processor to others of the same priority or above, if there are any. Cancellation point.
 #[inline]
 pub fn yield_now() {
-    match Carrier::current() {
+    match Carrier::regain() {
         Some(carrier) => {
             let Some(mp) = carrier.running() else { return };
             if mp.state.is_cancelled() {
-                // Masked it does not unwind, and may have switched: the carrier is another one then.
+                // It may unwind, and masked it may switch: not with a carrier in hand.
+                drop(carrier);
                 cancel::point();
                 return give_way();
             }
             carrier.give_way(Why::Yielded);
+            }
         }
         None => {
             cancel::point();

@@ -220,8 +220,10 @@ impl Carrier {
     /// `to` is the saved context of `next` (null: of this kernel thread itself), complete and ours; `fs` is its FS base.
     #[inline(always)]
     unsafe fn cross(self, next: *const Mp, to: x86_64::Context, fs: usize, left: Left) -> Carrier {
-        let vp = self.vp();
-        let kt = self.kernel_thread();
+        // The mask stays: who continues here has the right, and `arrive` on the other side makes it a `Carrier` again.
+        let this = std::mem::ManuallyDrop::new(self);
+        let (vp, kt) = (this.vp(), this.kernel_thread());
+        debug_assert_eq!(kt.slot.depth(), 1);
         let me = kt.current.replace(next);
         vp.left.set(left);
         vp.left_by.set(me);
