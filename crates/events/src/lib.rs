@@ -6,6 +6,8 @@
 
 pub mod barrier;
 pub mod slot;
+#[cfg(not(loom))]
+pub mod watch;
 
 pub use slot::{Claim, Slot};
 

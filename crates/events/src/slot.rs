@@ -107,6 +107,12 @@ impl Slot {
         }
     }
 
+    /// Whether a claim may succeed. By any kernel thread; out of date at once.
+    pub fn is_open(&self) -> bool {
+        let vp = self.vp.load(Ordering::Relaxed);
+        vp != 0 && vp & CLAIMING == 0 && self.masked.load(Ordering::Relaxed) == 0
+    }
+
     /// Whether it has a VP. For the owning kernel thread, masked.
     pub fn has_vp(&self) -> bool {
         self.vp.load(Ordering::Relaxed) != 0
@@ -128,7 +134,7 @@ impl Slot {
     /// Takes the VP over, unless its carrier is back. By any kernel thread. Blocks the kernel thread for one heavy barrier.
     pub fn claim(&self) -> Claim {
         let vp = self.vp.load(Ordering::Relaxed);
-        if vp == 0 || vp & CLAIMING != 0 || self.masked.load(Ordering::Relaxed) != 0 {
+        if !self.is_open() {
             return Claim::Refused;
         }
         if self.vp.compare_exchange(vp, vp | CLAIMING, Ordering::Acquire, Ordering::Relaxed).is_err() {

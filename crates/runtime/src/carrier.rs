@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use kumihimo_arch::x86_64::{self, Context};
 use kumihimo_events::Slot;
+use kumihimo_events::watch::Watched;
 
 use crate::record::Mp;
 use crate::vp::Vp;
@@ -45,6 +46,7 @@ pub(crate) struct KernelThread {
     this: Cell<*const KernelThread>,
     /// Its first word, read as `gs:[8]`, is the VP that it carries; 0 while it waits in the pool or lost its VP inside `blocking`.
     pub(crate) slot: Slot,
+    pub(crate) watched: Option<Watched>,
     /// Inside `blocking`. A spare that was called for that and comes late leaves the VP where it is.
     pub(crate) away: AtomicBool,
     /// The microprocess that runs on it, with a VP under it or bound; null on its own stack.
@@ -69,6 +71,7 @@ impl KernelThread {
         let kt = Arc::new(KernelThread {
             this: Cell::new(std::ptr::null()),
             slot: Slot::new(),
+            watched: Watched::this_thread().ok(),
             away: AtomicBool::new(false),
             current: Cell::new(std::ptr::null()),
             fs: x86_64::fs_base(),

@@ -19,6 +19,7 @@ use crate::futex;
 use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::Mp;
+use crate::vp::Vp;
 
 /// Stack of a kernel thread: the loop's idle part, signal frames and what std's thread start needs.
 const KERNEL_STACK: usize = 256 << 10;
@@ -169,6 +170,11 @@ pub(crate) fn start_carriers(instance: &Arc<Instance>) -> io::Result<()> {
             ));
         }
     }
+    if std::env::var("KUMI_EVENTS").is_ok_and(|s| s == "watch") {
+        let watched = instance.counted();
+        let watcher = std::thread::Builder::new().name("kumihimo-watch".into()).spawn(move || crate::watcher::watch(&watched))?;
+        instance.threads.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
+    }
     Ok(())
 }
 
@@ -196,7 +202,7 @@ fn kernel_thread(instance: &Arc<Instance>, begin: Start) {
     let kt = KernelThread::attach();
     let mut spare = Arc::new(Spare::default());
     match begin {
-        Start::Carrier(i) => kt.slot.install((&raw const instance.vps[i]).expose_provenance()),
+        Start::Carrier(i) => carry(&kt, &raw const instance.vps[i]),
         Start::Spare(s) => {
             spare = s;
             wait_for_vp(instance, &kt, &spare);
@@ -219,13 +225,13 @@ fn kernel_thread(instance: &Arc<Instance>, begin: Start) {
 }
 
 /// Waits for calls until one of them yields a VP, or the pool dismisses this kernel thread.
-fn wait_for_vp(instance: &Instance, kt: &KernelThread, spare: &Arc<Spare>) {
+fn wait_for_vp(instance: &Instance, kt: &Arc<KernelThread>, spare: &Arc<Spare>) {
     while let Some(lender) = spare.wait() {
-        if lender.away.load(Ordering::Relaxed) {
+        if lender.away.load(Ordering::Relaxed) || lender.is_blocked() {
             // Before the claim: the lender, if it loses its VP, takes itself off the count.
             instance.bound.fetch_add(1, Ordering::Relaxed);
             if let Claim::Taken(vp) = lender.slot.claim() {
-                kt.slot.install(vp);
+                carry(kt, std::ptr::with_exposed_provenance(vp));
                 instance.hand_offs.fetch_add(1, Ordering::Relaxed);
                 return;
             }
@@ -234,6 +240,19 @@ fn wait_for_vp(instance: &Instance, kt: &KernelThread, spare: &Arc<Spare>) {
         if !go_to_pool(instance, spare) {
             return;
         }
+    }
+}
+
+fn carry(kt: &Arc<KernelThread>, vp: *const Vp) {
+    kt.slot.install(vp.expose_provenance());
+    // SAFETY: a VP of the running instance.
+    unsafe { &*vp }.set_carried_by(Some(kt.clone()));
+}
+
+/// Calls a spare for the VP of a kernel thread that sleeps in the kernel with it.
+pub(crate) fn hand_over(instance: &Instance, lender: Arc<KernelThread>) {
+    if let Some(spare) = instance.spares.take(instance) {
+        spare.call(lender);
     }
 }
 

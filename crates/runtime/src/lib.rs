@@ -56,3 +56,4 @@ pub mod thread;
 mod timer;
 #[cfg(not(loom))]
 mod vp;
+mod watcher;

@@ -13,12 +13,13 @@ mod turn;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kumihimo_arch::{tls, x86_64};
 use kumihimo_policy::Why;
 use kumihimo_queue::{Design, Origin, Owner, Place, Taker};
 
-use crate::carrier::{self, Carrier};
+use crate::carrier::{self, Carrier, KernelThread};
 use crate::idle::Idle;
 use crate::instance::Instance;
 use crate::park;
@@ -109,6 +110,8 @@ pub(crate) struct Vp {
     // Shared half.
     pub(crate) idle: Idle,
     pub(crate) requests: Requests,
+    /// For those who look for one that is blocked.
+    carried_by: Mutex<Option<Arc<KernelThread>>>,
 }
 
 // SAFETY: the owner's half is reached through a `Carrier` (not `Send`, one per VP by the slot protocol); the rest is atomic.
@@ -300,6 +303,7 @@ impl Vp {
             counters: Counters::default(),
             idle: Idle::new()?,
             requests: Requests::default(),
+            carried_by: Mutex::default(),
         })
     }
 
@@ -320,6 +324,15 @@ impl Vp {
     pub(crate) fn leaving(&self) -> Option<&'static Mp> {
         // SAFETY: null or a record, which lives for ever.
         unsafe { self.left_by.get().as_ref() }
+    }
+
+    /// The kernel thread that carries it. Out of date at once.
+    pub(crate) fn carried_by(&self) -> Option<Arc<KernelThread>> {
+        self.carried_by.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_carried_by(&self, kt: Option<Arc<KernelThread>>) {
+        *self.carried_by.lock().unwrap_or_else(PoisonError::into_inner) = kt;
     }
 
     /// The run queue. Owner only.
