@@ -179,6 +179,8 @@ fn epoll_wait() {
             unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, event.as_raw_fd(), &mut want) },
             0
         );
+        // Closed, it would leave the set before anybody is told.
+        let _open = event.try_clone().expect("a descriptor");
         let got = others_go_on(
             "epoll",
             move || {
