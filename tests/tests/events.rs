@@ -170,15 +170,11 @@ fn recv_with_a_timeout() {
 fn epoll_wait() {
     alone("epoll_wait", || {
         // SAFETY: integers only; fresh descriptors.
-        let (epoll, event) = unsafe {
-            (OwnedFd::from_raw_fd(libc::epoll_create1(0)), OwnedFd::from_raw_fd(libc::eventfd(0, 0)))
-        };
+        let (epoll, event) =
+            unsafe { (OwnedFd::from_raw_fd(libc::epoll_create1(0)), OwnedFd::from_raw_fd(libc::eventfd(0, 0))) };
         let mut want = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 5 };
         // SAFETY: a live event.
-        assert_eq!(
-            unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, event.as_raw_fd(), &mut want) },
-            0
-        );
+        assert_eq!(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, event.as_raw_fd(), &mut want) }, 0);
         // Closed, it would leave the set before anybody is told.
         let _open = event.try_clone().expect("a descriptor");
         let got = others_go_on(

@@ -172,7 +172,8 @@ pub(crate) fn start_carriers(instance: &Arc<Instance>) -> io::Result<()> {
     }
     if std::env::var("KUMI_EVENTS").is_ok_and(|s| s == "watch") {
         let watched = instance.counted();
-        let watcher = std::thread::Builder::new().name("kumihimo-watch".into()).spawn(move || crate::watcher::watch(&watched))?;
+        let watcher =
+            std::thread::Builder::new().name("kumihimo-watch".into()).spawn(move || crate::watcher::watch(&watched))?;
         instance.threads.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
     }
     Ok(())
