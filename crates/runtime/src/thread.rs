@@ -200,7 +200,6 @@ pub fn yield_now() {
                 return give_way();
             }
             carrier.give_way(Why::Yielded);
-            }
         }
         None => {
             cancel::point();
