@@ -33,6 +33,12 @@ mod membarrier {
     }
 }
 
+/// Whether [`heavy`] does all the work, so that the cheap side may be a compiler barrier.
+#[cfg(not(loom))]
+pub fn is_asymmetric() -> bool {
+    membarrier::available()
+}
+
 /// The cheap side: between a store and a load that must not pass it.
 #[inline(always)]
 pub fn light() {

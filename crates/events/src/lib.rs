@@ -1,15 +1,40 @@
-//! The kernel's half, as seen from user mode.
+//! The kernel's half of microprocesses, as seen from user mode.
 //!
-//! Here is the [`Slot`]: a kernel thread's record of which virtual processor it carries, with the protocol by which a VP
-//! moves to another kernel thread while the first one is away in the kernel ([`slot`]). Everything the kernel half and the
-//! user scheduler agree on goes through slots.
+//! [`kernel`] has the pool of kernel threads and the hand-off of virtual processors among them; [`sched`] the events and the user
+//! scheduler's side of the interface (paper P0, 3.1); [`page`] and [`slot`] the shared page, with the protocol by which a virtual processor moves to
+//! another kernel thread; [`source`] the four ways to learn that a kernel thread sleeps.
 
 pub mod barrier;
+#[cfg(not(loom))]
+pub mod kernel;
+#[cfg(not(loom))]
+mod off;
+#[cfg(not(loom))]
+pub mod page;
+#[cfg(not(loom))]
+mod pool;
+#[cfg(not(loom))]
+mod refused;
+#[cfg(not(loom))]
+pub mod sched;
 pub mod slot;
+#[cfg(not(loom))]
+pub mod source;
+#[cfg(not(loom))]
+mod thread;
+#[cfg(not(loom))]
+pub mod trap;
+pub mod turn;
 #[cfg(not(loom))]
 pub mod watch;
 
+#[cfg(not(loom))]
+pub use kernel::Kernel;
+#[cfg(not(loom))]
+pub use refused::Refused;
 pub use slot::{Claim, Slot};
+#[cfg(not(loom))]
+pub use thread::KernelThread;
 
 #[cfg(not(loom))]
 pub(crate) use std::{hint, sync::atomic};

@@ -8,38 +8,101 @@
 //!
 //! ```text
 //!   carrier                                  claimer (a spare)
-//!   unmask():  masked = 0  (release)
+//!   exit():    masked = 0  (release)
 //!   ... away, or in user code ...            claim():  vp: P -> P|CLAIMING  (compare-exchange)
-//!   mask():    masked = 1                              heavy barrier
+//!   enter():   masked = 1                              heavy barrier
 //!              light barrier                           masked != 0 ?  vp = P   (given back)
 //!              read vp                                 else           vp = 0   (taken)
 //!                P          -> still mine
+//!                P|LENT     -> P by compare-exchange: still mine
 //!                P|CLAIMING -> wait for the claimer, some instructions
 //!                0          -> lost: wait to be scheduled
 //! ```
 //! The barriers make it impossible that the carrier reads `P` *and* the claimer reads `masked == 0`: one of them sees the
 //! other's store. The release/acquire pair on `masked` (taken) and on `vp` (given back) hands the VP's contents over.
+//!
+//! A source that acts in the kernel, while the carrier is off its core (BPF), needs no barrier: it writes `P|LENT` where it finds
+//! `masked == 0`, and a spare and the returning carrier settle by compare-exchange whose it is ([`Slot::accept`]).
+//!
+//! The slot lies in the shared page ([`crate::page`]): whatever is read from it is checked before it is used, and it holds no addresses.
 
-use crate::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
+use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use crate::{barrier, hint};
 
-const CLAIMING: usize = 1;
+/// In `vp`: a spare is taking the VP over.
+pub const CLAIMING: u64 = 1;
+/// In `vp`: the carrier sleeps in the kernel, and the VP is anyone's.
+pub const LENT: u64 = 2;
 
-/// A kernel thread's record of the VP that it carries.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Slot {
-    // First: the runtime reads it relative to GS.
-    vp: AtomicUsize,
-    masked: AtomicU32,
+/// In `wanted`: Blocked is to be told.
+pub const WANT_BLOCKED: u32 = 1;
+/// In `wanted`: Unblocked is to be told, by SIGTRAP on the way back.
+pub const WANT_UNBLOCKED: u32 = 2;
+
+/// In `priority`: nothing to run.
+pub const NO_PRIORITY: i32 = -1;
+
+/// What stands in `vp` for VP number `vp`.
+#[must_use]
+pub const fn token(vp: u32) -> u64 {
+    (vp as u64 + 1) << 2
 }
+
+/// The VP that a token stands for, if it is one of `vps`.
+#[must_use]
+pub const fn vp_of(token: u64, vps: u32) -> Option<u32> {
+    let number = token >> 2;
+    if number == 0 || number > vps as u64 { None } else { Some((number - 1) as u32) }
+}
+
+/// The shared page's record of a kernel thread: which VP it carries, and what both halves tell each other. 256 bytes; the layout is
+/// the BPF program's too (`bpf/events.bpf.c`), and [`crate::page::VERSION`] counts its changes.
+#[derive(Debug)]
+#[repr(C, align(256))]
+pub struct Slot {
+    reserved: u64,
+    vp: AtomicU64,
+    masked: AtomicU32,
+    /// What the kernel's half shall tell ([`WANT_BLOCKED`], [`WANT_UNBLOCKED`]).
+    pub wanted: AtomicU32,
+    /// Events that wait until the slot is unmasked ([`crate::sched::Event::bit`]).
+    pub pending: AtomicU32,
+    /// Of the microprocess that runs here, or runs here next; [`NO_PRIORITY`] if there is none.
+    pub priority: AtomicI32,
+    /// The id of the microprocess that is bound here.
+    pub microprocess: AtomicU64,
+    /// The kernel thread's id; 0: the slot is free.
+    pub tid: AtomicU32,
+    /// [`crate::sched::ThreadState`].
+    pub state: AtomicU32,
+    /// Sleeps in which the VP was given up, counted by the source.
+    pub blocked: AtomicU64,
+    /// Returns from such sleeps that were told by a trap.
+    pub unblocked: AtomicU64,
+    /// Sleeps that could not be told.
+    pub missed: AtomicU64,
+    /// When the last Blocked was, nanoseconds of CLOCK_MONOTONIC.
+    pub stamp: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<Slot>() == 256);
+    assert!(offset_of!(Slot, vp) == 8 && offset_of!(Slot, masked) == 16 && offset_of!(Slot, wanted) == 20);
+    assert!(
+        offset_of!(Slot, pending) == 24 && offset_of!(Slot, priority) == 28 && offset_of!(Slot, microprocess) == 32
+    );
+    assert!(offset_of!(Slot, tid) == 40 && offset_of!(Slot, state) == 44 && offset_of!(Slot, blocked) == 48);
+    assert!(offset_of!(Slot, unblocked) == 56 && offset_of!(Slot, missed) == 64 && offset_of!(Slot, stamp) == 72);
+};
 
 /// What came of [`Slot::claim`].
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The VP (its address) now belongs to the caller.
-    Taken(usize),
+    /// The VP (its token) now belongs to the caller.
+    Taken(u64),
     /// The carrier is back, or there was nothing, or another claimer was first.
     Refused,
 }
@@ -53,38 +116,78 @@ impl Default for Slot {
 impl Slot {
     /// A slot without a VP, masked.
     pub fn new() -> Slot {
-        Slot { vp: AtomicUsize::new(0), masked: AtomicU32::new(1) }
+        Slot {
+            reserved: 0,
+            vp: AtomicU64::new(0),
+            masked: AtomicU32::new(1),
+            wanted: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
+            priority: AtomicI32::new(NO_PRIORITY),
+            microprocess: AtomicU64::new(0),
+            tid: AtomicU32::new(0),
+            state: AtomicU32::new(0),
+            blocked: AtomicU64::new(0),
+            unblocked: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            stamp: AtomicU64::new(0),
+        }
     }
 
-    /// Puts a VP into the slot. Only by the owning kernel thread, masked, with no VP in it.
-    ///
-    /// # Panics
-    /// If `vp` is 0 or odd: it is an address.
-    pub fn install(&self, vp: usize) {
-        assert!(vp != 0 && vp & CLAIMING == 0, "a VP's address is even and not null");
-        debug_assert_eq!(self.masked.load(Ordering::Relaxed), 1);
-        self.vp.store(vp, Ordering::Release);
+    /// For another kernel thread, which has it for itself: what others may still do is look.
+    pub(crate) fn renew(&self, tid: u32) {
+        self.masked.store(1, Ordering::Relaxed);
+        self.vp.store(0, Ordering::Relaxed);
+        self.wanted.store(0, Ordering::Relaxed);
+        self.pending.store(0, Ordering::Relaxed);
+        self.priority.store(NO_PRIORITY, Ordering::Relaxed);
+        self.microprocess.store(0, Ordering::Relaxed);
+        self.tid.store(tid, Ordering::Release);
     }
 
-    /// From here the VP is safe from being taken over, if it is still there (its address; 0: lost). Only by the owning kernel thread. Nests.
+    /// Puts a VP into the slot. Only by the owning kernel thread, masked, or by who hands it a VP while it waits for one.
+    pub fn install(&self, token: u64) {
+        debug_assert!(token != 0 && token & (CLAIMING | LENT) == 0);
+        self.vp.store(token, Ordering::Release);
+    }
+
+    /// Takes the VP out of the slot. Only by the owning kernel thread, masked.
+    pub fn remove(&self) {
+        self.vp.store(0, Ordering::Release);
+    }
+
+    /// From here the VP `token` is safe from being taken over, if it is still there: false if it was lost. Only by the owning kernel
+    /// thread. Nests.
     ///
-    /// No fence: only for those who are taken over by claimers that call [`barrier::heavy`], or while they are off their core.
+    /// No fence: only where claimers interrupt the carrier's core ([`barrier::is_asymmetric`]), or lend while it is off its core.
     #[inline(always)]
     #[must_use]
-    pub fn enter(&self) -> usize {
-        let depth = self.masked.load(Ordering::Relaxed);
-        self.masked.store(depth + 1, Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
-        let vp = self.vp.load(Ordering::Acquire);
-        if vp & CLAIMING == 0 { vp } else { self.settled() }
+    pub fn enter(&self, token: u64) -> bool {
+        self.mask();
+        self.check(token)
     }
 
-    /// The end of an [`enter`](Slot::enter).
+    /// As [`enter`](Slot::enter), for a carrier that called its claimer itself: right on every kernel.
+    #[must_use]
+    pub fn enter_again(&self, token: u64) -> bool {
+        self.mask();
+        barrier::light();
+        self.check(token)
+    }
+
     #[inline(always)]
-    pub fn exit(&self) {
-        let depth = self.masked.load(Ordering::Relaxed);
-        debug_assert!(depth > 0);
-        self.masked.store(depth - 1, Ordering::Release);
+    fn check(&self, token: u64) -> bool {
+        let vp = self.vp.load(Ordering::Acquire);
+        if vp == token && vp != 0 { true } else { self.settled(token) }
+    }
+
+    /// The end of an [`enter`](Slot::enter). True if it was the outermost one and an event waits for that.
+    #[inline(always)]
+    #[must_use]
+    pub fn exit(&self) -> bool {
+        let depth = self.masked.load(Ordering::Relaxed).wrapping_sub(1);
+        self.masked.store(depth, Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
+        depth == 0 && self.pending.load(Ordering::Relaxed) != 0
     }
 
     /// How many times it is masked. For the owning kernel thread.
@@ -92,13 +195,29 @@ impl Slot {
         self.masked.load(Ordering::Relaxed)
     }
 
-    /// Once the claimer has decided.
+    /// Once whoever claims has decided: whether VP `token` is the carrier's.
+    ///
+    /// # Panics
+    /// Aborts if the slot holds what nobody wrote: the shared page is corrupt, and whose the VP is cannot be known.
     #[cold]
-    fn settled(&self) -> usize {
+    fn settled(&self, token: u64) -> bool {
         loop {
             let vp = self.vp.load(Ordering::Acquire);
-            if vp & CLAIMING == 0 {
-                return vp;
+            if vp == 0 {
+                return false;
+            }
+            if vp == token {
+                return true;
+            }
+            if vp == token | LENT {
+                // Acquire: nobody had it meanwhile, but a spare may have looked.
+                if self.vp.compare_exchange(vp, token, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                    return true;
+                }
+                continue;
+            }
+            if vp | LENT != token | CLAIMING | LENT {
+                corrupt(vp, token);
             }
             // The claimer is between its compare-exchange and its answer; it may have been descheduled there.
             hint::spin_loop();
@@ -113,27 +232,34 @@ impl Slot {
         vp != 0 && vp & CLAIMING == 0 && self.masked.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether it has a VP. For the owning kernel thread, masked.
+    /// Whether the carrier is inside the user scheduler, or another critical section. By any kernel thread; out of date at once.
+    pub fn is_masked(&self) -> bool {
+        self.masked.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether it has a VP. For the owning kernel thread, masked; by others out of date at once.
     pub fn has_vp(&self) -> bool {
         self.vp.load(Ordering::Relaxed) != 0
     }
 
-    /// From here the VP may be taken over at any moment. Only by the owning kernel thread.
+    /// From here the VP may be taken over at any moment. Only by the owning kernel thread, masked once.
     pub fn unmask(&self) {
         self.masked.store(0, Ordering::Release);
     }
 
-    /// Back from being away: true if the VP is still this kernel thread's, and stays so until the next [`unmask`](Slot::unmask).
-    #[must_use]
-    pub fn mask(&self) -> bool {
-        self.masked.store(1, Ordering::Relaxed);
-        barrier::light();
-        self.settled() != 0
+    /// Masked once more without looking for a VP. Only by the owning kernel thread.
+    #[inline(always)]
+    pub fn mask(&self) {
+        self.masked.store(self.masked.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
     }
 
     /// Takes the VP over, unless its carrier is back. By any kernel thread. Blocks the kernel thread for one heavy barrier.
     pub fn claim(&self) -> Claim {
         let vp = self.vp.load(Ordering::Relaxed);
+        if vp & LENT != 0 {
+            return self.accept();
+        }
         if !self.is_open() {
             return Claim::Refused;
         }
@@ -148,6 +274,37 @@ impl Slot {
         self.vp.store(0, Ordering::Release);
         Claim::Taken(vp)
     }
+
+    /// Takes a VP over that the kernel's half found given up. By any kernel thread.
+    pub fn accept(&self) -> Claim {
+        let vp = self.vp.load(Ordering::Relaxed);
+        // Acquire: the carrier wrote the VP's contents before it slept, and the source wrote LENT on its core after that.
+        if vp & LENT != 0
+            && vp & CLAIMING == 0
+            && self.vp.compare_exchange(vp, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        {
+            return Claim::Taken(vp & !LENT);
+        }
+        Claim::Refused
+    }
+
+    /// What a source in the kernel does when the carrier goes to sleep: the VP is anyone's. For the carrier's own core only.
+    #[must_use]
+    pub fn lend(&self) -> bool {
+        let vp = self.vp.load(Ordering::Relaxed);
+        self.masked.load(Ordering::Relaxed) == 0
+            && vp != 0
+            && vp & (CLAIMING | LENT) == 0
+            && self.vp.compare_exchange(vp, vp | LENT, Ordering::Release, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cold]
+fn corrupt(found: u64, mine: u64) -> ! {
+    panic!(
+        "kumihimo: the shared page is corrupt: a slot says {found:#x} where its kernel thread carries {mine:#x}; \
+         something in this process, or another of the same user, wrote into it"
+    );
 }
 
 #[cfg(all(test, loom))]
@@ -162,7 +319,7 @@ mod models {
     // SAFETY: as above.
     unsafe impl Send for Vp {}
 
-    const ADDRESS: usize = 64;
+    const VP: u64 = token(15);
 
     fn touch(vp: &Vp) {
         // SAFETY: exclusive if the protocol is right, which loom checks.
@@ -178,21 +335,21 @@ mod models {
             let slot = Arc::new(Slot::new());
             let vp = Arc::new(Vp(UnsafeCell::new(0)));
             let taken = Arc::new(AtomicU32::new(0));
-            slot.install(ADDRESS);
+            slot.install(VP);
             touch(&vp);
             slot.unmask();
             let spares: Vec<_> = (0..claimers)
                 .map(|_| {
                     let (slot, vp, taken) = (slot.clone(), vp.clone(), taken.clone());
                     loom::thread::spawn(move || {
-                        if slot.claim() == Claim::Taken(ADDRESS) {
+                        if slot.claim() == Claim::Taken(VP) {
                             taken.fetch_add(1, Ordering::Relaxed);
                             touch(&vp);
                         }
                     })
                 })
                 .collect();
-            let mine = slot.mask();
+            let mine = slot.enter(VP);
             if mine {
                 touch(&vp);
             }
@@ -213,29 +370,95 @@ mod models {
         one_round(2);
     }
 
-    /// A refused claim leaves the slot usable: away twice.
+    /// The source lends the VP while the carrier is off its core; a spare and the carrier settle whose it is.
     #[test]
-    fn away_twice() {
+    fn lent_while_asleep() {
         loom::model(|| {
             let slot = Arc::new(Slot::new());
             let vp = Arc::new(Vp(UnsafeCell::new(0)));
-            slot.install(ADDRESS);
+            slot.install(VP);
+            touch(&vp);
             slot.unmask();
             let spare = {
                 let (slot, vp) = (slot.clone(), vp.clone());
                 loom::thread::spawn(move || {
-                    let taken = slot.claim() == Claim::Taken(ADDRESS);
+                    let taken = slot.accept() == Claim::Taken(VP);
                     if taken {
                         touch(&vp);
                     }
                     taken
                 })
             };
-            let mut mine = slot.mask();
+            // On the carrier's core, between its steps.
+            assert!(slot.lend());
+            let mine = slot.enter(VP);
             if mine {
                 touch(&vp);
-                slot.unmask();
-                mine = slot.mask();
+            }
+            assert_ne!(mine, spare.join().unwrap());
+        });
+    }
+
+    /// A spare that was called (`blocking`) and one that was told by the source: one of them, or the carrier.
+    #[test]
+    fn lent_and_claimed() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let slot = Arc::new(Slot::new());
+            let vp = Arc::new(Vp(UnsafeCell::new(0)));
+            let taken = Arc::new(AtomicU32::new(0));
+            slot.install(VP);
+            touch(&vp);
+            slot.unmask();
+            let spares: Vec<_> = [true, false]
+                .map(|called| {
+                    let (slot, vp, taken) = (slot.clone(), vp.clone(), taken.clone());
+                    loom::thread::spawn(move || {
+                        let outcome = if called { slot.claim() } else { slot.accept() };
+                        if outcome == Claim::Taken(VP) {
+                            taken.fetch_add(1, Ordering::Relaxed);
+                            touch(&vp);
+                        }
+                    })
+                })
+                .into();
+            // Not if the called one is at it already.
+            let _ = slot.lend();
+            let mine = slot.enter(VP);
+            if mine {
+                touch(&vp);
+            }
+            for s in spares {
+                s.join().unwrap();
+            }
+            assert_eq!(u32::from(mine) + taken.load(Ordering::Relaxed), 1, "the VP has exactly one carrier");
+        });
+    }
+
+    /// A refused claim leaves the slot usable: away twice.
+    #[test]
+    fn away_twice() {
+        loom::model(|| {
+            let slot = Arc::new(Slot::new());
+            let vp = Arc::new(Vp(UnsafeCell::new(0)));
+            slot.install(VP);
+            slot.unmask();
+            let spare = {
+                let (slot, vp) = (slot.clone(), vp.clone());
+                loom::thread::spawn(move || {
+                    let taken = slot.claim() == Claim::Taken(VP);
+                    if taken {
+                        touch(&vp);
+                    }
+                    taken
+                })
+            };
+            let mut mine = slot.enter(VP);
+            if mine {
+                touch(&vp);
+                let _ = slot.exit();
+                mine = slot.enter(VP);
                 if mine {
                     touch(&vp);
                 }
@@ -250,14 +473,36 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    const VP: u64 = token(15);
+
     #[test]
     fn a_masked_carrier_keeps_its_vp() {
         let slot = Slot::new();
-        slot.install(64);
+        slot.install(VP);
         assert_eq!(slot.claim(), Claim::Refused);
         slot.unmask();
-        assert!(slot.mask());
+        assert!(slot.enter(VP));
         assert!(slot.has_vp());
+    }
+
+    #[test]
+    fn an_event_waits_for_the_outermost_exit() {
+        let slot = Slot::new();
+        slot.install(VP);
+        assert!(slot.enter(VP));
+        slot.pending.store(1, Ordering::Relaxed);
+        assert!(!slot.exit());
+        assert!(slot.exit());
+    }
+
+    #[test]
+    fn what_nobody_wrote_is_found() {
+        let slot = Slot::new();
+        slot.install(token(7));
+        slot.unmask();
+        let failure = std::panic::catch_unwind(|| slot.enter(VP)).expect_err("another VP's token");
+        let text = failure.downcast_ref::<String>().expect("a text");
+        assert!(text.contains("the shared page is corrupt"), "{text}");
     }
 
     /// Many rounds on real kernel threads with the real barriers: the VP is never lost and never doubled.
@@ -266,8 +511,8 @@ mod tests {
         let slot = Arc::new(Slot::new());
         let owners = Arc::new(AtomicU32::new(0));
         let rounds = 20_000;
-        let offered = Arc::new(AtomicUsize::new(0));
-        let given_back = Arc::new(AtomicUsize::new(0));
+        let offered = Arc::new(AtomicU32::new(0));
+        let given_back = Arc::new(AtomicU64::new(0));
         let claimer = {
             let (slot, owners, offered, given_back) =
                 (slot.clone(), owners.clone(), offered.clone(), given_back.clone());
@@ -286,14 +531,16 @@ mod tests {
                 taken
             })
         };
-        slot.install(64);
+        slot.install(VP);
         let (mut kept, mut lost) = (0, 0);
         for round in 1..=rounds {
-            slot.unmask();
+            if slot.depth() == 1 {
+                slot.unmask();
+            }
             if round % 3 == 0 {
                 std::thread::yield_now();
             }
-            if slot.mask() {
+            if slot.enter(VP) {
                 assert_eq!(owners.fetch_add(1, Ordering::SeqCst), 0);
                 owners.fetch_sub(1, Ordering::SeqCst);
                 kept += 1;
@@ -301,7 +548,7 @@ mod tests {
                 while given_back.swap(0, Ordering::Acquire) == 0 {
                     std::thread::yield_now();
                 }
-                slot.install(64);
+                slot.install(VP);
                 lost += 1;
             }
             offered.store(round, Ordering::Release);

@@ -2,13 +2,11 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use kumihimo_arch::x86_64::{self, Context};
-use kumihimo_events::Slot;
-use kumihimo_events::watch::Watched;
+use kumihimo_events::{self as events, Slot, trap};
 
+use crate::instance::Instance;
 use crate::record::Mp;
 use crate::vp::Vp;
 
@@ -44,44 +42,101 @@ pub(crate) fn set_standing(s: Standing) {
 pub(crate) struct KernelThread {
     /// Word 0, read as `gs:[0]`.
     this: Cell<*const KernelThread>,
-    /// Its first word, read as `gs:[8]`, is the VP that it carries; 0 while it waits in the pool or lost its VP inside `blocking`.
-    pub(crate) slot: Slot,
-    pub(crate) watched: Option<Watched>,
-    /// Inside `blocking`. A spare that was called for that and comes late leaves the VP where it is.
-    pub(crate) away: AtomicBool,
+    /// The VP that it carries, read as `gs:[8]`; null while it waits in the pool, and while its microprocess has lost its VP and knows it.
+    pub(crate) vp: Cell<*const Vp>,
+    /// What the kernel's half has of it: for its signal handler too.
+    events: *const events::KernelThread,
+    /// What stands in `slot` while the VP is here.
+    token: Cell<u64>,
+    slot: *const Slot,
     /// The microprocess that runs on it, with a VP under it or bound; null on its own stack.
     pub(crate) current: Cell<*const Mp>,
     /// Its own TLS block.
     pub(crate) fs: usize,
+    instance: *const Instance,
     /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run there.
     pub(crate) idle: UnsafeCell<Context>,
 }
 
-// SAFETY: cells are touched by the kernel thread itself only (or by the holder of its VP after a hand-off, ordered by the slot);
-// `slot` is atomic.
-unsafe impl Sync for KernelThread {}
-// SAFETY: as above; the record is made on the thread that it describes and freed after that thread has ended.
-unsafe impl Send for KernelThread {}
+const _: () = assert!(
+    std::mem::offset_of!(KernelThread, this) == 0
+        && std::mem::offset_of!(KernelThread, vp) == 8
+        && std::mem::offset_of!(KernelThread, events) == trap::GS_THREAD
+);
 
 impl KernelThread {
-    /// Makes the calling kernel thread one of the runtime's until [`detach`](KernelThread::detach).
-    ///
-    /// Counted, since a spare that was called late may still look at the slot of a kernel thread that has ended.
-    pub(crate) fn attach() -> Arc<KernelThread> {
-        let kt = Arc::new(KernelThread {
+    /// Makes the calling kernel thread one of the runtime's for the time of `live`.
+    pub(crate) fn with(instance: &Instance, thread: &events::KernelThread, live: impl FnOnce()) {
+        let kt = KernelThread {
             this: Cell::new(std::ptr::null()),
-            slot: Slot::new(),
-            watched: Watched::this_thread().ok(),
-            away: AtomicBool::new(false),
+            vp: Cell::new(std::ptr::null()),
+            events: thread,
+            token: Cell::new(0),
+            slot: thread.slot(),
             current: Cell::new(std::ptr::null()),
             fs: x86_64::fs_base(),
+            instance,
             idle: UnsafeCell::new(Context::NULL),
-        });
-        kt.this.set(Arc::as_ptr(&kt));
-        // SAFETY: the record is alive until `detach`, which resets GS before it lets go.
-        unsafe { x86_64::set_gs_base(Arc::as_ptr(&kt) as usize) };
+        };
+        kt.this.set(&raw const kt);
+        // SAFETY: the record is alive until GS is reset below; a panic cannot leave `live`, which aborts on one.
+        unsafe { x86_64::set_gs_base((&raw const kt).addr()) };
         STANDING.set(Standing::OnVp);
-        kt
+        live();
+        STANDING.set(Standing::Foreign);
+        // SAFETY: 0 is what GS was before; `Foreign` keeps everyone from reading it.
+        unsafe { x86_64::set_gs_base(0) };
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot(&self) -> &Slot {
+        // SAFETY: the shared page stays mapped as long as the kernel thread lives.
+        unsafe { &*self.slot }
+    }
+
+    /// What the kernel's half has of it.
+    pub(crate) fn events(&self) -> &events::KernelThread {
+        // SAFETY: it outlives this record: see `with`.
+        unsafe { &*self.events }
+    }
+
+    /// The runtime that it belongs to.
+    pub(crate) fn instance(&self) -> &Instance {
+        // SAFETY: its kernel threads hold a count of it: see `kumihimo_events::kernel`.
+        unsafe { &*self.instance }
+    }
+
+    /// The VP has come to this kernel thread, the caller's.
+    pub(crate) fn now_carries(&self, vp: *const Vp) {
+        self.token.set(self.events().token());
+        self.vp.set(vp);
+    }
+
+    /// Masks. True if the VP is (still) here; else it is forgotten.
+    #[inline(always)]
+    fn enter(&self) -> bool {
+        self.slot().enter(self.token.get()) || self.lost()
+    }
+
+    #[cold]
+    fn lost(&self) -> bool {
+        self.events().note_lost();
+        self.put_down();
+        false
+    }
+
+    /// The end of [`enter`](KernelThread::enter).
+    #[inline(always)]
+    pub(crate) fn unmask(&self) {
+        if self.slot().exit() {
+            self.events().deliver();
+        }
+    }
+
+    /// There is no VP here any more.
+    pub(crate) fn put_down(&self) {
+        self.token.set(0);
+        self.vp.set(std::ptr::null());
     }
 
     /// The caller's.
@@ -92,13 +147,6 @@ impl KernelThread {
     pub(crate) unsafe fn here<'a>() -> &'a KernelThread {
         // SAFETY: the caller's promise: GS is set, to a record that lives as long as its kernel thread.
         unsafe { &*x86_64::gs_word::<0>().cast::<KernelThread>() }
-    }
-
-    /// The end of [`attach`](KernelThread::attach), on the same kernel thread.
-    pub(crate) fn detach(self: Arc<KernelThread>) {
-        STANDING.set(Standing::Foreign);
-        // SAFETY: 0 is what GS was before; `Foreign` keeps everyone from reading it.
-        unsafe { x86_64::set_gs_base(0) };
     }
 }
 
@@ -119,8 +167,6 @@ pub(crate) struct Carrier {
     _not_send: PhantomData<*const ()>,
 }
 
-const _: () = assert!(std::mem::offset_of!(KernelThread, this) == 0 && std::mem::offset_of!(KernelThread, slot) == 8);
-
 impl Carrier {
     /// The caller's, if it runs on a VP. None as well if the VP was taken over while the caller was away in the kernel.
     #[inline]
@@ -128,14 +174,13 @@ impl Carrier {
         if standing() != Standing::OnVp {
             return None;
         }
-        // SAFETY: on a VP, so GS is set.
-        let slot = unsafe { &KernelThread::here().slot };
-        let vp = slot.enter();
-        if vp == 0 {
-            slot.exit();
-            return None;
+        // SAFETY: on a VP, so GS is set. The kernel thread stays the same until the caller switches by itself.
+        let kt = unsafe { KernelThread::here() };
+        if kt.enter() {
+            return Some(Carrier { vp: kt.vp.get(), _not_send: PhantomData });
         }
-        Some(Carrier { vp: std::ptr::with_exposed_provenance(vp), _not_send: PhantomData })
+        kt.unmask();
+        None
     }
 
     /// As [`current`](Carrier::current); a caller whose VP was taken over waits for its turn on one first. May switch.
@@ -192,7 +237,7 @@ impl Carrier {
 impl Drop for Carrier {
     #[inline(always)]
     fn drop(&mut self) {
-        self.kernel_thread().slot.exit();
+        self.kernel_thread().unmask();
     }
 }
 

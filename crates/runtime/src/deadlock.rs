@@ -24,7 +24,7 @@ pub(crate) fn next_look(vp: &Vp) -> Option<Duration> {
     let instance = vp.instance();
     if instance.settings.on_deadlock == OnDeadlock::Ignore
         || instance.deadlock_seen.load(Ordering::Relaxed)
-        || instance.bound.load(Ordering::Acquire) != 0
+        || instance.kernel.bound() != 0
         || instance.living() == 0
     {
         return None;

@@ -1,270 +1,141 @@
 //! A kernel thread goes away with its microprocess, and the virtual processor goes on under a spare.
 //!
-//! `blocking` puts the VP into the kernel thread's slot, unmasks it and calls a spare; the spare claims the VP. Whoever is
-//! first has it: a call that returns before the spare got to run goes on as if nothing had happened (protocol and model:
-//! `kumihimo_events::slot`). A kernel thread that lost its VP hands its microprocess to the VP's injector, as anything woken from
-//! outside, and waits in the pool.
+//! The kernel's half ([`kumihimo_events::kernel`]) has the pool and the hand-off; here is what the user scheduler does about it. *Blocked*: the VP is
+//! looked at for what runs next. *Resumed*: a kernel thread runs microprocesses on the VP until it is gone. *Unblocked* comes in one of two ways:
+//! told by a trap, the kernel thread waits for its turn where it stands; not told, the microprocess runs on until it enters the runtime,
+//! finds its VP gone, and leaves its kernel thread like one that was woken from outside.
+//!
+//! `blocking` says by itself that it goes away. Whoever is first has the VP: a call that returns before the spare got to run goes on as if
+//! nothing had happened (protocol and models: [`kumihimo_events::slot`]).
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
 
 use kumihimo_arch::overflow;
 use kumihimo_arch::x86_64;
-use kumihimo_events::Claim;
+use kumihimo_events::sched::{Event, UserScheduler};
+use kumihimo_events::{self as events, watch};
+use kumihimo_policy::Why;
 
-use crate::carrier::{Carrier, KernelThread, Standing, set_standing};
-use crate::futex;
+use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::Mp;
-use crate::vp::Vp;
+use crate::vp::Left;
 
-/// Stack of a kernel thread: the loop's idle part, signal frames and what std's thread start needs.
-const KERNEL_STACK: usize = 256 << 10;
+impl UserScheduler for Instance {
+    fn thread(&self, thread: &events::KernelThread, live: &mut dyn FnMut()) {
+        // No memory for it is no reason to end: in a Rust program std has given this kernel thread an alternate stack, which takes its place;
+        // under a `main` that is not Rust's an overflow would then end in a bare SIGSEGV.
+        let _alt_stack = overflow::alt_stack_for_this_thread().ok();
+        KernelThread::with(self, thread, live);
+    }
 
-/// A pooled kernel thread that waits to be called.
-#[derive(Default)]
-pub(crate) struct Spare {
-    word: AtomicU32,
-    lender: Mutex<Option<Arc<KernelThread>>>,
-}
+    fn blocked(&self, vp: u32) -> Option<u8> {
+        let levels = self.vps[vp as usize].queue().levels();
+        levels.checked_ilog2().map(|level| level as u8)
+    }
 
-/// The pool of kernel threads.
-pub(crate) struct Spares {
-    /// Unbound kernel threads that the pool keeps (P0: set_concurrency).
-    pub(crate) keep: AtomicUsize,
-    max: usize,
-    state: Mutex<State>,
-    ended: Condvar,
-}
-
-struct State {
-    idle: Vec<Arc<Spare>>,
-    /// Kernel threads of this runtime, those with VPs included.
-    threads: usize,
-    dismissed: bool,
-}
-
-impl Spares {
-    pub(crate) fn new(keep: usize, max: usize) -> Spares {
-        Spares {
-            keep: AtomicUsize::new(keep),
-            max,
-            state: Mutex::new(State { idle: Vec::new(), threads: 0, dismissed: false }),
-            ended: Condvar::new(),
+    fn resumed(&self, vp: u32, _thread: &events::KernelThread) {
+        // SAFETY: a kernel thread of the pool: GS is set, its slot masked once.
+        let kt = unsafe { KernelThread::here() };
+        kt.now_carries(&raw const self.vps[vp as usize]);
+        // SAFETY: as above.
+        unsafe { Carrier::here() }.run();
+        if kt.vp.get().is_null() {
+            publish_bound(self, kt);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Kernel threads: all, and those that wait in the pool.
-    pub(crate) fn counts(&self) -> (usize, usize) {
-        let state = self.lock();
-        (state.threads, state.idle.len())
-    }
-
-    /// A spare to call; none if the limit is reached, the kernel refuses another thread, or the runtime ends.
-    fn take(&self, instance: &Instance) -> Option<Arc<Spare>> {
-        let mut state = self.lock();
-        if state.dismissed {
-            return None;
-        }
-        if let Some(spare) = state.idle.pop() {
-            return Some(spare);
-        }
-        if state.threads >= self.max {
-            return None;
-        }
-        state.threads += 1;
-        drop(state);
-        let spare = Arc::new(Spare::default());
-        match start(instance, Start::Spare(spare.clone())) {
-            Ok(()) => Some(spare),
-            Err(_) => {
-                self.lock().threads -= 1;
-                None
-            }
-        }
-    }
-
-    /// Keeps fewer from now on: those too many end.
-    pub(crate) fn shrink(&self) {
-        let keep = self.keep.load(Ordering::Relaxed);
-        let mut state = self.lock();
-        let excess = state.idle.len().saturating_sub(keep);
-        for spare in state.idle.drain(..excess) {
-            spare.wake();
-        }
-    }
-
-    pub(crate) fn dismiss_all(&self) {
-        let mut state = self.lock();
-        state.dismissed = true;
-        for spare in state.idle.drain(..) {
-            spare.wake();
-        }
-    }
-
-    /// Waits until at most `rest` kernel threads are left, or the time is over.
-    pub(crate) fn await_end(&self, rest: impl Fn() -> usize, time: std::time::Duration) -> usize {
-        let deadline = std::time::Instant::now() + time;
-        let mut state = self.lock();
-        while state.threads > rest() {
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self.ended.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.threads
-    }
-
-    fn note_end(&self) {
-        self.lock().threads -= 1;
-        self.ended.notify_all();
-    }
-}
-
-impl Spare {
-    fn wake(&self) {
-        self.word.store(1, Ordering::Release);
-        futex::wake_one(&self.word);
-    }
-
-    fn call(&self, lender: Arc<KernelThread>) {
-        *self.lender.lock().unwrap_or_else(PoisonError::into_inner) = Some(lender);
-        self.wake();
-    }
-
-    /// Blocks the kernel thread until it is called. None: dismissed.
-    fn wait(&self) -> Option<Arc<KernelThread>> {
-        while self.word.swap(0, Ordering::Acquire) == 0 {
-            futex::wait(&self.word, 0, None);
-        }
-        self.lender.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// What a kernel thread begins as.
-pub(crate) enum Start {
-    Carrier(usize),
-    Spare(Arc<Spare>),
-}
-
-/// Starts the kernel threads that carry the VPs.
-pub(crate) fn start_carriers(instance: &Arc<Instance>) -> io::Result<()> {
-    for vp in 0..instance.vps.len() {
-        instance.spares.lock().threads += 1;
-        if let Err(e) = start(instance, Start::Carrier(vp)) {
-            instance.spares.lock().threads -= 1;
-            return Err(io::Error::new(
-                e.kind(),
-                format!(
-                    "kernel thread for virtual processor {vp} of {}: {e}; use fewer (Builder::vps) or raise the limit (ulimit -u)",
-                    instance.vps.len()
-                ),
-            ));
-        }
-    }
-    if std::env::var("KUMI_EVENTS").is_ok_and(|s| s == "watch") {
-        let watched = instance.counted();
-        let watcher =
-            std::thread::Builder::new().name("kumihimo-watch".into()).spawn(move || crate::watcher::watch(&watched))?;
-        instance.threads.lock().unwrap_or_else(PoisonError::into_inner).push(watcher);
-    }
-    Ok(())
-}
-
-fn start(instance: &Instance, begin: Start) -> io::Result<()> {
-    let instance = instance.counted();
-    let threads = instance.clone();
-    let handle = std::thread::Builder::new()
-        .name("kumihimo".into())
-        .stack_size(KERNEL_STACK)
-        .spawn(move || kernel_thread(&instance, begin))?;
-    let mut list = threads.threads.lock().unwrap_or_else(PoisonError::into_inner);
-    // Ended spares are let go of here, so that the list does not grow with the number of calls.
-    list.retain(|t| !t.is_finished());
-    list.push(handle);
-    Ok(())
-}
-
-/// The life of a kernel thread: carry a VP, lose it, wait in the pool, take over another.
-fn kernel_thread(instance: &Arc<Instance>, begin: Start) {
-    // No memory for it is no reason to end: in a Rust program std has given this kernel thread an alternate stack, which takes its place;
-    // under a `main` that is not Rust's an overflow would then end in a bare SIGSEGV.
-    let _alt_stack = overflow::alt_stack_for_this_thread().ok();
-    // SAFETY: integers only. Timers are coalesced over 50 us otherwise (prctl(2), PR_SET_TIMERSLACK).
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
-    let kt = KernelThread::attach();
-    let mut spare = Arc::new(Spare::default());
-    match begin {
-        Start::Carrier(i) => carry(&kt, &raw const instance.vps[i]),
-        Start::Spare(s) => {
-            spare = s;
-            wait_for_vp(instance, &kt, &spare);
-        }
-    }
-    while kt.slot.has_vp() {
-        // SAFETY: attached, so GS is set.
-        std::mem::forget(unsafe { Carrier::here() }.run());
-        if kt.slot.has_vp() {
-            break;
-        }
-        publish_bound(instance, &kt);
-        if !go_to_pool(instance, &spare) {
-            break;
-        }
-        wait_for_vp(instance, &kt, &spare);
-    }
-    kt.detach();
-    instance.spares.note_end();
-}
-
-/// Waits for calls until one of them yields a VP, or the pool dismisses this kernel thread.
-fn wait_for_vp(instance: &Instance, kt: &Arc<KernelThread>, spare: &Arc<Spare>) {
-    while let Some(lender) = spare.wait() {
-        if lender.away.load(Ordering::Relaxed) || lender.is_blocked() {
-            // Before the claim: the lender, if it loses its VP, takes itself off the count.
-            instance.bound.fetch_add(1, Ordering::Relaxed);
-            if let Claim::Taken(vp) = lender.slot.claim() {
-                carry(kt, std::ptr::with_exposed_provenance(vp));
-                instance.hand_offs.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            instance.bound.fetch_sub(1, Ordering::Release);
-        }
-        if !go_to_pool(instance, spare) {
+    fn unblocked(&self) {
+        // `Bound`: inside `blocking`, which looks for its VP by itself.
+        if standing() != Standing::OnVp {
             return;
         }
+        // SAFETY: not foreign: GS is set.
+        let kt = unsafe { KernelThread::here() };
+        if Carrier::current().is_some() {
+            // Back before a spare came.
+            return;
+        }
+        // SAFETY: null or a record, which lives for ever.
+        if let Some(mp) = unsafe { kt.current.get().as_ref() } {
+            await_turn(self, kt, mp, true);
+        }
+    }
+
+    fn notified(&self, events: u32) {
+        let Some(carrier) = Carrier::current() else { return };
+        if carrier.is_running() {
+            let why = if events & Event::Changed.bit() != 0 { Why::Reprioritised } else { Why::Outranked };
+            carrier.vp().urge.set(Some(why));
+        }
     }
 }
 
-fn carry(kt: &Arc<KernelThread>, vp: *const Vp) {
-    kt.slot.install(vp.expose_provenance());
-    // SAFETY: a VP of the running instance.
-    unsafe { &*vp }.set_carried_by(Some(kt.clone()));
+/// The caller has no VP: it queues up for one and waits, on its own kernel thread, until it has its turn. Async-signal-safe. False: it
+/// goes on without, since `may_give_up` and its VP cannot come.
+fn await_turn(instance: &Instance, kt: &KernelThread, mp: &'static Mp, may_give_up: bool) -> bool {
+    kt.slot().mask();
+    let home = usize::from(mp.home.load(Ordering::Relaxed)) % instance.vps.len();
+    let thread = kt.events();
+    if thread.turn().begin() {
+        // SAFETY: the running microprocess is ours, and so is its context, which is not in use: whoever picks it finds that it waits here.
+        unsafe { *mp.context.get() = x86_64::Context::NULL };
+        mp.waits_on.set(kt);
+        instance.inject(home, mp);
+    }
+    let has_vp = thread.await_turn(|| may_give_up && instance.is_stuck(home));
+    if let Some(vp) = thread.vp() {
+        let vp = &instance.vps[vp as usize];
+        kt.now_carries(vp);
+        instance.kernel.unbind();
+        vp.level.set(mp.level.get());
+        vp.account_for(mp);
+    }
+    kt.unmask();
+    has_vp
 }
 
-/// Calls a spare for the VP of a kernel thread that sleeps in the kernel with it.
-pub(crate) fn hand_over(instance: &Instance, lender: Arc<KernelThread>) {
-    if let Some(spare) = instance.spares.take(instance) {
-        spare.call(lender);
+impl Instance {
+    /// Whether a VP cannot take its next one since its kernel thread sleeps inside the user scheduler (P0 3.3.2), perhaps for a lock that a
+    /// microprocess holds which waits for its turn. Async-signal-safe. Out of date at once.
+    fn is_stuck(&self, vp: usize) -> bool {
+        let Some(slot) = self.kernel.carrier(vp as u32) else { return false };
+        slot.is_masked()
+            && !self.vps[vp].idle.word.is_sleeping()
+            && matches!(watch::state_of(slot.tid.load(Ordering::Relaxed)), Some(b'S' | b'D'))
     }
 }
 
-fn go_to_pool(instance: &Instance, spare: &Arc<Spare>) -> bool {
-    let spares = &instance.spares;
-    let mut state = spares.lock();
-    if state.dismissed || state.idle.len() >= spares.keep.load(Ordering::Relaxed) {
-        return false;
+impl Carrier {
+    /// On the kernel thread's own stack: `next` runs here; or, if it waits for its turn on another kernel thread, the VP goes there.
+    /// None: it did.
+    #[must_use]
+    pub(crate) fn go_on_with(self, next: &'static Mp) -> Option<Carrier> {
+        if !next.waits_elsewhere() {
+            return Some(self.switch(next, Left::Nothing));
+        }
+        let kt = self.kernel_thread();
+        // SAFETY: the waiter set it before it was queued. Its kernel thread stays as long as the microprocess is queued: that cannot end
+        // without a VP, nor get one while this entry is in our hands.
+        let waiter = unsafe { &*next.waits_on.get() };
+        if waiter.events().hand(kt.events()) {
+            kt.put_down();
+            // Masked, as in the pool.
+            std::mem::forget(self);
+            return None;
+        }
+        // It went on without: the entry is dropped.
+        Some(self)
     }
-    state.idle.push(spare.clone());
-    true
+
+    /// As [`switch`](Carrier::switch), to one that waits for its turn on another kernel thread.
+    #[cold]
+    pub(crate) fn promise(self, next: &'static Mp, left: Left) -> Carrier {
+        self.vp().promised.set(Some(next));
+        self.switch_to_idle(left)
+    }
 }
 
 /// The microprocess that came back without a VP has left its stack: it is runnable, like one that was woken from outside.
@@ -272,7 +143,7 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
     // SAFETY: null or a record.
     if let Some(mp) = unsafe { kt.current.replace(std::ptr::null()).as_ref() } {
         instance.inject(usize::from(mp.home.load(Ordering::Relaxed)), mp);
-        instance.bound.fetch_sub(1, Ordering::Release);
+        instance.kernel.unbind();
     }
 }
 
@@ -285,68 +156,68 @@ pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     let Some(carrier) = Carrier::current() else { return f() };
     let Some(mp) = carrier.running() else { return f() };
     let instance = carrier.vp().instance();
-    let Some(spare) = instance.spares.take(instance) else {
+    if !instance.kernel.prepare() {
         instance.blocking_inline.fetch_add(1, Ordering::Relaxed);
         // Not masked while it runs.
         drop(carrier);
         return f();
-    };
-    lend(carrier, mp, &spare);
+    }
+    lend(carrier, mp);
     // The microprocess must be back on a VP before anything unwinds through it.
     let outcome = catch_unwind(AssertUnwindSafe(f));
     take_back(mp);
     outcome.unwrap_or_else(|payload| resume_unwind(payload))
 }
 
-fn lend(carrier: Carrier, mp: &'static Mp, spare: &Spare) {
-    let kt = carrier.kernel_thread();
+fn lend(carrier: Carrier, mp: &'static Mp) {
     let vp = carrier.vp();
     vp.note_wait(mp, Wait::Blocking.encode());
     vp.account_for(mp);
     set_standing(Standing::Bound);
-    // SAFETY: the record is inside an `Arc` that its kernel thread, this one, holds.
-    let lender = unsafe {
-        Arc::increment_strong_count(kt);
-        Arc::from_raw(kt)
-    };
-    kt.away.store(true, Ordering::Relaxed);
-    kt.slot.unmask();
+    let kt: *const KernelThread = carrier.kernel_thread();
+    // Unmasked by `lend`.
     std::mem::forget(carrier);
-    spare.call(lender);
-}
-
-/// The caller's VP was taken over while it was away in the kernel without saying so.
-#[cold]
-pub(crate) fn come_back() -> Carrier {
-    // SAFETY: the caller's standing is `OnVp`: GS is set.
-    let kt = unsafe { KernelThread::here() };
-    debug_assert_eq!(kt.slot.depth(), 0);
-    if kt.slot.mask() {
-        // SAFETY: masked just now.
-        return unsafe { Carrier::here() };
-    }
-    // SAFETY: the kernel thread's own stack has no VP, so a microprocess runs.
-    let mp = unsafe { crate::carrier::running_here() }.expect("a microprocess lost its VP");
-    // SAFETY: it is bound and its kernel thread has no VP.
-    unsafe { leave_bound(mp) }
+    // SAFETY: the caller's kernel thread; a bound microprocess stays on it.
+    unsafe { &*kt }.events().lend();
 }
 
 fn take_back(mp: &'static Mp) {
     // SAFETY: Bound, so GS is set; a bound microprocess stays on its kernel thread.
     let kt = unsafe { KernelThread::here() };
-    kt.away.store(false, Ordering::Relaxed);
-    if kt.slot.mask() {
-        // SAFETY: as above; only now the slot's VP is ours to look at.
-        let carrier = unsafe { Carrier::here() };
-        let vp = carrier.vp();
-        vp.level.set(mp.level.get());
-        set_standing(Standing::OnVp);
-        return;
-    }
+    let mine = kt.events().take_back();
     // In the microprocess's own block (a lean one's: the kernel thread's, for which it is right too): on a VP when it continues.
     set_standing(Standing::OnVp);
-    // SAFETY: bound, and the slot says that the VP is gone.
+    if mine {
+        // SAFETY: masked just now, with the VP here.
+        let carrier = unsafe { Carrier::here() };
+        carrier.vp().level.set(mp.level.get());
+        return;
+    }
+    kt.put_down();
+    // SAFETY: bound, masked, and the slot says that the VP is gone.
     drop(unsafe { leave_bound(mp) });
+}
+
+/// The caller's VP was taken over while it was away in the kernel without saying so.
+#[cold]
+pub(crate) fn come_back() -> Carrier {
+    loop {
+        // SAFETY: the caller's standing is `OnVp`: GS is set.
+        let kt = unsafe { KernelThread::here() };
+        debug_assert_eq!(kt.slot().depth(), 0);
+        // SAFETY: the kernel thread's own stack has no VP, so a microprocess runs.
+        let mp = unsafe { crate::carrier::running_here() }.expect("a microprocess lost its VP");
+        if !kt.events().turn().is_astray() {
+            kt.slot().mask();
+            // SAFETY: it is bound, masked, and its kernel thread has no VP.
+            return unsafe { leave_bound(mp) };
+        }
+        // It is in a run queue already: it waits here.
+        await_turn(kt.instance(), kt, mp, false);
+        if let Some(carrier) = Carrier::current() {
+            return carrier;
+        }
+    }
 }
 
 /// A bound microprocess gives its kernel thread up and continues when it has its turn on a VP.

@@ -62,9 +62,9 @@ mod vp_side {
     use std::time::Duration;
 
     use super::IdleWord;
-    use crate::carrier::Carrier;
+    use crate::carrier::{Carrier, KernelThread};
     use crate::record::Mp;
-    use crate::vp::{Left, Vp, bump};
+    use crate::vp::{Vp, bump};
 
     /// How long an idle VP spins before it sleeps. About what a sleep and a wake-up cost on the same core: longer spinning can
     /// lose at most twice the optimum (Karlin et al. 1990).
@@ -133,28 +133,32 @@ mod vp_side {
     }
 
     impl Carrier {
-        /// On the kernel thread's own stack: runs microprocesses whenever there are any. Returns when the runtime stops or this kernel
-        /// thread no longer carries a VP.
-        pub(crate) fn run(mut self) -> Carrier {
+        /// On the kernel thread's own stack: runs microprocesses whenever there are any. Returns, masked, when the runtime stops or this
+        /// kernel thread no longer carries a VP.
+        pub(crate) fn run(mut self) {
             let mut nap = FIRST_NAP;
-            loop {
-                if !self.has_vp() {
-                    return self;
-                }
+            while self.has_vp() {
                 let vp = self.vp();
-                vp.look_around();
-                if let Some(next) = vp.pick_or_pull() {
-                    nap = FIRST_NAP;
-                    self = self.switch(next, Left::Nothing);
-                    continue;
-                }
-                if vp.instance().stopped() {
-                    return self;
-                }
-                if let Some(next) = vp.idle(&mut nap) {
-                    self = self.switch(next, Left::Nothing);
+                let next = vp.promised.take().or_else(|| {
+                    vp.look_around();
+                    vp.pick_or_pull()
+                });
+                let next = match next {
+                    Some(next) => {
+                        nap = FIRST_NAP;
+                        Some(next)
+                    }
+                    None if vp.instance().stopped() => break,
+                    None => vp.idle(&mut nap),
+                };
+                if let Some(next) = next {
+                    match self.go_on_with(next) {
+                        Some(carrier) => self = carrier,
+                        None => return,
+                    }
                 }
             }
+            std::mem::forget(self);
         }
     }
 
@@ -220,7 +224,11 @@ mod vp_side {
                 } else {
                     wait = [wait, ebb, crate::deadlock::next_look(self)].into_iter().flatten().min();
                 }
+                // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
+                let thread = unsafe { KernelThread::here() }.events();
+                thread.rest(true);
                 self.poller.sleep(wait);
+                thread.rest(false);
             }
             if self.idle.word.get_up() {
                 self.idle.drain();

@@ -3,13 +3,13 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::JoinHandle as KernelJoinHandle;
 use std::time::{Duration, Instant};
 
 use kumihimo_arch::tls;
+use kumihimo_events::Kernel;
+use kumihimo_events::kernel;
 use kumihimo_queue::{Set, Taker};
 
-use crate::handoff::Spares;
 use crate::park::Foreign;
 use crate::place::Placer;
 use crate::pool::{self, Kind};
@@ -33,17 +33,14 @@ pub(crate) struct Instance {
     /// VPs that spin or sleep.
     pub(crate) idle_vps: AtomicUsize,
     stop: AtomicBool,
-    /// Microprocesses inside `blocking`: they may come back, so nothing is deadlocked.
-    pub(crate) bound: AtomicUsize,
     pub(crate) blocking_inline: AtomicU64,
-    pub(crate) hand_offs: AtomicU64,
     pub(crate) spawned_outside: AtomicU64,
     /// Kernel threads that stand in for microprocesses: those that ended, and those that may be alive.
     pub(crate) ended_outside: AtomicU64,
     stand_ins: Mutex<Vec<Weak<Foreign>>>,
     next_outside: AtomicUsize,
-    pub(crate) spares: Spares,
-    pub(crate) threads: Mutex<Vec<KernelJoinHandle<()>>>,
+    /// The kernel's half.
+    pub(crate) kernel: Arc<Kernel>,
     /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
     pub(crate) deadlock_seen: AtomicBool,
     pub(crate) deadlock_mark: AtomicU64,
@@ -89,6 +86,12 @@ impl Instance {
     pub(crate) fn new(settings: Settings, placer: Placer) -> io::Result<Arc<Instance>> {
         let queues = Set::new(settings.design, settings.vps, settings.capacity);
         let default_kind = settings.default_kind()?;
+        let kernel = Kernel::open(kernel::Settings {
+            vps: settings.vps as u32,
+            concurrency: settings.concurrency.unwrap_or(settings.vps),
+            max_threads: settings.max_kernel_threads,
+            source: settings.events,
+        })?;
         let mut failure = None;
         let instance = Arc::new_cyclic(|weak| {
             let vps: Vec<Vp> = (0..settings.vps)
@@ -108,15 +111,12 @@ impl Instance {
                 clock: Instant::now(),
                 idle_vps: AtomicUsize::new(0),
                 stop: AtomicBool::new(false),
-                bound: AtomicUsize::new(0),
                 blocking_inline: AtomicU64::new(0),
-                hand_offs: AtomicU64::new(0),
                 spawned_outside: AtomicU64::new(0),
                 ended_outside: AtomicU64::new(0),
                 stand_ins: Mutex::default(),
                 next_outside: AtomicUsize::new(0),
-                spares: Spares::new(settings.concurrency, settings.max_kernel_threads),
-                threads: Mutex::new(Vec::new()),
+                kernel,
                 deadlock_seen: AtomicBool::new(false),
                 deadlock_mark: AtomicU64::new(0),
                 ebb_at: AtomicU64::new(0),
@@ -130,12 +130,30 @@ impl Instance {
         match failure {
             Some(e) => Err(e),
             None => {
+                let scheduler: Weak<Instance> = Arc::downgrade(&instance);
+                instance.kernel.init_sched(scheduler);
                 for vp in &instance.vps {
                     vp.poller.watch_call(vp.idle.raw())?;
                 }
                 Ok(instance)
             }
         }
+    }
+
+    /// Starts the kernel threads that carry the VPs.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        for vp in 0..self.vps.len() {
+            self.kernel.resume(vp as u32, None).map_err(|e| {
+                let vps = self.vps.len();
+                io::Error::new(
+                    e.kind(),
+                    format!(
+                        "kernel thread for virtual processor {vp} of {vps}: {e}; use fewer (Builder::vps) or raise the limit (ulimit -u)"
+                    ),
+                )
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes it the process's instance. Error if there is one.
@@ -201,7 +219,7 @@ impl Instance {
         for vp in &self.vps {
             vp.idle.wake();
         }
-        self.spares.dismiss_all();
+        self.kernel.dismiss();
     }
 
     /// Another count of this instance, for a kernel thread.

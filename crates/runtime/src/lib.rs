@@ -56,4 +56,3 @@ pub mod thread;
 mod timer;
 #[cfg(not(loom))]
 mod vp;
-mod watcher;

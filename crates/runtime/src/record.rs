@@ -10,6 +10,7 @@ use kumihimo_arch::stack::{self, Class};
 use kumihimo_arch::x86_64::Context;
 use kumihimo_queue::{Links, Node};
 
+use crate::carrier::KernelThread;
 use crate::scope::Data as ScopeData;
 use crate::state::{Phase, State, Wake};
 
@@ -61,6 +62,8 @@ pub(crate) struct Mp {
     /// The name again, cut to fit, for readers that may hold no lock (the overflow handler) or no reference (reports).
     label_len: AtomicU8,
     label: [AtomicU8; 47],
+    /// Where its context is [`Context::NULL`]: the kernel thread on which it waits for its turn.
+    pub(crate) waits_on: Cell<*const KernelThread>,
     /// Deadline that the innermost scope hands down.
     pub(crate) deadline: Cell<Option<Instant>>,
     /// For policies that look at the clock: see [`crate::place`].
@@ -108,6 +111,13 @@ unsafe impl Node for Mp {
 unsafe impl Sync for Mp {}
 
 impl Mp {
+    /// Whether it cannot be switched to, since its kernel thread stands in a signal handler and waits for a VP. By its holder.
+    #[inline(always)]
+    pub(crate) fn waits_elsewhere(&self) -> bool {
+        // SAFETY: the caller holds it.
+        unsafe { *self.context.get() == Context::NULL }
+    }
+
     /// Writes the record of a fresh slot below `top`.
     ///
     /// # Safety
@@ -134,6 +144,7 @@ impl Mp {
             timer: AtomicU32::new(0),
             serial,
             next_free: Cell::new(std::ptr::null()),
+            waits_on: Cell::new(std::ptr::null()),
             wait_kind: AtomicU8::new(0),
             wait_object: AtomicUsize::new(0),
             name: UnsafeCell::new(None),

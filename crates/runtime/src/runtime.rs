@@ -20,7 +20,7 @@ use crate::pool::{self, Kind};
 use crate::record::colour_max;
 use crate::spawn::{self, Order};
 use crate::thread::Thread;
-use crate::{fork, handoff, join, shutdown};
+use crate::{fork, join, shutdown};
 
 /// The run-queue design that measurements choose; see `kumi bench queues`.
 pub const DEFAULT_DESIGN: Design = Design::Ring;
@@ -37,6 +37,8 @@ const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 
 /// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
+
+pub use kumihimo_events::source::Kind as Events;
 
 /// What happens when all microprocesses wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -56,8 +58,9 @@ pub(crate) struct Settings {
     pub(crate) design: Design,
     pub(crate) capacity: Capacity,
     pub(crate) stack_size: usize,
-    pub(crate) concurrency: usize,
+    pub(crate) concurrency: Option<usize>,
     pub(crate) max_kernel_threads: usize,
+    pub(crate) events: Option<Events>,
     pub(crate) max_microprocesses: u64,
     pub(crate) max_stacks: usize,
     pub(crate) max_stack_memory: u64,
@@ -123,8 +126,9 @@ impl Builder {
                 design: DEFAULT_DESIGN,
                 capacity: Capacity::default(),
                 stack_size: DEFAULT_STACK,
-                concurrency: 1,
-                max_kernel_threads: 10_000,
+                concurrency: None,
+                max_kernel_threads: 4096,
+                events: None,
                 max_microprocesses: u64::MAX,
                 max_stacks: usize::MAX,
                 max_stack_memory: u64::MAX,
@@ -165,14 +169,20 @@ impl Builder {
         self
     }
 
-    /// How many unbound kernel threads the pool keeps ready (P0: `set_concurrency`). Default 1.
-    pub fn concurrency(mut self, n: usize) -> Builder {
-        self.settings.concurrency = n;
+    /// Where events come from. Default: the best source that the machine allows. `KUMI_EVENTS` stands in where the program does not say.
+    pub fn events(mut self, source: Events) -> Builder {
+        self.settings.events = Some(source);
         self
     }
 
-    /// Most kernel threads of this runtime, those with VPs (always as many as VPs) counted. Beyond it, calls inside `blocking` hold their
-    /// VP up. Default 10,000.
+    /// How many unbound kernel threads the pool keeps ready (P0: `set_concurrency`, whose default is 1). Default: one a VP.
+    pub fn concurrency(mut self, n: usize) -> Builder {
+        self.settings.concurrency = Some(n);
+        self
+    }
+
+    /// Most kernel threads of this runtime, those with VPs (always as many as VPs) counted. Beyond it, what blocks holds its
+    /// VP up. Default 4,096.
     pub fn max_kernel_threads(mut self, n: usize) -> Builder {
         self.settings.max_kernel_threads = n;
         self
@@ -218,7 +228,7 @@ impl Builder {
     /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
     ///
     /// # Errors
-    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS` or `KUMI_QUEUE` that means nothing. `AlreadyExists`:
+    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE` or `KUMI_EVENTS` that means nothing. `AlreadyExists`:
     /// a runtime runs in this process (also when called from a microprocess of it). `Unsupported`: in a process forked from one that ran a
     /// runtime. Else what the kernel says: no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {
@@ -244,6 +254,9 @@ impl Builder {
             Some(d) => d,
             None => design_from_environment()?,
         };
+        if self.settings.events.is_none() {
+            self.settings.events = events_from_environment()?;
+        }
         let running = || {
             io::Error::new(
                 io::ErrorKind::AlreadyExists,
@@ -260,7 +273,7 @@ impl Builder {
         if !instance.publish() {
             return Err(running());
         }
-        if let Err(e) = handoff::start_carriers(&instance) {
+        if let Err(e) = instance.start() {
             shutdown::stop(&instance);
             return Err(e);
         }
@@ -286,6 +299,16 @@ fn design_from_environment() -> io::Result<Design> {
             io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_QUEUE={text}: ring, locked or steal is wanted"))
         }),
         Err(_) => Ok(DEFAULT_DESIGN),
+    }
+}
+
+fn events_from_environment() -> io::Result<Option<Events>> {
+    match std::env::var("KUMI_EVENTS") {
+        Ok(text) => Events::from_name(&text).map(Some).ok_or_else(|| {
+            let text = format!("KUMI_EVENTS={text}: bpf, perf, watch or off is wanted");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        }),
+        Err(_) => Ok(None),
     }
 }
 
@@ -454,8 +477,7 @@ pub(crate) fn ensure() -> io::Result<()> {
 pub fn set_concurrency(n: usize) -> io::Result<()> {
     instance::visit(|instance| match instance {
         Some(instance) => {
-            instance.spares.keep.store(n, Ordering::Relaxed);
-            instance.spares.shrink();
+            instance.kernel.set_concurrency(n);
             Ok(())
         }
         None => Err(io::Error::new(io::ErrorKind::NotFound, "no Kumihimo runtime runs in this process")),
@@ -476,6 +498,18 @@ pub struct Metrics {
     pub spares: usize,
     /// VPs that went on under another kernel thread.
     pub hand_offs: u64,
+    /// Where events come from: `bpf`, `perf`, `watch` or `off`.
+    pub events: &'static str,
+    /// Microprocesses that are bound to a kernel thread without a VP: blocked in the kernel, or just back.
+    pub bound: usize,
+    /// Times that a microprocess slept in the kernel and its VP was given up, as counted by the event source (`bpf`).
+    pub blocked: u64,
+    /// Returns from such sleeps that were told by a trap (`bpf`).
+    pub unblocked: u64,
+    /// Sleeps that the event source could not tell.
+    pub missed: u64,
+    /// Times that a further kernel thread was wanted and not to be had.
+    pub exhausted: u64,
     /// Calls of `blocking` that held their VP up because no further kernel thread was to be had.
     pub blocking_inline: u64,
     /// Stack slots made in this process, in use or pooled.
@@ -529,7 +563,7 @@ pub fn metrics() -> Option<Metrics> {
 
 impl Instance {
     fn metrics(&self) -> Metrics {
-        let (kernel_threads, spares) = self.spares.counts();
+        let kernel = self.kernel.counts();
         let (stacks, stack_bytes) = pool::totals();
         let vps: Vec<VpMetrics> = self
             .vps
@@ -556,9 +590,15 @@ impl Instance {
         Metrics {
             living: self.living(),
             spawned: self.spawned_outside.load(Ordering::Relaxed) + vps.iter().map(|v| v.spawned).sum::<u64>(),
-            kernel_threads,
-            spares,
-            hand_offs: self.hand_offs.load(Ordering::Relaxed),
+            kernel_threads: kernel.threads,
+            spares: kernel.waiting,
+            hand_offs: kernel.hand_offs,
+            events: self.kernel.source().name(),
+            bound: kernel.bound,
+            blocked: kernel.blocked,
+            unblocked: kernel.unblocked,
+            missed: kernel.missed,
+            exhausted: kernel.exhausted,
             blocking_inline: self.blocking_inline.load(Ordering::Relaxed),
             stacks,
             stack_bytes,

@@ -9,7 +9,6 @@
 //!    the instance.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
@@ -54,20 +53,14 @@ fn cancel_all(instance: &Instance) {
 /// Steps 4 to 6.
 pub(crate) fn stop(instance: &Arc<Instance>) {
     instance.stop();
-    let bound = || instance.bound.load(Ordering::Acquire);
-    instance.spares.await_end(bound, THREADS_GRACE);
+    let kernel = &instance.kernel;
+    kernel.await_end(|| kernel.bound(), THREADS_GRACE);
     pool::for_each(|mp| {
         let _ = mp.state.abandon();
     });
     instance.retire();
-    let threads = std::mem::take(&mut *instance.threads.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-    for thread in threads {
-        // The last thing a kernel thread does is to say that it ends; the rest of its life takes microseconds.
-        if instance.spares.counts().0 == 0 || thread.is_finished() {
-            let _ = thread.join();
-        }
-    }
-    if instance.spares.counts().0 == 0 {
+    kernel.join();
+    if kernel.counts().threads == 0 {
         for vp in &instance.vps {
             vp.pool.clear();
             vp.timers().clear();

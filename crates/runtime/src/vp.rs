@@ -13,13 +13,12 @@ mod turn;
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use kumihimo_arch::{tls, x86_64};
 use kumihimo_policy::Why;
 use kumihimo_queue::{Design, Origin, Owner, Place, Taker};
 
-use crate::carrier::{self, Carrier, KernelThread};
+use crate::carrier::{self, Carrier};
 use crate::idle::Idle;
 use crate::instance::Instance;
 use crate::park;
@@ -107,11 +106,11 @@ pub(crate) struct Vp {
     timers: UnsafeCell<Timers>,
     pub(crate) pool: VpPool,
     pub(crate) poller: Poller,
+    /// The next one, which waits for its turn on another kernel thread: the VP goes there from this one's own stack.
+    pub(crate) promised: Cell<Option<&'static Mp>>,
     // Shared half.
     pub(crate) idle: Idle,
     pub(crate) requests: Requests,
-    /// For those who look for one that is blocked.
-    carried_by: Mutex<Option<Arc<KernelThread>>>,
 }
 
 // SAFETY: the owner's half is reached through a `Carrier` (not `Send`, one per VP by the slot protocol); the rest is atomic.
@@ -163,6 +162,9 @@ impl Carrier {
     pub(crate) fn switch(self, next: &'static Mp, left: Left) -> Carrier {
         let vp = self.vp();
         let fs = if next.fs.get() == 0 { self.kernel_thread().fs } else { next.fs.get() };
+        if next.waits_elsewhere() {
+            return self.promise(next, left);
+        }
         vp.account_for(next);
         vp.level.set(next.level.get());
         // SAFETY: `next` was taken out of a queue (or is new): its context is complete and it is ours alone.
@@ -171,7 +173,7 @@ impl Carrier {
 
     /// Nothing is runnable: to the kernel thread's own stack.
     #[inline(always)]
-    fn switch_to_idle(self, left: Left) -> Carrier {
+    pub(crate) fn switch_to_idle(self, left: Left) -> Carrier {
         let kt = self.kernel_thread();
         let (context, fs) = (kt.idle.get(), kt.fs);
         // SAFETY: the carrier's own context was saved when it ran its first microprocess, and waits.
@@ -226,7 +228,7 @@ impl Carrier {
         // The mask stays: who continues here has the right, and `arrive` on the other side makes it a `Carrier` again.
         let this = std::mem::ManuallyDrop::new(self);
         let (vp, kt) = (this.vp(), this.kernel_thread());
-        debug_assert_eq!(kt.slot.depth(), 1);
+        debug_assert_eq!(kt.slot().depth(), 1);
         let me = kt.current.replace(next);
         vp.left.set(left);
         vp.left_by.set(me);
@@ -303,7 +305,7 @@ impl Vp {
             counters: Counters::default(),
             idle: Idle::new()?,
             requests: Requests::default(),
-            carried_by: Mutex::default(),
+            promised: Cell::new(None),
         })
     }
 
@@ -324,15 +326,6 @@ impl Vp {
     pub(crate) fn leaving(&self) -> Option<&'static Mp> {
         // SAFETY: null or a record, which lives for ever.
         unsafe { self.left_by.get().as_ref() }
-    }
-
-    /// The kernel thread that carries it. Out of date at once.
-    pub(crate) fn carried_by(&self) -> Option<Arc<KernelThread>> {
-        self.carried_by.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(crate) fn set_carried_by(&self, kt: Option<Arc<KernelThread>>) {
-        *self.carried_by.lock().unwrap_or_else(PoisonError::into_inner) = kt;
     }
 
     /// The run queue. Owner only.

@@ -1,0 +1,309 @@
+//! The kernel's half: a pool of kernel threads, and which of them carries which virtual processor.
+//!
+//! ```text
+//!   source: this kernel thread sleeps            blocking(): I am going to
+//!            \                                        /
+//!             told, in epoll_wait of a pooled kernel thread (a spare)
+//!             claim the VP from the slot; user scheduler: Blocked -> priority
+//!             ready list, highest priority first
+//!             the spare carries it: Resumed ... until the VP is gone from its slot
+//!             back to the pool, or, if that holds enough, the end
+//! ```
+//! There is no kernel thread between the cause and the one that goes on: whoever is woken takes the VP itself, and first makes sure
+//! that somebody waits in its place ([`crate::pool`]).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+
+use crate::page::Page;
+use crate::pool::Pool;
+use crate::sched::{Event, UserScheduler};
+use crate::slot::{Claim, Slot};
+use crate::source::{self, EventSource, Kind};
+use crate::thread::AWAY;
+use crate::{slot, trap};
+
+/// In epoll data: not a source's.
+pub(crate) const CALL: u64 = 1 << 32;
+
+/// What [`Kernel::open`] is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Virtual processors.
+    pub vps: u32,
+    /// Unbound kernel threads that the pool keeps (P0: `set_concurrency`).
+    pub concurrency: usize,
+    /// Most kernel threads, those that carry included.
+    pub max_threads: usize,
+    /// The source to use; none: the best one that the machine allows.
+    pub source: Option<Kind>,
+}
+
+/// The kernel's half of one scheduler.
+#[derive(Debug)]
+pub struct Kernel {
+    pub(crate) page: Page,
+    pub(crate) source: Box<dyn EventSource>,
+    scheduler: OnceLock<Weak<dyn UserScheduler>>,
+    pub(crate) epoll: OwnedFd,
+    /// eventfd in `epoll`: look at the ready list, or at `dismissed`.
+    pub(crate) call: OwnedFd,
+    pub(crate) vps: u32,
+    pub(crate) max_threads: usize,
+    pub(crate) keep: AtomicUsize,
+    pool: Mutex<Pool>,
+    pub(crate) ended: Condvar,
+    /// Somebody looks for a source that does not tell by itself.
+    pub(crate) on_watch: AtomicBool,
+    /// Slot of the kernel thread that carries each VP; 0: none.
+    pub(crate) carriers: Box<[AtomicU32]>,
+    pub(crate) bound: AtomicUsize,
+    pub(crate) hand_offs: AtomicU64,
+    pub(crate) exhausted: AtomicU64,
+}
+
+impl std::fmt::Debug for dyn UserScheduler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("UserScheduler")
+    }
+}
+
+/// Counters of a [`Kernel`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Kernel threads.
+    pub threads: usize,
+    /// Of these, those that wait in the pool.
+    pub waiting: usize,
+    /// Microprocesses that are bound to a kernel thread without a VP.
+    pub bound: usize,
+    /// VPs that went on under another kernel thread.
+    pub hand_offs: u64,
+    /// Times that a kernel thread was wanted and not to be had.
+    pub exhausted: u64,
+    /// Sleeps told by the source.
+    pub blocked: u64,
+    /// Returns told by the source.
+    pub unblocked: u64,
+    /// Sleeps that the source could not tell.
+    pub missed: u64,
+}
+
+impl Kernel {
+    /// Opens an event source and the shared page. No kernel thread is started yet: see [`init_sched`](Kernel::init_sched) and
+    /// [`resume`](Kernel::resume).
+    ///
+    /// # Errors
+    /// `Unsupported`: the source asked for is refused, with the reason. Else what the kernel says: no memory, no descriptors.
+    pub fn open(settings: Settings) -> io::Result<Arc<Kernel>> {
+        let slots = u32::try_from(settings.max_threads.max(settings.vps as usize)).unwrap_or(u32::MAX - 1);
+        let source = source::open(settings.source, slots).map_err(|refused| {
+            let kind = settings.source.map_or("", Kind::name);
+            io::Error::new(io::ErrorKind::Unsupported, format!("event source {kind} (KUMI_EVENTS): {refused}"))
+        })?;
+        let page = match source.memory() {
+            // SAFETY: the source keeps it mapped, and lives as long as the page (fields of one struct, which drops `page` first).
+            Some((base, bytes)) => unsafe { Page::of(base, bytes)? },
+            None => Page::new(slots)?,
+        };
+        // SAFETY: integers only; fresh descriptors.
+        let epoll = unsafe { owned(libc::epoll_create1(libc::EPOLL_CLOEXEC))? };
+        // SAFETY: as above.
+        let call = unsafe { owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))? };
+        watch_for(epoll.as_fd(), call.as_fd(), CALL)?;
+        source.register(epoll.as_fd())?;
+        if source.tells_return() {
+            trap::install()?;
+        }
+        Ok(Arc::new(Kernel {
+            source,
+            scheduler: OnceLock::new(),
+            epoll,
+            call,
+            vps: settings.vps,
+            max_threads: settings.max_threads.max(settings.vps as usize),
+            keep: AtomicUsize::new(settings.concurrency),
+            pool: Mutex::new(Pool::new(page.slots())),
+            page,
+            ended: Condvar::new(),
+            on_watch: AtomicBool::new(false),
+            carriers: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
+            bound: AtomicUsize::new(0),
+            hand_offs: AtomicU64::new(0),
+            exhausted: AtomicU64::new(0),
+        }))
+    }
+
+    /// P0's `init_sched`: makes the user scheduler known. Once.
+    ///
+    /// # Panics
+    /// If there is one.
+    pub fn init_sched(&self, scheduler: Weak<dyn UserScheduler>) {
+        assert!(self.scheduler.set(scheduler).is_ok(), "this kernel's half has a user scheduler");
+    }
+
+    pub(crate) fn user(&self) -> Option<Arc<dyn UserScheduler>> {
+        self.scheduler.get()?.upgrade()
+    }
+}
+
+/// # Safety
+/// `fd` is fresh, or negative with errno set.
+unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Wakes those who wait on `epoll`, one a time, when `fd` becomes readable.
+///
+/// # Errors
+/// What epoll_ctl(2) says.
+pub fn watch_for(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
+    // Edge-triggered: one wake-up of one waiter for each cause. Whoever is woken takes all there is.
+    let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: data };
+    // SAFETY: a live event.
+    match unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+impl Kernel {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which source tells the events.
+    #[must_use]
+    pub fn source(&self) -> Kind {
+        self.source.kind()
+    }
+
+    /// Slot `index` of the shared page.
+    #[must_use]
+    pub fn slot(&self, index: u32) -> &Slot {
+        self.page.slot(index)
+    }
+
+    /// The slot of the kernel thread that carries `vp`; out of date at once.
+    #[must_use]
+    pub fn carrier(&self, vp: u32) -> Option<&Slot> {
+        let index = self.carriers[vp as usize].load(Ordering::Relaxed);
+        (index != 0).then(|| self.page.slot(index))
+    }
+
+    /// A snapshot.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let pool = self.lock();
+        let mut counts = Counts {
+            threads: pool.threads,
+            waiting: pool.waiting,
+            bound: self.bound.load(Ordering::Acquire),
+            hand_offs: self.hand_offs.load(Ordering::Relaxed),
+            exhausted: self.exhausted.load(Ordering::Relaxed),
+            ..Counts::default()
+        };
+        let high = pool.high;
+        drop(pool);
+        for slot in (1..=high).map(|index| self.page.slot(index)) {
+            counts.blocked += slot.blocked.load(Ordering::Relaxed);
+            counts.unblocked += slot.unblocked.load(Ordering::Relaxed);
+            counts.missed += slot.missed.load(Ordering::Relaxed);
+        }
+        counts
+    }
+
+    /// Microprocesses that are bound to a kernel thread without a VP: they will come back.
+    #[must_use]
+    pub fn bound(&self) -> usize {
+        self.bound.load(Ordering::Acquire)
+    }
+
+    /// P0's `set_concurrency`: how many unbound kernel threads the pool keeps from now on. Those too many end.
+    pub fn set_concurrency(&self, n: usize) {
+        self.keep.store(n, Ordering::Relaxed);
+        // It lingers, ends, and wakes the next one if there are still too many.
+        self.wake_one();
+    }
+
+    /// Has `vp`, which nobody carries, carried by a kernel thread of the pool, or a new one.
+    ///
+    /// # Errors
+    /// `WouldBlock`: the limit of kernel threads is reached; else what the kernel says. The VP is then nobody's, as before.
+    pub fn resume(self: &Arc<Kernel>, vp: u32, priority: Option<u8>) -> io::Result<()> {
+        let mut pool = self.lock();
+        if pool.waiting <= pool.ready.len() {
+            self.start(&mut pool)?;
+        }
+        pool.push(slot::token(vp), priority);
+        drop(pool);
+        self.wake_one();
+        Ok(())
+    }
+
+    /// Sees to it that somebody can take the VP of a kernel thread that is about to be away. False: no kernel thread is to be had.
+    #[must_use]
+    pub fn prepare(self: &Arc<Kernel>) -> bool {
+        let mut pool = self.lock();
+        if pool.dismissed {
+            return false;
+        }
+        pool.waiting > pool.ready.len() || self.start(&mut pool).inspect_err(|e| self.exhausted(e)).is_ok()
+    }
+
+    /// Raises `event` for whoever carries `vp`: told when its slot is unmasked, or at its next switch point.
+    pub fn raise(&self, vp: u32, event: Event) {
+        if let Some(slot) = self.carrier(vp) {
+            // SeqCst: either the carrier sees it when it unmasks, or the caller's next step sees that it is masked.
+            slot.pending.fetch_or(event.bit(), Ordering::SeqCst);
+        }
+    }
+
+    /// A bound microprocess has a VP again.
+    pub fn unbind(&self) {
+        self.bound.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Claims the VP of slot `index`, whose kernel thread may sleep, and asks the user scheduler what comes next.
+    pub(crate) fn blocked(&self, index: u32) {
+        let Some(scheduler) = self.user() else { return };
+        let slot = self.page.slot(index);
+        // Before the claim: the carrier, if it loses its VP, takes itself off the count.
+        self.bound.fetch_add(1, Ordering::Relaxed);
+        let Claim::Taken(token) = slot.claim() else {
+            self.bound.fetch_sub(1, Ordering::Release);
+            return;
+        };
+        let Some(vp) = slot::vp_of(token, self.vps) else {
+            panic!("kumihimo: the shared page is corrupt: slot {index} gave up VP {token:#x} of {}", self.vps);
+        };
+        slot.state.store(AWAY, Ordering::Relaxed);
+        self.source.end(index);
+        self.hand_offs.fetch_add(1, Ordering::Relaxed);
+        let priority = scheduler.blocked(vp);
+        self.lock().push(token, priority);
+    }
+
+    /// *Blocked*, said by the kernel threads themselves.
+    pub(crate) fn take_lent(&self) {
+        let lent = std::mem::take(&mut self.lock().lent);
+        for index in lent {
+            // One that is back already keeps its VP, wherever it is by now.
+            if self.page.slot(index).state.load(Ordering::Acquire) == AWAY {
+                self.blocked(index);
+            }
+        }
+    }
+
+    pub(crate) fn wake_one(&self) {
+        let one = 1u64;
+        // SAFETY: 8 live bytes. EAGAIN at 2^64-1 would mean that it is readable anyway.
+        unsafe { libc::write(self.call.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+}

@@ -1,0 +1,17 @@
+//! No events: virtual processors change hands only where the program says so.
+
+use crate::source::{EventSource, Kind};
+
+/// The source that never tells anything.
+#[derive(Debug)]
+pub struct Off;
+
+impl EventSource for Off {
+    fn kind(&self) -> Kind {
+        Kind::Off
+    }
+
+    fn tells(&self) -> bool {
+        false
+    }
+}

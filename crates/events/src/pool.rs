@@ -1,0 +1,305 @@
+//! The pool of kernel threads: their life, and how one of them comes to carry a virtual processor.
+//!
+//! Spares wait in one epoll set, the one that came last first (`ep_poll` queues at the head), so that caches are warm and the superfluous ones
+//! are those that time out.
+
+use std::collections::BinaryHeap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::kernel::{CALL, Kernel};
+use crate::sched::{ThreadState, UserScheduler};
+use crate::slot::{self, NO_PRIORITY};
+use crate::source::Kind;
+use crate::thread::KernelThread;
+
+/// Stack of a kernel thread: the idle part of a user scheduler, signal frames and what std's thread start needs.
+const KERNEL_STACK: usize = 256 << 10;
+/// How long a kernel thread stays that the pool need not keep: blocks come in bursts, and making one costs about what a hundred hand-offs do.
+const LINGER: Duration = Duration::from_millis(100);
+
+/// A virtual processor that waits for a kernel thread.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ready {
+    pub(crate) priority: i32,
+    /// Earlier ones first among equals.
+    age: std::cmp::Reverse<u64>,
+    pub(crate) token: u64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    /// All, and those that wait.
+    pub(crate) threads: usize,
+    pub(crate) waiting: usize,
+    pub(crate) dismissed: bool,
+    pub(crate) ready: BinaryHeap<Ready>,
+    age: u64,
+    /// Slots whose kernel threads said that they will be away.
+    pub(crate) lent: Vec<u32>,
+    pub(crate) free_slots: Vec<u32>,
+    /// Highest slot ever used.
+    pub(crate) high: u32,
+    pub(crate) handles: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    pub(crate) fn new(slots: u32) -> Pool {
+        // Taken from the end: low indices first, so that the pages in use are few.
+        Pool { free_slots: (1..=slots).rev().collect(), ..Pool::default() }
+    }
+
+    pub(crate) fn push(&mut self, token: u64, priority: Option<u8>) {
+        self.age += 1;
+        let age = std::cmp::Reverse(self.age);
+        self.ready.push(Ready { priority: priority.map_or(NO_PRIORITY, i32::from), age, token });
+    }
+}
+
+fn in_source(kind: Kind, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("events from {kind}: {e}"))
+}
+
+impl Kernel {
+    /// One more kernel thread, which begins in the pool.
+    pub(crate) fn start(self: &Arc<Kernel>, pool: &mut Pool) -> io::Result<()> {
+        let slot = if pool.threads < self.max_threads { pool.free_slots.pop() } else { None };
+        let Some(index) = slot else {
+            let text = format!("the limit of {} kernel threads is reached", self.max_threads);
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
+        };
+        pool.high = pool.high.max(index);
+        let kernel = self.clone();
+        let started = std::thread::Builder::new()
+            .name("kumihimo".into())
+            .stack_size(KERNEL_STACK)
+            .spawn(move || kernel.live(index));
+        match started {
+            Ok(handle) => {
+                pool.threads += 1;
+                pool.waiting += 1;
+                // Ended ones are let go of here, so that the list does not grow with the number of blocks.
+                pool.handles.retain(|t| !t.is_finished());
+                pool.handles.push(handle);
+                Ok(())
+            }
+            Err(e) => {
+                pool.free_slots.push(index);
+                Err(e)
+            }
+        }
+    }
+
+    /// Counted every time, said once.
+    #[cold]
+    pub(crate) fn exhausted(&self, what: &io::Error) {
+        if self.exhausted.fetch_add(1, Ordering::Relaxed) == 0 {
+            eprintln!(
+                "kumihimo: no further kernel thread for a virtual processor ({what}): a microprocess that blocks now may hold its virtual processor up until it is back; \
+                 raise Builder::max_kernel_threads, ulimit -u or ulimit -n, or block in fewer microprocesses at a time"
+            );
+        }
+    }
+
+    /// The life of a kernel thread: wait in the pool, carry a VP, lose it, wait again.
+    fn live(self: Arc<Kernel>, index: u32) {
+        // SAFETY: integers only. Timers are coalesced over 50 us otherwise (prctl(2), PR_SET_TIMERSLACK).
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
+        // SAFETY: takes nothing, cannot fail.
+        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+        self.page.renew(index, tid);
+        let thread = KernelThread::new(self.clone(), index);
+        if let Some(scheduler) = self.user() {
+            scheduler.thread(&thread, &mut || self.work(&thread, &*scheduler));
+        } else {
+            self.lock().waiting -= 1;
+        }
+        let slot = thread.slot();
+        slot.tid.store(0, Ordering::Relaxed);
+        slot.state.store(ThreadState::Ended as u32, Ordering::Release);
+        let mut pool = self.lock();
+        pool.threads -= 1;
+        pool.free_slots.push(index);
+        drop(pool);
+        self.ended.notify_all();
+    }
+
+    fn work(self: &Arc<Kernel>, thread: &KernelThread, scheduler: &dyn UserScheduler) {
+        let slot = thread.slot();
+        // Without events it can carry all the same: what blocks on it holds its VP up.
+        if let Err(e) = self.source.attach(thread.index()) {
+            self.exhausted(&in_source(self.source.kind(), &e));
+        }
+        while let Some((token, priority)) = self.wait(thread) {
+            let vp = slot::vp_of(token, self.vps).expect("a token from the ready list");
+            slot.priority.store(priority, Ordering::Relaxed);
+            if let Err(e) = self.source.begin(thread.index(), self.epoll.as_fd()) {
+                self.exhausted(&in_source(self.source.kind(), &e));
+            }
+            thread.take(token);
+            scheduler.resumed(vp, thread);
+            self.source.end(thread.index());
+            slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);
+            if thread.token() != 0 || !self.go_to_pool() {
+                break;
+            }
+        }
+        self.source.detach(thread.index());
+    }
+
+    /// P0's `yield`, last part: false if the kernel thread is to end. It lingers in any case: see [`wait`](Kernel::wait).
+    fn go_to_pool(&self) -> bool {
+        let mut pool = self.lock();
+        if pool.dismissed {
+            return false;
+        }
+        pool.waiting += 1;
+        true
+    }
+
+    /// In the pool until there is a VP to carry; none: the kernel thread is to end, and is no longer counted as waiting.
+    fn wait(self: &Arc<Kernel>, thread: &KernelThread) -> Option<(u64, i32)> {
+        let slot = thread.slot();
+        let mut lingers_until = None;
+        loop {
+            slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);
+            let mut pool = self.lock();
+            if let Some(ready) = pool.ready.pop() {
+                pool.waiting -= 1;
+                let more = !pool.ready.is_empty();
+                self.appoint(&mut pool);
+                drop(pool);
+                // For the others that are ready, or to look in the caller's place.
+                if more || self.source.looks() {
+                    self.wake_one();
+                }
+                return Some((ready.token, ready.priority));
+            }
+            let now = Instant::now();
+            let superfluous = pool.waiting > self.kept();
+            let until = *lingers_until.get_or_insert(now + LINGER);
+            if pool.dismissed || superfluous && now >= until {
+                pool.waiting -= 1;
+                let another = pool.waiting > if pool.dismissed { 0 } else { self.kept() };
+                drop(pool);
+                if another {
+                    self.wake_one();
+                }
+                return None;
+            }
+            drop(pool);
+            slot.state.store(ThreadState::Sleeping as u32, Ordering::Relaxed);
+            let until = superfluous.then_some(until);
+            if !self.look(until) {
+                self.listen(until.map(|u| u.saturating_duration_since(now)));
+            }
+        }
+    }
+
+    /// So many stay: one at least where somebody has to hear.
+    fn kept(&self) -> usize {
+        self.keep.load(Ordering::Relaxed).max(usize::from(self.source.tells()))
+    }
+
+    /// Somebody waits, now that the caller leaves the pool: for what is ready already, and for the next event.
+    fn appoint(self: &Arc<Kernel>, pool: &mut Pool) {
+        let wanted = pool.ready.len() + usize::from(self.source.tells());
+        if pool.waiting < wanted && !pool.dismissed {
+            // Those that block keep their VPs then until they are back.
+            let _ = self.start(pool).inspect_err(|e| self.exhausted(e));
+        }
+    }
+
+    /// Sleeps until a source or a caller wakes it, or the time is over, and takes in what there is.
+    fn listen(&self, time: Option<Duration>) {
+        const MOST: usize = 16;
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
+        let timeout = time.map_or(-1, |t| i32::try_from(t.as_millis()).map_or(i32::MAX, |ms| ms + 1));
+        // SAFETY: room for `MOST` events.
+        let n = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), MOST as i32, timeout) };
+        self.take_in(&events[..usize::try_from(n).unwrap_or(0)]);
+    }
+
+    fn take_in(&self, events: &[libc::epoll_event]) {
+        for event in events {
+            match u32::try_from(event.u64) {
+                Ok(data) => self.source.told(data, &self.page, &mut |index| self.blocked(index)),
+                Err(_) => {
+                    let mut n = 0u64;
+                    // SAFETY: 8 live bytes; EAGAIN is fine.
+                    unsafe { libc::read(self.call.as_raw_fd(), (&raw mut n).cast(), 8) };
+                    self.take_lent();
+                }
+            }
+        }
+    }
+
+    /// For sources that have to look by themselves: one of those who wait does, and sleeps between two looks. False: it is not
+    /// needed, or somebody does.
+    fn look(&self, until: Option<Instant>) -> bool {
+        if self.on_watch.swap(true, Ordering::Acquire) {
+            return false;
+        }
+        let pause = self.source.look(&self.page, &mut |index| self.blocked(index));
+        let looked = match pause {
+            None => false,
+            Some(_) if !self.lock().ready.is_empty() => true,
+            Some(pause) => {
+                let pause = until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now())));
+                self.pause(pause);
+                true
+            }
+        };
+        self.on_watch.store(false, Ordering::Release);
+        looked
+    }
+
+    /// Sleeps, more exactly than epoll_wait can, unless called.
+    fn pause(&self, time: Duration) {
+        let mut fd = libc::pollfd { fd: self.call.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let time = libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) };
+        // SAFETY: one live pollfd and a live timespec.
+        if unsafe { libc::ppoll(&mut fd, 1, &time, std::ptr::null()) } > 0 {
+            self.take_in(&[libc::epoll_event { events: 0, u64: CALL }]);
+        }
+    }
+
+    /// Nobody waits any more, and those that carry end when they have put their VP down.
+    pub fn dismiss(&self) {
+        self.lock().dismissed = true;
+        // Each wakes the next one.
+        self.wake_one();
+    }
+
+    /// After [`dismiss`](Kernel::dismiss): waits until at most `rest` kernel threads are left, or the time is over; returns how many are.
+    pub fn await_end(&self, rest: impl Fn() -> usize, time: Duration) -> usize {
+        let deadline = Instant::now() + time;
+        let mut pool = self.lock();
+        while pool.threads > rest() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            pool = self.ended.wait_timeout(pool, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        pool.threads
+    }
+
+    /// Joins those kernel threads that have ended, or are about to.
+    pub fn join(&self) {
+        let mut pool = self.lock();
+        let all_ended = pool.threads == 0;
+        let handles = std::mem::take(&mut pool.handles);
+        drop(pool);
+        for handle in handles {
+            // The last thing a kernel thread does is to say that it ends; the rest of its life takes microseconds.
+            if all_ended || handle.is_finished() {
+                let _ = handle.join();
+            }
+        }
+    }
+}

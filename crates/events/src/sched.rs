@@ -1,0 +1,91 @@
+//! The paper's interface between the two halves: events, and who is told of them.
+//!
+//! Source: P0, sections 3.1 to 3.3. [`Kernel::init_sched`](crate::kernel::Kernel::init_sched) makes a [`UserScheduler`] known; what it may ask of the kernel's half
+//! are the methods of [`crate::kernel::Kernel`] and [`KernelThread`].
+
+use crate::thread::KernelThread;
+
+/// What the kernel's half tells the user scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// The microprocess of a kernel thread sleeps in the kernel.
+    Blocked,
+    /// It is back, and about to run in user mode.
+    Unblocked,
+    /// Something of higher priority became runnable.
+    Preempted,
+    /// A kernel thread without a microprocess has come to carry a virtual processor.
+    Resumed,
+    /// The priority of what runs here was changed from outside.
+    Changed,
+}
+
+impl Event {
+    /// Its bit in [`crate::Slot::pending`].
+    #[must_use]
+    pub const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// The states of a kernel thread (P0, figure 5), in [`crate::Slot::state`]; with [`BOUND`] where a microprocess is bound to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum ThreadState {
+    /// 5: it has ended; its slot is free.
+    Ended = 0,
+    /// 1: it runs in user mode: a microprocess, or the user scheduler.
+    User = 1,
+    /// 2: it runs in the kernel's half.
+    Kernel = 2,
+    /// 3: it was called, or woken, and waits for a core.
+    Runnable = 3,
+    /// 4: it sleeps: in the pool, or (bound) with a microprocess that is blocked.
+    Sleeping = 4,
+}
+
+/// In [`crate::Slot::state`] beside a [`ThreadState`]: a microprocess is bound to the kernel thread.
+pub const BOUND: u32 = 1 << 8;
+
+impl ThreadState {
+    /// What stands in a slot: the state, and whether a microprocess is bound. `None` if nobody wrote that.
+    #[must_use]
+    pub const fn read(word: u32) -> Option<(ThreadState, bool)> {
+        let state = match word & !BOUND {
+            0 => ThreadState::Ended,
+            1 => ThreadState::User,
+            2 => ThreadState::Kernel,
+            3 => ThreadState::Runnable,
+            4 => ThreadState::Sleeping,
+            _ => return None,
+        };
+        Some((state, word & BOUND != 0))
+    }
+}
+
+/// The user's half: told of events, on kernel threads of the pool.
+///
+/// Every call but [`unblocked`](UserScheduler::unblocked) and [`notified`](UserScheduler::notified) comes on a kernel thread's own stack, with
+/// its slot masked.
+pub trait UserScheduler: Send + Sync {
+    /// The life of a kernel thread. Sets up what the scheduler wants on each, calls `live` once, and takes it down again.
+    fn thread(&self, thread: &KernelThread, live: &mut dyn FnMut());
+
+    /// *Blocked*: virtual processor `vp` was taken from a kernel thread whose microprocess sleeps. The caller has `vp` for this call.
+    ///
+    /// Returns the priority of the next runnable microprocess, or none (P0: `upcall_return`). It stands in the spare's slot, and decides
+    /// which of several virtual processors gets the next spare.
+    fn blocked(&self, vp: u32) -> Option<u8>;
+
+    /// *Resumed*: `thread` has come to carry `vp`. Runs microprocesses until the virtual processor is gone from the slot (P0: `yield`), or
+    /// the scheduler ends.
+    fn resumed(&self, vp: u32, thread: &KernelThread);
+
+    /// *Unblocked*: the calling kernel thread is back from a sleep, its microprocess about to go on in user mode. In a signal handler: only what
+    /// signal-safety(7) allows. It may wait there for its turn ([`KernelThread::await_turn`]).
+    fn unblocked(&self);
+
+    /// *Preempted* and *Changed*, one or both ([`Event::bit`]): on the stack of the running microprocess, which has just unmasked its slot
+    /// or passed a switch point.
+    fn notified(&self, events: u32);
+}

@@ -1,0 +1,164 @@
+//! Where events come from: four sources behind one trait, and the choice among them.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use crate::page::Page;
+use crate::refused::Refused;
+use crate::{barrier, off, watch};
+
+/// The kinds of event sources, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A BPF program at every context switch, and SIGTRAP on the way back.
+    Bpf,
+    /// perf's records of context switches: without privileges.
+    Perf,
+    /// A look at each virtual processor's kernel thread, now and then: where nothing is allowed.
+    Watch,
+    /// None: only what says so itself (`blocking`, our own I/O) gives its virtual processor away.
+    Off,
+}
+
+impl Kind {
+    /// All, best first.
+    pub const ALL: [Kind; 4] = [Kind::Bpf, Kind::Perf, Kind::Watch, Kind::Off];
+
+    /// As `KUMI_EVENTS` names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Bpf => "bpf",
+            Kind::Perf => "perf",
+            Kind::Watch => "watch",
+            Kind::Off => "off",
+        }
+    }
+
+    /// The reverse of [`name`](Kind::name).
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Tells which kernel threads went to sleep in the kernel with a virtual processor, and, if it can, when they are back.
+///
+/// Kernel threads that wait in the pool sleep in epoll_wait(2) on what the source registered; whichever is woken asks
+/// [`told`](EventSource::told) and goes on with the virtual processor itself: nobody stands between cause and successor.
+pub trait EventSource: fmt::Debug + Send + Sync {
+    /// Which one it is.
+    fn kind(&self) -> Kind;
+
+    /// The memory for the slots, if it has to be the source's own.
+    fn memory(&self) -> Option<(NonNull<u8>, usize)> {
+        None
+    }
+
+    /// Says what wakes those who wait: see epoll_ctl(2). The data is for the source to choose, below 2^32.
+    ///
+    /// # Errors
+    /// What epoll_ctl says.
+    fn register(&self, _epoll: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The calling kernel thread begins, with slot `index`.
+    ///
+    /// # Errors
+    /// What the kernel says: no descriptors, no memory. The kernel thread then cannot carry.
+    fn attach(&self, _index: u32) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The calling kernel thread ends.
+    fn detach(&self, _index: u32) {}
+
+    /// The calling kernel thread, with slot `index`, is about to carry a virtual processor.
+    ///
+    /// # Errors
+    /// As [`attach`](EventSource::attach): then nobody is told of this kernel thread's sleeps.
+    fn begin(&self, _index: u32, _epoll: BorrowedFd<'_>) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// The kernel thread of slot `index` no longer carries one. By itself, or by who took it.
+    fn end(&self, _index: u32) {}
+
+    /// Whether it sleeps from its own free will from here, in the user scheduler: no news is wanted. By the carrier; cheap.
+    fn rest(&self, _index: u32, _rests: bool) {}
+
+    /// After a wake-up with `data`: calls `blocked` with the index of each slot whose kernel thread may sleep with its virtual
+    /// processor. They are checked by whoever claims. Any number of kernel threads may call it at a time.
+    fn told(&self, _data: u32, _page: &Page, _blocked: &mut dyn FnMut(u32)) {}
+
+    /// A source that has to look by itself: looks, and says when it wants to look again. One kernel thread at a time calls it.
+    fn look(&self, _page: &Page, _blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
+        None
+    }
+
+    /// Whether it has to be asked to [`look`](EventSource::look).
+    fn looks(&self) -> bool {
+        false
+    }
+
+    /// Whether it ever tells of a block by itself: then somebody has to be waiting all the time.
+    fn tells(&self) -> bool {
+        true
+    }
+
+    /// Whether it also tells of the return, by SIGTRAP ([`crate::trap`]).
+    fn tells_return(&self) -> bool {
+        false
+    }
+}
+
+/// The source asked for, or the best one that the machine allows.
+///
+/// # Errors
+/// The one asked for is refused: why, and what would enable it.
+pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Refused> {
+    match wanted {
+        Some(kind) => open_one(kind, slots),
+        None => Kind::ALL
+            .into_iter()
+            .find_map(|kind| open_one(kind, slots).ok())
+            .ok_or_else(|| Refused::new("no event source", "this cannot be: `off` needs nothing")),
+    }
+}
+
+/// Opens one of `kind`, for kernel threads with slots 1 to `slots`.
+///
+/// # Errors
+/// The machine refuses it.
+pub fn open_one(kind: Kind, _slots: u32) -> Result<Box<dyn EventSource>, Refused> {
+    match kind {
+        Kind::Bpf => Err(Refused::new("not built in yet", "")),
+        Kind::Perf => Err(Refused::new("not built in yet", "")),
+        Kind::Watch => {
+            needs_barrier()?;
+            Ok(Box::new(watch::Watch::new()?))
+        }
+        Kind::Off => Ok(Box::new(off::Off)),
+    }
+}
+
+/// perf and watch take a virtual processor from a carrier that may be on its way back on another core.
+fn needs_barrier() -> Result<(), Refused> {
+    if barrier::is_asymmetric() {
+        return Ok(());
+    }
+    Err(Refused::new(
+        "membarrier(2) is refused",
+        "Linux 4.14 or newer with CONFIG_MEMBARRIER, and no seccomp filter that forbids it",
+    ))
+}

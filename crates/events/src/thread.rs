@@ -1,0 +1,154 @@
+//! A kernel thread of the pool, as the user scheduler sees it.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::kernel::Kernel;
+use crate::sched::{BOUND, Event, ThreadState, UserScheduler};
+use crate::slot::{self, Slot, WANT_BLOCKED, WANT_UNBLOCKED};
+use crate::turn::Turn;
+
+/// In a slot's state: blocked, with its microprocess.
+pub(crate) const AWAY: u32 = ThreadState::Sleeping as u32 | BOUND;
+
+/// A kernel thread of the pool, as the user scheduler sees it. Lives as long as the kernel thread.
+#[derive(Debug)]
+pub struct KernelThread {
+    kernel: Arc<Kernel>,
+    index: u32,
+    token: Cell<u64>,
+    turn: Turn,
+}
+
+impl KernelThread {
+    pub(crate) fn new(kernel: Arc<Kernel>, index: u32) -> KernelThread {
+        KernelThread { kernel, index, token: Cell::new(0), turn: Turn::new() }
+    }
+
+    /// Its record in the shared page.
+    #[must_use]
+    pub fn slot(&self) -> &Slot {
+        self.kernel.page.slot(self.index)
+    }
+
+    /// The index of [`slot`](KernelThread::slot).
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The kernel's half that it belongs to.
+    #[must_use]
+    pub fn kernel(&self) -> &Arc<Kernel> {
+        &self.kernel
+    }
+
+    /// What its slot holds while it carries the VP that it was given last: for [`Slot::enter`].
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.token.get()
+    }
+
+    /// The VP that it carries, as far as it knows itself.
+    #[must_use]
+    pub fn vp(&self) -> Option<u32> {
+        slot::vp_of(self.token.get(), self.kernel.vps)
+    }
+
+    pub(crate) fn take(&self, token: u64) {
+        let slot = self.slot();
+        let vp = slot::vp_of(token, self.kernel.vps).expect("a token of this kernel's");
+        let returns = if self.kernel.source.tells_return() { WANT_UNBLOCKED } else { 0 };
+        slot.wanted.store(WANT_BLOCKED | returns, Ordering::Relaxed);
+        self.token.set(token);
+        self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
+        slot.state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
+        slot.install(token);
+    }
+
+    /// The calling kernel thread, masked, puts its VP down (P0: `yield`, first part). It is then nobody's: the caller gives it to
+    /// someone ([`Kernel::resume`], [`KernelThread::hand`]).
+    pub fn put_down(&self) {
+        self.slot().remove();
+        self.token.set(0);
+    }
+
+    /// The calling kernel thread, masked, found that its VP was taken over.
+    pub fn note_lost(&self) {
+        self.token.set(0);
+    }
+
+    /// The carrier sleeps from its own free will from here, or no longer: no news of it is wanted.
+    pub fn rest(&self, rests: bool) {
+        self.kernel.source.rest(self.index, rests);
+    }
+
+    /// Whether this kernel thread waits for a VP, or may yet be given one, in [`await_turn`](KernelThread::await_turn).
+    #[must_use]
+    pub fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    /// Waits, masked, until somebody [`hand`](KernelThread::hand)s this kernel thread a VP: true. False: `stuck` said, on one of
+    /// the looks that are taken now and then, that it had better go on without. Async-signal-safe if `stuck` is. Blocks the kernel thread.
+    pub fn await_turn(&self, stuck: impl Fn() -> bool) -> bool {
+        let handed = self.turn.wait(stuck);
+        if handed {
+            self.take(self.turn.token());
+        }
+        handed
+    }
+
+    /// *Blocked*, said by the calling kernel thread itself: it is about to be away, and somebody may take the VP. Unmasks.
+    pub fn lend(&self) {
+        let slot = self.slot();
+        // Release, with the unmasking after it: whoever sees AWAY and open sees the VP's contents.
+        slot.state.store(AWAY, Ordering::Release);
+        slot.unmask();
+        self.kernel.lock().lent.push(self.index);
+        self.kernel.wake_one();
+    }
+
+    /// The end of [`lend`](KernelThread::lend): masks. True if the VP is still here.
+    #[must_use]
+    pub fn take_back(&self) -> bool {
+        let slot = self.slot();
+        slot.state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
+        let mine = slot.enter_again(self.token.get());
+        if !mine {
+            self.token.set(0);
+        }
+        mine
+    }
+
+    /// Tells the user scheduler what waited for the slot to be unmasked ([`Slot::exit`]).
+    #[cold]
+    pub fn deliver(&self) {
+        let events = self.slot().pending.swap(0, Ordering::AcqRel) & (Event::Preempted.bit() | Event::Changed.bit());
+        if events != 0
+            && let Some(scheduler) = self.kernel.user()
+        {
+            scheduler.notified(events);
+        }
+    }
+
+    /// The scheduler of the kernel's half that it belongs to.
+    pub(crate) fn scheduler(&self) -> Option<Arc<dyn UserScheduler>> {
+        self.kernel.user()
+    }
+
+    /// Gives the VP of the calling kernel thread, `from`, to this one, which waits for its turn. False: it does not any more.
+    #[must_use]
+    pub fn hand(&self, from: &KernelThread) -> bool {
+        let token = from.token.get();
+        debug_assert!(token != 0);
+        if !self.turn.offer() {
+            return false;
+        }
+        from.put_down();
+        self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
+        self.turn.hand(token);
+        true
+    }
+}
