@@ -10,7 +10,7 @@
 //!             back to the pool, or, if that holds enough, the end
 //! ```
 //! There is no kernel thread between the cause and the one that goes on: whoever is woken takes the VP itself, and first makes sure
-//! that somebody waits in its place ([`crate::pool`]).
+//! that somebody waits in its place (`pool.rs`).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
