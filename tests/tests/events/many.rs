@@ -232,11 +232,16 @@ fn a_thousand_blocked() {
                 eprintln!("\n[skip] {descriptors} descriptors are too few (ulimit -n)");
                 return;
             }
-            let most =
-                run(Runtime::builder(), Calls::of_two(1000), 10, Duration::from_micros(500), all_are_blocked(1000, 20));
+            let most = run(Runtime::builder(), Calls::of_two(1000), 10, Duration::from_micros(500), |state| {
+                all_are_blocked(1000, 20)(state);
+                // The last one may not have come as far as its call when the others had their turns.
+                until(|| {
+                    state.count_kernel_threads();
+                    state.most.load(SeqCst) > 1000
+                });
+            });
             seen(NAME, source, format_args!("{most} kernel threads"));
-            // One for the others' turns; that all VPs are carried again, nobody waited for.
-            assert!((1000 + 1..=1000 + VPS + SLACK).contains(&most), "{most} kernel threads");
+            assert!(most <= 1000 + VPS + SLACK, "{most} kernel threads");
         }
     });
 }
