@@ -76,8 +76,9 @@ fn a_page_that_comes_from_disk() {
     const NAME: &str = "faults::a_page_that_comes_from_disk";
     const BYTES: usize = 8 << 20;
     case(NAME, |case| {
-        let dir = env!("CARGO_TARGET_TMPDIR");
-        let path = format!("{dir}/events-{}", std::process::id());
+        // Lies on a disk where /tmp may not.
+        let dir = "/var/tmp";
+        let path = format!("{dir}/kumihimo-events-{}", std::process::id());
         let mut file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
         std::fs::remove_file(&path).expect("it is there");
         file.write_all(&(0..BYTES).map(byte).collect::<Vec<_>>()).expect("room");
