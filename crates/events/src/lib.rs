@@ -6,6 +6,8 @@
 
 pub mod barrier;
 #[cfg(not(loom))]
+pub mod bpf;
+#[cfg(not(loom))]
 pub mod kernel;
 #[cfg(not(loom))]
 mod off;
