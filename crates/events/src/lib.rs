@@ -5,10 +5,16 @@
 //! user scheduler agree on goes through slots.
 
 pub mod barrier;
+#[cfg(not(loom))]
+pub mod perf;
+#[cfg(not(loom))]
+mod refused;
 pub mod slot;
 #[cfg(not(loom))]
 pub mod watch;
 
+#[cfg(not(loom))]
+pub use refused::Refused;
 pub use slot::{Claim, Slot};
 
 #[cfg(not(loom))]

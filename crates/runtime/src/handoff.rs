@@ -157,6 +157,8 @@ pub(crate) enum Start {
 
 /// Starts the kernel threads that carry the VPs.
 pub(crate) fn start_carriers(instance: &Arc<Instance>) -> io::Result<()> {
+    // Every hand-off, that of `blocking` too, may meet a carrier that is inside `Slot::enter`, which has no fence of its own.
+    kumihimo_events::barrier::probe().map_err(|refused| io::Error::new(io::ErrorKind::PermissionDenied, refused))?;
     for vp in 0..instance.vps.len() {
         instance.spares.lock().threads += 1;
         if let Err(e) = start(instance, Start::Carrier(vp)) {
