@@ -187,7 +187,7 @@ fn the_runtime_works_where_there_is_no_membarrier() {
 fn no_barrier_at_all_is_an_error_of_build() {
     alone("no_barrier_at_all_is_an_error_of_build", || {
         refuse(&[(libc::SYS_membarrier, libc::EPERM), (libc::SYS_sched_setaffinity, libc::EPERM)]).expect("seccomp");
-        let error = Runtime::builder().vps(1).build().err().expect("no hand-off is safe").to_string();
+        let error = Runtime::builder().vps(1).build().expect_err("no hand-off is safe").to_string();
         assert!(error.contains("membarrier") && error.contains("sched_setaffinity"), "{error}");
     });
 }

@@ -11,8 +11,10 @@
 //!
 //! - *quiet*: room for nothing;
 //! - *listening*: room for one record. The switch-out takes it; the switch-in that follows finds none and wakes nobody, unless the
-//!   other side was so quick that it has made room again. (One record means 8 bytes, and 24 for the note that others were dropped
-//!   before it. Where none was dropped, as many as four get in: bells too many, never too few.)
+//!   other side was so quick that it has made room again.
+//!
+//! A record takes 8 bytes, and 24 more for a note if others were dropped before it. Whether any were is not always known; then there is room for both,
+//! and if none were, up to four records get in: bells too many, never too few.
 //!
 //! Why none is missed: a kernel thread that goes to sleep stores its state, executes a full barrier (`set_current_state`) and then
 //! looks for room. [`Watched::is_away`] makes room, executes a full barrier and then reads the state. So the one finds room and rings, or the
@@ -33,8 +35,10 @@ const PAGE: usize = 4096;
 /// One page that both sides know, and a power of two of pages for records: 1 is the fewest that takes any.
 const LENGTH: usize = 2 * PAGE;
 const RECORDS: u64 = PAGE as u64;
-/// PERF_RECORD_SWITCH without an id, and PERF_RECORD_LOST, which comes with the first record after some were dropped.
-const ROOM: u64 = 8 + 24;
+/// PERF_RECORD_SWITCH without an id.
+const RECORD: u64 = 8;
+/// PERF_RECORD_LOST, which is written together with the first record after some were dropped.
+const NOTE: u64 = 24;
 
 /// struct perf_event_attr as of its first version, which every kernel takes.
 #[repr(C)]
@@ -71,7 +75,7 @@ const DATA_SIZE: usize = 1048;
 pub struct Perf(());
 
 impl Perf {
-    /// Tries it on the calling kernel thread, which sleeps for some microseconds: 0.1-0.5 ms.
+    /// Tries it on the calling kernel thread, which sleeps for some microseconds: about 0.5 ms.
     ///
     /// # Errors
     /// Which step the machine refuses, and what would allow it.
@@ -109,7 +113,7 @@ impl Perf {
 
     /// Watches the calling kernel thread, quietly: [`listen`](Watched::listen) makes it ring.
     ///
-    /// It ends with the result, which takes one descriptor and two pages of locked memory. About 10 us with the end.
+    /// It ends with the result, which takes one descriptor and two pages of locked memory. About 15 us with the end.
     ///
     /// # Errors
     /// No descriptor left (EMFILE, ENFILE), no locked memory (EPERM, with a message that says what to do), or no memory.
@@ -207,19 +211,41 @@ fn refused_map(e: &io::Error) -> Refused {
     Refused::new(e.to_string(), "ulimit -l 65536, or sysctl kernel.perf_event_mlock_kb=4096")
 }
 
-/// The lowest bits of `data_tail` while the bell is off.
+// The lowest three bits of `data_tail` say what it is meant to say.
+/// No room.
 const QUIET: u64 = 1;
-/// While it rings. The kernel keeps one byte of the buffer free; with this bit there is one more than needed.
-const LISTENING: u64 = 2;
+/// Room for a record and a note.
+const FOR_BOTH: u64 = 2;
+/// Room for a record, since nothing was dropped that a note would have to tell.
+const FOR_ONE: u64 = 3;
 
-/// The value of `data_tail` for which a buffer with this head has room for nothing.
-fn full(head: u64) -> u64 {
-    head.wrapping_add(QUIET).wrapping_sub(RECORDS)
+/// How much room the kernel finds (CIRC_SPACE of linux/circ_buf.h): it keeps one byte free.
+fn room(head: u64, tail: u64) -> u64 {
+    tail.wrapping_sub(head).wrapping_sub(1) & (RECORDS - 1)
 }
 
-/// The value of `data_tail` for which a buffer with this head has room for one record.
-fn armed(head: u64) -> u64 {
-    head.wrapping_add(ROOM + LISTENING).wrapping_sub(RECORDS)
+/// The `data_tail` that leaves `room` bytes, and at most 7 more, to a buffer with this head.
+const fn tail_for(head: u64, room: u64, meaning: u64) -> u64 {
+    head.wrapping_add(room + meaning).wrapping_sub(RECORDS)
+}
+
+/// The `data_tail` for which a buffer with this head has room for nothing.
+fn full(head: u64, _: u64) -> u64 {
+    tail_for(head, 0, QUIET)
+}
+
+/// The `data_tail` for which a buffer with this head has room for one record, if `tail` is the one from before.
+fn armed(head: u64, tail: u64) -> u64 {
+    let untouched = [tail_for(head, RECORD, FOR_ONE), tail_for(head, RECORD + NOTE, FOR_BOTH)].contains(&tail);
+    if untouched {
+        // What was known then holds: there was room, so a record would have moved the head.
+        tail
+    } else if tail % 8 != QUIET && room(head, tail) >= RECORD {
+        // A record was written, with the note if one was due; and there was room for any that came after it.
+        tail_for(head, RECORD, FOR_ONE)
+    } else {
+        tail_for(head, RECORD + NOTE, FOR_BOTH)
+    }
 }
 
 /// A kernel thread that rings a bell when it leaves its CPU; until this is dropped, by whichever kernel thread.
@@ -264,19 +290,19 @@ impl Watched {
     }
 
     /// Whether it sleeps in the kernel; false while it is [`quiet`](Watched::quiet). By any kernel thread other than the watched one,
-    /// after its bell rang or at any time: its next switch-out rings again. 3-6 us.
+    /// after its bell rang or at any time: its next switch-out rings again. About 7 us.
     ///
     /// True is out of date at once. False means that it was awake and that it rings when it goes to sleep, or that it is quiet and rings only
     /// after [`listen`](Watched::listen). Rung before it returns: once more, for nothing.
     pub fn is_away(&self) -> bool {
         loop {
             let tail = self.tail().load(Ordering::Relaxed);
-            if tail % 8 != LISTENING {
+            if tail % 8 == QUIET {
                 return false;
             }
             let head = self.head().load(Ordering::Acquire);
             // Fails if the watched kernel thread said `quiet` or `listen` just now: its word counts.
-            if self.tail().compare_exchange(tail, armed(head), Ordering::Release, Ordering::Relaxed).is_err() {
+            if self.tail().compare_exchange(tail, armed(head, tail), Ordering::Release, Ordering::Relaxed).is_err() {
                 continue;
             }
             // Between making room and reading the state; the kernel's side has its own (module documentation).
@@ -286,17 +312,27 @@ impl Watched {
                 break;
             }
         }
+        self.sleeps()
+    }
+
+    /// Whether it sleeps in the kernel, without making the bell ready again. By any kernel thread. About 7 us.
+    ///
+    /// The right question right after a bell, with [`is_away`](Watched::is_away) 100 us later if it did not sleep: so that a kernel thread whose
+    /// sleeps are short rings (some 10 us each time, on its own account) at most once in that time. One that shares a core with
+    /// the poller needs it: the poller, woken, takes the core from it, and were the bell ready by then, it would ring when it gets it back.
+    pub fn sleeps(&self) -> bool {
         watch::sleeps(self.tid)
     }
 
     /// Sets the tail to what `of` makes of the head. The head moves only while this kernel thread is switched out: if it did so between the
     /// two accesses, the tail is for a head that is no more.
-    fn set_tail(&self, of: impl Fn(u64) -> u64) {
+    fn set_tail(&self, of: impl Fn(u64, u64) -> u64) {
         debug_assert_eq!(self.tid, this_tid(), "only by the watched kernel thread");
         loop {
             let head = self.head().load(Ordering::Acquire);
-            // Not a compare-exchange: whatever another kernel thread wrote in `is_away` is overruled.
-            self.tail().store(of(head), Ordering::Release);
+            let tail = self.tail().load(Ordering::Relaxed);
+            // Not a compare-exchange: whatever another kernel thread wrote in `is_away` is overruled. It made room for one at least, too.
+            self.tail().store(of(head, tail), Ordering::Release);
             if self.head().load(Ordering::Acquire) == head {
                 return;
             }
@@ -336,22 +372,79 @@ impl Drop for Watched {
 mod tests {
     use super::*;
 
-    /// CIRC_SPACE of linux/circ_buf.h, by which the kernel decides.
-    fn space(head: u64, tail: u64) -> u64 {
-        tail.wrapping_sub(head.wrapping_add(1)) & (RECORDS - 1)
+    fn heads() -> impl Iterator<Item = u64> {
+        (0..3 * RECORDS).step_by(8).chain([u64::MAX - 7, 1 << 63, 1 << 32])
     }
 
     #[test]
-    fn the_tail_gives_room_for_none_or_for_one() {
-        for head in (0..3 * RECORDS).step_by(8).chain([u64::MAX - 7, 1 << 63, 1 << 32]) {
-            assert_eq!(space(head, full(head)), 0);
-            assert_eq!(full(head) % 8, QUIET);
-            let room = space(head, armed(head));
-            assert_eq!(armed(head) % 8, LISTENING);
-            assert!((ROOM..ROOM + 8).contains(&room), "{room}");
-            // Once the record and the note are in, nothing more is let in, not even without a note.
-            assert!(space(head.wrapping_add(ROOM), armed(head)) < 8);
+    fn quiet_leaves_no_room_and_listening_after_it_room_for_a_record_and_a_note() {
+        for head in heads() {
+            let quiet = full(head, 0);
+            assert_eq!((room(head, quiet), quiet % 8), (0, QUIET));
+            // Whether it was switched while it was quiet is not known.
+            let both = armed(head, quiet);
+            assert!((RECORD + NOTE..RECORD + NOTE + 8).contains(&room(head, both)) && both % 8 == FOR_BOTH);
+            assert_eq!(armed(head, both), both);
+            assert_eq!(full(head, both), quiet);
         }
+    }
+
+    /// The kernel's side: whether a record is written, which rings.
+    struct Model {
+        head: u64,
+        tail: u64,
+        dropped: bool,
+    }
+
+    impl Model {
+        fn switch(&mut self) -> bool {
+            let needed = if self.dropped { RECORD + NOTE } else { RECORD };
+            let fits = room(self.head, self.tail) >= needed;
+            self.head = self.head.wrapping_add(if fits { needed } else { 0 });
+            self.dropped = !fits;
+            fits
+        }
+    }
+
+    /// Every sequence of twelve steps: switched out or in, armed by either side, quiet. A switch after arming rings, unless one has since.
+    #[test]
+    fn the_first_switch_after_arming_rings_whatever_came_before() {
+        for mut steps in 0..3u32.pow(12) {
+            let mut kernel = Model { head: u64::MAX - 63, tail: full(u64::MAX - 63, 0), dropped: false };
+            let mut is_armed = false;
+            for _ in 0..12 {
+                match steps % 3 {
+                    0 => {
+                        let rings = kernel.switch();
+                        assert!(rings || !is_armed);
+                        is_armed = false;
+                    }
+                    1 => {
+                        kernel.tail = armed(kernel.head, kernel.tail);
+                        is_armed = true;
+                    }
+                    _ => {
+                        kernel.tail = full(kernel.head, kernel.tail);
+                        is_armed = false;
+                        assert_eq!(room(kernel.head, kernel.tail), 0);
+                    }
+                }
+                steps /= 3;
+            }
+        }
+    }
+
+    #[test]
+    fn one_bell_for_each_sleep_once_it_is_known_what_was_dropped() {
+        let mut kernel = Model { head: 0, tail: full(0, 0), dropped: false };
+        let bells: Vec<_> = (0..6)
+            .map(|_| {
+                kernel.tail = armed(kernel.head, kernel.tail);
+                [kernel.switch(), kernel.switch()]
+            })
+            .collect();
+        assert_eq!(bells[0], [true, true]);
+        assert!(bells[1..].iter().all(|bells| *bells == [true, false]), "{bells:?}");
     }
 
     #[test]

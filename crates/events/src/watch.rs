@@ -39,7 +39,7 @@ impl CpuClock {
 }
 
 /// Whether the kernel thread `tid` of this process sleeps in the kernel, interruptibly or not. False if it has ended, or if nobody can
-/// tell (no /proc, no descriptor left: [`readable`]). Out of date at once. Opens and closes /proc/self/task/TID/stat: 3-5 us.
+/// tell (no /proc, no descriptor left: [`readable`]). Out of date at once. Opens and closes /proc/self/task/TID/stat: about 7 us.
 ///
 /// One that was about to sleep and has not left its CPU yet counts as asleep: the kernel sets the state first.
 pub fn sleeps(tid: Tid) -> bool {
