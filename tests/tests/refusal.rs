@@ -206,9 +206,9 @@ fn watch_works_where_everything_is_refused() {
             reader.read_to_end(&mut Vec::new()).expect("the end")
         });
         let slots = [watch::Watching { open: true, tid: told.recv().expect("it tells") }];
-        let (mut watch, mut found) = (watch::Watch::new(1), false);
+        let (mut watch, mut found) = (watch::Watch::new(), false);
         while !found {
-            std::thread::sleep(watch.look(&slots, &mut watch::Kernel, |_| found = true));
+            std::thread::sleep(watch.look(&slots, &mut watch::Proc, |_| found = true));
         }
         drop(writer);
         thread.join().expect("no panic");

@@ -328,7 +328,7 @@ mod tests {
         let mut watch = Watch::new();
         let mut found = Vec::new();
         while found.is_empty() {
-            watch.look(&slots, &mut Kernel, |i| found.push(i));
+            watch.look(&slots, &mut Proc, |i| found.push(i));
             std::thread::yield_now();
         }
         assert_eq!(found, [0]);
