@@ -297,8 +297,13 @@ impl Kernel {
     pub(crate) fn take_lent(&self) {
         let lent = std::mem::take(&mut self.lock().lent);
         for index in lent {
-            // One that is back already keeps its VP, wherever it is by now.
-            if self.page.slot(index).state.load(Ordering::Acquire) == AWAY {
+            let slot = self.page.slot(index);
+            if slot.state.load(Ordering::Acquire) != AWAY {
+                // It is back already and keeps its VP, wherever that is by now.
+            } else if slot.is_masked() {
+                // Not yet away: it wakes somebody when it is.
+                self.lock().lent.push(index);
+            } else {
                 self.blocked(index);
             }
         }

@@ -100,13 +100,14 @@ impl KernelThread {
         handed
     }
 
-    /// *Blocked*, said by the calling kernel thread itself: it is about to be away, and somebody may take the VP. Unmasks.
+    /// *Blocked*, said by the calling kernel thread itself, masked: it is about to be away, and somebody may take the VP. Unmasks.
     pub fn lend(&self) {
         let slot = self.slot();
-        // Release, with the unmasking after it: whoever sees AWAY and open sees the VP's contents.
+        // Release: whoever sees AWAY and open sees the VP's contents.
         slot.state.store(AWAY, Ordering::Release);
-        slot.unmask();
+        // Masked as long as the lock is held. Who looks before it is unmasked leaves the entry where it is.
         self.kernel.lock().lent.push(self.index);
+        slot.unmask();
         self.kernel.wake_one();
     }
 

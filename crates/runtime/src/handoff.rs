@@ -8,6 +8,7 @@
 //! `blocking` says by itself that it goes away. Whoever is first has the VP: a call that returns before the spare got to run goes on as if
 //! nothing had happened (protocol and models: [`kumihimo_events::slot`]).
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
@@ -85,7 +86,8 @@ fn await_turn(instance: &Instance, kt: &KernelThread, mp: &'static Mp, may_give_
         mp.waits_on.set(kt);
         instance.inject(home, mp);
     }
-    let has_vp = thread.await_turn(|| may_give_up && instance.is_stuck(home));
+    let patience = Patience { instance, vp: home, switches: Cell::new(0), looks: Cell::new(0) };
+    let has_vp = thread.await_turn(|| may_give_up && patience.is_over());
     if let Some(vp) = thread.vp() {
         let vp = &instance.vps[vp as usize];
         kt.now_carries(vp);
@@ -97,14 +99,32 @@ fn await_turn(instance: &Instance, kt: &KernelThread, mp: &'static Mp, may_give_
     has_vp
 }
 
-impl Instance {
-    /// Whether a VP cannot take its next one since its kernel thread sleeps inside the user scheduler (P0 3.3.2), perhaps for a lock that a
-    /// microprocess holds which waits for its turn. Async-signal-safe. Out of date at once.
-    fn is_stuck(&self, vp: usize) -> bool {
-        let Some(slot) = self.kernel.carrier(vp as u32) else { return false };
-        slot.is_masked()
-            && !self.vps[vp].idle.word.is_sleeping()
-            && watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid)
+/// So many looks of a waiter at a VP that made no switch meanwhile are enough ([`events::turn`] says how often one looks).
+const PATIENCE: u32 = 5;
+
+/// Why a waiter may give up.
+struct Patience<'a> {
+    instance: &'a Instance,
+    vp: usize,
+    switches: Cell<u64>,
+    looks: Cell<u32>,
+}
+
+impl Patience<'_> {
+    /// Whether the VP does not come round to its next one: its kernel thread sleeps inside the user scheduler (P0 3.3.2), perhaps for a
+    /// lock that a microprocess holds which waits for its turn (malloc's, say), or the running microprocess passes no switch point.
+    /// Async-signal-safe.
+    fn is_over(&self) -> bool {
+        let vp = &self.instance.vps[self.vp];
+        let switches = vp.counters.switches.load(Ordering::Relaxed);
+        let looks = if self.switches.replace(switches) == switches { self.looks.get() + 1 } else { 0 };
+        self.looks.set(looks);
+        looks >= PATIENCE
+            || self.instance.kernel.carrier(self.vp as u32).is_some_and(|slot| {
+                slot.is_masked()
+                    && !vp.idle.word.is_sleeping()
+                    && watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid)
+            })
     }
 }
 
