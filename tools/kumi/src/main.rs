@@ -3,6 +3,7 @@
 
 mod bench;
 mod doctor;
+mod events;
 mod tour;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ enum Command {
     Tour(tour::Args),
     /// Say what this machine offers and what the runtime makes of it
     Doctor,
+    /// Install, remove or show the events of the kernel's half for users without privileges
+    Events(events::Args),
     /// Our side of one benchmark, as a process of its own
     #[command(hide = true)]
     BenchChild(bench::child::Args),
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Tour(args) => tour::run(args),
         Command::Doctor => doctor::run(),
+        Command::Events(args) => events::run(args),
         Command::BenchChild(args) => bench::child::run(args),
         Command::BenchLoad(args) => bench::load::run(args),
     };
