@@ -6,6 +6,7 @@ mod echo;
 mod figures;
 pub mod load;
 pub mod machine;
+pub mod outside;
 mod plan;
 mod report;
 mod rivals;
