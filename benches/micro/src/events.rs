@@ -59,7 +59,7 @@ fn wakes(variant: Variant, source: &str, sleeps: usize) {
         _ => right,
     };
     let keys = format!("events={source}");
-    let tail = |late: &Lateness| format!("{keys} p99:={:.1} min:={:.1}", late.us(0.99), late.us(0.0));
+    let tail = |late: &Lateness| format!("{keys} p99:={:.1} least:={:.1}", late.us(0.99), late.us(0.0));
     sample("blocked", late.us(0.5), "us", &tail(&late));
     sample("unblocked_exact", answered as f64, "sleeps", &format!("{keys} of:={sleeps} eintr:={interrupted}"));
     let wakes = WAKES.min(sleeps);

@@ -77,7 +77,7 @@ fn take(mut connection: UnixStream, variant: Variant, served: &Arc<Served>, most
 }
 
 fn until(end: Instant, mut staller: Staller, annotated: bool) -> Totals {
-    while Instant::now() < end {
+    loop {
         if annotated {
             thread::blocking(|| staller.once());
         } else {
@@ -88,6 +88,8 @@ fn until(end: Instant, mut staller: Staller, annotated: bool) -> Totals {
             // Where nothing is handed over, the others get a turn at least here.
             None => thread::yield_now(),
         }
+        if Instant::now() >= end {
+            return staller.totals();
+        }
     }
-    staller.totals()
 }

@@ -26,7 +26,7 @@ const (
 	longEvery     = 256
 	pause         = 2_000 * time.Microsecond
 	connections   = 4
-	workRounds    = 15_000
+	workRounds    = 30_000
 	pagesEach     = 256
 	page          = 4_096
 	requestBytes  = 16
@@ -168,7 +168,7 @@ func (s *staller) once() {
 }
 
 func (s *staller) until(end time.Time) {
-	for time.Now().Before(end) {
+	for again := true; again; again = time.Now().Before(end) {
 		s.once()
 		if s.kind == "fault" {
 			time.Sleep(pause)

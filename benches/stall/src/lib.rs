@@ -26,8 +26,8 @@ pub const LONG_EVERY: u64 = 256;
 pub const PAUSE_US: u64 = 2_000;
 /// Connections over which the requests come.
 pub const CONNECTIONS: usize = 4;
-/// Rounds of [`kumihimo_bench_kit::work::spin`] a request: 20 us on a 4 GHz machine, 35 where two threads share a core.
-pub const WORK_ROUNDS: u32 = 15_000;
+/// Rounds of [`kumihimo_bench_kit::work::spin`] a request: 40 us on a 4 GHz machine.
+pub const WORK_ROUNDS: u32 = 30_000;
 /// Pages of each staller in the file of `fault`.
 pub const PAGES: usize = 256;
 /// Bytes of a page.

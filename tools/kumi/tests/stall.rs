@@ -62,9 +62,14 @@ fn note(row: &str, name: &str) -> f64 {
 
 #[test]
 fn every_kind_stalls_and_every_request_is_served() {
-    for (kind, events) in
-        [("none", "off"), ("read", "off"), ("blocking", "off"), ("flock", "watch"), ("fuse", "watch"), ("fault", "watch")]
-    {
+    for (kind, events) in [
+        ("none", "off"),
+        ("read", "off"),
+        ("blocking", "off"),
+        ("flock", "watch"),
+        ("fuse", "watch"),
+        ("fault", "watch"),
+    ] {
         let Some(rows) = rows(kind, events) else { continue };
         let metrics: Vec<_> = rows.lines().filter_map(|row| row.split(' ').next()).collect();
         assert_eq!(metrics, ["p50", "p99", "p999"], "{kind}");

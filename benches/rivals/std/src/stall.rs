@@ -73,12 +73,14 @@ fn take(mut connection: UnixStream, put: &mpsc::Sender<(u64, usize)>, served: &S
 }
 
 fn until(end: Instant, mut staller: Staller) -> Totals {
-    while Instant::now() < end {
+    loop {
         staller.once();
         match staller.pause() {
             Some(time) => thread::sleep(time),
             None => thread::yield_now(),
         }
+        if Instant::now() >= end {
+            return staller.totals();
+        }
     }
-    staller.totals()
 }

@@ -60,7 +60,7 @@ async fn take(mut connection: UnixStream, served: Arc<Served>) {
 }
 
 async fn until(end: Instant, mut staller: Staller, blocking: bool) -> Totals {
-    while Instant::now() < end {
+    loop {
         if blocking {
             let stalled = spawn_blocking(move || {
                 staller.once();
@@ -74,6 +74,8 @@ async fn until(end: Instant, mut staller: Staller, blocking: bool) -> Totals {
             Some(time) => sleep(time).await,
             None => yield_now().await,
         }
+        if Instant::now() >= end {
+            return staller.totals();
+        }
     }
-    staller.totals()
 }

@@ -126,6 +126,8 @@ fn worst(samples: &[Sample]) -> Vec<Sample> {
         }
         seen.push(&none.identity);
         let calm = of(none, "none");
+        // Rivals do not run every kind; we do.
+        let rival = none.identity.runtime != "kumihimo";
         let kinds: Vec<_> = plan::STALLS.iter().map(|&kind| (kind, of(none, kind))).collect();
         for (i, calm) in calm.iter().enumerate() {
             let stalled: Vec<_> = kinds.iter().filter_map(|(kind, of)| Some((*kind, *of.get(i)?))).collect();
@@ -133,7 +135,8 @@ fn worst(samples: &[Sample]) -> Vec<Sample> {
             let reaches = |kind: &str| {
                 stalled.iter().any(|(k, s)| *k == kind && s.notes.get("reached").is_some_and(|reached| reached == "1"))
             };
-            let short: Vec<&str> = plan::STALLS.into_iter().filter(|&kind| !reaches(kind)).collect();
+            let must = |kind: &str| !rival || kinds.iter().any(|(k, of)| *k == kind && !of.is_empty());
+            let short: Vec<&str> = plan::STALLS.into_iter().filter(|&kind| must(kind) && !reaches(kind)).collect();
             let mut ratio = (*calm).clone();
             ratio.identity.metric = format!("{metric}_ratio");
             ratio.identity.keys.insert("stall".to_owned(), "worst".to_owned());

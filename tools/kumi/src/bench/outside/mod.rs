@@ -11,8 +11,10 @@ use std::sync::mpsc;
 use std::thread;
 
 use kumihimo_bench_stall::{LONG_US, PAGE, PAGES, Place, STALLERS};
-use rustix::fs::{Advice, CWD, FileType, Mode, fadvise, mknodat};
+use rustix::fs::{Advice, CWD, FileType, Mode, fadvise, mknodat, statfs};
 
+/// TMPFS_MAGIC of statfs(2).
+const TMPFS: i64 = 0x0102_1994;
 /// Above every contender: what comes from outside comes in time.
 const NICE: i32 = -20;
 
@@ -47,6 +49,10 @@ pub fn run(args: Args) -> Result<(), String> {
         }
         "fuse" | "fault" => {
             if args.kind == "fault" {
+                if statfs(place.directory()).map_err(|e| said(e.into()))?.f_type == TMPFS {
+                    println!("refused: {} is on a tmpfs: no page of it comes from a disk", place.directory().display());
+                    return Ok(());
+                }
                 pages(&place).map_err(said)?;
             }
             std::fs::create_dir(place.mount()).map_err(said)?;
