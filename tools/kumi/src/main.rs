@@ -33,6 +33,9 @@ enum Command {
     /// The load of `echo`, as a process of its own
     #[command(hide = true)]
     BenchLoad(bench::load::Args),
+    /// The other side of `stall`, as a process of its own
+    #[command(hide = true)]
+    BenchOutside(bench::outside::Args),
 }
 
 fn main() -> ExitCode {
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Events(args) => events::run(args),
         Command::BenchChild(args) => bench::child::run(args),
         Command::BenchLoad(args) => bench::load::run(args),
+        Command::BenchOutside(args) => bench::outside::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
