@@ -26,7 +26,7 @@ use crate::thread::AWAY;
 use crate::{barrier, slot, trap};
 
 /// In epoll data: not a source's.
-pub(crate) const CALL: u64 = 1 << 32;
+const CALL: u64 = 1 << 32;
 
 /// What [`Kernel::open`] is told.
 #[derive(Clone, Copy, Debug)]

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::kernel::{CALL, Kernel};
+use crate::kernel::Kernel;
 use crate::sched::{ThreadState, UserScheduler};
 use crate::slot::{self, NO_PRIORITY};
 use crate::source::Kind;
@@ -218,7 +218,7 @@ impl Kernel {
     fn listen(&self, time: Option<Duration>) {
         const MOST: usize = 16;
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
-        let timeout = time.map_or(-1, |t| i32::try_from(t.as_millis()).map_or(i32::MAX, |ms| ms + 1));
+        let timeout = time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
         // SAFETY: room for `MOST` events.
         let n = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), MOST as i32, timeout) };
         self.take_in(&events[..usize::try_from(n).unwrap_or(0)]);
@@ -258,13 +258,14 @@ impl Kernel {
         looked
     }
 
-    /// Sleeps, more exactly than epoll_wait can, unless called.
+    /// Sleeps, more exactly than epoll_wait can, unless there is something to take in.
     fn pause(&self, time: Duration) {
-        let mut fd = libc::pollfd { fd: self.call.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let time = libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) };
+        let mut fd = libc::pollfd { fd: self.epoll.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout =
+            libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) };
         // SAFETY: one live pollfd and a live timespec.
-        if unsafe { libc::ppoll(&mut fd, 1, &time, std::ptr::null()) } > 0 {
-            self.take_in(&[libc::epoll_event { events: 0, u64: CALL }]);
+        if unsafe { libc::ppoll(&mut fd, 1, &timeout, std::ptr::null()) } > 0 {
+            self.listen(Some(Duration::ZERO));
         }
     }
 
