@@ -552,6 +552,13 @@ fn valid(priority: u8) -> u8 {
     priority
 }
 
+/// Runs `f` masked: no event is told, and the VP stays even if `f` blocks. On a microprocess.
+pub fn masked<R>(f: impl FnOnce(&KernelThread) -> R) -> R {
+    let _masked = enter().expect("a microprocess");
+    // SAFETY: a microprocess.
+    f(unsafe { Carrier::here() }.thread)
+}
+
 /// A switch point: those of higher priority go first, if there are any.
 pub fn check() {
     drop(enter());
