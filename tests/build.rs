@@ -1,4 +1,4 @@
-//! Builds the C and C++ of the thread-local storage tests: two files that are linked in, and two shared libraries.
+//! Builds the C and C++ of the tests: of thread-local storage two files that are linked in and two shared libraries, and what blocks in C.
 
 use std::path::Path;
 
@@ -7,6 +7,7 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(cplusplus)");
     let out = std::env::var("OUT_DIR").expect("cargo gives it");
     cc::Build::new().file("native/locals.c").opt_level(1).compile("locals");
+    cc::Build::new().file("native/blocks.c").opt_level(1).compile("blocks");
     if cc::Build::new()
         .cpp(true)
         .file("native/objects.cc")

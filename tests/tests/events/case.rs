@@ -1,0 +1,315 @@
+//! One case: a microprocess that blocks in the kernel, others on the same VP that must not notice, and what must hold afterwards.
+
+use std::fmt::Debug;
+use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use kumihimo::net::{TcpListener, TcpStream, UnixStream};
+use kumihimo::runtime::{Runtime, metrics};
+use kumihimo::thread::{self, JoinHandle};
+use kumihimo_tests::process::{again, is_child, kernel_threads};
+use kumihimo_tests::skip;
+
+use crate::fuse;
+
+/// How often each of the others must have had its turn while the first one was blocked.
+const TURNS: u64 = 20;
+/// Kernel threads that a source may have for itself, beside those that carry VPs.
+pub const OF_THE_SOURCE: usize = 2;
+/// Unbound kernel threads that the pool keeps by default.
+const KEPT: usize = 1;
+
+/// The event sources to test: `KUMI_TEST_EVENTS`, else all that there are, without those that this machine refuses.
+///
+/// # Panics
+/// If `KUMI_TEST_EVENTS` names something else.
+pub fn sources() -> Vec<String> {
+    let known = ["bpf", "perf", "watch"];
+    let wanted = std::env::var("KUMI_TEST_EVENTS").unwrap_or_else(|_| "watch".into());
+    let wanted: Vec<String> = wanted.split(',').map(|name| name.trim().to_owned()).collect();
+    for name in &wanted {
+        assert!(known.contains(&name.as_str()), "KUMI_TEST_EVENTS: {name:?} is no event source: {}", known.join(", "));
+    }
+    wanted
+}
+
+/// Runs `body` under each source, in a process of its own. There a panic of any thread ends the process at once: whoever waits for that thread
+/// would wait for ever.
+///
+/// # Panics
+/// If one of the processes fails, or `name` is not the test's.
+pub fn under_each(name: &str, body: impl Fn(&str)) {
+    if is_child(name) {
+        if fuse::is_server() {
+            return fuse::serve();
+        }
+        let report = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |what| {
+            report(what);
+            // SAFETY: nothing is left to be done. Not `abort`: a core dump waits for kernel threads that may sleep uninterruptibly.
+            unsafe { libc::_exit(101) };
+        }));
+        return body(&std::env::var("KUMI_EVENTS").expect("the parent sets it"));
+    }
+    for source in sources() {
+        let ended = again(name, &[("KUMI_EVENTS", &source)]);
+        for line in ended.stderr.lines() {
+            if let Some(rest) = line.strip_prefix("[skip] ") {
+                skip(&format!("{source}: {name}"), rest);
+            } else if line.starts_with("[seen] ") {
+                eprintln!("{line}");
+            }
+        }
+        let (out, err) = (&ended.stdout, &ended.stderr);
+        assert!(ended.status.success(), "{name} under {source}: {}\n{out}\n{err}", ended.status);
+        assert!(out.contains("1 passed"), "there is no test {name}: {out}");
+    }
+}
+
+/// Says what was seen, with `--nocapture` or if the test fails.
+pub fn seen(name: &str, source: &str, what: impl Debug) {
+    eprintln!("[seen] {name} under {source}: {what:?}");
+}
+
+/// Who runs beside the blocked microprocess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// One that sleeps in a loop, two that talk over TCP, and one that computes and yields: the VP never idles.
+    Busy,
+    /// One that sleeps in a loop, and two that talk over a UNIX socket after short sleeps: the VP idles in between.
+    Idle,
+}
+
+/// One case under one source.
+pub struct Case<'a> {
+    name: &'a str,
+    source: &'a str,
+    beside: Beside,
+}
+
+/// Runs `body` under each source, twice: with others that keep the VP busy, and with others that let it idle.
+pub fn case(name: &str, body: impl Fn(&Case<'_>)) {
+    under_each(name, |source| {
+        for beside in [Beside::Busy, Beside::Idle] {
+            body(&Case { name, source, beside });
+        }
+    });
+}
+
+impl Case<'_> {
+    /// The case cannot run here.
+    pub fn skip(&self, why: &str) {
+        if self.beside == Beside::Busy {
+            eprintln!("\n[skip] {why}");
+        }
+    }
+
+    /// Runs `block`, which must not return before `release` was called, beside others on the only VP; `release` is called by a kernel
+    /// thread, once each of the others has had its turns after `block` began.
+    pub fn blocked<T: Send + 'static>(
+        &self,
+        block: impl FnOnce() -> T + Send + 'static,
+        release: impl FnOnce() + Send + 'static,
+    ) -> T {
+        let (turns, begun) = (Turns::new(self.beside), Arc::new(OnceLock::new()));
+        let before = kernel_threads();
+        let (its, since) = (turns.clone(), begun.clone());
+        let releaser = std::thread::spawn(move || {
+            until(|| since.get().is_some_and(|since| its.are_enough(since)));
+            release();
+        });
+        let of_block = turns.clone();
+        let result = self.beside_others(&turns, before, move || {
+            // On this VP nobody has a turn between this and the end of `block`, unless the VP goes away under it.
+            begun.set(of_block.now()).expect("once");
+            block()
+        });
+        releaser.join().expect("no panic");
+        result
+    }
+
+    /// Runs `call`, which blocks for a time of its own, beside others on the only VP; again, until each of them had its turns during one
+    /// call. How many they get depends on the machine; that they get them does not.
+    pub fn timed(&self, call: impl Fn() + Send + 'static) {
+        let turns = Turns::new(self.beside);
+        let of_call = turns.clone();
+        let calls = self.beside_others(&turns, kernel_threads(), move || {
+            let mut calls = 0u64;
+            loop {
+                let since = of_call.now();
+                call();
+                calls += 1;
+                if of_call.are_enough(&since) {
+                    return calls;
+                }
+            }
+        });
+        seen(self.name, self.source, format_args!("{calls} calls"));
+    }
+
+    /// Runs `call` beside others on the only VP, without a word about how long it takes: for what may be too short for others' turns.
+    pub fn beside<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
+        self.beside_others(&Turns::new(self.beside), kernel_threads(), call)
+    }
+
+    fn beside_others<T: Send + 'static>(
+        &self,
+        turns: &Arc<Turns>,
+        before: usize,
+        block: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let others = Others::start(turns, self.beside);
+            let result = thread::spawn(block).join().expect("no panic");
+            seen(self.name, self.source, (self.beside, turns.now()));
+            others.end();
+            await_shrunk(before, 1);
+            result
+        })
+    }
+}
+
+/// Waits until the pool is back at its limit, in the runtime's books and in the kernel's. `before`: kernel threads before the runtime
+/// began. Called from a microprocess.
+pub fn await_shrunk(before: usize, vps: usize) {
+    loop {
+        let now = metrics().expect("it runs");
+        if now.kernel_threads <= vps + KEPT && kernel_threads() <= before + vps + KEPT + OF_THE_SOURCE {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Blocks the kernel thread until it is so.
+pub fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The turns of those beside: of timers, of messages there and back, of yields.
+struct Turns {
+    kinds: usize,
+    all: [AtomicU64; 3],
+}
+
+const SLEEPS: usize = 0;
+const MESSAGES: usize = 1;
+const YIELDS: usize = 2;
+
+impl Turns {
+    fn new(beside: Beside) -> Arc<Turns> {
+        let kinds = if beside == Beside::Busy { 3 } else { 2 };
+        Arc::new(Turns { kinds, all: Default::default() })
+    }
+
+    fn now(&self) -> [u64; 3] {
+        std::array::from_fn(|kind| self.all[kind].load(SeqCst))
+    }
+
+    fn are_enough(&self, since: &[u64; 3]) -> bool {
+        (0..self.kinds).all(|kind| self.all[kind].load(SeqCst) >= since[kind] + TURNS)
+    }
+
+    fn add(&self, kind: usize) {
+        self.all[kind].fetch_add(1, SeqCst);
+    }
+}
+
+/// Those beside.
+struct Others {
+    end: Arc<AtomicBool>,
+    alone: Vec<JoinHandle<()>>,
+    client: JoinHandle<u64>,
+    server: JoinHandle<u64>,
+}
+
+impl Others {
+    fn start(turns: &Arc<Turns>, beside: Beside) -> Others {
+        let end = Arc::new(AtomicBool::new(false));
+        let repeat = |kind: usize, act: fn()| {
+            let (turns, end) = (turns.clone(), end.clone());
+            thread::spawn(move || {
+                while !end.load(SeqCst) {
+                    act();
+                    turns.add(kind);
+                }
+            })
+        };
+        let mut alone = vec![repeat(SLEEPS, || thread::sleep(Duration::from_micros(100)))];
+        let (its, ended) = (turns.clone(), end.clone());
+        let (client, server) = match beside {
+            Beside::Busy => {
+                alone.push(repeat(YIELDS, compute));
+                let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+                let address = listener.local_addr().expect("it has one");
+                let client = thread::spawn(move || {
+                    talk(TcpStream::connect(address).expect("it listens"), || its.add(MESSAGES), || ended.load(SeqCst))
+                });
+                (client, thread::spawn(move || answer(listener.accept().expect("a client").0)))
+            }
+            Beside::Idle => {
+                let (here, there) = UnixStream::pair().expect("a pair");
+                let said = move || {
+                    its.add(MESSAGES);
+                    thread::sleep(Duration::from_micros(20));
+                };
+                let client = thread::spawn(move || talk(here, said, || ended.load(SeqCst)));
+                (client, thread::spawn(move || answer(there)))
+            }
+        };
+        Others { end, alone, client, server }
+    }
+
+    fn end(self) {
+        self.end.store(true, SeqCst);
+        for other in self.alone {
+            other.join().expect("no panic");
+        }
+        assert_eq!(self.client.join().expect("no panic"), self.server.join().expect("no panic"), "every message came");
+    }
+}
+
+fn compute() {
+    let mut sum = 1u64;
+    for n in 0..2000 {
+        sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(n));
+    }
+    thread::yield_now();
+}
+
+/// What message `number` consists of.
+fn message(number: u64) -> [u8; 64] {
+    std::array::from_fn(|at| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 8 * 8)) as u8 ^ at as u8)
+}
+
+/// Sends messages and checks what comes back, until the end; returns how many.
+fn talk(mut stream: impl Read + Write, said: impl Fn(), end: impl Fn() -> bool) -> u64 {
+    let mut number = 0;
+    while !end() {
+        stream.write_all(&message(number)).expect("it listens");
+        let mut back = [0; 64];
+        stream.read_exact(&mut back).expect("it answers");
+        assert_eq!(back, message(number).map(|byte| !byte), "message {number}");
+        number += 1;
+        said();
+    }
+    number
+}
+
+/// Checks and answers messages until the stream ends; returns how many.
+fn answer(mut stream: impl Read + Write) -> u64 {
+    for number in 0.. {
+        let mut there = [0; 64];
+        match stream.read_exact(&mut there) {
+            Err(e) if e.kind() == ErrorKind::UnexpectedEof => return number,
+            outcome => outcome.expect("it sends"),
+        }
+        assert_eq!(there, message(number), "message {number}");
+        stream.write_all(&there.map(|byte| !byte)).expect("it listens");
+    }
+    unreachable!("the numbers do not end")
+}

@@ -1,0 +1,272 @@
+//! Many microprocesses, many of them blocked in the kernel at once.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::FromRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use kumihimo::runtime::{Builder, Runtime, metrics};
+use kumihimo::thread;
+use kumihimo_tests::process::{is_one_to_one, kernel_threads};
+
+use crate::case::{OF_THE_SOURCE, await_shrunk, seen, under_each, until};
+
+const VPS: usize = 2;
+/// Kernel threads beyond one a VP and one a blocked microprocess: spares that are on their way.
+const SLACK: usize = 8;
+
+/// A call that blocks, and what it shall return.
+type Call = (Box<dyn FnOnce() -> u64 + Send>, u64);
+
+/// Calls that block, and what releases them all.
+struct Calls {
+    all: Vec<Call>,
+    release: Box<dyn FnOnce() + Send>,
+}
+
+impl Calls {
+    /// Reads of pipes, each of its own.
+    fn pipes(n: u64) -> Calls {
+        let (all, writers): (Vec<Call>, Vec<_>) = (0..n)
+            .map(|number| {
+                let (mut reader, writer) = std::io::pipe().expect("a pipe");
+                let call = move || {
+                    let mut bytes = [0; 8];
+                    assert_eq!(reader.read(&mut bytes).expect("no EINTR"), 8);
+                    u64::from_ne_bytes(bytes)
+                };
+                ((Box::new(call) as Box<dyn FnOnce() -> u64 + Send>, number), writer)
+            })
+            .unzip();
+        let release = move || {
+            for (number, mut writer) in (0u64..).zip(writers) {
+                writer.write_all(&number.to_ne_bytes()).expect("room");
+            }
+        };
+        Calls { all, release: Box::new(release) }
+    }
+
+    /// Reads of one eventfd semaphore, which each of them takes once, and of one pipe, half and half.
+    fn of_two(n: u64) -> Calls {
+        // SAFETY: integers only; a fresh descriptor.
+        let semaphore = unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC)) };
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        let (semaphore, reader) = (Arc::new(semaphore), Arc::new(reader));
+        let all = (0..n)
+            .map(|number| {
+                let (semaphore, reader) = (semaphore.clone(), reader.clone());
+                let call = move || {
+                    let mut bytes = [0; 8];
+                    let n =
+                        if number % 2 == 0 { (&*semaphore).read(&mut bytes) } else { (&*reader).read(&mut bytes[..1]) };
+                    assert_eq!(n.expect("no EINTR"), if number % 2 == 0 { 8 } else { 1 });
+                    u64::from_ne_bytes(bytes)
+                };
+                (Box::new(call) as Box<dyn FnOnce() -> u64 + Send>, 1)
+            })
+            .collect();
+        let release = move || {
+            (&*semaphore).write_all(&n.div_ceil(2).to_ne_bytes()).expect("room");
+            let ones = vec![1; n as usize / 2];
+            writer.write_all(&ones).expect("room");
+        };
+        Calls { all, release: Box::new(release) }
+    }
+}
+
+/// What is known of a run, for those who watch it from outside.
+#[derive(Default)]
+struct State {
+    /// Calls that have begun.
+    begun: AtomicUsize,
+    /// Turns of each of the others.
+    turns: Vec<AtomicU64>,
+    /// The most kernel threads seen: the runtime's own, and the process's.
+    most: AtomicUsize,
+    most_of_all: AtomicUsize,
+    end: AtomicBool,
+}
+
+impl State {
+    fn count_kernel_threads(&self) {
+        if let Some(now) = metrics() {
+            self.most.fetch_max(now.kernel_threads, SeqCst);
+            self.most_of_all.fetch_max(kernel_threads(), SeqCst);
+        }
+    }
+
+    /// Waits until each of the others has had `n` turns from now on.
+    fn await_turns(&self, n: u64) {
+        let since: Vec<_> = self.turns.iter().map(|turns| turns.load(SeqCst)).collect();
+        until(|| {
+            self.count_kernel_threads();
+            self.turns.iter().zip(&since).all(|(turns, since)| turns.load(SeqCst) >= since + n)
+        });
+    }
+}
+
+/// Runs `calls` and `others` microprocesses that sleep up to `rest` between their turns; `ready`, on a kernel thread, returns when the calls
+/// may be released. Returns the most kernel threads of the runtime seen, which those of the process bear out.
+fn run(
+    builder: Builder,
+    calls: Calls,
+    others: usize,
+    rest: Duration,
+    ready: impl FnOnce(&State) + Send + 'static,
+) -> usize {
+    let turns = (0..others).map(|_| AtomicU64::new(0)).collect();
+    let state = Arc::new(State { turns, ..State::default() });
+    let before = kernel_threads();
+    let (of_releaser, release) = (state.clone(), calls.release);
+    let releaser = std::thread::spawn(move || {
+        ready(&of_releaser);
+        release();
+    });
+    builder.vps(VPS).build().expect("a runtime").run(|| {
+        let others: Vec<_> = (0..others)
+            .map(|number| {
+                let state = state.clone();
+                thread::spawn(move || {
+                    while !state.end.load(SeqCst) {
+                        state.turns[number].fetch_add(1, SeqCst);
+                        if number % 2 == 0 && rest < Duration::from_millis(1) {
+                            thread::yield_now();
+                        } else {
+                            thread::sleep(rest.mul_f64((number + 1) as f64 / (others + 1) as f64));
+                        }
+                    }
+                })
+            })
+            .collect();
+        let blocked: Vec<_> = calls
+            .all
+            .into_iter()
+            .map(|(call, expected)| {
+                let state = state.clone();
+                let call = move || {
+                    state.begun.fetch_add(1, SeqCst);
+                    call()
+                };
+                (thread::spawn(call), expected)
+            })
+            .collect();
+        for (blocked, expected) in blocked {
+            assert_eq!(blocked.join().expect("no panic"), expected);
+        }
+        // They go on as before.
+        thread::blocking(|| state.await_turns(1));
+        state.end.store(true, SeqCst);
+        for other in others {
+            other.join().expect("no panic");
+        }
+        // The releaser may not have ended yet.
+        await_shrunk(before + 1, VPS);
+    });
+    releaser.join().expect("no panic");
+    let (most, of_all) = (state.most.load(SeqCst), state.most_of_all.load(SeqCst));
+    // Read one after the other: a spare may have come in between. One more: the releaser.
+    assert!(of_all <= before + 1 + most + OF_THE_SOURCE + SLACK, "{of_all} kernel threads; {most} of the runtime");
+    most
+}
+
+/// The calls are blocked, all of them, and each of the others has its turns.
+fn all_are_blocked(n: usize, turns: u64) -> impl FnOnce(&State) + Send + 'static {
+    move |state| {
+        until(|| state.begun.load(SeqCst) == n);
+        state.await_turns(turns);
+    }
+}
+
+/// Whether it makes no sense where microprocesses are kernel threads.
+fn not_one_to_one() -> bool {
+    let is = is_one_to_one();
+    if is {
+        eprintln!("\n[skip] microprocesses are kernel threads here, and have no virtual processor to give away");
+    }
+    !is
+}
+
+#[test]
+fn several_block_at_once() {
+    const NAME: &str = "many::several_block_at_once";
+    under_each(NAME, |source| {
+        if not_one_to_one() {
+            let most =
+                run(Runtime::builder(), Calls::pipes(10), 190, Duration::from_micros(500), all_are_blocked(10, 20));
+            seen(NAME, source, format_args!("{most} kernel threads"));
+            assert!(most <= VPS + 10 + SLACK, "{most} kernel threads");
+        }
+    });
+}
+
+#[test]
+fn ten_of_ten_thousand() {
+    const NAME: &str = "many::ten_of_ten_thousand";
+    under_each(NAME, |source| {
+        if not_one_to_one() {
+            let most =
+                run(Runtime::builder(), Calls::pipes(10), 9_990, Duration::from_millis(100), all_are_blocked(10, 2));
+            seen(NAME, source, format_args!("{most} kernel threads"));
+            assert!(most <= VPS + 10 + SLACK, "{most} kernel threads");
+        }
+    });
+}
+
+#[test]
+fn a_thousand_blocked() {
+    const NAME: &str = "many::a_thousand_blocked";
+    under_each(NAME, |source| {
+        if not_one_to_one() {
+            // A source may need a descriptor or two for each kernel thread.
+            // SAFETY: a live structure.
+            let descriptors = unsafe {
+                let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+                assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit), 0);
+                limit.rlim_cur = limit.rlim_max;
+                assert_eq!(libc::setrlimit(libc::RLIMIT_NOFILE, &limit), 0);
+                limit.rlim_cur
+            };
+            if descriptors < 4096 {
+                eprintln!("\n[skip] {descriptors} descriptors are too few (ulimit -n)");
+                return;
+            }
+            let most = run(Runtime::builder(), Calls::of_two(1000), 10, Duration::from_micros(500), |state| {
+                all_are_blocked(1000, 20)(state);
+                // The last one may not have come as far as its call when the others had their turns.
+                until(|| {
+                    state.count_kernel_threads();
+                    state.most.load(SeqCst) > 1000
+                });
+            });
+            seen(NAME, source, format_args!("{most} kernel threads"));
+            assert!(most <= 1000 + VPS + SLACK, "{most} kernel threads");
+        }
+    });
+}
+
+#[test]
+fn the_limit_on_kernel_threads() {
+    const NAME: &str = "many::the_limit_on_kernel_threads";
+    under_each(NAME, |source| {
+        if not_one_to_one() {
+            let most = VPS + 3;
+            let seen_most = run(
+                Runtime::builder().max_kernel_threads(most),
+                Calls::pipes(10),
+                20,
+                Duration::from_micros(500),
+                move |state| {
+                    // One more call, and there is nobody to give its VP to: it is held up, with those in its queue.
+                    until(|| {
+                        state.count_kernel_threads();
+                        state.begun.load(SeqCst) > most - VPS && state.most.load(SeqCst) == most
+                    });
+                },
+            );
+            seen(NAME, source, format_args!("{seen_most} kernel threads"));
+            assert_eq!(seen_most, most);
+        }
+    });
+}

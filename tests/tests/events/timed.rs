@@ -1,0 +1,54 @@
+//! Calls that wait for a time: none is cut short, and none says EINTR. The bounds are lower ones; how late a call returns is not asserted.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::calls::{an_epoll, epoll_wait_for};
+use crate::case::case;
+
+/// How long each call waits.
+const TIME: Duration = Duration::from_millis(200);
+/// Socket timeouts count in ticks of the kernel, at least 100 a second.
+const TICK: Duration = Duration::from_millis(10);
+
+#[test]
+fn nanosleep() {
+    case("timed::nanosleep", |case| {
+        case.timed(|| {
+            let since = Instant::now();
+            let time = libc::timespec { tv_sec: 0, tv_nsec: TIME.as_nanos() as libc::c_long };
+            // SAFETY: a live timespec.
+            assert_eq!(unsafe { libc::nanosleep(&time, std::ptr::null_mut()) }, 0);
+            assert!(since.elapsed() >= TIME, "not too short");
+        });
+    });
+}
+
+#[test]
+fn recv_whose_timeout_runs_out() {
+    case("timed::recv_whose_timeout_runs_out", |case| {
+        let (mine, _its) = UnixStream::pair().expect("a pair");
+        mine.set_read_timeout(Some(TIME)).expect("a timeout");
+        case.timed(move || {
+            let (since, mut byte) = (Instant::now(), 0u8);
+            // SAFETY: one live byte.
+            let n = unsafe { libc::recv(mine.as_raw_fd(), (&raw mut byte).cast(), 1, 0) };
+            let error = std::io::Error::last_os_error();
+            assert_eq!((n, error.raw_os_error()), (-1, Some(libc::EAGAIN)));
+            assert!(since.elapsed() >= TIME - TICK, "not too early");
+        });
+    });
+}
+
+#[test]
+fn epoll_wait_whose_timeout_runs_out() {
+    case("timed::epoll_wait_whose_timeout_runs_out", |case| {
+        let (epoll, _event) = an_epoll();
+        case.timed(move || {
+            let since = Instant::now();
+            assert_eq!(epoll_wait_for(&epoll, TIME.as_millis() as i32), ((0, None), 0));
+            assert!(since.elapsed() >= TIME, "not too early");
+        });
+    });
+}
