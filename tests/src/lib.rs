@@ -2,6 +2,7 @@
 
 pub mod documents;
 pub mod process;
+pub mod refusal;
 mod seed;
 
 pub use seed::{Random, Round, rounds, seed};

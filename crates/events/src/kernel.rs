@@ -24,7 +24,7 @@ use crate::sched::{Answer, Event, UserScheduler};
 use crate::slot::{Claim, NO_PRIORITY, Slot};
 use crate::source::{self, EventSource, Kind};
 use crate::thread::AWAY;
-use crate::{slot, trap};
+use crate::{barrier, slot, trap};
 
 /// In epoll data: not a source's.
 pub(crate) const CALL: u64 = 1 << 32;
@@ -57,6 +57,8 @@ pub struct Kernel {
     pub(crate) call: OwnedFd,
     pub(crate) vps: u32,
     pub(crate) max_threads: usize,
+    /// There is a barrier for claims from those who are not off their core: see [`barrier`].
+    may_claim: bool,
     pub(crate) keep: AtomicUsize,
     pool: Mutex<Pool>,
     pub(crate) ended: Condvar,
@@ -132,6 +134,7 @@ impl Kernel {
             call,
             vps: settings.vps,
             max_threads: settings.max_threads.max(settings.vps as usize),
+            may_claim: barrier::probe().is_ok(),
             keep: AtomicUsize::new(settings.concurrency),
             pool: Mutex::new(Pool::new(page.slots())),
             page,
@@ -280,7 +283,7 @@ impl Kernel {
     #[must_use]
     pub fn prepare(self: &Arc<Kernel>) -> bool {
         let mut pool = self.lock();
-        if pool.dismissed {
+        if pool.dismissed || !self.may_claim {
             return false;
         }
         pool.waiting > pool.ready.len() || self.start(&mut pool).inspect_err(|e| self.exhausted(e)).is_ok()

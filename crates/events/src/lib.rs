@@ -8,11 +8,13 @@
 
 pub mod barrier;
 #[cfg(not(loom))]
+pub mod bpf;
+#[cfg(not(loom))]
 pub mod kernel;
 #[cfg(not(loom))]
-mod off;
-#[cfg(not(loom))]
 pub mod page;
+#[cfg(not(loom))]
+pub mod perf;
 #[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]

@@ -1,15 +1,23 @@
-//! Why the machine refuses something, and what would change that.
+//! Why an event source cannot be had, and what would change that.
 
 use std::fmt;
 
-/// A facility that is not to be had here.
+/// What the machine refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Which step failed, and how.
+    /// The step that failed, on which object, with the name of the errno.
     pub why: String,
-    /// The command or setting that would enable it.
+    /// The command or setting that would allow it, as exactly as can be said.
     pub remedy: String,
 }
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; to enable: {}", self.why, self.remedy)
+    }
+}
+
+impl std::error::Error for Refused {}
 
 impl Refused {
     /// Of both texts.
@@ -17,11 +25,3 @@ impl Refused {
         Refused { why: why.into(), remedy: remedy.into() }
     }
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.why, self.remedy)
-    }
-}
-
-impl std::error::Error for Refused {}

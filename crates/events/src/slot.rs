@@ -158,19 +158,11 @@ impl Slot {
     /// From here the VP `token` is safe from being taken over, if it is still there: false if it was lost. Only by the owning kernel
     /// thread. Nests.
     ///
-    /// No fence: only where claimers interrupt the carrier's core ([`barrier::is_asymmetric`]), or lend while it is off its core.
+    /// No fence: claimers interrupt the carrier's core ([`barrier::heavy`]), or lend while it is off its core.
     #[inline(always)]
     #[must_use]
     pub fn enter(&self, token: u64) -> bool {
         self.mask();
-        self.check(token)
-    }
-
-    /// As [`enter`](Slot::enter), for a carrier that called its claimer itself: right on every kernel.
-    #[must_use]
-    pub fn enter_again(&self, token: u64) -> bool {
-        self.mask();
-        barrier::light();
         self.check(token)
     }
 
@@ -251,7 +243,7 @@ impl Slot {
     #[inline(always)]
     pub fn mask(&self) {
         self.masked.store(self.masked.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        compiler_fence(Ordering::SeqCst);
+        barrier::light();
     }
 
     /// Takes the VP over, unless its carrier is back. By any kernel thread. Blocks the kernel thread for one heavy barrier.

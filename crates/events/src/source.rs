@@ -8,7 +8,11 @@ use std::time::Duration;
 
 use crate::page::Page;
 use crate::refused::Refused;
-use crate::{barrier, off, watch};
+
+mod bpf;
+mod off;
+mod perf;
+mod watch;
 
 /// The kinds of event sources, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,12 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// What each source says of this machine, best first: none, or why it refuses. Opens each once: some milliseconds.
+#[must_use]
+pub fn probe() -> [(Kind, Option<Refused>); 4] {
+    Kind::ALL.map(|kind| (kind, open_one(kind, 1).err()))
 }
 
 /// Tells which kernel threads went to sleep in the kernel with a virtual processor, and, if it can, when they are back.
@@ -141,25 +151,11 @@ pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Re
 ///
 /// # Errors
 /// The machine refuses it.
-pub fn open_one(kind: Kind, _slots: u32) -> Result<Box<dyn EventSource>, Refused> {
-    match kind {
-        Kind::Bpf => Err(Refused::new("not built in yet", "")),
-        Kind::Perf => Err(Refused::new("not built in yet", "")),
-        Kind::Watch => {
-            needs_barrier()?;
-            Ok(Box::new(watch::Watch::new()?))
-        }
-        Kind::Off => Ok(Box::new(off::Off)),
-    }
-}
-
-/// perf and watch take a virtual processor from a carrier that may be on its way back on another core.
-fn needs_barrier() -> Result<(), Refused> {
-    if barrier::is_asymmetric() {
-        return Ok(());
-    }
-    Err(Refused::new(
-        "membarrier(2) is refused",
-        "Linux 4.14 or newer with CONFIG_MEMBARRIER, and no seccomp filter that forbids it",
-    ))
+pub fn open_one(kind: Kind, slots: u32) -> Result<Box<dyn EventSource>, Refused> {
+    Ok(match kind {
+        Kind::Bpf => Box::new(bpf::BpfSource::open(slots)?),
+        Kind::Perf => Box::new(perf::PerfSource::open()?),
+        Kind::Watch => Box::new(watch::WatchSource::open()?),
+        Kind::Off => Box::new(off::Off),
+    })
 }

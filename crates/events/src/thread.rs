@@ -154,7 +154,7 @@ impl KernelThread {
     pub fn take_back(&self) -> bool {
         let slot = self.slot();
         slot.state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
-        let mine = slot.enter_again(self.token.get());
+        let mine = slot.enter(self.token.get());
         if !mine {
             self.note_lost();
         }

@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kumihimo_arch::x86_64;
 
+use crate::bpf::SIG_DATA;
 use crate::thread::KernelThread;
 
-/// `sig_data` of our perf events: what `si_perf_data` says in the handler.
-pub const DATA: u64 = 0x6b75_6d69_6869_6d6f;
 /// Where the record that GS points to on a kernel thread of the pool has the address of its [`KernelThread`]: the user scheduler's promise.
 pub const GS_THREAD: usize = 16;
 
@@ -56,7 +55,7 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     // SAFETY: this kernel thread's errno, or that of the microprocess on it: the interrupted code may be about to read it.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t, 128 bytes.
-    let ours = unsafe { (*info).si_code == TRAP_PERF && info.byte_add(PERF_DATA).cast::<u64>().read() == DATA };
+    let ours = unsafe { (*info).si_code == TRAP_PERF && info.byte_add(PERF_DATA).cast::<u64>().read() == SIG_DATA };
     if ours {
         // SAFETY: our perf events exist only on kernel threads of the pool, between `attach` and `detach`, where GS is set and its record
         // has the address there; the kernel thread is the one that runs here.

@@ -1,129 +1,159 @@
-//! Events where nothing is allowed: a look at each carrying kernel thread, now and then.
+//! Events where nothing is allowed: which kernel threads sleep in the kernel, without privileges and without descriptors.
 //!
-//! Only one whose CPU clock stands still while its slot is open costs more: a look at its state in /proc (proc_pid_stat(5)).
+//! Two questions, asked from outside: has a kernel thread run since I looked last (its CPU clock, [`CpuClock`]), and does it
+//! sleep now ([`sleeps`], from /proc). [`Watch`] puts them together: the dear one only where the cheap one gives reason to.
+//!
+//! Sources: clock_gettime(2) and pthread_getcpuclockid(3) for the clock, proc_pid_stat(5) for the state.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::io;
 use std::time::Duration;
 
-use crate::page::Page;
-use crate::refused::Refused;
-use crate::source::{EventSource, Kind};
+/// A kernel thread, as gettid(2) gives it.
+pub type Tid = libc::pid_t;
 
-/// Between two looks while a virtual processor is in user code.
-const PERIOD: Duration = Duration::from_micros(100);
-/// Between two looks while none is, at most.
-const LONGEST: Duration = Duration::from_millis(1);
-
-/// The source that looks.
-#[derive(Debug, Default)]
-pub struct Watch {
-    state: Mutex<State>,
+/// The calling kernel thread's.
+pub(crate) fn this_tid() -> Tid {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::gettid() }
 }
 
+/// The time that one kernel thread of this process has spent on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuClock(libc::clockid_t);
+
+impl CpuClock {
+    /// That of the kernel thread `tid`. Does not ask whether there is one.
+    pub const fn of(tid: Tid) -> CpuClock {
+        /// CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK, linux/posix-timers_types.h: the scheduler's own account, exact also while it runs.
+        const SCHED_PER_THREAD: i32 = 2 | 4;
+        CpuClock((!tid << 3) | SCHED_PER_THREAD)
+    }
+
+    /// In ns; none if this process has no such kernel thread (any more). About 200 ns.
+    pub fn read(self) -> Option<u64> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a timespec to be written.
+        let told = unsafe { libc::clock_gettime(self.0, &raw mut time) };
+        (told == 0).then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    }
+}
+
+/// Whether the kernel thread `tid` of this process sleeps in the kernel, interruptibly or not. False if it has ended, or if nobody can
+/// tell (no /proc, no descriptor left: [`readable`]). Out of date at once. Opens and closes /proc/self/task/TID/stat: about 7 us.
+///
+/// One that was about to sleep and has not left its CPU yet counts as asleep: the kernel sets the state first.
+pub fn sleeps(tid: Tid) -> bool {
+    matches!(state(tid), Ok(b'S' | b'D'))
+}
+
+/// Whether [`sleeps`] can tell anything.
+///
+/// # Errors
+/// What open(2) or read(2) says of /proc/self/task/TID/stat.
+pub fn readable() -> io::Result<()> {
+    state(this_tid()).map(|_| ())
+}
+
+fn state(tid: Tid) -> io::Result<u8> {
+    use std::io::Write;
+    // No allocation: this is called in a loop, and by threads that must not block on an allocator's lock.
+    let mut path = [0u8; 48];
+    write!(&mut path[..], "/proc/self/task/{tid}/stat\0")?;
+    // SAFETY: a string that ends in a 0.
+    let fd = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let mut text = [0u8; 96];
+    // SAFETY: `text` is as long as it says.
+    let n = unsafe { libc::read(fd, text.as_mut_ptr().cast(), text.len()) };
+    let read = usize::try_from(n).map_err(|_| io::Error::last_os_error());
+    // SAFETY: opened above, known to nobody else.
+    unsafe { libc::close(fd) };
+    state_in(&text[..read?]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The third field of /proc/PID/stat. The second, a name in parentheses, may hold anything, a `)` too; so may nothing behind it.
+fn state_in(text: &[u8]) -> Option<u8> {
+    let name_ends = text.iter().rposition(|b| *b == b')')?;
+    text.get(name_ends + 2).copied()
+}
+
+/// What a [`Watch`] is told of a slot at each look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watching {
+    /// Whether a claim of the slot may succeed ([`Slot::is_open`](crate::Slot::is_open)).
+    pub open: bool,
+    /// The kernel thread that carries the VP.
+    pub tid: Tid,
+}
+
+/// Where a [`Watch`] gets its answers: [`Proc`], or a made-up one.
+pub trait Sight {
+    /// As [`CpuClock::read`].
+    fn cpu_time(&mut self, tid: Tid) -> Option<u64>;
+    /// As [`sleeps`].
+    fn sleeps(&mut self, tid: Tid) -> bool;
+}
+
+/// The kernel's answers about the kernel threads of this process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Proc;
+
+impl Sight for Proc {
+    fn cpu_time(&mut self, tid: Tid) -> Option<u64> {
+        CpuClock::of(tid).read()
+    }
+    fn sleeps(&mut self, tid: Tid) -> bool {
+        sleeps(tid)
+    }
+}
+
+/// Finds those that sleep with an open slot, by looking at all of them again and again. It neither waits nor reads a clock of its own.
 #[derive(Debug, Default)]
-struct State {
-    carriers: Vec<u32>,
-    /// CPU time at the last look, by slot.
-    seen: HashMap<u32, u64>,
+pub struct Watch {
+    /// Per slot: who stood there at the last look, if it was open, and its CPU time then.
+    seen: Vec<Option<(Tid, u64)>>,
     period: Duration,
 }
 
 impl Watch {
-    /// Of no kernel threads yet.
+    /// Until the next look while any slot is open.
+    pub const PERIOD: Duration = Duration::from_micros(100);
+    /// Until the next look while none is, at most.
+    pub const LONGEST: Duration = Duration::from_millis(1);
+
+    /// Of nothing yet.
+    pub const fn new() -> Watch {
+        Watch { seen: Vec::new(), period: Watch::PERIOD }
+    }
+
+    /// One look: calls `asleep` with the index of each slot that is open and whose kernel thread did not run since the last look and
+    /// sleeps; again at every look as long as that stays so. The result: how long to wait before the next one.
     ///
-    /// # Errors
-    /// There is no /proc to look at.
-    pub fn new() -> Result<Watch, Refused> {
-        // SAFETY: takes nothing, cannot fail.
-        let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-        if state_of(tid).is_none() || cpu_time(tid).is_none() {
-            return Err(Refused::new("/proc/self/task cannot be read", "mount -t proc proc /proc"));
-        }
-        Ok(Watch::default())
-    }
-}
-
-impl EventSource for Watch {
-    fn kind(&self) -> Kind {
-        Kind::Watch
-    }
-
-    fn looks(&self) -> bool {
-        true
-    }
-
-    fn begin(&self, index: u32, _epoll: std::os::fd::BorrowedFd<'_>) -> std::io::Result<()> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).carriers.push(index);
-        Ok(())
-    }
-
-    fn end(&self, index: u32) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.carriers.retain(|i| *i != index);
-        state.seen.remove(&index);
-    }
-
-    fn look(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { carriers, seen, period } = &mut *state;
-        let mut open = false;
-        let mut asleep = Vec::new();
-        for index in carriers.iter().copied() {
-            let slot = page.slot(index);
-            if !slot.is_open() {
-                seen.remove(&index);
+    /// Costs one [`Sight::cpu_time`] for each open slot, one [`Sight::sleeps`] for each of these that stood still. Asleep is told at
+    /// the second look at the earliest: one that runs between any two looks is never asked about.
+    ///
+    /// Slots may come and go between two looks, and stand elsewhere: one that was not there the last time is only remembered.
+    pub fn look(&mut self, slots: &[Watching], sight: &mut impl Sight, mut asleep: impl FnMut(usize)) -> Duration {
+        self.seen.resize(slots.len(), None);
+        let mut any_open = false;
+        for (i, (slot, seen)) in slots.iter().zip(&mut self.seen).enumerate() {
+            let before = seen.take();
+            if !slot.open {
                 continue;
             }
-            open = true;
-            let tid = slot.tid.load(std::sync::atomic::Ordering::Relaxed);
-            let Some(now) = cpu_time(tid) else { continue };
-            if seen.insert(index, now) == Some(now) && matches!(state_of(tid), Some(b'S' | b'D')) {
-                asleep.push(index);
+            any_open = true;
+            // One that has ended has no clock, and nothing is told of it.
+            let Some(time) = sight.cpu_time(slot.tid) else { continue };
+            *seen = Some((slot.tid, time));
+            if before == *seen && sight.sleeps(slot.tid) {
+                asleep(i);
             }
         }
-        *period = if open { PERIOD } else { (*period * 2).clamp(PERIOD, LONGEST) };
-        let pause = *period;
-        drop(state);
-        asleep.into_iter().for_each(blocked);
-        Some(pause)
+        self.period = if any_open { Watch::PERIOD } else { (self.period * 2).min(Watch::LONGEST) };
+        self.period
     }
-}
-
-/// Nanoseconds that kernel thread `tid` of this process has run; none if it has ended.
-#[must_use]
-pub fn cpu_time(tid: u32) -> Option<u64> {
-    // CPUCLOCK_SCHED of one thread (include/linux/posix-timers.h): what pthread_getcpuclockid makes.
-    let clock = (!(tid as i32) << 3) | 6;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a live timespec.
-    (unsafe { libc::clock_gettime(clock, &mut time) } == 0)
-        .then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
-}
-
-/// The state letter of kernel thread `tid` of this process. Allocates nothing: for signal handlers too.
-#[must_use]
-pub fn state_of(tid: u32) -> Option<u8> {
-    let mut path = [0u8; 40];
-    {
-        use std::io::Write;
-        write!(&mut path[..39], "/proc/self/task/{tid}/stat").ok()?;
-    }
-    // SAFETY: a terminated path.
-    let fd = unsafe { libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return None;
-    }
-    let mut text = [0u8; 96];
-    // SAFETY: room for as many bytes; our own descriptor.
-    let n = unsafe {
-        let n = libc::read(fd, text.as_mut_ptr().cast(), text.len());
-        libc::close(fd);
-        n
-    };
-    // The name, in parentheses, may hold anything; the state follows the last one.
-    let text = &text[..usize::try_from(n).ok()?];
-    text.iter().rposition(|b| *b == b')').and_then(|at| text.get(at + 2)).copied()
 }
 
 #[cfg(test)]
@@ -134,23 +164,175 @@ mod tests {
 
     #[test]
     fn one_that_reads_an_empty_pipe_sleeps_and_one_that_computes_does_not() {
-        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let (mut reader, writer) = io::pipe().expect("a pipe");
         let (tell, told) = mpsc::channel();
         let thread = std::thread::spawn(move || {
-            // SAFETY: takes nothing, cannot fail.
-            let me = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
-            assert_eq!(state_of(me), Some(b'R'));
+            let me = this_tid();
+            readable().expect("/proc");
+            assert!(!sleeps(me));
             tell.send(me).expect("it listens");
             reader.read_to_end(&mut Vec::new()).expect("the end")
         });
         let other = told.recv().expect("it tells");
-        while state_of(other) != Some(b'S') {
+        while !sleeps(other) {
             std::thread::yield_now();
         }
-        let still = cpu_time(other).expect("alive");
-        assert_eq!(cpu_time(other), Some(still));
         drop(writer);
         thread.join().expect("no panic");
-        assert_eq!(state_of(other), None);
+        while sleeps(other) {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_clock_runs_with_the_thread_and_stands_while_it_sleeps() {
+        let mine = CpuClock::of(this_tid());
+        let start = mine.read().expect("this thread lives");
+        while mine.read().expect("this thread lives") < start + 1_000_000 {
+            std::hint::spin_loop();
+        }
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            tell.send(this_tid()).expect("it listens");
+            reader.read_to_end(&mut Vec::new()).expect("the end")
+        });
+        let tid = told.recv().expect("it tells");
+        let clock = CpuClock::of(tid);
+        // Asleep counts from before it has left its CPU: the clock may go on for a moment after.
+        let mut still = 0;
+        while still < 1000 {
+            let before = clock.read().expect("it lives");
+            std::thread::yield_now();
+            still = if sleeps(tid) && clock.read() == Some(before) { still + 1 } else { 0 };
+        }
+        drop(writer);
+        thread.join().expect("no panic");
+        while clock.read().is_some() {
+            std::thread::yield_now();
+        }
+        assert!(!sleeps(tid));
+    }
+
+    #[test]
+    fn threads_of_other_processes_have_no_clock_and_do_not_sleep() {
+        assert_eq!(CpuClock::of(1).read(), None);
+        assert!(!sleeps(1));
+        assert!(!sleeps(-1));
+        assert!(!sleeps(Tid::MAX));
+    }
+
+    #[test]
+    fn the_state_follows_the_name_whatever_the_name_is() {
+        assert_eq!(state_in(b"12 (a) b) R) S 1 2"), Some(b'S'));
+        assert_eq!(state_in(b"12 () D 1"), Some(b'D'));
+        assert_eq!(state_in(b"12 (a)"), None);
+        assert_eq!(state_in(b"12 (a) "), None);
+        assert_eq!(state_in(b""), None);
+        let name = std::thread::Builder::new().name(") S (".into()).spawn(|| state(this_tid()).expect("/proc"));
+        assert_eq!(name.expect("a thread").join().expect("no panic"), b'R');
+    }
+
+    /// Thread `i` is `threads[i]`: CPU time (none: ended), sleeps.
+    #[derive(Default)]
+    struct MadeUp {
+        threads: Vec<(Option<u64>, bool)>,
+        clocks_read: usize,
+        states_read: usize,
+    }
+
+    impl Sight for MadeUp {
+        fn cpu_time(&mut self, tid: Tid) -> Option<u64> {
+            self.clocks_read += 1;
+            self.threads[tid as usize].0
+        }
+        fn sleeps(&mut self, tid: Tid) -> bool {
+            self.states_read += 1;
+            self.threads[tid as usize].1
+        }
+    }
+
+    fn look(watch: &mut Watch, slots: &[Watching], sight: &mut MadeUp) -> Vec<usize> {
+        let mut found = Vec::new();
+        watch.look(slots, sight, |i| found.push(i));
+        found
+    }
+
+    const OPEN: Watching = Watching { open: true, tid: 0 };
+    const SHUT: Watching = Watching { open: false, tid: 0 };
+
+    #[test]
+    fn only_one_that_is_open_and_stands_still_and_sleeps_is_told_and_again_while_so() {
+        let mut sight = MadeUp { threads: vec![(Some(5), true)], ..MadeUp::default() };
+        let mut watch = Watch::new();
+        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
+        assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
+        assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
+        // It ran for a moment: nobody asks for its state.
+        sight.threads[0].0 = Some(6);
+        let asked = sight.states_read;
+        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
+        assert_eq!(sight.states_read, asked);
+        // Waits for a CPU: stands still and does not sleep.
+        sight.threads[0].1 = false;
+        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
+        assert_eq!(sight.states_read, asked + 1);
+        // Has ended.
+        sight.threads[0] = (None, true);
+        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
+    }
+
+    #[test]
+    fn a_shut_slot_costs_nothing_and_is_forgotten() {
+        let mut sight = MadeUp { threads: vec![(Some(5), true)], ..MadeUp::default() };
+        let mut watch = Watch::new();
+        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
+        let read = sight.clocks_read;
+        assert_eq!(look(&mut watch, &[SHUT], &mut sight), []);
+        assert_eq!(sight.clocks_read, read);
+        // It was shut in between: what it did since is not known.
+        assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
+        assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
+    }
+
+    #[test]
+    fn another_carrier_with_the_same_time_is_another() {
+        let mut sight = MadeUp { threads: vec![(Some(5), true), (Some(5), true)], ..MadeUp::default() };
+        let mut watch = Watch::new();
+        let other = Watching { open: true, tid: 1 };
+        assert_eq!(look(&mut watch, &[OPEN, SHUT], &mut sight), []);
+        assert_eq!(look(&mut watch, &[other, OPEN], &mut sight), []);
+        assert_eq!(look(&mut watch, &[other, OPEN], &mut sight), [0, 1]);
+    }
+
+    #[test]
+    fn the_period_doubles_while_nothing_is_open() {
+        let mut sight = MadeUp { threads: vec![(Some(5), false)], ..MadeUp::default() };
+        let mut watch = Watch::new();
+        let mut micros = |slot: Watching| watch.look(&[slot], &mut sight, |_| ()).as_micros();
+        assert_eq!(micros(OPEN), 100);
+        assert_eq!([SHUT; 6].map(&mut micros), [200, 400, 800, 1000, 1000, 1000]);
+        assert_eq!(micros(OPEN), 100);
+    }
+
+    #[test]
+    fn the_kernels_own_answers_find_a_sleeper() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            tell.send(this_tid()).expect("it listens");
+            reader.read_to_end(&mut Vec::new()).expect("the end")
+        });
+        // The second one is this thread, which runs.
+        let slots = [told.recv().expect("it tells"), this_tid()].map(|tid| Watching { open: true, tid });
+        let mut watch = Watch::new();
+        let mut found = Vec::new();
+        while found.is_empty() {
+            watch.look(&slots, &mut Proc, |i| found.push(i));
+            std::thread::yield_now();
+        }
+        assert_eq!(found, [0]);
+        drop(writer);
+        thread.join().expect("no panic");
     }
 }

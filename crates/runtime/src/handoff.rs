@@ -105,7 +105,7 @@ impl Instance {
         let Some(slot) = self.kernel.carrier(vp as u32) else { return false };
         slot.is_masked()
             && !self.vps[vp].idle.word.is_sleeping()
-            && matches!(watch::state_of(slot.tid.load(Ordering::Relaxed)), Some(b'S' | b'D'))
+            && watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid)
     }
 }
 

@@ -16,9 +16,6 @@ use crate::package::{self, JoinHandle, Listener};
 const TURNS: u64 = 20;
 /// Kernel threads that a source may have for itself, beside those that carry VPs.
 pub const OF_THE_SOURCE: usize = 2;
-/// Unbound kernel threads that the pool keeps by default.
-const KEPT: usize = 1;
-
 /// The event sources to test: `KUMI_TEST_EVENTS`, else all that there are, without those that this machine refuses.
 ///
 /// # Panics
@@ -172,8 +169,10 @@ impl Case<'_> {
 /// Waits until the pool is back at its limit, in the runtime's books and in the kernel's. `before`: kernel threads before the runtime
 /// began. Called from a microprocess.
 pub fn await_shrunk(before: usize, vps: usize) {
+    // What the pool keeps by default: one a VP.
+    let kept = vps;
     loop {
-        if package::threads() <= vps + KEPT && kernel_threads() <= before + vps + KEPT + OF_THE_SOURCE {
+        if package::threads() <= vps + kept && kernel_threads() <= before + vps + kept + OF_THE_SOURCE {
             return;
         }
         package::sleep(Duration::from_millis(1));

@@ -3,13 +3,45 @@
 use std::fs;
 
 use kumihimo_arch::{stack, tls, x86_64};
+use kumihimo_events::source;
 
 /// Prints one line for each thing found.
 pub fn run() -> Result<(), String> {
     for (name, value) in crate::bench::machine::description().into_iter().chain(runtime()) {
         println!("{name:<24} {value}");
     }
+    events();
     Ok(())
+}
+
+/// Which event sources there are; of the others, why not and what would enable them. Changes nothing.
+fn events() {
+    let all = source::probe();
+    let chosen = all.iter().find(|(_, refused)| refused.is_none()).map(|(kind, _)| *kind);
+    for (kind, refused) in all {
+        let name = format!("events: {kind}");
+        match refused {
+            None => {
+                let chosen = if chosen == Some(kind) { " (used unless KUMI_EVENTS says otherwise)" } else { "" };
+                println!("{name:<24} yes: {}{chosen}", what(kind));
+            }
+            Some(refused) => {
+                println!("{name:<24} no: {}", refused.why);
+                println!("{:<24} to enable: {}", "", refused.remedy);
+            }
+        }
+    }
+}
+
+fn what(kind: source::Kind) -> &'static str {
+    match kind {
+        source::Kind::Bpf => "the kernel tells of every block and, exactly, of every return",
+        source::Kind::Perf => {
+            "the kernel tells of every block; returns are noticed when the microprocess next enters the runtime"
+        }
+        source::Kind::Watch => "a kernel thread looks for blocks, every 100 us; returns as with perf",
+        source::Kind::Off => "only `blocking` and Kumihimo's own I/O let others go on",
+    }
 }
 
 fn runtime() -> Vec<(&'static str, String)> {

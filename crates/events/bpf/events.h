@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* What the BPF program and the user scheduler agree on. crates/events/src/bpf.rs has the same offsets. */
+#ifndef KUMIHIMO_EVENTS_H
+#define KUMIHIMO_EVENTS_H
+
+#include <linux/bpf.h>
+
+/* Bits of a slot's `vp`; above them the VP's number + 1. */
+enum { CLAIMING = 1, LENT = 2, VP_SHIFT = 2 };
+/* Bits of `wanted`. */
+enum { WANTS_BLOCKED = 1, WANTS_UNBLOCKED = 2 };
+/* In `owners`: no seat there; a seat that only its maker's processes can reach. A user's number otherwise. */
+#define OWNER_NONE 0xffffffffu
+#define OWNER_PRIVATE 0xfffffffeu
+
+/* One kernel thread; entries 1.. of a page. Entry 0 is the page's header, which the program never touches. */
+struct slot {
+	__u64 this;
+	__u64 vp;
+	__u32 masked;
+	__u32 wanted;
+	__u32 pending;
+	__s32 priority;
+	__u64 microprocess;
+	__u32 tid;
+	__u32 state;
+	__u64 blocked;
+	__u64 traps;
+	__u64 missed;
+	__u64 stamp;
+	__u64 reserved[6];
+	__u64 users[16];
+};
+_Static_assert(sizeof(struct slot) == 256, "slot size");
+_Static_assert(__builtin_offsetof(struct slot, blocked) == 48, "slot layout");
+_Static_assert(__builtin_offsetof(struct slot, users) == 128, "slot layout");
+
+struct record {
+	__u32 slot;
+	__u32 vp;
+};
+
+/* What the kernel offers to programs, by number (linux/bpf.h, an ABI); so libbpf's headers are not needed. */
+static void *(*map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
+static __u64 (*ktime_get_ns)(void) = (void *)BPF_FUNC_ktime_get_ns;
+static __u64 (*get_current_uid_gid)(void) = (void *)BPF_FUNC_get_current_uid_gid;
+static void *(*get_current_task_btf)(void) = (void *)BPF_FUNC_get_current_task_btf;
+static __u64 (*get_attach_cookie)(void *context) = (void *)BPF_FUNC_get_attach_cookie;
+static void *(*ringbuf_reserve)(void *buffer, __u64 size, __u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
+static void (*ringbuf_submit)(void *record, __u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
+static void (*ringbuf_discard)(void *record, __u64 flags) = (void *)BPF_FUNC_ringbuf_discard;
+
+#endif

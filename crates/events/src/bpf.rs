@@ -1,0 +1,238 @@
+//! Events by BPF: the kernel itself says when a kernel thread with a VP goes to sleep, and when it is back.
+//!
+//! Each attached kernel thread has a software perf event that counts its switches, filtered by a BPF program
+//! (`bpf/events.bpf.c`). When the thread goes to sleep unmasked, with a VP in its slot, the program marks the VP [`LENT`],
+//! writes a record into a buffer and wakes who waits for it: **Blocked**. If the slot wants it, the kernel sends the thread a
+//! SIGTRAP ([`SIG_DATA`]) that is delivered on its way back to user mode, before the interrupted call returns and without
+//! EINTR: **Unblocked**. Needs Linux 5.15; the SIGTRAP is filtered from 6.10 on ([`Bpf::traps`]).
+//!
+//! Two ways to have it: load the program (CAP_BPF and CAP_PERFMON), or take a *seat* of an object that root has pinned
+//! ([`pinned`], `kumi events install`).
+//!
+//! A forked child shares the memory and the buffer with its parent, and keeps a seat taken as long as it lives.
+//!
+//! | offset | a slot, 256 bytes; slot 0 is the [`Header`] |
+//! |---|---|
+//! | 0 | `this` u64, the user scheduler's own |
+//! | 8 | `vp` u64: 0 none; VP's number + 1 in bits 2.., [`CLAIMING`], [`LENT`] |
+//! | 16, 20 | `masked` u32, above 0: no event; `wanted` u32: [`WANTS_BLOCKED`], [`WANTS_UNBLOCKED`] |
+//! | 24, 28, 32, 40, 44 | `pending` u32, `priority` i32, `microprocess` u64, `tid` u32, `state` u32: the program does not read them |
+//! | 48, 56, 64 | u64 counts by the program: VPs lent; SIGTRAPs let through; records that found no room (the VP then stays) |
+//! | 72 | u64, CLOCK_MONOTONIC in ns, when the VP was last lent |
+//! | 128..256 | the user scheduler's own |
+
+mod btf;
+mod load;
+mod object;
+pub mod pinned;
+mod ring;
+mod status;
+mod sys;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::Refused;
+use load::{OWNER_PRIVATE, Object, SeatMaps, refused};
+use pinned::Store;
+use ring::Ring;
+use sys::{Mapping, errno};
+
+/// Bytes of a slot.
+pub const SLOT_SIZE: usize = 256;
+/// In `vp`: another thread is taking the VP over.
+pub const CLAIMING: u64 = 1;
+/// In `vp`: its thread sleeps; there is a record in the buffer.
+pub const LENT: u64 = 2;
+/// In `wanted`: tell when the thread goes to sleep.
+pub const WANTS_BLOCKED: u32 = 1;
+/// In `wanted`: SIGTRAP when it is back. Only together with [`WANTS_BLOCKED`].
+pub const WANTS_UNBLOCKED: u32 = 2;
+/// `si_perf_data` of our SIGTRAPs (`si_code` is TRAP_PERF, 6): any other SIGTRAP is not ours.
+pub const SIG_DATA: u64 = 0x4b55_4d49_5452_4150;
+/// First word of the memory.
+pub const MAGIC: u64 = 0x4b55_4d49_4849_4d4f;
+/// Version of the layout.
+pub const VERSION: u32 = 1;
+/// The most slots one process can have.
+pub const MOST_SLOTS: u32 = 1 << 20;
+
+/// What stands in place of slot 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// [`SLOT_SIZE`].
+    pub slot_size: u32,
+    /// The highest slot.
+    pub slots: u32,
+    /// Which seat of the object this is.
+    pub seat: u32,
+}
+
+/// A loaded object and one seat of it. Dropped: the seat is free, and the program goes once no thread is attached.
+#[derive(Debug)]
+pub struct Bpf {
+    program: OwnedFd,
+    memory: Mapping,
+    ring: Ring,
+    seat: u32,
+    slots: u32,
+    traps: bool,
+    /// The seat's directory, locked for as long as it is open. None: our own object.
+    lock: Option<OwnedFd>,
+}
+
+impl Bpf {
+    /// Loads the object where the calling thread may; elsewhere takes a seat of the installed one ([`pinned`]).
+    /// `slots`: the highest slot that will be used, 1 at least. Takes some milliseconds (reading the kernel's types) or a fraction of one (a seat).
+    ///
+    /// # Errors
+    /// What was refused and how to allow it.
+    pub fn open(slots: u32) -> Result<Bpf, Refused> {
+        if sys::may_load() { Bpf::load(slots) } else { Bpf::take(&Store::system(), slots) }
+    }
+
+    /// Loads the object, for this process alone.
+    ///
+    /// # Errors
+    /// As for [`Bpf::open`].
+    pub fn load(slots: u32) -> Result<Bpf, Refused> {
+        check(slots)?;
+        let maps = SeatMaps::new(slots)?;
+        let object = Object::load(1, &maps)?;
+        object.give(0, &maps, OWNER_PRIVATE)?;
+        Bpf::new(object.program, maps, 0, slots, None)
+    }
+
+    /// Takes a free seat of an installed object. Its memory is all zero but for the header, its buffer empty.
+    ///
+    /// # Errors
+    /// As for [`Bpf::open`].
+    pub fn take(store: &Store, slots: u32) -> Result<Bpf, Refused> {
+        check(slots)?;
+        let seat = store.take(slots)?;
+        Bpf::new(seat.program, seat.maps, seat.number, seat.slots, Some(seat.lock))
+    }
+
+    fn new(program: OwnedFd, maps: SeatMaps, seat: u32, slots: u32, lock: Option<OwnedFd>) -> Result<Bpf, Refused> {
+        let length = (slots as usize + 1) * SLOT_SIZE;
+        let memory = Mapping::new(maps.page.as_fd(), 0, length, true).map_err(|e| refused("mapping the slots", &e))?;
+        let ring = Ring::new(maps.buffer).map_err(|e| refused("mapping the BPF ring buffer", &e))?;
+        let header = Header { magic: MAGIC, version: VERSION, slot_size: SLOT_SIZE as u32, slots, seat };
+        // SAFETY: `length` writable bytes that only this process has mapped (the lock of the seat; nobody else can reach a
+        // private map), and no reference to them exists yet. Page aligned. The program reads words whole, whatever they are.
+        unsafe {
+            memory.start().write_bytes(0, length);
+            memory.start().cast::<Header>().write(header);
+        }
+        // Before 6.10 the filter withholds the event's data but not its signal: each preemption would trap.
+        let traps = sys::kernel() >= (6, 10);
+        let bpf = Bpf { program, memory, ring, seat, slots, traps, lock };
+        // What is refused to this thread now would be refused to others later. Never enabled, so it cannot trap.
+        bpf.prepare(slots).map_err(|(step, error)| bpf.refused_attach(step, &error))?;
+        Ok(bpf)
+    }
+
+    /// The slots: where, and how many bytes. Slot `n` starts at `n * SLOT_SIZE`; slot 0 is the [`Header`]. Valid as long as
+    /// `self`. The BPF program and all threads of the process access it at once: atomics only.
+    pub fn memory(&self) -> (*mut u8, usize) {
+        (self.memory.start(), self.memory.length())
+    }
+
+    /// Attaches the calling kernel thread to a slot until the descriptor is closed or the thread ends. An event is told from
+    /// now on, if the slot says so: fill it first. One slot per thread, one thread per slot; several descriptors for one thread tell of each sleep only once,
+    /// but trap for each.
+    ///
+    /// The thread that closes it, if it is attached, may get one more SIGTRAP, which tells nothing.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a slot out of range, otherwise what perf_event_open(2) or bpf(2) says.
+    pub fn attach(&self, slot: u32) -> io::Result<OwnedFd> {
+        let attach = || {
+            let (event, link) = self.prepare(slot)?;
+            sys::enable(event.as_fd()).map_err(|e| ("PERF_EVENT_IOC_ENABLE", e))?;
+            Ok(link)
+        };
+        attach().map_err(|(step, error): (_, io::Error)| {
+            io::Error::new(
+                error.kind(),
+                format!("attaching the kernel thread to slot {slot}: {step}: {}", errno(&error)),
+            )
+        })
+    }
+
+    /// The calling thread's event, disabled: without its filter it would trap at every switch. The link keeps it alive.
+    fn prepare(&self, slot: u32) -> Result<(OwnedFd, OwnedFd), (&'static str, io::Error)> {
+        if slot == 0 || slot > self.slots {
+            return Err(("no such slot", io::ErrorKind::InvalidInput.into()));
+        }
+        let event = sys::switch_event(self.traps).map_err(|e| ("perf_event_open", e))?;
+        let cookie = u64::from(self.seat) << 32 | u64::from(slot);
+        let link = sys::link(self.program.as_fd(), event.as_fd(), cookie).map_err(|e| ("BPF_LINK_CREATE", e))?;
+        Ok((event, link))
+    }
+
+    fn refused_attach(&self, step: &str, error: &io::Error) -> Refused {
+        let why = format!("{step} for a kernel thread: {}", errno(error));
+        let remedy = match (step, error.raw_os_error()) {
+            ("perf_event_open", Some(libc::EACCES | libc::EPERM)) if !sys::may_load() => format!(
+                "`sudo sysctl kernel.perf_event_paranoid=1` (it is {}), or {}",
+                pinned::paranoid(),
+                load::capabilities()
+            ),
+            ("BPF_LINK_CREATE", Some(libc::EPERM)) if self.is_pinned() => {
+                format!(
+                    "Linux 6.0 or newer, or `sudo sysctl kernel.unprivileged_bpf_disabled=0`, or {}",
+                    load::capabilities()
+                )
+            }
+            _ => refused(step, error).remedy,
+        };
+        Refused { why, remedy }
+    }
+
+    /// Readable when there is a record: for epoll. Waking is prompt: about 13 us until a sleeping waiter runs.
+    pub fn event_fd(&self) -> BorrowedFd<'_> {
+        self.ring.fd()
+    }
+
+    /// Takes all records: the slot, and the number of the VP that was lent there. The slot is between 1 and `slots`; the VP's
+    /// number is what the slot said, which user code can scribble over: check it. The record may be out of date by now, too.
+    ///
+    /// One thread at a time: if another is draining, this returns at once, and that one takes the records.
+    pub fn drain(&self, mut told: impl FnMut(u32, u32)) {
+        self.ring.drain(|slot, vp| {
+            if (1..=self.slots).contains(&slot) {
+                told(slot, vp);
+            }
+        });
+    }
+
+    /// Whether this is a seat of an installed object.
+    pub fn is_pinned(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    /// Whether a thread that is back gets a SIGTRAP: Linux 6.10 and later. Before that there is Blocked only.
+    pub fn traps(&self) -> bool {
+        self.traps
+    }
+}
+
+fn check(slots: u32) -> Result<(), Refused> {
+    if slots == 0 || slots > MOST_SLOTS {
+        return Err(Refused::new(format!("{slots} slots"), format!("ask for 1 to {MOST_SLOTS} slots")));
+    }
+    if sys::kernel() < (5, 15) {
+        let (major, minor) = sys::kernel();
+        return Err(Refused::new(
+            format!("Linux {major}.{minor} cannot tell one thread's perf event from another's in BPF (bpf_cookie)"),
+            "Linux 5.15 or newer",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! The BPF program as an event source: see [`crate::bpf`].
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use super::{EventSource, Kind};
+use crate::bpf::Bpf;
+use crate::kernel::watch_for;
+use crate::page::Page;
+use crate::refused::Refused;
+
+#[derive(Debug)]
+pub(super) struct BpfSource {
+    bpf: Bpf,
+    /// What keeps the program attached, by slot.
+    attached: Mutex<HashMap<u32, OwnedFd>>,
+    debugged: bool,
+}
+
+impl BpfSource {
+    pub(super) fn open(slots: u32) -> Result<BpfSource, Refused> {
+        Ok(BpfSource { bpf: Bpf::open(slots)?, attached: Mutex::default(), debugged: is_debugged() })
+    }
+}
+
+/// Whether a debugger is attached: it would stop the process at every SIGTRAP (ptrace(2)).
+fn is_debugged() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().filter_map(|l| l.strip_prefix("TracerPid:")).any(|pid| pid.trim() != "0")
+}
+
+impl EventSource for BpfSource {
+    fn kind(&self) -> Kind {
+        Kind::Bpf
+    }
+
+    fn memory(&self) -> Option<(NonNull<u8>, usize)> {
+        let (base, bytes) = self.bpf.memory();
+        NonNull::new(base).map(|base| (base, bytes))
+    }
+
+    fn register(&self, epoll: BorrowedFd<'_>) -> io::Result<()> {
+        watch_for(epoll, self.bpf.event_fd(), 0)
+    }
+
+    fn attach(&self, index: u32) -> io::Result<()> {
+        let fd = self.bpf.attach(index)?;
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner).insert(index, fd);
+        Ok(())
+    }
+
+    fn detach(&self, index: u32) {
+        let fd = self.attached.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
+        // Closed without the lock: the kernel waits there for other cores.
+        drop(fd);
+    }
+
+    fn told(&self, _data: u32, _page: &Page, blocked: &mut dyn FnMut(u32)) {
+        self.bpf.drain(|slot, _vp| blocked(slot));
+    }
+
+    fn tells_return(&self) -> bool {
+        self.bpf.traps() && !self.debugged
+    }
+}

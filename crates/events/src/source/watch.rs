@@ -1,0 +1,62 @@
+//! A look at each carrying kernel thread, now and then, as an event source: see [`crate::watch`].
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::{EventSource, Kind};
+use crate::barrier;
+use crate::page::Page;
+use crate::refused::Refused;
+use crate::watch::{self, Proc, Tid, Watch, Watching};
+
+#[derive(Debug, Default)]
+pub(super) struct WatchSource {
+    carriers: Mutex<Vec<u32>>,
+    watch: Mutex<Watch>,
+}
+
+impl WatchSource {
+    pub(super) fn open() -> Result<WatchSource, Refused> {
+        // The VP is taken from a carrier that may be on its way back on another core.
+        barrier::probe()?;
+        watch::readable().map_err(|e| {
+            Refused::new(format!("/proc/self/task/TID/stat: {e}"), "mount procfs on /proc (mount -t proc proc /proc)")
+        })?;
+        Ok(WatchSource::default())
+    }
+}
+
+impl EventSource for WatchSource {
+    fn kind(&self) -> Kind {
+        Kind::Watch
+    }
+
+    fn looks(&self) -> bool {
+        true
+    }
+
+    fn begin(&self, index: u32, _epoll: BorrowedFd<'_>) -> io::Result<()> {
+        self.carriers.lock().unwrap_or_else(PoisonError::into_inner).push(index);
+        Ok(())
+    }
+
+    fn end(&self, index: u32) {
+        self.carriers.lock().unwrap_or_else(PoisonError::into_inner).retain(|i| *i != index);
+    }
+
+    fn look(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
+        let carriers = self.carriers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let slots: Vec<_> = carriers
+            .iter()
+            .map(|index| {
+                let slot = page.slot(*index);
+                Watching { open: slot.is_open(), tid: slot.tid.load(Ordering::Relaxed) as Tid }
+            })
+            .collect();
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(watch.look(&slots, &mut Proc, |i| blocked(carriers[i])))
+    }
+}

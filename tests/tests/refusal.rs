@@ -1,0 +1,216 @@
+//! Machines that refuse: unprivileged users, seccomp filters of containers, limits of locked memory.
+
+use std::io::Read;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use kumihimo::runtime::Runtime;
+use kumihimo::thread;
+use kumihimo_events::perf::Perf;
+use kumihimo_events::watch;
+use kumihimo_tests::process::alone;
+use kumihimo_tests::refusal::refuse;
+use kumihimo_tests::skip;
+
+/// Makes this process, which must be root's, that of `nobody`, with no capability. False if it is not root's.
+fn become_nobody() -> bool {
+    // SAFETY: integers, and an empty list. glibc does it for all kernel threads.
+    unsafe {
+        if libc::geteuid() != 0 {
+            return false;
+        }
+        assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+        assert_eq!(libc::setresgid(65534, 65534, 65534), 0);
+        assert_eq!(libc::setresuid(65534, 65534, 65534), 0);
+        // Lost with the user: whether the process's own /proc files belong to it.
+        assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1u64), 0);
+    }
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");
+    true
+}
+
+fn limit(resource: libc::__rlimit_resource_t, to: u64) {
+    let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
+    // SAFETY: a limit that outlives the call.
+    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// How high this process may raise a limit.
+fn allowed(resource: libc::__rlimit_resource_t) -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a limit to be written.
+    assert_eq!(unsafe { libc::getrlimit(resource, &raw mut limit) }, 0);
+    limit.rlim_max
+}
+
+/// Perf where the machine's setting allows it to anybody.
+fn perf_or_skip(test: &str) -> Option<Perf> {
+    match Perf::probe() {
+        Ok(perf) => Some(perf),
+        Err(refused) => {
+            let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+            assert!(!matches!(level.trim(), "-1" | "0" | "1" | "2") || refused.why.contains("seccomp"), "{refused}");
+            skip(test, &refused.to_string());
+            None
+        }
+    }
+}
+
+#[test]
+fn perf_needs_no_privilege() {
+    alone("perf_needs_no_privilege", || {
+        if !become_nobody() {
+            return skip("perf_needs_no_privilege", "not root");
+        }
+        let Some(perf) = perf_or_skip("perf_needs_no_privilege") else { return };
+        // More than would fit into anyone's locked memory, if some of it were left behind.
+        for _ in 0..3000 {
+            let me = perf.watch_this_thread().expect("a perf event");
+            me.listen();
+            me.quiet();
+        }
+    });
+}
+
+#[test]
+fn locked_memory_used_up_is_an_error_that_says_so() {
+    alone("locked_memory_used_up_is_an_error_that_says_so", || {
+        limit(libc::RLIMIT_MEMLOCK, 0);
+        limit(libc::RLIMIT_NOFILE, allowed(libc::RLIMIT_NOFILE));
+        if !become_nobody() {
+            return skip("locked_memory_used_up_is_an_error_that_says_so", "not root");
+        }
+        let Some(perf) = perf_or_skip("locked_memory_used_up_is_an_error_that_says_so") else { return };
+        // kernel.perf_event_mlock_kb for each CPU is left to every user.
+        let mut watched = Vec::new();
+        let error = loop {
+            match perf.watch_this_thread() {
+                Ok(w) => watched.push(w),
+                Err(e) => break e,
+            }
+        };
+        eprintln!("{} perf events, then: {error}", watched.len());
+        if error.raw_os_error() == Some(libc::EMFILE) {
+            let why =
+                format!("{} descriptors are fewer than this machine's CPUs have locked memory for", watched.len());
+            return skip("locked_memory_used_up_is_an_error_that_says_so", &why);
+        }
+        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+        assert!(error.to_string().contains("ulimit -l") && error.to_string().contains("EPERM"), "{error}");
+        let refused = Perf::probe().expect_err("nothing left");
+        assert!(refused.why.contains("locked memory") && refused.remedy.contains("ulimit -l"), "{refused}");
+        // Given back when they end: those of other processes of this user come and go, so perhaps not at the first attempt.
+        watched.clear();
+        while perf.watch_this_thread().is_err() {
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn no_descriptor_left_is_an_error_of_the_kernel() {
+    alone("no_descriptor_left_is_an_error_of_the_kernel", || {
+        let Some(perf) = perf_or_skip("no_descriptor_left_is_an_error_of_the_kernel") else { return };
+        let me = perf.watch_this_thread().expect("a perf event");
+        limit(libc::RLIMIT_NOFILE, 3);
+        let error = perf.watch_this_thread().expect_err("no descriptor");
+        assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
+        // /proc cannot be asked either: nobody is away then, and nothing breaks.
+        me.listen();
+        std::thread::scope(|scope| scope.spawn(|| assert!(!me.is_away())).join().expect("no panic"));
+        assert!(!watch::sleeps(me.tid()));
+    });
+}
+
+fn perf_refused(errno: i32, words: [&str; 2]) {
+    refuse(&[(libc::SYS_perf_event_open, errno)]).expect("seccomp");
+    let refused = Perf::probe().expect_err("perf_event_open is refused");
+    let said = refused.to_string();
+    assert!(words.iter().all(|word| said.contains(word)), "{said}");
+}
+
+/// As with kernel.perf_event_paranoid = 3 or 4 (Debian, Ubuntu), and in Docker.
+#[test]
+fn perf_refused_with_eacces_or_eperm() {
+    alone("perf_refused_with_eacces_or_eperm", || {
+        perf_refused(libc::EACCES, ["perf_event_open", "os error 13"]);
+        perf_refused(libc::EPERM, ["perf_event_open", "os error 1)"]);
+    });
+}
+
+/// As in gVisor, and with a kernel built without perf events.
+#[test]
+fn perf_refused_with_enosys() {
+    alone("perf_refused_with_enosys", || perf_refused(libc::ENOSYS, ["perf_event_open", "seccomp profile"]));
+}
+
+/// Locks, blocks and hands VPs over: with microprocesses that watch, if `KUMI_EVENTS` says so.
+fn work() {
+    let turns = AtomicU32::new(0);
+    let runtime = Runtime::builder().vps(2).build().expect("a runtime");
+    runtime.run(|| {
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        thread::blocking(|| std::thread::sleep(Duration::from_micros(20)));
+                        turns.fetch_add(1, Ordering::Relaxed);
+                        thread::yield_now();
+                    }
+                });
+            }
+        });
+    });
+    assert_eq!(turns.load(Ordering::Relaxed), 400);
+}
+
+fn works_without_membarrier(errno: i32, events: &str) {
+    // SAFETY: before the runtime begins.
+    unsafe { std::env::set_var("KUMI_EVENTS", events) };
+    refuse(&[(libc::SYS_membarrier, errno)]).expect("seccomp");
+    assert_eq!(kumihimo_events::barrier::probe(), Ok(kumihimo_events::barrier::Barrier::EachCpu));
+    work();
+}
+
+#[test]
+fn the_runtime_works_where_membarrier_is_refused() {
+    alone("the_runtime_works_where_membarrier_is_refused", || works_without_membarrier(libc::EPERM, "off"));
+}
+
+#[test]
+fn the_runtime_works_where_there_is_no_membarrier() {
+    alone("the_runtime_works_where_there_is_no_membarrier", || works_without_membarrier(libc::ENOSYS, "watch"));
+}
+
+#[test]
+fn no_barrier_at_all_is_an_error_of_build() {
+    alone("no_barrier_at_all_is_an_error_of_build", || {
+        refuse(&[(libc::SYS_membarrier, libc::EPERM), (libc::SYS_sched_setaffinity, libc::EPERM)]).expect("seccomp");
+        let error = Runtime::builder().vps(1).build().expect_err("no hand-off is safe").to_string();
+        assert!(error.contains("membarrier") && error.contains("sched_setaffinity"), "{error}");
+    });
+}
+
+/// The watch source needs nothing of what containers refuse.
+#[test]
+fn watch_works_where_everything_is_refused() {
+    alone("watch_works_where_everything_is_refused", || {
+        let list = [libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_io_uring_setup];
+        refuse(&list.map(|call| (call, libc::EPERM))).expect("seccomp");
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: takes nothing.
+            tell.send(unsafe { libc::gettid() }).expect("it listens");
+            reader.read_to_end(&mut Vec::new()).expect("the end")
+        });
+        let slots = [watch::Watching { open: true, tid: told.recv().expect("it tells") }];
+        let (mut watch, mut found) = (watch::Watch::new(), false);
+        while !found {
+            std::thread::sleep(watch.look(&slots, &mut watch::Proc, |_| found = true));
+        }
+        drop(writer);
+        thread.join().expect("no panic");
+    });
+}
