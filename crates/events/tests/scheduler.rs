@@ -36,10 +36,12 @@ fn until(is_so: impl Fn() -> bool) {
     }
 }
 
+type Body = Box<dyn FnOnce(&KernelThread) + Send>;
+
 /// A user scheduler that runs one script on its one VP, and notes what it is told.
 #[derive(Default)]
 struct Script {
-    script: Mutex<Option<Box<dyn FnOnce(&KernelThread) + Send>>>,
+    script: Mutex<Option<Body>>,
     told: Mutex<Vec<u32>>,
     done: AtomicBool,
 }

@@ -1,6 +1,7 @@
 //! A user scheduler of one's own on events and shared page: `cargo run -p kumihimo-events --example minimal`. Here it runs
 //! plain blocking code of std, in a hundred microprocesses on two virtual processors. `KUMI_EVENTS` chooses the event source.
 
+#[allow(dead_code)] // some of it is for applications with other needs
 mod scheduler;
 
 use std::io::{self, Read, Write};

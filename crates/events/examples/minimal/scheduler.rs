@@ -37,8 +37,6 @@ const LEVELS: usize = 64;
 const NOT_QUEUED: u8 = LEVELS as u8;
 const STACK: usize = 64 << 10;
 
-// ---- Microprocesses, and the kernel threads under them --------------------------------------------------------------
-
 /// A microprocess. Never freed, only used again: allocators keep caches in its thread-local storage. Cells belong to who holds it: its carrier
 /// while it runs, else the queue's lock.
 struct Mp {
@@ -119,7 +117,7 @@ enum Left {
 #[repr(C)]
 struct Carrier {
     this: Cell<*const Carrier>,
-    scheduler: *const Scheduler,
+    scheduler: &'static Scheduler,
     /// Where the kernel's half looks for it, in its signal handler.
     thread: &'static KernelThread,
     /// Its own context, in `resumed`, while a microprocess runs here.
@@ -144,11 +142,6 @@ impl Carrier {
     unsafe fn here<'a>() -> &'a Carrier {
         // SAFETY: the caller's promise: GS is set, to a record that lives as long as the kernel thread.
         unsafe { &*x86_64::gs_word::<0>().cast::<Carrier>() }
-    }
-
-    fn scheduler(&self) -> &Scheduler {
-        // SAFETY: it outlives its kernel threads.
-        unsafe { &*self.scheduler }
     }
 
     /// On the kernel thread's own stack: `next` runs here until it leaves.
@@ -180,7 +173,7 @@ fn enter() -> Option<Masked> {
     // SAFETY: a microprocess, which stays on its kernel thread until it leaves by itself.
     let here = unsafe { Carrier::here() };
     if !here.thread.slot().enter(here.thread.token()) {
-        here.scheduler().await_turn(here);
+        here.scheduler.await_turn(here);
     }
     Some(Masked(PhantomData))
 }
@@ -207,8 +200,6 @@ impl Drop for Masked {
         }
     }
 }
-
-// ---- The scheduler --------------------------------------------------------------------------------------------------
 
 /// First in, first out, linked through the microprocesses.
 #[derive(Clone, Copy, Default)]
@@ -258,13 +249,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Starts the kernel threads.
-    ///
-    /// # Errors
-    /// `Unsupported`: no thread-local storage of one's own to be had here, or the event source is refused. Else what the kernel says.
-    ///
-    /// # Panics
-    /// If there shall be no VPs, or more than 64.
+    /// Starts the kernel threads. An error says what is refused here; a number of VPs but 1 to 64 panics.
     pub fn open(settings: Settings) -> io::Result<Arc<Scheduler>> {
         assert!((1..=64).contains(&settings.vps), "{} VPs: 1 to 64 can be had", settings.vps);
         if tls::get().kind() == tls::Kind::Kernel {
@@ -294,13 +279,7 @@ impl Scheduler {
         &self.kernel
     }
 
-    /// Begins a microprocess. From anywhere.
-    ///
-    /// # Errors
-    /// No memory for its stack.
-    ///
-    /// # Panics
-    /// If there is no such priority.
+    /// Begins a microprocess. From anywhere. An error: no memory for its stack. A priority above 63 panics.
     pub fn spawn<T: Send + 'static>(
         self: &Arc<Scheduler>,
         priority: u8,
@@ -309,10 +288,9 @@ impl Scheduler {
         let outcome = Arc::new(Mutex::new(None));
         let its = outcome.clone();
         let body = move || *lock(&its) = Some(catch_unwind(AssertUnwindSafe(f)));
-        let used = {
-            let _masked = enter();
-            lock(&self.queue).free.pop()
-        };
+        let masked = enter();
+        let used = lock(&self.queue).free.pop();
+        drop(masked);
         // Unmasked: memory may make it wait.
         let mp = used.map_or_else(|| Mp::create(self.class), Ok)?;
         // SAFETY: it is ours, and nobody runs on its block and stack; `first` never returns.
@@ -327,9 +305,8 @@ impl Scheduler {
         mp.priority.store(valid(priority), Relaxed);
         let _masked = enter();
         let mut queue = lock(&self.queue);
-        queue.living += 1;
-        queue.last_id += 1;
-        let id = queue.last_id;
+        let id = queue.last_id + 1;
+        (queue.last_id, queue.living) = (id, queue.living + 1);
         mp.id.store(id, Relaxed);
         self.push(&mut queue, mp);
         drop(queue);
@@ -452,12 +429,11 @@ impl Scheduler {
             mp.waits_on.set(Some(thread));
             let queues = thread.turn().begin();
             debug_assert!(queues, "nobody gives up waiting");
-            let pushed = self.returned.fetch_update(SeqCst, SeqCst, |newest| {
+            let _ = self.returned.fetch_update(SeqCst, SeqCst, |newest| {
                 // SAFETY: null or a microprocess, which lives for ever.
                 mp.next.set(unsafe { newest.as_ref() });
                 Some(ptr::from_ref(mp).cast_mut())
             });
-            debug_assert!(pushed.is_ok());
             self.announce(mp.priority());
             // Never stuck: whoever has a VP in here waits for nothing that a microprocess holds.
             thread.await_turn(|| false);
@@ -472,11 +448,12 @@ impl UserScheduler for Scheduler {
     fn thread(&self, thread: &KernelThread, live: &mut dyn FnMut()) {
         // For the handler of SIGTRAP. Without memory for it there is std's.
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
+        // SAFETY: both outlive the kernel thread. Used there, and by who hands it a VP, for which it waits.
+        let (scheduler, thread) = unsafe { (&*ptr::from_ref(self), &*ptr::from_ref(thread)) };
         let here = Carrier {
             this: Cell::new(ptr::null()),
-            scheduler: self,
-            // SAFETY: used on this kernel thread, and by who hands it a VP while it waits for one: it lives as long as that.
-            thread: unsafe { &*ptr::from_ref(thread) },
+            scheduler,
+            thread,
             own: UnsafeCell::new(Context::NULL),
             fs: x86_64::fs_base(),
             current: Cell::new(None),
@@ -540,8 +517,6 @@ impl UserScheduler for Scheduler {
     }
 }
 
-// ---- What applications use ------------------------------------------------------------------------------------------
-
 /// Only masked, or off the VPs, where it is the queue's.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -578,10 +553,7 @@ pub struct Handle<T> {
 }
 
 impl<T> Handle<T> {
-    /// Waits for its end. Blocks the microprocess; elsewhere the kernel thread.
-    ///
-    /// # Errors
-    /// What it panicked with.
+    /// Waits for its end; an error is what it panicked with. Blocks the microprocess; elsewhere the kernel thread.
     pub fn join(self) -> Outcome<T> {
         if let Some(masked) = enter() {
             masked.leave(Left::Joins(self.mp, self.id));
@@ -592,10 +564,7 @@ impl<T> Handle<T> {
         lock(&self.outcome).take().expect("it has ended")
     }
 
-    /// Its priority from now on (event *Changed*). From anywhere. Nothing happens if it has ended.
-    ///
-    /// # Panics
-    /// If there is no such priority.
+    /// Its priority from now on (event *Changed*). From anywhere. Nothing happens if it has ended; a priority above 63 panics.
     pub fn set_priority(&self, priority: u8) {
         let _masked = enter();
         let (scheduler, mp) = (&*self.scheduler, self.mp);
