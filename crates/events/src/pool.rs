@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::kernel::Kernel;
+use crate::record::Step;
 use crate::sched::{ThreadState, UserScheduler};
 use crate::slot::{self, NO_PRIORITY};
 use crate::source::Kind;
@@ -137,14 +138,13 @@ impl Kernel {
         while let Some((token, priority)) = self.wait(thread) {
             let vp = slot::vp_of(token, self.vps).expect("a token from the ready list");
             slot.priority.store(priority, Ordering::Relaxed);
-            if let Err(e) = self.source.begin(thread.index(), self.epoll.as_fd()) {
-                self.exhausted(&in_source(self.source.kind(), &e));
-            }
+            self.begin(thread);
             thread.take(token);
+            self.record(Step::Resumed, thread.index(), None);
             scheduler.resumed(vp, thread);
             self.source.end(thread.index());
             slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);
-            if thread.token() != 0 || !self.go_to_pool() {
+            if thread.token() != 0 || !self.go_to_pool(thread) {
                 break;
             }
         }
@@ -152,13 +152,22 @@ impl Kernel {
     }
 
     /// P0's `yield`, last part: false if the kernel thread is to end. It lingers in any case: see [`wait`](Kernel::wait).
-    fn go_to_pool(&self) -> bool {
+    fn go_to_pool(&self, thread: &KernelThread) -> bool {
         let mut pool = self.lock();
         if pool.dismissed {
             return false;
         }
         pool.waiting += 1;
+        self.record(Step::Reclaimed, thread.index(), None);
         true
+    }
+
+    /// The source shall tell of the calling kernel thread from here. With a source that tells of returns, async-signal-safe where the source allows
+    /// the kernel thread to carry at all.
+    pub(crate) fn begin(&self, thread: &KernelThread) {
+        if let Err(e) = self.source.begin(thread.index(), self.epoll.as_fd()) {
+            self.exhausted(&in_source(self.source.kind(), &e));
+        }
     }
 
     /// In the pool until there is a VP to carry; none: the kernel thread is to end, and is no longer counted as waiting.
@@ -168,8 +177,11 @@ impl Kernel {
         loop {
             slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);
             let mut pool = self.lock();
+            self.take_called(&mut pool);
             if let Some(ready) = pool.ready.pop() {
                 pool.waiting -= 1;
+                slot.state.store(ThreadState::Runnable as u32, Ordering::Relaxed);
+                self.record(Step::Called, thread.index(), u8::try_from(ready.priority).ok());
                 let more = !pool.ready.is_empty();
                 self.appoint(&mut pool);
                 drop(pool);

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_arch::overflow;
 use kumihimo_arch::x86_64;
-use kumihimo_events::sched::{Event, UserScheduler};
+use kumihimo_events::sched::{Answer, Event, UserScheduler};
 use kumihimo_events::{self as events, watch};
 use kumihimo_policy::Why;
 
@@ -32,9 +32,10 @@ impl UserScheduler for Instance {
         KernelThread::with(self, thread, live);
     }
 
-    fn blocked(&self, vp: u32) -> Option<u8> {
+    fn blocked(&self, vp: u32) -> Answer {
         let levels = self.vps[vp as usize].queue().levels();
-        levels.checked_ilog2().map(|level| level as u8)
+        // Carried in any case: its timers and descriptors are looked after there.
+        Answer::Next(levels.checked_ilog2().map(|level| level as u8))
     }
 
     fn resumed(&self, vp: u32, _thread: &events::KernelThread) {

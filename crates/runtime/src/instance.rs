@@ -94,6 +94,7 @@ impl Instance {
             concurrency: settings.concurrency.unwrap_or(settings.vps),
             max_threads: settings.max_kernel_threads,
             source: settings.events,
+            record: false,
         })?;
         let mut failure = None;
         let instance = Arc::new_cyclic(|weak| {
