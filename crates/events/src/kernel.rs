@@ -166,7 +166,9 @@ impl Kernel {
 /// `fd` is fresh, or negative with errno set.
 unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
-        return Err(io::Error::last_os_error());
+        let e = io::Error::last_os_error();
+        let text = format!("pool of kernel threads: {e}; raise the descriptor limit (ulimit -n)");
+        return Err(io::Error::new(e.kind(), text));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })

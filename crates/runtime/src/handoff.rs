@@ -95,6 +95,7 @@ fn await_turn(instance: &Instance, kt: &KernelThread, mp: &'static Mp, may_give_
         instance.kernel.unbind();
         vp.level.set(mp.level.get());
         vp.account_for(mp);
+        kt.show(mp);
     }
     kt.unmask();
     has_vp

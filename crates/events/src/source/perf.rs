@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::{EventSource, Kind};
@@ -46,7 +46,7 @@ impl Silent {
 pub(super) struct PerfSource {
     perf: Perf,
     /// By slot.
-    watched: RwLock<HashMap<u32, Arc<Watched>>>,
+    watched: Mutex<HashMap<u32, Arc<Watched>>>,
     epoll: OnceLock<OwnedFd>,
     silent: Mutex<Silent>,
 }
@@ -57,7 +57,7 @@ impl PerfSource {
         barrier::probe()?;
         Ok(PerfSource {
             perf: Perf::probe()?,
-            watched: RwLock::default(),
+            watched: Mutex::default(),
             epoll: OnceLock::new(),
             silent: Mutex::default(),
         })
@@ -68,7 +68,7 @@ impl PerfSource {
     }
 
     fn of(&self, index: u32) -> Option<Arc<Watched>> {
-        self.watched.read().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
     }
 }
 
@@ -86,12 +86,12 @@ impl EventSource for PerfSource {
         let watched = Arc::new(self.perf.watch_this_thread()?);
         watch_for(epoll, watched.fd(), u64::from(index))?;
         watched.listen();
-        self.watched.write().unwrap_or_else(PoisonError::into_inner).insert(index, watched);
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).insert(index, watched);
         Ok(())
     }
 
     fn end(&self, index: u32) {
-        let watched = self.watched.write().unwrap_or_else(PoisonError::into_inner).remove(&index);
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
         if let (Some(watched), Some(epoll)) = (watched, self.epoll.get()) {
             let none = std::ptr::null_mut();
             // SAFETY: no event is needed to take one out. A failure would leave a bell that nobody answers.
