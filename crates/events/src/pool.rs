@@ -261,7 +261,7 @@ impl Kernel {
         const MOST: usize = 16;
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
         let n = wait_exactly(self.epoll.as_raw_fd(), &mut events, time);
-        self.take_in(&events[..usize::try_from(n).unwrap_or(0)]);
+        self.take_in(&events[..n]);
     }
 
     fn take_in(&self, events: &[libc::epoll_event]) {
