@@ -98,13 +98,14 @@ fn await_turn(instance: &Instance, kt: &KernelThread, mp: &'static Mp, may_give_
 }
 
 impl Instance {
-    /// Whether a VP cannot take its next one since its kernel thread sleeps inside the user scheduler (P0 3.3.2), perhaps for a lock that a
-    /// microprocess holds which waits for its turn. Async-signal-safe. Out of date at once.
+    /// Whether a VP cannot take its next one, perhaps for want of a lock (malloc's, or the C library's for its list of threads) that a
+    /// microprocess holds which waits for its turn: its kernel thread sleeps inside the user scheduler (P0 3.3.2), or sleeps and nobody
+    /// was told; or nobody has the VP, and whoever is to take it may be at such a lock, starting a kernel thread. Async-signal-safe. Out of
+    /// date at once.
     fn is_stuck(&self, vp: usize) -> bool {
-        let Some(slot) = self.kernel.carrier(vp as u32) else { return false };
-        slot.is_masked()
-            && !self.vps[vp].idle.word.is_sleeping()
-            && watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid)
+        let carrier = self.kernel.carrier(vp as u32).filter(|slot| slot.carries(vp as u32));
+        let Some(slot) = carrier else { return true };
+        !self.vps[vp].idle.word.is_sleeping() && watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid)
     }
 }
 
