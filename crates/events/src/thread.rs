@@ -59,7 +59,7 @@ impl KernelThread {
     pub(crate) fn take(&self, token: u64) {
         let slot = self.slot();
         let vp = slot::vp_of(token, self.kernel.vps).expect("a token of this kernel's");
-        let returns = if self.kernel.source.tells_return() { WANT_UNBLOCKED } else { 0 };
+        let returns = if self.kernel.wants_returns() { WANT_UNBLOCKED } else { 0 };
         slot.wanted.store(WANT_BLOCKED | returns, Ordering::Relaxed);
         self.token.set(token);
         self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
