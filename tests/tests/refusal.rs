@@ -4,11 +4,11 @@ use std::io::Read;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use kumihimo::runtime::{Events, Runtime, metrics};
+use kumihimo::runtime::{Events, Runtime};
 use kumihimo::thread;
 use kumihimo_events::perf::Perf;
 use kumihimo_events::watch;
-use kumihimo_tests::process::alone;
+use kumihimo_tests::process::{again, alone, is_child};
 use kumihimo_tests::refusal::refuse;
 use kumihimo_tests::skip;
 
@@ -116,10 +116,12 @@ fn no_descriptor_left_is_an_error_of_the_kernel() {
         limit(libc::RLIMIT_NOFILE, 3);
         let error = perf.watch_this_thread().expect_err("no descriptor");
         assert_eq!(error.raw_os_error(), Some(libc::EMFILE));
-        // /proc cannot be asked either: nobody is away then, and nothing breaks.
+        // /proc cannot be asked either: it may be away, for all that is known.
         me.listen();
+        std::thread::scope(|scope| scope.spawn(|| assert!(me.is_away())).join().expect("no panic"));
+        assert!(watch::sleeps(me.tid()));
+        me.quiet();
         std::thread::scope(|scope| scope.spawn(|| assert!(!me.is_away())).join().expect("no panic"));
-        assert!(!watch::sleeps(me.tid()));
     });
 }
 
@@ -183,20 +185,29 @@ fn the_runtime_works_where_there_is_no_membarrier() {
     alone("the_runtime_works_where_there_is_no_membarrier", || works_without_membarrier(libc::ENOSYS, "watch"));
 }
 
+/// `bpf` needs none; without it there are no hand-offs at all.
 #[test]
-fn no_barrier_at_all_leaves_hand_off_out() {
-    alone("no_barrier_at_all_leaves_hand_off_out", || {
-        let calls = [libc::SYS_membarrier, libc::SYS_sched_setaffinity, libc::SYS_bpf];
-        refuse(&calls.map(|call| (call, libc::EPERM))).expect("seccomp");
-        let error = Runtime::builder().vps(1).events(Events::Watch).build().expect_err("no claim is safe").to_string();
-        assert!(error.contains("membarrier") && error.contains("sched_setaffinity"), "{error}");
-        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            assert_eq!(metrics().expect("it runs").events, "off");
-            assert_eq!(kumihimo::thread::blocking(|| 7), 7);
-            let now = metrics().expect("it runs");
-            assert_eq!((now.blocking_inline, now.hand_offs), (1, 0));
-        });
-    });
+fn no_barrier_at_all() {
+    const NAME: &str = "no_barrier_at_all";
+    if is_child(NAME) {
+        // SAFETY: before the runtime begins.
+        unsafe { std::env::remove_var("KUMI_EVENTS") };
+        refuse(&[(libc::SYS_membarrier, libc::EPERM), (libc::SYS_sched_setaffinity, libc::EPERM)]).expect("seccomp");
+        for source in [Events::Perf, Events::Watch] {
+            let error = Runtime::builder().vps(1).events(source).build().expect_err("no hand-off is safe").to_string();
+            assert!(error.contains("membarrier") && error.contains("sched_setaffinity"), "{error}");
+        }
+        work();
+        refuse(&[(libc::SYS_bpf, libc::EPERM)]).expect("seccomp");
+        let runtime = Runtime::builder().vps(1).build().expect("a runtime");
+        let events = runtime.run(|| kumihimo::runtime::metrics().expect("it runs").events);
+        assert_eq!(events, "off");
+        return work();
+    }
+    let ended = again(NAME, &[]);
+    assert!(ended.status.success(), "{ended:#?}");
+    // Once for each runtime that was asked for a hand-off.
+    assert_eq!(ended.stderr.matches("kumihimo: `blocking` holds its virtual processor up").count(), 2, "{ended:#?}");
 }
 
 /// The watch source needs nothing of what containers refuse.

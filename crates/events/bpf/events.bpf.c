@@ -73,6 +73,10 @@ __attribute__((section("perf_event"), used)) int switched_out(void *context)
 	ringbuf_submit(record, BPF_RB_FORCE_WAKEUP);
 	if (!(wanted & WANTS_UNBLOCKED))
 		return 0;
+	/* The trap would come on the way to user mode: in a program that knows nothing of it, and that it would end. */
+	struct pt_regs *regs = task_pt_regs(get_current_task_btf());
+	if (regs->orig_ax == NR_EXECVE || regs->orig_ax == NR_EXECVEAT)
+		return 0;
 	slot->traps++;
 	return 1;
 }

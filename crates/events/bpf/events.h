@@ -40,11 +40,19 @@ struct record {
 	__u32 vp;
 };
 
+/* The kernel's struct pt_regs as far as the system call's number: its order is that of struct user_regs_struct, an ABI. */
+struct pt_regs {
+	__u64 before[15];
+	__u64 orig_ax;
+};
+enum { NR_EXECVE = 59, NR_EXECVEAT = 322 };
+
 /* What the kernel offers to programs, by number (linux/bpf.h, an ABI); so libbpf's headers are not needed. */
 static void *(*map_lookup)(void *map, const void *key) = (void *)BPF_FUNC_map_lookup_elem;
 static __u64 (*ktime_get_ns)(void) = (void *)BPF_FUNC_ktime_get_ns;
 static __u64 (*get_current_uid_gid)(void) = (void *)BPF_FUNC_get_current_uid_gid;
 static void *(*get_current_task_btf)(void) = (void *)BPF_FUNC_get_current_task_btf;
+static struct pt_regs *(*task_pt_regs)(void *task) = (void *)BPF_FUNC_task_pt_regs;
 static __u64 (*get_attach_cookie)(void *context) = (void *)BPF_FUNC_get_attach_cookie;
 static void *(*ringbuf_reserve)(void *buffer, __u64 size, __u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
 static void (*ringbuf_submit)(void *record, __u64 flags) = (void *)BPF_FUNC_ringbuf_submit;

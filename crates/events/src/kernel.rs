@@ -59,6 +59,9 @@ pub struct Kernel {
     pub(crate) max_threads: usize,
     /// There is a barrier for claims from those who are not off their core: see [`barrier`].
     may_claim: bool,
+    /// The source tells of returns, and the handler of its traps is in place.
+    wants_returns: AtomicBool,
+    said_no_barrier: AtomicBool,
     pub(crate) keep: AtomicUsize,
     pool: Mutex<Pool>,
     pub(crate) ended: Condvar,
@@ -128,6 +131,7 @@ impl Kernel {
             trap::install()?;
         }
         Ok(Arc::new(Kernel {
+            wants_returns: AtomicBool::new(source.tells_return()),
             source,
             scheduler: OnceLock::new(),
             epoll,
@@ -135,6 +139,7 @@ impl Kernel {
             vps: settings.vps,
             max_threads: settings.max_threads.max(settings.vps as usize),
             may_claim: barrier::probe().is_ok(),
+            said_no_barrier: AtomicBool::new(false),
             keep: AtomicUsize::new(settings.concurrency),
             pool: Mutex::new(Pool::new(page.slots())),
             page,
@@ -285,10 +290,24 @@ impl Kernel {
     #[must_use]
     pub fn prepare(self: &Arc<Kernel>) -> bool {
         let mut pool = self.lock();
-        if pool.dismissed || !self.may_claim {
+        if pool.dismissed {
+            return false;
+        }
+        if !self.may_claim {
+            self.no_barrier();
             return false;
         }
         pool.waiting > pool.ready.len() || self.start(&mut pool).inspect_err(|e| self.exhausted(e)).is_ok()
+    }
+
+    /// Said once.
+    #[cold]
+    fn no_barrier(&self) {
+        if !self.said_no_barrier.swap(true, Ordering::Relaxed)
+            && let Err(refused) = barrier::probe()
+        {
+            eprintln!("kumihimo: `blocking` holds its virtual processor up here, since no hand-off is safe: {refused}");
+        }
     }
 
     /// Raises `event` for whoever carries `vp`: told when its slot is unmasked, or at its next switch point.
@@ -306,15 +325,21 @@ impl Kernel {
         self.bound.fetch_sub(1, Ordering::Release);
     }
 
-    /// Claims the VP of slot `index`, whose kernel thread may sleep, and asks the user scheduler what comes next.
+    /// *Blocked*, told by the source: the kernel thread of slot `index` may sleep, or may have slept.
     pub(crate) fn blocked(&self, index: u32) {
+        // What the kernel has lent is accepted or not. A carrier that is back by now keeps its VP: none is taken from one that runs.
+        self.take_over(index, if self.source.lends() { Slot::accept } else { Slot::claim });
+    }
+
+    /// Claims the VP of slot `index`, and asks the user scheduler what comes next.
+    fn take_over(&self, index: u32, claim: fn(&Slot) -> Claim) {
         let Some(scheduler) = self.user() else { return };
         let slot = self.page.slot(index);
         let time = slot.times.load(Ordering::Acquire);
         let state = slot.state.load(Ordering::Relaxed);
         // Before the claim: the carrier, if it loses its VP, takes itself off the count.
         self.bound.fetch_add(1, Ordering::Relaxed);
-        let Claim::Taken(token) = slot.claim() else {
+        let Claim::Taken(token) = claim(slot) else {
             self.bound.fetch_sub(1, Ordering::Release);
             return;
         };
@@ -324,6 +349,7 @@ impl Kernel {
         // Unless it is back by now, and has noted that.
         let _ = slot.state.compare_exchange(state, AWAY, Ordering::Relaxed, Ordering::Relaxed);
         self.source.end(index, time);
+        self.keep_an_eye_on_the_handler();
         self.hand_offs.fetch_add(1, Ordering::Relaxed);
         self.record(Step::Sleeps, index, None);
         self.record(Step::Blocked, index, None);
@@ -347,6 +373,25 @@ impl Kernel {
         self.recorder.as_ref().map_or_else(Vec::new, Recorder::all)
     }
 
+    /// Whether returns are to be told by a trap.
+    pub(crate) fn wants_returns(&self) -> bool {
+        self.wants_returns.load(Ordering::Relaxed)
+    }
+
+    /// Once the application has put its own handler in the place of ours it gets no more of our traps, beyond those on their way.
+    fn keep_an_eye_on_the_handler(&self) {
+        if !self.wants_returns() || trap::is_ours() || !self.wants_returns.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        for index in 1..=self.lock().high {
+            self.page.slot(index).wanted.fetch_and(!slot::WANT_UNBLOCKED, Ordering::Relaxed);
+        }
+        eprintln!(
+            "kumihimo: the handler of SIGTRAP was replaced after the runtime started: a microprocess that comes back from a block waits for its \
+             virtual processor only when it next enters the runtime; install such a handler before, and it gets its own SIGTRAPs"
+        );
+    }
+
     /// *Blocked*, said by the kernel threads themselves.
     pub(crate) fn take_lent(&self) {
         let lent = std::mem::take(&mut self.lock().lent);
@@ -358,7 +403,7 @@ impl Kernel {
                 // Not yet away: it wakes somebody when it is.
                 self.lock().lent.push(index);
             } else {
-                self.blocked(index);
+                self.take_over(index, Slot::claim);
             }
         }
     }

@@ -160,11 +160,10 @@ impl Kernel {
 
     fn work(self: &Arc<Kernel>, thread: &KernelThread, scheduler: &dyn UserScheduler) {
         let slot = thread.slot();
-        // Without events it can carry all the same: what blocks on it holds its VP up.
-        if let Err(e) = self.source.attach(thread.index()) {
-            self.exhausted(&in_source(self.source.kind(), &e));
-        }
+        // Without events it can carry all the same: what blocks on it holds its VP up. It tries again before it carries the next one.
+        let mut attached = self.attach(thread);
         while let Some((token, priority)) = self.wait(thread) {
+            attached = attached || self.attach(thread);
             let vp = slot::vp_of(token, self.vps).expect("a token from the ready list");
             slot.priority.store(priority, Ordering::Relaxed);
             self.begin(thread);
@@ -178,6 +177,10 @@ impl Kernel {
             }
         }
         self.source.detach(thread.index());
+    }
+
+    fn attach(&self, thread: &KernelThread) -> bool {
+        self.source.attach(thread.index()).inspect_err(|e| self.exhausted(&in_source(self.source.kind(), e))).is_ok()
     }
 
     /// P0's `yield`, last part: false if the kernel thread is to end. It lingers in any case: see [`wait`](Kernel::wait).

@@ -128,6 +128,12 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         true
     }
 
+    /// Whether the kernel itself gives the virtual processor up while its kernel thread is off its core ([`crate::slot::LENT`]): what was not is
+    /// not to be taken.
+    fn lends(&self) -> bool {
+        false
+    }
+
     /// Whether it also tells of the return, by SIGTRAP ([`crate::trap`]).
     fn tells_return(&self) -> bool {
         false

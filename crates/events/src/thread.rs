@@ -60,7 +60,7 @@ impl KernelThread {
     pub(crate) fn take(&self, token: u64) {
         let slot = self.slot();
         let vp = slot::vp_of(token, self.kernel.vps).expect("a token of this kernel's");
-        let returns = if self.kernel.source.tells_return() { WANT_UNBLOCKED } else { 0 };
+        let returns = if self.kernel.wants_returns() { WANT_UNBLOCKED } else { 0 };
         slot.wanted.store(WANT_BLOCKED | returns, Ordering::Relaxed);
         self.token.set(token);
         // What was raised for whoever carried here before, or while this kernel thread waited: it is about to choose anew, or has just been chosen (P0: Unblocked

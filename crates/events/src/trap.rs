@@ -2,6 +2,11 @@
 //!
 //! perf_event_open(2), `sigtrap`: the kernel sends the signal by task work, on the kernel thread's way to user mode. Nothing that
 //! waits in the kernel is interrupted by that, so no call ends early.
+//!
+//! But another signal may interrupt the call, and the trap is delivered first, being synchronous: then our SA_RESTART decides that the call is
+//! made again, although the other handler may be there to end it. So that one waits (the mask) until ours has seen to it
+//! ([`interrupt`]). What a signal without any handler interrupts, SIGSTOP say, is EINTR for calls that no handler lets go on (signal(7)):
+//! as in a program that handles SIGCONT.
 
 use std::io;
 use std::sync::Mutex;
@@ -39,6 +44,12 @@ pub fn install() -> io::Result<()> {
     action.sa_sigaction = trapped as *const () as usize;
     // On the alternate stack: the microprocess's own may be nearly full. SA_RESTART for calls that another signal interrupts meanwhile.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: a live set. All, but for the C library's own two (set*id waits for every kernel thread), ...
+    unsafe { libc::sigfillset(&mut action.sa_mask) };
+    for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT] {
+        // SAFETY: as above. ... and for faults, which would be no reports otherwise.
+        unsafe { libc::sigdelset(&mut action.sa_mask, fault) };
+    }
     // SAFETY: zeroed like `action`.
     let mut former: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: two live actions; the handler is async-signal-safe.
@@ -63,6 +74,8 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
         if let Some(scheduler) = thread.scheduler() {
             scheduler.unblocked();
         }
+        // SAFETY: what the kernel gave us.
+        unsafe { interrupt(context.cast()) };
     } else {
         // SAFETY: as the kernel called us.
         unsafe { pass_on(signal, info, context) };
@@ -71,13 +84,71 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     unsafe { *libc::__errno_location() = errno };
 }
 
+/// Whether the handler is (still) ours. About 100 ns.
+pub fn is_ours() -> bool {
+    // SAFETY: all zeros is a valid sigaction.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a live action to be written.
+    let asked = unsafe { libc::sigaction(libc::SIGTRAP, std::ptr::null(), &mut now) } == 0;
+    asked && now.sa_sigaction == trapped as *const () as usize
+}
+
+/// A signal waits whose handler lets no call be made again, and the call that was interrupted is about to be: EINTR, as if ours were not there.
+///
+/// # Safety
+/// In a handler of SIGTRAP, with the context that the kernel gave it.
+unsafe fn interrupt(context: *mut libc::ucontext_t) {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    // SAFETY: the kernel's, and nobody else's.
+    let context = unsafe { &mut *context };
+    let rip = context.uc_mcontext.gregs[libc::REG_RIP as usize];
+    // SAFETY: where the kernel thread goes on. Its next instruction may lie on another page than the byte after it: then it is no whole
+    // SYSCALL there, unless that page is mapped too; and a SYSCALL to be made again was just made.
+    let next = unsafe { std::ptr::with_exposed_provenance::<u8>(rip as usize).read_volatile() };
+    if next != SYSCALL[0] || rip & 0xfff == 0xfff {
+        return;
+    }
+    // SAFETY: on the same page.
+    if unsafe { std::ptr::with_exposed_provenance::<u8>(rip as usize + 1).read_volatile() } != SYSCALL[1] {
+        return;
+    }
+    // SAFETY: all zeros is a valid set.
+    let mut waiting: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a live set to be written.
+    if unsafe { libc::sigpending(&mut waiting) } != 0 {
+        return;
+    }
+    // The lowest one is delivered first, and decides.
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: two live sets.
+        let comes =
+            unsafe { libc::sigismember(&waiting, signal) == 1 && libc::sigismember(&context.uc_sigmask, signal) == 0 };
+        // SAFETY: all zeros is a valid sigaction.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a live action to be written.
+        if !comes || unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) } != 0 {
+            continue;
+        }
+        if !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
+            if action.sa_flags & libc::SA_RESTART == 0 {
+                context.uc_mcontext.gregs[libc::REG_RAX as usize] = -i64::from(libc::EINTR);
+                context.uc_mcontext.gregs[libc::REG_RIP as usize] = rip + SYSCALL.len() as i64;
+            }
+            return;
+        }
+    }
+}
+
 /// # Safety
 /// In a handler of SIGTRAP, with what the kernel gave it.
 unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let (handler, flags) = (FORMER[0].load(Ordering::Relaxed), FORMER[1].load(Ordering::Relaxed));
+    // What the kernel raises for an instruction (a breakpoint, a step) cannot be ignored: the kernel thread could not go on.
+    // SAFETY: the kernel's.
+    let is_fault = unsafe { (*info).si_code } > libc::SI_USER;
     match handler {
-        libc::SIG_IGN => {}
-        libc::SIG_DFL => {
+        libc::SIG_IGN if !is_fault => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
             // A breakpoint without a debugger: the process ends as it would without us, by the same signal.
             // SAFETY: plain calls; the signal is delivered when the handler returns and unblocks it.
             unsafe {

@@ -39,11 +39,16 @@ impl CpuClock {
 }
 
 /// Whether the kernel thread `tid` of this process sleeps in the kernel, interruptibly or not. False if it has ended, or if nobody can
-/// tell (no /proc, no descriptor left: [`readable`]). Out of date at once. Opens and closes /proc/self/task/TID/stat: about 7 us.
+/// tell (no /proc: [`readable`]). Out of date at once. Opens and closes /proc/self/task/TID/stat: about 7 us.
 ///
-/// One that was about to sleep and has not left its CPU yet counts as asleep: the kernel sets the state first.
+/// One that was about to sleep and has not left its CPU yet counts as asleep: the kernel sets the state first. So does each while no
+/// descriptor or memory is left to look with: a virtual processor taken from one that runs costs a hand-off, one left to a sleeper may
+/// be held up for ever.
 pub fn sleeps(tid: Tid) -> bool {
-    matches!(state(tid), Ok(b'S' | b'D'))
+    match state(tid) {
+        Ok(state) => matches!(state, b'S' | b'D'),
+        Err(e) => matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM)),
+    }
 }
 
 /// Whether [`sleeps`] can tell anything.

@@ -62,6 +62,10 @@ impl EventSource for BpfSource {
         self.bpf.drain(|slot, _vp| blocked(slot));
     }
 
+    fn lends(&self) -> bool {
+        true
+    }
+
     fn tells_return(&self) -> bool {
         self.bpf.traps() && !self.debugged
     }

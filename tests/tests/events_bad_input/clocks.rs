@@ -1,0 +1,120 @@
+//! Clocks that step: the wall clock is not asked, and a monotonic clock of another origin changes nothing.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use kumihimo::sync::{Condvar, Mutex, mpsc};
+use kumihimo::thread;
+use kumihimo_tests::process::{alone, is_child};
+use kumihimo_tests::skip;
+
+use crate::blocked::{block, nanosleep};
+use crate::under::{ALL, end_at_a_panic, may, under_each, with_vps};
+
+static STEPS: AtomicBool = AtomicBool::new(false);
+static ASKED: AtomicU64 = AtomicU64::new(0);
+static OFFSET: AtomicI64 = AtomicI64::new(0);
+
+/// The C library's, in its place in this program: the wall clock steps by an hour, back and forth, at each question while [`STEPS`].
+///
+/// # Safety
+/// `time` is null or a timespec to be written.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
+    // SAFETY: the caller's promise.
+    let done = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) };
+    if done == 0 && STEPS.load(SeqCst) && matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE) {
+        ASKED.fetch_add(1, SeqCst);
+        // SAFETY: the kernel has just written it.
+        unsafe { (*time).tv_sec += OFFSET.load(SeqCst) };
+        OFFSET.store(if OFFSET.load(SeqCst) == 0 { 3600 } else { 0 }, SeqCst);
+    }
+    done as libc::c_int
+}
+
+/// Everything that waits for a time, beside some that are blocked.
+fn wait_in_every_way() {
+    let blocked = block(3);
+    let time = Duration::from_millis(20);
+    let since = Instant::now();
+    thread::sleep(time);
+    thread::park_timeout(time);
+    let (_sender, receiver) = mpsc::channel::<()>();
+    assert!(receiver.recv_timeout(time).is_err());
+    let (lock, changed) = (Mutex::new(()), Condvar::new());
+    let guard = lock.lock().expect("not poisoned");
+    drop(changed.wait_timeout(guard, time).expect("not poisoned"));
+    assert_eq!(nanosleep(20_000_000), 0);
+    assert!(since.elapsed() >= 4 * time, "none is cut short, but for a park that may end at any time");
+    blocked.release();
+}
+
+#[test]
+fn the_wall_clock_steps() {
+    under_each("clocks::the_wall_clock_steps", |_| {
+        with_vps(2, || {
+            let wall = std::time::SystemTime::now;
+            STEPS.store(true, SeqCst);
+            let (one, other) = (wall(), wall());
+            assert!(
+                one.duration_since(other).or_else(|e| Ok::<_, ()>(e.duration())).expect("either")
+                    > Duration::from_secs(3000)
+            );
+            assert_eq!(ASKED.swap(0, SeqCst), 2, "it does step");
+            wait_in_every_way();
+            assert_eq!(ASKED.load(SeqCst), 0, "nobody asks for it");
+            STEPS.store(false, SeqCst);
+        });
+    });
+}
+
+/// In a time namespace whose clocks are a thousand days ahead, or nearly at their beginning: as after a migration between machines.
+#[test]
+fn a_monotonic_clock_of_another_origin() {
+    const NAME: &str = "clocks::a_monotonic_clock_of_another_origin";
+    if is_child(NAME) && std::env::var("KUMI_CLOCK").is_ok() {
+        end_at_a_panic();
+        return with_vps(2, wait_in_every_way);
+    }
+    alone(NAME, || {
+        let now = monotonic();
+        for source in ALL {
+            if !may(NAME, source) {
+                continue;
+            }
+            for offset in [86_400_000, 1 - now] {
+                let mut command = Command::new(std::env::current_exe().expect("this program"));
+                command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]).envs([
+                    ("KUMI_EVENTS", source.name()),
+                    ("KUMI_CLOCK", "1"),
+                    ("KUMI_TEST_CHILD", NAME),
+                ]);
+                // SAFETY: a process of one kernel thread, as unshare wants it; no lock is held that another one has.
+                unsafe {
+                    command.pre_exec(move || {
+                        if libc::unshare(libc::CLONE_NEWTIME) != 0 {
+                            return Err(std::io::Error::last_os_error());
+                        }
+                        std::fs::write(
+                            "/proc/self/timens_offsets",
+                            format!("monotonic {offset} 0\nboottime {offset} 0\n"),
+                        )
+                    });
+                }
+                match command.output() {
+                    Err(e) => return skip(NAME, &format!("no time namespace of its own: {e}")),
+                    Ok(output) => assert!(output.status.success(), "{source}, {offset}: {output:#?}"),
+                }
+            }
+        }
+    });
+}
+
+fn monotonic() -> i64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a timespec to be written.
+    assert_eq!(unsafe { clock_gettime(libc::CLOCK_MONOTONIC, &mut time) }, 0);
+    time.tv_sec
+}

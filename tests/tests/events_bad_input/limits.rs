@@ -1,0 +1,209 @@
+//! Kernel threads, descriptors or locked memory run out in the middle of hand-offs: counted, said once, and nothing is lost.
+
+use std::fs::File;
+use std::io::Write;
+
+use kumihimo::runtime::{Events, Runtime, metrics};
+use kumihimo::thread;
+use kumihimo_tests::process::{kernel_threads, one_to_one};
+
+use crate::blocked::{begin, block, nanosleep};
+use crate::under::{ALL, become_user, limit, under, well_and_said_once, with_vps};
+
+/// What is said where there is no further kernel thread, descriptor or locked memory.
+const SAID: &str = "kumihimo: no further kernel thread for a virtual processor";
+
+/// More block than there are kernel threads for. A kernel thread from outside releases them: the VPs may be held up.
+fn too_many_block(n: u64) {
+    let readers = begin(n);
+    std::thread::scope(|scope| {
+        // The caller holds its VP up no more than they do.
+        let release = scope.spawn(move || {
+            while metrics().expect("it runs").exhausted == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            // Those that have not begun yet will find it.
+            readers.blocked.write();
+            readers.blocked
+        });
+        let blocked = thread::blocking(|| release.join()).expect("no panic");
+        blocked.await_end();
+    });
+}
+
+#[test]
+fn max_kernel_threads_is_reached() {
+    under(
+        "limits::max_kernel_threads_is_reached",
+        &ALL,
+        |_| {
+            Runtime::builder().vps(2).max_kernel_threads(5).build().expect("a runtime").run(|| {
+                if one_to_one() {
+                    return eprintln!("\n[skip] microprocesses are kernel threads here");
+                }
+                for _ in 0..3 {
+                    too_many_block(20);
+                }
+                let now = metrics().expect("it runs");
+                assert!(now.exhausted > 0 && now.kernel_threads <= 5, "{now:?}");
+                // And then as ever.
+                block(2).release();
+            });
+        },
+        well_and_said_once(SAID),
+    );
+}
+
+#[test]
+fn the_users_processes_run_out() {
+    under(
+        "limits::the_users_processes_run_out",
+        &[Events::Perf, Events::Watch],
+        |_| {
+            // One that no other process has: the limit counts all of a user's kernel threads.
+            if !become_user(54_322) {
+                return eprintln!("\n[skip] not root");
+            }
+            with_vps(2, || {
+                block(2).release();
+                limit(libc::RLIMIT_NPROC, kernel_threads() as u64 + 3);
+                for _ in 0..3 {
+                    too_many_block(20);
+                }
+                assert!(metrics().expect("it runs").exhausted > 0);
+                limit(libc::RLIMIT_NPROC, libc::RLIM_INFINITY);
+                block(20).release();
+            });
+        },
+        well_and_said_once(SAID),
+    );
+}
+
+/// The lowest descriptor that is not in use.
+fn next_descriptor() -> u64 {
+    let fd = File::open("/dev/null").expect("a descriptor");
+    std::os::fd::AsRawFd::as_raw_fd(&fd) as u64
+}
+
+/// Under `bpf` each kernel thread has a descriptor; under `perf` each that carries, and what one gives up the next one takes.
+#[test]
+fn descriptors_run_out() {
+    under(
+        "limits::descriptors_run_out",
+        &[Events::Bpf],
+        |source| {
+            with_vps(2, || {
+                block(2).release();
+                let n = 20;
+                let gates: Vec<_> = (0..n).map(|_| std::io::pipe().expect("a pipe")).collect();
+                limit(libc::RLIMIT_NOFILE, next_descriptor() + 2);
+                let (readers, mut writers): (Vec<_>, Vec<_>) = gates.into_iter().unzip();
+                let handles: Vec<_> = readers
+                    .into_iter()
+                    .map(|mut reader| {
+                        thread::spawn(move || {
+                            let mut byte = [0];
+                            assert_eq!(std::io::Read::read(&mut reader, &mut byte).expect("no EINTR"), 1);
+                            // Their descriptors stay in use.
+                            (reader, byte[0])
+                        })
+                    })
+                    .collect();
+                let release = std::thread::spawn(move || {
+                    while metrics().expect("it runs").exhausted == 0 {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
+                    for (number, writer) in (0u8..).zip(&mut writers) {
+                        writer.write_all(&[number]).expect("room");
+                    }
+                    writers
+                });
+                let readers: Vec<_> = (0u8..)
+                    .zip(handles)
+                    .map(|(number, handle)| {
+                        let (reader, got) = handle.join().expect("no panic");
+                        assert_eq!(got, number, "under {source}");
+                        reader
+                    })
+                    .collect();
+                let _writers = thread::blocking(|| release.join()).expect("no panic");
+                limit(libc::RLIMIT_NOFILE, u64::MAX);
+                drop(readers);
+                // One that has no event may carry a VP yet; those in the pool get theirs before they carry the next one.
+                let many = begin(20);
+                thread::blocking(|| many.blocked.write());
+                many.blocked.await_end();
+            });
+        },
+        well_and_said_once(SAID),
+    );
+}
+
+/// Nobody can look into /proc without a descriptor. Whoever is released by one on the same VP must not wait for ever.
+#[test]
+fn blocks_are_told_where_no_descriptor_is_left() {
+    under(
+        "limits::blocks_are_told_where_no_descriptor_is_left",
+        &[Events::Perf, Events::Watch],
+        |_| {
+            with_vps(1, || {
+                // Spares that have what they need.
+                block(3).release();
+                let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+                let others: Vec<_> = (0..4).map(|_| File::open("/dev/null").expect("a descriptor")).collect();
+                limit(libc::RLIMIT_NOFILE, next_descriptor());
+                let reads = thread::spawn(move || {
+                    let mut byte = [0];
+                    std::io::Read::read(&mut reader, &mut byte).expect("no EINTR");
+                    byte[0]
+                });
+                let writes = thread::spawn(move || {
+                    writer.write_all(&[9]).expect("room");
+                    writer
+                });
+                // Now and then a descriptor is free, as in a server that is full.
+                assert_eq!(reads.join().expect("no panic"), 9);
+                drop(writes.join().expect("no panic"));
+                drop(others);
+            });
+        },
+        crate::under::well,
+    );
+}
+
+/// A user's locked memory is there for some 500 KiB for each CPU, and then as the limit says. Each VP's kernel thread needs 8 KiB under perf.
+#[test]
+fn locked_memory_runs_out() {
+    under(
+        "limits::locked_memory_runs_out",
+        &[Events::Perf],
+        |_| {
+            limit(libc::RLIMIT_MEMLOCK, 0);
+            // Some descriptors for each VP.
+            limit(libc::RLIMIT_NOFILE, u64::MAX);
+            if !become_user(54_323) {
+                return eprintln!("\n[skip] not root");
+            }
+            // SAFETY: an integer.
+            let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as usize;
+            let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").expect("/proc");
+            let free = text.trim().parse::<usize>().expect("a number") * cpus / 4;
+            // Two pages each; the first one counts as locked, the other too.
+            let vps = free + 8;
+            if vps > 1024 {
+                return eprintln!("\n[skip] {cpus} CPUs give every user more than 1024 VPs' locked memory");
+            }
+            with_vps(vps, || {
+                while metrics().expect("it runs").exhausted == 0 {
+                    thread::spawn(thread::yield_now).join().expect("no panic");
+                }
+                block(3).release();
+                let naps: Vec<_> = (0..50).map(|_| thread::spawn(|| assert_eq!(nanosleep(100_000), 0))).collect();
+                for nap in naps {
+                    nap.join().expect("no panic");
+                }
+            });
+        },
+        well_and_said_once(SAID),
+    );
+}

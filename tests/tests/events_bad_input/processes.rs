@@ -1,0 +1,288 @@
+//! exec, exit, fork and the like, while others are blocked in the kernel.
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Command;
+
+use kumihimo::runtime::{Runtime, metrics};
+use kumihimo::thread;
+
+use crate::blocked::{block, nanosleep};
+use crate::under::{ALL, under, under_each, well, with_vps};
+
+unsafe extern "C" {
+    safe fn c_longjmp_over_a_read(fd: libc::c_int) -> libc::c_int;
+}
+
+unsafe extern "C-unwind" {
+    fn pthread_exit(value: *mut libc::c_void) -> !;
+}
+
+/// What it ended with.
+fn ends_with(name: &str, code: i32, body: impl Fn()) {
+    under(
+        name,
+        &ALL,
+        |_| body(),
+        |source, ended| {
+            if !ended.stderr.contains("[skip]") {
+                assert_eq!(ended.status.code(), Some(code), "under {source}: {ended:#?}");
+            }
+        },
+    );
+}
+
+fn exit_while_others_are_blocked(name: &str, exit: fn()) {
+    ends_with(name, 3, || {
+        with_vps(2, || {
+            block(10).leave();
+            thread::spawn(exit).join().expect("it does not come back");
+        });
+    });
+}
+
+#[test]
+fn exit_of_a_microprocess_while_others_are_blocked() {
+    let name = "processes::exit_of_a_microprocess_while_others_are_blocked";
+    exit_while_others_are_blocked(name, || std::process::exit(3));
+}
+
+#[test]
+fn exit_group_of_a_microprocess_while_others_are_blocked() {
+    let name = "processes::exit_group_of_a_microprocess_while_others_are_blocked";
+    // SAFETY: the process ends.
+    exit_while_others_are_blocked(name, || unsafe { libc::_exit(3) });
+}
+
+#[test]
+fn exit_of_one_that_was_blocked_itself() {
+    let name = "processes::exit_of_one_that_was_blocked_itself";
+    exit_while_others_are_blocked(name, || {
+        while metrics().expect("it runs").hand_offs < 30 {
+            assert_eq!(nanosleep(1_000_000), 0);
+            thread::yield_now();
+        }
+        assert_eq!(nanosleep(1_000_000), 0);
+        // It has no VP just now, perhaps.
+        std::process::exit(3);
+    });
+}
+
+/// They are left behind, and the process ends with main.
+#[test]
+fn main_returns_while_others_are_blocked() {
+    under(
+        "processes::main_returns_while_others_are_blocked",
+        &ALL,
+        |_| {
+            let runtime = Runtime::builder()
+                .vps(2)
+                .shutdown_grace(std::time::Duration::from_millis(10))
+                .build()
+                .expect("a runtime");
+            let mut blocked = 0;
+            runtime.run(|| {
+                if !kumihimo_tests::process::one_to_one() {
+                    block(10).leave();
+                    blocked = 10;
+                }
+            });
+            if blocked == 0 {
+                eprintln!("\n[skip] microprocesses are kernel threads here");
+            }
+        },
+        well,
+    );
+}
+
+#[test]
+fn exec_while_others_are_blocked() {
+    const NAME: &str = "processes::exec_while_others_are_blocked";
+    if std::env::var("KUMI_EXECED").is_ok() {
+        // The new program sleeps, and any SIGTRAP would end it.
+        // SAFETY: integers; the default action.
+        assert_ne!(unsafe { libc::signal(libc::SIGTRAP, libc::SIG_DFL) }, libc::SIG_ERR);
+        let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+        assert!(status.contains("Threads:\t2") || status.contains("Threads:\t1"), "{status}");
+        assert!((0..200).all(|_| nanosleep(100_000) == 0));
+        assert_eq!(open_events(), 0, "nothing of the runtime's is left open");
+        std::process::exit(7);
+    }
+    ends_with(NAME, 7, || {
+        with_vps(2, || {
+            block(10).leave();
+            let exec = || {
+                let me = std::env::current_exe().expect("this program");
+                let error = Command::new(me).args(["--exact", NAME]).env("KUMI_EXECED", "1").exec();
+                panic!("exec: {error}");
+            };
+            thread::spawn(exec).join().expect("it does not come back");
+        });
+    });
+}
+
+/// Descriptors of perf events, BPF and epoll.
+fn open_events() -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();
+    all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().starts_with("anon_inode:")))
+        .count()
+}
+
+#[test]
+fn setuid_while_others_are_blocked() {
+    under_each("processes::setuid_while_others_are_blocked", |_| {
+        with_vps(2, || {
+            let blocked = block(10);
+            let setters: Vec<_> = (0..4)
+                .map(|n| {
+                    thread::spawn(move || {
+                        for _ in 0..10 {
+                            // SAFETY: integers; sets what is set.
+                            let done = unsafe {
+                                if n % 2 == 0 { libc::setuid(libc::getuid()) } else { libc::setgid(libc::getgid()) }
+                            };
+                            assert_eq!(done, 0);
+                            assert_eq!(nanosleep(10_000), 0, "no EINTR");
+                        }
+                    })
+                })
+                .collect();
+            for one in setters {
+                one.join().expect("no panic");
+            }
+            blocked.release();
+        });
+    });
+}
+
+/// It changes the kernel thread, which others run on afterwards; everybody goes on.
+#[test]
+fn sched_setaffinity_changes_the_kernel_thread() {
+    under_each("processes::sched_setaffinity_changes_the_kernel_thread", |_| {
+        with_vps(2, || {
+            let blocked = block(3);
+            // SAFETY: a live set, as long as it says.
+            let (own, size) = unsafe {
+                let mut own: libc::cpu_set_t = std::mem::zeroed();
+                assert_eq!(libc::sched_getaffinity(0, size_of_val(&own), &mut own), 0);
+                (own, size_of_val(&own))
+            };
+            // SAFETY: within the set.
+            let cpus: Vec<_> = (0..1024).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &own) }).collect();
+            let setters: Vec<_> = (0..6)
+                .map(|n| {
+                    let cpu = cpus[n % cpus.len()];
+                    thread::spawn(move || {
+                        // SAFETY: zeros are an empty set; it is alive.
+                        unsafe {
+                            let mut one: libc::cpu_set_t = std::mem::zeroed();
+                            libc::CPU_SET(cpu, &mut one);
+                            assert_eq!(libc::sched_setaffinity(0, size, &one), 0);
+                        }
+                        assert_eq!(nanosleep(100_000), 0);
+                        thread::yield_now();
+                    })
+                })
+                .collect();
+            for one in setters {
+                one.join().expect("no panic");
+            }
+            block(10).release();
+            blocked.release();
+        });
+    });
+}
+
+#[test]
+fn pthread_exit_after_a_block() {
+    under(
+        "processes::pthread_exit_after_a_block",
+        &ALL,
+        |_| {
+            with_vps(1, || {
+                let blocked = block(2);
+                let exits = || {
+                    let before = metrics().expect("it runs").hand_offs;
+                    // Others beside it, so that there is somebody to take the VP.
+                    while metrics().expect("it runs").hand_offs == before {
+                        assert_eq!(nanosleep(1_000_000), 0);
+                    }
+                    // SAFETY: unwinds to `catch_unwind`, which ends the process.
+                    unsafe { pthread_exit(std::ptr::null_mut()) }
+                };
+                let _ = thread::spawn(move || exits()).join();
+                blocked.leave();
+                unreachable!("pthread_exit ends the process");
+            });
+        },
+        |source, ended| {
+            if !ended.stderr.contains("[skip]") {
+                assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "under {source}: {ended:#?}");
+                assert!(ended.stderr.contains("exception not rethrown"), "under {source}: {ended:#?}");
+            }
+        },
+    );
+}
+
+/// To a frame of the same microprocess; out of its stack is undefined, as between threads.
+#[test]
+fn longjmp_over_a_blocking_call() {
+    under_each("processes::longjmp_over_a_blocking_call", |_| {
+        with_vps(1, || {
+            use std::os::fd::AsRawFd;
+            for _ in 0..20 {
+                let (reader, mut writer) = std::io::pipe().expect("a pipe");
+                let jumps = thread::spawn(move || c_longjmp_over_a_read(reader.as_raw_fd()));
+                block(2).release();
+                std::io::Write::write_all(&mut writer, &[42]).expect("room");
+                assert_eq!(jumps.join().expect("no panic"), 42);
+            }
+        });
+    });
+}
+
+/// How a child ended.
+fn reap(child: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: a live integer; our own child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    status
+}
+
+#[test]
+fn fork_while_others_are_blocked() {
+    under_each("processes::fork_while_others_are_blocked", |_| {
+        with_vps(2, || {
+            let blocked = block(10);
+            let forks: Vec<_> = (0..10)
+                .map(|n| {
+                    thread::spawn(move || {
+                        // SAFETY: the child goes on as one kernel thread, and calls what is right there.
+                        let child = unsafe { libc::fork() };
+                        if child != 0 {
+                            return reap(child);
+                        }
+                        // It sleeps, and no trap comes that would end it: the handler is there, the record behind GS too.
+                        // SAFETY: integers; the default action.
+                        assert_ne!(unsafe { libc::signal(libc::SIGTRAP, libc::SIG_DFL) }, libc::SIG_ERR);
+                        assert!((0..20).all(|_| nanosleep(100_000) == 0));
+                        // A child of the child.
+                        // SAFETY: ends at once.
+                        let grandchild = unsafe { libc::fork() };
+                        if grandchild == 0 {
+                            // SAFETY: ends at once.
+                            unsafe { libc::_exit(5) };
+                        }
+                        let status = reap(grandchild);
+                        // SAFETY: ends at once.
+                        unsafe { libc::_exit(if libc::WEXITSTATUS(status) == 5 { n } else { 99 }) };
+                    })
+                })
+                .collect();
+            for (n, fork) in (0..).zip(forks) {
+                let status = fork.join().expect("no panic");
+                assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == n, "{status:#x}");
+            }
+            blocked.release();
+        });
+    });
+}

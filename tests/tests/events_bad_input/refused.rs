@@ -1,0 +1,211 @@
+//! What the machine refuses: the best of the other sources is chosen; one that was asked for is an error of `build`.
+
+use std::ffi::CString;
+
+use kumihimo::runtime::{Events, Runtime, metrics};
+use kumihimo::thread;
+use kumihimo_tests::process::{alone, one_to_one};
+use kumihimo_tests::refusal::refuse;
+use kumihimo_tests::skip;
+
+use crate::blocked::block;
+use crate::under::{become_user, end_at_a_panic, may};
+
+/// Without `KUMI_EVENTS`, which a whole suite may run under: works under the source that it finds, and returns it.
+fn chosen() -> &'static str {
+    // SAFETY: before the runtime begins.
+    unsafe { std::env::remove_var("KUMI_EVENTS") };
+    let mut chosen = "";
+    Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+        chosen = metrics().expect("it runs").events;
+        if chosen != "off" && !one_to_one() {
+            block(5).release();
+        }
+        assert_eq!(thread::blocking(|| 7), 7);
+    });
+    chosen
+}
+
+/// `source`, asked for, is refused with these words.
+fn is_refused(source: Events, words: &[&str]) {
+    let error = Runtime::builder().vps(1).events(source).build().expect_err("refused");
+    assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
+    let said = error.to_string();
+    assert!(said.contains(source.name()) && words.iter().all(|word| said.contains(word)), "{said}");
+    // And nothing is left of the attempt.
+    Runtime::builder()
+        .vps(1)
+        .events(Events::Off)
+        .build()
+        .expect("a runtime")
+        .run(|| assert_eq!(thread::blocking(|| 7), 7));
+}
+
+/// Each refused call in turn, and then all of them, with what is chosen.
+fn refused_one_after_the_other(name: &str, errno: i32) {
+    alone(name, || {
+        end_at_a_panic();
+        let perf = may(name, Events::Perf);
+        refuse(&[(libc::SYS_bpf, errno)]).expect("seccomp");
+        is_refused(Events::Bpf, &["bpf"]);
+        if perf {
+            assert_eq!(chosen(), "perf");
+        }
+        refuse(&[(libc::SYS_perf_event_open, errno)]).expect("seccomp");
+        is_refused(Events::Bpf, &["bpf"]);
+        is_refused(Events::Perf, &["perf_event_open"]);
+        assert_eq!(chosen(), "watch");
+    });
+}
+
+#[test]
+fn bpf_and_perf_refused_with_eperm() {
+    refused_one_after_the_other("refused::bpf_and_perf_refused_with_eperm", libc::EPERM);
+}
+
+#[test]
+fn bpf_and_perf_refused_with_enosys() {
+    refused_one_after_the_other("refused::bpf_and_perf_refused_with_enosys", libc::ENOSYS);
+}
+
+fn all_refused(name: &str, errno: i32) {
+    alone(name, || {
+        end_at_a_panic();
+        let calls = [libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_membarrier];
+        refuse(&calls.map(|call| (call, errno))).expect("seccomp");
+        is_refused(Events::Bpf, &["bpf"]);
+        is_refused(Events::Perf, &["perf_event_open"]);
+        // The barrier by a walk over the CPUs.
+        assert_eq!(chosen(), "watch");
+    });
+}
+
+#[test]
+fn everything_refused_with_eperm() {
+    all_refused("refused::everything_refused_with_eperm", libc::EPERM);
+}
+
+#[test]
+fn everything_refused_with_enosys() {
+    all_refused("refused::everything_refused_with_enosys", libc::ENOSYS);
+}
+
+/// Mounts in a namespace of this process's, on whose propagation nobody else depends. None: not allowed here.
+fn own_mounts() -> Option<()> {
+    // SAFETY: no memory is handed over but terminated texts.
+    unsafe {
+        let private = libc::MS_REC | libc::MS_PRIVATE;
+        let none = std::ptr::null();
+        (libc::unshare(libc::CLONE_NEWNS) == 0 && libc::mount(none, c"/".as_ptr(), none, private, none.cast()) == 0)
+            .then_some(())
+    }
+}
+
+/// A machine whose kernel.perf_event_paranoid is `level`: as far as perf_event_open and /proc say, for this process.
+fn paranoid(name: &str, level: &str) {
+    alone(name, || {
+        end_at_a_panic();
+        if own_mounts().is_none() {
+            return skip(name, "no mount namespace of its own (root)");
+        }
+        let file = std::env::temp_dir().join(format!("kumihimo-paranoid-{}", std::process::id()));
+        std::fs::write(&file, format!("{level}\n")).expect("a file");
+        let from = CString::new(file.to_str().expect("a text")).expect("no NUL");
+        let setting = c"/proc/sys/kernel/perf_event_paranoid";
+        let none = std::ptr::null();
+        // SAFETY: terminated texts.
+        let done = unsafe { libc::mount(from.as_ptr(), setting.as_ptr(), none, libc::MS_BIND, none.cast()) };
+        let error = std::io::Error::last_os_error();
+        std::fs::remove_file(&file).expect("it is there");
+        if done != 0 {
+            return skip(name, &format!("mount --bind on {setting:?}: {error}"));
+        }
+        assert!(become_user(65534));
+        refuse(&[(libc::SYS_perf_event_open, libc::EACCES)]).expect("seccomp");
+        is_refused(Events::Perf, &[&format!("perf_event_paranoid is {level}"), "perf_event_paranoid=2", "CAP_PERFMON"]);
+        is_refused(Events::Bpf, &["CAP_BPF"]);
+        assert_eq!(chosen(), "watch");
+    });
+}
+
+#[test]
+fn perf_event_paranoid_3() {
+    paranoid("refused::perf_event_paranoid_3", "3");
+}
+
+#[test]
+fn perf_event_paranoid_4() {
+    paranoid("refused::perf_event_paranoid_4", "4");
+}
+
+#[test]
+fn no_capability() {
+    const NAME: &str = "refused::no_capability";
+    alone(NAME, || {
+        end_at_a_panic();
+        if !become_user(65534) {
+            return skip(NAME, "not root");
+        }
+        // A seat may be installed here, for everybody.
+        let best = kumihimo_events::source::probe().into_iter().find(|(_, refused)| refused.is_none()).expect("off").0;
+        assert_ne!(best, Events::Off);
+        if best != Events::Bpf {
+            is_refused(Events::Bpf, &["CAP_BPF", "kumi events install"]);
+        }
+        assert_eq!(chosen(), best.name());
+    });
+}
+
+/// Without /proc nobody can look who sleeps.
+#[test]
+fn no_proc() {
+    const NAME: &str = "refused::no_proc";
+    alone(NAME, || {
+        end_at_a_panic();
+        let bpf = may(NAME, Events::Bpf);
+        if own_mounts().is_none() {
+            return skip(NAME, "no mount namespace of its own (root)");
+        }
+        let none = std::ptr::null();
+        // SAFETY: terminated texts.
+        let done = unsafe { libc::mount(c"none".as_ptr(), c"/proc".as_ptr(), c"tmpfs".as_ptr(), 0, none) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+        is_refused(Events::Perf, &["/proc", "mount -t proc"]);
+        is_refused(Events::Watch, &["/proc", "mount -t proc"]);
+        refuse(&[(libc::SYS_bpf, libc::EPERM)]).expect("seccomp");
+        if bpf {
+            is_refused(Events::Bpf, &["bpf"]);
+        }
+        assert_eq!(chosen(), "off");
+    });
+}
+
+/// As on Linux 5.10, which knows no bpf_cookie, and on 5.15 and 6.1 without the right to load programs: the link is refused.
+#[test]
+fn older_kernels_have_perf() {
+    const NAME: &str = "refused::older_kernels_have_perf";
+    alone(NAME, || {
+        end_at_a_panic();
+        if !may(NAME, Events::Perf) {
+            return;
+        }
+        let newer = [libc::SYS_bpf, libc::SYS_epoll_pwait2, libc::SYS_io_uring_setup, libc::SYS_futex_waitv];
+        refuse(&newer.map(|call| (call, libc::EINVAL))).expect("seccomp");
+        is_refused(Events::Bpf, &["bpf"]);
+        assert_eq!(chosen(), "perf");
+    });
+}
+
+#[test]
+fn a_source_that_there_is_not() {
+    const NAME: &str = "refused::a_source_that_there_is_not";
+    alone(NAME, || {
+        // SAFETY: before the runtime begins.
+        unsafe { std::env::set_var("KUMI_EVENTS", "ptrace") };
+        let error = Runtime::builder().vps(1).build().expect_err("no such source");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("KUMI_EVENTS=ptrace: bpf, perf, watch or off is wanted"), "{error}");
+        // The program's own word counts.
+        Runtime::builder().vps(1).events(Events::Watch).build().expect("a runtime").run(|| ());
+    });
+}

@@ -1,0 +1,125 @@
+//! The application's signals and blocked calls: as on a kernel thread.
+
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+
+use kumihimo::thread;
+
+use crate::blocked::{begin, block, sleeps_in, this_tid};
+use crate::under::{under_each, with_vps};
+
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn count(_: i32) {
+    HANDLED.fetch_add(std::hint::black_box([1u64; 64])[7], SeqCst);
+}
+
+fn handle(flags: i32) {
+    // SAFETY: zeros are a valid sigaction; the handler is async-signal-safe.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = count as *const () as usize;
+        action.sa_flags = flags;
+        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+    }
+}
+
+/// Sends the signal to one kernel thread.
+fn signal(tid: u32) {
+    // SAFETY: integers only.
+    assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid as i32, libc::SIGUSR1) }, 0);
+}
+
+/// read(2) of one byte: what it returned, and errno.
+fn read(from: &impl AsRawFd) -> (isize, Option<i32>) {
+    let mut byte = 0u8;
+    // SAFETY: one live byte.
+    let n = unsafe { libc::read(from.as_raw_fd(), (&raw mut byte).cast(), 1) };
+    (n, std::io::Error::last_os_error().raw_os_error().filter(|_| n < 0))
+}
+
+/// A read that sleeps is signalled, and then there is something to read: what it returned first.
+fn interrupted(start: impl FnOnce(Box<dyn FnOnce() -> (isize, Option<i32>) + Send>) -> Wait) -> (isize, Option<i32>) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let tid = Arc::new(AtomicU32::new(0));
+    let of_reader = tid.clone();
+    let wait = start(Box::new(move || {
+        of_reader.store(this_tid(), SeqCst);
+        read(&reader)
+    }));
+    while !sleeps_in(tid.load(SeqCst), libc::SYS_read) {
+        thread::yield_now();
+    }
+    let before = HANDLED.load(SeqCst);
+    signal(tid.load(SeqCst));
+    while HANDLED.load(SeqCst) == before {
+        thread::yield_now();
+    }
+    // If the call has ended there is no reader.
+    let _ = writer.write_all(b"1");
+    wait()
+}
+
+type Wait = Box<dyn FnOnce() -> (isize, Option<i32>)>;
+
+#[test]
+fn a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread() {
+    under_each("signals::a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread", |_| {
+        // Else the pipe's end that nobody reads any more.
+        // SAFETY: before there are others.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        with_vps(1, || {
+            let others = block(3);
+            for stack in [0, libc::SA_ONSTACK] {
+                for (restart, expected) in [(0, (-1, Some(libc::EINTR))), (libc::SA_RESTART, (1, None))] {
+                    handle(stack | restart);
+                    for _ in 0..20 {
+                        let here = interrupted(|read| {
+                            let one = thread::spawn(read);
+                            Box::new(|| one.join().expect("no panic"))
+                        });
+                        assert_eq!(here, expected, "a microprocess; flags {:#x}", stack | restart);
+                    }
+                    let there = interrupted(|read| {
+                        let one = std::thread::spawn(read);
+                        Box::new(|| one.join().expect("no panic"))
+                    });
+                    assert_eq!(there, expected, "a kernel thread; flags {:#x}", stack | restart);
+                }
+            }
+            others.release();
+        });
+    });
+}
+
+/// Whoever waits for its turn, or sleeps in the pool, is signalled too.
+#[test]
+fn a_storm_of_signals_while_many_block() {
+    under_each("signals::a_storm_of_signals_while_many_block", |_| {
+        handle(libc::SA_RESTART);
+        with_vps(2, || {
+            for _ in 0..20 {
+                let readers = begin(20);
+                let storm = std::thread::spawn(|| {
+                    // SAFETY: takes nothing.
+                    let me = unsafe { libc::gettid() };
+                    for _ in 0..5 {
+                        for entry in std::fs::read_dir("/proc/self/task").expect("tasks").flatten() {
+                            let tid: i32 = entry.file_name().to_string_lossy().parse().expect("a number");
+                            if tid != me {
+                                // One that has ended meanwhile is an error that does not matter.
+                                // SAFETY: integers only.
+                                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, libc::SIGUSR1) };
+                            }
+                        }
+                    }
+                });
+                readers.blocked.release();
+                thread::blocking(|| storm.join()).expect("no panic");
+            }
+        });
+        assert!(HANDLED.load(SeqCst) > 0);
+    });
+}

@@ -1,0 +1,273 @@
+//! SIGTRAP, which the `bpf` source uses, is the application's too.
+
+use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
+
+use kumihimo::runtime::{Events, metrics};
+use kumihimo::thread;
+
+use crate::blocked::{block, nanosleep};
+use crate::under::{under, well, well_and_said_once, with_vps};
+
+/// Traps that the application's handler saw, and those of them that are perf events'.
+static SEEN: AtomicU64 = AtomicU64::new(0);
+static OF_PERF: AtomicU64 = AtomicU64::new(0);
+static LAST: AtomicI32 = AtomicI32::new(0);
+
+/// `si_code` for a perf event, which libc has no name for.
+const TRAP_PERF: i32 = 6;
+
+extern "C" fn full(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel's.
+    let code = unsafe { (*info).si_code };
+    if code == TRAP_PERF {
+        OF_PERF.fetch_add(1, SeqCst);
+    } else {
+        LAST.store(code, SeqCst);
+        SEEN.fetch_add(1, SeqCst);
+    }
+}
+
+extern "C" fn plain(_: i32) {
+    SEEN.fetch_add(1, SeqCst);
+}
+
+fn handle(handler: usize, flags: i32) {
+    // SAFETY: zeros are a valid sigaction; the handlers are async-signal-safe.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler;
+        action.sa_flags = flags;
+        assert_eq!(libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut()), 0);
+    }
+}
+
+fn raise() {
+    // SAFETY: integers only.
+    assert_eq!(unsafe { libc::raise(libc::SIGTRAP) }, 0);
+}
+
+fn kill() {
+    // SAFETY: integers only.
+    assert_eq!(unsafe { libc::kill(libc::getpid(), libc::SIGTRAP) }, 0);
+}
+
+fn breakpoint() {
+    // SAFETY: the handler, or the default action, is what the test is about.
+    unsafe { std::arch::asm!("int3") };
+}
+
+/// Blocks and naps, so that traps come in between; and each of them under the eyes of others.
+fn blocks() {
+    let blocked = block(10);
+    let naps: Vec<_> = (0..10)
+        .map(|_| {
+            thread::spawn(|| {
+                for _ in 0..20 {
+                    assert_eq!(nanosleep(100_000), 0, "no EINTR");
+                    thread::yield_now();
+                }
+            })
+        })
+        .collect();
+    for nap in naps {
+        nap.join().expect("no panic");
+    }
+    blocked.release();
+}
+
+fn the_programs_own(handler: usize, flags: i32) {
+    handle(handler, flags);
+    with_vps(2, || {
+        let blocked = block(10);
+        blocks();
+        let trapping: Vec<_> = (0..10)
+            .map(|_| {
+                thread::spawn(|| {
+                    for _ in 0..5 {
+                        raise();
+                        assert_eq!(nanosleep(1000), 0);
+                        breakpoint();
+                        thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        for one in trapping {
+            one.join().expect("no panic");
+        }
+        assert_eq!(SEEN.load(SeqCst), 100);
+        kill();
+        while SEEN.load(SeqCst) < 101 {
+            thread::yield_now();
+        }
+        blocked.release();
+        assert!(metrics().expect("it runs").unblocked > 0);
+        assert_eq!(OF_PERF.load(SeqCst), 0, "ours are ours");
+    });
+}
+
+const BPF: [Events; 1] = [Events::Bpf];
+
+#[test]
+fn a_handler_from_before_gets_its_own_traps() {
+    let body = |_| {
+        the_programs_own(full as *const () as usize, libc::SA_SIGINFO | libc::SA_ONSTACK);
+        assert_eq!(LAST.load(SeqCst), libc::SI_USER);
+    };
+    under("traps::a_handler_from_before_gets_its_own_traps", &BPF, body, well);
+}
+
+#[test]
+fn a_handler_of_one_argument_from_before_gets_its_own_traps() {
+    let body = |_| the_programs_own(plain as *const () as usize, 0);
+    under("traps::a_handler_of_one_argument_from_before_gets_its_own_traps", &BPF, body, well);
+}
+
+fn ends_by_sigtrap(name: &str, before: Option<usize>, trap: fn()) {
+    let body = |_| {
+        if let Some(before) = before {
+            handle(before, 0);
+        }
+        with_vps(1, || {
+            let blocked = block(3);
+            trap();
+            blocked.leave();
+            // Well, then.
+        });
+    };
+    under(name, &BPF, body, |source, ended| {
+        if ended.stderr.contains("[skip]") {
+            return;
+        }
+        assert_eq!(ended.status.signal(), Some(libc::SIGTRAP), "under {source}: {ended:#?}");
+    });
+}
+
+#[test]
+fn a_breakpoint_without_a_handler_ends_the_process() {
+    ends_by_sigtrap("traps::a_breakpoint_without_a_handler_ends_the_process", None, breakpoint);
+}
+
+/// As the kernel does: a trap of the process's own making cannot be ignored.
+#[test]
+fn a_breakpoint_that_is_ignored_ends_the_process() {
+    ends_by_sigtrap("traps::a_breakpoint_that_is_ignored_ends_the_process", Some(libc::SIG_IGN), breakpoint);
+}
+
+#[test]
+fn sigtrap_without_a_handler_ends_the_process() {
+    ends_by_sigtrap("traps::sigtrap_without_a_handler_ends_the_process", None, || {
+        kill();
+        loop {
+            nanosleep(1_000_000);
+        }
+    });
+}
+
+#[test]
+fn ignored_before_the_start() {
+    let body = |_| {
+        handle(libc::SIG_IGN, 0);
+        with_vps(2, || {
+            raise();
+            blocks();
+            raise();
+            assert!(metrics().expect("it runs").unblocked > 0);
+        });
+    };
+    under("traps::ignored_before_the_start", &BPF, body, well);
+}
+
+/// What is said once where our handler is gone.
+const REPLACED: &str = "kumihimo: the handler of SIGTRAP was replaced";
+
+#[test]
+fn ignored_after_the_start() {
+    let body = |_| {
+        with_vps(2, || {
+            handle(libc::SIG_IGN, 0);
+            blocks();
+            raise();
+            blocks();
+        });
+    };
+    under("traps::ignored_after_the_start", &BPF, body, well_and_said_once(REPLACED));
+}
+
+#[test]
+fn a_handler_from_after_the_start() {
+    let body = |_| {
+        with_vps(2, || {
+            blocks();
+            let blocked = block(5);
+            handle(full as *const () as usize, libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART);
+            blocks();
+            raise();
+            assert_eq!(SEEN.load(SeqCst), 1);
+            blocked.release();
+            blocks();
+            // What was asked for before it was noticed has come; from then on none is asked for.
+            let foreign = OF_PERF.load(SeqCst);
+            blocks();
+            assert_eq!(OF_PERF.load(SeqCst), foreign);
+        });
+    };
+    under("traps::a_handler_from_after_the_start", &BPF, body, well_and_said_once(REPLACED));
+}
+
+fn mask(how: i32) {
+    // SAFETY: a live set.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&mut set, libc::SIGTRAP);
+        assert_eq!(libc::pthread_sigmask(how, &set, std::ptr::null_mut()), 0);
+    }
+}
+
+#[test]
+fn blocked_in_the_whole_process() {
+    let body = |_| {
+        mask(libc::SIG_BLOCK);
+        with_vps(2, || {
+            blocks();
+            blocks();
+        });
+        // Of those that wait none is this kernel thread's.
+        mask(libc::SIG_UNBLOCK);
+    };
+    under("traps::blocked_in_the_whole_process", &BPF, body, well);
+}
+
+/// It masks the kernel thread that it happens to be on. What waits there comes when that is unmasked, and tells nothing.
+#[test]
+fn blocked_by_a_microprocess() {
+    let body = |_| {
+        with_vps(2, || {
+            let masked: Vec<_> = (0..4)
+                .map(|_| {
+                    thread::spawn(|| {
+                        for _ in 0..20 {
+                            mask(libc::SIG_BLOCK);
+                            for _ in 0..3 {
+                                assert_eq!(nanosleep(100_000), 0);
+                            }
+                            mask(libc::SIG_UNBLOCK);
+                            thread::yield_now();
+                            mask(libc::SIG_BLOCK);
+                            assert_eq!(nanosleep(100_000), 0);
+                            thread::yield_now();
+                            mask(libc::SIG_UNBLOCK);
+                        }
+                    })
+                })
+                .collect();
+            blocks();
+            for one in masked {
+                one.join().expect("no panic");
+            }
+            blocks();
+        });
+    };
+    under("traps::blocked_by_a_microprocess", &BPF, body, well);
+}

@@ -1,0 +1,109 @@
+//! A test under each event source, and what this process may be made to be.
+
+use kumihimo::runtime::{Events, Runtime};
+use kumihimo_events::source;
+use kumihimo_tests::process::{Ended, again, is_child};
+use kumihimo_tests::skip;
+
+/// Whether this machine, and this user, may use `source`; if not, says so.
+pub fn may(test: &str, source: Events) -> bool {
+    match source::open_one(source, 8) {
+        Ok(_) => true,
+        Err(refused) => {
+            skip(&format!("{source}: {test}"), &refused.to_string());
+            false
+        }
+    }
+}
+
+/// In the process of a test: a panic of any thread ends it at once, since whoever waits for that thread would wait for ever.
+pub fn end_at_a_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |what| {
+        report(what);
+        // SAFETY: nothing is left to be done. Not `abort`: a core dump waits for kernel threads that may sleep uninterruptibly.
+        unsafe { libc::_exit(101) };
+    }));
+}
+
+/// Runs `body` in a process of its own for each of `sources` that there is; what it left goes to `check`.
+pub fn under(name: &str, sources: &[Events], body: impl Fn(Events), check: impl Fn(Events, &Ended)) {
+    if is_child(name) {
+        end_at_a_panic();
+        let source = std::env::var("KUMI_EVENTS").expect("the parent sets it");
+        return body(Events::from_name(&source).expect("a source"));
+    }
+    for source in sources.iter().copied().filter(|source| may(name, *source)) {
+        let ended = again(name, &[("KUMI_EVENTS", source.name())]);
+        for line in ended.stderr.lines() {
+            if let Some(rest) = line.strip_prefix("[skip] ") {
+                skip(&format!("{source}: {name}"), rest);
+            }
+        }
+        check(source, &ended);
+    }
+}
+
+/// The sources that tell of blocks.
+pub const ALL: [Events; 3] = [Events::Bpf, Events::Perf, Events::Watch];
+
+/// It ended well.
+pub fn well(source: Events, ended: &Ended) {
+    let (out, err) = (&ended.stdout, &ended.stderr);
+    assert!(ended.status.success() && out.contains("1 passed"), "under {source}: {}\n{out}\n{err}", ended.status);
+}
+
+/// It ended well, and said a line with `words` once on standard error.
+pub fn well_and_said_once(words: &str) -> impl Fn(Events, &Ended) {
+    move |source, ended| {
+        well(source, ended);
+        if !ended.stderr.contains("[skip]") {
+            assert_eq!(ended.stderr.matches(words).count(), 1, "under {source}: {}", ended.stderr);
+        }
+    }
+}
+
+/// Runs `body` under each source.
+pub fn under_each(name: &str, body: impl Fn(Events)) {
+    under(name, &ALL, body, well);
+}
+
+/// A runtime with the source of this process, and `body` in it; not where microprocesses are kernel threads.
+pub fn with_vps(vps: usize, body: impl FnOnce() + Send) {
+    Runtime::builder().vps(vps).build().expect("a runtime").run(|| {
+        if kumihimo_tests::process::one_to_one() {
+            eprintln!("\n[skip] microprocesses are kernel threads here, and have no virtual processor to give away");
+        } else {
+            body();
+        }
+    });
+}
+
+/// Makes this process, which must be root's, that of user `id`, without any capability. False if it is not root's.
+pub fn become_user(id: u32) -> bool {
+    // SAFETY: integers, and an empty list. glibc does it for all kernel threads.
+    unsafe {
+        if libc::geteuid() != 0 {
+            return false;
+        }
+        assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+        assert_eq!(libc::setresgid(id, id, id), 0);
+        assert_eq!(libc::setresuid(id, id, id), 0);
+        // Lost with the user: whether the process's own /proc files belong to it.
+        assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1u64), 0);
+    }
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");
+    true
+}
+
+/// Sets a limit, hard one included if it is lower.
+pub fn limit(resource: libc::__rlimit_resource_t, to: u64) {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: a limit to be written, and one to be read.
+    unsafe {
+        assert_eq!(libc::getrlimit(resource, &raw mut now), 0);
+        now.rlim_cur = to.min(now.rlim_max);
+        assert_eq!(libc::setrlimit(resource, &raw const now), 0, "{}", std::io::Error::last_os_error());
+    }
+}
