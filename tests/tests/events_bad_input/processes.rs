@@ -210,7 +210,7 @@ fn pthread_exit_after_a_block() {
                     // SAFETY: unwinds to `catch_unwind`, which ends the process.
                     unsafe { pthread_exit(std::ptr::null_mut()) }
                 };
-                let _ = thread::spawn(move || exits()).join();
+                let _ = thread::spawn(exits).join();
                 blocked.leave();
                 unreachable!("pthread_exit ends the process");
             });
