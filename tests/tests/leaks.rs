@@ -122,9 +122,11 @@ fn a_million_microprocesses_leave_nothing() {
                 batch(size);
             }
             let (after, now, end) = (held(), resident(), metrics().expect("it runs"));
-            assert_eq!(after.descriptors, before.descriptors);
+            // The pool holds what it keeps, or less; and some event sources take a descriptor for each kernel thread.
+            let kept = end.vps.len() + 1;
+            assert!(after.descriptors <= before.descriptors + kept, "{before:?}, then {after:?}");
             if !one_to_one() {
-                assert_eq!(after.kernel_threads, before.kernel_threads);
+                assert!(after.kernel_threads <= before.kernel_threads + kept, "{before:?}, then {after:?}");
                 assert!(end.stacks <= stacks + 2048, "{stacks} stacks before, {} after", end.stacks);
                 // New stacks are touched at their top and their block.
                 let more = (end.stacks.saturating_sub(stacks) as u64) * (16 << 10);

@@ -399,7 +399,9 @@ fn sleepers_cost_no_kernel_object_each() {
             // All have armed their timers when one of lower priority gets its turn on both VPs.
             at(1, || ()).join().expect("no panic");
             let after = now();
-            assert!(after.0 <= before.0 && after.1 <= before.1, "{before:?} before, {after:?} after");
+            // Not one each: but the pool may have grown to what it keeps.
+            let kept = metrics().expect("it runs").vps.len() + 1;
+            assert!(after.0 <= before.0 + kept && after.1 <= before.1 + kept, "{before:?} before, {after:?} after");
             assert!(metrics().expect("it runs").living >= 20_000);
             for handle in &all {
                 handle.cancel();

@@ -7,11 +7,13 @@
 
 mod late;
 mod measure;
+mod page;
 mod request;
 pub mod work;
 
 pub use late::Lateness;
 pub use measure::{CpuClock, Memory, per, raise_descriptors, sample};
+pub use page::{AwaitedPage, Provider};
 pub use request::{BadRequest, Request};
 
 /// Bodies that wait at the gate in `null-fork bulk`, sleepers in `timer`: one number for all.

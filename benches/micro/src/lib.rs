@@ -2,12 +2,15 @@
 //! `floor` looks below the public interface.
 
 mod echo;
+mod events;
 mod fork;
+mod kernel_threads;
 mod mutex;
 mod park;
 mod queues;
 mod sieve;
 mod spread;
+mod stall;
 mod talk;
 mod timer;
 mod variant;
@@ -26,7 +29,8 @@ pub fn default_queue() -> &'static str {
 /// Runs one benchmark. Wants a process of its own: the next one would find pools filled.
 ///
 /// # Errors
-/// The benchmark is not known, or the runtime could not be started as asked for.
+/// The benchmark is not known, or the runtime could not be started as asked for. `refused: WHY`: this machine or this build does not have
+/// the event source.
 ///
 /// # Panics
 /// If a result is wrong.
@@ -44,6 +48,9 @@ pub fn run(request: &Request) -> Result<(), String> {
         "spread" => spread::spread,
         "queues" => queues::queues,
         "echo" => echo::serve,
+        "stall" => stall::stall,
+        "events" => events::events,
+        "kernel-threads" => kernel_threads::kernel_threads,
         other => return Err(format!("{other}: no such benchmark")),
     };
     let queue =
@@ -53,6 +60,9 @@ pub fn run(request: &Request) -> Result<(), String> {
         builder = builder.capacity(capacity(rule).ok_or_else(|| format!("{rule}: no such capacity rule"))?);
     }
     let runtime = builder.build().map_err(|e| e.to_string())?;
+    if let Some(source) = request.get("events") {
+        events::check_source(source)?;
+    }
     runtime.run(|| body(request));
     Ok(())
 }

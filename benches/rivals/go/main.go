@@ -23,7 +23,7 @@ func main() {
 	runtime.GOMAXPROCS(req.vps)
 	benches := map[string]func(request){
 		"yield": yield, "null-fork": nullFork, "message": message, "sieve": sieve, "skynet": skynet,
-		"parked": parked, "mutex": mutex, "timer": timer, "latency": latency, "echo": echo,
+		"parked": parked, "mutex": mutex, "timer": timer, "latency": latency, "echo": echo, "stall": stall,
 	}
 	run, known := benches[req.bench]
 	if !known {

@@ -3,33 +3,41 @@
 //! It knows no owner (a std mutex's poison flag would ask thread-local state), and the fork handlers can hold it over
 //! a fork and release it in the child. Held for tens of nanoseconds, or for the length of one `mmap`.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+//!
+//! Whoever waits long sleeps: a microprocess may be stopped while it holds the lock (a fault, a contended `mmap`), and wait for a virtual processor
+//! before it goes on. Waiters that spun, one on each of those, would keep it waiting for ever; of sleepers the kernel's half learns.
 
-pub(crate) struct Lock(AtomicBool);
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and somebody may sleep.
+const AWAITED: u32 = 2;
+
+pub(crate) struct Lock(AtomicU32);
 
 impl Lock {
     pub(crate) const fn new() -> Self {
-        Lock(AtomicBool::new(false))
+        Lock(AtomicU32::new(FREE))
     }
 
     pub(crate) fn lock(&self) {
-        let mut spins = 0;
         // Acquire pairs with the Release of `unlock`.
-        while self.0.swap(true, Ordering::Acquire) {
-            while self.0.load(Ordering::Relaxed) {
-                spins += 1;
-                if spins < 100 {
-                    std::hint::spin_loop();
-                } else {
-                    // SAFETY: sched_yield has no preconditions. The holder may be off its core.
-                    unsafe { libc::sched_yield() };
-                }
+        for _ in 0..100 {
+            if self.0.compare_exchange_weak(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return;
             }
+            std::hint::spin_loop();
+        }
+        while self.0.swap(AWAITED, Ordering::Acquire) != FREE {
+            futex(&self.0, libc::FUTEX_WAIT, AWAITED);
         }
     }
 
     pub(crate) fn unlock(&self) {
-        self.0.store(false, Ordering::Release);
+        if self.0.swap(FREE, Ordering::Release) == AWAITED {
+            futex(&self.0, libc::FUTEX_WAKE, 1);
+        }
     }
 
     /// Runs `f` with the lock held; releases it also when `f` unwinds.
@@ -43,5 +51,67 @@ impl Lock {
         self.lock();
         let _held = Held(self);
         f()
+    }
+}
+
+/// futex(2) without libc, which would write errno.
+fn futex(word: &AtomicU32, operation: i32, value: u32) {
+    // SAFETY: a live word, and no timeout. 202 = SYS_futex; the system call clobbers rax, rcx and r11 only.
+    unsafe {
+        std::arch::asm!("syscall", inlateout("rax") 202i64 => _, in("rdi") word.as_ptr(),
+             in("rsi") i64::from(operation | libc::FUTEX_PRIVATE_FLAG), in("rdx") u64::from(value), in("r10") 0,
+             lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::UnsafeCell;
+    use std::sync::mpsc;
+
+    struct Counter(Lock, UnsafeCell<u64>);
+    // SAFETY: the cell is used under the lock.
+    unsafe impl Sync for Counter {}
+
+    #[test]
+    fn one_at_a_time() {
+        let counter = Counter(Lock::new(), UnsafeCell::new(0));
+        std::thread::scope(|s| {
+            for _ in 0..4 {
+                s.spawn(|| {
+                    for n in 0..20_000 {
+                        let counter = &counter;
+                        counter.0.with(|| {
+                            // SAFETY: under the lock.
+                            unsafe { *counter.1.get() += 1 };
+                            if n % 1000 == 0 {
+                                std::thread::yield_now();
+                            }
+                        });
+                    }
+                });
+            }
+        });
+        assert_eq!(counter.1.into_inner(), 80_000);
+    }
+
+    #[test]
+    fn who_waits_long_sleeps() {
+        let (lock, (tell, told)) = (&Lock::new(), mpsc::channel());
+        std::thread::scope(|s| {
+            lock.lock();
+            s.spawn(move || {
+                // SAFETY: takes nothing, cannot fail.
+                tell.send(unsafe { libc::syscall(libc::SYS_gettid) }).expect("it listens");
+                lock.with(|| ());
+            });
+            let stat = format!("/proc/self/task/{}/stat", told.recv().expect("it tells"));
+            // One that spins never does.
+            while !std::fs::read_to_string(&stat).expect("it lives").contains(") S ") {
+                std::thread::yield_now();
+            }
+            lock.unlock();
+        });
     }
 }

@@ -14,19 +14,22 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::page::Page;
 use crate::pool::Pool;
-use crate::sched::{Event, UserScheduler};
-use crate::slot::{Claim, Slot};
+use crate::record::{Record, Recorder, Step};
+use crate::sched::{Answer, Event, UserScheduler};
+use crate::slot::{Claim, NO_PRIORITY, Slot};
 use crate::source::{self, EventSource, Kind};
 use crate::thread::AWAY;
 use crate::{barrier, slot, trap};
 
 /// In epoll data: not a source's.
-pub(crate) const CALL: u64 = 1 << 32;
+const CALL: u64 = 1 << 32;
+/// In `called`: it was not.
+const NOT_CALLED: i32 = NO_PRIORITY - 1;
 
 /// What [`Kernel::open`] is told.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +42,8 @@ pub struct Settings {
     pub max_threads: usize,
     /// The source to use; none: the best one that the machine allows.
     pub source: Option<Kind>,
+    /// Whether [`Kernel::record`] records anything.
+    pub record: bool,
 }
 
 /// The kernel's half of one scheduler.
@@ -67,6 +72,9 @@ pub struct Kernel {
     pub(crate) bound: AtomicUsize,
     pub(crate) hand_offs: AtomicU64,
     pub(crate) exhausted: AtomicU64,
+    /// Priority with which each VP was [`call`](Kernel::call)ed.
+    called: Box<[AtomicI32]>,
+    recorder: Option<Recorder>,
 }
 
 impl std::fmt::Debug for dyn UserScheduler {
@@ -141,6 +149,8 @@ impl Kernel {
             bound: AtomicUsize::new(0),
             hand_offs: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
+            called: (0..settings.vps).map(|_| AtomicI32::new(NOT_CALLED)).collect(),
+            recorder: settings.record.then(Recorder::new),
         }))
     }
 
@@ -161,7 +171,9 @@ impl Kernel {
 /// `fd` is fresh, or negative with errno set.
 unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
     if fd < 0 {
-        return Err(io::Error::last_os_error());
+        let e = io::Error::last_os_error();
+        let text = format!("pool of kernel threads: {e}; raise the descriptor limit (ulimit -n)");
+        return Err(io::Error::new(e.kind(), text));
     }
     // SAFETY: the caller's promise.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -255,6 +267,25 @@ impl Kernel {
         Ok(())
     }
 
+    /// As [`resume`](Kernel::resume), but async-signal-safe: it starts no kernel thread. The next one that is in the pool, or comes there, takes `vp`. Whoever puts
+    /// a VP down comes to the pool, and one stays there as long as the source tells anything, or [`set_concurrency`](Kernel::set_concurrency) says
+    /// so: so there is a next one, unless all are blocked with a VP each.
+    pub fn call(&self, vp: u32, priority: Option<u8>) {
+        // Release: with the swap in `take_called`.
+        self.called[vp as usize].store(priority.map_or(NO_PRIORITY, i32::from), Ordering::Release);
+        self.wake_one();
+    }
+
+    /// What was [`call`](Kernel::call)ed is ready.
+    pub(crate) fn take_called(&self, pool: &mut Pool) {
+        for (vp, called) in (0u32..).zip(&self.called) {
+            if called.load(Ordering::Relaxed) != NOT_CALLED {
+                let priority = called.swap(NOT_CALLED, Ordering::Acquire);
+                pool.push(slot::token(vp), u8::try_from(priority).ok());
+            }
+        }
+    }
+
     /// Sees to it that somebody can take the VP of a kernel thread that is about to be away. False: no kernel thread is to be had.
     #[must_use]
     pub fn prepare(self: &Arc<Kernel>) -> bool {
@@ -281,6 +312,8 @@ impl Kernel {
 
     /// Raises `event` for whoever carries `vp`: told when its slot is unmasked, or at its next switch point.
     pub fn raise(&self, vp: u32, event: Event) {
+        // With the one in `KernelThread::take`: what the caller queued before is seen by whoever takes the VP now, or its slot is seen here.
+        fence(Ordering::SeqCst);
         if let Some(slot) = self.carrier(vp) {
             // SeqCst: either the carrier sees it when it unmasks, or the caller's next step sees that it is masked.
             slot.pending.fetch_or(event.bit(), Ordering::SeqCst);
@@ -302,6 +335,7 @@ impl Kernel {
     fn take_over(&self, index: u32, claim: fn(&Slot) -> Claim) {
         let Some(scheduler) = self.user() else { return };
         let slot = self.page.slot(index);
+        let state = slot.state.load(Ordering::Relaxed);
         // Before the claim: the carrier, if it loses its VP, takes itself off the count.
         self.bound.fetch_add(1, Ordering::Relaxed);
         let Claim::Taken(token) = claim(slot) else {
@@ -311,12 +345,31 @@ impl Kernel {
         let Some(vp) = slot::vp_of(token, self.vps) else {
             panic!("kumihimo: the shared page is corrupt: slot {index} gave up VP {token:#x} of {}", self.vps);
         };
-        slot.state.store(AWAY, Ordering::Relaxed);
+        // Unless it is back by now, and has noted that.
+        let _ = slot.state.compare_exchange(state, AWAY, Ordering::Relaxed, Ordering::Relaxed);
         self.source.end(index);
         self.keep_an_eye_on_the_handler();
         self.hand_offs.fetch_add(1, Ordering::Relaxed);
-        let priority = scheduler.blocked(vp);
-        self.lock().push(token, priority);
+        self.record(Step::Sleeps, index, None);
+        self.record(Step::Blocked, index, None);
+        if let Answer::Next(priority) = scheduler.blocked(vp) {
+            self.lock().push(token, priority);
+        }
+    }
+
+    /// Notes, if [`Settings::record`] asked for it, that `step` is taken, about the kernel thread of slot `thread` (0: none). Async-signal-safe.
+    #[inline]
+    pub fn record(&self, step: Step, thread: u32, priority: Option<u8>) {
+        if let Some(recorder) = &self.recorder {
+            let state = if thread == 0 { 0 } else { self.page.slot(thread).state.load(Ordering::Relaxed) };
+            recorder.add(step, thread, state, priority.map_or(NO_PRIORITY, i32::from));
+        }
+    }
+
+    /// What was recorded so far, 4,096 steps at most. Empty unless [`Settings::record`] asked for it.
+    #[must_use]
+    pub fn records(&self) -> Vec<Record> {
+        self.recorder.as_ref().map_or_else(Vec::new, Recorder::all)
     }
 
     /// Whether returns are to be told by a trap.
@@ -342,8 +395,13 @@ impl Kernel {
     pub(crate) fn take_lent(&self) {
         let lent = std::mem::take(&mut self.lock().lent);
         for index in lent {
-            // One that is back already keeps its VP, wherever it is by now.
-            if self.page.slot(index).state.load(Ordering::Acquire) == AWAY {
+            let slot = self.page.slot(index);
+            if slot.state.load(Ordering::Acquire) != AWAY {
+                // It is back already and keeps its VP, wherever that is by now.
+            } else if slot.is_masked() {
+                // Not yet away: it wakes somebody when it is.
+                self.lock().lent.push(index);
+            } else {
                 self.take_over(index, Slot::claim);
             }
         }

@@ -2,7 +2,9 @@
 //!
 //! [`kernel`] has the pool of kernel threads and the hand-off of virtual processors among them; [`sched`] the events and the user
 //! scheduler's side of the interface (paper P0, 3.1); [`page`] and [`slot`] the shared page, with the protocol by which a virtual processor moves to
-//! another kernel thread; [`source`] the four ways to learn that a kernel thread sleeps.
+//! another kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`record`] what happened, step by step.
+//!
+//! `examples/minimal` is a user scheduler of its own in one file, to begin one's own from.
 
 pub mod barrier;
 #[cfg(not(loom))]
@@ -15,6 +17,8 @@ pub mod page;
 pub mod perf;
 #[cfg(not(loom))]
 mod pool;
+#[cfg(not(loom))]
+pub mod record;
 #[cfg(not(loom))]
 mod refused;
 #[cfg(not(loom))]
@@ -32,6 +36,8 @@ pub mod watch;
 
 #[cfg(not(loom))]
 pub use kernel::Kernel;
+#[cfg(not(loom))]
+pub use record::{Record, Step};
 #[cfg(not(loom))]
 pub use refused::Refused;
 pub use slot::{Claim, Slot};

@@ -11,7 +11,8 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::kernel::{CALL, Kernel};
+use crate::kernel::Kernel;
+use crate::record::Step;
 use crate::sched::{ThreadState, UserScheduler};
 use crate::slot::{self, NO_PRIORITY};
 use crate::source::Kind;
@@ -136,14 +137,13 @@ impl Kernel {
             attached = attached || self.attach(thread);
             let vp = slot::vp_of(token, self.vps).expect("a token from the ready list");
             slot.priority.store(priority, Ordering::Relaxed);
-            if let Err(e) = self.source.begin(thread.index(), self.epoll.as_fd()) {
-                self.exhausted(&in_source(self.source.kind(), &e));
-            }
+            self.begin(thread);
             thread.take(token);
+            self.record(Step::Resumed, thread.index(), None);
             scheduler.resumed(vp, thread);
             self.source.end(thread.index());
             slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);
-            if thread.token() != 0 || !self.go_to_pool() {
+            if thread.token() != 0 || !self.go_to_pool(thread) {
                 break;
             }
         }
@@ -155,13 +155,22 @@ impl Kernel {
     }
 
     /// P0's `yield`, last part: false if the kernel thread is to end. It lingers in any case: see [`wait`](Kernel::wait).
-    fn go_to_pool(&self) -> bool {
+    fn go_to_pool(&self, thread: &KernelThread) -> bool {
         let mut pool = self.lock();
         if pool.dismissed {
             return false;
         }
         pool.waiting += 1;
+        self.record(Step::Reclaimed, thread.index(), None);
         true
+    }
+
+    /// The source shall tell of the calling kernel thread from here. With a source that tells of returns, async-signal-safe where the source allows
+    /// the kernel thread to carry at all.
+    pub(crate) fn begin(&self, thread: &KernelThread) {
+        if let Err(e) = self.source.begin(thread.index(), self.epoll.as_fd()) {
+            self.exhausted(&in_source(self.source.kind(), &e));
+        }
     }
 
     /// In the pool until there is a VP to carry; none: the kernel thread is to end, and is no longer counted as waiting.
@@ -171,8 +180,11 @@ impl Kernel {
         loop {
             slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);
             let mut pool = self.lock();
+            self.take_called(&mut pool);
             if let Some(ready) = pool.ready.pop() {
                 pool.waiting -= 1;
+                slot.state.store(ThreadState::Runnable as u32, Ordering::Relaxed);
+                self.record(Step::Called, thread.index(), u8::try_from(ready.priority).ok());
                 let more = !pool.ready.is_empty();
                 self.appoint(&mut pool);
                 drop(pool);
@@ -221,7 +233,7 @@ impl Kernel {
     fn listen(&self, time: Option<Duration>) {
         const MOST: usize = 16;
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
-        let timeout = time.map_or(-1, |t| i32::try_from(t.as_millis()).map_or(i32::MAX, |ms| ms + 1));
+        let timeout = time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
         // SAFETY: room for `MOST` events.
         let n = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), MOST as i32, timeout) };
         self.take_in(&events[..usize::try_from(n).unwrap_or(0)]);
@@ -244,30 +256,35 @@ impl Kernel {
     /// For sources that have to look by themselves: one of those who wait does, and sleeps between two looks. False: it is not
     /// needed, or somebody does.
     fn look(&self, until: Option<Instant>) -> bool {
-        if self.on_watch.swap(true, Ordering::Acquire) {
+        // Acquire and release, here and below: see there.
+        if self.on_watch.swap(true, Ordering::AcqRel) {
             return false;
         }
         let pause = self.source.look(&self.page, &mut |index| self.blocked(index));
+        // What the look itself found comes first.
+        let found = !self.lock().ready.is_empty();
         let looked = match pause {
+            _ if found => true,
             None => false,
-            Some(_) if !self.lock().ready.is_empty() => true,
             Some(pause) => {
                 let pause = until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now())));
                 self.pause(pause);
                 true
             }
         };
-        self.on_watch.store(false, Ordering::Release);
-        looked
+        self.on_watch.swap(false, Ordering::AcqRel);
+        // Somebody was told of something to look for after the look, and found that somebody is on watch: it is seen here.
+        looked || self.source.looks()
     }
 
-    /// Sleeps, more exactly than epoll_wait can, unless called.
+    /// Sleeps, more exactly than epoll_wait can, unless there is something to take in.
     fn pause(&self, time: Duration) {
-        let mut fd = libc::pollfd { fd: self.call.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let time = libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) };
+        let mut fd = libc::pollfd { fd: self.epoll.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let timeout =
+            libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) };
         // SAFETY: one live pollfd and a live timespec.
-        if unsafe { libc::ppoll(&mut fd, 1, &time, std::ptr::null()) } > 0 {
-            self.take_in(&[libc::epoll_event { events: 0, u64: CALL }]);
+        if unsafe { libc::ppoll(&mut fd, 1, &timeout, std::ptr::null()) } > 0 {
+            self.listen(Some(Duration::ZERO));
         }
     }
 

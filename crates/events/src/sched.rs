@@ -63,6 +63,18 @@ impl ThreadState {
     }
 }
 
+/// What the user scheduler answers to *Blocked* (P0: the argument of `upcall_return`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// A kernel thread shall carry the virtual processor. The priority of the next runnable microprocess, or none if it is the scheduler itself
+    /// that has something to do there (timers, descriptors). It stands in the kernel thread's slot, and decides which of several virtual
+    /// processors gets the next kernel thread.
+    Next(Option<u8>),
+    /// There is nothing to run: no kernel thread is used. The virtual processor is nobody's until [`Kernel::resume`](crate::kernel::Kernel::resume), [`Kernel::call`](crate::kernel::Kernel::call) or
+    /// [`KernelThread::take_up`].
+    Nothing,
+}
+
 /// The user's half: told of events, on kernel threads of the pool.
 ///
 /// Every call but [`unblocked`](UserScheduler::unblocked) and [`notified`](UserScheduler::notified) comes on a kernel thread's own stack, with
@@ -72,10 +84,7 @@ pub trait UserScheduler: Send + Sync {
     fn thread(&self, thread: &KernelThread, live: &mut dyn FnMut());
 
     /// *Blocked*: virtual processor `vp` was taken from a kernel thread whose microprocess sleeps. The caller has `vp` for this call.
-    ///
-    /// Returns the priority of the next runnable microprocess, or none (P0: `upcall_return`). It stands in the spare's slot, and decides
-    /// which of several virtual processors gets the next spare.
-    fn blocked(&self, vp: u32) -> Option<u8>;
+    fn blocked(&self, vp: u32) -> Answer;
 
     /// *Resumed*: `thread` has come to carry `vp`. Runs microprocesses until the virtual processor is gone from the slot (P0: `yield`), or
     /// the scheduler ends.

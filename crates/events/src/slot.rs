@@ -234,11 +234,6 @@ impl Slot {
         self.vp.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether it has this VP, and neither lent nor claimed. By any kernel thread; out of date at once.
-    pub fn carries(&self, vp: u32) -> bool {
-        self.vp.load(Ordering::Relaxed) == token(vp)
-    }
-
     /// From here the VP may be taken over at any moment. Only by the owning kernel thread, masked once.
     pub fn unmask(&self) {
         self.masked.store(0, Ordering::Release);

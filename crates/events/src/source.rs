@@ -96,7 +96,8 @@ pub trait EventSource: fmt::Debug + Send + Sync {
     /// The calling kernel thread, with slot `index`, is about to carry a virtual processor.
     ///
     /// # Errors
-    /// As [`attach`](EventSource::attach): then nobody is told of this kernel thread's sleeps.
+    /// As [`attach`](EventSource::attach): then nobody is told of this kernel thread's sleeps. A source that [tells of returns](EventSource::tells_return)
+    /// is asked in a signal handler too, and keeps to signal-safety(7).
     fn begin(&self, _index: u32, _epoll: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::kernel::Kernel;
+use crate::record::Step;
 use crate::sched::{BOUND, Event, ThreadState, UserScheduler};
 use crate::slot::{self, Slot, WANT_BLOCKED, WANT_UNBLOCKED};
 use crate::turn::Turn;
@@ -62,9 +63,32 @@ impl KernelThread {
         let returns = if self.kernel.wants_returns() { WANT_UNBLOCKED } else { 0 };
         slot.wanted.store(WANT_BLOCKED | returns, Ordering::Relaxed);
         self.token.set(token);
+        // What was raised for whoever carried here before, or while this kernel thread waited: it is about to choose anew, or has just been chosen (P0: Unblocked
+        // and Preempted together are told as one).
+        slot.pending.store(0, Ordering::Relaxed);
         self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
-        slot.state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
+        slot.state.store(ThreadState::User as u32, Ordering::Relaxed);
         slot.install(token);
+        // See `Kernel::raise`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// By the user scheduler, on the calling kernel thread: microprocess `id` runs here from now on, at `priority` (P0, 3.3.1: the shared page says so; no
+    /// system call does).
+    #[inline]
+    pub fn bind(&self, id: u64, priority: u8) {
+        let slot = self.slot();
+        slot.microprocess.store(id, Ordering::Relaxed);
+        slot.priority.store(i32::from(priority), Ordering::Relaxed);
+        slot.state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
+    }
+
+    /// The reverse of [`bind`](KernelThread::bind): the user scheduler itself runs here.
+    #[inline]
+    pub fn unbind(&self) {
+        let slot = self.slot();
+        slot.microprocess.store(0, Ordering::Relaxed);
+        slot.state.store(ThreadState::User as u32, Ordering::Relaxed);
     }
 
     /// The calling kernel thread, masked, puts its VP down (P0: `yield`, first part). It is then nobody's: the caller gives it to
@@ -74,9 +98,24 @@ impl KernelThread {
         self.token.set(0);
     }
 
-    /// The calling kernel thread, masked, found that its VP was taken over.
+    /// The calling kernel thread, masked, found that its VP was taken over: its microprocess is back from a sleep.
     pub fn note_lost(&self) {
         self.token.set(0);
+        self.slot().state.store(ThreadState::Runnable as u32 | BOUND, Ordering::Relaxed);
+        self.kernel.record(Step::Woken, self.index, None);
+        self.kernel.record(Step::Unblocked, self.index, None);
+    }
+
+    /// The calling kernel thread, masked, without a VP, its microprocess bound to it, takes `vp` up, which is nobody's. Async-signal-safe.
+    pub fn take_up(&self, vp: u32) {
+        debug_assert_eq!(self.token.get(), 0);
+        self.take_bound(slot::token(vp));
+    }
+
+    fn take_bound(&self, token: u64) {
+        self.kernel.begin(self);
+        self.take(token);
+        self.slot().state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
 
     /// The carrier sleeps from its own free will from here, or no longer: no news of it is wanted.
@@ -95,18 +134,19 @@ impl KernelThread {
     pub fn await_turn(&self, stuck: impl Fn() -> bool) -> bool {
         let handed = self.turn.wait(stuck);
         if handed {
-            self.take(self.turn.token());
+            self.take_bound(self.turn.token());
         }
         handed
     }
 
-    /// *Blocked*, said by the calling kernel thread itself: it is about to be away, and somebody may take the VP. Unmasks.
+    /// *Blocked*, said by the calling kernel thread itself, masked: it is about to be away, and somebody may take the VP. Unmasks.
     pub fn lend(&self) {
         let slot = self.slot();
-        // Release, with the unmasking after it: whoever sees AWAY and open sees the VP's contents.
+        // Release: whoever sees AWAY and open sees the VP's contents.
         slot.state.store(AWAY, Ordering::Release);
-        slot.unmask();
+        // Masked as long as the lock is held. Who looks before it is unmasked leaves the entry where it is.
         self.kernel.lock().lent.push(self.index);
+        slot.unmask();
         self.kernel.wake_one();
     }
 
@@ -117,7 +157,7 @@ impl KernelThread {
         slot.state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
         let mine = slot.enter(self.token.get());
         if !mine {
-            self.token.set(0);
+            self.note_lost();
         }
         mine
     }
@@ -126,6 +166,9 @@ impl KernelThread {
     #[cold]
     pub fn deliver(&self) {
         let events = self.slot().pending.swap(0, Ordering::AcqRel) & (Event::Preempted.bit() | Event::Changed.bit());
+        if events & Event::Preempted.bit() != 0 {
+            self.kernel.record(Step::Preempted, self.index, None);
+        }
         if events != 0
             && let Some(scheduler) = self.kernel.user()
         {

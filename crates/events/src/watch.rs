@@ -120,17 +120,21 @@ pub struct Watch {
     /// Per slot: who stood there at the last look, if it was open, and its CPU time then.
     seen: Vec<Option<(Tid, u64)>>,
     period: Duration,
+    /// Looks since one was found asleep.
+    calm: u32,
 }
 
 impl Watch {
-    /// Until the next look while any slot is open.
+    /// Until the next look while blocks are frequent.
     pub const PERIOD: Duration = Duration::from_micros(100);
-    /// Until the next look while none is, at most.
-    pub const LONGEST: Duration = Duration::from_millis(1);
+    /// Until the next look while there are none, at most: a thread that wakes every 100 us takes a quarter of a core on a virtual machine.
+    pub const LONGEST: Duration = Duration::from_micros(1600);
+    /// After so many looks that found nothing, blocks are no longer frequent.
+    const CALM: u32 = 64;
 
     /// Of nothing yet.
     pub const fn new() -> Watch {
-        Watch { seen: Vec::new(), period: Watch::PERIOD }
+        Watch { seen: Vec::new(), period: Watch::PERIOD, calm: 0 }
     }
 
     /// One look: calls `asleep` with the index of each slot that is open and whose kernel thread did not run since the last look and
@@ -142,21 +146,22 @@ impl Watch {
     /// Slots may come and go between two looks, and stand elsewhere: one that was not there the last time is only remembered.
     pub fn look(&mut self, slots: &[Watching], sight: &mut impl Sight, mut asleep: impl FnMut(usize)) -> Duration {
         self.seen.resize(slots.len(), None);
-        let mut any_open = false;
+        let mut found = false;
         for (i, (slot, seen)) in slots.iter().zip(&mut self.seen).enumerate() {
             let before = seen.take();
             if !slot.open {
                 continue;
             }
-            any_open = true;
             // One that has ended has no clock, and nothing is told of it.
             let Some(time) = sight.cpu_time(slot.tid) else { continue };
             *seen = Some((slot.tid, time));
             if before == *seen && sight.sleeps(slot.tid) {
+                found = true;
                 asleep(i);
             }
         }
-        self.period = if any_open { Watch::PERIOD } else { (self.period * 2).min(Watch::LONGEST) };
+        self.calm = if found { 0 } else { self.calm.saturating_add(1) };
+        self.period = if self.calm < Watch::CALM { Watch::PERIOD } else { (self.period * 2).min(Watch::LONGEST) };
         self.period
     }
 }
@@ -311,13 +316,20 @@ mod tests {
     }
 
     #[test]
-    fn the_period_doubles_while_nothing_is_open() {
+    fn the_period_doubles_while_nothing_is_found() {
         let mut sight = MadeUp { threads: vec![(Some(5), false)], ..MadeUp::default() };
         let mut watch = Watch::new();
-        let mut micros = |slot: Watching| watch.look(&[slot], &mut sight, |_| ()).as_micros();
-        assert_eq!(micros(OPEN), 100);
-        assert_eq!([SHUT; 6].map(&mut micros), [200, 400, 800, 1000, 1000, 1000]);
-        assert_eq!(micros(OPEN), 100);
+        for _ in 1..Watch::CALM {
+            assert_eq!(watch.look(&[OPEN], &mut sight, |_| ()).as_micros(), 100);
+        }
+        let slots = [OPEN, SHUT, OPEN, SHUT, SHUT];
+        let periods = slots.map(|slot| watch.look(&[slot], &mut sight, |_| ()).as_micros());
+        assert_eq!(periods, [200, 400, 800, 1600, 1600]);
+        sight.threads[0].1 = true;
+        let mut found = 0;
+        assert_eq!(watch.look(&[OPEN], &mut sight, |_| found += 1).as_micros(), 1600, "only remembered");
+        assert_eq!(watch.look(&[OPEN], &mut sight, |_| found += 1).as_micros(), 100);
+        assert_eq!(found, 1);
     }
 
     #[test]

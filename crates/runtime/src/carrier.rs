@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
+use std::sync::atomic::Ordering;
 
 use kumihimo_arch::x86_64::{self, Context};
 use kumihimo_events::{self as events, Slot, trap};
@@ -110,6 +111,14 @@ impl KernelThread {
     pub(crate) fn now_carries(&self, vp: *const Vp) {
         self.token.set(self.events().token());
         self.vp.set(vp);
+    }
+
+    /// The shared page says what runs here (P0, 3.3.1).
+    #[inline(always)]
+    pub(crate) fn show(&self, mp: &Mp) {
+        let slot = self.slot();
+        slot.microprocess.store(mp.id(), Ordering::Relaxed);
+        slot.priority.store(i32::from(mp.level.get()), Ordering::Relaxed);
     }
 
     /// Masks. True if the VP is (still) here; else it is forgotten.

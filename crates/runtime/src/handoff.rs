@@ -8,12 +8,13 @@
 //! `blocking` says by itself that it goes away. Whoever is first has the VP: a call that returns before the spare got to run goes on as if
 //! nothing had happened (protocol and models: [`kumihimo_events::slot`]).
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::overflow;
 use kumihimo_arch::x86_64;
-use kumihimo_events::sched::{Event, UserScheduler};
+use kumihimo_events::sched::{Answer, Event, UserScheduler};
 use kumihimo_events::{self as events, watch};
 use kumihimo_policy::Why;
 
@@ -31,9 +32,10 @@ impl UserScheduler for Instance {
         KernelThread::with(self, thread, live);
     }
 
-    fn blocked(&self, vp: u32) -> Option<u8> {
+    fn blocked(&self, vp: u32) -> Answer {
         let levels = self.vps[vp as usize].queue().levels();
-        levels.checked_ilog2().map(|level| level as u8)
+        // Carried in any case: its timers and descriptors are looked after there.
+        Answer::Next(levels.checked_ilog2().map(|level| level as u8))
     }
 
     fn resumed(&self, vp: u32, _thread: &events::KernelThread) {
@@ -85,27 +87,46 @@ fn await_turn(instance: &Instance, kt: &KernelThread, mp: &'static Mp, may_give_
         mp.waits_on.set(kt);
         instance.inject(home, mp);
     }
-    let has_vp = thread.await_turn(|| may_give_up && instance.is_stuck(home));
+    let patience = Patience { instance, vp: home, switches: Cell::new(0), looks: Cell::new(0) };
+    let has_vp = thread.await_turn(|| may_give_up && patience.is_over());
     if let Some(vp) = thread.vp() {
         let vp = &instance.vps[vp as usize];
         kt.now_carries(vp);
         instance.kernel.unbind();
         vp.level.set(mp.level.get());
         vp.account_for(mp);
+        kt.show(mp);
     }
     kt.unmask();
     has_vp
 }
 
-impl Instance {
-    /// Whether a VP cannot take its next one, perhaps for want of a lock (malloc's, or the C library's for its list of threads) that a
-    /// microprocess holds which waits for its turn: its kernel thread sleeps inside the user scheduler (P0 3.3.2), or sleeps and nobody
-    /// was told; or nobody has the VP, and whoever is to take it may be at such a lock, starting a kernel thread. Async-signal-safe. Out of
-    /// date at once.
-    fn is_stuck(&self, vp: usize) -> bool {
-        let carrier = self.kernel.carrier(vp as u32).filter(|slot| slot.carries(vp as u32));
-        let Some(slot) = carrier else { return true };
-        !self.vps[vp].idle.word.is_sleeping() && watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid)
+/// So many looks of a waiter at a VP that made no switch meanwhile are enough ([`events::turn`] says how often one looks).
+const PATIENCE: u32 = 5;
+
+/// Why a waiter may give up.
+struct Patience<'a> {
+    instance: &'a Instance,
+    vp: usize,
+    switches: Cell<u64>,
+    looks: Cell<u32>,
+}
+
+impl Patience<'_> {
+    /// Whether the VP does not come round to its next one: its kernel thread sleeps inside the user scheduler (P0 3.3.2), perhaps for a
+    /// lock that a microprocess holds which waits for its turn (malloc's, say), or the running microprocess passes no switch point.
+    /// Async-signal-safe.
+    fn is_over(&self) -> bool {
+        let vp = &self.instance.vps[self.vp];
+        let switches = vp.counters.switches.load(Ordering::Relaxed);
+        let looks = if self.switches.replace(switches) == switches { self.looks.get() + 1 } else { 0 };
+        self.looks.set(looks);
+        looks >= PATIENCE
+            || self.instance.kernel.carrier(self.vp as u32).is_some_and(|slot| {
+                slot.is_masked()
+                    && !vp.idle.word.is_sleeping()
+                    && watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid)
+            })
     }
 }
 

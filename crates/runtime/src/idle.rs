@@ -94,7 +94,9 @@ mod vp_side {
             // SAFETY: no pointers.
             let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
             if fd < 0 {
-                return Err(io::Error::last_os_error());
+                let e = io::Error::last_os_error();
+                let text = format!("eventfd of a virtual processor: {e}; raise the descriptor limit (ulimit -n)");
+                return Err(io::Error::new(e.kind(), text));
             }
             // SAFETY: a fresh descriptor that nobody else owns.
             Ok(Idle { word: IdleWord::new(), rested: AtomicU64::new(0), call: unsafe { OwnedFd::from_raw_fd(fd) } })

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use kumihimo_arch::tls;
@@ -10,6 +10,7 @@ use kumihimo_events::Kernel;
 use kumihimo_events::kernel;
 use kumihimo_queue::{Set, Taker};
 
+use crate::no_events::{NoEvents, lock};
 use crate::park::Foreign;
 use crate::place::Placer;
 use crate::pool::{self, Kind};
@@ -67,6 +68,8 @@ pub(crate) fn visit<R>(f: impl FnOnce(Option<&Instance>) -> R) -> R {
     // SeqCst on both sides: either `retire` sees the visitor or the visitor sees that there is no instance.
     VISITORS.fetch_add(1, Ordering::SeqCst);
     let _leave = Leave;
+    // It takes locks of the kernel's half, and wakes.
+    let _quiet = NoEvents::new();
     // SAFETY: published after it was built; `retire` waits for visitors before it is dropped.
     f(unsafe { CURRENT.load(Ordering::SeqCst).as_ref() })
 }
@@ -91,6 +94,7 @@ impl Instance {
             concurrency: settings.concurrency.unwrap_or(settings.vps),
             max_threads: settings.max_kernel_threads,
             source: settings.events,
+            record: false,
         })?;
         let mut failure = None;
         let instance = Arc::new_cyclic(|weak| {
@@ -295,7 +299,7 @@ impl Instance {
 
     /// One more kernel thread that stands in for a microprocess.
     pub(crate) fn enrol(&self, who: &Arc<Foreign>) {
-        let mut list = self.stand_ins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = lock(&self.stand_ins);
         if list.len() == list.capacity() {
             list.retain(|who| who.strong_count() != 0);
             // So that the next look comes when as many have come again.
@@ -306,7 +310,7 @@ impl Instance {
     }
 
     pub(crate) fn stand_ins(&self) -> Vec<Arc<Foreign>> {
-        self.stand_ins.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+        lock(&self.stand_ins).iter().filter_map(Weak::upgrade).collect()
     }
 
     /// 1:1 mode: this machine's libc gives no blocks.

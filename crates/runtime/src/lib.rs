@@ -25,6 +25,8 @@ mod instance;
 #[cfg(not(loom))]
 mod join;
 #[cfg(not(loom))]
+mod no_events;
+#[cfg(not(loom))]
 mod one_to_one;
 #[cfg(not(loom))]
 pub mod park;
@@ -56,3 +58,6 @@ pub mod thread;
 mod timer;
 #[cfg(not(loom))]
 mod vp;
+
+#[cfg(not(loom))]
+pub use no_events::NoEvents;

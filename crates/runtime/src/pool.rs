@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use kumihimo_arch::stack::{self, Class};
 use kumihimo_arch::tls;
 
+use crate::no_events::lock;
 use crate::record::{self, Mp};
 
 /// What exchanges between a VP's list and the pool move.
@@ -72,11 +73,6 @@ static STACK_BYTES: AtomicU64 = AtomicU64::new(0);
 /// Limits of the running runtime: `usize::MAX`/`u64::MAX` = none.
 pub(crate) static MAX_SLOTS: AtomicUsize = AtomicUsize::new(usize::MAX);
 pub(crate) static MAX_STACK_BYTES: AtomicU64 = AtomicU64::new(u64::MAX);
-
-fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing panics inside; a poisoned pool is as good as a clean one.
-    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
 
 /// One VP's lists. Owner only.
 pub(crate) struct VpPool {

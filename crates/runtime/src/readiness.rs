@@ -9,12 +9,13 @@
 use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
 use crate::instance::{self, Instance};
+use crate::no_events::lock;
 use crate::park::{self, Wait, Waiter, fetch};
 
 /// What to wait for.
@@ -60,10 +61,6 @@ struct Waiters {
 const _: () = assert!(size_of::<Entry>() == 64);
 
 static FREE: Mutex<Vec<&'static Entry>> = Mutex::new(Vec::new());
-
-fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
-    m.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Entry {
     fn take() -> &'static Entry {

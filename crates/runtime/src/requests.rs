@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
 
+use crate::no_events::lock;
 use crate::record::Ref;
 use crate::vp::Vp;
 
@@ -18,7 +19,7 @@ pub(crate) struct Requests {
 impl Requests {
     /// The priority of `who` has changed, and it may be queued on this VP: place it anew.
     pub(crate) fn reprioritise(&self, who: Ref) {
-        self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(who);
+        lock(&self.list).push(who);
         self.pending.store(true, Ordering::Release);
     }
 
@@ -33,7 +34,7 @@ impl Requests {
             return;
         }
         self.pending.store(false, Ordering::Relaxed);
-        let list = std::mem::take(&mut *self.list.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let list = std::mem::take(&mut *lock(&self.list));
         for who in list {
             // It may have run, moved on or ended meanwhile: then its next placement uses the new priority anyway.
             // SAFETY: records live for ever; `remove` finds out by itself whether it is in this VP's Protect Queue.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cancel;
+use crate::no_events::lock;
 use crate::park::{self, Wait, Waiter};
 use crate::thread::{Builder, JoinHandle, Result, Thread, after};
 
@@ -69,7 +70,7 @@ impl Data {
     }
 
     fn enrol(&self, child: &Thread) {
-        let mut children = self.children.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut children = lock(&self.children);
         if children.cancelled {
             child.cancel();
         }
@@ -81,7 +82,7 @@ impl Data {
     }
 
     fn cancel(&self) {
-        let mut children = self.children.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut children = lock(&self.children);
         children.cancelled = true;
         for child in children.list.drain(..) {
             child.cancel();

@@ -167,6 +167,7 @@ impl Carrier {
         }
         vp.account_for(next);
         vp.level.set(next.level.get());
+        self.kernel_thread().show(next);
         // SAFETY: `next` was taken out of a queue (or is new): its context is complete and it is ours alone.
         unsafe { self.cross(next, *next.context.get(), fs, left) }
     }

@@ -15,7 +15,7 @@
 //! Memory ordering: `stand` releases what the waiter wrote into its node, `meet` and `lock` acquire it; the lock orders the state.
 
 use crate::lockrank::{self, Rank};
-use crate::shim::{AtomicPtr, spin_loop, yield_now};
+use crate::shim::{AtomicPtr, NoEvents, spin_loop, yield_now};
 use crate::waitlist::{Claimed, Node};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -119,6 +119,8 @@ impl<S: Contents> Lane<S> {
 
     #[inline]
     pub(crate) fn lock(&self) -> LaneGuard<'_, S> {
+        // Others spin for it: its holder must not lose its virtual processor.
+        let quiet = NoEvents::new();
         lockrank::acquire(Rank::List);
         #[cfg(loom)]
         let turn = self.turn.lock().unwrap();
@@ -138,6 +140,7 @@ impl<S: Contents> Lane<S> {
             if self.word.compare_exchange(word, ptr::without_provenance_mut(LOCKED), AcqRel, Relaxed).is_ok() {
                 let mut guard = LaneGuard {
                     lane: self,
+                    _quiet: quiet,
                     #[cfg(loom)]
                     _turn: turn,
                 };
@@ -158,6 +161,7 @@ pub(crate) struct LaneGuard<'a, S: Contents> {
     lane: &'a Lane<S>,
     #[cfg(loom)]
     _turn: loom::sync::MutexGuard<'a, ()>,
+    _quiet: NoEvents,
 }
 
 impl<S: Contents> Deref for LaneGuard<'_, S> {

@@ -14,6 +14,7 @@ pub(crate) use const_fn;
 
 #[cfg(not(loom))]
 mod real {
+    pub(crate) use kumihimo_runtime::NoEvents;
     pub(crate) use kumihimo_runtime::cancel;
     pub(crate) use kumihimo_runtime::park::{Wait, Waiter, current};
     pub(crate) use std::hint::spin_loop;
@@ -112,6 +113,15 @@ mod model {
 
     use loom::sync::{Arc, Condvar, Mutex};
     use std::time::Instant;
+
+    /// The models have no events.
+    pub(crate) struct NoEvents;
+
+    impl NoEvents {
+        pub(crate) fn new() -> NoEvents {
+            NoEvents
+        }
+    }
 
     #[derive(Clone, Copy, Debug)]
     #[allow(dead_code)]

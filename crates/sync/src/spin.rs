@@ -2,7 +2,7 @@
 //! code of the user.
 
 use crate::lockrank::{self, Rank};
-use crate::shim::{AtomicBool, spin_loop, yield_now};
+use crate::shim::{AtomicBool, NoEvents, spin_loop, yield_now};
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -30,11 +30,13 @@ impl<T> Spin<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> SpinGuard<'_, T> {
+        // Others spin for it: its holder must not lose its virtual processor.
+        let quiet = NoEvents::new();
         lockrank::acquire(self.rank);
         if self.locked.swap(true, Acquire) {
             self.lock_slow();
         }
-        SpinGuard { lock: self }
+        SpinGuard { lock: self, _quiet: quiet }
     }
 
     #[cold]
@@ -55,6 +57,7 @@ impl<T> Spin<T> {
 
 pub(crate) struct SpinGuard<'a, T> {
     lock: &'a Spin<T>,
+    _quiet: NoEvents,
 }
 
 impl<T> Deref for SpinGuard<'_, T> {

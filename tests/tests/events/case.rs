@@ -6,13 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use kumihimo::net::{TcpListener, TcpStream, UnixStream};
-use kumihimo::runtime::{Runtime, metrics};
-use kumihimo::thread::{self, JoinHandle};
 use kumihimo_tests::process::{again, is_child, kernel_threads};
 use kumihimo_tests::skip;
 
 use crate::fuse;
+use crate::package::{self, JoinHandle, Listener};
 
 /// How often each of the others must have had its turn while the first one was blocked.
 const TURNS: u64 = 20;
@@ -157,9 +155,9 @@ impl Case<'_> {
         before: usize,
         block: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+        package::run(1, || {
             let others = Others::start(turns, self.beside);
-            let result = thread::spawn(block).join().expect("no panic");
+            let result = package::spawn(block).join().expect("no panic");
             seen(self.name, self.source, (self.beside, turns.now()));
             others.end();
             await_shrunk(before, 1);
@@ -174,11 +172,10 @@ pub fn await_shrunk(before: usize, vps: usize) {
     // What the pool keeps by default: one a VP.
     let kept = vps;
     loop {
-        let now = metrics().expect("it runs");
-        if now.kernel_threads <= vps + kept && kernel_threads() <= before + vps + kept + OF_THE_SOURCE {
+        if package::threads() <= vps + kept && kernel_threads() <= before + vps + kept + OF_THE_SOURCE {
             return;
         }
-        thread::sleep(Duration::from_millis(1));
+        package::sleep(Duration::from_millis(1));
     }
 }
 
@@ -231,33 +228,33 @@ impl Others {
         let end = Arc::new(AtomicBool::new(false));
         let repeat = |kind: usize, act: fn()| {
             let (turns, end) = (turns.clone(), end.clone());
-            thread::spawn(move || {
+            package::spawn(move || {
                 while !end.load(SeqCst) {
                     act();
                     turns.add(kind);
                 }
             })
         };
-        let mut alone = vec![repeat(SLEEPS, || thread::sleep(Duration::from_micros(100)))];
+        let mut alone = vec![repeat(SLEEPS, || package::sleep(Duration::from_micros(100)))];
         let (its, ended) = (turns.clone(), end.clone());
         let (client, server) = match beside {
             Beside::Busy => {
                 alone.push(repeat(YIELDS, compute));
-                let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-                let address = listener.local_addr().expect("it has one");
-                let client = thread::spawn(move || {
-                    talk(TcpStream::connect(address).expect("it listens"), || its.add(MESSAGES), || ended.load(SeqCst))
+                let listener = Listener::new();
+                let address = listener.address();
+                let client = package::spawn(move || {
+                    talk(package::connect(address), || its.add(MESSAGES), || ended.load(SeqCst))
                 });
-                (client, thread::spawn(move || answer(listener.accept().expect("a client").0)))
+                (client, package::spawn(move || answer(listener.accept())))
             }
             Beside::Idle => {
-                let (here, there) = UnixStream::pair().expect("a pair");
+                let (here, there) = package::pair();
                 let said = move || {
                     its.add(MESSAGES);
-                    thread::sleep(Duration::from_micros(20));
+                    package::sleep(Duration::from_micros(20));
                 };
-                let client = thread::spawn(move || talk(here, said, || ended.load(SeqCst)));
-                (client, thread::spawn(move || answer(there)))
+                let client = package::spawn(move || talk(here, said, || ended.load(SeqCst)));
+                (client, package::spawn(move || answer(there)))
             }
         };
         Others { end, alone, client, server }
@@ -277,7 +274,7 @@ fn compute() {
     for n in 0..2000 {
         sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(n));
     }
-    thread::yield_now();
+    package::yield_now();
 }
 
 /// What message `number` consists of.

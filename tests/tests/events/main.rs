@@ -2,7 +2,8 @@
 //! the call that was interrupted by nobody's leave returns what it returns on a kernel thread.
 //!
 //! Every case runs once for each source in `KUMI_TEST_EVENTS` (names with commas between them; see [`case::sources`]), in a process of
-//! its own with `KUMI_EVENTS` set to that source. `--nocapture` shows the turns that the other microprocesses had.
+//! its own with `KUMI_EVENTS` set to that source. `--nocapture` shows the turns that the other microprocesses had. `KUMI_TEST_SCHEDULER=minimal` runs the
+//! cases (not `many` and `random`) on another user scheduler: see [`package`].
 
 mod calls;
 mod case;
@@ -11,5 +12,6 @@ mod faults;
 mod fuse;
 mod many;
 mod names;
+mod package;
 mod random;
 mod timed;

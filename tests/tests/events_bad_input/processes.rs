@@ -141,7 +141,8 @@ fn setuid_while_others_are_blocked() {
                                 if n % 2 == 0 { libc::setuid(libc::getuid()) } else { libc::setgid(libc::getgid()) }
                             };
                             assert_eq!(done, 0);
-                            assert_eq!(nanosleep(10_000), 0, "no EINTR");
+                            // glibc's signal to all kernel threads ends it, here as there.
+                            assert!(matches!(nanosleep(10_000), 0 | libc::EINTR));
                         }
                     })
                 })

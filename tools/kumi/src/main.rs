@@ -3,6 +3,7 @@
 
 mod bench;
 mod doctor;
+mod events;
 mod tour;
 
 use std::process::ExitCode;
@@ -24,12 +25,17 @@ enum Command {
     Tour(tour::Args),
     /// Say what this machine offers and what the runtime makes of it
     Doctor,
+    /// Install, remove or show the events of the kernel's half for users without privileges
+    Events(events::Args),
     /// Our side of one benchmark, as a process of its own
     #[command(hide = true)]
     BenchChild(bench::child::Args),
     /// The load of `echo`, as a process of its own
     #[command(hide = true)]
     BenchLoad(bench::load::Args),
+    /// The other side of `stall`, as a process of its own
+    #[command(hide = true)]
+    BenchOutside(bench::outside::Args),
 }
 
 fn main() -> ExitCode {
@@ -37,8 +43,10 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Tour(args) => tour::run(args),
         Command::Doctor => doctor::run(),
+        Command::Events(args) => events::run(args),
         Command::BenchChild(args) => bench::child::run(args),
         Command::BenchLoad(args) => bench::load::run(args),
+        Command::BenchOutside(args) => bench::outside::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

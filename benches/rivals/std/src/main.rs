@@ -2,6 +2,7 @@
 
 mod echo;
 mod fork;
+mod stall;
 mod talk;
 mod wait;
 
@@ -25,6 +26,7 @@ fn main() {
         "timer" => wait::timer(&request),
         "latency" => wait::latency(&request),
         "echo" => echo::serve(),
+        "stall" => stall::stall(&request),
         other => {
             eprintln!("rival-std: {other}: no such benchmark on kernel threads");
             std::process::exit(2);

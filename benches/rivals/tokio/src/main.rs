@@ -2,6 +2,7 @@
 
 mod echo;
 mod fork;
+mod stall;
 mod talk;
 mod wait;
 
@@ -36,6 +37,7 @@ async fn run(request: Request) {
         "timer" => wait::timer(&request).await,
         "latency" => wait::latency(&request).await,
         "echo" => echo::serve().await,
+        "stall" => stall::stall(&request).await,
         other => {
             eprintln!("rival-tokio: {other}: no such benchmark on Tokio");
             std::process::exit(2);

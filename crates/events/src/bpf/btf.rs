@@ -3,13 +3,23 @@
 //! Source: Documentation/bpf/btf.rst. Only what it takes to find a member of a struct by name.
 
 use std::fs;
+use std::sync::OnceLock;
 
 use crate::Refused;
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-/// The offset in bytes of `task_struct.__state`. Reads about 5 MB, some milliseconds.
+/// The offset in bytes of `task_struct.__state`. The first call that finds it reads about 5 MB, some milliseconds.
 pub(super) fn state_offset() -> Result<u32, Refused> {
+    static FOUND: OnceLock<u32> = OnceLock::new();
+    if let Some(offset) = FOUND.get() {
+        return Ok(*offset);
+    }
+    let offset = read_offset()?;
+    Ok(*FOUND.get_or_init(|| offset))
+}
+
+fn read_offset() -> Result<u32, Refused> {
     let bytes = fs::read(VMLINUX).map_err(|error| {
         Refused::new(
             format!("the kernel's type information cannot be read: {VMLINUX}: {}", super::sys::errno(&error)),

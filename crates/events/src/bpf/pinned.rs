@@ -209,6 +209,10 @@ impl Store {
             return Err(Refused::new("installing needs root", "`sudo kumi events install ...`"));
         }
         check(slots.unwrap_or(DEFAULT_SLOTS))?;
+        if user.is_none() && self.seats()?.is_empty() {
+            let why = "nothing is installed yet, and no user is named";
+            return Err(Refused::new(why, "`kumi events install --user NAME`"));
+        }
         let mut said = Vec::new();
         self.mount(&mut said)?;
         directory(&self.root, 0o755)?;
@@ -219,20 +223,16 @@ impl Store {
         if let Some(user) = user {
             let has = wanted.entry(user).or_default();
             *has = seats.max(*has);
-        } else if wanted.is_empty() {
-            return Err(Refused::new(
-                "nothing is installed yet, and no user is named",
-                "`kumi events install --user NAME`",
-            ));
         }
         let total: u32 = wanted.values().sum();
         if total > MOST_SEATS {
             return Err(Refused::new(format!("{total} seats, of {MOST_SEATS} at most"), "fewer --seats"));
         }
-        let (object, slots) = match self.current(slots) {
-            Some(current) => current,
-            None => {
-                let slots = slots.unwrap_or(DEFAULT_SLOTS);
+        let has = self.slots();
+        let (object, slots) = match self.current().zip(has) {
+            Some((object, has)) if slots.unwrap_or(1) <= has => (object, has),
+            _ => {
+                let slots = slots.or(has).unwrap_or(DEFAULT_SLOTS);
                 self.clear()?;
                 let object = Object::load(MOST_SEATS, &SeatMaps::new(slots)?)?;
                 let pins = [("pages", &object.pages), ("buffers", &object.buffers), ("owners", &object.owners)];
@@ -257,16 +257,21 @@ impl Store {
         Ok(said)
     }
 
-    /// The installed object and its slots, if this build can use it and it has enough slots.
-    fn current(&self, slots: Option<u32>) -> Option<(Object, u32)> {
+    /// The installed object, if it is this build's.
+    fn current(&self) -> Option<Object> {
         let object = self.opened().ok()?;
         let name = sys::program_name(object.program.as_fd()).ok()?;
-        // Every seat has a map like the template's; one is enough to know.
-        let user = *self.seats().ok()?.keys().next()?;
-        let seat = *numbered(&self.seats_of(user)).ok()?.first()?;
-        let page = get(&self.seats_of(user).join(seat.to_string()).join("page")).ok()?;
-        let has = load::page_slots(page.as_fd()).ok()?;
-        (name == object::NAME && slots.unwrap_or(1) <= has).then_some((object, has))
+        (name == object::NAME).then_some(object)
+    }
+
+    /// The slots of the installed seats. All have maps like the template's: the first whole one tells.
+    fn slots(&self) -> Option<u32> {
+        let users = numbered(&self.root.join("seats")).ok()?;
+        let seats = users.into_iter().flat_map(|user| {
+            let place = self.seats_of(user);
+            numbered(&place).unwrap_or_default().into_iter().map(move |seat| place.join(seat.to_string()))
+        });
+        seats.into_iter().find_map(|seat| load::page_slots(get(&seat.join("page")).ok()?.as_fd()).ok())
     }
 
     /// How many seats each user has, unusable ones included.

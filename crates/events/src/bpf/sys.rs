@@ -398,5 +398,6 @@ pub(super) fn errno(error: &io::Error) -> String {
         libc::EOPNOTSUPP => "EOPNOTSUPP",
         _ => return error.to_string(),
     };
-    format!("{name} ({error})")
+    let text = error.to_string();
+    format!("{name} ({})", text.split(" (os error").next().unwrap_or(&text))
 }

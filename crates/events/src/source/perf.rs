@@ -1,11 +1,16 @@
 //! perf's records of context switches as an event source: see [`crate::perf`].
 //!
 //! A kernel thread has its event only while it carries a virtual processor, since descriptors and locked memory bound their number.
+//!
+//! A bell that rang for a mere preemption is not made ready at once: on one core the spare that was woken for nothing has itself taken the
+//! core from the carrier, whose return would ring again, and so on. It is made ready a moment later, the longer, the longer no bell was for
+//! a sleep.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::{EventSource, Kind};
 use crate::barrier;
@@ -14,23 +19,56 @@ use crate::page::Page;
 use crate::perf::{Perf, Watched};
 use crate::refused::Refused;
 
+/// From a bell for nothing until it is made ready again, while bells for sleeps are frequent ...
+const SHORTEST: Duration = Duration::from_micros(200);
+/// ... and when none was for a sleep lately.
+const LONGEST: Duration = Duration::from_micros(3200);
+/// So many bells for nothing in a row, and sleeps are no longer frequent.
+const CALM: u32 = 8;
+
+/// Bells that rang for nothing.
+#[derive(Debug, Default)]
+struct Silent {
+    slots: Vec<u32>,
+    /// When they are made ready again.
+    due: Option<Instant>,
+    /// How many there were since the last for a sleep.
+    calm: u32,
+}
+
+impl Silent {
+    fn delay(&self) -> Duration {
+        LONGEST.min(SHORTEST * (1 << self.calm.saturating_sub(CALM).min(8)))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct PerfSource {
     perf: Perf,
     /// By slot.
-    watched: RwLock<HashMap<u32, Arc<Watched>>>,
+    watched: Mutex<HashMap<u32, Arc<Watched>>>,
     epoll: OnceLock<OwnedFd>,
+    silent: Mutex<Silent>,
 }
 
 impl PerfSource {
     pub(super) fn open() -> Result<PerfSource, Refused> {
         // The VP is taken from a carrier that may be on its way back on another core.
         barrier::probe()?;
-        Ok(PerfSource { perf: Perf::probe()?, watched: RwLock::default(), epoll: OnceLock::new() })
+        Ok(PerfSource {
+            perf: Perf::probe()?,
+            watched: Mutex::default(),
+            epoll: OnceLock::new(),
+            silent: Mutex::default(),
+        })
+    }
+
+    fn silent(&self) -> MutexGuard<'_, Silent> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn of(&self, index: u32) -> Option<Arc<Watched>> {
-        self.watched.read().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
     }
 }
 
@@ -47,13 +85,14 @@ impl EventSource for PerfSource {
     fn begin(&self, index: u32, epoll: BorrowedFd<'_>) -> io::Result<()> {
         let watched = Arc::new(self.perf.watch_this_thread()?);
         watch_for(epoll, watched.fd(), u64::from(index))?;
+        // First: a bell for one that is not known is not answered, nor made ready again.
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).insert(index, watched.clone());
         watched.listen();
-        self.watched.write().unwrap_or_else(PoisonError::into_inner).insert(index, watched);
         Ok(())
     }
 
     fn end(&self, index: u32) {
-        let watched = self.watched.write().unwrap_or_else(PoisonError::into_inner).remove(&index);
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
         if let (Some(watched), Some(epoll)) = (watched, self.epoll.get()) {
             let none = std::ptr::null_mut();
             // SAFETY: no event is needed to take one out. A failure would leave a bell that nobody answers.
@@ -70,8 +109,39 @@ impl EventSource for PerfSource {
     }
 
     fn told(&self, index: u32, _page: &Page, blocked: &mut dyn FnMut(u32)) {
-        if self.of(index).is_some_and(|watched| watched.is_away()) {
+        let Some(watched) = self.of(index) else { return };
+        let sleeps = watched.sleeps();
+        let mut silent = self.silent();
+        // Whoever sleeps is asked again as well: the claim may be refused, and nobody would hear of the next sleep.
+        silent.slots.push(index);
+        silent.calm = if sleeps { 0 } else { silent.calm.saturating_add(1) };
+        if silent.due.is_none() {
+            silent.due = Some(Instant::now() + silent.delay());
+        }
+        drop(silent);
+        if sleeps {
             blocked(index);
         }
+    }
+
+    fn looks(&self) -> bool {
+        self.silent().due.is_some()
+    }
+
+    fn look(&self, _page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
+        let mut silent = self.silent();
+        let left = silent.due?.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            return Some(left);
+        }
+        silent.due = None;
+        let slots = std::mem::take(&mut silent.slots);
+        drop(silent);
+        for index in slots {
+            if self.of(index).is_some_and(|watched| watched.is_away()) {
+                blocked(index);
+            }
+        }
+        None
     }
 }

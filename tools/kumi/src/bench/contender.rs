@@ -48,6 +48,49 @@ pub struct Contender {
     pub at_most: usize,
 }
 
+/// Why a run gave no row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It should have.
+    Failed(String),
+    /// This machine refuses what was to be measured: a contender's complaint that begins with `refused: `.
+    Refused(String),
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Trouble::Failed(why)
+    }
+}
+
+impl From<&str> for Trouble {
+    fn from(why: &str) -> Self {
+        Trouble::Failed(why.to_owned())
+    }
+}
+
+/// Rows that are not there, each with its reason.
+#[derive(Debug, Default)]
+pub struct Missing {
+    pub failures: Vec<String>,
+    pub refused: Vec<String>,
+}
+
+impl Missing {
+    /// Says so at once, too.
+    pub fn note(&mut self, who: &str, trouble: Trouble) {
+        let (word, why, list) = match trouble {
+            Trouble::Failed(why) => ("FAILED", why, &mut self.failures),
+            Trouble::Refused(why) => ("not measured:", why, &mut self.refused),
+        };
+        eprintln!("  {word} {who}: {why}");
+        let line = format!("{who}: {why}");
+        if !list.contains(&line) {
+            list.push(line);
+        }
+    }
+}
+
 /// Where each runtime's program is, or why it is not there.
 pub type Programs = BTreeMap<Runtime, Result<PathBuf, String>>;
 
@@ -74,6 +117,11 @@ impl Contender {
         }
     }
 
+    /// The value of `key` among its arguments.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.args.iter().find_map(|arg| arg.strip_prefix(key)?.strip_prefix('='))
+    }
+
     /// The command, without its streams.
     pub fn command(&self, programs: &Programs, bench: &str, vps: usize) -> Result<Command, String> {
         let program = programs.get(&self.runtime).ok_or("not asked for")?.as_ref().map_err(String::clone)?;
@@ -82,26 +130,42 @@ impl Contender {
             command.args(["bench-child", "--variant", self.variant, "--queue", &self.queue]);
         }
         command.arg(bench).args(&self.args).arg("--vps").arg(vps.to_string());
+        // Only where a cell says so: what the user set holds for all others.
+        if let Some(source) = self.value("events") {
+            command.env("KUMI_EVENTS", source);
+        }
         Ok(command)
     }
 
     /// Runs it once to its end and reads its samples.
-    pub fn run(&self, programs: &Programs, bench: &str, vps: usize) -> Result<Vec<Sample>, String> {
+    pub fn run(&self, programs: &Programs, bench: &str, vps: usize) -> Result<Vec<Sample>, Trouble> {
+        self.run_with(programs, bench, vps, &[])
+    }
+
+    /// As [`run`](Contender::run), with more arguments.
+    pub fn run_with(
+        &self,
+        programs: &Programs,
+        bench: &str,
+        vps: usize,
+        more: &[String],
+    ) -> Result<Vec<Sample>, Trouble> {
         let mut command = self.command(programs, bench, vps)?;
+        command.args(more);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = spawn_on(&cores_for(vps), &mut command)?;
         let output = finish(child)?;
         let identity = self.identity(bench, vps);
         let samples: Vec<_> = output.lines().map(|line| Sample::parse(line, &identity)).collect::<Result<_, _>>()?;
         if samples.is_empty() {
-            return Err("it printed no sample".to_owned());
+            return Err("it printed no sample".into());
         }
         Ok(samples)
     }
 }
 
 /// Waits for the end and returns the standard output; an error says how it failed, with the end of what it complained.
-fn finish(child: Child) -> Result<String, String> {
+fn finish(child: Child) -> Result<String, Trouble> {
     let pid = Pid::from_child(&child);
     let (send, receive) = mpsc::channel();
     std::thread::spawn(move || send.send(child.wait_with_output()));
@@ -110,16 +174,19 @@ fn finish(child: Child) -> Result<String, String> {
         Err(_) => {
             // Not waited for yet, so the id is still this child's.
             kill_process(pid, Signal::KILL).map_err(|e| e.to_string())?;
-            return Err(format!("killed: not done after {} s", PATIENCE.as_secs()));
+            return Err(format!("killed: not done after {} s", PATIENCE.as_secs()).into());
         }
     };
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr);
         let lines: Vec<_> = complaint.lines().collect();
+        if let Some((_, why)) = lines.iter().find_map(|line| line.split_once("refused: ")) {
+            return Err(Trouble::Refused(why.to_owned()));
+        }
         let said = lines.iter().take(6).copied().collect::<Vec<_>>().join(" / ");
-        return Err(format!("{}: {said}", output.status));
+        return Err(format!("{}: {said}", output.status).into());
     }
-    String::from_utf8(output.stdout).map_err(|e| e.to_string())
+    String::from_utf8(output.stdout).map_err(|e| Trouble::Failed(e.to_string()))
 }
 
 /// The cores that this process may use.
@@ -154,7 +221,7 @@ pub fn spawn_on(cores: &[usize], command: &mut Command) -> Result<Child, String>
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Result<String, String> {
+    fn shell(script: &str) -> Result<String, Trouble> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
         finish(spawn_on(&cores_for(1), &mut command)?)
@@ -162,8 +229,10 @@ mod tests {
 
     #[test]
     fn a_failure_says_what_it_complained() {
-        let error = shell("echo out; echo cause >&2; exit 3").unwrap_err();
+        let Err(Trouble::Failed(error)) = shell("echo out; echo cause >&2; exit 3") else { panic!("a failure") };
         assert!(error.contains("cause") && error.contains('3'), "{error}");
+        let refused = shell("echo kumi: refused: no such kernel >&2; exit 1").unwrap_err();
+        assert_eq!(refused, Trouble::Refused("no such kernel".to_owned()));
         assert_eq!(shell("echo out").unwrap(), "out\n");
     }
 
@@ -180,6 +249,6 @@ mod tests {
     fn a_missing_program_is_an_error() {
         let programs = Programs::from([(Runtime::Go, Err("Go is not installed".to_owned()))]);
         let contender = Contender { runtime: Runtime::Go, variant: "-", queue: "-".into(), args: vec![], at_most: 1 };
-        assert_eq!(contender.run(&programs, "yield", 1).unwrap_err(), "Go is not installed");
+        assert_eq!(contender.run(&programs, "yield", 1).unwrap_err(), "Go is not installed".into());
     }
 }

@@ -2,19 +2,18 @@
 //! that what disturbs the machine disturbs all alike.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::thread;
+use std::process::Command;
 
-use super::contender::{Contender, Programs, own_cores, spawn_on};
+use super::contender::{Contender, Missing, Programs, own_cores};
 use super::plan::{self, Options};
+use super::program::Program;
 use super::row::Sample;
 
 const SLICE_MS: u64 = 500;
 const WARM_UP_MS: u64 = 300;
 
-/// Runs every cell; failures are added to `failures`.
-pub fn run(options: &Options, programs: &Programs, failures: &mut Vec<String>) -> Vec<Sample> {
+/// Runs every cell.
+pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     let mut samples = Vec::new();
     for connections in plan::echo_connections(options) {
         let mut pairs = Vec::new();
@@ -23,7 +22,7 @@ pub fn run(options: &Options, programs: &Programs, failures: &mut Vec<String>) -
             match Pair::start(contender.clone(), programs, connections) {
                 Ok(pair) => pairs.push(pair),
                 Err(why) => {
-                    failures.push(format!("{} connections={connections}: {why}", contender.describe("echo", 1)))
+                    missing.note(&format!("{} connections={connections}", contender.describe("echo", 1)), why.into());
                 }
             }
         }
@@ -35,7 +34,8 @@ pub fn run(options: &Options, programs: &Programs, failures: &mut Vec<String>) -
                     true
                 }
                 Err(why) => {
-                    failures.push(format!("{} connections={connections}: {why}", pair.contender.describe("echo", 1)));
+                    missing
+                        .note(&format!("{} connections={connections}", pair.contender.describe("echo", 1)), why.into());
                     false
                 }
             });
@@ -44,68 +44,25 @@ pub fn run(options: &Options, programs: &Programs, failures: &mut Vec<String>) -
     samples
 }
 
-/// A program that is told things line by line and ends when it hears no more.
-struct Program {
-    child: Child,
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-}
-
-impl Program {
-    fn start(core: usize, mut command: Command) -> Result<Self, String> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = spawn_on(&[core], &mut command)?;
-        let output = BufReader::new(child.stdout.take().expect("piped"));
-        Ok(Program { input: child.stdin.take(), output, child })
-    }
-
-    fn tell(&mut self, line: &str) -> Result<(), String> {
-        let input = self.input.as_mut().expect("open until the end");
-        writeln!(input, "{line}").map_err(|e| format!("gone: {e}"))
-    }
-
-    fn hear(&mut self) -> Result<String, String> {
-        let mut line = String::new();
-        match self.output.read_line(&mut line) {
-            Ok(0) => Err("ended too early".to_owned()),
-            Ok(_) => Ok(line.trim().to_owned()),
-            Err(e) => Err(e.to_string()),
-        }
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        // A server ends with its standard input; should one not, it must not outlive the benchmark.
-        for _ in 0..100 {
-            if !matches!(self.child.try_wait(), Ok(None)) {
-                return;
-            }
-            thread::sleep(std::time::Duration::from_millis(20));
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-struct Pair {
-    contender: Contender,
+/// A server and its load.
+pub struct Pair {
+    pub contender: Contender,
     // Dropped first, so that the server sees its connections close.
     load: Program,
     server: Program,
 }
 
 impl Pair {
-    fn start(contender: Contender, programs: &Programs, connections: usize) -> Result<Self, String> {
+    /// Both, warmed up.
+    pub fn start(contender: Contender, programs: &Programs, connections: usize) -> Result<Self, String> {
         let cores = own_cores();
         let (first, last) = (cores[0], cores[cores.len() - 1]);
-        let mut server = Program::start(first, contender.command(programs, "echo", 1)?)?;
+        let mut server = Program::start(&[first], contender.command(programs, "echo", 1)?)?;
         let said = server.hear()?;
         let port = said.strip_prefix("listening ").ok_or_else(|| format!("the server said {said:?}"))?.to_owned();
         let mut load = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
         load.args(["bench-load", &port, &connections.to_string()]);
-        let mut load = Program::start(last, load)?;
+        let mut load = Program::start(&[last], load)?;
         let said = load.hear().map_err(|e| format!("the load: {e}"))?;
         if said != "ready" {
             return Err(format!("the load said {said:?}"));
@@ -115,11 +72,12 @@ impl Pair {
         Ok(Pair { contender, load, server })
     }
 
-    fn slice(&mut self, connections: usize) -> Result<Vec<Sample>, String> {
-        let before = cpu_time(self.server.child.id());
+    /// One slice of the load: samples of the whole row.
+    pub fn slice(&mut self, connections: usize) -> Result<Vec<Sample>, String> {
+        let before = cpu_time(self.server.id());
         self.load.tell(&SLICE_MS.to_string())?;
         let said = self.load.hear().map_err(|e| format!("the load: {e}"))?;
-        let cpu = cpu_time(self.server.child.id()).saturating_sub(before);
+        let cpu = cpu_time(self.server.id()).saturating_sub(before);
         let numbers: Vec<f64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
         let &[requests, seconds, p50, p99, p999] = numbers.as_slice() else {
             return Err(format!("the load said {said:?}"));
@@ -156,16 +114,6 @@ fn cpu_time(pid: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_program_is_told_and_heard_and_ends() {
-        let mut program = Program::start(own_cores()[0], Command::new("cat")).unwrap();
-        program.tell("one").unwrap();
-        assert_eq!(program.hear().unwrap(), "one");
-        drop(program);
-        let mut gone = Program::start(own_cores()[0], Command::new("true")).unwrap();
-        assert!(gone.hear().is_err());
-    }
 
     #[test]
     fn our_own_cpu_time_is_counted() {

@@ -66,6 +66,20 @@ const FULL_MIN: &[(&str, &str)] = &[("stack", "min"), ("count", "100000")];
 const LEAN_MIN: &[(&str, &str)] = &[("stack", "min"), ("count", "1000000")];
 const THOUSAND: &[(&str, &str)] = &[("connections", "1000")];
 
+const WORST_BPF: &[(&str, &str)] = &[("stall", "worst"), ("events", "bpf")];
+const WORST_PERF: &[(&str, &str)] = &[("stall", "worst"), ("events", "perf")];
+const NONE_BPF: &[(&str, &str)] = &[("stall", "none"), ("events", "bpf")];
+const NONE: &[(&str, &str)] = &[("stall", "none")];
+const BPF: &[(&str, &str)] = &[("events", "bpf")];
+
+const fn idle_cost(keys: &'static [(&'static str, &'static str)]) -> Figure {
+    alone("events", Pick { keys, ..full("idle_cost") }, Goal::AtMost(1.03))
+}
+
+const fn blocked(blocked: &'static [(&'static str, &'static str)], metric: &'static str, most: f64) -> Figure {
+    alone("kernel-threads", Pick { keys: blocked, ..full(metric) }, Goal::AtMost(most))
+}
+
 const FIGURES: &[Figure] = {
     use Goal::{AtLeast, AtMost};
     &[
@@ -107,6 +121,37 @@ const FIGURES: &[Figure] = {
             Pick { keys: THOUSAND, ..of("tokio", "rps") },
             AtLeast(1.0),
         ),
+        alone("stall", Pick { keys: WORST_BPF, ..full("p99_ratio") }, AtMost(1.5)),
+        alone("stall", Pick { keys: WORST_PERF, ..full("p99_ratio") }, AtMost(2.5)),
+        alone("stall", Pick { keys: WORST_BPF, ..full("p999_ratio") }, AtMost(2.0)),
+        ratio("stall", Pick { keys: NONE_BPF, ..full("p99") }, Pick { keys: NONE, ..of("go", "p99") }, AtMost(1.2)),
+        ratio(
+            "events",
+            Pick { keys: BPF, ..full("blocked") },
+            Pick { keys: BPF, runtime: "floor", ..full("blocked") },
+            AtMost(4.0),
+        ),
+        alone("events", Pick { keys: BPF, ..full("unblocked_exact") }, AtLeast(100_000.0)),
+        alone("events", Pick { keys: BPF, note: "eintr", ..full("unblocked_exact") }, AtMost(0.0)),
+        idle_cost(&[("events", "bpf"), ("work", "yield")]),
+        idle_cost(&[("events", "bpf"), ("work", "message")]),
+        idle_cost(&[("events", "bpf"), ("work", "echo")]),
+        idle_cost(&[("events", "bpf"), ("work", "compute")]),
+        idle_cost(&[("events", "perf"), ("work", "yield")]),
+        idle_cost(&[("events", "perf"), ("work", "message")]),
+        idle_cost(&[("events", "perf"), ("work", "echo")]),
+        idle_cost(&[("events", "perf"), ("work", "compute")]),
+        idle_cost(&[("events", "watch"), ("work", "yield")]),
+        idle_cost(&[("events", "watch"), ("work", "message")]),
+        idle_cost(&[("events", "watch"), ("work", "echo")]),
+        idle_cost(&[("events", "watch"), ("work", "compute")]),
+        // The VPs' own, a spare each, and a few of the runtime.
+        blocked(&[("events", "bpf"), ("blocked", "0")], "count", 16.0),
+        blocked(&[("events", "bpf"), ("blocked", "10")], "count", 26.0),
+        blocked(&[("events", "bpf"), ("blocked", "1000")], "count", 1_016.0),
+        // As in `parked`: 200 bytes each of 100,000; and a kernel stack of 16 KiB, its task and its page tables.
+        blocked(&[("events", "bpf"), ("blocked", "0")], "kernel_bytes", 20_000_000.0),
+        blocked(&[("events", "bpf"), ("blocked", "1000")], "kernel_each_blocked", 49_152.0),
     ]
 };
 
@@ -146,6 +191,7 @@ pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
             };
             let reached = match (measured, figure.goal) {
                 (None, _) => false,
+                _ if figure.ours.fell_short(bench, rows, options, vps) => false,
                 (Some(x), Goal::AtMost(most)) => x <= most,
                 (Some(x), Goal::AtLeast(least)) => x >= least,
             };
@@ -167,7 +213,9 @@ fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
     match bench {
         "parked" => options.vps.last().copied().into_iter().collect(),
         "spread" => vec![8],
-        "echo" => vec![1],
+        "echo" | "events" => vec![1],
+        "kernel-threads" => vec![2],
+        "stall" => vec![super::plan::STALL_VPS],
         _ => options.vps.clone(),
     }
 }
@@ -182,6 +230,11 @@ impl Goal {
 }
 
 impl Pick {
+    /// Whether its row says that the work was not done as it was to be (`reached:=0`). Then no value of it reaches a figure.
+    fn fell_short(&self, bench: &str, rows: &[Row], options: &Options, vps: usize) -> bool {
+        Pick { note: "reached", ..*self }.read(bench, rows, options, vps) == Some(0.0)
+    }
+
     fn read(&self, bench: &str, rows: &[Row], options: &Options, vps: usize) -> Option<f64> {
         let vps = if self.vps == 0 { vps } else { self.vps };
         let queue = if self.queue.is_empty() { options.queue.as_str() } else { self.queue };
@@ -252,6 +305,19 @@ mod tests {
         let verdicts = judge("yield", &rows(&[("kumihimo", "switch 20 ns"), ("floor", "switch 10 ns")]), &options());
         assert_eq!((verdicts[0].measured, verdicts[0].word()), (Some(2.0), "reached"));
         assert_eq!(verdicts[1].word(), "missed (not measured)");
+    }
+
+    #[test]
+    fn who_fell_short_has_missed() {
+        let judged = |reached: u8| {
+            let line = format!("p99_ratio 1.1 ratio stall=worst events=bpf reached:={reached}");
+            let mut rows = Rows::default();
+            rows.add(Sample::parse(&line, &from("stall", "kumihimo", 2)).unwrap()).unwrap();
+            let verdict = judge("stall", &rows.rows(), &options()).remove(0);
+            (verdict.measured, verdict.word())
+        };
+        assert_eq!(judged(1), (Some(1.1), "reached"));
+        assert_eq!(judged(0), (Some(1.1), "missed"));
     }
 
     #[test]

@@ -4,12 +4,16 @@ pub mod child;
 mod contender;
 mod echo;
 mod figures;
+mod idle;
 pub mod load;
 pub mod machine;
+pub mod outside;
 mod plan;
+mod program;
 mod report;
 mod rivals;
 mod row;
+mod stall;
 mod stats;
 mod table;
 
@@ -17,7 +21,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use contender::Programs;
+use contender::{Contender, Missing, Programs, Trouble};
 use plan::Options;
 use report::Outcome;
 use row::Rows;
@@ -100,15 +104,19 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     eprintln!("{bench}:");
     let start = Instant::now();
     let mut rows = Rows::default();
-    let mut failures = Vec::new();
-    let samples = if bench == "echo" {
-        echo::run(options, programs, &mut failures)
-    } else {
-        rounds(bench, options, programs, &mut failures)
+    let mut missing = Missing::default();
+    let run = |contender: &Contender, vps| contender.run(programs, bench, vps);
+    let mut samples = match bench {
+        "echo" => echo::run(options, programs, &mut missing),
+        "stall" => stall::run(options, programs, &mut missing),
+        _ => rounds(bench, options, &mut missing, run),
     };
+    if bench == "events" {
+        samples.extend(idle::run(options, programs, &mut missing));
+    }
     for sample in samples {
         if let Err(why) = rows.add(sample) {
-            failures.push(why);
+            missing.failures.push(why);
         }
     }
     if bench == "spread" {
@@ -118,20 +126,30 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     }
     eprintln!("  took {:.0} s", start.elapsed().as_secs_f64());
     let verdicts = figures::judge(bench, &rows.rows(), options);
-    Outcome { bench: bench.to_owned(), rows, verdicts, failures }
+    Outcome { bench: bench.to_owned(), rows, verdicts, failures: missing.failures, refused: missing.refused }
 }
 
 /// Round after round; within one, the contenders of each cell in turn.
-fn rounds(bench: &str, options: &Options, programs: &Programs, failures: &mut Vec<String>) -> Vec<row::Sample> {
+fn rounds(
+    bench: &str,
+    options: &Options,
+    missing: &mut Missing,
+    run: impl Fn(&Contender, usize) -> Result<Vec<row::Sample>, Trouble>,
+) -> Vec<row::Sample> {
     let start = Instant::now();
     let mut samples = Vec::new();
     let mut failed = Vec::new();
+    let mut refused: Vec<&str> = Vec::new();
     let cells = plan::cells(bench, options);
     'rounds: for round in 0..options.runs {
         let began = Instant::now();
         for (c, cell) in cells.iter().enumerate() {
             for (i, contender) in cell.contenders.iter().enumerate() {
-                if round >= contender.at_most || failed.contains(&(c, i)) {
+                let source = contender.value("events");
+                if round >= contender.at_most
+                    || failed.contains(&(c, i))
+                    || source.is_some_and(|source| refused.contains(&source))
+                {
                     continue;
                 }
                 if round > 0 && !options.full && start.elapsed() > BUDGET {
@@ -141,12 +159,18 @@ fn rounds(bench: &str, options: &Options, programs: &Programs, failures: &mut Ve
                 if round == 0 {
                     eprintln!("  {who}");
                 }
-                match contender.run(programs, bench, cell.vps) {
+                match run(contender, cell.vps) {
                     Ok(some) => samples.extend(some),
-                    Err(why) => {
-                        eprintln!("  FAILED {who}: {why}");
-                        failures.push(format!("{who}: {why}"));
+                    Err(trouble) => {
                         failed.push((c, i));
+                        match (&trouble, source) {
+                            // A whole source that is not to be had: said once.
+                            (Trouble::Refused(why), Some(source)) if why.starts_with(source) => {
+                                refused.push(source);
+                                missing.note(&format!("kumihimo {bench} events={source}"), trouble);
+                            }
+                            _ => missing.note(&who, trouble),
+                        }
                     }
                 }
             }

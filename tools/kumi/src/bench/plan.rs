@@ -3,7 +3,7 @@
 use super::contender::{Contender, Runtime};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 15] = [
     "yield",
     "null-fork",
     "message",
@@ -16,10 +16,22 @@ pub const NAMES: [&str; 12] = [
     "queues",
     "latency",
     "echo",
+    "stall",
+    "events",
+    "kernel-threads",
 ];
 
 /// Every queue design of ours.
 pub const QUEUES: [&str; 3] = ["ring", "locked", "steal"];
+
+/// Every event source; `off` is none.
+pub const SOURCES: [&str; 3] = ["bpf", "perf", "watch"];
+
+/// Every kind of stall; `none` is none.
+pub const STALLS: [&str; 5] = ["fault", "flock", "read", "fuse", "blocking"];
+
+/// VPs of `stall`.
+pub const STALL_VPS: usize = 2;
 
 /// What the command line asked for.
 #[derive(Clone, Debug)]
@@ -63,6 +75,9 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "spread" => vec![Cell { vps: 8, contenders: plan.spread() }],
         "queues" => each(&|_| plan.queues()),
         "latency" => each(&|_| plan.latency()),
+        "stall" => plan.stall(),
+        "events" => vec![Cell { vps: 1, contenders: join(SOURCES.map(|s| plan.sourced(s, &["part=wakes"], 1))) }],
+        "kernel-threads" => plan.kernel_threads(),
         _ => Vec::new(),
     }
 }
@@ -82,6 +97,16 @@ pub fn echo_servers(options: &Options, connections: usize) -> Vec<Contender> {
         plan.rival(Runtime::Tokio, &[], usize::MAX),
         threads,
     ])
+}
+
+/// Our contender of `idle_cost`, with one argument more.
+pub fn with_source(options: &Options, source: &str, arg: &str) -> Contender {
+    Plan { options }.sourced(source, &[arg], usize::MAX).remove(0)
+}
+
+/// Who finds the rate of `stall`.
+pub fn stall_capacity(options: &Options) -> Contender {
+    Plan { options }.sourced("off", &["stall=none", "part=capacity"], 1).remove(0)
 }
 
 fn join<T>(lists: impl IntoIterator<Item = Vec<T>>) -> Vec<T> {
@@ -125,6 +150,46 @@ impl Plan<'_> {
             self.rival(Runtime::Tokio, args, usize::MAX),
             self.rival(Runtime::Std, args, std_at_most),
         ])
+    }
+
+    fn sourced(&self, source: &str, args: &[&str], at_most: usize) -> Vec<Contender> {
+        let source = format!("events={source}");
+        let args = [args, &[source.as_str()]].concat();
+        vec![self.make(Runtime::Kumihimo, "full", &self.options.queue, &args, at_most)]
+    }
+
+    /// A cell a kind. Without `full`: what tells nothing more is left out (Go, Tokio in plain calls and kernel threads know no
+    /// annotation; who hands nothing over is held up by all kinds alike).
+    fn stall(&self) -> Vec<Cell> {
+        let full = self.options.full;
+        let cell = |kind: &str| {
+            let arg = format!("stall={kind}");
+            let arg = arg.as_str();
+            let ours = SOURCES.map(|source| self.sourced(source, &[arg], usize::MAX));
+            let only =
+                |kinds: &[&str], who: Vec<Contender>| if full || kinds.contains(&kind) { who } else { Vec::new() };
+            let tokio = |args: &[&str]| self.rival(Runtime::Tokio, args, usize::MAX);
+            let contenders = join([
+                join(ours),
+                only(&["none", "read", "blocking"], self.sourced("off", &[arg], 2)),
+                only(&["none", "fault", "flock", "read", "fuse"], self.rival(Runtime::Go, &[arg], usize::MAX)),
+                only(&["none", "read", "fault"], tokio(&[arg])),
+                only(&["none", "fault", "flock", "read", "fuse"], tokio(&[arg, "calls=blocking"])),
+                only(&["none", "fault", "flock", "read", "fuse"], self.rival(Runtime::Std, &[arg], usize::MAX)),
+            ]);
+            Cell { vps: STALL_VPS, contenders }
+        };
+        ["none"].into_iter().chain(STALLS).map(cell).collect()
+    }
+
+    /// Without a source one that blocks would hold a VP up for ever.
+    fn kernel_threads(&self) -> Vec<Cell> {
+        let cell = |blocked: &str| {
+            let ours = |source| self.sourced(source, &[blocked], if self.options.full { 3 } else { 1 });
+            let off = if blocked == "blocked=0" { ours("off") } else { Vec::new() };
+            Cell { vps: 2, contenders: join([join(SOURCES.map(ours)), off]) }
+        };
+        ["blocked=0", "blocked=10", "blocked=1000"].map(cell).into()
     }
 
     fn sieve_2000(&self) -> Vec<Contender> {

@@ -18,6 +18,8 @@ pub struct Outcome {
     pub rows: Rows,
     pub verdicts: Vec<Verdict>,
     pub failures: Vec<String>,
+    /// What this machine refuses.
+    pub refused: Vec<String>,
 }
 
 impl Outcome {
@@ -29,6 +31,9 @@ impl Outcome {
         }
         for failure in &self.failures {
             text += &format!("MISSING ROW: {failure}\n");
+        }
+        for refused in &self.refused {
+            text += &format!("NOT MEASURED: {refused}\n");
         }
         text
     }
@@ -46,6 +51,9 @@ impl Outcome {
         text += &table::markdown(&ROWS, &self.row_cells());
         for failure in &self.failures {
             text += &format!("\nMissing row: {failure}\n");
+        }
+        for refused in &self.refused {
+            text += &format!("\nNot measured: {refused}\n");
         }
         text
     }
@@ -148,13 +156,22 @@ mod tests {
             measured: Some(0.2),
             reached: true,
         };
-        Outcome { bench: "yield".into(), rows, verdicts: vec![verdict], failures: vec!["tokio yield: no".into()] }
+        let failures = vec!["tokio yield: no".into()];
+        Outcome {
+            bench: "yield".into(),
+            rows,
+            verdicts: vec![verdict],
+            failures,
+            refused: vec!["yield events=bpf: no".into()],
+        }
     }
 
     #[test]
     fn what_failed_is_in_every_form() {
         assert!(outcome().plain().contains("MISSING ROW: tokio yield: no"));
         assert!(outcome().markdown().contains("Missing row: tokio yield: no"));
+        assert!(outcome().plain().contains("NOT MEASURED: yield events=bpf: no"));
+        assert!(outcome().markdown().contains("Not measured: yield events=bpf: no"));
     }
 
     #[test]

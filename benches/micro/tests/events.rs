@@ -1,0 +1,19 @@
+//! The benchmarks that need an event source, in small. One runtime at a time, so one test.
+
+use kumihimo_bench_kit::Request;
+
+#[test]
+fn every_benchmark_of_events_comes_to_its_result() {
+    // SAFETY: this process has one test, and no runtime yet: nobody reads the environment meanwhile.
+    unsafe { std::env::set_var("KUMI_EVENTS", "watch") };
+    for line in [
+        "events --vps 1 part=wakes sleeps=50",
+        "events --vps 2 part=compute chunks=100",
+        "kernel-threads --vps 2 count=500 blocked=0",
+        "kernel-threads --vps 2 count=500 blocked=20",
+    ] {
+        let line = format!("{line} events=watch --queue ring --variant full");
+        let request = Request::parse(line.split(' ').map(str::to_owned)).expect("a request");
+        kumihimo_bench::run(&request).unwrap_or_else(|why| panic!("{line}: {why}"));
+    }
+}

@@ -1,0 +1,158 @@
+//! The requests: how they come, and how long each took.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use kumihimo_bench_kit::work::spin;
+use kumihimo_bench_kit::{Lateness, sample};
+
+use crate::{Plan, RATE, Totals, WORK_ROUNDS, now_ns};
+
+/// Bytes of a request: when it was to be sent (CLOCK_MONOTONIC, nanoseconds), and its number. Little endian.
+pub const REQUEST: usize = 16;
+
+/// The whole requests at the beginning of `bytes`, as (intended time, number).
+pub fn requests_in(bytes: &[u8]) -> impl Iterator<Item = (u64, usize)> {
+    bytes.chunks_exact(REQUEST).map(|one| {
+        let word = |at: usize| u64::from_le_bytes(one[at..at + 8].try_into().expect("eight bytes"));
+        (word(0), word(8) as usize)
+    })
+}
+
+/// How long each request took, and how many there are.
+#[derive(Debug)]
+pub struct Served {
+    took: Vec<AtomicU64>,
+    started: AtomicUsize,
+    done: AtomicUsize,
+    begin: Usage,
+    begin_ns: u64,
+}
+
+impl Served {
+    /// For as many as `plan` says.
+    #[must_use]
+    pub fn new(plan: &Plan) -> Served {
+        Served {
+            // Written now, so that no request pays for a fresh page.
+            took: (0..plan.count).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            started: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
+            begin: Usage::now(),
+            begin_ns: now_ns(),
+        }
+    }
+
+    /// One more was taken from its connection.
+    pub fn start(&self) {
+        self.started.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Taken and not done yet.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        let done = self.done.load(Ordering::Acquire);
+        self.started.load(Ordering::Relaxed).saturating_sub(done)
+    }
+
+    /// The request itself: computes, and notes how long after its intended time it was done.
+    pub fn serve(&self, intended: u64, number: usize) {
+        black_box(spin(number as u64 + 1, WORK_ROUNDS));
+        self.took[number].store(now_ns().saturating_sub(intended), Ordering::Relaxed);
+        self.done.fetch_add(1, Ordering::Release);
+    }
+
+    /// Prints `capacity`: requests a second since the beginning.
+    pub fn capacity(&self) {
+        let seconds = (now_ns() - self.begin_ns) as f64 / 1e9;
+        sample("capacity", self.done.load(Ordering::Acquire) as f64 / seconds, "1/s", "");
+    }
+
+    /// Prints the percentiles, with what the stallers did beside them. `keys`: more of them.
+    ///
+    /// # Panics
+    /// If a request was lost.
+    pub fn report(&self, plan: &Plan, totals: Totals, keys: &str) {
+        let used = Usage::now().since(self.begin);
+        assert_eq!(self.done.load(Ordering::Acquire), plan.count, "requests that came to their end");
+        let mut late = Lateness::default();
+        for took in &self.took[plan.warm..] {
+            late.record(Duration::from_nanos(took.load(Ordering::Relaxed)));
+        }
+        let stalls = if plan.kind == "fault" { totals.stalls.min(used.major_faults) } else { totals.stalls };
+        let rate = stalls as f64 / plan.time.as_secs_f64();
+        let reached = plan.kind == "none" || (rate >= RATE && totals.long > 0);
+        let keys = format!(
+            "stall={} {keys} load:={:.0} stalls:={rate:.0} long:={} reached:={} blocked_s:={:.2} majflt:={} switches:={} cpu_s:={:.2}",
+            plan.kind,
+            plan.rate,
+            totals.long,
+            u8::from(reached),
+            totals.blocked.as_secs_f64(),
+            used.major_faults,
+            used.voluntary_switches,
+            used.cpu.as_secs_f64(),
+        );
+        for (metric, q) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
+            sample(metric, late.us(q), "us", &keys);
+        }
+    }
+}
+
+/// What the kernel counted of this process: getrusage(2).
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    major_faults: u64,
+    /// Each time that a kernel thread slept.
+    voluntary_switches: u64,
+    cpu: Duration,
+}
+
+impl Usage {
+    fn now() -> Usage {
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: room for one, which the kernel fills; all zero is a valid one too.
+        let usage = unsafe {
+            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+            usage.assume_init()
+        };
+        let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1_000);
+        Usage {
+            major_faults: usage.ru_majflt as u64,
+            voluntary_switches: usage.ru_nvcsw as u64,
+            cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        }
+    }
+
+    fn since(self, before: Usage) -> Usage {
+        Usage {
+            major_faults: self.major_faults - before.major_faults,
+            voluntary_switches: self.voluntary_switches - before.voluntary_switches,
+            cpu: self.cpu.saturating_sub(before.cpu),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_requests_only() {
+        let mut bytes = Vec::new();
+        for n in [7u64, 8, 9, 10] {
+            bytes.extend_from_slice(&n.to_le_bytes());
+        }
+        let seen: Vec<_> = requests_in(&bytes[..REQUEST * 2 - 1]).collect();
+        assert_eq!(seen, [(7, 8)]);
+        assert_eq!(requests_in(&bytes).count(), 2);
+    }
+
+    #[test]
+    fn the_kernel_counts_this_process() {
+        let before = Usage::now();
+        black_box(spin(1, 10_000_000));
+        assert!(Usage::now().since(before).cpu > Duration::ZERO);
+    }
+}

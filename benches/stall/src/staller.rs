@@ -1,0 +1,144 @@
+//! One that stalls: plain code that knows nothing of any runtime.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::ops::AddAssign;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::fault::Pages;
+use crate::{LONG_EVERY, LONG_US, PAGE, PAGES, PAUSE_US, Plan, SHORT_US, STALLERS};
+
+#[derive(Debug)]
+enum How {
+    Read { ask: File, answer: File },
+    Flock { ask: File, locks: [File; 2] },
+    Fuse(File),
+    Fault { quick: Pages, slow: Pages },
+}
+
+/// One that blocks in the kernel, again and again.
+#[derive(Debug)]
+pub struct Staller {
+    how: How,
+    number: usize,
+    turn: u64,
+    totals: Totals,
+}
+
+/// What stallers did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Stalls, long ones included.
+    pub stalls: u64,
+    /// Long ones.
+    pub long: u64,
+    /// Time in the calls, waiting for a processor included.
+    pub blocked: Duration,
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Totals) {
+        self.stalls += other.stalls;
+        self.long += other.long;
+        self.blocked += other.blocked;
+    }
+}
+
+impl Staller {
+    /// Number `number` of the run.
+    ///
+    /// # Errors
+    /// What open(2) or mmap(2) says of the other side's files; a kind that is not known.
+    pub fn open(plan: &Plan, number: usize) -> io::Result<Staller> {
+        let place = &plan.place;
+        let how = match plan.kind.as_str() {
+            "read" | "blocking" => {
+                How::Read { ask: for_writing(&place.ask(number))?, answer: for_reading(&place.answer(number))? }
+            }
+            "flock" => {
+                let [a, b] = place.locks(number);
+                How::Flock { ask: for_writing(&place.ask(number))?, locks: [for_reading(&a)?, for_reading(&b)?] }
+            }
+            "fuse" => How::Fuse(for_reading(&place.slow(number))?),
+            "fault" => How::Fault {
+                quick: Pages::map(&place.pages(), number * PAGES, PAGES)?,
+                slow: Pages::map(&place.slow_pages(number), 0, PAGES)?,
+            },
+            other => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{other}: no such kind of stall")));
+            }
+        };
+        // Their long stalls come one after another, not all at once.
+        let turn = number as u64 * (LONG_EVERY / STALLERS as u64);
+        Ok(Staller { how, number, turn, totals: Totals::default() })
+    }
+
+    /// One stall. Blocks the kernel thread.
+    ///
+    /// # Panics
+    /// If the other side is gone, or a call was interrupted.
+    pub fn once(&mut self) {
+        self.turn += 1;
+        let long = self.turn.is_multiple_of(LONG_EVERY);
+        let us = if long { LONG_US } else { SHORT_US };
+        let which = (self.turn % 2) as usize;
+        match &mut self.how {
+            How::Read { ask, .. } | How::Flock { ask, .. } => ask.write_all(&us.to_le_bytes()).expect("the other side"),
+            How::Fault { quick, slow } => if long { slow } else { quick }.drop_next(),
+            How::Fuse(_) => {}
+        }
+        let since = Instant::now();
+        let mut byte = [0];
+        match &mut self.how {
+            How::Read { answer, .. } => assert_eq!(answer.read(&mut byte).expect("no EINTR"), 1, "the other side"),
+            How::Flock { locks, .. } => flock(&locks[which], FlockOperation::LockExclusive).expect("no EINTR"),
+            How::Fuse(file) => {
+                assert_eq!(
+                    file.read_at(&mut byte, u64::from(us) * PAGE as u64).expect("no EINTR"),
+                    1,
+                    "the other side"
+                );
+            }
+            How::Fault { quick, slow } => byte = [if long { slow } else { quick }.touch()],
+        }
+        std::hint::black_box(byte);
+        self.totals += Totals { stalls: 1, long: long.into(), blocked: since.elapsed() };
+        if let How::Flock { locks, .. } = &self.how {
+            flock(&locks[which], FlockOperation::Unlock).expect("held");
+        }
+    }
+
+    /// How long to sleep before the next one, by the runtime's own means.
+    #[must_use]
+    pub fn pause(&self) -> Option<Duration> {
+        matches!(self.how, How::Fault { .. }).then_some(Duration::from_micros(PAUSE_US))
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+}
+
+fn for_reading(path: &Path) -> io::Result<File> {
+    File::open(path).map_err(|e| named(path, &e))
+}
+
+fn for_writing(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).open(path).map_err(|e| named(path, &e))
+}
+
+fn named(path: &Path, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{}: {e}", path.display()))
+}

@@ -1,0 +1,594 @@
+//! A whole thread package on events and shared page: bring your own user scheduler.
+//!
+//! Microprocesses with priorities on some virtual processors (VPs), one run queue for all. They call std, libc or whatever blocks; the
+//! kernel's half (`kumihimo_events`) sees to it that their VP goes on with the others.
+//!
+//! ```text
+//!  a kernel thread's own stack: `resumed`              a microprocess's stack
+//!    next(): from the queue by priority  ── run ──>    user code, unmasked
+//!    settle(): queue it, free it, ...   <── leave ──   enter(): masked, the VP is here
+//!    nothing to run: mark the VP, put it down, back to the pool
+//! ```
+//! 1. *Masked in here, unmasked outside.* A masked kernel thread keeps its VP, so here it may hold the queue's lock. It allocates nothing and takes no other
+//!    lock: a microprocess may have been stopped anywhere in user code, holding it.
+//! 2. *Who comes back from the kernel without a VP waits where it stands* (`await_turn`), on its own kernel thread, until it is handed one: in the
+//!    handler of SIGTRAP if the event source tells of returns, else where it next enters here. It is queued like any other.
+//! 3. *Whoever makes something runnable tells somebody* (`announce`): a VP that nobody carries, or the one that runs what is least.
+
+use std::cell::{Cell, UnsafeCell};
+use std::io;
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Result as Outcome;
+use std::time::Duration;
+
+use kumihimo_arch::stack::{self, Class, RECORD};
+use kumihimo_arch::x86_64::{self, Context};
+use kumihimo_arch::{overflow, tls};
+use kumihimo_events::kernel::Settings;
+use kumihimo_events::sched::{Answer, Event, UserScheduler};
+use kumihimo_events::{Kernel, KernelThread, Slot, Step, trap};
+
+/// Priorities are 0 (lowest) to 63.
+const LEVELS: usize = 64;
+const NOT_QUEUED: u8 = LEVELS as u8;
+const STACK: usize = 64 << 10;
+
+/// A microprocess. Never freed, only used again: allocators keep caches in its thread-local storage. Cells belong to who holds it: its carrier
+/// while it runs, else the queue's lock.
+struct Mp {
+    context: UnsafeCell<Context>,
+    /// Its own block of thread-local storage, so that code which knows nothing of us is right on any kernel thread.
+    fs: usize,
+    /// Both ends of what stack and block have together.
+    memory: (*mut u8, *mut u8),
+    body: UnsafeCell<Option<Box<dyn FnOnce() + Send>>>,
+    /// Of this life; 0 between two lives.
+    id: AtomicU64,
+    priority: AtomicU8,
+    level: Cell<u8>,
+    next: Cell<Option<&'static Mp>>,
+    joiner: Cell<Option<&'static Mp>>,
+    /// The kernel thread where it waits for its turn; none: its context can be continued anywhere.
+    waits_on: Cell<Option<&'static KernelThread>>,
+}
+
+// SAFETY: cells have one holder at a time, see above; hand-overs go through the queue's lock or `returned`, which order them.
+unsafe impl Sync for Mp {}
+
+impl Mp {
+    fn create(class: Class) -> io::Result<&'static Mp> {
+        let mut end = [ptr::null_mut()];
+        stack::acquire(class, &mut end)?;
+        let low = end[0].wrapping_sub(class.slot_size()).wrapping_add(class.guard_size());
+        let memory = (low, end[0].wrapping_sub(RECORD));
+        // SAFETY: a fresh slot: zeroes, ours, and never unmapped.
+        let block = unsafe { tls::get().build(memory.0, memory.1)? };
+        Ok(Box::leak(Box::new(Mp {
+            context: UnsafeCell::new(Context::NULL),
+            fs: block as usize,
+            memory,
+            body: UnsafeCell::new(None),
+            id: AtomicU64::new(0),
+            priority: AtomicU8::new(0),
+            level: Cell::new(NOT_QUEUED),
+            next: Cell::new(None),
+            joiner: Cell::new(None),
+            waits_on: Cell::new(None),
+        })))
+    }
+
+    fn priority(&self) -> u8 {
+        self.priority.load(Relaxed)
+    }
+}
+
+/// First thing on a microprocess's stack.
+extern "C" fn first(mp: *mut u8) -> ! {
+    // SAFETY: what `spawn` gave; microprocesses live for ever. We are the only reader of this life's body.
+    let body = unsafe {
+        tls::get().first_run();
+        (*(*mp.cast::<Mp>()).body.get()).take()
+    };
+    IS_ONE.set(true);
+    // Whoever switched here was masked.
+    drop(Masked(PhantomData));
+    body.expect("every life has one")();
+    // SAFETY: on its own block; nothing that has a destructor is used afterwards.
+    unsafe { tls::get().exit_current() };
+    enter().expect("it is one").leave(Left::Ended);
+    unreachable!("an ended microprocess was continued");
+}
+
+/// What the one that left its kernel thread wants done with itself.
+#[derive(Clone, Copy)]
+enum Left {
+    Yielded,
+    Preempted,
+    /// It waits for the end of the other one, in the life of that number.
+    Joins(&'static Mp, u64),
+    Ended,
+}
+
+/// What we know of a kernel thread of the pool. GS points here.
+#[repr(C)]
+struct Carrier {
+    this: Cell<*const Carrier>,
+    scheduler: &'static Scheduler,
+    /// Where the kernel's half looks for it, in its signal handler.
+    thread: &'static KernelThread,
+    /// Its own context, in `resumed`, while a microprocess runs here.
+    own: UnsafeCell<Context>,
+    fs: usize,
+    current: Cell<Option<&'static Mp>>,
+    left: Cell<Left>,
+}
+
+const _: () = assert!(std::mem::offset_of!(Carrier, thread) == trap::GS_THREAD);
+
+thread_local! {
+    /// In each microprocess's own block: it is one. Elsewhere GS must not be asked.
+    static IS_ONE: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Carrier {
+    /// That of the calling kernel thread. Not to be kept across a switch.
+    ///
+    /// # Safety
+    /// The caller is a microprocess, or called by the kernel's half on a kernel thread of the pool.
+    unsafe fn here<'a>() -> &'a Carrier {
+        // SAFETY: the caller's promise: GS is set, to a record that lives as long as the kernel thread.
+        unsafe { &*x86_64::gs_word::<0>().cast::<Carrier>() }
+    }
+
+    /// On the kernel thread's own stack: `next` runs here until it leaves.
+    fn run(&self, next: &'static Mp) -> Left {
+        self.current.set(Some(next));
+        // SAFETY: `next` came out of the queue: its context is complete, and ours alone.
+        unsafe { switch(self.own.get(), *next.context.get(), next.fs) };
+        self.current.set(None);
+        self.left.get()
+    }
+}
+
+/// # Safety
+/// As for [`x86_64::switch_fs`].
+unsafe fn switch(save: *mut Context, to: Context, fs: usize) {
+    let switch = if x86_64::fsgsbase() { x86_64::switch_fs } else { x86_64::switch_prctl };
+    // SAFETY: the caller's promise.
+    unsafe { switch(save, to, fs) }
+}
+
+/// As long as it exists, the calling microprocess is masked, and has a VP.
+struct Masked(PhantomData<*const ()>);
+
+/// Masks. None: the caller is no microprocess. One whose VP was taken over while it was away in the kernel waits for its turn first.
+fn enter() -> Option<Masked> {
+    if !IS_ONE.get() {
+        return None;
+    }
+    // SAFETY: a microprocess, which stays on its kernel thread until it leaves by itself.
+    let here = unsafe { Carrier::here() };
+    if !here.thread.slot().enter(here.thread.token()) {
+        here.scheduler.await_turn(here);
+    }
+    Some(Masked(PhantomData))
+}
+
+impl Masked {
+    /// To the kernel thread's own stack. Returns when the caller is continued, perhaps on another kernel thread.
+    fn leave(&self, left: Left) {
+        // SAFETY: a microprocess.
+        let here = unsafe { Carrier::here() };
+        let mp = here.current.get().expect("it runs");
+        here.left.set(left);
+        // SAFETY: the kernel thread's own context waits in `run`. Ours is queued only after it was left (`settle`).
+        unsafe { switch(mp.context.get(), *here.own.get(), here.fs) };
+    }
+}
+
+/// Unmasks. What was held back is told at once.
+impl Drop for Masked {
+    fn drop(&mut self) {
+        // SAFETY: a microprocess.
+        let thread = unsafe { Carrier::here() }.thread;
+        if thread.slot().exit() {
+            thread.deliver();
+        }
+    }
+}
+
+/// First in, first out, linked through the microprocesses.
+#[derive(Clone, Copy, Default)]
+struct List {
+    first: Option<&'static Mp>,
+    last: Option<&'static Mp>,
+}
+
+impl List {
+    fn push(&mut self, mp: &'static Mp) {
+        mp.next.set(None);
+        match self.last.replace(mp) {
+            Some(last) => last.next.set(Some(mp)),
+            None => self.first = Some(mp),
+        }
+    }
+
+    fn pop(&mut self) -> Option<&'static Mp> {
+        let mp = self.first?;
+        self.first = mp.next.take();
+        self.last = self.last.filter(|_| self.first.is_some());
+        Some(mp)
+    }
+}
+
+struct Queue {
+    levels: [List; LEVELS],
+    free: List,
+    living: usize,
+    last_id: u64,
+}
+
+/// The thread package.
+pub struct Scheduler {
+    kernel: Arc<Kernel>,
+    vps: u32,
+    class: Class,
+    queue: Mutex<Queue>,
+    /// With the lock of `queue`: one has ended.
+    ended: Condvar,
+    /// The levels of `queue` that are not empty, one bit each. Written under its lock.
+    levels: AtomicU64,
+    /// Those that are back and wait for their turn, linked: whoever has the lock next queues them, since signal handlers cannot take it.
+    returned: AtomicPtr<Mp>,
+    /// VPs that nobody carries, one bit each: there was nothing to run.
+    unattended: AtomicU64,
+}
+
+impl Scheduler {
+    /// Starts the kernel threads. An error says what is refused here; a number of VPs but 1 to 64 panics.
+    pub fn open(settings: Settings) -> io::Result<Arc<Scheduler>> {
+        assert!((1..=64).contains(&settings.vps), "{} VPs: 1 to 64 can be had", settings.vps);
+        if tls::get().kind() == tls::Kind::Kernel {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, tls::get().why()));
+        }
+        let queue = Queue { levels: [List::default(); LEVELS], free: List::default(), living: 0, last_id: 0 };
+        let scheduler = Arc::new(Scheduler {
+            // One stays in the pool at least, to be called when there is something to run again.
+            kernel: Kernel::open(Settings { concurrency: settings.concurrency.max(1), ..settings })?,
+            vps: settings.vps,
+            class: stack::class_for(STACK, tls::get().bytes())?,
+            queue: Mutex::new(queue),
+            ended: Condvar::new(),
+            levels: AtomicU64::new(0),
+            returned: AtomicPtr::new(ptr::null_mut()),
+            unattended: AtomicU64::new(0),
+        });
+        let user: Arc<dyn UserScheduler> = scheduler.clone();
+        scheduler.kernel.init_sched(Arc::downgrade(&user));
+        // They find nothing to run and put their VPs down.
+        (0..settings.vps).try_for_each(|vp| scheduler.kernel.resume(vp, None)).inspect_err(|_| scheduler.wait())?;
+        Ok(scheduler)
+    }
+
+    /// The kernel's half.
+    pub fn kernel(&self) -> &Arc<Kernel> {
+        &self.kernel
+    }
+
+    /// Begins a microprocess. From anywhere. An error: no memory for its stack. A priority above 63 panics.
+    pub fn spawn<T: Send + 'static>(
+        self: &Arc<Scheduler>,
+        priority: u8,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Handle<T>> {
+        let outcome = Arc::new(Mutex::new(None));
+        let its = outcome.clone();
+        let body = move || *lock(&its) = Some(catch_unwind(AssertUnwindSafe(f)));
+        let masked = enter();
+        let used = lock(&self.queue).free.pop();
+        drop(masked);
+        // Unmasked: memory may make it wait.
+        let mp = used.map_or_else(|| Mp::create(self.class), Ok)?;
+        // SAFETY: it is ours, and nobody runs on its block and stack; `first` never returns.
+        unsafe {
+            let block = mp.fs as *mut u8;
+            if used.is_some() {
+                tls::get().recycle(block, mp.memory.0, mp.memory.1);
+            }
+            *mp.body.get() = Some(Box::new(body));
+            *mp.context.get() = Context::prepare(tls::get().stack_top(block), first, ptr::from_ref(mp) as *mut u8);
+        }
+        mp.priority.store(valid(priority), Relaxed);
+        let _masked = enter();
+        let mut queue = lock(&self.queue);
+        let id = queue.last_id + 1;
+        (queue.last_id, queue.living) = (id, queue.living + 1);
+        mp.id.store(id, Relaxed);
+        self.push(&mut queue, mp);
+        drop(queue);
+        self.announce(priority);
+        Ok(Handle { scheduler: self.clone(), mp, id, outcome })
+    }
+
+    /// Waits until no microprocess is left, and for the kernel threads' end. Not from a microprocess. Blocks the kernel thread.
+    pub fn wait(&self) {
+        drop(self.ended.wait_while(lock(&self.queue), |queue| queue.living > 0));
+        self.kernel.dismiss();
+        while self.kernel.await_end(|| 0, Duration::from_secs(1)) > 0 {}
+        self.kernel.join();
+    }
+
+    fn push(&self, queue: &mut Queue, mp: &'static Mp) {
+        mp.level.set(mp.priority());
+        queue.levels[usize::from(mp.level.get())].push(mp);
+        self.levels.fetch_or(1 << mp.level.get(), Relaxed);
+    }
+
+    /// Something of `priority` was queued, or pushed to `returned`. Async-signal-safe.
+    fn announce(&self, priority: u8) {
+        // With those in `next_level` and `bind`: who marks a VP, or begins to run something, after this sees what was queued.
+        fence(SeqCst);
+        if let Some(vp) = self.take_unattended() {
+            return self.kernel.call(vp, Some(priority));
+        }
+        let runs = |vp: &u32| self.kernel.carrier(*vp).map_or(i32::MAX, |slot| slot.priority.load(Relaxed));
+        if let Some(vp) = (0..self.vps).min_by_key(runs).filter(|vp| runs(vp) < i32::from(priority)) {
+            self.kernel.raise(vp, Event::Preempted);
+        }
+    }
+
+    fn take_unattended(&self) -> Option<u32> {
+        loop {
+            let vp = self.unattended.load(SeqCst).trailing_zeros();
+            if vp == u64::BITS || self.unattended.fetch_and(!(1 << vp), SeqCst) & 1 << vp != 0 {
+                return (vp != u64::BITS).then_some(vp);
+            }
+        }
+    }
+
+    /// The highest level with something to run. None: `vp` is marked, and anybody's from here.
+    fn next_level(&self, queue: &mut Queue, vp: u32) -> Option<u8> {
+        loop {
+            // SAFETY: null or a microprocess, which lives for ever.
+            let mut back = unsafe { self.returned.swap(ptr::null_mut(), SeqCst).as_ref() };
+            while let Some(mp) = back {
+                back = mp.next.take();
+                self.push(queue, mp);
+            }
+            if let Some(level) = self.levels.load(Relaxed).checked_ilog2() {
+                return Some(level as u8);
+            }
+            self.unattended.fetch_or(1 << vp, SeqCst);
+            // Those who come back without the lock may have missed the mark.
+            let none_back = self.returned.load(SeqCst).is_null();
+            if none_back || self.unattended.fetch_and(!(1 << vp), SeqCst) & 1 << vp == 0 {
+                return None;
+            }
+        }
+    }
+
+    /// What runs next on the calling kernel thread's VP. None: nothing; the VP was put down.
+    fn next(&self, thread: &KernelThread) -> Option<&'static Mp> {
+        let mut queue = lock(&self.queue);
+        let Some(level) = self.next_level(&mut queue, thread.vp()?) else {
+            // Somebody may have it by now: here it only has to be forgotten.
+            thread.put_down();
+            return None;
+        };
+        let list = &mut queue.levels[usize::from(level)];
+        let next = list.pop();
+        if list.first.is_none() {
+            self.levels.fetch_and(!(1 << level), Relaxed);
+        }
+        next.inspect(|mp| mp.level.set(NOT_QUEUED))
+    }
+
+    /// `mp` runs here from now on. Async-signal-safe.
+    fn bind(&self, thread: &KernelThread, mp: &Mp) {
+        thread.bind(mp.id.load(Relaxed), mp.priority());
+        // See `announce` and `set_priority`.
+        fence(SeqCst);
+        thread.slot().priority.store(i32::from(mp.priority()), Relaxed);
+        let outranked = self.levels.load(Relaxed) >> mp.priority() > 1;
+        if outranked || !self.returned.load(Relaxed).is_null() {
+            thread.slot().pending.fetch_or(Event::Preempted.bit(), Relaxed);
+        }
+    }
+
+    /// What the one that has left its stack wanted.
+    fn settle(&self, mp: &'static Mp, left: Left) {
+        let mut queue = lock(&self.queue);
+        match left {
+            Left::Joins(other, id) if other.id.load(Relaxed) == id => other.joiner.set(Some(mp)),
+            Left::Yielded | Left::Preempted | Left::Joins(..) => self.push(&mut queue, mp),
+            Left::Ended => {
+                mp.id.store(0, Relaxed);
+                queue.free.push(mp);
+                queue.living -= 1;
+                self.ended.notify_all();
+                if let Some(joiner) = mp.joiner.take() {
+                    self.push(&mut queue, joiner);
+                    drop(queue);
+                    self.announce(joiner.priority());
+                }
+            }
+        }
+    }
+
+    /// Masked: the running microprocess has no VP, and waits where it stands until it has one. Async-signal-safe.
+    fn await_turn(&self, here: &Carrier) {
+        let (mp, thread) = (here.current.get().expect("it runs"), here.thread);
+        thread.note_lost();
+        if let Some(vp) = self.take_unattended() {
+            thread.take_up(vp);
+        } else {
+            mp.waits_on.set(Some(thread));
+            let queues = thread.turn().begin();
+            debug_assert!(queues, "nobody gives up waiting");
+            let _ = self.returned.fetch_update(SeqCst, SeqCst, |newest| {
+                // SAFETY: null or a microprocess, which lives for ever.
+                mp.next.set(unsafe { newest.as_ref() });
+                Some(ptr::from_ref(mp).cast_mut())
+            });
+            self.announce(mp.priority());
+            // Never stuck: whoever has a VP in here waits for nothing that a microprocess holds.
+            thread.await_turn(|| false);
+            mp.waits_on.set(None);
+        }
+        self.kernel.unbind();
+        self.bind(thread, mp);
+    }
+}
+
+impl UserScheduler for Scheduler {
+    fn thread(&self, thread: &KernelThread, live: &mut dyn FnMut()) {
+        // For the handler of SIGTRAP. Without memory for it there is std's.
+        let _alt_stack = overflow::alt_stack_for_this_thread().ok();
+        // SAFETY: both outlive the kernel thread. Used there, and by who hands it a VP, for which it waits.
+        let (scheduler, thread) = unsafe { (&*ptr::from_ref(self), &*ptr::from_ref(thread)) };
+        let here = Carrier {
+            this: Cell::new(ptr::null()),
+            scheduler,
+            thread,
+            own: UnsafeCell::new(Context::NULL),
+            fs: x86_64::fs_base(),
+            current: Cell::new(None),
+            left: Cell::new(Left::Yielded),
+        };
+        here.this.set(&here);
+        // SAFETY: the record stays until GS is reset.
+        unsafe { x86_64::set_gs_base((&raw const here).addr()) };
+        live();
+        // SAFETY: as it was before.
+        unsafe { x86_64::set_gs_base(0) };
+    }
+
+    fn blocked(&self, vp: u32) -> Answer {
+        // Of the one that sleeps there is nothing to note: it is in no queue, and stays bound to its kernel thread.
+        let next = self.next_level(&mut lock(&self.queue), vp);
+        self.kernel.record(Step::Answered, 0, next);
+        next.map_or(Answer::Nothing, |priority| Answer::Next(Some(priority)))
+    }
+
+    fn resumed(&self, _vp: u32, thread: &KernelThread) {
+        // SAFETY: a kernel thread of the pool.
+        let here = unsafe { Carrier::here() };
+        // `thread` knows the VP: a microprocess that lost this one may bring another one back.
+        while let Some(next) = self.next(thread) {
+            if let Some(waiter) = next.waits_on.get() {
+                self.kernel.record(Step::Continued, waiter.index(), Some(next.priority()));
+                let handed = waiter.hand(thread);
+                assert!(handed, "nobody gives up waiting");
+                return;
+            }
+            self.bind(thread, next);
+            self.kernel.record(Step::Loaded, thread.index(), Some(next.priority()));
+            let left = here.run(next);
+            thread.unbind();
+            if matches!(left, Left::Preempted) {
+                self.kernel.record(Step::Yields, thread.index(), Some(next.priority()));
+            }
+            self.settle(next, left);
+        }
+    }
+
+    fn unblocked(&self) {
+        // SAFETY: a kernel thread of the pool.
+        let here = unsafe { Carrier::here() };
+        if here.thread.slot().is_masked() {
+            return;
+        }
+        if !here.thread.slot().enter(here.thread.token()) {
+            self.await_turn(here);
+        }
+        // What was raised meanwhile is told at the next switch point: not in a signal handler.
+        let _ = here.thread.slot().exit();
+    }
+
+    fn notified(&self, _events: u32) {
+        // Preempted, Changed or both: whoever is highest now goes on.
+        if let Some(masked) = enter() {
+            masked.leave(Left::Preempted);
+        }
+    }
+}
+
+/// Only masked, or off the VPs, where it is the queue's.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn valid(priority: u8) -> u8 {
+    assert!(usize::from(priority) < LEVELS, "priority {priority}: 0 to {} can be had", LEVELS - 1);
+    priority
+}
+
+/// Runs `f` masked: no event is told, and the VP stays even if `f` blocks. On a microprocess.
+pub fn masked<R>(f: impl FnOnce(&KernelThread) -> R) -> R {
+    let _masked = enter().expect("a microprocess");
+    // SAFETY: a microprocess.
+    f(unsafe { Carrier::here() }.thread)
+}
+
+/// A switch point: those of higher priority go first, if there are any.
+pub fn check() {
+    drop(enter());
+}
+
+/// Lets the others of the caller's priority, or above, go first.
+pub fn yield_now() {
+    enter().map_or_else(std::thread::yield_now, |masked| masked.leave(Left::Yielded));
+}
+
+/// A microprocess that was begun. Dropped: it goes on by itself.
+pub struct Handle<T> {
+    scheduler: Arc<Scheduler>,
+    mp: &'static Mp,
+    id: u64,
+    outcome: Arc<Mutex<Option<Outcome<T>>>>,
+}
+
+impl<T> Handle<T> {
+    /// Waits for its end; an error is what it panicked with. Blocks the microprocess; elsewhere the kernel thread.
+    pub fn join(self) -> Outcome<T> {
+        if let Some(masked) = enter() {
+            masked.leave(Left::Joins(self.mp, self.id));
+        } else {
+            let lives = |_: &mut Queue| self.mp.id.load(Relaxed) == self.id;
+            drop(self.scheduler.ended.wait_while(lock(&self.scheduler.queue), lives));
+        }
+        lock(&self.outcome).take().expect("it has ended")
+    }
+
+    /// Its priority from now on (event *Changed*). From anywhere. Nothing happens if it has ended; a priority above 63 panics.
+    pub fn set_priority(&self, priority: u8) {
+        let _masked = enter();
+        let (scheduler, mp) = (&*self.scheduler, self.mp);
+        let mut queue = lock(&scheduler.queue);
+        if mp.id.load(Relaxed) != self.id {
+            return;
+        }
+        mp.priority.store(valid(priority), Relaxed);
+        let level = mp.level.get();
+        if level != NOT_QUEUED {
+            // All of its level once more, it among them.
+            let mut all = std::mem::take(&mut queue.levels[usize::from(level)]);
+            scheduler.levels.fetch_and(!(1 << level), Relaxed);
+            while let Some(mp) = all.pop() {
+                scheduler.push(&mut queue, mp);
+            }
+        }
+        drop(queue);
+        // With the one in `bind`: it is seen to run, or begins to with this priority.
+        fence(SeqCst);
+        let runs = |slot: &Slot| slot.microprocess.load(Relaxed) == self.id;
+        match (0..scheduler.vps).find(|vp| scheduler.kernel.carrier(*vp).is_some_and(runs)) {
+            Some(vp) => scheduler.kernel.raise(vp, Event::Changed),
+            None => scheduler.announce(priority),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Slots by word, calls that block, and the proof that each sleep was told.
+
+use std::cell::Cell;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+
+use kumihimo_events::bpf::pinned::Store;
+use kumihimo_events::bpf::{Bpf, LENT, SIG_DATA, SLOT_SIZE, WANTS_BLOCKED, WANTS_UNBLOCKED};
+
+/// VP 6.
+pub(crate) const TOKEN: u64 = 7 << 2;
+
+thread_local! {
+    pub(crate) static TRAPS: Cell<u64> = const { Cell::new(0) };
+}
+pub(crate) static STRANGE: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn trapped(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    // SAFETY: the kernel's siginfo; for SIGTRAP by perf si_perf_data is the u64 at offset 24.
+    let (code, data) = unsafe { ((*info).si_code, info.cast::<u64>().add(3).read()) };
+    if code == 6 && data == SIG_DATA {
+        TRAPS.set(TRAPS.get() + 1);
+    } else {
+        STRANGE.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn handle_traps() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: all zero is a valid sigaction; the handler touches a const-initialised thread-local and an atomic only.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = trapped as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+            assert_eq!(libc::sigaction(libc::SIGTRAP, &action, ptr::null_mut()), 0);
+        }
+    });
+}
+
+/// A slot by word.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot(*mut u8);
+
+// SAFETY: the slots outlive the threads of each test (scoped threads), all accesses are atomic.
+unsafe impl Send for Slot {}
+// SAFETY: as above.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    pub(crate) fn of(bpf: &Bpf, number: u32) -> Slot {
+        let (start, length) = bpf.memory();
+        let at = number as usize * SLOT_SIZE;
+        assert!(at + SLOT_SIZE <= length);
+        // SAFETY: inside the memory, just asserted.
+        Slot(unsafe { start.add(at) })
+    }
+
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at < SLOT_SIZE);
+        // SAFETY: aligned, inside the slot, which outlives this (see Send).
+        unsafe { &*self.0.add(at).cast() }
+    }
+
+    pub(crate) fn half(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4) && at < SLOT_SIZE);
+        // SAFETY: as above.
+        unsafe { &*self.0.add(at).cast() }
+    }
+
+    pub(crate) fn vp(&self) -> &AtomicU64 {
+        self.word(8)
+    }
+
+    pub(crate) fn masked(&self) -> &AtomicU32 {
+        self.half(16)
+    }
+
+    pub(crate) fn blocked(&self) -> u64 {
+        self.word(48).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn traps(&self) -> u64 {
+        self.word(56).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn missed(&self) -> u64 {
+        self.word(64).load(Ordering::Acquire)
+    }
+
+    pub(crate) fn wait_until_lent(&self) {
+        while self.vp().load(Ordering::Acquire) & LENT == 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Says why a test does not run here; scripts/lib.sh counts the line.
+pub(crate) fn skip(test: &str, why: &str) {
+    println!("[skip] {test}: {why}");
+}
+
+pub(crate) fn root() -> bool {
+    // SAFETY: takes nothing, cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// A loaded object, or why there is none. With the capabilities it must load.
+pub(crate) fn loaded(test: &str, slots: u32) -> Option<Bpf> {
+    handle_traps();
+    match Bpf::load(slots) {
+        Ok(bpf) => Some(bpf),
+        Err(refused) => {
+            assert!(!Store::system().status().may_load, "{refused}");
+            skip(test, &refused.to_string());
+            None
+        }
+    }
+}
+
+/// Waits for all; one's panic goes on here. What the end of a scope does too, but by pthread_join, which ThreadSanitizer sees.
+pub(crate) fn joined<'a>(threads: impl IntoIterator<Item = thread::ScopedJoinHandle<'a, ()>>) {
+    for thread in threads {
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    }
+}
+
+pub(crate) fn pipe() -> (PipeReader, PipeWriter) {
+    io::pipe().expect("a pipe")
+}
+
+pub(crate) fn eventfd() -> OwnedFd {
+    use std::os::fd::FromRawFd;
+    // SAFETY: takes integers; the result is a new descriptor.
+    unsafe {
+        let fd = libc::eventfd(0, libc::EFD_CLOEXEC);
+        assert!(fd >= 0);
+        OwnedFd::from_raw_fd(fd)
+    }
+}
+
+pub(crate) fn add(epoll: &OwnedFd, fd: BorrowedFd<'_>, flags: u32, data: u64) {
+    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32 | flags, u64: data };
+    // SAFETY: `event` lives through the call.
+    let done = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) };
+    assert_eq!(done, 0);
+}
+
+/// An epoll with one descriptor in it, as 0.
+pub(crate) fn epoll_of(fd: BorrowedFd<'_>, flags: u32) -> OwnedFd {
+    use std::os::fd::FromRawFd;
+    // SAFETY: takes an integer; the result is a new descriptor.
+    let epoll = unsafe {
+        let epoll = libc::epoll_create1(libc::EPOLL_CLOEXEC);
+        assert!(epoll >= 0);
+        OwnedFd::from_raw_fd(epoll)
+    };
+    add(&epoll, fd, flags, 0);
+    epoll
+}
+
+pub(crate) fn nanosleep(ns: i64) -> i32 {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: ns };
+    // SAFETY: `time` lives through the call.
+    unsafe { libc::nanosleep(&time, ptr::null_mut()) }
+}
+
+/// How often the calling kernel thread has gone to sleep, by the kernel's own count.
+pub(crate) fn sleeps() -> i64 {
+    // SAFETY: all zero is a valid rusage, and it lives through the call.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_THREAD, &mut usage), 0);
+        usage.ru_nvcsw
+    }
+}
+
+/// Sleeps until it really did, as the owner of `slot`. On a busy core the timer often expires before the thread is off it;
+/// then nothing is told, rightly. Each sleep that the kernel counts must be told.
+pub(crate) fn sleep_until_lent(slot: Slot, ns: i64) {
+    loop {
+        let before = sleeps();
+        assert_eq!(nanosleep(ns), 0);
+        if slot.vp().load(Ordering::Acquire) & LENT != 0 {
+            return;
+        }
+        assert_eq!(sleeps(), before, "it slept, and nothing was told");
+    }
+}
+
+pub(crate) fn write_all_at_once(fd: impl AsFd, bytes: &[u8]) -> isize {
+    // SAFETY: the buffer's length is told. One call: a short write must be seen.
+    unsafe { libc::write(fd.as_fd().as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) }
+}
+
+pub(crate) fn read_once(fd: impl AsFd, bytes: &mut [u8]) -> isize {
+    // SAFETY: as above.
+    unsafe { libc::read(fd.as_fd().as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len()) }
+}
+
+/// What is ready; None: the call failed.
+pub(crate) fn wait_once(epoll: &OwnedFd) -> Option<u64> {
+    let mut event = libc::epoll_event { events: 0, u64: u64::MAX };
+    // SAFETY: room for one event.
+    let count = unsafe { libc::epoll_wait(epoll.as_raw_fd(), &mut event, 1, -1) };
+    (count == 1).then_some(event.u64)
+}
+
+/// `rounds` of one call that blocks, by a thread in slot 3, unmasked, with a VP each time; `partner` ends the call when it
+/// is told so (once for each round). Every round: VP lent, one record, one trap.
+pub(crate) fn sleeps_are_told(bpf: &Bpf, rounds: u64, mut call: impl FnMut() + Send, mut partner: impl FnMut() + Send) {
+    let slot = Slot::of(bpf, 3);
+    let before = (slot.blocked(), slot.traps());
+    let round = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            slot.masked().store(1, Ordering::Relaxed);
+            slot.half(20).store(WANTS_BLOCKED | WANTS_UNBLOCKED, Ordering::Relaxed);
+            let attached = bpf.attach(3).expect("attached");
+            let start = TRAPS.get();
+            for n in 1..=rounds {
+                slot.vp().store(TOKEN, Ordering::Relaxed);
+                round.store(n, Ordering::Release);
+                slot.masked().store(0, Ordering::Release);
+                call();
+                slot.masked().store(1, Ordering::Release);
+                assert_eq!(slot.vp().load(Ordering::Acquire), TOKEN | LENT, "round {n}");
+                assert_eq!(TRAPS.get() - start, if bpf.traps() { n } else { 0 }, "traps after round {n}");
+                let mut records = 0;
+                bpf.drain(|which, vp| {
+                    assert_eq!((which, vp), (3, 6));
+                    records += 1;
+                });
+                assert_eq!(records, 1, "round {n}");
+            }
+            over.store(true, Ordering::Release);
+            drop(attached);
+        });
+        let thread = scope.spawn(|| {
+            for n in 1..=rounds {
+                while round.load(Ordering::Acquire) < n {
+                    thread::yield_now();
+                }
+                slot.wait_until_lent();
+                partner();
+            }
+        });
+        joined([first, thread]);
+    });
+    assert!(over.load(Ordering::Acquire));
+    assert_eq!((slot.blocked() - before.0, slot.traps() - before.1), (rounds, rounds));
+    assert_eq!(slot.missed(), 0);
+}
+
+/// All four kinds of blocking call: none fails, none is short.
+pub(crate) fn every_kind_of_sleep(bpf: &Bpf, rounds: u64) {
+    sleeps_are_told(bpf, rounds, || sleep_until_lent(Slot::of(bpf, 3), 1_000), || ());
+
+    let (reader, mut writer) = pipe();
+    let read = || {
+        let mut byte = [0];
+        assert_eq!(read_once(&reader, &mut byte), 1, "{}", io::Error::last_os_error());
+    };
+    sleeps_are_told(bpf, rounds, read, || writer.write_all(&[1]).expect("written"));
+
+    let event = eventfd();
+    let epoll = epoll_of(event.as_fd(), 0);
+    let wait = || {
+        assert_eq!(wait_once(&epoll), Some(0), "{}", io::Error::last_os_error());
+        assert_eq!(read_once(&event, &mut [0; 8]), 8);
+    };
+    sleeps_are_told(bpf, rounds, wait, || assert_eq!(write_all_at_once(&event, &1u64.to_ne_bytes()), 8));
+
+    let (mut reader, writer) = pipe();
+    let (from, mut to) = (vec![1; 1 << 20], vec![0; 1 << 20]);
+    let write = || assert_eq!(write_all_at_once(&writer, &from), 1 << 20, "{}", io::Error::last_os_error());
+    sleeps_are_told(bpf, rounds, write, || reader.read_exact(&mut to).expect("a megabyte"));
+}

@@ -1,0 +1,76 @@
+//! A program beside the one that is measured: a server, its load, the other side.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+
+use super::contender::spawn_on;
+
+/// A program that is told things line by line and ends when it hears no more.
+pub struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Program {
+    /// On `cores`, its streams ours; what it complains goes where our own complaints go.
+    pub fn start(cores: &[usize], mut command: Command) -> Result<Self, String> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = spawn_on(cores, &mut command)?;
+        let output = BufReader::new(child.stdout.take().expect("piped"));
+        Ok(Program { input: child.stdin.take(), output, child })
+    }
+
+    /// The process's id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Says a line to it.
+    pub fn tell(&mut self, line: &str) -> Result<(), String> {
+        let input = self.input.as_mut().expect("open until the end");
+        writeln!(input, "{line}").map_err(|e| format!("gone: {e}"))
+    }
+
+    /// The next line that it says.
+    pub fn hear(&mut self) -> Result<String, String> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line) {
+            Ok(0) => Err("ended too early".to_owned()),
+            Ok(_) => Ok(line.trim().to_owned()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // A server ends with its standard input; should one not, it must not outlive the benchmark.
+        for _ in 0..100 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contender::own_cores;
+    use super::*;
+
+    #[test]
+    fn a_program_is_told_and_heard_and_ends() {
+        let mut program = Program::start(&own_cores(), Command::new("cat")).unwrap();
+        program.tell("one").unwrap();
+        assert_eq!(program.hear().unwrap(), "one");
+        drop(program);
+        let mut gone = Program::start(&own_cores(), Command::new("true")).unwrap();
+        assert!(gone.hear().is_err());
+    }
+}

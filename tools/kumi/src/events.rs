@@ -1,0 +1,49 @@
+//! `kumi events`: the BPF object for users without privileges.
+
+use clap::{Args as ClapArgs, Subcommand};
+use kumihimo_events::bpf::pinned::{DEFAULT_SLOTS, Store, user};
+
+#[derive(ClapArgs)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Load the object and pin it, with seats for a user (root; idempotent; again after each boot)
+    Install {
+        /// Name or number; by default who called sudo. Without either, what is installed is refreshed
+        #[arg(long, value_name = "NAME|UID")]
+        user: Option<String>,
+        /// How many of the user's processes can have one at a time
+        #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+        seats: u32,
+        #[arg(long, help = format!("Kernel threads of a process [default: as installed, else {DEFAULT_SLOTS}]"))]
+        slots: Option<u32>,
+    },
+    /// Remove all that is pinned (root)
+    Uninstall,
+    /// Say what is installed, who holds which seat, and what the kernel allows
+    Status,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> Result<(), String> {
+    let store = Store::system();
+    match args.command {
+        Command::Install { user: name, seats, slots } => {
+            let name = name.or_else(|| std::env::var("SUDO_UID").ok());
+            let number = name.as_deref().map(user).transpose().map_err(|refused| refused.to_string())?;
+            for line in store.install(number, seats, slots).map_err(|refused| refused.to_string())? {
+                println!("{line}");
+            }
+        }
+        Command::Uninstall => {
+            let removed = store.uninstall().map_err(|refused| refused.to_string())?;
+            println!("{}", if removed { "removed" } else { "nothing was installed" });
+        }
+        Command::Status => println!("{}", store.status()),
+    }
+    Ok(())
+}
