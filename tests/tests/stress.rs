@@ -12,6 +12,7 @@ use kumihimo::policy::Priority;
 use kumihimo::runtime::{Runtime, metrics};
 use kumihimo::sync::{Condvar, Mutex, RwLock, Semaphore, mpmc, msg};
 use kumihimo::thread::{self, Builder, Cancelled, Thread};
+use kumihimo_events::source;
 use kumihimo_tests::{Random, rounds};
 
 const ACTORS: u64 = 60;
@@ -71,7 +72,7 @@ fn act(world: &Arc<World>, mut random: Random) {
 }
 
 fn step(world: &Arc<World>, random: &mut Random) {
-    match random.below(18) {
+    match random.below(19) {
         0 => thread::yield_now(),
         1 => thread::sleep(short(random)),
         2 => thread::park_timeout(short(random)),
@@ -102,8 +103,29 @@ fn step(world: &Arc<World>, random: &mut Random) {
             let n = random.number();
             assert_eq!(thread::blocking(|| std::hint::black_box(n) ^ 1), n ^ 1);
         }
+        17 => kernel(random),
         _ => scope(random),
     }
+}
+
+/// Blocks the kernel thread in code that knows nothing of Kumihimo.
+fn kernel(random: &mut Random) {
+    let time = short(random);
+    // Without events the virtual processor waits, too: for ever, if the answer needs it.
+    if random.one_in(2) || metrics().is_none_or(|now| now.events == "off") {
+        return std::thread::sleep(time);
+    }
+    let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+    let n = random.number();
+    // Answered by a microprocess, which needs a virtual processor for that.
+    let answer = thread::spawn(move || {
+        thread::sleep(time);
+        writer.write_all(&n.to_ne_bytes()).expect("room");
+    });
+    let mut got = [0; 8];
+    reader.read_exact(&mut got).expect("no EINTR");
+    assert_eq!(u64::from_ne_bytes(got), n);
+    answer.join().expect("no panic");
 }
 
 fn child(random: &mut Random) {
@@ -344,9 +366,16 @@ fn everything_at_once() {
             report(info);
         }
     }));
+    let sources = source::probe();
     for mut round in rounds("everything_at_once") {
         let vps = 1 + usize::try_from(round.random.below(4)).expect("small");
-        let runtime = Runtime::builder().vps(vps).build().expect("a runtime");
+        let mut builder = Runtime::builder().vps(vps);
+        // The machine's best event source half of the time, else any that it allows.
+        if std::env::var_os("KUMI_EVENTS").is_none() && round.random.one_in(2) {
+            let allowed: Vec<_> = sources.iter().filter(|(_, refused)| refused.is_none()).collect();
+            builder = builder.events(allowed[round.random.below(allowed.len() as u64) as usize].0);
+        }
+        let runtime = builder.build().expect("a runtime");
         runtime.run(|| play(&mut round.random));
         assert!(metrics().is_none(), "round {}: the runtime has ended", round.number);
     }

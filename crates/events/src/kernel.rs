@@ -335,6 +335,7 @@ impl Kernel {
     fn take_over(&self, index: u32, claim: fn(&Slot) -> Claim) {
         let Some(scheduler) = self.user() else { return };
         let slot = self.page.slot(index);
+        let time = slot.times.load(Ordering::Acquire);
         let state = slot.state.load(Ordering::Relaxed);
         // Before the claim: the carrier, if it loses its VP, takes itself off the count.
         self.bound.fetch_add(1, Ordering::Relaxed);
@@ -347,7 +348,7 @@ impl Kernel {
         };
         // Unless it is back by now, and has noted that.
         let _ = slot.state.compare_exchange(state, AWAY, Ordering::Relaxed, Ordering::Relaxed);
-        self.source.end(index);
+        self.source.end(index, time);
         self.keep_an_eye_on_the_handler();
         self.hand_offs.fetch_add(1, Ordering::Relaxed);
         self.record(Step::Sleeps, index, None);

@@ -6,7 +6,7 @@
 use std::collections::BinaryHeap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -63,6 +63,35 @@ impl Pool {
 
 fn in_source(kind: Kind, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("events from {kind}: {e}"))
+}
+
+/// epoll_pwait2(2), Linux 5.11; before that a millisecond is the least that epoll_wait knows. Not ppoll(2) on the epoll set: that asks the
+/// perf events in it, which forget that they rang.
+fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Duration>) -> usize {
+    static IS_OLD: AtomicBool = AtomicBool::new(false);
+    let most = events.len() as i32;
+    if let Some(time) = time
+        && !IS_OLD.load(Ordering::Relaxed)
+    {
+        let time = libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) };
+        let no_mask = std::ptr::null::<libc::sigset_t>();
+        // SAFETY: room for `most` events, and a live timespec.
+        let n = unsafe {
+            libc::syscall(libc::SYS_epoll_pwait2, epoll, events.as_mut_ptr(), most, &raw const time, no_mask, 0usize)
+        };
+        if n >= 0 {
+            return n as usize;
+        }
+        // SAFETY: this thread's errno. EPERM: a seccomp filter that does not know it.
+        if !matches!(unsafe { *libc::__errno_location() }, libc::ENOSYS | libc::EPERM) {
+            return 0;
+        }
+        IS_OLD.store(true, Ordering::Relaxed);
+    }
+    let timeout = time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+    // SAFETY: room for `most` events.
+    let n = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), most, timeout) };
+    usize::try_from(n).unwrap_or(0)
 }
 
 impl Kernel {
@@ -141,7 +170,7 @@ impl Kernel {
             thread.take(token);
             self.record(Step::Resumed, thread.index(), None);
             scheduler.resumed(vp, thread);
-            self.source.end(thread.index());
+            self.source.end(thread.index(), slot.times.load(Ordering::Relaxed));
             slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);
             if thread.token() != 0 || !self.go_to_pool(thread) {
                 break;
@@ -168,7 +197,8 @@ impl Kernel {
     /// The source shall tell of the calling kernel thread from here. With a source that tells of returns, async-signal-safe where the source allows
     /// the kernel thread to carry at all.
     pub(crate) fn begin(&self, thread: &KernelThread) {
-        if let Err(e) = self.source.begin(thread.index(), self.epoll.as_fd()) {
+        let time = thread.slot().times.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Err(e) = self.source.begin(thread.index(), time, self.epoll.as_fd()) {
             self.exhausted(&in_source(self.source.kind(), &e));
         }
     }
@@ -233,10 +263,8 @@ impl Kernel {
     fn listen(&self, time: Option<Duration>) {
         const MOST: usize = 16;
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
-        let timeout = time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
-        // SAFETY: room for `MOST` events.
-        let n = unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), events.as_mut_ptr(), MOST as i32, timeout) };
-        self.take_in(&events[..usize::try_from(n).unwrap_or(0)]);
+        let n = wait_exactly(self.epoll.as_raw_fd(), &mut events, time);
+        self.take_in(&events[..n]);
     }
 
     fn take_in(&self, events: &[libc::epoll_event]) {
@@ -256,36 +284,20 @@ impl Kernel {
     /// For sources that have to look by themselves: one of those who wait does, and sleeps between two looks. False: it is not
     /// needed, or somebody does.
     fn look(&self, until: Option<Instant>) -> bool {
-        // Acquire and release, here and below: see there.
+        // Both ways acquire and release: one that found it taken has said before what there is to look for.
         if self.on_watch.swap(true, Ordering::AcqRel) {
             return false;
         }
         let pause = self.source.look(&self.page, &mut |index| self.blocked(index));
-        // What the look itself found comes first.
+        // What was found is to be carried, by the caller first of all.
         let found = !self.lock().ready.is_empty();
-        let looked = match pause {
-            _ if found => true,
-            None => false,
-            Some(pause) => {
-                let pause = until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now())));
-                self.pause(pause);
-                true
-            }
-        };
-        self.on_watch.swap(false, Ordering::AcqRel);
-        // Somebody was told of something to look for after the look, and found that somebody is on watch: it is seen here.
-        looked || self.source.looks()
-    }
-
-    /// Sleeps, more exactly than epoll_wait can, unless there is something to take in.
-    fn pause(&self, time: Duration) {
-        let mut fd = libc::pollfd { fd: self.epoll.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let timeout =
-            libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) };
-        // SAFETY: one live pollfd and a live timespec.
-        if unsafe { libc::ppoll(&mut fd, 1, &timeout, std::ptr::null()) } > 0 {
-            self.listen(Some(Duration::ZERO));
+        if let (Some(pause), false) = (pause, found) {
+            let pause = until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now())));
+            self.listen(Some(pause));
         }
+        self.on_watch.swap(false, Ordering::AcqRel);
+        // Something may have come up between the look and this: whoever saw it relied on the caller.
+        found || pause.is_some() || self.source.looks()
     }
 
     /// Nobody waits any more, and those that carry end when they have put their VP down.

@@ -83,6 +83,8 @@ pub struct Slot {
     pub missed: AtomicU64,
     /// When the last Blocked was, nanoseconds of CLOCK_MONOTONIC.
     pub stamp: AtomicU64,
+    /// How often its kernel thread has begun to carry a VP. Whoever took one of them away knows by this whether it has another one by now.
+    pub(crate) times: AtomicU64,
 }
 
 #[cfg(not(loom))]
@@ -95,6 +97,7 @@ const _: () = {
     );
     assert!(offset_of!(Slot, tid) == 40 && offset_of!(Slot, state) == 44 && offset_of!(Slot, blocked) == 48);
     assert!(offset_of!(Slot, unblocked) == 56 && offset_of!(Slot, missed) == 64 && offset_of!(Slot, stamp) == 72);
+    assert!(offset_of!(Slot, times) == 80);
 };
 
 /// What came of [`Slot::claim`].
@@ -130,6 +133,7 @@ impl Slot {
             unblocked: AtomicU64::new(0),
             missed: AtomicU64::new(0),
             stamp: AtomicU64::new(0),
+            times: AtomicU64::new(0),
         }
     }
 

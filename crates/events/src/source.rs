@@ -93,17 +93,18 @@ pub trait EventSource: fmt::Debug + Send + Sync {
     /// The calling kernel thread ends.
     fn detach(&self, _index: u32) {}
 
-    /// The calling kernel thread, with slot `index`, is about to carry a virtual processor.
+    /// The calling kernel thread, with slot `index`, is about to carry a virtual processor, for the `time`th time.
     ///
     /// # Errors
     /// As [`attach`](EventSource::attach): then nobody is told of this kernel thread's sleeps. A source that [tells of returns](EventSource::tells_return)
     /// is asked in a signal handler too, and keeps to signal-safety(7).
-    fn begin(&self, _index: u32, _epoll: BorrowedFd<'_>) -> io::Result<()> {
+    fn begin(&self, _index: u32, _time: u64, _epoll: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }
 
-    /// The kernel thread of slot `index` no longer carries one. By itself, or by who took it.
-    fn end(&self, _index: u32) {}
+    /// The kernel thread of slot `index` no longer carries the one of that `time`. By itself, or by who took it; then it may have another
+    /// one by now.
+    fn end(&self, _index: u32, _time: u64) {}
 
     /// Whether it sleeps from its own free will from here, in the user scheduler: no news is wanted. By the carrier; cheap.
     fn rest(&self, _index: u32, _rests: bool) {}

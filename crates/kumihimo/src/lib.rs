@@ -40,6 +40,7 @@ pub mod thread {
 
 /// The runtime itself: settings, metrics, start and end.
 pub mod runtime {
+    pub use kumihimo_runtime::NoEvents;
     pub use kumihimo_runtime::runtime::*;
 }
 

@@ -46,7 +46,7 @@ impl Silent {
 pub(super) struct PerfSource {
     perf: Perf,
     /// By slot.
-    watched: Mutex<HashMap<u32, Arc<Watched>>>,
+    watched: Mutex<HashMap<u32, (u64, Arc<Watched>)>>,
     epoll: OnceLock<OwnedFd>,
     silent: Mutex<Silent>,
 }
@@ -68,7 +68,7 @@ impl PerfSource {
     }
 
     fn of(&self, index: u32) -> Option<Arc<Watched>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).get(&index).map(|(_, watched)| watched.clone())
     }
 }
 
@@ -82,18 +82,23 @@ impl EventSource for PerfSource {
         self.epoll.set(own).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
     }
 
-    fn begin(&self, index: u32, epoll: BorrowedFd<'_>) -> io::Result<()> {
+    fn begin(&self, index: u32, time: u64, epoll: BorrowedFd<'_>) -> io::Result<()> {
         let watched = Arc::new(self.perf.watch_this_thread()?);
         watch_for(epoll, watched.fd(), u64::from(index))?;
         // First: a bell for one that is not known is not answered, nor made ready again.
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).insert(index, watched.clone());
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).insert(index, (time, watched.clone()));
         watched.listen();
         Ok(())
     }
 
-    fn end(&self, index: u32) {
-        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
-        if let (Some(watched), Some(epoll)) = (watched, self.epoll.get()) {
+    fn end(&self, index: u32, time: u64) {
+        let mut all = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.get(&index).is_none_or(|(of, _)| *of != time) {
+            return;
+        }
+        let watched = all.remove(&index);
+        drop(all);
+        if let (Some((_, watched)), Some(epoll)) = (watched, self.epoll.get()) {
             let none = std::ptr::null_mut();
             // SAFETY: no event is needed to take one out. A failure would leave a bell that nobody answers.
             unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, watched.fd().as_raw_fd(), none) };

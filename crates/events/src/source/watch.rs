@@ -14,7 +14,7 @@ use crate::watch::{self, Proc, Tid, Watch, Watching};
 
 #[derive(Debug, Default)]
 pub(super) struct WatchSource {
-    carriers: Mutex<Vec<u32>>,
+    carriers: Mutex<Vec<(u32, u64)>>,
     watch: Mutex<Watch>,
 }
 
@@ -38,25 +38,25 @@ impl EventSource for WatchSource {
         true
     }
 
-    fn begin(&self, index: u32, _epoll: BorrowedFd<'_>) -> io::Result<()> {
-        self.carriers.lock().unwrap_or_else(PoisonError::into_inner).push(index);
+    fn begin(&self, index: u32, time: u64, _epoll: BorrowedFd<'_>) -> io::Result<()> {
+        self.carriers.lock().unwrap_or_else(PoisonError::into_inner).push((index, time));
         Ok(())
     }
 
-    fn end(&self, index: u32) {
-        self.carriers.lock().unwrap_or_else(PoisonError::into_inner).retain(|i| *i != index);
+    fn end(&self, index: u32, time: u64) {
+        self.carriers.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| *one != (index, time));
     }
 
     fn look(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
         let carriers = self.carriers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let slots: Vec<_> = carriers
             .iter()
-            .map(|index| {
+            .map(|(index, _)| {
                 let slot = page.slot(*index);
                 Watching { open: slot.is_open(), tid: slot.tid.load(Ordering::Relaxed) as Tid }
             })
             .collect();
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(watch.look(&slots, &mut Proc, |i| blocked(carriers[i])))
+        Some(watch.look(&slots, &mut Proc, |i| blocked(carriers[i].0)))
     }
 }
