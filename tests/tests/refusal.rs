@@ -4,7 +4,7 @@ use std::io::Read;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use kumihimo::runtime::{Events, Runtime, metrics};
+use kumihimo::runtime::{Events, Runtime};
 use kumihimo::thread;
 use kumihimo_events::perf::Perf;
 use kumihimo_events::watch;
@@ -208,22 +208,6 @@ fn no_barrier_at_all() {
     assert!(ended.status.success(), "{ended:#?}");
     // Once for each runtime that was asked for a hand-off.
     assert_eq!(ended.stderr.matches("kumihimo: `blocking` holds its virtual processor up").count(), 2, "{ended:#?}");
-}
-
-#[test]
-fn no_barrier_at_all_leaves_hand_off_out() {
-    alone("no_barrier_at_all_leaves_hand_off_out", || {
-        let calls = [libc::SYS_membarrier, libc::SYS_sched_setaffinity, libc::SYS_bpf];
-        refuse(&calls.map(|call| (call, libc::EPERM))).expect("seccomp");
-        let error = Runtime::builder().vps(1).events(Events::Watch).build().expect_err("no claim is safe").to_string();
-        assert!(error.contains("membarrier") && error.contains("sched_setaffinity"), "{error}");
-        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            assert_eq!(metrics().expect("it runs").events, "off");
-            assert_eq!(kumihimo::thread::blocking(|| 7), 7);
-            let now = metrics().expect("it runs");
-            assert_eq!((now.blocking_inline, now.hand_offs), (1, 0));
-        });
-    });
 }
 
 /// The watch source needs nothing of what containers refuse.

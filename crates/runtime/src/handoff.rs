@@ -113,20 +113,21 @@ struct Patience<'a> {
 }
 
 impl Patience<'_> {
-    /// Whether the VP does not come round to its next one: its kernel thread sleeps inside the user scheduler (P0 3.3.2), perhaps for a
-    /// lock that a microprocess holds which waits for its turn (malloc's, say), or the running microprocess passes no switch point.
-    /// Async-signal-safe.
+    /// Whether the VP does not come round to its next one, perhaps for want of a lock (malloc's, or the C library's for its list of
+    /// threads) that a microprocess holds which waits for its turn: its kernel thread sleeps inside the user scheduler (P0 3.3.2), or sleeps
+    /// and nobody was told; or nobody has the VP, and whoever is to take it may be at such a lock, starting a kernel thread; or the running
+    /// microprocess passes no switch point. Async-signal-safe.
     fn is_over(&self) -> bool {
         let vp = &self.instance.vps[self.vp];
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let looks = if self.switches.replace(switches) == switches { self.looks.get() + 1 } else { 0 };
         self.looks.set(looks);
-        looks >= PATIENCE
-            || self.instance.kernel.carrier(self.vp as u32).is_some_and(|slot| {
-                slot.is_masked()
-                    && !vp.idle.word.is_sleeping()
-                    && watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid)
-            })
+        if looks >= PATIENCE {
+            return true;
+        }
+        let carrier = self.instance.kernel.carrier(self.vp as u32).filter(|slot| slot.carries(self.vp as u32));
+        let Some(slot) = carrier else { return true };
+        !vp.idle.word.is_sleeping() && watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid)
     }
 }
 

@@ -2,33 +2,50 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::sync::mpsc;
 
 use kumihimo::runtime::{Events, Runtime, metrics};
 use kumihimo::thread;
 use kumihimo_tests::process::{kernel_threads, one_to_one};
 
-use crate::blocked::{begin, block, nanosleep};
+use crate::blocked::{Blocked, begin, block, nanosleep};
 use crate::under::{ALL, become_user, limit, under, well_and_said_once, with_vps};
 
 /// What is said where there is no further kernel thread, descriptor or locked memory.
 const SAID: &str = "kumihimo: no further kernel thread for a virtual processor";
 
-/// More block than there are kernel threads for. A kernel thread from outside releases them: the VPs may be held up.
-fn too_many_block(n: u64) {
-    let readers = begin(n);
-    std::thread::scope(|scope| {
-        // The caller holds its VP up no more than they do.
-        let release = scope.spawn(move || {
-            while metrics().expect("it runs").exhausted == 0 {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+/// A kernel thread from outside, begun before the limit came: it releases those who may hold every VP up.
+struct Releaser {
+    to: mpsc::Sender<Blocked>,
+    back: mpsc::Receiver<Blocked>,
+}
+
+impl Releaser {
+    fn start() -> Releaser {
+        let ((to, theirs), (done, back)) = (mpsc::channel::<Blocked>(), mpsc::channel());
+        std::thread::spawn(move || {
+            for blocked in theirs {
+                until_exhausted();
+                // Those that have not begun yet will find it.
+                blocked.write();
+                done.send(blocked).expect("it listens");
             }
-            // Those that have not begun yet will find it.
-            readers.blocked.write();
-            readers.blocked
         });
-        let blocked = thread::blocking(|| release.join()).expect("no panic");
-        blocked.await_end();
-    });
+        Releaser { to, back }
+    }
+
+    /// More block than there are kernel threads for.
+    fn too_many_block(&self, n: u64) {
+        self.to.send(begin(n).blocked).expect("it listens");
+        // The caller holds its VP up no more than they do.
+        self.back.recv().expect("it answers").await_end();
+    }
+}
+
+fn until_exhausted() {
+    while metrics().expect("it runs").exhausted == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 #[test]
@@ -41,8 +58,9 @@ fn max_kernel_threads_is_reached() {
                 if one_to_one() {
                     return eprintln!("\n[skip] microprocesses are kernel threads here");
                 }
+                let releaser = Releaser::start();
                 for _ in 0..3 {
-                    too_many_block(20);
+                    releaser.too_many_block(20);
                 }
                 let now = metrics().expect("it runs");
                 assert!(now.exhausted > 0 && now.kernel_threads <= 5, "{now:?}");
@@ -66,9 +84,10 @@ fn the_users_processes_run_out() {
             }
             with_vps(2, || {
                 block(2).release();
+                let releaser = Releaser::start();
                 limit(libc::RLIMIT_NPROC, kernel_threads() as u64 + 3);
                 for _ in 0..3 {
-                    too_many_block(20);
+                    releaser.too_many_block(20);
                 }
                 assert!(metrics().expect("it runs").exhausted > 0);
                 limit(libc::RLIMIT_NPROC, libc::RLIM_INFINITY);
@@ -110,9 +129,7 @@ fn descriptors_run_out() {
                     })
                     .collect();
                 let release = std::thread::spawn(move || {
-                    while metrics().expect("it runs").exhausted == 0 {
-                        std::thread::sleep(std::time::Duration::from_millis(1));
-                    }
+                    until_exhausted();
                     for (number, writer) in (0u8..).zip(&mut writers) {
                         writer.write_all(&[number]).expect("room");
                     }
