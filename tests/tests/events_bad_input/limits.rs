@@ -14,37 +14,34 @@ use crate::under::{ALL, become_user, limit, under, well_and_said_once, with_vps}
 /// What is said where there is no further kernel thread, descriptor or locked memory.
 const SAID: &str = "kumihimo: no further kernel thread for a virtual processor";
 
-/// A kernel thread from outside, begun before the limit came: it releases those who may hold every VP up.
-struct Releaser {
-    to: mpsc::Sender<Blocked>,
-    back: mpsc::Receiver<Blocked>,
+/// A kernel thread from outside that releases those who are blocked: the VPs may be held up. Made before anything runs out.
+struct Outside {
+    give: mpsc::Sender<Blocked>,
+    take: mpsc::Receiver<Blocked>,
 }
 
-impl Releaser {
-    fn start() -> Releaser {
-        let ((to, theirs), (done, back)) = (mpsc::channel::<Blocked>(), mpsc::channel());
+impl Outside {
+    fn begin() -> Outside {
+        let (give, given) = mpsc::channel::<Blocked>();
+        let (back, take) = mpsc::channel();
         std::thread::spawn(move || {
-            for blocked in theirs {
-                until_exhausted();
+            for blocked in given {
+                while metrics().expect("it runs").exhausted == 0 {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
                 // Those that have not begun yet will find it.
                 blocked.write();
-                done.send(blocked).expect("it listens");
+                back.send(blocked).expect("it is awaited");
             }
         });
-        Releaser { to, back }
+        Outside { give, take }
     }
 
     /// More block than there are kernel threads for.
     fn too_many_block(&self, n: u64) {
-        self.to.send(begin(n).blocked).expect("it listens");
+        self.give.send(begin(n).blocked).expect("it listens");
         // The caller holds its VP up no more than they do.
-        self.back.recv().expect("it answers").await_end();
-    }
-}
-
-fn until_exhausted() {
-    while metrics().expect("it runs").exhausted == 0 {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        thread::blocking(|| self.take.recv()).expect("no panic").await_end();
     }
 }
 
@@ -58,9 +55,9 @@ fn max_kernel_threads_is_reached() {
                 if one_to_one() {
                     return eprintln!("\n[skip] microprocesses are kernel threads here");
                 }
-                let releaser = Releaser::start();
+                let outside = Outside::begin();
                 for _ in 0..3 {
-                    releaser.too_many_block(20);
+                    outside.too_many_block(20);
                 }
                 let now = metrics().expect("it runs");
                 assert!(now.exhausted > 0 && now.kernel_threads <= 5, "{now:?}");
@@ -84,10 +81,10 @@ fn the_users_processes_run_out() {
             }
             with_vps(2, || {
                 block(2).release();
-                let releaser = Releaser::start();
+                let outside = Outside::begin();
                 limit(libc::RLIMIT_NPROC, kernel_threads() as u64 + 3);
                 for _ in 0..3 {
-                    releaser.too_many_block(20);
+                    outside.too_many_block(20);
                 }
                 assert!(metrics().expect("it runs").exhausted > 0);
                 limit(libc::RLIMIT_NPROC, libc::RLIM_INFINITY);
@@ -129,7 +126,9 @@ fn descriptors_run_out() {
                     })
                     .collect();
                 let release = std::thread::spawn(move || {
-                    until_exhausted();
+                    while metrics().expect("it runs").exhausted == 0 {
+                        std::thread::sleep(std::time::Duration::from_millis(1));
+                    }
                     for (number, writer) in (0u8..).zip(&mut writers) {
                         writer.write_all(&[number]).expect("room");
                     }

@@ -141,7 +141,7 @@ fn setuid_while_others_are_blocked() {
                                 if n % 2 == 0 { libc::setuid(libc::getuid()) } else { libc::setgid(libc::getgid()) }
                             };
                             assert_eq!(done, 0);
-                            // glibc's signal to all kernel threads ends it, here as there.
+                            // glibc tells every kernel thread by a signal, and nanosleep(2) is not resumed after a handler: as without us.
                             assert!(matches!(nanosleep(10_000), 0 | libc::EINTR));
                         }
                     })

@@ -66,6 +66,11 @@ impl EventSource for BpfSource {
         true
     }
 
+    /// Detaching may give one, whatever is wanted ([`Bpf::attach`]).
+    fn may_trap(&self) -> bool {
+        self.bpf.traps()
+    }
+
     fn tells_return(&self) -> bool {
         self.bpf.traps() && !self.debugged
     }
