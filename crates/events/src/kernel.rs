@@ -17,6 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use crate::corrupt::corrupt;
 use crate::page::Page;
 use crate::pool::Pool;
 use crate::record::{Record, Recorder, Step};
@@ -232,9 +233,9 @@ impl Kernel {
         let high = pool.high;
         drop(pool);
         for slot in (1..=high).map(|index| self.page.slot(index)) {
-            counts.blocked += slot.blocked.load(Ordering::Relaxed);
-            counts.unblocked += slot.unblocked.load(Ordering::Relaxed);
-            counts.missed += slot.missed.load(Ordering::Relaxed);
+            counts.blocked = counts.blocked.wrapping_add(slot.blocked.load(Ordering::Relaxed));
+            counts.unblocked = counts.unblocked.wrapping_add(slot.unblocked.load(Ordering::Relaxed));
+            counts.missed = counts.missed.wrapping_add(slot.missed.load(Ordering::Relaxed));
         }
         counts
     }
@@ -325,6 +326,12 @@ impl Kernel {
         self.bound.fetch_sub(1, Ordering::Release);
     }
 
+    /// Notes that the kernel thread of slot `index` carries `vp` no longer. False: it did not.
+    pub(crate) fn carried_until_now(&self, vp: u32, index: u32) -> bool {
+        // Relaxed: the slot's `vp` orders it, or the pool's lock.
+        self.carriers[vp as usize].compare_exchange(index, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
     /// *Blocked*, told by the source: the kernel thread of slot `index` may sleep, or may have slept.
     pub(crate) fn blocked(&self, index: u32) {
         // What the kernel has lent is accepted or not. A carrier that is back by now keeps its VP: none is taken from one that runs.
@@ -343,8 +350,10 @@ impl Kernel {
             self.bound.fetch_sub(1, Ordering::Release);
             return;
         };
-        let Some(vp) = slot::vp_of(token, self.vps) else {
-            panic!("kumihimo: the shared page is corrupt: slot {index} gave up VP {token:#x} of {}", self.vps);
+        // Against a VP that there is not, or that is not here: nobody would have it, or two.
+        let vp = slot::vp_of(token, self.vps).filter(|vp| self.carried_until_now(*vp, index));
+        let Some(vp) = vp else {
+            corrupt(format_args!("slot {index} gave up {token:#x}, which its kernel thread does not carry"));
         };
         // Unless it is back by now, and has noted that.
         let _ = slot.state.compare_exchange(state, AWAY, Ordering::Relaxed, Ordering::Relaxed);

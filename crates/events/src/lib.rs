@@ -9,6 +9,7 @@
 pub mod barrier;
 #[cfg(not(loom))]
 pub mod bpf;
+mod corrupt;
 #[cfg(not(loom))]
 pub mod kernel;
 #[cfg(not(loom))]

@@ -94,6 +94,17 @@ fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Durat
     usize::try_from(n).unwrap_or(0)
 }
 
+/// A panic of a kernel thread in the pool would take its VP, or the wait for others', with it: the process ends, with what it said.
+struct Whole;
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
 impl Kernel {
     /// One more kernel thread, which begins in the pool.
     pub(crate) fn start(self: &Arc<Kernel>, pool: &mut Pool) -> io::Result<()> {
@@ -137,6 +148,7 @@ impl Kernel {
 
     /// The life of a kernel thread: wait in the pool, carry a VP, lose it, wait again.
     fn live(self: Arc<Kernel>, index: u32) {
+        let _whole = Whole;
         // SAFETY: integers only. Timers are coalesced over 50 us otherwise (prctl(2), PR_SET_TIMERSLACK).
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
         // SAFETY: takes nothing, cannot fail.

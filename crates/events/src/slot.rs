@@ -27,7 +27,8 @@
 //! The slot lies in the shared page ([`crate::page`]): whatever is read from it is checked before it is used, and it holds no addresses.
 
 use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
-use crate::{barrier, hint};
+use crate::barrier;
+use crate::corrupt::{Patience, corrupt};
 
 /// In `vp`: a spare is taking the VP over.
 pub const CLAIMING: u64 = 1;
@@ -197,6 +198,7 @@ impl Slot {
     /// Aborts if the slot holds what nobody wrote: the shared page is corrupt, and whose the VP is cannot be known.
     #[cold]
     fn settled(&self, token: u64) -> bool {
+        let mut patience = Patience::default();
         loop {
             let vp = self.vp.load(Ordering::Acquire);
             if vp == 0 {
@@ -212,13 +214,10 @@ impl Slot {
                 }
                 continue;
             }
-            if vp | LENT != token | CLAIMING | LENT {
-                corrupt(vp, token);
+            // The claimer is between its compare-exchange and its answer.
+            if vp | LENT != token | CLAIMING | LENT || !patience.moment() {
+                corrupt(format_args!("a slot says {vp:#x} where its kernel thread carries {token:#x}"));
             }
-            // The claimer is between its compare-exchange and its answer; it may have been descheduled there.
-            hint::spin_loop();
-            #[cfg(loom)]
-            loom::thread::yield_now();
         }
     }
 
@@ -298,14 +297,6 @@ impl Slot {
             && vp & (CLAIMING | LENT) == 0
             && self.vp.compare_exchange(vp, vp | LENT, Ordering::Release, Ordering::Relaxed).is_ok()
     }
-}
-
-#[cold]
-fn corrupt(found: u64, mine: u64) -> ! {
-    panic!(
-        "kumihimo: the shared page is corrupt: a slot says {found:#x} where its kernel thread carries {mine:#x}; \
-         something in this process, or another of the same user, wrote into it"
-    );
 }
 
 #[cfg(all(test, loom))]

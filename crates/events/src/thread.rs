@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use crate::corrupt::{Patience, corrupt};
 use crate::kernel::Kernel;
 use crate::record::Step;
 use crate::sched::{BOUND, Event, ThreadState, UserScheduler};
@@ -94,12 +95,27 @@ impl KernelThread {
     /// The calling kernel thread, masked, puts its VP down (P0: `yield`, first part). It is then nobody's: the caller gives it to
     /// someone ([`Kernel::resume`], [`KernelThread::hand`]).
     pub fn put_down(&self) {
+        if let Some(vp) = self.vp() {
+            let _ = self.kernel.carried_until_now(vp, self.index);
+        }
         self.slot().remove();
         self.token.set(0);
     }
 
     /// The calling kernel thread, masked, found that its VP was taken over: its microprocess is back from a sleep.
     pub fn note_lost(&self) {
+        if let Some(vp) = self.vp() {
+            // Whoever took it says so at once.
+            let mut patience = Patience::default();
+            while self.kernel.carriers[vp as usize].load(Ordering::Relaxed) == self.index {
+                if !patience.moment() {
+                    let index = self.index;
+                    corrupt(format_args!(
+                        "slot {index} has no VP where its kernel thread carries {vp}, and nobody took it"
+                    ));
+                }
+            }
+        }
         self.token.set(0);
         self.slot().state.store(ThreadState::Runnable as u32 | BOUND, Ordering::Relaxed);
         self.kernel.record(Step::Woken, self.index, None);

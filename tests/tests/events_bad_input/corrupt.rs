@@ -1,1 +1,158 @@
-//! Somebody writes over the shared page: the process says so and ends, or goes on, but never runs a virtual processor twice.
+//! Somebody writes over the shared page: the process says so and ends, or goes on; it neither hangs nor ends in any other way.
+
+use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use kumihimo::thread;
+use kumihimo_events::slot::{CLAIMING, LENT, Slot, token};
+use kumihimo_tests::process::{again, is_child};
+use kumihimo_tests::skip;
+use kumihimo_tests::{Random, seed};
+
+use crate::blocked::{block, nanosleep};
+use crate::under::{ALL, may, with_vps};
+
+/// The mapping of the slots: that of the memfd, or of the BPF map.
+fn slots() -> &'static [AtomicU64] {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
+    let line = maps.lines().find(|line| line.contains("kumihimo-slots")).or_else(|| {
+        // The buffer of records is one too; the slots are the larger one that is not read-only.
+        maps.lines().filter(|line| line.contains("bpf-map") && line.contains("rw-s")).max_by_key(|line| range(line).1)
+    });
+    let (start, bytes) = range(line.expect("a mapping of slots"));
+    // SAFETY: mapped as long as the runtime runs, which is as long as this process; atomics, whatever is in them.
+    unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(start), bytes / 8) }
+}
+
+/// Where a mapping begins, and its bytes.
+fn range(line: &str) -> (usize, usize) {
+    let (start, rest) = line.split_once('-').expect("proc_pid_maps(5)");
+    let number = |text: &str| usize::from_str_radix(text, 16).expect("a hexadecimal number");
+    let (start, end) = (number(start), number(rest.split(' ').next().expect("an address")));
+    (start, end - start)
+}
+
+const WORDS: usize = size_of::<Slot>() / 8;
+/// The word of a slot that says which VP it has.
+const VP: usize = 1;
+
+/// Blocks, naps and yields.
+fn work() {
+    let blocked = block(5);
+    let naps: Vec<_> = (0..10)
+        .map(|_| {
+            thread::spawn(|| {
+                for _ in 0..20 {
+                    nanosleep(50_000);
+                    thread::yield_now();
+                }
+            })
+        })
+        .collect();
+    for nap in naps {
+        nap.join().expect("no panic");
+    }
+    blocked.release();
+}
+
+/// Under each source, in a process of its own for each value: `write` gets the slots' words, and the value; then there is work.
+fn scribbled(name: &str, values: &[u64], write: impl Fn(&[AtomicU64], u64) + Sync) {
+    if is_child(name) {
+        let value = std::env::var("KUMI_SCRIBBLE").expect("the parent sets it").parse().expect("a number");
+        return with_vps(2, || {
+            work();
+            write(slots(), value);
+            work();
+        });
+    }
+    for source in ALL.into_iter().filter(|source| may(name, *source)) {
+        for value in values {
+            let ended = again(name, &[("KUMI_EVENTS", source.name()), ("KUMI_SCRIBBLE", &value.to_string())]);
+            if ended.stderr.contains("[skip]") {
+                return skip(name, "microprocesses are kernel threads here");
+            }
+            if !ended.status.success() {
+                let said = ended.stderr.contains("kumihimo: the shared page is corrupt");
+                let aborted = ended.status.signal() == Some(libc::SIGABRT);
+                assert!(said && aborted, "under {source}, {value:#x}: {ended:#?}");
+            }
+        }
+    }
+}
+
+/// What no slot says of itself, into each slot that has a VP.
+fn into_those_that_carry(name: &str, values: &[u64]) {
+    scribbled(name, values, |words, value| {
+        for slot in words.chunks_exact(WORDS).skip(1) {
+            if slot[VP].load(SeqCst) != 0 {
+                slot[VP].store(value, SeqCst);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_virtual_processor_that_there_is_not() {
+    let values = [u64::MAX & !(CLAIMING | LENT), token(2), token(1 << 20), token(1000) | LENT, u64::MAX];
+    into_those_that_carry("corrupt::a_virtual_processor_that_there_is_not", &values);
+}
+
+/// Not with [`LENT`]: a slot that seems lent, or masked, is told of to nobody, and the VP stays with its sleeper until that is back.
+#[test]
+fn the_virtual_processor_of_another() {
+    into_those_that_carry("corrupt::the_virtual_processor_of_another", &[token(0), token(1)]);
+}
+
+#[test]
+fn no_virtual_processor() {
+    into_those_that_carry("corrupt::no_virtual_processor", &[0]);
+}
+
+#[test]
+fn a_claim_that_nobody_made() {
+    scribbled("corrupt::a_claim_that_nobody_made", &[CLAIMING], |words, bits| {
+        for slot in words.chunks_exact(WORDS).skip(1).filter(|slot| slot[VP].load(SeqCst) != 0) {
+            slot[VP].fetch_or(bits, SeqCst);
+        }
+    });
+}
+
+/// A slot whose kernel thread has no VP offers one.
+#[test]
+fn a_virtual_processor_twice() {
+    scribbled(
+        "corrupt::a_virtual_processor_twice",
+        &[token(0), token(1), token(0) | LENT, token(1) | LENT],
+        |words, value| {
+            for slot in words.chunks_exact(WORDS).skip(1).filter(|slot| slot[VP].load(SeqCst) == 0) {
+                slot[VP].store(value, SeqCst);
+            }
+        },
+    );
+}
+
+/// Counters, states, priorities, ids and the rest that tells no VP, all of it, again and again.
+#[test]
+fn the_other_words() {
+    const NAME: &str = "corrupt::the_other_words";
+    let first = if is_child(NAME) { 0 } else { seed() };
+    scribbled(NAME, &[first, first.wrapping_add(1)], |words, value| {
+        let mut random = Random(value);
+        for slot in words.chunks_exact(WORDS).skip(1) {
+            // Not `vp`, `masked` and `wanted`, `pending` and `priority`, `tid` and `state`.
+            for word in [0, 4].into_iter().chain(6..WORDS) {
+                slot[word].store(random.number(), SeqCst);
+            }
+        }
+    });
+}
+
+/// What stands before the slots is not read again.
+#[test]
+fn the_header() {
+    scribbled("corrupt::the_header", &[0, u64::MAX], |words, value| {
+        for word in &words[..WORDS] {
+            word.store(value, SeqCst);
+        }
+    });
+}

@@ -85,8 +85,9 @@ impl EventSource for PerfSource {
     fn begin(&self, index: u32, time: u64, epoll: BorrowedFd<'_>) -> io::Result<()> {
         let watched = Arc::new(self.perf.watch_this_thread()?);
         watch_for(epoll, watched.fd(), u64::from(index))?;
+        // First: a bell for one that is not known is not answered, nor made ready again.
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).insert(index, (time, watched.clone()));
         watched.listen();
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).insert(index, (time, watched));
         Ok(())
     }
 

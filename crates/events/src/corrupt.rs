@@ -1,0 +1,67 @@
+//! The shared page says what nobody can have written: the process ends.
+//!
+//! Who may write there (code of this process that has gone astray; with a pinned seat, another process of the same user) may make two kernel threads believe that
+//! they carry one VP. What contradicts the kernel's half's own records, in memory of its own, is found where a VP changes hands. What agrees with
+//! them cannot be told from the truth.
+
+use std::fmt::{self, Write};
+
+/// Into one's own memory: neither an allocator nor std's lock of the standard error may be in reach, as in a signal handler.
+struct Line {
+    bytes: [u8; 400],
+    length: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let text = &text.as_bytes()[..text.len().min(self.bytes.len() - self.length)];
+        self.bytes[self.length..][..text.len()].copy_from_slice(text);
+        self.length += text.len();
+        Ok(())
+    }
+}
+
+/// Says what was found, and aborts. Not a panic: what it would unwind through might touch the VP. Async-signal-safe.
+#[cold]
+pub(crate) fn corrupt(what: fmt::Arguments<'_>) -> ! {
+    // A model, or a unit test, looks at the text.
+    if cfg!(any(test, loom)) {
+        panic!("kumihimo: the shared page is corrupt: {what}");
+    }
+    let mut line = Line { bytes: [0; 400], length: 0 };
+    let _ = writeln!(
+        line,
+        "kumihimo: the shared page is corrupt: {what}; something in this process, or another of the same user, wrote into it"
+    );
+    // SAFETY: live bytes; abort takes nothing.
+    unsafe {
+        libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.length);
+        libc::abort()
+    }
+}
+
+/// For a kernel thread that waits until another one has taken its next few steps, which may have been descheduled there.
+#[derive(Debug, Default)]
+pub(crate) struct Patience(u32);
+
+impl Patience {
+    /// So many naps of a millisecond, and there is nobody: while the whole process is stopped, one of them at most goes by.
+    const NAPS: u32 = 5000;
+    const SPINS: u32 = 1000;
+
+    /// Waits for a moment. False: long enough. Async-signal-safe.
+    pub(crate) fn moment(&mut self) -> bool {
+        self.0 += 1;
+        #[cfg(loom)]
+        loom::thread::yield_now();
+        #[cfg(not(loom))]
+        if self.0 < Patience::SPINS {
+            std::hint::spin_loop();
+        } else {
+            let time = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            // SAFETY: a live timespec; cut short, it is none the worse.
+            unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
+        }
+        self.0 < Patience::SPINS + Patience::NAPS
+    }
+}
