@@ -32,6 +32,9 @@ mod sys;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+pub use crate::page::{Header, MAGIC, VERSION};
+pub use crate::slot::{CLAIMING, LENT, WANT_BLOCKED as WANTS_BLOCKED, WANT_UNBLOCKED as WANTS_UNBLOCKED};
+
 use crate::Refused;
 use load::{OWNER_PRIVATE, Object, SeatMaps, refused};
 use pinned::Store;
@@ -40,38 +43,10 @@ use sys::{Mapping, errno};
 
 /// Bytes of a slot.
 pub const SLOT_SIZE: usize = 256;
-/// In `vp`: another thread is taking the VP over.
-pub const CLAIMING: u64 = 1;
-/// In `vp`: its thread sleeps; there is a record in the buffer.
-pub const LENT: u64 = 2;
-/// In `wanted`: tell when the thread goes to sleep.
-pub const WANTS_BLOCKED: u32 = 1;
-/// In `wanted`: SIGTRAP when it is back. Only together with [`WANTS_BLOCKED`].
-pub const WANTS_UNBLOCKED: u32 = 2;
 /// `si_perf_data` of our SIGTRAPs (`si_code` is TRAP_PERF, 6): any other SIGTRAP is not ours.
 pub const SIG_DATA: u64 = 0x4b55_4d49_5452_4150;
-/// First word of the memory.
-pub const MAGIC: u64 = 0x4b55_4d49_4849_4d4f;
-/// Version of the layout.
-pub const VERSION: u32 = 1;
 /// The most slots one process can have.
 pub const MOST_SLOTS: u32 = 1 << 20;
-
-/// What stands in place of slot 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Header {
-    /// [`MAGIC`].
-    pub magic: u64,
-    /// [`VERSION`].
-    pub version: u32,
-    /// [`SLOT_SIZE`].
-    pub slot_size: u32,
-    /// The highest slot.
-    pub slots: u32,
-    /// Which seat of the object this is.
-    pub seat: u32,
-}
 
 /// A loaded object and one seat of it. Dropped: the seat is free, and the program goes once no thread is attached.
 #[derive(Debug)]
@@ -122,7 +97,7 @@ impl Bpf {
         let length = (slots as usize + 1) * SLOT_SIZE;
         let memory = Mapping::new(maps.page.as_fd(), 0, length, true).map_err(|e| refused("mapping the slots", &e))?;
         let ring = Ring::new(maps.buffer).map_err(|e| refused("mapping the BPF ring buffer", &e))?;
-        let header = Header { magic: MAGIC, version: VERSION, slot_size: SLOT_SIZE as u32, slots, seat };
+        let header = Header::new(slots, seat);
         // SAFETY: `length` writable bytes that only this process has mapped (the lock of the seat; nobody else can reach a
         // private map), and no reference to them exists yet. Page aligned. The program reads words whole, whatever they are.
         unsafe {

@@ -5,7 +5,7 @@
 //!
 //! But another signal may interrupt the call, and the trap is delivered first, being synchronous: then our SA_RESTART decides that the call is
 //! made again, although the other handler may be there to end it. So that one waits (the mask) until ours has seen to it
-//! ([`interrupt`]). What a signal without any handler interrupts, SIGSTOP say, is EINTR for calls that no handler lets go on (signal(7)):
+//! (`interrupt`). What a signal without any handler interrupts, SIGSTOP say, is EINTR for calls that no handler lets go on (signal(7)):
 //! as in a program that handles SIGCONT.
 
 use std::io;
