@@ -93,7 +93,7 @@ fn into_those_that_carry(name: &str, values: &[u64]) {
 
 #[test]
 fn a_virtual_processor_that_there_is_not() {
-    let values = [u64::MAX & !(CLAIMING | LENT), token(2), token(1 << 20), token(1000) | LENT, u64::MAX];
+    let values = [!(CLAIMING | LENT), token(2), token(1 << 20), token(1000) | LENT, u64::MAX];
     into_those_that_carry("corrupt::a_virtual_processor_that_there_is_not", &values);
 }
 

@@ -201,7 +201,7 @@ fn pthread_exit_after_a_block() {
         |_| {
             with_vps(1, || {
                 let blocked = block(2);
-                let exits = || {
+                let exits = || -> () {
                     let before = metrics().expect("it runs").hand_offs;
                     // Others beside it, so that there is somebody to take the VP.
                     while metrics().expect("it runs").hand_offs == before {
@@ -210,7 +210,7 @@ fn pthread_exit_after_a_block() {
                     // SAFETY: unwinds to `catch_unwind`, which ends the process.
                     unsafe { pthread_exit(std::ptr::null_mut()) }
                 };
-                let _ = thread::spawn(move || exits()).join();
+                let _ = thread::spawn(exits).join();
                 blocked.leave();
                 unreachable!("pthread_exit ends the process");
             });
