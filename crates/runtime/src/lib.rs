@@ -25,6 +25,8 @@ mod instance;
 #[cfg(not(loom))]
 mod join;
 #[cfg(not(loom))]
+mod metrics;
+#[cfg(not(loom))]
 mod no_events;
 #[cfg(not(loom))]
 mod one_to_one;

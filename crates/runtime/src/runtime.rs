@@ -38,6 +38,7 @@ const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 /// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
+pub use crate::metrics::{Metrics, VpMetrics, metrics};
 pub use kumihimo_events::source::Kind as Events;
 
 /// What happens when all microprocesses wait for each other.
@@ -482,136 +483,6 @@ pub fn set_concurrency(n: usize) -> io::Result<()> {
         }
         None => Err(io::Error::new(io::ErrorKind::NotFound, "no Kumihimo runtime runs in this process")),
     })
-}
-
-/// A snapshot of the running runtime's counters. Counters of VPs that run meanwhile may be a moment old.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Metrics {
-    /// Living microprocesses.
-    pub living: u64,
-    /// Microprocesses begun since the start.
-    pub spawned: u64,
-    /// Kernel threads of the runtime, and those of them that wait in the pool.
-    pub kernel_threads: usize,
-    /// See `kernel_threads`.
-    pub spares: usize,
-    /// VPs that went on under another kernel thread.
-    pub hand_offs: u64,
-    /// Where events come from: `bpf`, `perf`, `watch` or `off`.
-    pub events: &'static str,
-    /// Microprocesses that are bound to a kernel thread without a VP: blocked in the kernel, or just back.
-    pub bound: usize,
-    /// Times that a microprocess slept in the kernel and its VP was given up, as counted by the event source (`bpf`).
-    pub blocked: u64,
-    /// Returns from such sleeps that were told by a trap (`bpf`).
-    pub unblocked: u64,
-    /// Sleeps that the event source could not tell.
-    pub missed: u64,
-    /// Times that a further kernel thread was wanted and not to be had.
-    pub exhausted: u64,
-    /// Calls of `blocking` that held their VP up because no further kernel thread was to be had.
-    pub blocking_inline: u64,
-    /// Stack slots made in this process, in use or pooled.
-    pub stacks: usize,
-    /// Their address space in bytes.
-    pub stack_bytes: u64,
-    /// Queue design and policy in use.
-    pub queue: &'static str,
-    /// See `queue`.
-    pub policy: String,
-    /// How microprocesses get their thread-local storage: `clone`, `donor` or `kernel` (1:1).
-    pub tls: &'static str,
-    /// One entry per VP.
-    pub vps: Vec<VpMetrics>,
-}
-
-/// Counters of one VP since the start.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct VpMetrics {
-    /// Context switches.
-    pub switches: u64,
-    /// Microprocesses begun here.
-    pub spawned: u64,
-    /// Microprocesses ended here.
-    pub ended: u64,
-    /// Nanoseconds without work.
-    pub idle_ns: u64,
-    /// Times that it slept in the kernel.
-    pub sleeps: u64,
-    /// Runnable microprocesses as last published.
-    pub runnable: usize,
-    /// Items that came from other VPs' queues, not counting wake-ups.
-    pub migrations: u64,
-    /// Batches given away through the Waiver Queue.
-    pub waiver_passes: u64,
-    /// Items offered to idle VPs.
-    pub offers: u64,
-    /// Times a queue's lock was found taken (`locked`).
-    pub lock_waits: u64,
-    /// Times a queue's lock was taken (`locked`).
-    pub locks: u64,
-    /// Lost races for an item (`steal`).
-    pub steal_retries: u64,
-}
-
-/// A snapshot of the running runtime. `None` if none runs.
-pub fn metrics() -> Option<Metrics> {
-    instance::visit(|instance| instance.map(|i| i.metrics()))
-}
-
-impl Instance {
-    fn metrics(&self) -> Metrics {
-        let kernel = self.kernel.counts();
-        let (stacks, stack_bytes) = pool::totals();
-        let vps: Vec<VpMetrics> = self
-            .vps
-            .iter()
-            .map(|vp| {
-                let c = &vp.counters;
-                let q = self.queues.stats(vp.index);
-                VpMetrics {
-                    switches: c.switches.load(Ordering::Relaxed),
-                    spawned: c.spawned.load(Ordering::Relaxed),
-                    ended: c.ended.load(Ordering::Relaxed),
-                    idle_ns: c.idle_ns.load(Ordering::Relaxed),
-                    sleeps: c.sleeps.load(Ordering::Relaxed),
-                    runnable: self.queues.shown(vp.index).0,
-                    migrations: q.migrations,
-                    waiver_passes: q.waiver_passes,
-                    offers: q.offers,
-                    lock_waits: q.lock_waits,
-                    locks: q.locks,
-                    steal_retries: q.steal_retries,
-                }
-            })
-            .collect();
-        Metrics {
-            living: self.living(),
-            spawned: self.spawned_outside.load(Ordering::Relaxed) + vps.iter().map(|v| v.spawned).sum::<u64>(),
-            kernel_threads: kernel.threads,
-            spares: kernel.waiting,
-            hand_offs: kernel.hand_offs,
-            events: self.kernel.source().name(),
-            bound: kernel.bound,
-            blocked: kernel.blocked,
-            unblocked: kernel.unblocked,
-            missed: kernel.missed,
-            exhausted: kernel.exhausted,
-            blocking_inline: self.blocking_inline.load(Ordering::Relaxed),
-            stacks,
-            stack_bytes,
-            queue: self.queues.design().name(),
-            policy: self.placer.name().to_owned(),
-            tls: match tls::get().kind() {
-                tls::Kind::Clone => "clone",
-                tls::Kind::Donor => "donor",
-                tls::Kind::Kernel => "kernel",
-            },
-            vps,
-        }
-    }
 }
 
 /// Gives the memory of all pooled stacks back to the kernel at once; returns how many stacks. Blocks the kernel thread.
