@@ -208,16 +208,17 @@ fn locked_memory_runs_out() {
             let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as usize;
             let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").expect("/proc");
             let free = text.trim().parse::<usize>().expect("a number") * cpus / 4;
-            // Two pages each; the first one counts as locked, the other too.
+            // Two pages each.
             let vps = free + 8;
             if vps > 1024 {
                 return eprintln!("\n[skip] {cpus} CPUs give every user more than 1024 VPs' locked memory");
             }
             with_vps(vps, || {
+                let outside = Outside::begin();
                 while metrics().expect("it runs").exhausted == 0 {
                     thread::spawn(thread::yield_now).join().expect("no panic");
                 }
-                block(3).release();
+                outside.too_many_block(3);
                 let naps: Vec<_> = (0..50).map(|_| thread::spawn(|| assert_eq!(nanosleep(100_000), 0))).collect();
                 for nap in naps {
                     nap.join().expect("no panic");
