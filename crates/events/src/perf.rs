@@ -97,15 +97,15 @@ impl Perf {
         if watched.word(DATA_OFFSET) != PAGE as u64 || watched.word(DATA_SIZE) != RECORDS {
             return odd("its buffer is not laid out as in Linux");
         }
-        watched.listen();
-        if !nap(&watched) {
+        if !nap(&watched, Watched::listen) {
             return odd("a kernel thread that sleeps leaves no record of its switches");
         }
         if watched.is_away() {
             return odd("/proc says of a kernel thread that runs that it sleeps");
         }
+        // A record may come until it is quiet, and not after.
         watched.quiet();
-        if nap(&watched) {
+        if nap(&watched, |_| ()) {
             return odd("records are written where there is no room");
         }
         Ok(perf)
@@ -170,14 +170,16 @@ fn map(fd: OwnedFd) -> io::Result<Watched> {
     Ok(Watched { fd, page, tid: this_tid(), process: std::process::id() })
 }
 
-/// Sleeps for a moment; whether a record was written. A timer may be over before the switch: then tries again.
-fn nap(watched: &Watched) -> bool {
-    let before = watched.word(DATA_HEAD);
-    // SAFETY: null pointers are no sets of descriptors.
-    (0..10).any(|_| unsafe {
+/// Sleeps for a moment, after `arm`; whether a record was written. A timer may be over before the switch: then tries again.
+fn nap(watched: &Watched, arm: impl Fn(&Watched)) -> bool {
+    (0..10).any(|_| {
+        // Before it is armed: preempted right after, it has had its record, and the next switch finds no room.
+        let before = watched.word(DATA_HEAD);
+        arm(watched);
         let mut time = libc::timeval { tv_sec: 0, tv_usec: 20 };
         let none = std::ptr::null_mut();
-        libc::select(0, none, none, none, &raw mut time);
+        // SAFETY: null pointers are no sets of descriptors.
+        unsafe { libc::select(0, none, none, none, &raw mut time) };
         watched.word(DATA_HEAD) != before
     })
 }

@@ -107,7 +107,7 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
             std::thread::scope(|scope| {
                 seize(pid);
                 let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
-                if !status.contains(&format!("TracerPid:\t{}", this_tid_or_pid())) {
+                if !status.contains(&format!("TracerPid:\t{}", std::process::id())) {
                     refused = 1;
                 }
                 child.stdin.as_mut().expect("a pipe").write_all(b"1").expect("it listens");
@@ -120,6 +120,8 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
                     text
                 });
                 let (status, seen) = follow(pid);
+                // Reaped by that: an error.
+                let _ = child.wait();
                 let (out, err) = (out.join().expect("no panic"), err.join().expect("no panic"));
                 assert!(
                     libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
@@ -134,11 +136,6 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
             }
         }
     });
-}
-
-/// TracerPid is the process of the tracer.
-fn this_tid_or_pid() -> u32 {
-    std::process::id()
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn pthread_exit_after_a_block() {
         |_| {
             with_vps(1, || {
                 let blocked = block(2);
-                let exits = || {
+                let exits = || -> () {
                     let before = metrics().expect("it runs").hand_offs;
                     // Others beside it, so that there is somebody to take the VP.
                     while metrics().expect("it runs").hand_offs == before {
