@@ -94,13 +94,18 @@ impl Drop for AwaitedPage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     #[test]
     fn nobody_reads_it_before_it_is_provided() {
         let (page, provider) = match AwaitedPage::new() {
             Ok(both) => both,
-            Err(e) => return eprintln!("\n[skip] nobody_reads_it_before_it_is_provided: userfaultfd: {e}"),
+            Err(e) => {
+                // Past libtest's capture: the scripts count these lines.
+                let line = format!("\n[skip] nobody_reads_it_before_it_is_provided: userfaultfd: {e}\n");
+                return io::stderr().write_all(line.as_bytes()).expect("standard error is open");
+            }
         };
         let provided = AtomicBool::new(false);
         std::thread::scope(|scope| {
