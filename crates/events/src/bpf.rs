@@ -196,6 +196,12 @@ impl Bpf {
     pub fn traps(&self) -> bool {
         self.traps
     }
+
+    /// Blocked only, and no SIGTRAP at all, for the threads attached from now on: detaching may give one that nobody wanted
+    /// ([`attach`](Bpf::attach)), and a debugger stops the process at each.
+    pub fn without_traps(&mut self) {
+        self.traps = false;
+    }
 }
 
 fn check(slots: u32) -> Result<(), Refused> {

@@ -128,7 +128,7 @@ impl Kernel {
         let call = unsafe { owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))? };
         watch_for(epoll.as_fd(), call.as_fd(), CALL)?;
         source.register(epoll.as_fd())?;
-        if source.may_trap() {
+        if source.tells_return() {
             trap::install()?;
         }
         Ok(Arc::new(Kernel {

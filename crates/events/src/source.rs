@@ -134,12 +134,7 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Whether a SIGTRAP of its may come at all, if only by accident: then there has to be a handler, or it would end the process.
-    fn may_trap(&self) -> bool {
-        self.tells_return()
-    }
-
-    /// Whether it also tells of the return, by SIGTRAP ([`crate::trap`]).
+    /// Whether it also tells of the return, by SIGTRAP ([`crate::trap`]). There has to be a handler then, or it would end the process.
     fn tells_return(&self) -> bool {
         false
     }

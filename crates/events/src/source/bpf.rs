@@ -17,12 +17,15 @@ pub(super) struct BpfSource {
     bpf: Bpf,
     /// What keeps the program attached, by slot.
     attached: Mutex<HashMap<u32, OwnedFd>>,
-    debugged: bool,
 }
 
 impl BpfSource {
     pub(super) fn open(slots: u32) -> Result<BpfSource, Refused> {
-        Ok(BpfSource { bpf: Bpf::open(slots)?, attached: Mutex::default(), debugged: is_debugged() })
+        let mut bpf = Bpf::open(slots)?;
+        if is_debugged() {
+            bpf.without_traps();
+        }
+        Ok(BpfSource { bpf, attached: Mutex::default() })
     }
 }
 
@@ -66,12 +69,7 @@ impl EventSource for BpfSource {
         true
     }
 
-    /// Detaching may give one, whatever is wanted ([`Bpf::attach`]).
-    fn may_trap(&self) -> bool {
-        self.bpf.traps()
-    }
-
     fn tells_return(&self) -> bool {
-        self.bpf.traps() && !self.debugged
+        self.bpf.traps()
     }
 }
