@@ -113,6 +113,19 @@ pub fn is_one_to_one() -> bool {
     kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(one_to_one)
 }
 
+/// Whether `test` makes sense here: microprocesses have virtual processors to give away. If not, says so.
+///
+/// # Panics
+/// As [`is_one_to_one`].
+#[must_use]
+pub fn has_vps(test: &str) -> bool {
+    let has = !is_one_to_one();
+    if !has {
+        crate::skip(test, "microprocesses are kernel threads here, and have no virtual processor to give away");
+    }
+    has
+}
+
 /// How many kernel threads this process has that are not on their way out: one that has ended, and was joined, stays in the directory for a
 /// moment, marked PF_EXITING.
 ///

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kumihimo::runtime::{Builder, Runtime, metrics};
 use kumihimo::thread;
-use kumihimo_tests::process::{is_one_to_one, kernel_threads};
+use kumihimo_tests::process::{has_vps, kernel_threads};
 
 use crate::case::{OF_THE_SOURCE, await_shrunk, seen, under_each, until};
 
@@ -179,20 +179,11 @@ fn all_are_blocked(n: usize, turns: u64) -> impl FnOnce(&State) + Send + 'static
     }
 }
 
-/// Whether it makes no sense where microprocesses are kernel threads.
-fn not_one_to_one() -> bool {
-    let is = is_one_to_one();
-    if is {
-        eprintln!("\n[skip] microprocesses are kernel threads here, and have no virtual processor to give away");
-    }
-    !is
-}
-
 #[test]
 fn several_block_at_once() {
     const NAME: &str = "many::several_block_at_once";
     under_each(NAME, |source| {
-        if not_one_to_one() {
+        if has_vps(NAME) {
             let most =
                 run(Runtime::builder(), Calls::pipes(10), 190, Duration::from_micros(500), all_are_blocked(10, 20));
             seen(NAME, source, format_args!("{most} kernel threads"));
@@ -205,7 +196,7 @@ fn several_block_at_once() {
 fn ten_of_ten_thousand() {
     const NAME: &str = "many::ten_of_ten_thousand";
     under_each(NAME, |source| {
-        if not_one_to_one() {
+        if has_vps(NAME) {
             let most =
                 run(Runtime::builder(), Calls::pipes(10), 9_990, Duration::from_millis(100), all_are_blocked(10, 2));
             seen(NAME, source, format_args!("{most} kernel threads"));
@@ -218,7 +209,7 @@ fn ten_of_ten_thousand() {
 fn a_thousand_blocked() {
     const NAME: &str = "many::a_thousand_blocked";
     under_each(NAME, |source| {
-        if not_one_to_one() {
+        if has_vps(NAME) {
             // A source may need a descriptor or two for each kernel thread.
             // SAFETY: a live structure.
             let descriptors = unsafe {
@@ -250,7 +241,7 @@ fn a_thousand_blocked() {
 fn the_limit_on_kernel_threads() {
     const NAME: &str = "many::the_limit_on_kernel_threads";
     under_each(NAME, |source| {
-        if not_one_to_one() {
+        if has_vps(NAME) {
             let most = VPS + 3;
             let seen_most = run(
                 Runtime::builder().max_kernel_threads(most),

@@ -6,7 +6,7 @@ use std::process::Child;
 
 use kumihimo::runtime::{Events, metrics};
 use kumihimo::thread;
-use kumihimo_tests::process::{alone, is_child, start};
+use kumihimo_tests::process::{alone, has_vps, is_child, start};
 use kumihimo_tests::skip;
 
 use crate::blocked::{block, nanosleep};
@@ -94,6 +94,9 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
         return traced(Events::from_name(&std::env::var("KUMI_EVENTS").expect("set")).expect("a source"));
     }
     alone(name, || {
+        if !has_vps(name) {
+            return;
+        }
         for source in ALL {
             if !may(name, source) {
                 continue;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use kumihimo::runtime::Events;
 use kumihimo::thread;
-use kumihimo_tests::process::{finish, is_child, start};
+use kumihimo_tests::process::{finish, has_vps, is_child, start};
 
 use crate::blocked::{block, nanosleep, sleeps_in, this_tid};
 use crate::under::{ALL, end_at_a_panic, may, well, with_vps};
@@ -139,6 +139,9 @@ fn stopped_and_continued() {
         end_at_a_panic();
         let source = std::env::var("KUMI_EVENTS").expect("the parent sets it");
         return stopped(Events::from_name(&source).expect("a source"));
+    }
+    if !has_vps(NAME) {
+        return;
     }
     for source in ALL.into_iter().filter(|source| may(NAME, *source)) {
         let mut child = start(NAME, &[("KUMI_EVENTS", source.name())]);
