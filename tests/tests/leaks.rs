@@ -121,12 +121,15 @@ fn a_million_microprocesses_leave_nothing() {
             for _ in 0..total / size {
                 batch(size);
             }
+            // What the pool keeps. It has more for a moment after some blocked, here in the allocator.
+            let kept = 1 + metrics().expect("it runs").vps.len();
+            while !one_to_one() && kernel_threads() > before.kernel_threads + kept {
+                thread::sleep(Duration::from_millis(10));
+            }
             let (after, now, end) = (held(), resident(), metrics().expect("it runs"));
-            // The pool holds what it keeps, or less; and some event sources take a descriptor for each kernel thread.
-            let kept = end.vps.len() + 1;
+            // Some event sources take a descriptor for each kernel thread.
             assert!(after.descriptors <= before.descriptors + kept, "{before:?}, then {after:?}");
             if !one_to_one() {
-                assert!(after.kernel_threads <= before.kernel_threads + kept, "{before:?}, then {after:?}");
                 assert!(end.stacks <= stacks + 2048, "{stacks} stacks before, {} after", end.stacks);
                 // New stacks are touched at their top and their block.
                 let more = (end.stacks.saturating_sub(stacks) as u64) * (16 << 10);
