@@ -43,25 +43,46 @@ impl Kind {
 }
 
 /// What nobody uses, of one kind. Served from the end, so that those at the front are those that were not used for longest.
-struct Free {
-    list: Vec<&'static Mp>,
+///
+/// Always: `dry` <= `unused` <= how many there are.
+struct Free<T = &'static Mp> {
+    list: Vec<T>,
     /// How short the list has been since the last [`ebb`]: as many at its front were not used meanwhile.
     unused: usize,
     /// How many at its front have given their memory back.
     dry: usize,
 }
 
-impl Free {
+impl<T> Free<T> {
+    const fn new() -> Free<T> {
+        Free { list: Vec::new(), unused: 0, dry: 0 }
+    }
+
     /// The last `n` at most.
-    fn take(&mut self, n: usize) -> Vec<&'static Mp> {
+    fn take(&mut self, n: usize) -> Vec<T> {
         let rest = self.list.len() - n.min(self.list.len());
         self.unused = self.unused.min(rest);
         self.dry = self.dry.min(rest);
         self.list.split_off(rest)
     }
+
+    /// Those that were not used since the last ebb and have memory to give back, `EBB` at most.
+    fn take_unused(&mut self) -> Vec<T> {
+        let n = (self.unused - self.dry).min(EBB);
+        self.unused -= n;
+        self.list.drain(self.dry..self.dry + n).collect()
+    }
+
+    /// Those that have given their memory back.
+    fn put_dry(&mut self, batch: Vec<T>) {
+        let (at, n) = (self.dry, batch.len());
+        self.list.splice(at..at, batch);
+        self.dry += n;
+        self.unused += n;
+    }
 }
 
-static FREE: [Mutex<Free>; KINDS] = [const { Mutex::new(Free { list: Vec::new(), unused: 0, dry: 0 }) }; KINDS];
+static FREE: [Mutex<Free>; KINDS] = [const { Mutex::new(Free::new()) }; KINDS];
 /// How many of each kind give their memory back at one ebb, at most: some milliseconds of a VP that idles.
 const EBB: usize = 2048;
 /// Every record ever made, living or not: reports and the end of a runtime walk it.
@@ -293,14 +314,14 @@ pub(crate) fn totals() -> (usize, u64) {
 
 /// Gives the stacks' memory of all pooled slots back to the kernel; returns how many. Blocks and records stay.
 pub(crate) fn trim() -> usize {
-    FREE.iter().map(|free| give_back(free, |free| 0..free.list.len())).sum()
+    FREE.iter().map(|free| give_back(free, |free| free.take(usize::MAX))).sum()
 }
 
 /// Gives back the memory of slots that nobody has used since the last ebb. Says whether there may be more to give at the next one.
 pub(crate) fn ebb() -> bool {
     let mut more = false;
     for free in &FREE {
-        give_back(free, |free| free.dry..free.unused.min(free.dry + EBB).max(free.dry));
+        give_back(free, Free::take_unused);
         let mut free = lock(free);
         free.unused = free.list.len();
         more |= free.dry < free.list.len();
@@ -308,13 +329,9 @@ pub(crate) fn ebb() -> bool {
     more
 }
 
-fn give_back(free: &Mutex<Free>, which: impl FnOnce(&Free) -> std::ops::Range<usize>) -> usize {
+fn give_back(free: &Mutex<Free>, take: impl FnOnce(&mut Free) -> Vec<&'static Mp>) -> usize {
     // Taken out meanwhile, so that the lock is not held over system calls.
-    let (at, batch) = {
-        let mut free = lock(free);
-        let which = which(&free);
-        (which.start, free.list.drain(which).collect::<Vec<_>>())
-    };
+    let batch = take(&mut lock(free));
     for mp in &batch {
         let keep = mp.slot_end() as usize - mp.stack_top() as usize;
         // SAFETY: pooled, so nothing on the stack is in use; block and record lie above `keep`.
@@ -322,10 +339,58 @@ fn give_back(free: &Mutex<Free>, which: impl FnOnce(&Free) -> std::ops::Range<us
     }
     let n = batch.len();
     if n > 0 {
-        let mut free = lock(free);
-        let at = at.min(free.list.len());
-        free.list.splice(at..at, batch);
-        free.dry = free.dry.max(at + n);
+        lock(free).put_dry(batch);
     }
     n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn free(n: u32) -> Free<u32> {
+        Free { list: (0..n).collect(), unused: n as usize, dry: 0 }
+    }
+
+    fn holds(free: &Free<u32>) {
+        assert!(
+            free.dry <= free.unused && free.unused <= free.list.len(),
+            "{} {} {}",
+            free.dry,
+            free.unused,
+            free.list.len()
+        );
+    }
+
+    /// The first one's system calls took longer than the time to the next one. (The second one took what was not there.)
+    #[test]
+    fn two_ebbs_at_once() {
+        let mut free = free(896);
+        let first = free.take_unused();
+        holds(&free);
+        assert_eq!(first.len(), 896);
+        assert!(free.take_unused().is_empty());
+        free.put_dry(first);
+        holds(&free);
+        assert_eq!((free.dry, free.list.len()), (896, 896));
+        assert!(free.take_unused().is_empty(), "all of them have given theirs");
+    }
+
+    #[test]
+    fn others_take_and_give_meanwhile() {
+        let mut free = free(10);
+        free.dry = 3;
+        free.unused = 7;
+        let batch = free.take_unused();
+        assert_eq!(batch, [3, 4, 5, 6]);
+        holds(&free);
+        assert_eq!(free.take(5), [1, 2, 7, 8, 9]);
+        holds(&free);
+        free.list.push(11);
+        free.put_dry(batch);
+        holds(&free);
+        assert_eq!(free.dry, 5, "0 and the four");
+        assert_eq!(free.take(usize::MAX), [0, 3, 4, 5, 6, 11]);
+        holds(&free);
+    }
 }
