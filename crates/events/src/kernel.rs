@@ -25,7 +25,7 @@ use crate::sched::{Answer, Event, UserScheduler};
 use crate::slot::{Claim, NO_PRIORITY, Slot};
 use crate::source::{self, EventSource, Kind};
 use crate::thread::AWAY;
-use crate::{barrier, slot, trap};
+use crate::{barrier, slot, trap, watch};
 
 /// In epoll data: not a source's.
 const CALL: u64 = 1 << 32;
@@ -216,6 +216,15 @@ impl Kernel {
     pub fn carrier(&self, vp: u32) -> Option<&Slot> {
         let index = self.carriers[vp as usize].load(Ordering::Relaxed);
         (index != 0).then(|| self.page.slot(index))
+    }
+
+    /// Whether `vp` does not come round to what runs next: nobody carries it, and whoever is to may be at a lock that a microprocess holds
+    /// (malloc's, or the C library's for its list of threads), starting a kernel thread; or its kernel thread sleeps, in the user scheduler
+    /// (P0 3.3.2) or untold. For [`await_turn`](KernelThread::await_turn): true at times where nothing is wrong. Async-signal-safe.
+    #[must_use]
+    pub fn is_held_up(&self, vp: u32) -> bool {
+        let carrier = self.carrier(vp).filter(|slot| slot.carries(vp));
+        carrier.is_none_or(|slot| watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid))
     }
 
     /// A snapshot.

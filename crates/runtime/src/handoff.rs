@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_arch::overflow;
 use kumihimo_arch::x86_64;
+use kumihimo_events as events;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
-use kumihimo_events::{self as events, watch};
 use kumihimo_policy::Why;
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
@@ -113,21 +113,14 @@ struct Patience<'a> {
 }
 
 impl Patience<'_> {
-    /// Whether the VP does not come round to its next one, perhaps for want of a lock (malloc's, or the C library's for its list of
-    /// threads) that a microprocess holds which waits for its turn: its kernel thread sleeps inside the user scheduler (P0 3.3.2), or sleeps
-    /// and nobody was told; or nobody has the VP, and whoever is to take it may be at such a lock, starting a kernel thread; or the running
-    /// microprocess passes no switch point. Async-signal-safe.
+    /// Whether the VP is held up ([`events::Kernel::is_held_up`]), idling does not count; or the running microprocess passes no switch
+    /// point. Async-signal-safe.
     fn is_over(&self) -> bool {
         let vp = &self.instance.vps[self.vp];
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let looks = if self.switches.replace(switches) == switches { self.looks.get() + 1 } else { 0 };
         self.looks.set(looks);
-        if looks >= PATIENCE {
-            return true;
-        }
-        let carrier = self.instance.kernel.carrier(self.vp as u32).filter(|slot| slot.carries(self.vp as u32));
-        let Some(slot) = carrier else { return true };
-        !vp.idle.word.is_sleeping() && watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid)
+        looks >= PATIENCE || !vp.idle.word.is_sleeping() && self.instance.kernel.is_held_up(self.vp as u32)
     }
 }
 

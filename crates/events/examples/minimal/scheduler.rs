@@ -173,7 +173,7 @@ fn enter() -> Option<Masked> {
     // SAFETY: a microprocess, which stays on its kernel thread until it leaves by itself.
     let here = unsafe { Carrier::here() };
     if !here.thread.slot().enter(here.thread.token()) {
-        here.scheduler.await_turn(here);
+        here.scheduler.await_turn(here, false);
     }
     Some(Masked(PhantomData))
 }
@@ -419,26 +419,30 @@ impl Scheduler {
         }
     }
 
-    /// Masked: the running microprocess has no VP, and waits where it stands until it has one. Async-signal-safe.
-    fn await_turn(&self, here: &Carrier) {
+    /// Masked: the running microprocess has no VP, and waits where it stands until it has one. Async-signal-safe. `in_user_code`: it may hold
+    /// what every VP waits for, perhaps malloc's lock, for a kernel thread to be started. Then it goes on without, until it enters here.
+    fn await_turn(&self, here: &Carrier, in_user_code: bool) {
         let (mp, thread) = (here.current.get().expect("it runs"), here.thread);
         thread.note_lost();
-        if let Some(vp) = self.take_unattended() {
+        let unattended = if thread.turn().is_astray() { None } else { self.take_unattended() };
+        if let Some(vp) = unattended {
             thread.take_up(vp);
         } else {
-            mp.waits_on.set(Some(thread));
-            let queues = thread.turn().begin();
-            debug_assert!(queues, "nobody gives up waiting");
-            let _ = self.returned.fetch_update(SeqCst, SeqCst, |newest| {
-                // SAFETY: null or a microprocess, which lives for ever.
-                mp.next.set(unsafe { newest.as_ref() });
-                Some(ptr::from_ref(mp).cast_mut())
-            });
+            if thread.turn().begin() {
+                mp.waits_on.set(Some(thread));
+                let _ = self.returned.fetch_update(SeqCst, SeqCst, |newest| {
+                    // SAFETY: null or a microprocess, which lives for ever.
+                    mp.next.set(unsafe { newest.as_ref() });
+                    Some(ptr::from_ref(mp).cast_mut())
+                });
+            }
             self.announce(mp.priority());
-            // Never stuck: whoever has a VP in here waits for nothing that a microprocess holds.
-            thread.await_turn(|| false);
-            mp.waits_on.set(None);
+            if !thread.await_turn(|| in_user_code && (0..self.vps).all(|vp| self.kernel.is_held_up(vp))) {
+                return;
+            }
         }
+        // Not astray: no entry of it is left.
+        mp.waits_on.set(None);
         self.kernel.unbind();
         self.bind(thread, mp);
     }
@@ -481,9 +485,10 @@ impl UserScheduler for Scheduler {
         while let Some(next) = self.next(thread) {
             if let Some(waiter) = next.waits_on.get() {
                 self.kernel.record(Step::Continued, waiter.index(), Some(next.priority()));
-                let handed = waiter.hand(thread);
-                assert!(handed, "nobody gives up waiting");
-                return;
+                if waiter.hand(thread) {
+                    return;
+                }
+                continue; // It went on without, and will be back.
             }
             self.bind(thread, next);
             self.kernel.record(Step::Loaded, thread.index(), Some(next.priority()));
@@ -503,7 +508,7 @@ impl UserScheduler for Scheduler {
             return;
         }
         if !here.thread.slot().enter(here.thread.token()) {
-            self.await_turn(here);
+            self.await_turn(here, true);
         }
         // What was raised meanwhile is told at the next switch point: not in a signal handler.
         let _ = here.thread.slot().exit();
