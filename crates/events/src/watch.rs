@@ -1,6 +1,6 @@
 //! Events where nothing is allowed: which kernel threads sleep in the kernel, without privileges and without descriptors.
 //!
-//! Two questions, asked from outside: has a kernel thread run since I looked last (its CPU clock, [`CpuClock`]), and does it
+//! Two questions, asked from outside: how much has a kernel thread run since I looked last (its CPU clock, [`CpuClock`]), and does it
 //! sleep now ([`sleeps`], from /proc). [`Watch`] puts them together: the dear one only where the cheap one gives reason to.
 //!
 //! Sources: clock_gettime(2) and pthread_getcpuclockid(3) for the clock, proc_pid_stat(5) for the state.
@@ -95,6 +95,8 @@ pub struct Watching {
 
 /// Where a [`Watch`] gets its answers: [`Proc`], or a made-up one.
 pub trait Sight {
+    /// In ns, monotonic.
+    fn now(&mut self) -> u64;
     /// As [`CpuClock::read`].
     fn cpu_time(&mut self, tid: Tid) -> Option<u64>;
     /// As [`sleeps`].
@@ -106,6 +108,12 @@ pub trait Sight {
 pub struct Proc;
 
 impl Sight for Proc {
+    fn now(&mut self) -> u64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a timespec to be written. Cannot fail.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
     fn cpu_time(&mut self, tid: Tid) -> Option<u64> {
         CpuClock::of(tid).read()
     }
@@ -114,11 +122,13 @@ impl Sight for Proc {
     }
 }
 
-/// Finds those that sleep with an open slot, by looking at all of them again and again. It neither waits nor reads a clock of its own.
+/// Finds those that sleep with an open slot, by looking at all of them again and again. It does not wait by itself.
 #[derive(Debug, Default)]
 pub struct Watch {
     /// Per slot: who stood there at the last look, if it was open, and its CPU time then.
     seen: Vec<Option<(Tid, u64)>>,
+    /// When that was.
+    at: u64,
     period: Duration,
     /// Looks since one was found asleep.
     calm: u32,
@@ -134,18 +144,21 @@ impl Watch {
 
     /// Of nothing yet.
     pub const fn new() -> Watch {
-        Watch { seen: Vec::new(), period: Watch::PERIOD, calm: 0 }
+        Watch { seen: Vec::new(), at: 0, period: Watch::PERIOD, calm: 0 }
     }
 
-    /// One look: calls `asleep` with the index of each slot that is open and whose kernel thread did not run since the last look and
-    /// sleeps; again at every look as long as that stays so. The result: how long to wait before the next one.
+    /// One look: calls `asleep` with the index of each slot that is open and whose kernel thread ran for less than half of the time since
+    /// the last look, and sleeps now; again at every look as long as that stays so. The result: how long to wait before the next one.
     ///
-    /// Costs one [`Sight::cpu_time`] for each open slot, one [`Sight::sleeps`] for each of these that stood still. Asleep is told at
-    /// the second look at the earliest: one that runs between any two looks is never asked about.
+    /// Costs one [`Sight::cpu_time`] for each open slot, one [`Sight::sleeps`] for each of these that ran so little. Asleep is told at
+    /// the second look at the earliest. Not only where nothing ran at all: one that wakes again and again for a moment would keep its virtual
+    /// processor for ever.
     ///
     /// Slots may come and go between two looks, and stand elsewhere: one that was not there the last time is only remembered.
     pub fn look(&mut self, slots: &[Watching], sight: &mut impl Sight, mut asleep: impl FnMut(usize)) -> Duration {
         self.seen.resize(slots.len(), None);
+        let now = sight.now();
+        let half = now.saturating_sub(std::mem::replace(&mut self.at, now)) / 2;
         let mut found = false;
         for (i, (slot, seen)) in slots.iter().zip(&mut self.seen).enumerate() {
             let before = seen.take();
@@ -155,7 +168,8 @@ impl Watch {
             // One that has ended has no clock, and nothing is told of it.
             let Some(time) = sight.cpu_time(slot.tid) else { continue };
             *seen = Some((slot.tid, time));
-            if before == *seen && sight.sleeps(slot.tid) {
+            let ran_little = before.is_some_and(|(tid, then)| tid == slot.tid && time.saturating_sub(then) <= half);
+            if ran_little && sight.sleeps(slot.tid) {
                 found = true;
                 asleep(i);
             }
@@ -243,15 +257,20 @@ mod tests {
         assert_eq!(name.expect("a thread").join().expect("no panic"), b'R');
     }
 
-    /// Thread `i` is `threads[i]`: CPU time (none: ended), sleeps.
+    /// Thread `i` is `threads[i]`: CPU time (none: ended), sleeps. 100 ns go by from look to look.
     #[derive(Default)]
     struct MadeUp {
         threads: Vec<(Option<u64>, bool)>,
+        now: u64,
         clocks_read: usize,
         states_read: usize,
     }
 
     impl Sight for MadeUp {
+        fn now(&mut self) -> u64 {
+            self.now += 100;
+            self.now
+        }
         fn cpu_time(&mut self, tid: Tid) -> Option<u64> {
             self.clocks_read += 1;
             self.threads[tid as usize].0
@@ -272,14 +291,17 @@ mod tests {
     const SHUT: Watching = Watching { open: false, tid: 0 };
 
     #[test]
-    fn only_one_that_is_open_and_stands_still_and_sleeps_is_told_and_again_while_so() {
+    fn only_one_that_is_open_and_hardly_runs_and_sleeps_is_told_and_again_while_so() {
         let mut sight = MadeUp { threads: vec![(Some(5), true)], ..MadeUp::default() };
         let mut watch = Watch::new();
         assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
         assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
         assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
-        // It ran for a moment: nobody asks for its state.
-        sight.threads[0].0 = Some(6);
+        // It was awake for a moment. (With nobody asked then, one that napped again and again kept its VP.)
+        sight.threads[0].0 = Some(55);
+        assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
+        // It ran most of the time: nobody asks for its state.
+        sight.threads[0].0 = Some(106);
         let asked = sight.states_read;
         assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
         assert_eq!(sight.states_read, asked);

@@ -80,6 +80,14 @@ pub fn under_each(name: &str, body: impl Fn(&str)) {
     }
 }
 
+/// As [`under_each`], for a test of Kumihimo's own runtime.
+pub fn of_the_runtime(name: &str, body: impl Fn(&str)) {
+    if package::is_minimal() {
+        return skip(name, "it is about the runtime, and KUMI_TEST_SCHEDULER asks for another one");
+    }
+    under_each(name, body);
+}
+
 /// Says what was seen, with `--nocapture` or if the test fails.
 pub fn seen(name: &str, source: &str, what: impl Debug) {
     eprintln!("[seen] {name} under {source}: {what:?}");

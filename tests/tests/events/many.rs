@@ -11,7 +11,7 @@ use kumihimo::runtime::{Builder, Runtime, metrics};
 use kumihimo::thread;
 use kumihimo_tests::process::{has_vps, kernel_threads};
 
-use crate::case::{OF_THE_SOURCE, await_shrunk, seen, under_each, until};
+use crate::case::{OF_THE_SOURCE, await_shrunk, of_the_runtime, seen, until};
 
 const VPS: usize = 2;
 /// Kernel threads beyond one a VP and one a blocked microprocess: spares that are on their way.
@@ -182,7 +182,7 @@ fn all_are_blocked(n: usize, turns: u64) -> impl FnOnce(&State) + Send + 'static
 #[test]
 fn several_block_at_once() {
     const NAME: &str = "many::several_block_at_once";
-    under_each(NAME, |source| {
+    of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             let most =
                 run(Runtime::builder(), Calls::pipes(10), 190, Duration::from_micros(500), all_are_blocked(10, 20));
@@ -195,7 +195,7 @@ fn several_block_at_once() {
 #[test]
 fn ten_of_ten_thousand() {
     const NAME: &str = "many::ten_of_ten_thousand";
-    under_each(NAME, |source| {
+    of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             let most =
                 run(Runtime::builder(), Calls::pipes(10), 9_990, Duration::from_millis(100), all_are_blocked(10, 2));
@@ -208,7 +208,7 @@ fn ten_of_ten_thousand() {
 #[test]
 fn a_thousand_blocked() {
     const NAME: &str = "many::a_thousand_blocked";
-    under_each(NAME, |source| {
+    of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             // A source may need a descriptor or two for each kernel thread.
             // SAFETY: a live structure.
@@ -240,7 +240,7 @@ fn a_thousand_blocked() {
 #[test]
 fn the_limit_on_kernel_threads() {
     const NAME: &str = "many::the_limit_on_kernel_threads";
-    under_each(NAME, |source| {
+    of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
             let most = VPS + 3;
             let seen_most = run(

@@ -32,7 +32,7 @@ fn minimal() -> Option<Arc<Scheduler>> {
 ///
 /// # Panics
 /// If it names something else.
-fn is_minimal() -> bool {
+pub fn is_minimal() -> bool {
     match std::env::var("KUMI_TEST_SCHEDULER").as_deref() {
         Err(_) | Ok("kumihimo") => false,
         Ok("minimal") => true,

@@ -14,7 +14,7 @@ use kumihimo_tests::process::kernel_threads;
 use kumihimo_tests::{Random, seed};
 
 use crate::calls::flock;
-use crate::case::{await_shrunk, seen, under_each};
+use crate::case::{await_shrunk, of_the_runtime, seen};
 
 const VPS: usize = 2;
 const MICROPROCESSES: u64 = 50;
@@ -217,7 +217,7 @@ impl Own {
 #[test]
 fn random_blocks() {
     const NAME: &str = "random::random_blocks";
-    under_each(NAME, |source| {
+    of_the_runtime(NAME, |source| {
         // The parent repeats it if the test fails.
         seen(NAME, source, format_args!("KUMI_SEED={}", seed()));
         let mut random = Random(seed());
