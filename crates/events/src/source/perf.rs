@@ -1,14 +1,16 @@
 //! perf's records of context switches as an event source: see [`crate::perf`].
 //!
-//! A kernel thread has its event only while it carries a virtual processor, since descriptors and locked memory bound their number.
+//! The first [`KEPT`] kernel threads keep their events as long as they live; any other one has its event only while it carries a virtual
+//! processor, since descriptors and locked memory bound their number, and making one takes 15 us.
 //!
 //! A bell that rang for a mere preemption is not made ready at once: on one core the spare that was woken for nothing has itself taken the
-//! core from the carrier, whose return would ring again, and so on. It is made ready a moment later, the longer, the longer no bell was for
-//! a sleep.
+//! core from the carrier, whose return would ring again, and so on. The carrier makes it ready, when it next passes through the user
+//! scheduler ([`SPENT`]); for one that does not, a look does, a moment later, the longer, the longer no bell was for a sleep.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,7 @@ use crate::kernel::watch_for;
 use crate::page::Page;
 use crate::perf::{Perf, Watched};
 use crate::refused::Refused;
+use crate::slot::SPENT;
 
 /// From a bell for nothing until it is made ready again, while bells for sleeps are frequent ...
 const SHORTEST: Duration = Duration::from_micros(200);
@@ -25,6 +28,9 @@ const SHORTEST: Duration = Duration::from_micros(200);
 const LONGEST: Duration = Duration::from_micros(3200);
 /// So many bells for nothing in a row, and sleeps are no longer frequent.
 const CALM: u32 = 8;
+
+/// So many kernel threads keep their events: 8 KiB of locked memory each.
+const KEPT: usize = 32;
 
 /// Bells that rang for nothing.
 #[derive(Debug, Default)]
@@ -42,11 +48,20 @@ impl Silent {
     }
 }
 
+/// A kernel thread's event.
+#[derive(Debug)]
+struct Bell {
+    watched: Arc<Watched>,
+    /// Which time of carrying it is; none: it does not carry.
+    time: Option<u64>,
+    kept: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct PerfSource {
     perf: Perf,
     /// By slot.
-    watched: Mutex<HashMap<u32, (u64, Arc<Watched>)>>,
+    bells: Mutex<HashMap<u32, Bell>>,
     epoll: OnceLock<OwnedFd>,
     silent: Mutex<Silent>,
 }
@@ -57,7 +72,7 @@ impl PerfSource {
         barrier::probe()?;
         Ok(PerfSource {
             perf: Perf::probe()?,
-            watched: Mutex::default(),
+            bells: Mutex::default(),
             epoll: OnceLock::new(),
             silent: Mutex::default(),
         })
@@ -67,8 +82,22 @@ impl PerfSource {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn bells(&self) -> MutexGuard<'_, HashMap<u32, Bell>> {
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bell of one that carries.
     fn of(&self, index: u32) -> Option<Arc<Watched>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).get(&index).map(|(_, watched)| watched.clone())
+        self.bells().get(&index).filter(|bell| bell.time.is_some()).map(|bell| bell.watched.clone())
+    }
+
+    /// Out of the epoll set before it is dropped.
+    fn forget(&self, bell: Option<Bell>) {
+        if let (Some(bell), Some(epoll)) = (bell, self.epoll.get()) {
+            let none = std::ptr::null_mut();
+            // SAFETY: no event is needed to take one out. A failure would leave a bell that nobody answers.
+            unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, bell.watched.fd().as_raw_fd(), none) };
+        }
     }
 }
 
@@ -82,27 +111,43 @@ impl EventSource for PerfSource {
         self.epoll.set(own).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
     }
 
+    fn detach(&self, index: u32) {
+        let bell = self.bells().remove(&index);
+        self.forget(bell);
+    }
+
     fn begin(&self, index: u32, time: u64, epoll: BorrowedFd<'_>) -> io::Result<()> {
+        let kept = self.bells().get_mut(&index).map(|bell| {
+            bell.time = Some(time);
+            bell.watched.clone()
+        });
+        if let Some(watched) = kept {
+            watched.listen();
+            return Ok(());
+        }
         let watched = Arc::new(self.perf.watch_this_thread()?);
         watch_for(epoll, watched.fd(), u64::from(index))?;
         // First: a bell for one that is not known is not answered, nor made ready again.
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).insert(index, (time, watched.clone()));
+        let mut bells = self.bells();
+        let kept = bells.values().filter(|bell| bell.kept).count() < KEPT;
+        bells.insert(index, Bell { watched: watched.clone(), time: Some(time), kept });
+        drop(bells);
         watched.listen();
         Ok(())
     }
 
     fn end(&self, index: u32, time: u64) {
-        let mut all = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.get(&index).is_none_or(|(of, _)| *of != time) {
+        let mut bells = self.bells();
+        let Some(bell) = bells.get_mut(&index).filter(|bell| bell.time == Some(time)) else { return };
+        if bell.kept {
+            // With the lock: a later `begin` listens after this.
+            bell.time = None;
+            bell.watched.hush();
             return;
         }
-        let watched = all.remove(&index);
-        drop(all);
-        if let (Some((_, watched)), Some(epoll)) = (watched, self.epoll.get()) {
-            let none = std::ptr::null_mut();
-            // SAFETY: no event is needed to take one out. A failure would leave a bell that nobody answers.
-            unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, watched.fd().as_raw_fd(), none) };
-        }
+        let bell = bells.remove(&index);
+        drop(bells);
+        self.forget(bell);
     }
 
     fn rest(&self, index: u32, rests: bool) {
@@ -113,8 +158,9 @@ impl EventSource for PerfSource {
         }
     }
 
-    fn told(&self, index: u32, _page: &Page, blocked: &mut dyn FnMut(u32)) {
+    fn told(&self, index: u32, page: &Page, blocked: &mut dyn FnMut(u32)) {
         let Some(watched) = self.of(index) else { return };
+        page.slot(index).pending.fetch_or(SPENT, Ordering::Relaxed);
         let sleeps = watched.sleeps();
         let mut silent = self.silent();
         // Whoever sleeps is asked again as well: the claim may be refused, and nobody would hear of the next sleep.
