@@ -286,20 +286,6 @@ impl Watched {
         self.set_tail(full);
     }
 
-    /// As [`quiet`](Watched::quiet), by any kernel thread, unless the watched one says otherwise at the same moment.
-    pub fn hush(&self) {
-        loop {
-            let tail = self.tail().load(Ordering::Relaxed);
-            let head = self.head().load(Ordering::Acquire);
-            let told = self.tail().compare_exchange(tail, full(head, tail), Ordering::Release, Ordering::Relaxed);
-            // Not told: the watched kernel thread's word counts; after another's `is_away` it may ring once more, for nothing. Told, but the
-            // head has moved meanwhile: the tail is for a head that is no more.
-            if told.is_err() || self.head().load(Ordering::Acquire) == head {
-                return;
-            }
-        }
-    }
-
     /// From here its next switch-out rings. Only by the watched kernel thread. No system call.
     pub fn listen(&self) {
         self.set_tail(armed);

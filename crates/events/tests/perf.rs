@@ -298,48 +298,6 @@ fn quiet_is_quiet_and_listening_rings_again() {
     thread.join().expect("no panic");
 }
 
-/// How a hand-off ends it for one that keeps its event: hushed by another kernel thread while it is away; it listens by itself when it is back.
-#[test]
-fn hushed_by_another_while_away() {
-    let Some(perf) = perf("hushed_by_another_while_away") else { return };
-    let (reader, writer) = pipe().expect("a pipe");
-    let sleeper = Arc::new(Counted { bed: Bed::Pipe(reader, writer), times: AtomicU64::new(0) });
-    let (tell, told) = mpsc::channel();
-    let theirs = sleeper.clone();
-    let rounds = 1000;
-    let thread = std::thread::spawn(move || {
-        let me = Arc::new(perf.watch_this_thread().expect("a perf event"));
-        tell.send(me.clone()).expect("it listens");
-        for _ in 0..rounds {
-            me.listen();
-            (0..3).for_each(|_| theirs.sleep());
-        }
-        theirs.sleep();
-    });
-    let watched = told.recv().expect("it tells");
-    let epoll = Epoll::new();
-    epoll.add(&watched, 0);
-    let mut times = 0;
-    for round in 0..rounds {
-        while !watched.is_away() {
-            assert_eq!(epoll.wait(LOST), [0], "a bell was missed in round {round}");
-        }
-        watched.hush();
-        for sleep in 0..3 {
-            times += 1;
-            sleeper.await_asleep(times, &watched);
-            assert!(!watched.is_away(), "quiet");
-            // It counted as asleep before it left its core, and so may have rung after it was hushed; that has arrived by the second sleep.
-            let rang = epoll.wait(0);
-            assert!(sleep < 2 || rang.is_empty(), "round {round}");
-            sleeper.bed.wake();
-        }
-    }
-    sleeper.await_asleep(times + 1, &watched);
-    sleeper.bed.wake();
-    thread.join().expect("no panic");
-}
-
 /// How a hand-off ends it: dropped by another kernel thread while the watched one is away; and it watches itself anew when it is back.
 #[test]
 fn dropped_by_another_while_away() {

@@ -1,7 +1,6 @@
 //! perf's records of context switches as an event source: see [`crate::perf`].
 //!
-//! The first [`KEPT`] kernel threads keep their events as long as they live; any other one has its event only while it carries a virtual
-//! processor, since descriptors and locked memory bound their number, and making one takes 15 us.
+//! A kernel thread has its event only while it carries a virtual processor, since descriptors and locked memory bound their number.
 //!
 //! A bell that rang for a mere preemption is not made ready at once: on one core the spare that was woken for nothing has itself taken the
 //! core from the carrier, whose return would ring again, and so on. The carrier makes it ready, when it next passes through the user
@@ -29,9 +28,6 @@ const LONGEST: Duration = Duration::from_micros(3200);
 /// So many bells for nothing in a row, and sleeps are no longer frequent.
 const CALM: u32 = 8;
 
-/// So many kernel threads keep their events: 8 KiB of locked memory each.
-const KEPT: usize = 32;
-
 /// Bells that rang for nothing.
 #[derive(Debug, Default)]
 struct Silent {
@@ -48,20 +44,11 @@ impl Silent {
     }
 }
 
-/// A kernel thread's event.
-#[derive(Debug)]
-struct Bell {
-    watched: Arc<Watched>,
-    /// Which time of carrying it is; none: it does not carry.
-    time: Option<u64>,
-    kept: bool,
-}
-
 #[derive(Debug)]
 pub(super) struct PerfSource {
     perf: Perf,
     /// By slot.
-    bells: Mutex<HashMap<u32, Bell>>,
+    watched: Mutex<HashMap<u32, (u64, Arc<Watched>)>>,
     epoll: OnceLock<OwnedFd>,
     silent: Mutex<Silent>,
 }
@@ -72,7 +59,7 @@ impl PerfSource {
         barrier::probe()?;
         Ok(PerfSource {
             perf: Perf::probe()?,
-            bells: Mutex::default(),
+            watched: Mutex::default(),
             epoll: OnceLock::new(),
             silent: Mutex::default(),
         })
@@ -82,22 +69,8 @@ impl PerfSource {
         self.silent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn bells(&self) -> MutexGuard<'_, HashMap<u32, Bell>> {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The bell of one that carries.
     fn of(&self, index: u32) -> Option<Arc<Watched>> {
-        self.bells().get(&index).filter(|bell| bell.time.is_some()).map(|bell| bell.watched.clone())
-    }
-
-    /// Out of the epoll set before it is dropped.
-    fn forget(&self, bell: Option<Bell>) {
-        if let (Some(bell), Some(epoll)) = (bell, self.epoll.get()) {
-            let none = std::ptr::null_mut();
-            // SAFETY: no event is needed to take one out. A failure would leave a bell that nobody answers.
-            unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, bell.watched.fd().as_raw_fd(), none) };
-        }
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).get(&index).map(|(_, watched)| watched.clone())
     }
 }
 
@@ -111,43 +84,27 @@ impl EventSource for PerfSource {
         self.epoll.set(own).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
     }
 
-    fn detach(&self, index: u32) {
-        let bell = self.bells().remove(&index);
-        self.forget(bell);
-    }
-
     fn begin(&self, index: u32, time: u64, epoll: BorrowedFd<'_>) -> io::Result<()> {
-        let kept = self.bells().get_mut(&index).map(|bell| {
-            bell.time = Some(time);
-            bell.watched.clone()
-        });
-        if let Some(watched) = kept {
-            watched.listen();
-            return Ok(());
-        }
         let watched = Arc::new(self.perf.watch_this_thread()?);
         watch_for(epoll, watched.fd(), u64::from(index))?;
         // First: a bell for one that is not known is not answered, nor made ready again.
-        let mut bells = self.bells();
-        let kept = bells.values().filter(|bell| bell.kept).count() < KEPT;
-        bells.insert(index, Bell { watched: watched.clone(), time: Some(time), kept });
-        drop(bells);
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner).insert(index, (time, watched.clone()));
         watched.listen();
         Ok(())
     }
 
     fn end(&self, index: u32, time: u64) {
-        let mut bells = self.bells();
-        let Some(bell) = bells.get_mut(&index).filter(|bell| bell.time == Some(time)) else { return };
-        if bell.kept {
-            // With the lock: a later `begin` listens after this.
-            bell.time = None;
-            bell.watched.hush();
+        let mut all = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.get(&index).is_none_or(|(of, _)| *of != time) {
             return;
         }
-        let bell = bells.remove(&index);
-        drop(bells);
-        self.forget(bell);
+        let watched = all.remove(&index);
+        drop(all);
+        if let (Some((_, watched)), Some(epoll)) = (watched, self.epoll.get()) {
+            let none = std::ptr::null_mut();
+            // SAFETY: no event is needed to take one out. A failure would leave a bell that nobody answers.
+            unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, watched.fd().as_raw_fd(), none) };
+        }
     }
 
     fn rest(&self, index: u32, rests: bool) {
