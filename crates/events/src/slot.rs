@@ -42,9 +42,6 @@ pub const WANT_UNBLOCKED: u32 = 2;
 
 /// In `priority`: nothing to run.
 pub const NO_PRIORITY: i32 = -1;
-/// In `pending`, beside the events' bits: a source has spent what tells it of the kernel thread's next sleep, which has to make it ready
-/// again ([`crate::source::EventSource::rest`]).
-pub(crate) const SPENT: u32 = 1 << 31;
 
 /// What stands in `vp` for VP number `vp`.
 #[must_use]

@@ -8,7 +8,7 @@ use crate::corrupt::{Patience, corrupt};
 use crate::kernel::Kernel;
 use crate::record::Step;
 use crate::sched::{BOUND, Event, ThreadState, UserScheduler};
-use crate::slot::{self, SPENT, Slot, WANT_BLOCKED, WANT_UNBLOCKED};
+use crate::slot::{self, Slot, WANT_BLOCKED, WANT_UNBLOCKED};
 use crate::turn::Turn;
 
 /// In a slot's state: blocked, with its microprocess.
@@ -181,11 +181,7 @@ impl KernelThread {
     /// Tells the user scheduler what waited for the slot to be unmasked ([`Slot::exit`]).
     #[cold]
     pub fn deliver(&self) {
-        let pending = self.slot().pending.swap(0, Ordering::AcqRel);
-        if pending & SPENT != 0 {
-            self.rest(false);
-        }
-        let events = pending & (Event::Preempted.bit() | Event::Changed.bit());
+        let events = self.slot().pending.swap(0, Ordering::AcqRel) & (Event::Preempted.bit() | Event::Changed.bit());
         if events & Event::Preempted.bit() != 0 {
             self.kernel.record(Step::Preempted, self.index, None);
         }

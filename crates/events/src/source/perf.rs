@@ -3,13 +3,12 @@
 //! A kernel thread has its event only while it carries a virtual processor, since descriptors and locked memory bound their number.
 //!
 //! A bell that rang for a mere preemption is not made ready at once: on one core the spare that was woken for nothing has itself taken the
-//! core from the carrier, whose return would ring again, and so on. The carrier makes it ready, when it next passes through the user
-//! scheduler ([`SPENT`]); for one that does not, a look does, a moment later, the longer, the longer no bell was for a sleep.
+//! core from the carrier, whose return would ring again, and so on. It is made ready a moment later, the longer, the longer no bell was for
+//! a sleep.
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,6 @@ use crate::kernel::watch_for;
 use crate::page::Page;
 use crate::perf::{Perf, Watched};
 use crate::refused::Refused;
-use crate::slot::SPENT;
 
 /// From a bell for nothing until it is made ready again, while bells for sleeps are frequent ...
 const SHORTEST: Duration = Duration::from_micros(200);
@@ -115,9 +113,8 @@ impl EventSource for PerfSource {
         }
     }
 
-    fn told(&self, index: u32, page: &Page, blocked: &mut dyn FnMut(u32)) {
+    fn told(&self, index: u32, _page: &Page, blocked: &mut dyn FnMut(u32)) {
         let Some(watched) = self.of(index) else { return };
-        page.slot(index).pending.fetch_or(SPENT, Ordering::Relaxed);
         let sleeps = watched.sleeps();
         let mut silent = self.silent();
         // Whoever sleeps is asked again as well: the claim may be refused, and nobody would hear of the next sleep.
