@@ -101,7 +101,6 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
             if !may(name, source) {
                 continue;
             }
-            #[expect(clippy::zombie_processes, reason = "`follow` waits for it, as its tracer")]
             let mut child: Child = start(name, &[("KUMI_EVENTS", source.name()), ("KUMI_TRACED", "1")]);
             let pid = child.id();
             let mut says = BufReader::new(child.stdout.take().expect("a pipe"));
