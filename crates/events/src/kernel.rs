@@ -220,7 +220,7 @@ impl Kernel {
 
     /// Whether `vp` does not come round to what runs next: nobody carries it, and whoever is to may be at a lock that a microprocess holds
     /// (malloc's, or the C library's for its list of threads), starting a kernel thread; or its kernel thread sleeps, in the user scheduler
-    /// (P0 3.3.2) or untold. For [`await_turn`](KernelThread::await_turn): true at times where nothing is wrong. Async-signal-safe.
+    /// (P0 3.3.2) or untold. For [`await_turn`](crate::KernelThread::await_turn): true at times where nothing is wrong. Async-signal-safe.
     #[must_use]
     pub fn is_held_up(&self, vp: u32) -> bool {
         let carrier = self.carrier(vp).filter(|slot| slot.carries(vp));
