@@ -27,7 +27,8 @@ fn wait_for(child: c_int) -> c_int {
 fn vfork_whose_child_takes_its_time() {
     case("children::vfork_whose_child_takes_its_time", |case| {
         if cfg!(kumihimo_asan) {
-            return case.skip("AddressSanitizer's own vfork aborts where the thread-local storage is not its own making");
+            return case
+                .skip("AddressSanitizer's own vfork aborts where the thread-local storage is not its own making");
         }
         let (gate, mut open) = std::io::pipe().expect("a pipe");
         let got = case.blocked(
