@@ -97,7 +97,8 @@ impl Perf {
         if watched.word(DATA_OFFSET) != PAGE as u64 || watched.word(DATA_SIZE) != RECORDS {
             return odd("its buffer is not laid out as in Linux");
         }
-        if !nap(&watched, Watched::listen) {
+        // Longer and longer: where the host is busy, a short timer is over before the thread has left its CPU, again and again.
+        if !nap(&watched, Watched::listen, (0..11).map(|n| 20 << n)) {
             return odd("a kernel thread that sleeps leaves no record of its switches");
         }
         if watched.is_away() {
@@ -105,7 +106,7 @@ impl Perf {
         }
         // A record may come until it is quiet, and not after.
         watched.quiet();
-        if nap(&watched, |_| ()) {
+        if nap(&watched, |_| (), [20; 10]) {
             return odd("records are written where there is no room");
         }
         Ok(perf)
@@ -170,13 +171,13 @@ fn map(fd: OwnedFd) -> io::Result<Watched> {
     Ok(Watched { fd, page, tid: this_tid(), process: std::process::id() })
 }
 
-/// Sleeps for a moment, after `arm`; whether a record was written. A timer may be over before the switch: then tries again.
-fn nap(watched: &Watched, arm: impl Fn(&Watched)) -> bool {
-    (0..10).any(|_| {
+/// Sleeps for `times` (microseconds), one after the other and each after `arm`, until a record is written; whether one was.
+fn nap(watched: &Watched, arm: impl Fn(&Watched), times: impl IntoIterator<Item = libc::suseconds_t>) -> bool {
+    times.into_iter().any(|microseconds| {
         // Before it is armed: preempted right after, it has had its record, and the next switch finds no room.
         let before = watched.word(DATA_HEAD);
         arm(watched);
-        let mut time = libc::timeval { tv_sec: 0, tv_usec: 20 };
+        let mut time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
         let none = std::ptr::null_mut();
         // SAFETY: null pointers are no sets of descriptors.
         unsafe { libc::select(0, none, none, none, &raw mut time) };
