@@ -97,7 +97,7 @@ impl Perf {
         if watched.word(DATA_OFFSET) != PAGE as u64 || watched.word(DATA_SIZE) != RECORDS {
             return odd("its buffer is not laid out as in Linux");
         }
-        // Longer and longer: where the host is busy, a short timer is over before the thread has left its CPU, again and again.
+        // Longer and longer: on a busy host ten naps of 20 us left no record, likely since each was over before the thread had left its CPU.
         if !nap(&watched, Watched::listen, (0..11).map(|n| 20 << n)) {
             return odd("a kernel thread that sleeps leaves no record of its switches");
         }
