@@ -21,14 +21,21 @@ counts() {
     END { print whole != "" ? whole : p + 0 " " f + 0 " " s + 0 }' "$1"
 }
 
-# suite NAME COMMAND...: a suite that dies, hangs (LIMIT seconds, 900) or runs no test has failed.
+# what_failed FILE: the tests that failed with what they printed, or, where no test says so (a crash, a compiler error), the end.
+what_failed() {
+  grep -E '^test .* FAILED$' "$1"
+  awk '/^---- .* stdout ----$/ { on = 1; any = 1 } on { print } /^test result:/ { on = 0 } END { exit any ? 0 : 1 }' "$1" || tail -n 200 "$1"
+}
+
+# suite NAME COMMAND...: a suite that dies, hangs (LIMIT seconds, 900) or runs no test has failed. Its output goes to a file;
+# of one that failed, what failed is shown. (Some tests provoke panics: among thousands of lines nobody would see the one that matters.)
 suite() {
   local name=$1 rc p f s note='' log
   shift
   log=$logs/${name//[^A-Za-z0-9=_-]/-}.log
   printf '\n== %s: %s\n' "$name" "$*"
-  timeout -k 10 "${LIMIT:-900}" "$@" </dev/null 2>&1 | tee "$log"
-  rc=${PIPESTATUS[0]}
+  timeout -k 10 "${LIMIT:-900}" "$@" </dev/null >"$log" 2>&1
+  rc=$?
   read -r p f s < <(counts "$log")
   if [ "$rc" -eq 124 ] || [ "$rc" -eq 137 ]; then
     f=$((f + 1)) note=" (no end after ${LIMIT:-900} s)"
@@ -38,6 +45,8 @@ suite() {
     f=1 note=' (ran no test)'
   fi
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  grep -E '^\[skip\] ' "$log"
+  if [ "$f" -ne 0 ]; then what_failed "$log" && printf 'all that it printed: %s\n' "$log"; fi
   say "suite $name: $p passed, $f failed, $s skipped$note"
 }
 
