@@ -201,6 +201,62 @@ pub unsafe fn gs_word<const OFFSET: usize>() -> *mut u8 {
     word
 }
 
+/// The 64-bit value at byte `OFFSET` of the record that GS points at.
+///
+/// As volatile as [`gs_word`], and read whole: one aligned load is never torn (Intel SDM volume 3, 9.1.1). It orders nothing else.
+///
+/// # Safety
+/// As for [`gs_word`]: GS points at a record with an aligned 64-bit value there. Other kernel threads write it only atomically.
+#[inline(always)]
+pub unsafe fn gs_load64<const OFFSET: usize>() -> u64 {
+    let value: u64;
+    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across calls.
+    unsafe { asm!("mov {}, gs:[{}]", out(reg) value, const OFFSET, options(nostack, preserves_flags)) };
+    value
+}
+
+/// The 32-bit value at byte `OFFSET` of the record that GS points at. See [`gs_load64`].
+///
+/// # Safety
+/// As for [`gs_load64`], with an aligned 32-bit value.
+#[inline(always)]
+pub unsafe fn gs_load32<const OFFSET: usize>() -> u32 {
+    let value: u32;
+    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across calls.
+    unsafe { asm!("mov {:e}, gs:[{}]", out(reg) value, const OFFSET, options(nostack, preserves_flags)) };
+    value
+}
+
+/// Adds one to the 32-bit counter at byte `OFFSET` of the record that GS points at; wraps.
+///
+/// One instruction, and that is the point: a microprocess leaves its kernel thread, and this thread's signal handlers run,
+/// only between two instructions. So the counter that is changed is that of the thread which carries the caller at that moment, and
+/// no handler of this thread sees or loses half a change. There is no `lock` prefix: against *other* kernel threads it is not atomic.
+/// The compiler moves no memory access across it; the processor may let a later load overtake the store.
+///
+/// # Safety
+/// As for [`gs_load32`]; only this kernel thread (its signal handlers included) writes the counter, others at most read it atomically.
+#[inline(always)]
+pub unsafe fn gs_inc32<const OFFSET: usize>() {
+    // SAFETY: the caller vouches for GS and for the counter. The block is neither `nomem` nor `preserves_flags`.
+    unsafe { asm!("inc dword ptr gs:[{}]", const OFFSET, options(nostack)) };
+}
+
+/// Takes one from the 32-bit counter at byte `OFFSET` of the record that GS points at; wraps. Returns whether it became zero.
+///
+/// One instruction, as [`gs_inc32`]; the answer comes from its flags, which a signal handler and an injected call leave as they were. By
+/// the time the answer is looked at, the caller may run on another kernel thread.
+///
+/// # Safety
+/// As for [`gs_inc32`].
+#[inline(always)]
+pub unsafe fn gs_dec32<const OFFSET: usize>() -> bool {
+    let zero: u8;
+    // SAFETY: the caller vouches for GS and for the counter. `setz` reads the flags of `dec`.
+    unsafe { asm!("dec dword ptr gs:[{}]", "setz {}", const OFFSET, out(reg_byte) zero, options(nostack)) };
+    zero != 0
+}
+
 unsafe fn arch_prctl(code: i32, value: usize) {
     // Raw: after FS changed, libc's errno may not be touched.
     let result: i64;
@@ -230,6 +286,42 @@ mod tests {
                 (*pair).count += 1;
                 switch_same(&raw mut (*pair).other, (*pair).main);
             }
+        }
+    }
+
+    #[repr(C)]
+    struct Record {
+        pad: u64,
+        wide: u64,
+        narrow: u32,
+        count: u32,
+        after: u32,
+    }
+
+    #[test]
+    fn record_of_this_kernel_thread_through_gs() {
+        use core::mem::offset_of;
+        let mut record = Record { pad: 7, wide: 0x1122_3344_5566_7788, narrow: 0x99aa_bbcc, count: 0, after: 5 };
+        let address = &raw mut record;
+        // SAFETY: the record lives on this frame longer than GS points at it, and only this thread uses it.
+        unsafe {
+            set_gs_base(address as usize);
+            assert_eq!(gs_load64::<{ offset_of!(Record, wide) }>(), 0x1122_3344_5566_7788);
+            assert_eq!(gs_load32::<{ offset_of!(Record, narrow) }>(), 0x99aa_bbcc);
+            // Not kept by the compiler: the record changes behind its back.
+            address.cast::<u64>().add(1).write_volatile(3);
+            assert_eq!(gs_load64::<{ offset_of!(Record, wide) }>(), 3);
+            const COUNT: usize = offset_of!(Record, count);
+            gs_inc32::<COUNT>();
+            gs_inc32::<COUNT>();
+            assert_eq!(gs_load32::<COUNT>(), 2);
+            assert!(!gs_dec32::<COUNT>());
+            assert!(gs_dec32::<COUNT>());
+            assert!(!gs_dec32::<COUNT>(), "wraps below zero");
+            assert_eq!(gs_load32::<COUNT>(), u32::MAX);
+            gs_inc32::<COUNT>();
+            set_gs_base(0);
+            assert_eq!(((*address).pad, (*address).narrow, (*address).count, (*address).after), (7, 0x99aa_bbcc, 0, 5));
         }
     }
 
