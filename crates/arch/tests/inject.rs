@@ -22,6 +22,16 @@ use kumihimo_arch::overflow;
 use kumihimo_arch::x86_64::{Context, switch_same};
 use libc::ucontext_t;
 
+/// Ends a test where handlers do not get the interrupted context itself.
+macro_rules! needs_context {
+    () => {
+        if $crate::again::thread_sanitizer() {
+            return $crate::again::skip("ThreadSanitizer calls handlers later, with a copy of the context");
+        }
+    };
+}
+use needs_context;
+
 /// Calls injected in all by the large tests.
 const CALLS: u64 = 20_000;
 
@@ -345,6 +355,7 @@ fn wide() -> u32 {
 
 #[test]
 fn everything_is_as_before() {
+    needs_context!();
     // In a process of its own: `WIDTH` and the format are the process's.
     again::alone("everything_is_as_before", || {
         hold::WIDTH.store(wide(), Relaxed);
@@ -355,6 +366,7 @@ fn everything_is_as_before() {
 
 #[test]
 fn everything_is_as_before_in_the_standard_format() {
+    needs_context!();
     const NAME: &str = "everything_is_as_before_in_the_standard_format";
     if inject::prepare() == Format::Legacy {
         return again::skip("no XSAVE");
@@ -369,6 +381,7 @@ fn everything_is_as_before_in_the_standard_format() {
 
 #[test]
 fn everything_but_avx_is_as_before_in_the_legacy_format() {
+    needs_context!();
     again::alone("everything_but_avx_is_as_before_in_the_legacy_format", || {
         // SAFETY: FXSAVE is part of x86_64. What it does not save, the C library's AVX registers, `rude` leaves alone with WIDTH = 0.
         unsafe { inject::prepare_as(Format::Legacy) };
@@ -424,6 +437,7 @@ extern "C" fn visit() {
 
 #[test]
 fn an_upcall_may_switch_stacks() {
+    needs_context!();
     under_fire(visit, |fire| {
         let mut stack = vec![0u128; 4096];
         let mut sides = Sides { interrupted: Context::NULL, other: Context::NULL, visits: 0, busy: false };
@@ -473,6 +487,7 @@ extern "C" fn wander() {
 
 #[test]
 fn it_goes_on_on_another_kernel_thread() {
+    needs_context!();
     needs_blocks!();
     const NAME: &str = "it_goes_on_on_another_kernel_thread";
     again::alone(NAME, || {

@@ -7,7 +7,7 @@ use kumihimo_arch::inject::{self, Refusal, inject, room_needed};
 use kumihimo_arch::overflow;
 use libc::ucontext_t;
 
-use super::{again, handle};
+use super::{again, handle, needs_context};
 
 /// What `on_probe` does with the context.
 type Probe = fn(&mut ucontext_t) -> Result<(), Refusal>;
@@ -56,6 +56,7 @@ const PLENTY: usize = 64 << 10;
 
 #[test]
 fn with_too_little_room() {
+    needs_context!();
     inject::prepare();
     let signal = libc::SIGRTMIN() + 3;
     handle(signal, on_probe, libc::SA_ONSTACK);
@@ -82,6 +83,7 @@ fn with_too_little_room() {
 
 #[test]
 fn elsewhere() {
+    needs_context!();
     inject::prepare();
     let signal = libc::SIGRTMIN() + 4;
     handle(signal, on_probe, libc::SA_ONSTACK);
@@ -110,6 +112,7 @@ fn elsewhere() {
 
 #[test]
 fn before_it_is_prepared() {
+    needs_context!();
     again::alone("refused::before_it_is_prepared", || {
         let signal = libc::SIGRTMIN() + 5;
         handle(signal, on_probe, libc::SA_ONSTACK);
