@@ -4,6 +4,7 @@
 //! - [`stack`]: slots of address space with guards, in slabs that are never unmapped.
 //! - [`tls`]: a block of thread-local storage for each microprocess, which the C library takes for a thread's.
 //! - [`overflow`]: one clear line for a stack that is too small.
+//! - [`inject`]: a call from a signal handler into the code that it interrupted.
 //!
 //! Nothing here knows of scheduling. Everything is x86_64 Linux with glibc; what a machine lacks is found out at run time and
 //! replaced ([`tls::Kind`], `KUMI_GUARD`, `KUMI_FSBASE`).
@@ -11,6 +12,7 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("Kumihimo runs on x86_64 Linux only");
 
+pub mod inject;
 mod lock;
 pub mod overflow;
 pub mod stack;

@@ -144,7 +144,7 @@ pub fn minimum() -> usize {
 }
 
 #[allow(unused_unsafe)] // safe to call from Rust 1.93 on
-fn cpuid(leaf: u32, sub: u32) -> core::arch::x86_64::CpuidResult {
+pub(crate) fn cpuid(leaf: u32, sub: u32) -> core::arch::x86_64::CpuidResult {
     // SAFETY: every x86_64 processor has CPUID; it has no side effects.
     unsafe { core::arch::x86_64::__cpuid_count(leaf, sub) }
 }

@@ -54,6 +54,16 @@ pub fn all_with(but: &str, env: &[(&str, &str)]) {
 /// True if this is built with AddressSanitizer or ThreadSanitizer, whose shadow memory needs the address space that some
 /// tests use up.
 pub fn sanitizer() -> bool {
+    sanitizers() != (false, false)
+}
+
+/// True if this is built with ThreadSanitizer, which keeps signals back and then calls their handlers with a copy of the context.
+pub fn thread_sanitizer() -> bool {
+    sanitizers().1
+}
+
+/// AddressSanitizer, ThreadSanitizer.
+fn sanitizers() -> (bool, bool) {
     let (asan, tsan): (usize, usize);
     // SAFETY: loads addresses from the global offset table; null if nobody defines the (weak) symbols.
     unsafe {
@@ -67,7 +77,7 @@ pub fn sanitizer() -> bool {
             options(nostack, preserves_flags, readonly)
         );
     }
-    asan != 0 || tsan != 0
+    (asan != 0, tsan != 0)
 }
 
 /// Says that the calling test cannot run here; the scripts count it as skipped.
