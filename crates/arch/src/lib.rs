@@ -4,7 +4,7 @@
 //! - [`stack`]: slots of address space with guards, in slabs that are never unmapped.
 //! - [`tls`]: a block of thread-local storage for each microprocess, which the C library takes for a thread's.
 //! - [`overflow`]: one clear line for a stack that is too small.
-//! - [`inject`]: a call from a signal handler into the code that it interrupted.
+//! - [`inject`]: a call from a signal handler into the code that it interrupted; [`regions`]: code into which none is.
 //!
 //! Nothing here knows of scheduling. Everything is x86_64 Linux with glibc; what a machine lacks is found out at run time and
 //! replaced ([`tls::Kind`], `KUMI_GUARD`, `KUMI_FSBASE`).
@@ -15,6 +15,7 @@ compile_error!("Kumihimo runs on x86_64 Linux only");
 pub mod inject;
 mod lock;
 pub mod overflow;
+pub mod regions;
 pub mod stack;
 pub mod tls;
 pub mod x86_64;

@@ -16,10 +16,12 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
 use crate::corrupt::corrupt;
 use crate::page::Page;
 use crate::pool::Pool;
+use crate::preempt::{Bells, Means};
 use crate::record::{Record, Recorder, Step};
 use crate::sched::{Answer, Event, UserScheduler};
 use crate::slot::{Claim, NO_PRIORITY, Slot};
@@ -29,6 +31,8 @@ use crate::{barrier, slot, trap, watch};
 
 /// In epoll data: not a source's.
 const CALL: u64 = 1 << 32;
+/// In epoll data, with a VP's number: see [`Kernel::watch_once`].
+pub(crate) const READY: u64 = 1 << 33;
 /// In `called`: it was not.
 const NOT_CALLED: i32 = NO_PRIORITY - 1;
 
@@ -43,6 +47,8 @@ pub struct Settings {
     pub max_threads: usize,
     /// The source to use; none: the best one that the machine allows.
     pub source: Option<Kind>,
+    /// How kernel threads are interrupted; none: the best way that the machine allows.
+    pub preempt: Option<Means>,
     /// Whether [`Kernel::record`] records anything.
     pub record: bool,
 }
@@ -75,6 +81,9 @@ pub struct Kernel {
     pub(crate) exhausted: AtomicU64,
     /// Priority with which each VP was [`call`](Kernel::call)ed.
     called: Box<[AtomicI32]>,
+    pub(crate) bells: Bells,
+    /// Somebody asks the user scheduler for the time, now and then.
+    pub(crate) keeps_time: AtomicBool,
     recorder: Option<Recorder>,
 }
 
@@ -131,7 +140,10 @@ impl Kernel {
         if source.tells_return() {
             trap::install()?;
         }
+        let bells = Bells::open(settings.preempt, source.kind(), page.slots())?;
         Ok(Arc::new(Kernel {
+            bells,
+            keeps_time: AtomicBool::new(false),
             wants_returns: AtomicBool::new(source.tells_return()),
             source,
             scheduler: OnceLock::new(),
@@ -320,14 +332,84 @@ impl Kernel {
         }
     }
 
-    /// Raises `event` for whoever carries `vp`: told when its slot is unmasked, or at its next switch point.
+    /// Raises `event` for whoever carries `vp`: told when its slot is unmasked, or, where it runs in user mode without looking, by an
+    /// interruption ([`crate::preempt`]). Takes a lock: by callers that are masked, or no microprocesses.
     pub fn raise(&self, vp: u32, event: Event) {
         // With the one in `KernelThread::take`: what the caller queued before is seen by whoever takes the VP now, or its slot is seen here.
         fence(Ordering::SeqCst);
-        if let Some(slot) = self.carrier(vp) {
-            // SeqCst: either the carrier sees it when it unmasks, or the caller's next step sees that it is masked.
-            slot.pending.fetch_or(event.bit(), Ordering::SeqCst);
+        let index = self.carriers[vp as usize].load(Ordering::Relaxed);
+        if index == 0 {
+            return;
         }
+        let slot = self.page.slot(index);
+        // Whoever finds the bit set relies on who set it to have rung, and on who keeps the time to ring again.
+        if slot.pending.fetch_or(event.bit(), Ordering::SeqCst) & event.bit() == 0 {
+            self.bells.ring(index, slot);
+        }
+    }
+
+    /// Rings once more for what is raised and not yet told. True: there is such.
+    pub fn remind(&self, vp: u32) -> bool {
+        let index = self.carriers[vp as usize].load(Ordering::Relaxed);
+        let waits = index != 0 && self.page.slot(index).pending.load(Ordering::Relaxed) != 0;
+        if waits && !self.page.slot(index).is_masked() {
+            self.bells.ring(index, self.page.slot(index));
+        }
+        waits
+    }
+
+    /// How kernel threads are interrupted.
+    #[must_use]
+    pub fn preemption(&self) -> Means {
+        self.bells.means()
+    }
+
+    /// From here the user scheduler is asked for the [`tick`](UserScheduler::tick), until it says that there is no need. Cheap if it is already.
+    pub fn keep_time(&self) {
+        // Nobody is to be interrupted, or nobody waits in the pool to do it.
+        if self.bells.means() != Means::Off && !self.keeps_time.load(Ordering::Relaxed) && !self.keeps_time.swap(true, Ordering::SeqCst) {
+            self.wake_one();
+        }
+    }
+
+    /// Has whoever keeps the time look now, and not when it wanted to look again.
+    pub fn hurry(&self) {
+        self.wake_one();
+    }
+
+    /// The user scheduler's tick, if the time is kept.
+    pub(crate) fn tick(&self) -> Option<Duration> {
+        if !self.keeps_time.load(Ordering::Relaxed) {
+            return None;
+        }
+        let scheduler = self.user()?;
+        scheduler.tick().or_else(|| {
+            self.keeps_time.store(false, Ordering::SeqCst);
+            // Against `keep_time` in between: it found it kept, and relied on the caller.
+            let next = scheduler.tick()?;
+            self.keeps_time.store(true, Ordering::SeqCst);
+            Some(next)
+        })
+    }
+
+    /// Whether somebody in the pool has to look by himself.
+    pub(crate) fn looks(&self) -> bool {
+        self.source.looks() || self.keeps_time.load(Ordering::Relaxed)
+    }
+
+    /// Tells [`UserScheduler::ready`] once when `fd` becomes readable from now on.
+    ///
+    /// # Errors
+    /// What epoll_ctl(2) says.
+    pub fn watch_once(&self, vp: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32, u64: READY | u64::from(vp) };
+        for op in [libc::EPOLL_CTL_MOD, libc::EPOLL_CTL_ADD] {
+            // SAFETY: a live event.
+            if unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd.as_raw_fd(), &mut event) } == 0 {
+                return Ok(());
+            }
+        }
+        Err(io::Error::last_os_error())
     }
 
     /// A bound microprocess has a VP again.

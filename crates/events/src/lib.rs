@@ -2,7 +2,7 @@
 //!
 //! [`kernel`] has the pool of kernel threads and the hand-off of virtual processors among them; [`sched`] the events and the user
 //! scheduler's side of the interface (paper P0, 3.1); [`page`] and [`slot`] the shared page, with the protocol by which a virtual processor moves to
-//! another kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`record`] what happened, step by step.
+//! another kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`preempt`] how one that runs is interrupted; [`record`] what happened, step by step.
 //!
 //! `examples/minimal` is a user scheduler of its own in one file, to begin one's own from.
 
@@ -18,6 +18,8 @@ pub mod page;
 pub mod perf;
 #[cfg(not(loom))]
 mod pool;
+#[cfg(not(loom))]
+pub mod preempt;
 #[cfg(not(loom))]
 pub mod record;
 #[cfg(not(loom))]

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, READY};
 use crate::record::Step;
 use crate::sched::{ThreadState, UserScheduler};
 use crate::slot::{self, NO_PRIORITY};
@@ -189,6 +189,7 @@ impl Kernel {
             }
         }
         self.source.detach(thread.index());
+        self.bells.end(thread.index(), slot);
     }
 
     fn attach(&self, thread: &KernelThread) -> bool {
@@ -231,7 +232,7 @@ impl Kernel {
                 self.appoint(&mut pool);
                 drop(pool);
                 // For the others that are ready, or to look in the caller's place.
-                if more || self.source.looks() {
+                if more || self.looks() {
                     self.wake_one();
                 }
                 return Some((ready.token, ready.priority));
@@ -283,6 +284,12 @@ impl Kernel {
         for event in events {
             match u32::try_from(event.u64) {
                 Ok(data) => self.source.told(data, &self.page, &mut |index| self.blocked(index)),
+                Err(_) if event.u64 & READY != 0 => {
+                    let vp = event.u64 as u32;
+                    if let Some(scheduler) = self.user().filter(|_| vp < self.vps) {
+                        scheduler.ready(vp);
+                    }
+                }
                 Err(_) => {
                     let mut n = 0u64;
                     // SAFETY: 8 live bytes; EAGAIN is fine.
@@ -300,7 +307,8 @@ impl Kernel {
         if self.on_watch.swap(true, Ordering::AcqRel) {
             return false;
         }
-        let pause = self.source.look(&self.page, &mut |index| self.blocked(index));
+        let pause = [self.source.look(&self.page, &mut |index| self.blocked(index)), self.tick()];
+        let pause = pause.into_iter().flatten().min();
         // What was found is to be carried, by the caller first of all.
         let found = !self.lock().ready.is_empty();
         if let (Some(pause), false) = (pause, found) {
@@ -309,7 +317,7 @@ impl Kernel {
         }
         self.on_watch.swap(false, Ordering::AcqRel);
         // Something may have come up between the look and this: whoever saw it relied on the caller.
-        found || pause.is_some() || self.source.looks()
+        found || pause.is_some() || self.looks()
     }
 
     /// Nobody waits any more, and those that carry end when they have put their VP down.

@@ -3,6 +3,8 @@
 //! Source: P0, sections 3.1 to 3.3. [`Kernel::init_sched`](crate::kernel::Kernel::init_sched) makes a [`UserScheduler`] known; what it may ask of the kernel's half
 //! are the methods of [`crate::kernel::Kernel`] and [`KernelThread`].
 
+use std::time::Duration;
+
 use crate::thread::KernelThread;
 
 /// What the kernel's half tells the user scheduler.
@@ -97,4 +99,22 @@ pub trait UserScheduler: Send + Sync {
     /// *Preempted* and *Changed*, one or both ([`Event::bit`]): on the stack of the running microprocess, which has just unmasked its slot
     /// or passed a switch point.
     fn notified(&self, events: u32);
+
+    /// *Preempted* or *Changed* waits in the calling kernel thread's slot, which was interrupted in user mode to hear of it: in a signal handler,
+    /// with its context, which may be changed ([`kumihimo_arch::inject`]). False: not at this instruction; a little later.
+    ///
+    /// # Safety
+    /// `context` is what the kernel gave the running handler.
+    unsafe fn interrupted(&self, _context: *mut libc::ucontext_t) -> bool {
+        true
+    }
+
+    /// Time passes: whose quantum is over, and who waits? On a kernel thread of the pool, one at a time; it may [`raise`](crate::Kernel::raise). Says when it wants to
+    /// look again; none: nobody runs ([`Kernel::keep_time`](crate::Kernel::keep_time) starts it again).
+    fn tick(&self) -> Option<Duration> {
+        None
+    }
+
+    /// What [`Kernel::watch_once`](crate::Kernel::watch_once) was asked to watch for `vp` is ready. On a kernel thread of the pool.
+    fn ready(&self, _vp: u32) {}
 }

@@ -21,11 +21,13 @@ pub struct KernelThread {
     index: u32,
     token: Cell<u64>,
     turn: Turn,
+    /// How often in a row its bell rang where it could not be told.
+    vain: Cell<u32>,
 }
 
 impl KernelThread {
     pub(crate) fn new(kernel: Arc<Kernel>, index: u32) -> KernelThread {
-        KernelThread { kernel, index, token: Cell::new(0), turn: Turn::new() }
+        KernelThread { kernel, index, token: Cell::new(0), turn: Turn::new(), vain: Cell::new(0) }
     }
 
     /// Its record in the shared page.
@@ -178,13 +180,36 @@ impl KernelThread {
         mine
     }
 
-    /// Tells the user scheduler what waited for the slot to be unmasked ([`Slot::exit`]).
-    #[cold]
-    pub fn deliver(&self) {
+    /// *Preempted* and *Changed*, one or both or none ([`Event::bit`]): what was raised for whoever carries here is taken, to be acted upon. Only by the
+    /// calling kernel thread.
+    #[must_use]
+    pub fn take_raised(&self) -> u32 {
         let events = self.slot().pending.swap(0, Ordering::AcqRel) & (Event::Preempted.bit() | Event::Changed.bit());
         if events & Event::Preempted.bit() != 0 {
             self.kernel.record(Step::Preempted, self.index, None);
         }
+        events
+    }
+
+    /// Its bell has rung.
+    ///
+    /// # Safety
+    /// In a signal handler on this kernel thread, with the context that the kernel gave it.
+    pub(crate) unsafe fn rung(&self, context: *mut libc::ucontext_t) {
+        /// So many traps in a row, each after ten microseconds.
+        const MOST: u32 = 20;
+        let Some(scheduler) = self.scheduler() else { return };
+        // SAFETY: the caller's promise.
+        let told = self.slot().pending.load(Ordering::Relaxed) == 0 || unsafe { scheduler.interrupted(context) };
+        let vain = if told { 0 } else { self.vain.get() + 1 };
+        // Else whoever keeps the time rings again.
+        self.vain.set(if vain <= MOST && !told && self.kernel.bells.again(self.index) { vain } else { 0 });
+    }
+
+    /// Tells the user scheduler what waited for the slot to be unmasked ([`Slot::exit`]).
+    #[cold]
+    pub fn deliver(&self) {
+        let events = self.take_raised();
         if events != 0
             && let Some(scheduler) = self.kernel.user()
         {

@@ -1,4 +1,5 @@
-//! *Unblocked*: SIGTRAP on the way back from a sleep, before the interrupted call returns.
+//! *Unblocked*: SIGTRAP on the way back from a sleep, before the interrupted call returns. And the signals by which one that runs is interrupted
+//! ([`crate::preempt`]).
 //!
 //! perf_event_open(2), `sigtrap`: the kernel sends the signal by task work, on the kernel thread's way to user mode. Nothing that
 //! waits in the kernel is interrupted by that, so no call ends early.
@@ -16,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kumihimo_arch::x86_64;
 
 use crate::bpf::SIG_DATA;
+use crate::preempt::BELL;
 use crate::thread::KernelThread;
 
 /// Where the record that GS points to on a kernel thread of the pool has the address of its [`KernelThread`]: the user scheduler's promise.
@@ -26,22 +28,39 @@ const TRAP_PERF: i32 = 6;
 /// Offset of `si_perf_data` in siginfo_t, after `si_addr` (asm-generic/siginfo.h, 64 bits).
 const PERF_DATA: usize = 24;
 
-/// What the application had installed for SIGTRAP, for traps that are not ours.
-static FORMER: [AtomicUsize; 2] = [AtomicUsize::new(libc::SIG_DFL), AtomicUsize::new(0)];
+/// Signals are numbered 1 to 64.
+const SIGNALS: usize = 65;
 
-/// Installs the handler, once a process, beside an earlier one of the application's, which gets the traps that are not ours.
+/// What the application had installed for a signal, for those that are not ours: handler and flags.
+static FORMER: [[AtomicUsize; 2]; SIGNALS] = [const { [AtomicUsize::new(libc::SIG_DFL), AtomicUsize::new(0)] }; SIGNALS];
+
+/// Installs the handler of SIGTRAP, once a process, beside an earlier one of the application's, which gets the traps that are not ours.
 ///
 /// # Errors
 /// What sigaction(2) says.
 pub fn install() -> io::Result<()> {
-    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    install_for(libc::SIGTRAP, trapped)
+}
+
+/// As [`install`], for preemption by `signal`.
+///
+/// # Errors
+/// What sigaction(2) says.
+pub(crate) fn install_signal(signal: i32) -> io::Result<()> {
+    install_for(signal, signalled)
+}
+
+type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+
+fn install_for(signal: i32, handler: Handler) -> io::Result<()> {
+    static INSTALLED: Mutex<u64> = Mutex::new(0);
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
-    if *installed {
+    if *installed >> (signal - 1) & 1 == 1 {
         return Ok(());
     }
     // SAFETY: all zeros is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = trapped as *const () as usize;
+    action.sa_sigaction = handler as *const () as usize;
     // On the alternate stack: the microprocess's own may be nearly full. SA_RESTART for calls that another signal interrupts meanwhile.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: a live set. All, but for the C library's own two (set*id waits for every kernel thread), ...
@@ -53,21 +72,43 @@ pub fn install() -> io::Result<()> {
     // SAFETY: zeroed like `action`.
     let mut former: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: two live actions; the handler is async-signal-safe.
-    if unsafe { libc::sigaction(libc::SIGTRAP, &action, &mut former) } != 0 {
+    if unsafe { libc::sigaction(signal, &action, &mut former) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    FORMER[0].store(former.sa_sigaction, Ordering::Relaxed);
-    FORMER[1].store(former.sa_flags as usize, Ordering::Relaxed);
-    *installed = true;
+    let place = &FORMER[signal as usize];
+    place[0].store(former.sa_sigaction, Ordering::Relaxed);
+    place[1].store(former.sa_flags as usize, Ordering::Relaxed);
+    *installed |= 1 << (signal - 1);
     Ok(())
+}
+
+/// Of the preemption signal.
+extern "C" fn signalled(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: as in `trapped`.
+    let errno = unsafe { *libc::__errno_location() };
+    // SAFETY: the kernel's siginfo_t; one with this code has a value.
+    let ours = unsafe { (*info).si_code == libc::SI_QUEUE && (*info).si_value().sival_ptr.addr() as u64 == BELL };
+    // It may have been on its way to a kernel thread that has left the pool.
+    if ours && x86_64::gs_base() != 0 {
+        // SAFETY: sent to kernel threads of the pool only, where GS, if set, points to such a record; the kernel's context.
+        unsafe { (*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
+    } else if !ours {
+        // SAFETY: as the kernel called us.
+        unsafe { pass_on(signal, info, context) };
+    }
+    // SAFETY: as in `trapped`.
+    unsafe { *libc::__errno_location() = errno };
 }
 
 extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: this kernel thread's errno, or that of the microprocess on it: the interrupted code may be about to read it.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t, 128 bytes.
-    let ours = unsafe { (*info).si_code == TRAP_PERF && info.byte_add(PERF_DATA).cast::<u64>().read() == SIG_DATA };
-    if ours {
+    let data = unsafe { if (*info).si_code == TRAP_PERF { info.byte_add(PERF_DATA).cast::<u64>().read() } else { 0 } };
+    if data == BELL {
+        // SAFETY: as below; the kernel's context.
+        unsafe { (*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
+    } else if data == SIG_DATA {
         // SAFETY: our perf events exist only on kernel threads of the pool, between `attach` and `detach`, where GS is set and its record
         // has the address there; the kernel thread is the one that runs here.
         let thread = unsafe { &*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>() };
@@ -84,13 +125,22 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Whether the handler is (still) ours. About 100 ns.
+/// Whether the handler of SIGTRAP is (still) ours. About 100 ns.
 pub fn is_ours() -> bool {
+    handles(libc::SIGTRAP, trapped)
+}
+
+/// Whether the handler of the preemption signal is (still) ours.
+pub(crate) fn is_signal_ours(signal: i32) -> bool {
+    handles(signal, signalled)
+}
+
+fn handles(signal: i32, handler: Handler) -> bool {
     // SAFETY: all zeros is a valid sigaction.
     let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: a live action to be written.
-    let asked = unsafe { libc::sigaction(libc::SIGTRAP, std::ptr::null(), &mut now) } == 0;
-    asked && now.sa_sigaction == trapped as *const () as usize
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+    asked && now.sa_sigaction == handler as *const () as usize
 }
 
 /// A signal waits whose handler lets no call be made again, and the call that was interrupted is about to be: EINTR, as if ours were not there.
@@ -140,14 +190,17 @@ unsafe fn interrupt(context: *mut libc::ucontext_t) {
 }
 
 /// # Safety
-/// In a handler of SIGTRAP, with what the kernel gave it.
+/// In a handler of `signal`, with what the kernel gave it.
 unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let (handler, flags) = (FORMER[0].load(Ordering::Relaxed), FORMER[1].load(Ordering::Relaxed));
+    let former = &FORMER[signal as usize];
+    let (handler, flags) = (former[0].load(Ordering::Relaxed), former[1].load(Ordering::Relaxed));
     // What the kernel raises for an instruction (a breakpoint, a step) cannot be ignored: the kernel thread could not go on.
     // SAFETY: the kernel's.
     let is_fault = unsafe { (*info).si_code } > libc::SI_USER;
     match handler {
         libc::SIG_IGN if !is_fault => {}
+        // Ignored by default (signal(7)).
+        libc::SIG_DFL if [libc::SIGURG, libc::SIGCHLD, libc::SIGWINCH, libc::SIGCONT].contains(&signal) => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // A breakpoint without a debugger: the process ends as it would without us, by the same signal.
             // SAFETY: plain calls; the signal is delivered when the handler returns and unblocks it.

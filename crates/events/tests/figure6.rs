@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use kumihimo_events::kernel::Settings;
+use kumihimo_events::preempt::Means;
 use kumihimo_events::source::Kind;
 use kumihimo_events::{Record, Step};
 use scheduler::{Scheduler, check};
@@ -65,7 +66,7 @@ fn text(records: &[Record]) -> String {
 }
 
 fn replay(source: Kind) -> Option<String> {
-    let settings = Settings { vps: 1, concurrency: 1, max_threads: 8, source: Some(source), record: true };
+    let settings = Settings { vps: 1, concurrency: 1, max_threads: 8, source: Some(source), preempt: Some(Means::Off), record: true };
     let package = match Scheduler::open(settings) {
         Ok(package) => package,
         Err(why) => {

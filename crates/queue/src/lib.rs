@@ -346,6 +346,11 @@ impl<T: Node> Set<T> {
         each!(self.queue(vp), q => unsafe { q.injector().push(item) })
     }
 
+    /// Whether something was injected for a VP that it has not taken yet, by anyone.
+    pub fn has_injected(&self, vp: usize) -> bool {
+        each!(self.queue(vp), q => !q.injector().is_empty())
+    }
+
     /// [`RunQueue::has_visible_work`] of any VP, by anyone.
     pub fn has_visible_work(&self, vp: usize) -> bool {
         self.queue(vp).has_visible_work()

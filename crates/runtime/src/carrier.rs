@@ -47,11 +47,17 @@ pub(crate) struct KernelThread {
     pub(crate) vp: Cell<*const Vp>,
     /// What the kernel's half has of it: for its signal handler too.
     events: *const events::KernelThread,
+    /// The microprocess that runs on it, with a VP under it or bound; null on its own stack. Read as `gs:[24]`: by one instruction, between which
+    /// and the next the reader may come to another kernel thread.
+    pub(crate) current: Cell<*const Mp>,
+    /// While it is not 0 nothing is injected here: what the caller has read through GS stays right. Counts with the slot's mask, begins before it and
+    /// ends after it, and is changed by one instruction, since before and after it the caller may come to another kernel thread.
+    guard: Cell<u32>,
+    /// A signal handler of the runtime runs here: nothing may switch.
+    in_handler: Cell<bool>,
     /// What stands in `slot` while the VP is here.
     token: Cell<u64>,
     slot: *const Slot,
-    /// The microprocess that runs on it, with a VP under it or bound; null on its own stack.
-    pub(crate) current: Cell<*const Mp>,
     /// Its own TLS block.
     pub(crate) fs: usize,
     instance: *const Instance,
@@ -63,6 +69,7 @@ const _: () = assert!(
     std::mem::offset_of!(KernelThread, this) == 0
         && std::mem::offset_of!(KernelThread, vp) == 8
         && std::mem::offset_of!(KernelThread, events) == trap::GS_THREAD
+        && std::mem::offset_of!(KernelThread, current) == 24
 );
 
 impl KernelThread {
@@ -72,9 +79,12 @@ impl KernelThread {
             this: Cell::new(std::ptr::null()),
             vp: Cell::new(std::ptr::null()),
             events: thread,
+            current: Cell::new(std::ptr::null()),
+            // As its slot: masked.
+            guard: Cell::new(1),
+            in_handler: Cell::new(false),
             token: Cell::new(0),
             slot: thread.slot(),
-            current: Cell::new(std::ptr::null()),
             fs: x86_64::fs_base(),
             instance,
             idle: UnsafeCell::new(Context::NULL),
@@ -121,10 +131,46 @@ impl KernelThread {
         slot.priority.store(i32::from(mp.level.get()), Ordering::Relaxed);
     }
 
-    /// Masks. True if the VP is (still) here; else it is forgotten.
+    /// The caller's, which it stays on from here: nothing is injected until [`unmask`](KernelThread::unmask).
+    ///
+    /// # Safety
+    /// The caller's standing is not `Foreign`.
     #[inline(always)]
-    fn enter(&self) -> bool {
+    pub(crate) unsafe fn stay<'a>() -> &'a KernelThread {
+        // SAFETY: the caller's promise: GS is set. Only this kernel thread writes its count.
+        unsafe {
+            x86_64::gs_inc32::<{ std::mem::offset_of!(KernelThread, guard) }>();
+            KernelThread::here()
+        }
+    }
+
+    /// Whether nothing may be injected. In a signal handler on this kernel thread.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.guard.get() != 0
+    }
+
+    /// Whether a signal handler of the runtime runs here.
+    pub(crate) fn is_in_handler(&self) -> bool {
+        self.in_handler.get()
+    }
+
+    /// Runs `f`, in a signal handler: nothing in it may switch.
+    pub(crate) fn in_handler(&self, f: impl FnOnce()) {
+        self.in_handler.set(true);
+        f();
+        self.in_handler.set(false);
+    }
+
+    /// After [`stay`](KernelThread::stay): masks. True if the VP is (still) here; else it is forgotten.
+    #[inline(always)]
+    pub(crate) fn enter(&self) -> bool {
         self.slot().enter(self.token.get()) || self.lost()
+    }
+
+    /// After [`stay`](KernelThread::stay): masks, whether there is a VP or not.
+    #[inline(always)]
+    pub(crate) fn mask(&self) {
+        self.slot().mask();
     }
 
     #[cold]
@@ -134,12 +180,32 @@ impl KernelThread {
         false
     }
 
-    /// The end of [`enter`](KernelThread::enter).
+    /// The end of [`enter`](KernelThread::enter) or [`mask`](KernelThread::mask): what waited is told now, and the caller may be switched away from.
     #[inline(always)]
     pub(crate) fn unmask(&self) {
-        if self.slot().exit() {
-            self.events().deliver();
+        if self.unmask_quietly() {
+            crate::preempt::deliver();
         }
+    }
+
+    /// As [`unmask`](KernelThread::unmask), and says whether something waits to be told. `self` is not to be used after this.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn unmask_quietly(&self) -> bool {
+        let waits = self.slot().exit();
+        // SAFETY: `self` is the caller's, so GS is set.
+        unsafe { self.leave_alone() };
+        waits
+    }
+
+    /// The reverse of [`stay`](KernelThread::stay).
+    ///
+    /// # Safety
+    /// `self` is the caller's.
+    #[inline(always)]
+    pub(crate) unsafe fn leave_alone(&self) {
+        // SAFETY: the caller's promise; the count is this kernel thread's.
+        unsafe { x86_64::gs_dec32::<{ std::mem::offset_of!(KernelThread, guard) }>() };
     }
 
     /// There is no VP here any more.
@@ -183,8 +249,8 @@ impl Carrier {
         if standing() != Standing::OnVp {
             return None;
         }
-        // SAFETY: on a VP, so GS is set. The kernel thread stays the same until the caller switches by itself.
-        let kt = unsafe { KernelThread::here() };
+        // SAFETY: on a VP, so GS is set.
+        let kt = unsafe { KernelThread::stay() };
         if kt.enter() {
             return Some(Carrier { vp: kt.vp.get(), _not_send: PhantomData });
         }
@@ -260,6 +326,24 @@ pub(crate) fn current_mp() -> Option<&'static Mp> {
     unsafe { running_here() }
 }
 
+impl Carrier {
+    /// The end of it without telling what waits: true if something does.
+    #[must_use]
+    pub(crate) fn release(self) -> bool {
+        let waits = self.kernel_thread().unmask_quietly();
+        std::mem::forget(self);
+        waits
+    }
+
+    /// Of one that has just masked ([`KernelThread::enter`]).
+    ///
+    /// # Safety
+    /// `kt` is the caller's, entered once, with its VP, and no other `Carrier` stands for that.
+    pub(crate) unsafe fn of(kt: &KernelThread) -> Carrier {
+        Carrier { vp: kt.vp.get(), _not_send: PhantomData }
+    }
+}
+
 /// The microprocess that runs on this kernel thread; none on its own stack.
 ///
 /// # Safety
@@ -267,7 +351,7 @@ pub(crate) fn current_mp() -> Option<&'static Mp> {
 #[inline(always)]
 pub(crate) unsafe fn running_here() -> Option<&'static Mp> {
     // SAFETY: the caller's promise; null or a record, which lives for ever.
-    unsafe { KernelThread::here().current.get().as_ref() }
+    unsafe { (x86_64::gs_load64::<{ std::mem::offset_of!(KernelThread, current) }>() as *const Mp).as_ref() }
 }
 
 /// The microprocess on whose slot this kernel thread runs, if it is one that ends at `slot_end`. Async-signal-safe.

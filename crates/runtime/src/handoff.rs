@@ -16,11 +16,11 @@ use kumihimo_arch::overflow;
 use kumihimo_arch::x86_64;
 use kumihimo_events as events;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
-use kumihimo_policy::Why;
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
 use crate::park::Wait;
+use crate::preempt;
 use crate::record::Mp;
 use crate::vp::Left;
 
@@ -29,6 +29,7 @@ impl UserScheduler for Instance {
         // No memory for it is no reason to end: in a Rust program std has given this kernel thread an alternate stack, which takes its place;
         // under a `main` that is not Rust's an overflow would then end in a bare SIGSEGV.
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
+        preempt::note_usual_mask();
         KernelThread::with(self, thread, live);
     }
 
@@ -42,6 +43,7 @@ impl UserScheduler for Instance {
         // SAFETY: a kernel thread of the pool: GS is set, its slot masked once.
         let kt = unsafe { KernelThread::here() };
         kt.now_carries(&raw const self.vps[vp as usize]);
+        self.kernel.keep_time();
         // SAFETY: as above.
         unsafe { Carrier::here() }.run();
         if kt.vp.get().is_null() {
@@ -56,29 +58,42 @@ impl UserScheduler for Instance {
         }
         // SAFETY: not foreign: GS is set.
         let kt = unsafe { KernelThread::here() };
-        if Carrier::current().is_some() {
-            // Back before a spare came.
-            return;
-        }
-        // SAFETY: null or a record, which lives for ever.
-        if let Some(mp) = unsafe { kt.current.get().as_ref() } {
-            await_turn(self, kt, mp, true);
-        }
+        kt.in_handler(|| {
+            if Carrier::current().is_some() {
+                // Back before a spare came.
+                return;
+            }
+            // SAFETY: null or a record, which lives for ever.
+            if let Some(mp) = unsafe { kt.current.get().as_ref() } {
+                await_turn(self, kt, mp, true);
+            }
+        });
     }
 
-    fn notified(&self, events: u32) {
-        let Some(carrier) = Carrier::current() else { return };
-        if carrier.is_running() {
-            let why = if events & Event::Changed.bit() != 0 { Why::Reprioritised } else { Why::Outranked };
-            carrier.vp().urge.set(Some(why));
-        }
+    fn notified(&self, _events: u32) {
+        // Not through here: `preempt::deliver`.
+    }
+
+    unsafe fn interrupted(&self, context: *mut libc::ucontext_t) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { preempt::interrupted(context) }
+    }
+
+    fn tick(&self) -> Option<std::time::Duration> {
+        self.look_at_turns()
+    }
+
+    fn ready(&self, vp: u32) {
+        self.kernel.raise(vp, Event::Preempted);
     }
 }
 
 /// The caller has no VP: it queues up for one and waits, on its own kernel thread, until it has its turn. Async-signal-safe. False: it
 /// goes on without, since `may_give_up` and its VP cannot come.
-fn await_turn(instance: &Instance, kt: &KernelThread, mp: &'static Mp, may_give_up: bool) -> bool {
-    kt.slot().mask();
+fn await_turn(instance: &Instance, _: &KernelThread, mp: &'static Mp, may_give_up: bool) -> bool {
+    // SAFETY: a microprocess without a VP: GS is set.
+    let kt = unsafe { KernelThread::stay() };
+    kt.mask();
     let home = usize::from(mp.home.load(Ordering::Relaxed)) % instance.vps.len();
     let thread = kt.events();
     if thread.turn().begin() {
@@ -194,12 +209,15 @@ fn lend(carrier: Carrier, mp: &'static Mp) {
     // Unmasked by `lend`.
     std::mem::forget(carrier);
     // SAFETY: the caller's kernel thread; a bound microprocess stays on it.
-    unsafe { &*kt }.events().lend();
+    unsafe {
+        (*kt).events().lend();
+        (*kt).leave_alone();
+    }
 }
 
 fn take_back(mp: &'static Mp) {
     // SAFETY: Bound, so GS is set; a bound microprocess stays on its kernel thread.
-    let kt = unsafe { KernelThread::here() };
+    let kt = unsafe { KernelThread::stay() };
     let mine = kt.events().take_back();
     // In the microprocess's own block (a lean one's: the kernel thread's, for which it is right too): on a VP when it continues.
     set_standing(Standing::OnVp);
@@ -224,7 +242,8 @@ pub(crate) fn come_back() -> Carrier {
         // SAFETY: the kernel thread's own stack has no VP, so a microprocess runs.
         let mp = unsafe { crate::carrier::running_here() }.expect("a microprocess lost its VP");
         if !kt.events().turn().is_astray() {
-            kt.slot().mask();
+            // SAFETY: as above. It has no VP, so nothing is injected that would switch: it is the same kernel thread.
+            unsafe { KernelThread::stay() }.mask();
             // SAFETY: it is bound, masked, and its kernel thread has no VP.
             return unsafe { leave_bound(mp) };
         }

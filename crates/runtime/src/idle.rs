@@ -179,6 +179,7 @@ mod vp_side {
                 None
             });
             instance.idle_vps.fetch_sub(1, Ordering::SeqCst);
+            instance.kernel.keep_time();
             let idle = &self.counters.idle_ns;
             idle.store(idle.load(Ordering::Relaxed) + (instance.now() - since), Ordering::Relaxed);
             found

@@ -42,6 +42,8 @@ pub(crate) struct Instance {
     next_outside: AtomicUsize,
     /// The kernel's half.
     pub(crate) kernel: Arc<Kernel>,
+    /// When who keeps the time looks again: see [`crate::tick`].
+    pub(crate) tick_at: AtomicU64,
     /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
     pub(crate) deadlock_seen: AtomicBool,
     pub(crate) deadlock_mark: AtomicU64,
@@ -94,6 +96,7 @@ impl Instance {
             concurrency: settings.concurrency.unwrap_or(settings.vps),
             max_threads: settings.max_kernel_threads,
             source: settings.events,
+            preempt: settings.preempt,
             record: false,
         })?;
         let mut failure = None;
@@ -121,6 +124,7 @@ impl Instance {
                 stand_ins: Mutex::default(),
                 next_outside: AtomicUsize::new(0),
                 kernel,
+                tick_at: AtomicU64::new(0),
                 deadlock_seen: AtomicBool::new(false),
                 deadlock_mark: AtomicU64::new(0),
                 ebb_at: AtomicU64::new(0),

@@ -37,6 +37,8 @@ mod place;
 #[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
+mod preempt;
+#[cfg(not(loom))]
 mod priority;
 #[cfg(not(loom))]
 pub mod readiness;
@@ -56,6 +58,8 @@ mod spawn;
 mod stand_in;
 #[cfg(not(loom))]
 pub mod thread;
+#[cfg(not(loom))]
+mod tick;
 #[cfg(not(loom))]
 mod timer;
 #[cfg(not(loom))]

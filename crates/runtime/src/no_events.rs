@@ -28,7 +28,7 @@ impl NoEvents {
         let masked = standing() != Standing::Foreign;
         if masked {
             // SAFETY: not foreign, so GS is set.
-            unsafe { KernelThread::here() }.slot().mask();
+            unsafe { KernelThread::stay() }.mask();
         }
         NoEvents { masked, _not_send: PhantomData }
     }

@@ -233,6 +233,7 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant
     }
     let armed_at = vp.index;
     vp.timers().arm(mp.reference(), at);
+    vp.tick.sooner(at);
     mp.wait_kind.store(mp.wait_kind.load(Ordering::Relaxed) | Wait::TIMED, Ordering::Relaxed);
     let number = mp.timer.load(Ordering::Relaxed);
     let carrier = carrier.leave(Left::Parked);

@@ -43,6 +43,12 @@ impl Placer {
         u64::try_from(quantum.as_nanos()).ok()
     }
 
+    /// The quantum of `level`, if that decides it.
+    pub(crate) fn quantum_of_ns(&self, level: i32) -> Option<u64> {
+        let quantum = self.table.as_ref()?[level.clamp(0, Priority::LEVELS as i32 - 1) as usize].quantum;
+        Some(u64::try_from(quantum.as_nanos()).unwrap_or(u64::MAX))
+    }
+
     /// Asks for a place and notes level and quantum in the record. Holder of `mp` only.
     #[inline]
     pub(crate) fn place(&self, mp: &Mp, why: Why, now: impl FnOnce() -> u64) -> Place {

@@ -8,7 +8,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -350,6 +350,11 @@ impl Poller {
             registered: AtomicUsize::new(0),
             coarse: Cell::new(false),
         })
+    }
+
+    /// Readable when something in it is ready.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 
     /// The set with that `home`, if it belongs to `instance`.

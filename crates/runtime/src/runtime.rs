@@ -20,7 +20,7 @@ use crate::pool::{self, Kind};
 use crate::record::colour_max;
 use crate::spawn::{self, Order};
 use crate::thread::Thread;
-use crate::{fork, join, shutdown};
+use crate::{fork, join, preempt, shutdown};
 
 /// The run-queue design that measurements choose; see `kumi bench queues`.
 pub const DEFAULT_DESIGN: Design = Design::Ring;
@@ -39,6 +39,7 @@ const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
+pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
 
 /// What happens when all microprocesses wait for each other.
@@ -62,6 +63,7 @@ pub(crate) struct Settings {
     pub(crate) concurrency: Option<usize>,
     pub(crate) max_kernel_threads: usize,
     pub(crate) events: Option<Events>,
+    pub(crate) preempt: Option<Preemption>,
     pub(crate) max_microprocesses: u64,
     pub(crate) max_stacks: usize,
     pub(crate) max_stack_memory: u64,
@@ -130,6 +132,7 @@ impl Builder {
                 concurrency: None,
                 max_kernel_threads: 4096,
                 events: None,
+                preempt: None,
                 max_microprocesses: u64::MAX,
                 max_stacks: usize::MAX,
                 max_stack_memory: u64::MAX,
@@ -173,6 +176,16 @@ impl Builder {
     /// Where events come from. Default: the best source that the machine allows. `KUMI_EVENTS` stands in where the program does not say.
     pub fn events(mut self, source: Events) -> Builder {
         self.settings.events = Some(source);
+        self
+    }
+
+    /// How a microprocess is interrupted that runs on without entering the runtime while another is to run. Default: the best way that the
+    /// machine allows, `clock` or else `signal`; never with the event source `off`, nor under a debugger. `KUMI_PREEMPT` stands in where the
+    /// program does not say: `clock`, `signal`, `signal=N`, `off`.
+    ///
+    /// By a signal, system calls may end early: see CAVEATS.md.
+    pub fn preemption(mut self, means: Preemption) -> Builder {
+        self.settings.preempt = Some(means);
         self
     }
 
@@ -258,6 +271,9 @@ impl Builder {
         if self.settings.events.is_none() {
             self.settings.events = events_from_environment()?;
         }
+        if self.settings.preempt.is_none() {
+            self.settings.preempt = preemption_from_environment()?;
+        }
         let running = || {
             io::Error::new(
                 io::ErrorKind::AlreadyExists,
@@ -313,6 +329,15 @@ fn events_from_environment() -> io::Result<Option<Events>> {
     }
 }
 
+fn preemption_from_environment() -> io::Result<Option<Preemption>> {
+    match std::env::var("KUMI_PREEMPT") {
+        Ok(text) => Preemption::from_name(&text)
+            .map(Some)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_PREEMPT={why}"))),
+        Err(_) => Ok(None),
+    }
+}
+
 /// Handlers and self-tests that belong to the process and not to one runtime.
 fn once_per_process() -> io::Result<()> {
     static DONE: Mutex<bool> = Mutex::new(false);
@@ -320,6 +345,7 @@ fn once_per_process() -> io::Result<()> {
     if !*done {
         tls::get();
         fork::install();
+        preempt::prepare();
         // SAFETY: `describe` is async-signal-safe: it reads atomics of a record that lives for ever.
         unsafe { overflow::install_process_handler(describe) };
         tls::setxid::set_carrier_fs(crate::carrier::carrier_fs);

@@ -130,7 +130,7 @@ impl Timers {
 
     /// When the next one is due, stale or not.
     #[inline]
-    fn next(&self) -> Option<u64> {
+    pub(crate) fn next(&self) -> Option<u64> {
         // Whatever is near is before whatever is far.
         self.near.peek().map(|Reverse(e)| e.at).or_else(|| self.far.values().next().map(|bucket| bucket.first))
     }

@@ -27,6 +27,7 @@ use crate::readiness::Poller;
 use crate::record::{Mp, Ref};
 use crate::requests::Requests;
 use crate::state::{Park, Wake};
+use crate::tick::Turn;
 use crate::timer::{BATCH, Timers};
 
 /// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where those that run take their time, so
@@ -106,6 +107,7 @@ pub(crate) struct Vp {
     timers: UnsafeCell<Timers>,
     pub(crate) pool: VpPool,
     pub(crate) poller: Poller,
+    pub(crate) tick: Turn,
     /// The next one, which waits for its turn on another kernel thread: the VP goes there from this one's own stack.
     pub(crate) promised: Cell<Option<&'static Mp>>,
     // Shared half.
@@ -306,6 +308,7 @@ impl Vp {
             counters: Counters::default(),
             idle: Idle::new()?,
             requests: Requests::default(),
+            tick: Turn::new(),
             promised: Cell::new(None),
         })
     }
@@ -407,7 +410,7 @@ impl Vp {
                 self.wake(who);
             }
             if n < BATCH {
-                return;
+                return self.tick.note_timer(self.timers().next());
             }
         }
     }
@@ -461,6 +464,7 @@ impl Vp {
     pub(crate) fn account_for(&self, next: &Mp) {
         if self.keeps_account {
             self.book_time();
+            self.tick.quantum.store(next.account.get().quantum_ns, Ordering::Relaxed);
         }
         let home = self.index as u16;
         if next.home.load(Ordering::Relaxed) != home {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kumihimo_events::kernel::Settings;
+use kumihimo_events::preempt::Means;
 use kumihimo_events::source::Kind;
 use scheduler::{Scheduler, check, yield_now};
 
@@ -17,7 +18,7 @@ fn main() -> io::Result<()> {
     let name = std::env::var("KUMI_EVENTS").ok();
     let source = name.map(|name| Kind::from_name(&name).ok_or(format!("KUMI_EVENTS={name}: bpf, perf, watch or off")));
     let source = source.transpose().map_err(io::Error::other)?;
-    let package = Scheduler::open(Settings { vps: 2, concurrency: 1, max_threads: 200, source, record: false })?;
+    let package = Scheduler::open(Settings { vps: 2, concurrency: 1, max_threads: 200, source, preempt: Some(Means::Off), record: false })?;
     println!("events: {}", package.kernel().source());
 
     let end = Arc::new(AtomicBool::new(false));

@@ -10,6 +10,7 @@ use super::{EventSource, Kind};
 use crate::bpf::Bpf;
 use crate::kernel::watch_for;
 use crate::page::Page;
+use crate::preempt::is_debugged;
 use crate::refused::Refused;
 
 #[derive(Debug)]
@@ -27,12 +28,6 @@ impl BpfSource {
         }
         Ok(BpfSource { bpf, attached: Mutex::default() })
     }
-}
-
-/// Whether a debugger is attached: it would stop the process at every SIGTRAP (ptrace(2)).
-fn is_debugged() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status.lines().filter_map(|l| l.strip_prefix("TracerPid:")).any(|pid| pid.trim() != "0")
 }
 
 impl EventSource for BpfSource {

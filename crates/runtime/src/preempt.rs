@@ -1,0 +1,139 @@
+//! A microprocess is made to give way: where it enters or leaves the runtime, or, if it does neither, anywhere in its code.
+//!
+//! ```text
+//!   raise(Preempted) ── bit in the carrier's slot ──┬── it unmasks, or passes a switch point ──> deliver() ── give_way ──>
+//!                                                   └── bell: trap in user mode ── interrupted(): injects a call of ──┘
+//! ```
+//! A call is injected only where the microprocess can be switched away from and continued on another kernel thread, that is where
+//! - nothing that was read through GS is in use ([`KernelThread::stay`]): no critical section, of the runtime's or the user's ([`crate::NoEvents`]);
+//! - it runs on its own stack, with room, and no signal handler does: the mask of signals is its kernel thread's usual one;
+//! - the code is not the C library's, the dynamic linker's or an allocator's: they hold locks there which the runtime itself may want while it
+//!   is masked, and then nobody would run the holder;
+//! - it has thread-local storage of its own: a lean one gives way at switch points only.
+//!
+//! Elsewhere the bell rings again, some microseconds later.
+
+use std::sync::OnceLock;
+
+use kumihimo_arch::{inject, regions};
+use kumihimo_policy::Why;
+use libc::ucontext_t;
+
+use crate::carrier::{Carrier, KernelThread, Standing, standing};
+use crate::pool;
+
+/// The signals that a kernel thread of the runtime has blocked when no handler runs.
+static USUAL_MASK: OnceLock<u64> = OnceLock::new();
+
+/// Once a process, before the first microprocess runs.
+pub(crate) fn prepare() {
+    inject::prepare();
+    regions::prepare();
+}
+
+/// A kernel thread of the pool begins: its mask of signals is the usual one.
+pub(crate) fn note_usual_mask() {
+    USUAL_MASK.get_or_init(|| {
+        // SAFETY: all zeros is a valid set.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: a live set to be written.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &mut set) };
+        first_word(&set)
+    });
+}
+
+/// The kernel's own set is the first 64 bits of the C library's.
+fn first_word(set: &libc::sigset_t) -> u64 {
+    // SAFETY: a sigset_t is at least that long, and aligned for it.
+    unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
+}
+
+/// *Preempted* or *Changed* waits, and the kernel thread was interrupted. False: not at this instruction.
+///
+/// # Safety
+/// In a signal handler on a kernel thread of the pool, with the context that the kernel gave it.
+pub(crate) unsafe fn interrupted(context: *mut ucontext_t) -> bool {
+    // SAFETY: a kernel thread of the pool: GS is set.
+    let kt = unsafe { KernelThread::here() };
+    if kt.is_guarded() {
+        // Masked: told at the end of that. Just before or after: again.
+        return kt.slot().is_masked();
+    }
+    // SAFETY: null or a record, which lives for ever.
+    let Some(mp) = (unsafe { kt.current.get().as_ref() }) else { return true };
+    if kt.is_in_handler() || mp.fs.get() == 0 || standing() != Standing::OnVp {
+        return true;
+    }
+    // SAFETY: the caller's promise.
+    let (pc, mask) = unsafe { ((*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize, first_word(&(*context).uc_sigmask)) };
+    if mask & !USUAL_MASK.get().copied().unwrap_or(0) != 0 || regions::is_closed(pc) {
+        return false;
+    }
+    let (low, _) = pool::bounds(mp);
+    // SAFETY: the handler's own context; its microprocess's stack, of which nobody uses what is below; the checks above say that it may be switched
+    // away from; `upcall` unwinds nowhere: it aborts.
+    match unsafe { inject::inject(context, upcall, low.addr()) } {
+        Ok(()) => true,
+        // On another stack that the application has made itself, or too near to the end of its own: later, perhaps.
+        Err(_) => false,
+    }
+}
+
+/// What is injected.
+extern "C" fn upcall() {
+    // SAFETY: injected into a microprocess only: its block is there.
+    let errno = unsafe { *libc::__errno_location() };
+    deliver();
+    // SAFETY: the microprocess's own, wherever it is continued.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// Acts upon what was raised for whoever carries here: takes in what waits outside, and gives way if that, or those queued, go before the caller.
+#[cold]
+#[inline(never)]
+pub(crate) fn deliver() {
+    // In a loop and not by the end of a `Carrier`: at a high rate each would otherwise begin within the former, and the stack end.
+    loop {
+        if standing() != Standing::OnVp {
+            return;
+        }
+        // SAFETY: on a VP: GS is set.
+        let kt = unsafe { KernelThread::stay() };
+        // In a handler nothing switches; what waits stays, and is told when the microprocess next enters the runtime.
+        let raised = if kt.is_in_handler() { 0 } else { kt.events().take_raised() };
+        if raised == 0 {
+            // SAFETY: as above.
+            unsafe { kt.leave_alone() };
+            return;
+        }
+        if !kt.enter() {
+            // Lost: whoever took the VP looks at everything.
+            let _ = kt.unmask_quietly();
+            return;
+        }
+        // SAFETY: entered just now.
+        let carrier = unsafe { Carrier::of(kt) };
+        if !carrier.preempted().release() {
+            return;
+        }
+    }
+}
+
+impl Carrier {
+    fn preempted(self) -> Carrier {
+        let vp = self.vp();
+        let Some(mp) = self.running() else { return self };
+        vp.slow_steps();
+        if vp.turn_is_over() {
+            vp.urge.set(Some(Why::QuantumOver));
+        }
+        let Some(why) = vp.urge.get() else { return self };
+        if mp.fs.get() == 0 {
+            // A lean one: at its next switch point.
+            return self;
+        }
+        let carrier = self.give_way(why);
+        carrier.vp().goes_on();
+        carrier
+    }
+}

@@ -1,0 +1,136 @@
+//! Who keeps the time: one kernel thread of the pool looks over the virtual processors now and then, and has those preempted whose quantum is over, or
+//! which do not notice that something came.
+//!
+//! There is no timer per kernel thread, and nobody is interrupted unless somebody waits. What is read here of a virtual processor is published by its
+//! carrier with plain stores, and may be out of date: an interruption too many does no harm.
+//!
+//! One that has run for long without a switch is a *hog*. What would wake others on its virtual processor (descriptors, timers) is then watched from here,
+//! so that they wait no longer than they would beside one that switches.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use kumihimo_events::sched::Event;
+
+use crate::instance::Instance;
+use crate::vp::Vp;
+
+/// Looks at the time where no quantum says otherwise.
+const LONGEST: u64 = 10_000_000;
+const SHORTEST: u64 = 50_000;
+/// In `timer`: there is none.
+const NEVER: u64 = u64::MAX;
+
+/// What the keeper of the time knows and tells of a virtual processor.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    /// Number of switches at the last look, and since when it is that, on the instance's clock. By who keeps the time.
+    switches: AtomicU64,
+    since: AtomicU64,
+    /// The turn that began at that number of switches is over. Taken by the carrier.
+    over: AtomicU64,
+    /// How long the running one may run, where the policy decides that for each anew. By the carrier.
+    pub(crate) quantum: AtomicU64,
+    /// Descriptors are watched for it.
+    watched: AtomicBool,
+    /// When its first timer is due. By its carrier.
+    timer: AtomicU64,
+}
+
+impl Turn {
+    pub(crate) fn new() -> Turn {
+        Turn {
+            switches: AtomicU64::new(u64::MAX),
+            since: AtomicU64::new(0),
+            over: AtomicU64::new(u64::MAX),
+            quantum: AtomicU64::new(NEVER),
+            watched: AtomicBool::new(false),
+            timer: AtomicU64::new(NEVER),
+        }
+    }
+
+    /// A timer was armed for `at`. Owner only.
+    #[inline]
+    pub(crate) fn sooner(&self, at: u64) {
+        if at < self.timer.load(Ordering::Relaxed) {
+            self.timer.store(at, Ordering::Relaxed);
+        }
+    }
+
+    /// The first timer now. Owner only.
+    pub(crate) fn note_timer(&self, first: Option<u64>) {
+        self.timer.store(first.unwrap_or(NEVER), Ordering::Relaxed);
+    }
+}
+
+impl Instance {
+    /// [`UserScheduler::tick`](kumihimo_events::sched::UserScheduler::tick).
+    pub(crate) fn look_at_turns(&self) -> Option<Duration> {
+        if self.stopped() || self.all_idle() {
+            return None;
+        }
+        let now = self.now();
+        let next = self.vps.iter().map(|vp| self.look_at_turn(vp, now)).min().unwrap_or(LONGEST);
+        let next = next.clamp(SHORTEST, LONGEST);
+        self.tick_at.store(now + next, Ordering::Relaxed);
+        Some(Duration::from_nanos(next))
+    }
+
+    /// Says after how many nanoseconds to look at `vp` again.
+    fn look_at_turn(&self, vp: &Vp, now: u64) -> u64 {
+        if vp.idle.word.is_sleeping() {
+            return LONGEST;
+        }
+        let index = vp.index as u32;
+        let quantum = self.placer.quantum_of_ns(self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed)));
+        let quantum = quantum.unwrap_or_else(|| vp.tick.quantum.load(Ordering::Relaxed));
+        let pace = (quantum / 2).clamp(SHORTEST, LONGEST);
+        let turn = &vp.tick;
+        let switches = vp.counters.switches.load(Ordering::Relaxed);
+        if turn.switches.swap(switches, Ordering::Relaxed) != switches {
+            turn.since.store(now, Ordering::Relaxed);
+            turn.watched.store(false, Ordering::Relaxed);
+            return pace;
+        }
+        if self.kernel.remind(index) {
+            return pace;
+        }
+        let left = quantum.saturating_sub(now.saturating_sub(turn.since.load(Ordering::Relaxed)));
+        let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
+        if left == 0 {
+            turn.over.store(switches, Ordering::Relaxed);
+        }
+        if left == 0 || due == 0 || self.queues.has_injected(vp.index) {
+            self.kernel.raise(index, Event::Preempted);
+        }
+        self.watch(vp);
+        [pace, left, due].into_iter().filter(|t| *t != 0).min().unwrap_or(pace)
+    }
+
+    /// A hog's descriptors are watched from here.
+    fn watch(&self, vp: &Vp) {
+        if vp.poller.is_used() && !vp.tick.watched.swap(true, Ordering::Relaxed) {
+            // A failure (no memory) leaves it to the next look at the quantum.
+            let _ = self.kernel.watch_once(vp.index as u32, vp.poller.as_fd());
+        }
+    }
+}
+
+impl Vp {
+    /// Whether the running one's turn is over, as far as who keeps the time knows. Owner only.
+    pub(crate) fn turn_is_over(&self) -> bool {
+        self.tick.over.swap(u64::MAX, Ordering::Relaxed) == self.counters.switches.load(Ordering::Relaxed)
+    }
+
+    /// One that was preempted runs on: it probably does not switch soon. Owner only.
+    pub(crate) fn goes_on(&self) {
+        let instance = self.instance();
+        if self.poller.is_used() {
+            self.tick.watched.store(true, Ordering::Relaxed);
+            let _ = instance.kernel.watch_once(self.index as u32, self.poller.as_fd());
+        }
+        if self.tick.timer.load(Ordering::Relaxed) < instance.tick_at.load(Ordering::Relaxed) {
+            instance.kernel.hurry();
+        }
+    }
+}

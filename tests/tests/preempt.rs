@@ -1,0 +1,74 @@
+//! An endless loop stalls nobody.
+
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use kumihimo::net::UnixStream;
+use kumihimo::runtime::Runtime;
+use kumihimo::thread;
+use kumihimo_tests::process::alone;
+
+/// Runs until `stop`, without a call of anything.
+fn spin(stop: &AtomicBool) -> u64 {
+    let mut n = 0u64;
+    while !stop.load(Relaxed) {
+        n = n.wrapping_mul(31).wrapping_add(7);
+    }
+    n
+}
+
+#[test]
+fn one_that_never_waits_gives_way_to_its_equals() {
+    alone("one_that_never_waits_gives_way_to_its_equals", || {
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
+            thread::scope(|s| {
+                for _ in 0..3 {
+                    s.spawn(|| {
+                        while !stop.load(Relaxed) {
+                            turns.fetch_add(1, Relaxed);
+                        }
+                    });
+                }
+                s.spawn(|| {
+                    // Its turn comes round again and again.
+                    for _ in 0..5 {
+                        thread::sleep(Duration::from_millis(1));
+                    }
+                    stop.store(true, Relaxed);
+                });
+                spin(&stop);
+            });
+            assert!(turns.into_inner() > 0);
+        });
+    });
+}
+
+#[test]
+fn descriptors_and_timers_beside_a_loop() {
+    alone("descriptors_and_timers_beside_a_loop", || {
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let stop = AtomicBool::new(false);
+            let (mut here, mut there) = UnixStream::pair().expect("a pair");
+            thread::scope(|s| {
+                s.spawn(|| spin(&stop));
+                s.spawn(move || {
+                    let mut byte = [0];
+                    while there.read(&mut byte).expect("a byte") == 1 {
+                        there.write_all(&byte).expect("it is taken");
+                    }
+                });
+                for n in 0..100u8 {
+                    here.write_all(&[n]).expect("it is taken");
+                    let mut byte = [0];
+                    here.read_exact(&mut byte).expect("it comes back");
+                    assert_eq!(byte[0], n);
+                    thread::sleep(Duration::from_micros(100));
+                }
+                stop.store(true, Relaxed);
+                drop(here);
+            });
+        });
+    });
+}
