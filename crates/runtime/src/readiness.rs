@@ -449,7 +449,7 @@ impl Poller {
                     8,
                 )
             };
-            if n >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ENOSYS) {
+            if n >= 0 || io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
                 return n as i32;
             }
             self.coarse.set(true);

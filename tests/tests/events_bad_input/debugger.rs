@@ -171,7 +171,7 @@ fn attached_in_the_middle() {
                 blocks();
             });
         },
-        // All of them passed on.
-        |source, traps| assert_eq!(traps > 0, source == Events::Bpf, "{traps}"),
+        // All of them passed on. Of the other sources those that preempt, if any was preempted.
+        |source, traps| assert!(traps > 0 || source != Events::Bpf, "{traps}"),
     );
 }
