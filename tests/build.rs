@@ -8,6 +8,7 @@ fn main() {
     let out = std::env::var("OUT_DIR").expect("cargo gives it");
     cc::Build::new().file("native/locals.c").opt_level(1).compile("locals");
     cc::Build::new().file("native/blocks.c").opt_level(1).compile("blocks");
+    cc::Build::new().file("native/fire.c").opt_level(2).compile("fire");
     if cc::Build::new()
         .cpp(true)
         .file("native/objects.cc")

@@ -112,6 +112,10 @@ pub struct Counts {
     pub unblocked: u64,
     /// Sleeps that the source could not tell.
     pub missed: u64,
+    /// Kernel threads asked to be interrupted, and those that could not be.
+    pub rung: u64,
+    /// See `rung`.
+    pub not_rung: u64,
 }
 
 impl Kernel {
@@ -249,6 +253,8 @@ impl Kernel {
             bound: self.bound.load(Ordering::Acquire),
             hand_offs: self.hand_offs.load(Ordering::Relaxed),
             exhausted: self.exhausted.load(Ordering::Relaxed),
+            rung: self.bells.rung.load(Ordering::Relaxed),
+            not_rung: self.bells.refused.load(Ordering::Relaxed),
             ..Counts::default()
         };
         let high = pool.high;

@@ -42,6 +42,8 @@ pub(crate) struct Instance {
     next_outside: AtomicUsize,
     /// The kernel's half.
     pub(crate) kernel: Arc<Kernel>,
+    /// Calls injected: see [`crate::preempt`].
+    pub(crate) injected: AtomicU64,
     /// When who keeps the time looks again: see [`crate::tick`].
     pub(crate) tick_at: AtomicU64,
     /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
@@ -124,6 +126,7 @@ impl Instance {
                 stand_ins: Mutex::default(),
                 next_outside: AtomicUsize::new(0),
                 kernel,
+                injected: AtomicU64::new(0),
                 tick_at: AtomicU64::new(0),
                 deadlock_seen: AtomicBool::new(false),
                 deadlock_mark: AtomicU64::new(0),

@@ -33,6 +33,12 @@ pub struct Metrics {
     pub missed: u64,
     /// Times that a further kernel thread was wanted and not to be had.
     pub exhausted: u64,
+    /// How a microprocess is interrupted that does not enter the runtime: `clock`, `signal=N` or `off`.
+    pub preemption: String,
+    /// Times that a microprocess was made to give way, or to look whether it should, in the middle of its own code.
+    pub preempted: u64,
+    /// Times that its kernel thread was asked to be interrupted for that.
+    pub rung: u64,
     /// Calls of `blocking` that held their VP up because no further kernel thread was to be had.
     pub blocking_inline: u64,
     /// Stack slots made in this process, in use or pooled.
@@ -118,6 +124,9 @@ impl Instance {
             hand_offs: kernel.hand_offs,
             events: self.kernel.source().name(),
             bound: kernel.bound,
+            preemption: self.kernel.preemption().to_string(),
+            preempted: self.injected.load(Ordering::Relaxed),
+            rung: kernel.rung,
             blocked: kernel.blocked,
             unblocked: kernel.unblocked,
             missed: kernel.missed,

@@ -14,6 +14,7 @@
 //! Elsewhere the bell rings again, some microseconds later.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use kumihimo_arch::{inject, regions};
 use kumihimo_policy::Why;
@@ -73,7 +74,10 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t) -> bool {
     // SAFETY: the handler's own context; its microprocess's stack, of which nobody uses what is below; the checks above say that it may be switched
     // away from; `upcall` unwinds nowhere: it aborts.
     match unsafe { inject::inject(context, upcall, low.addr()) } {
-        Ok(()) => true,
+        Ok(()) => {
+            kt.instance().injected.fetch_add(1, Ordering::Relaxed);
+            true
+        }
         // On another stack that the application has made itself, or too near to the end of its own: later, perhaps.
         Err(_) => false,
     }

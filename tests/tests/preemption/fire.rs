@@ -1,0 +1,195 @@
+//! Preempted ten thousand times a second and more, in the middle of everything: what is computed stays right.
+
+use std::cell::Cell;
+use std::ffi::{CString, c_int};
+use std::io::Write;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use kumihimo::policy::RoundRobin;
+use kumihimo::runtime::{Preemption, Runtime, metrics};
+use kumihimo::thread;
+use kumihimo_tests::process::{again, is_child, is_one_to_one};
+use kumihimo_tests::{Random, rounds, skip};
+
+unsafe extern "C" {
+    safe fn fire_integer(seed: u64, rounds: c_int) -> c_int;
+    safe fn fire_sse(seed: u64, rounds: c_int) -> c_int;
+    safe fn fire_wide(seed: u64, rounds: c_int) -> c_int;
+    safe fn fire_red_zone(seed: u64, rounds: c_int) -> c_int;
+    safe fn fire_strings(seed: u64, rounds: c_int) -> c_int;
+    safe fn fire_x87(seed: u64, rounds: c_int) -> c_int;
+    safe fn fire_malloc(seed: u64, rounds: c_int) -> c_int;
+    safe fn fire_printf(seed: u64, rounds: c_int) -> c_int;
+    safe fn fire_qsort(seed: u64, rounds: c_int) -> c_int;
+    safe fn fire_time(seed: u64, rounds: c_int) -> c_int;
+    safe fn fire_calls(seed: u64, rounds: c_int) -> c_int;
+}
+#[cfg(cplusplus)]
+unsafe extern "C" {
+    safe fn cpp_exceptions(wait: extern "C" fn()) -> c_int;
+}
+
+thread_local! {
+    static OWN: Cell<u64> = const { Cell::new(0) };
+    static LAZY: Cell<Option<Box<u64>>> = const { Cell::new(None) };
+}
+
+/// Own variables stay one's own, those with destructors too.
+fn locals(seed: u64, rounds: c_int) -> c_int {
+    OWN.set(seed);
+    let mut errors = 0;
+    for n in 0..rounds as u64 * 8 {
+        errors += c_int::from(OWN.replace(seed ^ n) != if n == 0 { seed } else { seed ^ (n - 1) });
+        LAZY.set(Some(Box::new(n)));
+        errors += c_int::from(LAZY.take().is_none_or(|own| *own != n));
+    }
+    errors
+}
+
+/// Lines of the standard output stay whole: the parent looks.
+fn lines(seed: u64, rounds: c_int) -> c_int {
+    for n in 0..rounds as u64 / 16 {
+        let x = seed ^ n;
+        let _ = writeln!(std::io::stdout(), "fire {x} {} {}", x.wrapping_mul(3), x.wrapping_mul(5));
+    }
+    0
+}
+
+fn panics(seed: u64, rounds: c_int) -> c_int {
+    let payload = |n| match std::panic::catch_unwind(move || std::panic::resume_unwind(Box::new(n))) {
+        Ok(()) => None,
+        Err(payload) => payload.downcast::<u64>().ok().map(|n| *n),
+    };
+    (0..rounds as u64 / 16).filter(|n| payload(seed ^ n) != Some(seed ^ n)).count() as c_int
+}
+
+#[cfg(cplusplus)]
+fn exceptions(_: u64, rounds: c_int) -> c_int {
+    extern "C" fn busy() {
+        std::hint::black_box((0..500u64).fold(1, |a, b| std::hint::black_box(a ^ b)));
+    }
+    (0..rounds / 16).filter(|_| cpp_exceptions(busy) != 0).count() as c_int
+}
+
+/// fork(2) and exec.
+fn processes(_: u64, _: c_int) -> c_int {
+    let mut command = Command::new("/bin/true");
+    // SAFETY: the closure does nothing; with one, std forks instead of posix_spawn(3).
+    unsafe { std::os::unix::process::CommandExt::pre_exec(&mut command, || Ok(())) };
+    c_int::from(!command.status().is_ok_and(|status| status.success()))
+}
+
+fn libraries(_: u64, _: c_int) -> c_int {
+    let path = CString::new(env!("LIB_DYNAMIC")).expect("no NUL");
+    // SAFETY: the tests' own library.
+    unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL);
+        let found = !handle.is_null() && !libc::dlsym(handle, c"get".as_ptr()).is_null();
+        c_int::from(!found || libc::dlclose(handle) != 0)
+    }
+}
+
+/// System calls of the runtime's own I/O, and parks.
+fn pipes(seed: u64, _: c_int) -> c_int {
+    use kumihimo::net::UnixStream;
+    use std::io::Read;
+    let Ok((mut here, mut there)) = UnixStream::pair() else { return 1 };
+    let sent: Vec<u8> = (0..300_000u64).map(|n| (seed ^ n) as u8).collect();
+    let expected = sent.clone();
+    let writer = thread::spawn(move || here.write_all(&sent).is_ok());
+    let mut got = Vec::new();
+    let read = there.read_to_end(&mut got).is_ok_and(|n| n == expected.len());
+    c_int::from(!read || got != expected || !writer.join().unwrap_or(false))
+}
+
+type Load = (&'static str, fn(u64, c_int) -> c_int);
+
+fn loads(calls: bool) -> Vec<Load> {
+    let mut all: Vec<Load> = vec![
+        ("integer", |s, r| fire_integer(s, r)),
+        ("sse", |s, r| fire_sse(s, r)),
+        ("avx", |s, r| fire_wide(s, r)),
+        ("red zone", |s, r| fire_red_zone(s, r)),
+        ("string instructions", |s, r| fire_strings(s, r)),
+        ("x87", |s, r| fire_x87(s, r)),
+        ("malloc", |s, r| fire_malloc(s, r)),
+        ("printf", |s, r| fire_printf(s, r)),
+        ("qsort", |s, r| fire_qsort(s, r)),
+        ("time", |s, r| fire_time(s, r)),
+        ("locals", locals),
+        ("lines", lines),
+        ("panics", panics),
+        ("processes", processes),
+        ("libraries", libraries),
+        ("pipes", pipes),
+    ];
+    #[cfg(cplusplus)]
+    all.push(("exceptions", exceptions));
+    if calls {
+        all.push(("system calls", |s, r| fire_calls(s, r)));
+    }
+    all
+}
+
+/// Several of each load on two virtual processors, with quanta as short as there are.
+fn under_fire(means: Preemption, mut random: Random) {
+    let policy = RoundRobin::with_quantum(Duration::ZERO);
+    let runtime = Runtime::builder().vps(2).policy(policy).preemption(means).build().expect("a runtime");
+    runtime.run(|| {
+        // By a signal, calls may end early: stated in CAVEATS.md.
+        let loads = loads(means == Preemption::Clock);
+        let errors: Vec<AtomicU64> = loads.iter().map(|_| AtomicU64::new(0)).collect();
+        thread::scope(|s| {
+            for copy in 0..3 {
+                for (load, errors) in loads.iter().zip(&errors) {
+                    let mut random = random.split();
+                    s.spawn(move || {
+                        for _ in 0..if copy == 0 { 8 } else { 4 } {
+                            let rounds = 100 + random.below(400) as c_int;
+                            errors.fetch_add((load.1)(random.number(), rounds) as u64, Relaxed);
+                        }
+                    });
+                }
+            }
+        });
+        for (load, errors) in loads.iter().zip(&errors) {
+            assert_eq!(errors.load(Relaxed), 0, "{}", load.0);
+        }
+        let preempted = metrics().expect("it runs").preempted;
+        println!("preempted {preempted} times");
+        assert!(preempted > 0);
+    });
+}
+
+fn fire(name: &str, means: Preemption) {
+    if is_child(name) {
+        if is_one_to_one() {
+            return skip(name, "microprocesses are kernel threads here, preempted by the kernel");
+        }
+        for round in rounds(name) {
+            under_fire(means, round.random);
+        }
+        return;
+    }
+    let ended = again(name, &[]);
+    assert!(ended.status.success(), "{name}: {}\n{}\n{}", ended.status, ended.stdout, ended.stderr);
+    for line in ended.stderr.lines().filter(|line| line.starts_with("[skip]")) {
+        let _ = writeln!(std::io::stderr(), "\n{line}");
+    }
+    for line in ended.stdout.lines().filter(|line| line.starts_with("fire ")) {
+        let n: Vec<u64> = line.split(' ').skip(1).map(|n| n.parse().unwrap_or_else(|_| panic!("{line}"))).collect();
+        assert!(n.len() == 3 && n[1] == n[0].wrapping_mul(3) && n[2] == n[0].wrapping_mul(5), "{line}");
+    }
+}
+
+#[test]
+fn by_the_clock() {
+    fire("fire::by_the_clock", Preemption::Clock);
+}
+
+#[test]
+fn by_a_signal() {
+    fire("fire::by_a_signal", Preemption::Signal(libc::SIGURG));
+}

@@ -1,0 +1,4 @@
+//! One that runs on without entering the runtime is preempted, and notices nothing of it.
+
+mod fire;
+mod loops;
