@@ -354,14 +354,25 @@ impl Kernel {
         }
     }
 
-    /// Rings once more for what is raised and not yet told. True: there is such.
-    pub fn remind(&self, vp: u32) -> bool {
+    /// Whether something is raised for whoever carries `vp` and not yet told.
+    #[must_use]
+    pub fn is_raised(&self, vp: u32) -> bool {
+        self.carrier(vp).is_some_and(|slot| slot.pending.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Rings once more for what is raised.
+    pub fn remind(&self, vp: u32) {
         let index = self.carriers[vp as usize].load(Ordering::Relaxed);
-        let waits = index != 0 && self.page.slot(index).pending.load(Ordering::Relaxed) != 0;
-        if waits && !self.page.slot(index).is_masked() {
+        if index != 0 && !self.page.slot(index).is_masked() {
             self.bells.ring(index, self.page.slot(index));
         }
-        waits
+    }
+
+    /// Whether a kernel thread may give its VP away, and take another one, in a signal handler: where the source allocates nothing for that, and
+    /// somebody always waits in the pool.
+    #[must_use]
+    pub fn may_stand_aside(&self) -> bool {
+        self.source.tells_return()
     }
 
     /// How kernel threads are interrupted.

@@ -214,10 +214,18 @@ impl Bells {
         Ok(fd)
     }
 
-    /// By the kernel thread of slot `index` itself: once more. Async-signal-safe. False: it cannot.
-    pub(crate) fn again(&self, index: u32) -> bool {
+    /// By the kernel thread of slot `index` itself: once more, after `nanoseconds`. Async-signal-safe. False: it cannot.
+    pub(crate) fn again(&self, index: u32, nanoseconds: u64) -> bool {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));
-        fd != NONE && arm(fd).is_ok()
+        fd != NONE && set_period(fd, nanoseconds).and_then(|()| arm(fd)).is_ok()
+    }
+
+    /// By the kernel thread of slot `index` itself, after [`again`](Bells::again): the next one is soon. Async-signal-safe.
+    pub(crate) fn soon(&self, index: u32) {
+        let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));
+        if fd != NONE {
+            let _ = set_period(fd, PERIOD);
+        }
     }
 
     /// By the kernel thread of slot `index`: nobody rings for it any more, and nobody takes its number for its own.
@@ -295,6 +303,15 @@ fn arm(fd: i32) -> io::Result<()> {
     const PERF_EVENT_IOC_REFRESH: u64 = 0x2402;
     // SAFETY: this request takes an integer.
     if unsafe { libc::ioctl(fd, PERF_EVENT_IOC_REFRESH, 1) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn set_period(fd: i32, nanoseconds: u64) -> io::Result<()> {
+    const PERF_EVENT_IOC_PERIOD: u64 = 0x4008_2404;
+    // SAFETY: this request reads 8 live bytes.
+    if unsafe { libc::ioctl(fd, PERF_EVENT_IOC_PERIOD, &raw const nanoseconds) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// To a kernel thread of this process, marked as ours.

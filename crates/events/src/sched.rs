@@ -101,11 +101,11 @@ pub trait UserScheduler: Send + Sync {
     fn notified(&self, events: u32);
 
     /// *Preempted* or *Changed* waits in the calling kernel thread's slot, which was interrupted in user mode to hear of it: in a signal handler,
-    /// with its context, which may be changed ([`kumihimo_arch::inject`]). False: not at this instruction; a little later.
+    /// with its context, which may be changed ([`kumihimo_arch::inject`]). False: not at this instruction; a little later, then with a larger `vain`.
     ///
     /// # Safety
     /// `context` is what the kernel gave the running handler.
-    unsafe fn interrupted(&self, _context: *mut libc::ucontext_t) -> bool {
+    unsafe fn interrupted(&self, _context: *mut libc::ucontext_t, _vain: u32) -> bool {
         true
     }
 

@@ -130,6 +130,19 @@ impl KernelThread {
         self.take_bound(slot::token(vp));
     }
 
+    /// The calling kernel thread, masked, its microprocess bound to it, gives its VP to whoever comes to the pool next, and is about to
+    /// [`await_turn`](KernelThread::await_turn). Async-signal-safe where [`Kernel::may_stand_aside`] says so.
+    pub fn stand_aside(&self) {
+        let Some(vp) = self.vp() else { return };
+        let slot = self.slot();
+        self.kernel.source.end(self.index, slot.times.load(Ordering::Relaxed));
+        self.kernel.bound.fetch_add(1, Ordering::Relaxed);
+        self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
+        self.put_down();
+        slot.state.store(ThreadState::Runnable as u32 | BOUND, Ordering::Relaxed);
+        self.kernel.call(vp, None);
+    }
+
     fn take_bound(&self, token: u64) {
         self.kernel.begin(self);
         self.take(token);
@@ -196,14 +209,20 @@ impl KernelThread {
     /// # Safety
     /// In a signal handler on this kernel thread, with the context that the kernel gave it.
     pub(crate) unsafe fn rung(&self, context: *mut libc::ucontext_t) {
-        /// So many traps in a row, each after ten microseconds.
-        const MOST: u32 = 20;
+        /// Before the second attempt, nanoseconds. Much less, and a slow machine does nothing but attempt.
+        const FIRST: u64 = 50_000;
+        const DOUBLED: u32 = 5;
         let Some(scheduler) = self.scheduler() else { return };
+        let vain = self.vain.get();
         // SAFETY: the caller's promise.
-        let told = self.slot().pending.load(Ordering::Relaxed) == 0 || unsafe { scheduler.interrupted(context) };
-        let vain = if told { 0 } else { self.vain.get() + 1 };
-        // Else whoever keeps the time rings again.
-        self.vain.set(if vain <= MOST && !told && self.kernel.bells.again(self.index) { vain } else { 0 });
+        if self.slot().pending.load(Ordering::Relaxed) == 0 || unsafe { scheduler.interrupted(context, vain) } {
+            if vain != 0 {
+                self.vain.set(0);
+                self.kernel.bells.soon(self.index);
+            }
+        } else if self.kernel.bells.again(self.index, FIRST << vain.min(DOUBLED)) {
+            self.vain.set(vain + 1);
+        }
     }
 
     /// Tells the user scheduler what waited for the slot to be unmasked ([`Slot::exit`]).

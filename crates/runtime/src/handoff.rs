@@ -74,9 +74,9 @@ impl UserScheduler for Instance {
         // Not through here: `preempt::deliver`.
     }
 
-    unsafe fn interrupted(&self, context: *mut libc::ucontext_t) -> bool {
+    unsafe fn interrupted(&self, context: *mut libc::ucontext_t, vain: u32) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { preempt::interrupted(context) }
+        unsafe { preempt::interrupted(context, vain) }
     }
 
     fn tick(&self) -> Option<std::time::Duration> {
@@ -114,6 +114,26 @@ fn await_turn(instance: &Instance, _: &KernelThread, mp: &'static Mp, may_give_u
     }
     kt.unmask();
     has_vp
+}
+
+/// The calling kernel thread keeps its microprocess where it is and gives its VP away, until that microprocess has its turn again. Async-signal-safe;
+/// only where [`Kernel::may_stand_aside`](events::Kernel::may_stand_aside) says so.
+///
+/// # Safety
+/// In a signal handler that has interrupted `mp`, outside of the runtime.
+pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
+    // SAFETY: a microprocess: GS is set.
+    let kt = unsafe { KernelThread::stay() };
+    if kt.enter() {
+        kt.in_handler(|| {
+            let _ = kt.events().take_raised();
+            kt.events().stand_aside();
+            kt.put_down();
+            await_turn(kt.instance(), kt, mp, true);
+        });
+    }
+    // What was raised meanwhile is told when the microprocess next enters the runtime.
+    let _ = kt.unmask_quietly();
 }
 
 /// So many looks of a waiter at a VP that made no switch meanwhile are enough ([`events::turn`] says how often one looks).

@@ -44,6 +44,8 @@ pub(crate) struct Instance {
     pub(crate) kernel: Arc<Kernel>,
     /// Calls injected: see [`crate::preempt`].
     pub(crate) injected: AtomicU64,
+    /// Kernel threads that stood aside with their microprocesses, where no call could be injected.
+    pub(crate) stood_aside: AtomicU64,
     /// When who keeps the time looks again: see [`crate::tick`].
     pub(crate) tick_at: AtomicU64,
     /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
@@ -127,6 +129,7 @@ impl Instance {
                 next_outside: AtomicUsize::new(0),
                 kernel,
                 injected: AtomicU64::new(0),
+                stood_aside: AtomicU64::new(0),
                 tick_at: AtomicU64::new(0),
                 deadlock_seen: AtomicBool::new(false),
                 deadlock_mark: AtomicU64::new(0),

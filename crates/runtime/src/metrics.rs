@@ -37,6 +37,8 @@ pub struct Metrics {
     pub preemption: String,
     /// Times that a microprocess was made to give way, or to look whether it should, in the middle of its own code.
     pub preempted: u64,
+    /// Times that a microprocess could not be switched away from (in the C library, say), and waited on its kernel thread until it had its turn again.
+    pub stood_aside: u64,
     /// Times that its kernel thread was asked to be interrupted for that.
     pub rung: u64,
     /// Calls of `blocking` that held their VP up because no further kernel thread was to be had.
@@ -126,6 +128,7 @@ impl Instance {
             bound: kernel.bound,
             preemption: self.kernel.preemption().to_string(),
             preempted: self.injected.load(Ordering::Relaxed),
+            stood_aside: self.stood_aside.load(Ordering::Relaxed),
             rung: kernel.rung,
             blocked: kernel.blocked,
             unblocked: kernel.unblocked,

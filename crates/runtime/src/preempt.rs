@@ -11,7 +11,10 @@
 //!   is masked, and then nobody would run the holder;
 //! - it has thread-local storage of its own: a lean one gives way at switch points only.
 //!
-//! Elsewhere the bell rings again, some microseconds later.
+//! Elsewhere the bell rings again, a little later. After some times of that, where the event source allows it, the kernel thread stands aside: it waits in
+//! the handler until its microprocess has its turn again, as one does that comes back from the kernel, and the VP goes on under another one.
+//! That costs a hand-off of kernel threads, but no lock is held then by somebody whom only the runtime could run ([`crate::handoff`]: such a waiter
+//! goes on without a VP if that is held up).
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -21,7 +24,11 @@ use kumihimo_policy::Why;
 use libc::ucontext_t;
 
 use crate::carrier::{Carrier, KernelThread, Standing, standing};
-use crate::pool;
+use crate::record::Mp;
+use crate::{handoff, pool};
+
+/// So many attempts to inject a call, within a millisecond.
+const PATIENCE: u32 = 4;
 
 /// The signals that a kernel thread of the runtime has blocked when no handler runs.
 static USUAL_MASK: OnceLock<u64> = OnceLock::new();
@@ -53,7 +60,7 @@ fn first_word(set: &libc::sigset_t) -> u64 {
 ///
 /// # Safety
 /// In a signal handler on a kernel thread of the pool, with the context that the kernel gave it.
-pub(crate) unsafe fn interrupted(context: *mut ucontext_t) -> bool {
+pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
     // SAFETY: a kernel thread of the pool: GS is set.
     let kt = unsafe { KernelThread::here() };
     if kt.is_guarded() {
@@ -62,25 +69,39 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t) -> bool {
     }
     // SAFETY: null or a record, which lives for ever.
     let Some(mp) = (unsafe { kt.current.get().as_ref() }) else { return true };
-    if kt.is_in_handler() || mp.fs.get() == 0 || standing() != Standing::OnVp {
+    if kt.is_in_handler() || standing() != Standing::OnVp {
         return true;
     }
+    // SAFETY: the caller's promise; GS is set, so is the instance.
+    if unsafe { inject_into(mp, context) } {
+        kt.instance().injected.fetch_add(1, Ordering::Relaxed);
+        return true;
+    }
+    if vain < PATIENCE || !kt.instance().kernel.may_stand_aside() {
+        return false;
+    }
+    kt.instance().stood_aside.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: in a handler, not guarded.
+    unsafe { handoff::stand_aside(mp) };
+    true
+}
+
+/// True: done. False: it cannot be, at this instruction.
+///
+/// # Safety
+/// As [`interrupted`]; `mp` is what was interrupted, and its kernel thread is not guarded.
+unsafe fn inject_into(mp: &Mp, context: *mut ucontext_t) -> bool {
     // SAFETY: the caller's promise.
-    let (pc, mask) = unsafe { ((*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize, first_word(&(*context).uc_sigmask)) };
-    if mask & !USUAL_MASK.get().copied().unwrap_or(0) != 0 || regions::is_closed(pc) {
+    let (pc, mask) =
+        unsafe { ((*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize, first_word(&(*context).uc_sigmask)) };
+    let usual = USUAL_MASK.get().copied().unwrap_or(0);
+    if mp.fs.get() == 0 || mask & !usual != 0 || regions::is_closed(pc) {
         return false;
     }
     let (low, _) = pool::bounds(mp);
-    // SAFETY: the handler's own context; its microprocess's stack, of which nobody uses what is below; the checks above say that it may be switched
-    // away from; `upcall` unwinds nowhere: it aborts.
-    match unsafe { inject::inject(context, upcall, low.addr()) } {
-        Ok(()) => {
-            kt.instance().injected.fetch_add(1, Ordering::Relaxed);
-            true
-        }
-        // On another stack that the application has made itself, or too near to the end of its own: later, perhaps.
-        Err(_) => false,
-    }
+    // SAFETY: the handler's own context; its microprocess's stack, of which nobody uses what is below; the checks say that it may be switched
+    // away from. `upcall` unwinds nowhere: it aborts. An error: on a stack that the application has made itself, or too near to the end of its own.
+    unsafe { inject::inject(context, upcall, low.addr()) }.is_ok()
 }
 
 /// What is injected.

@@ -18,6 +18,8 @@ use crate::vp::Vp;
 /// Looks at the time where no quantum says otherwise.
 const LONGEST: u64 = 10_000_000;
 const SHORTEST: u64 = 50_000;
+/// A bell that was not heard (the kernel thread could not be interrupted anywhere) is rung again after this long.
+const REMIND_AFTER: u64 = 3_000_000;
 /// In `timer`: there is none.
 const NEVER: u64 = u64::MAX;
 
@@ -27,6 +29,8 @@ pub(crate) struct Turn {
     /// Number of switches at the last look, and since when it is that, on the instance's clock. By who keeps the time.
     switches: AtomicU64,
     since: AtomicU64,
+    /// When its bell rang last.
+    rung: AtomicU64,
     /// The turn that began at that number of switches is over. Taken by the carrier.
     over: AtomicU64,
     /// How long the running one may run, where the policy decides that for each anew. By the carrier.
@@ -42,6 +46,7 @@ impl Turn {
         Turn {
             switches: AtomicU64::new(u64::MAX),
             since: AtomicU64::new(0),
+            rung: AtomicU64::new(0),
             over: AtomicU64::new(u64::MAX),
             quantum: AtomicU64::new(NEVER),
             watched: AtomicBool::new(false),
@@ -92,7 +97,12 @@ impl Instance {
             turn.watched.store(false, Ordering::Relaxed);
             return pace;
         }
-        if self.kernel.remind(index) {
+        if self.kernel.is_raised(index) {
+            // Rung for already; once more if that was of no use.
+            if now.saturating_sub(turn.rung.load(Ordering::Relaxed)) >= REMIND_AFTER {
+                turn.rung.store(now, Ordering::Relaxed);
+                self.kernel.remind(index);
+            }
             return pace;
         }
         let left = quantum.saturating_sub(now.saturating_sub(turn.since.load(Ordering::Relaxed)));
@@ -101,6 +111,7 @@ impl Instance {
             turn.over.store(switches, Ordering::Relaxed);
         }
         if left == 0 || due == 0 || self.queues.has_injected(vp.index) {
+            turn.rung.store(now, Ordering::Relaxed);
             self.kernel.raise(index, Event::Preempted);
         }
         self.watch(vp);
