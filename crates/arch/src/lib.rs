@@ -14,6 +14,7 @@ compile_error!("Kumihimo runs on x86_64 Linux only");
 
 pub mod inject;
 mod lock;
+pub use lock::hold_still;
 pub mod overflow;
 pub mod regions;
 pub mod stack;

@@ -7,7 +7,21 @@
 //! Whoever waits long sleeps: a microprocess may be stopped while it holds the lock (a fault, a contended `mmap`), and wait for a virtual processor
 //! before it goes on. Waiters that spun, one on each of those, would keep it waiting for ever; of sleepers the kernel's half learns.
 
+//!
+//! Nor is the holder preempted, if the user scheduler has said how to keep it from that ([`hold_still`]): it may itself wait for the lock while it is
+//! masked, on the very virtual processor in whose queue the holder would then be.
+
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Begin and end of a section in which the caller is not preempted.
+static STILL: OnceLock<(fn(), fn())> = OnceLock::new();
+
+/// Says how whoever holds a lock of this crate is kept from being preempted: `begin` is called before one is taken, `end` after it was released, on the
+/// same kernel thread; they nest. Once a process; before that nobody is.
+pub fn hold_still(begin: fn(), end: fn()) {
+    let _ = STILL.set((begin, end));
+}
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -22,6 +36,9 @@ impl Lock {
     }
 
     pub(crate) fn lock(&self) {
+        if let Some((begin, _)) = STILL.get() {
+            begin();
+        }
         // Acquire pairs with the Release of `unlock`.
         for _ in 0..100 {
             if self.0.compare_exchange_weak(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
@@ -37,6 +54,9 @@ impl Lock {
     pub(crate) fn unlock(&self) {
         if self.0.swap(FREE, Ordering::Release) == AWAITED {
             futex(&self.0, libc::FUTEX_WAKE, 1);
+        }
+        if let Some((_, end)) = STILL.get() {
+            end();
         }
     }
 

@@ -37,6 +37,21 @@ static USUAL_MASK: OnceLock<u64> = OnceLock::new();
 pub(crate) fn prepare() {
     inject::prepare();
     regions::prepare();
+    kumihimo_arch::hold_still(begin_still, end_still);
+}
+
+fn begin_still() {
+    if standing() != Standing::Foreign {
+        // SAFETY: not foreign: GS is set. Ended by `end_still`.
+        unsafe { KernelThread::stay() };
+    }
+}
+
+fn end_still() {
+    if standing() != Standing::Foreign {
+        // SAFETY: as above; nothing has switched since `begin_still`.
+        unsafe { KernelThread::here().leave_alone() };
+    }
 }
 
 /// A kernel thread of the pool begins: its mask of signals is the usual one.
