@@ -55,6 +55,8 @@ mod shutdown;
 #[cfg(not(loom))]
 mod spawn;
 #[cfg(not(loom))]
+pub mod spinning;
+#[cfg(not(loom))]
 mod stand_in;
 #[cfg(not(loom))]
 pub mod thread;

@@ -39,6 +39,8 @@ mod spin;
 #[cfg(loom)]
 #[path = "spin_model.rs"]
 mod spin;
+#[cfg(not(loom))]
+mod spinlock;
 mod unwind;
 mod waitlist;
 
@@ -54,3 +56,11 @@ pub use oncelock::OnceLock;
 pub use poison::{LockResult, PoisonError, TryLockError, TryLockResult};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{Semaphore, SemaphorePermit};
+#[cfg(not(loom))]
+pub use spinlock::{SpinLock, SpinLockGuard};
+
+/// For spin locks of one's own: who holds one says so, who waits gives way where the holder does not run.
+#[cfg(not(loom))]
+pub mod spinning {
+    pub use kumihimo_runtime::spinning::{Holding, Pause, hold};
+}

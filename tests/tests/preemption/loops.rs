@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use kumihimo::net::UnixStream;
+use kumihimo::policy::Priority;
 use kumihimo::runtime::Runtime;
+use kumihimo::sync::SpinLock;
 use kumihimo::thread;
 use kumihimo_tests::process::alone;
 
@@ -20,7 +22,7 @@ fn spin(stop: &AtomicBool) -> u64 {
 
 #[test]
 fn one_that_never_waits_gives_way_to_its_equals() {
-    alone("one_that_never_waits_gives_way_to_its_equals", || {
+    alone("loops::one_that_never_waits_gives_way_to_its_equals", || {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
             thread::scope(|s| {
@@ -47,7 +49,7 @@ fn one_that_never_waits_gives_way_to_its_equals() {
 
 #[test]
 fn descriptors_and_timers_beside_a_loop() {
-    alone("descriptors_and_timers_beside_a_loop", || {
+    alone("loops::descriptors_and_timers_beside_a_loop", || {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let stop = AtomicBool::new(false);
             let (mut here, mut there) = UnixStream::pair().expect("a pair");
@@ -69,6 +71,38 @@ fn descriptors_and_timers_beside_a_loop() {
                 stop.store(true, Relaxed);
                 drop(here);
             });
+        });
+    });
+}
+
+/// On one VP whoever spins for a holder that sleeps, or was preempted, would keep it from ever coming back.
+#[test]
+fn who_spins_for_one_that_does_not_run_gives_way() {
+    alone("loops::who_spins_for_one_that_does_not_run_gives_way", || {
+        // No quantum ends: only the waiters' own giving way lets the holder run.
+        let runtime = Runtime::builder().vps(1).policy(kumihimo::policy::FixedPriority);
+        runtime.build().expect("a runtime").run(|| {
+            let lock = SpinLock::new(0);
+            thread::scope(|s| {
+                for level in [10, 32, 50] {
+                    let lock = &lock;
+                    let priority = Priority::new(level).expect("a priority");
+                    let work = move || {
+                        for n in 0..20 {
+                            let mut count = lock.lock();
+                            if n % 4 == 0 {
+                                // In the kernel, or only to others: away with the lock.
+                                std::thread::sleep(Duration::from_millis(1));
+                            } else {
+                                thread::yield_now();
+                            }
+                            *count += 1;
+                        }
+                    };
+                    thread::Builder::new().priority(priority).spawn_scoped(s, work).expect("it begins");
+                }
+            });
+            assert_eq!(lock.into_inner(), 60);
         });
     });
 }
