@@ -240,7 +240,14 @@ int fire_time(uint64_t seed, int rounds)
 	return errors;
 }
 
-/* System calls that wait. What ends early is counted by kind, so that the caller can say which means of preemption may do that. */
+static int wrong(const char *call, int is)
+{
+	if (is)
+		fprintf(stderr, "%s: errno %d\n", call, errno);
+	return is;
+}
+
+/* System calls that wait: none ends early. */
 int fire_calls(uint64_t seed, int rounds)
 {
 	int errors = 0, pipes[2], pair[2], set = epoll_create1(EPOLL_CLOEXEC);
@@ -255,12 +262,12 @@ int fire_calls(uint64_t seed, int rounds)
 		volatile uint64_t busy = 0;
 		for (int k = 0; k < 30000; k++)
 			busy += k;
-		errors += epoll_wait(set, &event, 1, 1) != 0;
-		errors += nanosleep(&time, 0) != 0;
 		struct pollfd p = {pair[0], POLLIN, 0};
-		errors += poll(&p, 1, 1) != 0;
-		errors += !(recv(pair[0], &byte, 1, 0) == -1 && errno == EAGAIN);
-		errors += write(pipes[1], &byte, 1) != 1 || read(pipes[0], &byte, 1) != 1;
+		errors += wrong("epoll_wait", epoll_wait(set, &event, 1, 1) != 0);
+		errors += wrong("nanosleep", nanosleep(&time, 0) != 0);
+		errors += wrong("poll", poll(&p, 1, 1) != 0);
+		errors += wrong("recv", !(recv(pair[0], &byte, 1, 0) == -1 && errno == EAGAIN));
+		errors += wrong("pipe", write(pipes[1], &byte, 1) != 1 || read(pipes[0], &byte, 1) != 1);
 	}
 	close(pipes[0]);
 	close(pipes[1]);

@@ -497,6 +497,7 @@ impl Kernel {
 
     /// Once the application has put its own handler in the place of ours it gets no more of our traps, beyond those on their way.
     fn keep_an_eye_on_the_handler(&self) {
+        trap::follow_the_application();
         if !self.wants_returns() || trap::is_ours() || !self.wants_returns.swap(false, Ordering::Relaxed) {
             return;
         }

@@ -58,17 +58,7 @@ fn install_for(signal: i32, handler: Handler) -> io::Result<()> {
     if *installed >> (signal - 1) & 1 == 1 {
         return Ok(());
     }
-    // SAFETY: all zeros is a valid sigaction.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = handler as *const () as usize;
-    // On the alternate stack: the microprocess's own may be nearly full. SA_RESTART for calls that another signal interrupts meanwhile.
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: a live set. All, but for the C library's own two (set*id waits for every kernel thread), ...
-    unsafe { libc::sigfillset(&mut action.sa_mask) };
-    for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT] {
-        // SAFETY: as above. ... and for faults, which would be no reports otherwise.
-        unsafe { libc::sigdelset(&mut action.sa_mask, fault) };
-    }
+    let action = action(handler, dropped());
     // SAFETY: zeroed like `action`.
     let mut former: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: two live actions; the handler is async-signal-safe.
@@ -80,6 +70,67 @@ fn install_for(signal: i32, handler: Handler) -> io::Result<()> {
     place[1].store(former.sa_flags as usize, Ordering::Relaxed);
     *installed |= 1 << (signal - 1);
     Ok(())
+}
+
+/// How the kernel is to call `handler`; the signals of `open` (bit n-1 is signal n) are not held back meanwhile.
+fn action(handler: Handler, open: u64) -> libc::sigaction {
+    // SAFETY: all zeros is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    // On the alternate stack: the microprocess's own may be nearly full. SA_RESTART for calls that another signal interrupts meanwhile.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: a live set. All, but for the C library's own two (set*id waits for every kernel thread), ...
+    unsafe { libc::sigfillset(&mut action.sa_mask) };
+    // ... for faults, which would be no reports otherwise, ...
+    let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
+    let open = (1..=64).filter(|signal| open >> (signal - 1) & 1 == 1);
+    for signal in faults.into_iter().chain(open) {
+        // SAFETY: as above. ... and for what nobody handles.
+        unsafe { libc::sigdelset(&mut action.sa_mask, signal) };
+    }
+    action
+}
+
+/// Signals that nobody handles and that do nothing: the kernel drops them, but not while they are held back. Then it looks for another kernel thread that takes
+/// them, and whichever it finds has its system call interrupted: EINTR, for no reason that the program could know of (seen with SIGCHLD).
+fn dropped() -> u64 {
+    let is_dropped = |signal: i32| {
+        // SAFETY: all zeros is a valid sigaction.
+        let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a live action to be written.
+        if unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } != 0 {
+            return false;
+        }
+        now.sa_sigaction == libc::SIG_IGN || now.sa_sigaction == libc::SIG_DFL && IGNORED.contains(&signal)
+    };
+    IGNORED.into_iter().filter(|signal| is_dropped(*signal)).fold(0, |all, signal| all | 1 << (signal - 1))
+}
+
+/// Ignored by default (signal(7)).
+const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+
+/// Once more, now and then: what the application handles may have changed. 64 times out of 65 cheap; else about a microsecond.
+pub(crate) fn follow_the_application() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    if CALLS.fetch_add(1, Ordering::Relaxed) % 64 != 63 {
+        return;
+    }
+    let open = dropped();
+    for (signal, handler) in [(libc::SIGTRAP, trapped as Handler)] {
+        // SAFETY: all zeros is a valid sigaction.
+        let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a live action to be written.
+        if unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } != 0 {
+            continue;
+        }
+        // SAFETY: a live set.
+        let held = |signal| unsafe { libc::sigismember(&now.sa_mask, signal) } == 1;
+        let fits = IGNORED.into_iter().all(|signal| held(signal) != (open >> (signal - 1) & 1 == 1));
+        if now.sa_sigaction == handler as *const () as usize && !fits {
+            // SAFETY: a live action; the same handler.
+            unsafe { libc::sigaction(signal, &action(handler, open), std::ptr::null_mut()) };
+        }
+    }
 }
 
 /// Of the preemption signal.
@@ -199,8 +250,7 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c
     let is_fault = unsafe { (*info).si_code } > libc::SI_USER;
     match handler {
         libc::SIG_IGN if !is_fault => {}
-        // Ignored by default (signal(7)).
-        libc::SIG_DFL if [libc::SIGURG, libc::SIGCHLD, libc::SIGWINCH, libc::SIGCONT].contains(&signal) => {}
+        libc::SIG_DFL if IGNORED.contains(&signal) => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // A breakpoint without a debugger: the process ends as it would without us, by the same signal.
             // SAFETY: plain calls; the signal is delivered when the handler returns and unblocks it.

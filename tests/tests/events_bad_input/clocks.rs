@@ -47,6 +47,15 @@ fn wait_in_every_way() {
     let guard = lock.lock().expect("not poisoned");
     drop(changed.wait_timeout(guard, time).expect("not poisoned"));
     assert_eq!(nanosleep(20_000_000), 0);
+    // Quanta, too: more loopers than virtual processors.
+    let stop = AtomicBool::new(false);
+    thread::scope(|s| {
+        for _ in 0..3 {
+            s.spawn(|| while !stop.load(SeqCst) {});
+        }
+        thread::sleep(time);
+        stop.store(true, SeqCst);
+    });
     assert!(since.elapsed() >= 4 * time, "none is cut short, but for a park that may end at any time");
     blocked.release();
 }

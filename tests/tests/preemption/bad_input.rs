@@ -1,0 +1,271 @@
+//! What an application may do with the signals that preempt, and where it may loop.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use kumihimo::runtime::{NoEvents, Preemption, Runtime, metrics};
+use kumihimo::thread;
+use kumihimo_arch::{stack, tls};
+use kumihimo_tests::process::{again, alone, has_vps, is_child};
+
+/// Which virtual processors a test needs: where one cannot be preempted, another one ends the loop.
+fn runtime(vps: usize, means: Preemption) -> Runtime {
+    Runtime::builder().vps(vps).preemption(means).build().expect("a runtime")
+}
+
+fn signal() -> Preemption {
+    Preemption::Signal(libc::SIGURG)
+}
+
+static STOP: AtomicBool = AtomicBool::new(false);
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+
+fn spin() {
+    while !STOP.load(Relaxed) {
+        std::hint::black_box(0);
+    }
+}
+
+/// Loops until another microprocess, which has to get a turn for that, says so. The others on their virtual processors have to get one as well.
+fn loop_beside_others(loopers: usize, body: fn()) {
+    thread::scope(|s| {
+        for _ in 0..loopers {
+            s.spawn(body);
+        }
+        for _ in 0..10 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        STOP.store(true, Relaxed);
+    });
+}
+
+/// As [`loop_beside_others`] for those that cannot be preempted: their virtual processors, timers and all, wait. A kernel thread ends it.
+fn loop_on(loopers: usize, body: fn()) {
+    let end = std::thread::spawn(|| {
+        std::thread::sleep(Duration::from_millis(30));
+        STOP.store(true, Relaxed);
+    });
+    thread::scope(|s| {
+        for _ in 0..loopers {
+            s.spawn(body);
+        }
+    });
+    end.join().expect("no panic");
+}
+
+extern "C" fn count(_: c_int) {
+    HANDLED.fetch_add(1, Relaxed);
+}
+
+extern "C" fn loops(_: c_int) {
+    spin();
+}
+
+fn handle(signal: c_int, handler: usize) {
+    // SAFETY: handlers of the tests, which touch atomics only; SIG_IGN.
+    assert_ne!(unsafe { libc::signal(signal, handler) }, libc::SIG_ERR);
+}
+
+fn raise(signal: c_int) {
+    // SAFETY: plain call.
+    assert_eq!(unsafe { libc::raise(signal) }, 0);
+}
+
+fn block_signal(signal: c_int, how: c_int) {
+    // SAFETY: a live set.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        assert_eq!(libc::pthread_sigmask(how, &set, std::ptr::null_mut()), 0);
+    }
+}
+
+fn with_blocked(signal: c_int) {
+    block_signal(signal, libc::SIG_BLOCK);
+    spin();
+    block_signal(signal, libc::SIG_UNBLOCK);
+}
+
+#[test]
+fn the_signal_has_a_handler_from_before() {
+    alone("bad_input::the_signal_has_a_handler_from_before", || {
+        handle(libc::SIGURG, count as *const () as usize);
+        handle(libc::SIGTRAP, count as *const () as usize);
+        for means in [signal(), Preemption::Clock] {
+            STOP.store(false, Relaxed);
+            runtime(1, means).run(|| {
+                loop_beside_others(2, spin);
+                let before = HANDLED.load(Relaxed);
+                raise(libc::SIGURG);
+                raise(libc::SIGTRAP);
+                assert_eq!(HANDLED.load(Relaxed), before + 2, "its own ones, and no other");
+            });
+        }
+    });
+}
+
+#[test]
+fn the_signal_is_ignored_from_the_start() {
+    alone("bad_input::the_signal_is_ignored_from_the_start", || {
+        handle(libc::SIGURG, libc::SIG_IGN);
+        runtime(1, signal()).run(|| {
+            loop_beside_others(2, spin);
+            raise(libc::SIGURG);
+        });
+    });
+}
+
+/// Not preempted any more, which is said; nothing is lost, and the others go on.
+#[test]
+fn the_signal_gets_another_handler_later() {
+    const NAME: &str = "bad_input::the_signal_gets_another_handler_later";
+    if is_child(NAME) {
+        if !has_vps(NAME) {
+            return;
+        }
+        return runtime(2, signal()).run(|| {
+            handle(libc::SIGURG, count as *const () as usize);
+            loop_on(3, spin);
+            assert_eq!(HANDLED.load(Relaxed), 0, "none of ours reaches it");
+            raise(libc::SIGURG);
+            assert_eq!(HANDLED.load(Relaxed), 1);
+        });
+    }
+    let ended = again(NAME, &[]);
+    assert!(ended.status.success(), "{ended:#?}");
+    let skipped = ended.stderr.contains("[skip]");
+    if skipped {
+        kumihimo_tests::skip(NAME, "see there");
+    }
+    let said = ended.stderr.matches("was given another handler after the runtime started").count();
+    // The looper may have been alone on its virtual processor all the time: then nobody wanted to preempt it.
+    assert!(said <= 1, "{ended:#?}");
+}
+
+#[test]
+fn the_signal_is_blocked() {
+    alone("bad_input::the_signal_is_blocked", || {
+        for (means, number) in [(signal(), libc::SIGURG), (Preemption::Clock, libc::SIGTRAP)] {
+            STOP.store(false, Relaxed);
+            runtime(2, means).run(move || {
+                // What one blocks is blocked on its kernel thread: it is unblocked where it was blocked, since nothing switches in between.
+                if number == libc::SIGURG {
+                    loop_on(1, || with_blocked(libc::SIGURG));
+                } else {
+                    loop_on(1, || with_blocked(libc::SIGTRAP));
+                }
+                // Afterwards all is as before.
+                STOP.store(false, Relaxed);
+                loop_beside_others(3, spin);
+            });
+        }
+    });
+}
+
+/// On two virtual processors; where a kernel thread can stand aside, on one.
+#[test]
+fn a_loop_inside_a_handler() {
+    alone("bad_input::a_loop_inside_a_handler", || {
+        handle(libc::SIGUSR1, loops as *const () as usize);
+        for means in [signal(), Preemption::Clock] {
+            STOP.store(false, Relaxed);
+            runtime(2, means).run(|| {
+                loop_on(1, || raise(libc::SIGUSR1));
+                STOP.store(false, Relaxed);
+                if may_stand_aside() {
+                    loop_beside_others(4, || raise(libc::SIGUSR1));
+                }
+            });
+        }
+    });
+}
+
+/// Whether the runtime that runs can preempt anywhere.
+fn may_stand_aside() -> bool {
+    let now = metrics().expect("it runs");
+    now.events == "bpf" && now.preemption == "clock" && now.tls != "kernel"
+}
+
+/// So near to the end of its stack that there is no room for the injected call.
+#[test]
+fn at_the_end_of_the_stack() {
+    #[inline(never)]
+    fn deeper(low: usize) -> usize {
+        let frame = std::hint::black_box([0u8; 64]);
+        let here = (&raw const frame).addr();
+        if here > low + 3000 { deeper(low) + 1 } else { (spin(), 0).1 }
+    }
+    fn to_the_end() {
+        let class = stack::class_for(SIZE, tls::get().bytes()).expect("a class");
+        let frame = std::hint::black_box([0u8; 64]);
+        let here = (&raw const frame).addr();
+        // A little is above the frame of this function.
+        std::hint::black_box(deeper(here - class.usable(tls::get().bytes()) + 2000));
+    }
+    alone("bad_input::at_the_end_of_the_stack", || {
+        for means in [signal(), Preemption::Clock] {
+            STOP.store(false, Relaxed);
+            runtime(2, means).run(|| {
+                let deep = || {
+                    let deep = thread::Builder::new().stack_size(SIZE).spawn(to_the_end).expect("it begins");
+                    deep.join().expect("no panic");
+                };
+                loop_on(2, deep);
+                STOP.store(false, Relaxed);
+                if may_stand_aside() {
+                    loop_beside_others(4, deep);
+                }
+            });
+        }
+    });
+}
+
+const SIZE: usize = 40 << 10;
+
+/// Held back as long as the guard lives, and told at its end.
+#[test]
+fn a_guard_holds_it_back() {
+    alone("bad_input::a_guard_holds_it_back", || {
+        if !has_vps("bad_input::a_guard_holds_it_back") {
+            return;
+        }
+        runtime(1, Preemption::Clock).run(|| {
+            let turns = AtomicU64::new(0);
+            thread::scope(|s| {
+                s.spawn(|| {
+                    while !STOP.load(Relaxed) {
+                        turns.fetch_add(1, Relaxed);
+                    }
+                });
+                thread::yield_now();
+                for _ in 0..20 {
+                    let quiet = NoEvents::new();
+                    let before = turns.load(Relaxed);
+                    // Several quanta.
+                    let since = std::time::Instant::now();
+                    while since.elapsed() < Duration::from_millis(30) {
+                        std::hint::spin_loop();
+                    }
+                    assert_eq!(turns.load(Relaxed), before, "nobody else ran here");
+                    drop(quiet);
+                }
+                STOP.store(true, Relaxed);
+            });
+        });
+    });
+}
+
+#[test]
+fn what_is_no_way_to_preempt() {
+    alone("bad_input::what_is_no_way_to_preempt", || {
+        for text in ["tick", "signal=9", "signal=", "signal=x"] {
+            // SAFETY: before the runtime begins.
+            unsafe { std::env::set_var("KUMI_PREEMPT", text) };
+            let error = Runtime::builder().vps(1).build().expect_err("refused");
+            assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+            assert!(error.to_string().contains("clock, signal, signal=N or off is wanted"), "{error}");
+        }
+    });
+}
