@@ -52,8 +52,9 @@ pub(crate) fn install_signal(signal: i32) -> io::Result<()> {
 
 type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
+static INSTALLED: Mutex<u64> = Mutex::new(0);
+
 fn install_for(signal: i32, handler: Handler) -> io::Result<()> {
-    static INSTALLED: Mutex<u64> = Mutex::new(0);
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     if *installed >> (signal - 1) & 1 == 1 {
         return Ok(());
@@ -116,7 +117,9 @@ pub(crate) fn follow_the_application() {
         return;
     }
     let open = dropped();
-    for (signal, handler) in [(libc::SIGTRAP, trapped as Handler)] {
+    let Ok(installed) = INSTALLED.try_lock().map(|installed| *installed) else { return };
+    for signal in (1..=64).filter(|signal| installed >> (signal - 1) & 1 == 1) {
+        let handler: Handler = if signal == libc::SIGTRAP { trapped } else { signalled };
         // SAFETY: all zeros is a valid sigaction.
         let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a live action to be written.
@@ -270,5 +273,39 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c
             let call: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
             call(signal);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether our handler of SIGTRAP holds `signal` back.
+    fn holds(signal: i32) -> bool {
+        // SAFETY: all zeros is a valid sigaction; a live one to be written; a live set.
+        unsafe {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            assert_eq!(libc::sigaction(libc::SIGTRAP, std::ptr::null(), &mut now), 0);
+            libc::sigismember(&now.sa_mask, signal) == 1
+        }
+    }
+
+    #[test]
+    fn what_nobody_handles_is_not_held_back() {
+        extern "C" fn nothing(_: i32) {}
+        install().expect("a handler");
+        assert!(holds(libc::SIGUSR1) && !holds(libc::SIGCHLD) && !holds(libc::SIGSEGV));
+        // SAFETY: a handler that does nothing.
+        unsafe { libc::signal(libc::SIGCHLD, nothing as *const () as usize) };
+        for _ in 0..64 {
+            follow_the_application();
+        }
+        assert!(holds(libc::SIGCHLD) && !holds(libc::SIGWINCH));
+        // SAFETY: as it was.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        for _ in 0..64 {
+            follow_the_application();
+        }
+        assert!(!holds(libc::SIGCHLD));
     }
 }
