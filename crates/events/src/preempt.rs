@@ -234,6 +234,8 @@ impl Bells {
         slot.tid.store(0, Ordering::Relaxed);
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.swap(NONE, Ordering::Relaxed));
         if fd != NONE {
+            // Closed it may live on: a child of fork(2) has it, until it runs another program.
+            disarm(fd);
             // SAFETY: ours, and nobody uses it: who rings holds the lock, and the handler runs on this kernel thread.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
@@ -303,6 +305,13 @@ fn arm(fd: i32) -> io::Result<()> {
     const PERF_EVENT_IOC_REFRESH: u64 = 0x2402;
     // SAFETY: this request takes an integer.
     if unsafe { libc::ioctl(fd, PERF_EVENT_IOC_REFRESH, 1) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Not to ring any more. What has rung already is told when the system call returns.
+fn disarm(fd: i32) {
+    const PERF_EVENT_IOC_DISABLE: u64 = 0x2401;
+    // SAFETY: this request takes an integer.
+    unsafe { libc::ioctl(fd, PERF_EVENT_IOC_DISABLE, 0) };
 }
 
 fn set_period(fd: i32, nanoseconds: u64) -> io::Result<()> {

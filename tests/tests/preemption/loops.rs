@@ -9,7 +9,7 @@ use kumihimo::policy::Priority;
 use kumihimo::runtime::Runtime;
 use kumihimo::sync::SpinLock;
 use kumihimo::thread;
-use kumihimo_tests::process::alone;
+use kumihimo_tests::process::{alone, has_vps};
 
 /// Runs until `stop`, without a call of anything.
 fn spin(stop: &AtomicBool) -> u64 {
@@ -104,5 +104,49 @@ fn who_spins_for_one_that_does_not_run_gives_way() {
             });
             assert_eq!(lock.into_inner(), 60);
         });
+    });
+}
+
+/// A child of fork has its parent's descriptors, the clocks among them: they tick no more for kernel threads that have ended. (One did, in the last
+/// instructions of such a kernel thread: a crash.)
+#[test]
+fn kernel_threads_end_while_children_have_their_clocks() {
+    const NAME: &str = "loops::kernel_threads_end_while_children_have_their_clocks";
+    alone(NAME, || {
+        if !has_vps(NAME) {
+            return;
+        }
+        let quantum = kumihimo::policy::RoundRobin::with_quantum(Duration::ZERO);
+        for _ in 0..10 {
+            let runtime = Runtime::builder().vps(2).policy(quantum).build().expect("a runtime");
+            let children: Vec<i32> = runtime.run(|| {
+                let stop = AtomicBool::new(false);
+                thread::scope(|s| {
+                    for _ in 0..4 {
+                        s.spawn(|| spin(&stop));
+                    }
+                    let children = (0..5).map(|_| {
+                        thread::sleep(Duration::from_millis(1));
+                        // SAFETY: the child calls what signal-safety(7) allows.
+                        match unsafe { libc::fork() } {
+                            0 => unsafe {
+                                libc::usleep(200_000);
+                                libc::_exit(0)
+                            },
+                            child => child,
+                        }
+                    });
+                    let children = children.collect();
+                    stop.store(true, Relaxed);
+                    children
+                })
+            });
+            for child in children {
+                let mut status = 0;
+                // SAFETY: a live word to be written.
+                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+                assert_eq!(status, 0);
+            }
+        }
     });
 }
