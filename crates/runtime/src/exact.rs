@@ -132,25 +132,26 @@ pub(crate) fn outranked(row: &impl Row, from: Option<usize>, first: usize, mark:
     best.filter(|_| someone).map(|(_, vp)| vp)
 }
 
-/// Tells `ask` of the VPs at which something waits that outranks what others run: as many as are outranked, the highest first.
+/// Tells `ask` of the VPs at which something waits that outranks what others run: as many as are outranked, the highest first; and all at
+/// which something waits that outranks the running one there, since what that leaves over is not known yet.
 fn holders(row: &impl Row, me: usize, mut ask: impl FnMut(usize)) {
     let runs = |vp| row.shown(vp).standing().filter(|(runs, _)| *runs != NONE).map(|(_, standing)| standing);
     let Some(lowest) = (0..row.len()).filter_map(runs).min() else { return };
-    let others = || (0..row.len()).filter(move |vp| *vp != me);
-    let Some(highest) = others().map(|vp| row.shown(vp).surplus()).max().filter(|highest| *highest > lowest) else {
-        return;
-    };
-    let wanted = (0..row.len()).filter_map(runs).filter(|standing| *standing < highest).count();
-    let mut last = (UNSEEN, usize::MAX);
-    for _ in 0..wanted {
-        let next = others().map(|vp| (row.shown(vp).surplus(), vp)).filter(|holder| *holder < last).max();
-        match next {
-            Some(holder) if holder.0 > lowest => {
-                ask(holder.1);
-                last = holder;
+    let others = || (0..row.len()).filter(move |vp| *vp != me).map(|vp| (row.shown(vp).surplus(), vp));
+    let steps_anyway = |vp: usize| row.shown(vp).standing().is_some_and(|(runs, _)| row.shown(vp).surplus() > runs);
+    let (mut wanted, mut last) = (usize::MAX, (UNSEEN, usize::MAX));
+    while wanted > 0 {
+        let Some(holder) = others().filter(|holder| *holder < last).max().filter(|(mark, _)| *mark > lowest) else {
+            return;
+        };
+        last = holder;
+        if !steps_anyway(holder.1) {
+            if wanted == usize::MAX {
+                wanted = (0..row.len()).filter_map(runs).filter(|standing| *standing < holder.0).count();
             }
-            _ => return,
+            wanted = wanted.saturating_sub(1);
         }
+        ask(holder.1);
     }
 }
 
@@ -221,5 +222,7 @@ pub(crate) fn settle(row: &impl Row, me: usize, runs: Mark, owner: &mut impl Own
     });
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
 mod tests;

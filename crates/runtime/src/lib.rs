@@ -6,6 +6,7 @@
 
 pub(crate) mod state;
 
+mod exact;
 mod idle;
 
 #[cfg(not(loom))]

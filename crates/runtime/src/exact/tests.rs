@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use super::{Mark, NONE, Owner, Row, Shown, mark, outranked, send, settle};
 
@@ -17,9 +18,6 @@ struct Vp {
 struct World {
     shown: Vec<Shown>,
     vps: Vec<Vp>,
-    /// Of each item: where it waits, and how many steps that VP has taken meanwhile with something lower running elsewhere.
-    patience: RefCell<Vec<Option<(usize, u32)>>>,
-    worst: Cell<u32>,
 }
 
 impl Row for World {
@@ -93,8 +91,6 @@ impl World {
         let world = World {
             shown: (0..n).map(|_| Shown::new()).collect(),
             vps: (0..n).map(|_| vp()).collect(),
-            patience: RefCell::default(),
-            worst: Cell::new(0),
         };
         (0..n).for_each(|vp| world.step(vp, false));
         world
@@ -115,6 +111,7 @@ impl World {
     fn step(&self, me: usize, leaves: bool) {
         let vp = &self.vps[me];
         vp.raised.set(false);
+        let asked = self.shown[me].asked.load(Ordering::Relaxed);
         if leaves {
             vp.runs.set(None);
         }
@@ -133,7 +130,9 @@ impl World {
         }
         self.show(me);
         vp.steps.set(vp.steps.get() + 1);
-        self.count(me);
+        if asked {
+            assert!(!self.holders().contains(&me), "VP {me} was asked, and took a step");
+        }
     }
 
     fn show(&self, me: usize) {
@@ -157,21 +156,23 @@ impl World {
         self.vps.iter().filter_map(|vp| vp.runs.get()).map(|(_, level)| level).min()
     }
 
-    /// After a step of `me`: what still waits there although something lower runs has waited a step more.
-    fn count(&self, me: usize) {
-        let lowest = self.lowest_running();
-        let mut patience = self.patience.borrow_mut();
-        for (vp, state) in self.vps.iter().enumerate() {
-            for (id, level) in state.waiting() {
-                if patience.len() <= id {
-                    patience.resize(id + 1, None);
-                }
-                let before = patience[id].filter(|(at, _)| *at == vp).map_or(0, |(_, steps)| steps);
-                let now = if lowest.is_none_or(|lowest| lowest >= level) { 0 } else { before + u32::from(vp == me) };
-                patience[id] = Some((vp, now));
-                self.worst.set(self.worst.get().max(now));
-            }
+    /// The VPs at which the highest of all that waits does so, if something lower runs. A VP at which something waits that it runs at its own
+    /// next step is as good as that.
+    fn holders(&self) -> Vec<usize> {
+        let standing = |vp: &Vp| {
+            let next = vp.waiting().iter().map(|(_, level)| *level).max();
+            vp.runs.get().map(|(_, level)| next.map_or(level, |next| next.max(level)))
+        };
+        let lowest = self.vps.iter().filter_map(standing).min();
+        let surplus = |vp: &Vp| {
+            let waits = vp.waiting().into_iter().map(|(_, level)| level);
+            waits.filter(|level| vp.runs.get().is_some_and(|(_, runs)| *level <= runs)).max()
+        };
+        let highest = self.vps.iter().filter_map(surplus).max();
+        if highest.is_none() || lowest.is_none() || highest <= lowest {
+            return Vec::new();
         }
+        (0..self.vps.len()).filter(|vp| surplus(&self.vps[*vp]) == highest).collect()
     }
 
     fn inversion(&self) -> Option<(usize, u8)> {
@@ -216,6 +217,9 @@ fn load(seed: u64) {
             _ if world.vps[vp].raised.get() => world.step(vp, false),
             _ => {}
         }
+        // One of those that have it is asked for it already: its next step, and that of the one it is handed to, are all that is waited for.
+        let holders = world.holders();
+        assert!(holders.is_empty() || holders.iter().any(|vp| world.vps[*vp].raised.get()), "seed {seed}: {holders:?}");
         if random.below(10) == 0 {
             // All events arrive, in any order; how many steps that takes is bounded too.
             let before: Vec<_> = world.vps.iter().map(|vp| vp.steps.get()).collect();
@@ -227,8 +231,6 @@ fn load(seed: u64) {
             assert_eq!(world.inversion(), None, "seed {seed}: all have taken the steps that they were asked for");
         }
     }
-    // A step that begins after all that was shown hands over what outranks others: none is left over.
-    assert!(world.worst.get() <= 1, "seed {seed}: {} steps", world.worst.get());
 }
 
 #[test]
