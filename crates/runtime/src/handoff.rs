@@ -70,7 +70,7 @@ impl UserScheduler for Instance {
         let Some(carrier) = Carrier::current() else { return };
         if carrier.is_running() {
             let why = if events & Event::Changed.bit() != 0 { Why::Reprioritised } else { Why::Outranked };
-            carrier.vp().urge.set(Some(why));
+            carrier.vp().notice(why);
         }
     }
 }
