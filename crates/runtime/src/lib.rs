@@ -56,6 +56,8 @@ mod spawn;
 #[cfg(not(loom))]
 mod stand_in;
 #[cfg(not(loom))]
+mod steps;
+#[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]
 mod timer;

@@ -39,6 +39,8 @@ const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
+#[doc(hidden)]
+pub use crate::steps::{Step, Steps};
 pub use kumihimo_events::source::Kind as Events;
 
 /// What happens when all microprocesses wait for each other.
@@ -68,6 +70,7 @@ pub(crate) struct Settings {
     pub(crate) grace: Duration,
     pub(crate) on_panic: Option<OnPanic>,
     pub(crate) on_deadlock: OnDeadlock,
+    pub(crate) steps: Option<Arc<Steps>>,
 }
 
 impl Settings {
@@ -136,6 +139,7 @@ impl Builder {
                 grace: Duration::from_secs(1),
                 on_panic: None,
                 on_deadlock: OnDeadlock::default(),
+                steps: None,
             },
         }
     }
@@ -223,6 +227,13 @@ impl Builder {
     /// What happens when all microprocesses wait for each other. Default: a report.
     pub fn on_deadlock(mut self, what: OnDeadlock) -> Builder {
         self.settings.on_deadlock = what;
+        self
+    }
+
+    /// For tests: notes the steps of the VPs.
+    #[doc(hidden)]
+    pub fn steps(mut self, log: Arc<Steps>) -> Builder {
+        self.settings.steps = Some(log);
         self
     }
 

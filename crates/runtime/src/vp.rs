@@ -149,8 +149,10 @@ impl Carrier {
         let next = if why == Why::Outranked { vp.pick_above(level) } else { vp.pick_at_least(level) };
         match next {
             None => {
-                if !vp.is_plain(level) {
-                    vp.runs(level);
+                if !vp.is_plain(level)
+                    && let Some(mp) = vp.running()
+                {
+                    vp.runs(mp);
                 }
                 self
             }
@@ -176,9 +178,8 @@ impl Carrier {
     /// `next` continues here, now. It is the caller's to run.
     #[inline(always)]
     pub(crate) fn switch(self, next: &'static Mp, left: Left) -> Carrier {
-        let level = next.level.get();
-        if !self.vp().is_plain(level) {
-            self.vp().runs(level);
+        if !self.vp().is_plain(next.level.get()) {
+            self.vp().runs(next);
         }
         self.switch_unsettled(next, left)
     }

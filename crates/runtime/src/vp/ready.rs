@@ -63,9 +63,10 @@ impl Vp {
 
     #[inline]
     fn push(&self, mp: &'static Mp, place: Place, origin: Origin) {
-        self.push_unsettled(mp, place, origin);
-        if !self.is_plain(place.level) {
-            self.became_ready(place.level);
+        if self.is_plain(place.level) {
+            self.push_unsettled(mp, place, origin);
+        } else {
+            self.push_and_settle(mp, place, origin);
         }
     }
 

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use kumihimo_events::sched::Event;
 use kumihimo_policy::Why;
-use kumihimo_queue::Origin;
+use kumihimo_queue::{Origin, Place};
 
 use super::Vp;
 use crate::carrier::KernelThread;
 use crate::exact::{self, Mark, NONE, Owner, Row, Shown, mark};
 use crate::instance::Instance;
 use crate::record::Mp;
+use crate::steps::Step;
 
 /// No level was used yet.
 const NO_LEVEL: u8 = 0xfe;
@@ -82,7 +83,16 @@ impl Instance {
     /// As [`inject`](Instance::inject), where levels differ.
     #[cold]
     pub(crate) fn send(&self, to: usize, mp: &'static Mp, level: u8) {
+        if !mp.handed.get() {
+            self.note(Step::Ready(mp.id(), level));
+        }
         exact::send(self, to, mark(level), |to| self.put(to, mp), |vp| self.have_it_step(vp));
+    }
+
+    fn note(&self, step: Step) {
+        if let Some(steps) = &self.settings.steps {
+            steps.note(step);
+        }
     }
 
     fn have_it_step(&self, vp: usize) {
@@ -139,17 +149,18 @@ impl Vp {
 
     /// One of this level is the next to run here, or runs on.
     #[cold]
-    pub(super) fn runs(&self, level: u8) {
+    pub(super) fn runs(&self, mp: &Mp) {
+        let level = mp.level.get();
         if self.instance().meet(level) {
             self.settle(mark(level));
+            self.instance().note(Step::Runs(self.index, mp.id(), level));
         }
     }
 
     /// It runs here next, without a [`switch`](crate::carrier::Carrier::switch).
     pub(crate) fn shows(&self, next: &Mp) {
-        let level = next.level.get();
-        if !self.is_plain(level) {
-            self.runs(level);
+        if !self.is_plain(next.level.get()) {
+            self.runs(next);
         }
     }
 
@@ -157,13 +168,19 @@ impl Vp {
     pub(crate) fn runs_nothing(&self) {
         if self.is_plain(LEVELS) {
             self.settle(NONE);
+            self.instance().note(Step::Idles(self.index));
         }
     }
 
-    /// One of this level was queued here.
+    /// Its level may make a difference.
     #[cold]
-    pub(super) fn became_ready(&self, level: u8) {
-        if self.instance().meet(level) {
+    pub(super) fn push_and_settle(&self, mp: &'static Mp, place: Place, origin: Origin) {
+        let differs = self.instance().meet(place.level);
+        if differs {
+            self.instance().note(Step::Ready(mp.id(), place.level));
+        }
+        self.push_unsettled(mp, place, origin);
+        if differs {
             self.settle_now();
         }
     }
@@ -218,7 +235,7 @@ impl Vp {
         unsafe { KernelThread::here() }.show(mp);
         self.urge_if_outranked();
         if !self.is_plain(level) {
-            self.became_ready(level);
+            self.runs(mp);
         }
     }
 }
