@@ -187,18 +187,20 @@ pub(crate) trait Owner {
     fn raise(&mut self, vp: usize);
 }
 
-/// One scheduling step of VP `me`, which runs what has the mark `runs`: shows it, hands over, asks.
-pub(crate) fn settle(row: &impl Row, me: usize, runs: Mark, owner: &mut impl Owner) {
+/// One scheduling step of VP `me`, which runs what has the mark `runs`: shows it, hands over, asks. Returns what then waits here, and
+/// whether the VP had been asked.
+pub(crate) fn settle(row: &impl Row, me: usize, runs: Mark, owner: &mut impl Owner) -> (Mark, bool) {
     let shown = row.shown(me);
-    let mut look = shown.was_asked();
+    let asked = shown.was_asked();
+    let mut look = asked;
     if !owner.is_sent() {
         shown.take_in();
     }
-    loop {
+    let waits = loop {
         let waits = owner.waits();
         look |= shown.show(runs, waits);
         if !look {
-            return;
+            return (waits, asked);
         }
         // Shown first, then looked: see the head of this file.
         fence(Ordering::SeqCst);
@@ -213,13 +215,14 @@ pub(crate) fn settle(row: &impl Row, me: usize, runs: Mark, owner: &mut impl Own
             }
             owner.pass_on();
         }
-        break;
-    }
+        break waits;
+    };
     holders(row, me, |vp| {
         if row.shown(vp).ask() {
             owner.raise(vp);
         }
     });
+    (waits, asked)
 }
 
 #[cfg(all(test, loom))]

@@ -40,7 +40,7 @@ pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
 #[doc(hidden)]
-pub use crate::steps::{Step, Steps};
+pub use crate::steps::{Step, Steps, What};
 pub use kumihimo_events::source::Kind as Events;
 
 /// What happens when all microprocesses wait for each other.

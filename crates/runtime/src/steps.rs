@@ -1,61 +1,91 @@
-//! For tests: which microprocess became runnable, and what each VP ran, step by step.
+//! For tests: a log of scheduling steps, with what each left waiting.
 //!
 //! Written only where levels differ, on paths that are not those of one level; nothing is written without
 //! [`Builder::steps`](crate::runtime::Builder::steps).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// What was noted.
+/// One entry: of a VP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// The microprocess is about to be runnable, at this level: at the latest when the VP that says so takes its next step.
-    Ready(u64, u8),
-    /// A VP took a step, after which it runs this microprocess at this level.
-    Runs(usize, u64, u8),
-    /// A VP took a step and found nothing to run.
-    Idles(usize),
+pub struct Step {
+    /// Which.
+    pub vp: usize,
+    /// What happened.
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// Something is about to come to it through its injector.
+    Sent {
+        /// The end of its id.
+        id: u16,
+        /// Its level.
+        level: u8,
+    },
+    /// That is in.
+    Put {
+        /// The end of its id.
+        id: u16,
+    },
+    /// It has taken a step, and runs something of this level.
+    Runs {
+        /// Its level.
+        level: u8,
+        /// One more than the highest level of what waits in its queues; 0: nothing.
+        waits: u64,
+        /// It had been asked for what it has.
+        asked: bool,
+    },
+    /// It has taken a step, and found nothing to run.
+    Idles,
 }
 
 /// A log of steps, in the order in which they were over.
 #[derive(Debug)]
 pub struct Steps {
     next: AtomicUsize,
-    /// Kind, VP and level; then the id. Kind 0: not written (yet).
-    entries: Box<[[AtomicU64; 2]]>,
+    /// 0: not written (yet).
+    entries: Box<[AtomicU64]>,
 }
 
 impl Steps {
     /// One with room for so many; what comes then is not noted.
     #[must_use]
     pub fn new(room: usize) -> Steps {
-        Steps { next: AtomicUsize::new(0), entries: (0..room).map(|_| [AtomicU64::new(0), AtomicU64::new(0)]).collect() }
+        Steps { next: AtomicUsize::new(0), entries: (0..room).map(|_| AtomicU64::new(0)).collect() }
     }
 
     pub(crate) fn note(&self, step: Step) {
-        let at = self.next.fetch_add(1, Ordering::Relaxed);
-        let Some([what, who]) = self.entries.get(at) else { return };
-        let (kind, vp, id, level) = match step {
-            Step::Ready(id, level) => (1, 0, id, level),
-            Step::Runs(vp, id, level) => (2, vp, id, level),
-            Step::Idles(vp) => (3, vp, 0, 0),
+        let (kind, id, level, waits, asked) = match step.what {
+            What::Sent { id, level } => (1, id, level, 0, false),
+            What::Put { id } => (2, id, 0, 0, false),
+            What::Runs { level, waits, asked } => (3, 0, level, waits, asked),
+            What::Idles => (4, 0, 0, 0, false),
         };
-        who.store(id, Ordering::Relaxed);
-        // Release: with the id.
-        what.store(kind << 32 | (vp as u64) << 8 | u64::from(level), Ordering::Release);
+        let who = kind << 60 | u64::from(id) << 44 | (step.vp as u64) << 24;
+        let word = who | u64::from(waits) << 16 | u64::from(asked) << 8;
+        // AcqRel: what the log says earlier happened earlier.
+        if let Some(entry) = self.entries.get(self.next.fetch_add(1, Ordering::AcqRel)) {
+            entry.store(word | u64::from(level), Ordering::Release);
+        }
     }
 
     /// Up to the first that is not there.
     #[must_use]
     pub fn read(&self) -> Vec<Step> {
-        let read = |[what, who]: &[AtomicU64; 2]| {
-            let word = what.load(Ordering::Acquire);
-            let (vp, id, level) = ((word >> 8 & 0xff_ffff) as usize, who.load(Ordering::Relaxed), word as u8);
-            match word >> 32 {
-                1 => Some(Step::Ready(id, level)),
-                2 => Some(Step::Runs(vp, id, level)),
-                3 => Some(Step::Idles(vp)),
-                _ => None,
-            }
+        let read = |entry: &AtomicU64| {
+            let word = entry.load(Ordering::Acquire);
+            let (level, id) = (word as u8, (word >> 44) as u16);
+            let what = match word >> 60 {
+                1 => What::Sent { id, level },
+                2 => What::Put { id },
+                3 => What::Runs { level, waits: word >> 16 & 0xff, asked: word >> 8 & 1 != 0 },
+                4 => What::Idles,
+                _ => return None,
+            };
+            Some(Step { vp: (word >> 24 & 0xf_ffff) as usize, what })
         };
         self.entries.iter().map_while(read).collect()
     }

@@ -16,7 +16,7 @@ use crate::carrier::KernelThread;
 use crate::exact::{self, Mark, NONE, Owner, Row, Shown, mark};
 use crate::instance::Instance;
 use crate::record::Mp;
-use crate::steps::Step;
+use crate::steps::{Step, What};
 
 /// No level was used yet.
 const NO_LEVEL: u8 = 0xfe;
@@ -83,10 +83,13 @@ impl Instance {
     /// As [`inject`](Instance::inject), where levels differ.
     #[cold]
     pub(crate) fn send(&self, to: usize, mp: &'static Mp, level: u8) {
-        if !mp.handed.get() {
-            self.note(Step::Ready(mp.id(), level));
-        }
-        exact::send(self, to, mark(level), |to| self.put(to, mp), |vp| self.have_it_step(vp));
+        let id = mp.id() as u16;
+        let put = |to| {
+            self.note(Step { vp: to, what: What::Sent { id, level } });
+            self.put(to, mp);
+            self.note(Step { vp: to, what: What::Put { id } });
+        };
+        exact::send(self, to, mark(level), put, |vp| self.have_it_step(vp));
     }
 
     fn note(&self, step: Step) {
@@ -152,8 +155,8 @@ impl Vp {
     pub(super) fn runs(&self, mp: &Mp) {
         let level = mp.level.get();
         if self.instance().meet(level) {
-            self.settle(mark(level));
-            self.instance().note(Step::Runs(self.index, mp.id(), level));
+            let (waits, asked) = self.settle(mark(level));
+            self.instance().note(Step { vp: self.index, what: What::Runs { level, waits: u64::from(waits), asked } });
         }
     }
 
@@ -168,19 +171,15 @@ impl Vp {
     pub(crate) fn runs_nothing(&self) {
         if self.is_plain(LEVELS) {
             self.settle(NONE);
-            self.instance().note(Step::Idles(self.index));
+            self.instance().note(Step { vp: self.index, what: What::Idles });
         }
     }
 
     /// Its level may make a difference.
     #[cold]
     pub(super) fn push_and_settle(&self, mp: &'static Mp, place: Place, origin: Origin) {
-        let differs = self.instance().meet(place.level);
-        if differs {
-            self.instance().note(Step::Ready(mp.id(), place.level));
-        }
         self.push_unsettled(mp, place, origin);
-        if differs {
+        if self.instance().meet(place.level) {
             self.settle_now();
         }
     }
@@ -192,8 +191,8 @@ impl Vp {
         }
     }
 
-    fn settle(&self, runs: Mark) {
-        exact::settle(self.instance(), self.index, runs, &mut &*self);
+    fn settle(&self, runs: Mark) -> (Mark, bool) {
+        exact::settle(self.instance(), self.index, runs, &mut &*self)
     }
 
     fn urge_if_outranked(&self) {
