@@ -35,6 +35,8 @@ pub enum What {
         level: u8,
         /// One more than the highest level of what waits in its queues; 0: nothing.
         waits: u64,
+        /// That was given away, and only the next VP can take it.
+        given: bool,
         /// It had been asked for what it has.
         asked: bool,
     },
@@ -58,14 +60,14 @@ impl Steps {
     }
 
     pub(crate) fn note(&self, step: Step) {
-        let (kind, id, level, waits, asked) = match step.what {
-            What::Sent { id, level } => (1, id, level, 0, false),
-            What::Put { id } => (2, id, 0, 0, false),
-            What::Runs { level, waits, asked } => (3, 0, level, waits, asked),
-            What::Idles => (4, 0, 0, 0, false),
+        let (kind, id, level, waits, flags) = match step.what {
+            What::Sent { id, level } => (1, id, level, 0, 0),
+            What::Put { id } => (2, id, 0, 0, 0),
+            What::Runs { level, waits, given, asked } => (3, 0, level, waits, u64::from(given) << 1 | u64::from(asked)),
+            What::Idles => (4, 0, 0, 0, 0),
         };
         let who = kind << 60 | u64::from(id) << 44 | (step.vp as u64) << 24;
-        let word = who | u64::from(waits) << 16 | u64::from(asked) << 8;
+        let word = who | waits << 16 | flags << 8;
         // AcqRel: what the log says earlier happened earlier.
         if let Some(entry) = self.entries.get(self.next.fetch_add(1, Ordering::AcqRel)) {
             entry.store(word | u64::from(level), Ordering::Release);
@@ -81,7 +83,12 @@ impl Steps {
             let what = match word >> 60 {
                 1 => What::Sent { id, level },
                 2 => What::Put { id },
-                3 => What::Runs { level, waits: word >> 16 & 0xff, asked: word >> 8 & 1 != 0 },
+                3 => What::Runs {
+                    level,
+                    waits: word >> 16 & 0xff,
+                    given: word >> 9 & 1 != 0,
+                    asked: word >> 8 & 1 != 0,
+                },
                 4 => What::Idles,
                 _ => return None,
             };

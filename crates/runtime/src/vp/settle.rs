@@ -156,7 +156,11 @@ impl Vp {
         let level = mp.level.get();
         if self.instance().meet(level) {
             let (waits, asked) = self.settle(mark(level));
-            self.instance().note(Step { vp: self.index, what: What::Runs { level, waits: u64::from(waits), asked } });
+            if self.instance().settings.steps.is_some() {
+                let given = self.queue.given().is_some_and(|(_, given)| mark(given) == waits);
+                let what = What::Runs { level, waits: u64::from(waits), given, asked };
+                self.instance().note(Step { vp: self.index, what });
+            }
         }
     }
 
