@@ -76,7 +76,8 @@ fn inversions(steps: &[Step]) -> (u32, u32, u32) {
             What::Idles => vps[vp] = Vp { sent: std::mem::take(&mut vps[vp].sent), ..Vp::default() },
             What::Runs { level, waits, given, asked } => {
                 let others = || vps.iter().enumerate().filter(|(i, _)| *i != vp).map(|(_, other)| other);
-                let lowest = others().filter(|other| other.runs != 0).map(|other| other.runs.max(other.highest_sent())).min();
+                let lowest =
+                    others().filter(|other| other.runs != 0).map(|other| other.runs.max(other.highest_sent())).min();
                 let outranks = !given && lowest.is_some_and(|lowest| lowest < waits);
                 let highest = others().all(|other| other.waits.max(other.highest_sent()) < waits);
                 let me = &mut vps[vp];
@@ -153,7 +154,8 @@ fn load(random: &mut Random, design: Design, policy: Box<dyn Policy>, capacity: 
         let all: Vec<_> = (0..peers.len())
             .map(|i| {
                 let (random, its, sink) = (random.split(), peers.clone(), sink.clone());
-                let actor = Builder::new().priority(level(2 + i as u64 % 8 * 7)).spawn(move || actor(random, its, sink));
+                let actor =
+                    Builder::new().priority(level(2 + i as u64 % 8 * 7)).spawn(move || actor(random, its, sink));
                 let actor = actor.expect("it begins");
                 peers[i].set(actor.thread().clone()).expect("set once");
                 actor
@@ -186,9 +188,15 @@ fn what_outranks_a_running_one_waits_for_a_few_steps_at_most() {
                         return skip(NAME, "the kernel schedules there");
                     };
                     let (kept, missed, count) = inversions(&steps);
-                    eprintln!("{design:?} {name}: {} steps, kept {kept}, missed {missed}, {count} inverted", steps.len());
+                    eprintln!(
+                        "{design:?} {name}: {} steps, kept {kept}, missed {missed}, {count} inverted",
+                        steps.len()
+                    );
                     assert!(steps.len() > 1000, "{design:?} {name}: {} steps", steps.len());
-                    assert!(kept <= STEPS && missed <= STEPS, "{design:?} {name}: kept for {kept}, missed for {missed}");
+                    assert!(
+                        kept <= STEPS && missed <= STEPS,
+                        "{design:?} {name}: kept for {kept}, missed for {missed}"
+                    );
                 }
             }
         }

@@ -57,7 +57,7 @@ fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
     const NAME: &str = "computing_ones_do_not_inherit_from_those_that_wait_for_input";
     const FIRST: Duration = Duration::from_millis(1);
     alone(NAME, || {
-        for (vps, design) in [1, 2].into_iter().flat_map(|vps| DESIGNS.map(|design| (vps, design))) {
+        for (vps, design) in DESIGNS.map(|design| (1, design)).into_iter().chain([(2, Design::Ring)]) {
             let answers = Answers::default();
             let policy = Watched(Feedback::with_quantum(FIRST, Duration::from_millis(5)), answers.clone());
             let runtime = Runtime::builder().vps(vps).queue(design).policy(policy).build().expect("a runtime");

@@ -83,12 +83,9 @@ impl Steps {
             let what = match word >> 60 {
                 1 => What::Sent { id, level },
                 2 => What::Put { id },
-                3 => What::Runs {
-                    level,
-                    waits: word >> 16 & 0xff,
-                    given: word >> 9 & 1 != 0,
-                    asked: word >> 8 & 1 != 0,
-                },
+                3 => {
+                    What::Runs { level, waits: word >> 16 & 0xff, given: word >> 9 & 1 != 0, asked: word >> 8 & 1 != 0 }
+                }
                 4 => What::Idles,
                 _ => return None,
             };

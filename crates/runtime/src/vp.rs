@@ -99,8 +99,8 @@ pub(crate) struct Vp {
     standing_offset: isize,
     /// See [`tls::Tls::lines`].
     block_lines: Box<[isize]>,
-    /// Runnable items may be queued before their context is left: nobody else takes from this queue.
-    private_queue: bool,
+    /// Who gives way may be queued before its context is left: nobody else takes from this queue, and nobody asks how long it has run.
+    queues_early: bool,
     /// Why the running one should give way at the next switch point, if it should.
     pub(crate) urge: Cell<Option<Why>>,
     pub(crate) index: usize,
@@ -145,20 +145,14 @@ impl Carrier {
         vp.look_around();
         vp.urge.set(None);
         let level = vp.level.get();
-        // Outranked: by a higher level, or by none any more.
-        let next = if why == Why::Outranked { vp.pick_above(level) } else { vp.pick_at_least(level) };
-        match next {
+        match vp.pick_at_least(level) {
             None => {
-                if !vp.is_plain(level)
-                    && let Some(mp) = vp.running()
-                {
-                    vp.runs(mp);
+                if !vp.is_plain(level) {
+                    vp.runs_on();
                 }
                 self
             }
-            Some(next)
-                if vp.private_queue && !vp.keeps_account && vp.is_plain(level) && next.level.get() == level =>
-            {
+            Some(next) if vp.queues_early && vp.is_plain(level) && next.level.get() == level => {
                 // Queued before its context is left: nobody but this VP takes it out, and not before the switch. Neither `surplus` nor
                 // `settle` is called in between.
                 // SAFETY: the running microprocess is ours; records live for ever.
@@ -172,6 +166,23 @@ impl Carrier {
                 self.switch_unsettled(next, Left::Nothing)
             }
             Some(next) => self.switch(next, Left::GaveWay(why)),
+        }
+    }
+
+    /// The running microprocess lets those of a higher level go first, if there are any (still).
+    #[cold]
+    fn give_way_to_higher(self) -> Carrier {
+        let vp = self.vp();
+        vp.look_around();
+        vp.urge.set(None);
+        let level = vp.level.get();
+        let next = if level < Priority::HIGHEST.get() { vp.pick_at_least(level + 1) } else { None };
+        match next {
+            None => {
+                vp.runs_on();
+                self
+            }
+            Some(next) => self.switch(next, Left::GaveWay(Why::Outranked)),
         }
     }
 
@@ -291,6 +302,7 @@ impl Carrier {
             vp.countdown.set(n - 1);
         }
         match vp.urge.get() {
+            Some(Why::Outranked) => self.give_way_to_higher(),
             Some(why) => self.give_way(why),
             None => self,
         }
@@ -310,7 +322,7 @@ impl Vp {
             fsgsbase: x86_64::fsgsbase(),
             standing_offset: carrier::standing_offset(),
             block_lines: tls::get().lines().into(),
-            private_queue: design != Design::Steal,
+            queues_early: design != Design::Steal && !keeps_account,
             index,
             instance,
             level: Cell::new(0),
@@ -469,11 +481,6 @@ impl Vp {
     fn pick_at_least(&self, level: u8) -> Option<&'static Mp> {
         // SAFETY: queued items are records.
         self.queue.pop_at_least(level).map(|(item, _)| unsafe { &*item.as_ptr() })
-    }
-
-    #[cold]
-    fn pick_above(&self, level: u8) -> Option<&'static Mp> {
-        if level < Priority::HIGHEST.get() { self.pick_at_least(level + 1) } else { None }
     }
 
     /// Something to run, for an idle carrier: own queue first, then what the design lets it take from others.

@@ -57,9 +57,15 @@ impl World {
     }
 
     fn send(&self, to: usize, mark: Mark) {
-        send(self, to, mark, |to| self.injectors[to].lock().unwrap().push(mark), |vp| {
-            self.raised[vp].fetch_add(1, Ordering::SeqCst);
-        });
+        send(
+            self,
+            to,
+            mark,
+            |to| self.injectors[to].lock().unwrap().push(mark),
+            |vp| {
+                self.raised[vp].fetch_add(1, Ordering::SeqCst);
+            },
+        );
     }
 
     /// Takes in what was sent, runs the highest, settles. Returns what then runs and what waits.

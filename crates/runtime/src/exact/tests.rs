@@ -88,10 +88,7 @@ impl World {
             raised: Cell::new(false),
             steps: Cell::new(0),
         };
-        let world = World {
-            shown: (0..n).map(|_| Shown::new()).collect(),
-            vps: (0..n).map(|_| vp()).collect(),
-        };
+        let world = World { shown: (0..n).map(|_| Shown::new()).collect(), vps: (0..n).map(|_| vp()).collect() };
         (0..n).for_each(|vp| world.step(vp, false));
         world
     }

@@ -164,6 +164,14 @@ impl Vp {
         }
     }
 
+    /// The running one does not leave.
+    #[cold]
+    pub(super) fn runs_on(&self) {
+        if let Some(mp) = self.running() {
+            self.runs(mp);
+        }
+    }
+
     /// It runs here next, without a [`switch`](crate::carrier::Carrier::switch).
     pub(crate) fn shows(&self, next: &Mp) {
         if !self.is_plain(next.level.get()) {
