@@ -33,7 +33,7 @@ impl Policy for Own {
     }
     fn place(&self, info: &Info, why: Why) -> Placement {
         let level = info.effective().get() / 2 + if why == Why::Woken { 7 } else { 0 };
-        Placement { level, quantum: Duration::from_micros(200), key: (info.id % 3 == 0).then_some(info.now_ns) }
+        Placement { level, quantum: Duration::from_micros(200), key: info.id.is_multiple_of(3).then_some(info.now_ns) }
     }
 }
 
