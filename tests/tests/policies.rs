@@ -23,9 +23,11 @@ fn compute() {
     thread::cancellation_point();
 }
 
+type ById = HashMap<u64, Vec<(Why, Placement)>>;
+
 /// What feedback answered to whom.
 #[derive(Clone, Default)]
-struct Answers(Arc<Mutex<HashMap<u64, Vec<(Why, Placement)>>>>);
+struct Answers(Arc<Mutex<ById>>);
 
 struct Watched(Feedback, Answers);
 
