@@ -82,6 +82,7 @@ pub struct Placement {
 ///
 /// `place` is a pure function: the same arguments give the same placement. It is called on the runtime's own path, with
 /// preemption and cancellation held back: it must not block, and must not call into Kumihimo. If it panics the process aborts.
+/// It may be asked for a level without anything being placed: on any kernel thread, to find the virtual processor that a woken one outranks.
 pub trait Policy: Send + Sync + 'static {
     /// A short name for reports.
     fn name(&self) -> &str;

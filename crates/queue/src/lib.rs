@@ -150,6 +150,19 @@ pub trait RunQueue<T: Node> {
     fn peek(&self) -> Option<NonNull<T>>;
     /// The item that is next to run may be given away, even if it is of [`Origin::Wake`].
     fn loosen(&self);
+    /// The highest level of what waits here, what was given away and not yet taken included (`steal`: may say so although thieves took it).
+    fn waiting(&self) -> Option<u8>;
+    /// Takes the item that is next to run, if it is of at least this level, for another VP to [`adopt`](RunQueue::adopt): it keeps its place.
+    fn hand(&self, level: u8) -> Option<NonNull<T>>;
+    /// Queues, by the place that it still has, what another VP has [`hand`](RunQueue::hand)ed over.
+    ///
+    /// # Safety
+    /// As [`push`](RunQueue::push); and the item came from `hand`.
+    unsafe fn adopt(&self, item: NonNull<T>);
+    /// What was given away and only the VP `.0` can take: its level.
+    fn given(&self) -> Option<(usize, u8)> {
+        None
+    }
     /// Where others put items for this VP.
     fn injector(&self) -> &Injector<T>;
     /// Runnable items here, the running one included, and bitmap of levels, as last published: at every 16th exchange, or when it idled.
@@ -238,6 +251,19 @@ impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
     }
     fn loosen(&self) {
         each!(self, q => q.loosen())
+    }
+    fn waiting(&self) -> Option<u8> {
+        each!(self, q => q.waiting())
+    }
+    fn hand(&self, level: u8) -> Option<NonNull<T>> {
+        each!(self, q => q.hand(level))
+    }
+    unsafe fn adopt(&self, item: NonNull<T>) {
+        // SAFETY: as the caller promises.
+        each!(self, q => unsafe { q.adopt(item) })
+    }
+    fn given(&self) -> Option<(usize, u8)> {
+        each!(self, q => q.given())
     }
     #[inline]
     fn injector(&self) -> &Injector<T> {
@@ -499,6 +525,30 @@ impl<T: Node> Owner<T> {
     /// [`RunQueue::loosen`].
     pub fn loosen(self) {
         self.queue.loosen()
+    }
+
+    /// [`RunQueue::waiting`].
+    pub fn waiting(self) -> Option<u8> {
+        self.queue.waiting()
+    }
+
+    /// [`RunQueue::hand`].
+    pub fn hand(self, level: u8) -> Option<NonNull<T>> {
+        self.queue.hand(level)
+    }
+
+    /// [`RunQueue::adopt`].
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn adopt(self, item: NonNull<T>) {
+        // SAFETY: as the caller promises.
+        unsafe { self.queue.adopt(item) }
+    }
+
+    /// [`RunQueue::given`].
+    pub fn given(self) -> Option<(usize, u8)> {
+        self.queue.given()
     }
 
     /// [`RunQueue::stats`].

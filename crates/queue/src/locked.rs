@@ -168,11 +168,20 @@ impl<T: Node> LockedQueue<T> {
         }
     }
 
+    /// Takes back batches until what had to run first is here, or its Waiver Queue is empty or in other hands.
+    fn reclaim_first(&self, own: &mut Own<T>) {
+        while own.waived && own.protect.ranks() & own.guard == 0 {
+            let before = own.protect.len();
+            self.reclaim(own);
+            if own.protect.len() == before {
+                break;
+            }
+        }
+    }
+
     #[cold]
     fn pop_slow(&self, own: &mut Own<T>) -> Option<(NonNull<T>, u8)> {
-        if own.waived {
-            self.reclaim(own);
-        }
+        self.reclaim_first(own);
         let next = own.protect.pop();
         if next.is_none() {
             self.face.publish(0, 0);
@@ -183,8 +192,8 @@ impl<T: Node> LockedQueue<T> {
     #[cold]
     fn pop_at_least_slow(&self, own: &mut Own<T>, level: u8) -> Option<(NonNull<T>, u8)> {
         let high_enough = own.guard & !node::ranks_from(level) == 0;
-        if own.waived && high_enough && own.protect.ranks() & own.guard == 0 {
-            self.reclaim(own);
+        if high_enough {
+            self.reclaim_first(own);
         }
         own.protect.pop_at_least(level)
     }
@@ -345,6 +354,23 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
 
     fn loosen(&self) {
         self.own().protect.loosen()
+    }
+
+    fn waiting(&self) -> Option<u8> {
+        let own = self.own();
+        let given = (own.waived && !self.waiver.is_empty()).then(|| own.guard.leading_zeros() as u8);
+        own.protect.highest().max(given)
+    }
+
+    fn hand(&self, level: u8) -> Option<NonNull<T>> {
+        let own = self.own();
+        self.reclaim_first(own);
+        own.protect.hand(level)
+    }
+
+    unsafe fn adopt(&self, item: NonNull<T>) {
+        // SAFETY: as the caller promises.
+        unsafe { self.own().protect.adopt(item, false) }
     }
 
     #[inline]

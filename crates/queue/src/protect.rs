@@ -206,6 +206,17 @@ impl<T: Node> Protect<T> {
         self.pop()
     }
 
+    /// As `pop_at_least`, but the item keeps its place: for another VP's `adopt`.
+    pub(crate) fn hand(&mut self, level: u8) -> Option<NonNull<T>> {
+        if self.ranks & node::ranks_from(level) == 0 {
+            return None;
+        }
+        let item = self.pop_level(self.ranks.trailing_zeros() as usize);
+        // SAFETY: just taken out: live and ours.
+        unsafe { links(item) }.leave_home();
+        Some(item)
+    }
+
     /// The level is not empty. The item's word still says that it is here.
     #[inline]
     fn pop_level(&mut self, rank: usize) -> NonNull<T> {

@@ -29,6 +29,8 @@ struct Own<T: Node> {
     guard: u64,
     /// What is on offer was there at the last tick already.
     stale_offer: bool,
+    /// Level of what was put into our Waiver Queue last: a batch is of one level, and the next one waits until it is gone.
+    gave: u8,
     limit: Limit,
     /// Exchanges until the next tick.
     ticks: u32,
@@ -68,6 +70,7 @@ impl<T: Node> RingQueue<T> {
                 offered: false,
                 guard: u64::MAX,
                 stale_offer: false,
+                gave: 0,
                 limit: Limit::new(rule, n_vps),
                 ticks: 1,
                 turn: vp,
@@ -165,6 +168,7 @@ impl<T: Node> RingQueue<T> {
         if surplus > 0 && fill.began_empty() {
             let want = surplus.min(fill.free());
             if let Some(level) = own.protect.lowest() {
+                own.gave = level;
                 given = own.protect.give(level, want, |item| {
                     assert!(fill.push(item).is_ok(), "more than what is free");
                 });
@@ -316,6 +320,30 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
 
     fn loosen(&self) {
         self.own().protect.loosen()
+    }
+
+    fn waiting(&self) -> Option<u8> {
+        let own = self.own();
+        let offered = (own.offered && !self.face.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
+        let given = (!self.waiver.is_empty()).then_some(own.gave);
+        own.protect.highest().max(offered).max(given)
+    }
+
+    fn hand(&self, level: u8) -> Option<NonNull<T>> {
+        let own = self.own();
+        if own.offered {
+            self.reclaim(own, true);
+        }
+        own.protect.hand(level)
+    }
+
+    unsafe fn adopt(&self, item: NonNull<T>) {
+        // SAFETY: as the caller promises.
+        unsafe { self.own().protect.adopt(item, false) }
+    }
+
+    fn given(&self) -> Option<(usize, u8)> {
+        (!self.waiver.is_empty()).then(|| (self.peers.next(), self.own().gave))
     }
 
     #[inline]

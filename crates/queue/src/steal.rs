@@ -427,6 +427,47 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         self.own().protect.loosen()
     }
 
+    fn waiting(&self) -> Option<u8> {
+        let own = self.own();
+        let queued = own.bits | own.protect.ranks();
+        let offered = (own.offered && !self.face.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
+        (queued != 0).then(|| node::level(queued.trailing_zeros() as usize)).max(offered)
+    }
+
+    fn hand(&self, level: u8) -> Option<NonNull<T>> {
+        let own = self.own();
+        if own.offered {
+            self.reclaim(own, true);
+        }
+        let wanted = node::ranks_from(level);
+        loop {
+            let kept = own.protect.ranks() & wanted;
+            let all = (own.bits & wanted) | kept;
+            if all == 0 {
+                return None;
+            }
+            let rank = all.trailing_zeros() as usize;
+            if kept >> rank & 1 != 0 {
+                return own.protect.hand(level);
+            }
+            if let Some(item) = own.deques[rank].as_ref().and_then(Worker::pop) {
+                return Some(item.0);
+            }
+            self.ran_dry(own, rank);
+        }
+    }
+
+    unsafe fn adopt(&self, item: NonNull<T>) {
+        let own = self.own();
+        // SAFETY: live and held by the caller's promise.
+        let place = unsafe { links(item) }.place();
+        if place.key.is_some() {
+            // SAFETY: as the caller promises.
+            return unsafe { own.protect.adopt(item, false) };
+        }
+        self.append(own, item, node::rank(place.level));
+    }
+
     #[inline]
     fn injector(&self) -> &Injector<T> {
         &self.face.injector

@@ -154,6 +154,55 @@ fn woken_items_are_not_given_away() {
     }
 }
 
+/// What is handed over is the next to run, wherever it stands, and it keeps its place: level and key.
+#[test]
+fn what_is_handed_over_keeps_its_place() {
+    for design in Design::ALL {
+        let items = Items::new(5);
+        let set = Set::new(design, 2, Capacity::Fixed(64));
+        // SAFETY: one kernel thread plays both carriers; every item is pushed while it is in no queue.
+        unsafe {
+            let (from, to) = (set.local(0), set.local(1));
+            assert_eq!((from.waiting(), from.hand(0)), (None, None));
+            let places = [Place::back(7), Place::keyed(7, 5), Place::back(9), Place::back(3), Place::keyed(7, 4)];
+            for (item, place) in items.all().zip(places) {
+                from.push(item, place, Origin::Spawn);
+            }
+            // On offer, or in the Waiver Queue: it still waits here, and the owner gets it back.
+            assert_eq!(from.surplus(true), Some(Taker::Any), "{design:?}");
+            assert_eq!(from.waiting(), Some(9), "{design:?}");
+            assert_eq!(from.hand(10), None, "{design:?}");
+            for expected in [2, 4, 1, 0] {
+                let item = from.hand(7).expect("one is left");
+                assert_eq!(id(item), expected, "{design:?}");
+                to.adopt(item);
+            }
+            assert_eq!((from.hand(7), from.waiting()), (None, Some(3)), "{design:?}");
+            let order: Vec<_> = std::iter::from_fn(|| to.pop()).map(|(i, l)| (id(i), l)).collect();
+            assert_eq!(order, [(2, 9), (4, 7), (1, 7), (0, 7)], "{design:?}");
+        }
+    }
+}
+
+#[test]
+fn what_only_the_neighbour_can_take_is_told() {
+    let items = Items::new(9);
+    let set = Set::new(Design::Ring, 3, Capacity::Fixed(1));
+    // SAFETY: one kernel thread plays all carriers; every item is pushed while it is in no queue.
+    unsafe {
+        let (from, to) = (set.local(0), set.local(1));
+        assert_eq!(from.given(), None);
+        for item in items.all() {
+            from.push(item, Place::back(9), Origin::Spawn);
+        }
+        assert_eq!(from.surplus(false), Some(Taker::Vp(1)));
+        assert_eq!((from.given(), from.hand(9).is_some(), from.hand(9).is_some()), (Some((1, 9)), true, false));
+        assert_eq!((from.waiting(), to.waiting()), (Some(9), None));
+        let _ = to.exchange();
+        assert_eq!((from.waiting(), from.given(), to.waiting()), (None, None, Some(9)));
+    }
+}
+
 #[test]
 fn injected_items_come_in_their_order() {
     let items = Items::new(5);

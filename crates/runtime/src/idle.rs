@@ -154,6 +154,9 @@ mod vp_side {
                     None => vp.idle(&mut nap),
                 };
                 if let Some(next) = next {
+                    if next.waits_elsewhere() {
+                        vp.shows(next);
+                    }
                     match self.go_on_with(next) {
                         Some(carrier) => self = carrier,
                         None => return,
@@ -170,6 +173,7 @@ mod vp_side {
         fn idle(&self, nap: &mut Duration) -> Option<&'static Mp> {
             let instance = self.instance();
             let since = instance.now();
+            self.runs_nothing();
             instance.idle_vps.fetch_add(1, Ordering::SeqCst);
             let found = self.spin(since).or_else(|| {
                 let ran = since.saturating_sub(self.up_since.get());

@@ -16,7 +16,7 @@ use crate::place::Placer;
 use crate::pool::{self, Kind};
 use crate::record::Mp;
 use crate::runtime::Settings;
-use crate::vp::Vp;
+use crate::vp::{OneLevel, Vp};
 
 /// So many runnable ones are enough to wake another VP, however little it had to do when it was woken last.
 const MANY: usize = 16;
@@ -40,6 +40,8 @@ pub(crate) struct Instance {
     pub(crate) ended_outside: AtomicU64,
     stand_ins: Mutex<Vec<Weak<Foreign>>>,
     next_outside: AtomicUsize,
+    /// See `vp/settle.rs`.
+    pub(crate) one_level: OneLevel,
     /// The kernel's half.
     pub(crate) kernel: Arc<Kernel>,
     /// Calls injected: see [`crate::preempt`].
@@ -127,6 +129,7 @@ impl Instance {
                 ended_outside: AtomicU64::new(0),
                 stand_ins: Mutex::default(),
                 next_outside: AtomicUsize::new(0),
+                one_level: OneLevel::new(),
                 kernel,
                 injected: AtomicU64::new(0),
                 stood_aside: AtomicU64::new(0),
@@ -252,9 +255,18 @@ impl Instance {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Hands a runnable microprocess that is the caller's alone to VP `to`.
+    /// Hands a runnable microprocess that is the caller's alone to VP `to`; or, if that would keep it waiting while another VP runs a
+    /// lower one, to that. Async-signal-safe.
     pub(crate) fn inject(&self, to: usize, mp: &'static Mp) {
         let to = to % self.vps.len();
+        match self.level_if_they_differ(mp) {
+            Some(level) => self.send(to, mp, level),
+            None => self.put(to, mp),
+        }
+    }
+
+    /// Puts it into the injector of VP `to`, and wakes that if it sleeps.
+    pub(crate) fn put(&self, to: usize, mp: &'static Mp) {
         // SAFETY: the caller holds it; records live for ever. Its state LIVE and "in no queue" are the caller's to know.
         let first = unsafe { self.queues.inject(to, std::ptr::NonNull::from(mp)) };
         if first {

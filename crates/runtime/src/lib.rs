@@ -6,6 +6,7 @@
 
 pub(crate) mod state;
 
+mod exact;
 mod idle;
 
 #[cfg(not(loom))]
@@ -58,6 +59,8 @@ mod spawn;
 pub mod spinning;
 #[cfg(not(loom))]
 mod stand_in;
+#[cfg(not(loom))]
+mod steps;
 #[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]

@@ -63,7 +63,23 @@ impl Placer {
         }
     }
 
-    fn ask(&self, mp: &Mp, why: Why, now_ns: u64) -> Place {
+    /// The level that [`place`](Placer::place) would answer, which is noted nowhere. Holder of `mp` only. Async-signal-safe for one that waits for
+    /// its turn in a signal handler.
+    pub(crate) fn level(&self, mp: &Mp, why: Why, now: impl FnOnce() -> u64) -> u8 {
+        match self.static_level(mp) {
+            Some(level) => level,
+            None if mp.waits_elsewhere() => mp.level.get(),
+            None => self.answer(mp, why, now()).level,
+        }
+    }
+
+    /// The same, where the answer depends on the priority only. Anybody may ask.
+    #[inline]
+    pub(crate) fn static_level(&self, mp: &Mp) -> Option<u8> {
+        self.table.as_ref().map(|table| table[usize::from(mp.effective()) % Priority::LEVELS].level)
+    }
+
+    fn answer(&self, mp: &Mp, why: Why, now_ns: u64) -> Placement {
         let account = mp.account.get();
         let own = mp.priority.load(std::sync::atomic::Ordering::Relaxed);
         let mut info = Info::new(mp.id(), Priority::new(own).unwrap_or_default());
@@ -77,11 +93,16 @@ impl Placer {
         let guard = AbortOnPanic;
         let p = self.policy.place(&info, why);
         std::mem::forget(guard);
-        let level = p.level.min(Priority::HIGHEST.get());
-        mp.level.set(level);
+        Placement { level: p.level.min(Priority::HIGHEST.get()), ..p }
+    }
+
+    fn ask(&self, mp: &Mp, why: Why, now_ns: u64) -> Place {
+        let p = self.answer(mp, why, now_ns);
+        mp.level.set(p.level);
+        let account = mp.account.get();
         let quantum_ns = u64::try_from(p.quantum.as_nanos()).unwrap_or(u64::MAX);
         mp.account.set(crate::record::Account { ran_ns: 0, quantum_ns, ..account });
-        Place { level, key: p.key, front: false }
+        Place { level: p.level, key: p.key, front: false }
     }
 }
 

@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::{inject, regions};
+use kumihimo_events::sched::Event;
 use kumihimo_policy::Why;
 use libc::ucontext_t;
 
@@ -153,26 +154,25 @@ pub(crate) fn deliver() {
         }
         // SAFETY: entered just now.
         let carrier = unsafe { Carrier::of(kt) };
-        if !carrier.preempted().release() {
+        if !carrier.preempted(raised).release() {
             return;
         }
     }
 }
 
 impl Carrier {
-    fn preempted(self) -> Carrier {
+    fn preempted(self, raised: u32) -> Carrier {
         let vp = self.vp();
         let Some(mp) = self.running() else { return self };
-        vp.slow_steps();
+        vp.notice(if raised & Event::Changed.bit() != 0 { Why::Reprioritised } else { Why::Outranked });
         if vp.turn_is_over() {
             vp.urge.set(Some(Why::QuantumOver));
         }
-        let Some(why) = vp.urge.get() else { return self };
         if mp.fs.get() == 0 {
             // A lean one: at its next switch point.
             return self;
         }
-        let carrier = self.give_way(why);
+        let carrier = self.switch_point();
         carrier.vp().goes_on();
         carrier
     }

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use kumihimo_policy::{Priority, Why};
+use kumihimo_policy::Priority;
 
 use crate::carrier::Carrier;
 use crate::instance::{self, Instance};
 use crate::record::Ref;
 
-/// Sets a microprocess's own priority. Acts at once if it is queued; if it runs, at its next switch point.
+/// Sets a microprocess's own priority. Whoever runs or queues it is told at once (*Changed*), and places it anew at its next step.
 pub(crate) fn set(who: Ref, priority: Priority) {
     who.mp.priority.store(priority.get(), Ordering::Relaxed);
     changed(who);
@@ -17,12 +17,8 @@ pub(crate) fn set(who: Ref, priority: Priority) {
 /// The effective priority of `who` may have changed: if it is queued somewhere it is placed anew.
 pub(crate) fn changed(who: Ref) {
     let ask = |instance: &Instance| {
-        // Queued or running on its home VP, or parked: the owner of that VP finds out.
-        let home = usize::from(who.mp.home.load(Ordering::Relaxed));
-        if let Some(vp) = instance.vps.get(home) {
-            vp.requests.reprioritise(who);
-            vp.idle.wake();
-        }
+        // Queued or running on its home VP, or parked: the owner of that VP finds out, and passes on what it does not find.
+        instance.reprioritise(usize::from(who.mp.home.load(Ordering::Relaxed)), who, 0);
     };
     let Some(carrier) = Carrier::current() else {
         instance::visit(|instance| {
@@ -35,8 +31,7 @@ pub(crate) fn changed(who: Ref) {
     let vp = carrier.vp();
     if carrier.running().is_some_and(|mp| std::ptr::eq(mp, who.mp)) {
         // Oneself: what is queued may outrank the caller now.
-        vp.level.set(who.mp.effective());
-        vp.urge.set(Some(Why::Outranked));
+        vp.relevel(who.mp);
         return;
     }
     ask(vp.instance());

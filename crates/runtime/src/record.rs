@@ -34,6 +34,8 @@ pub(crate) struct Mp {
     inherited: AtomicU8,
     /// Level of the last placement.
     pub(crate) level: Cell<u8>,
+    /// On its way from one VP's queue to another's, with its place.
+    pub(crate) handed: Cell<bool>,
     pub(crate) wait_kind: AtomicU8,
     /// VP that it last ran on.
     pub(crate) home: AtomicU16,
@@ -131,6 +133,7 @@ impl Mp {
             priority: AtomicU8::new(0),
             inherited: AtomicU8::new(NO_INHERITANCE),
             level: Cell::new(0),
+            handed: Cell::new(false),
             home: AtomicU16::new(0),
             class: Cell::new(class),
             slot_end: Cell::new(slot_end),

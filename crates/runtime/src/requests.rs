@@ -3,26 +3,48 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kumihimo_events::sched::Event;
 use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
 
+use crate::instance::Instance;
 use crate::no_events::lock;
 use crate::record::Ref;
+use crate::state::Phase;
 use crate::vp::Vp;
+
+/// So many entries of a list that nobody serves are looked through for doubles.
+const MANY: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct Requests {
     pending: AtomicBool,
-    list: Mutex<Vec<Ref>>,
+    list: Mutex<List>,
+}
+
+#[derive(Default)]
+struct List {
+    /// Whose priority has changed, and how many VPs were asked before.
+    of: Vec<(Ref, usize)>,
+    /// Its length after the last look for doubles.
+    tidy: usize,
+}
+
+impl List {
+    /// A VP that takes no step while others are changed thousands of times: the list is bounded by how many they are.
+    fn add(&mut self, who: Ref, before: usize) {
+        self.of.push((who, before));
+        if self.of.len() >= MANY.max(2 * self.tidy) {
+            let key = |(who, before): &(Ref, usize)| (std::ptr::from_ref(who.mp).addr(), who.generation, *before);
+            // The one that was asked of the fewest stays.
+            self.of.sort_unstable_by_key(key);
+            self.of.dedup_by(|(after, _), (first, _)| after == first);
+            self.tidy = self.of.len();
+        }
+    }
 }
 
 impl Requests {
-    /// The priority of `who` has changed, and it may be queued on this VP: place it anew.
-    pub(crate) fn reprioritise(&self, who: Ref) {
-        lock(&self.list).push(who);
-        self.pending.store(true, Ordering::Release);
-    }
-
     #[inline]
     pub(crate) fn pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed)
@@ -34,13 +56,35 @@ impl Requests {
             return;
         }
         self.pending.store(false, Ordering::Relaxed);
-        let list = std::mem::take(&mut *lock(&self.list));
-        for who in list {
-            // It may have run, moved on or ended meanwhile: then its next placement uses the new priority anyway.
-            // SAFETY: records live for ever; `remove` finds out by itself whether it is in this VP's Protect Queue.
-            if who.is_alive() && unsafe { vp.queue().remove(who.item()) } {
-                vp.make_ready(who.mp, Why::Reprioritised, Origin::Wake);
+        let list = std::mem::take(&mut *lock(&self.list)).of;
+        for (who, before) in list {
+            if !who.is_alive() {
+                continue;
             }
+            if vp.running().is_some_and(|mp| std::ptr::eq(mp, who.mp)) {
+                vp.relevel(who.mp);
+            // SAFETY: records live for ever; `remove` finds out by itself whether it is in this VP's Protect Queue.
+            } else if unsafe { vp.queue().remove(who.item()) } {
+                vp.make_ready(who.mp, Why::Reprioritised, Origin::Wake);
+            } else if who.mp.state.phase() == Phase::Live && before + 1 < vp.instance().vps.len() {
+                // It may have been given to another VP: in the ring that is the next one. If it has run meanwhile its placement has used the
+                // new priority.
+                vp.instance().reprioritise(vp.index + 1, who, before + 1);
+            }
+        }
+    }
+}
+
+impl Instance {
+    /// The priority of `who` has changed, and it may run, or be queued, on VP `at`: that places it anew at its next step.
+    pub(crate) fn reprioritise(&self, at: usize, who: Ref, before: usize) {
+        let at = at % self.vps.len();
+        let vp = &self.vps[at];
+        lock(&vp.requests.list).add(who, before);
+        // Release: the owner that sees it sees the new priority.
+        if !vp.requests.pending.swap(true, Ordering::Release) {
+            self.kernel.raise(at as u32, Event::Changed);
+            vp.idle.wake();
         }
     }
 }

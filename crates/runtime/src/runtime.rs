@@ -40,6 +40,8 @@ pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
 pub use kumihimo_events::preempt::Means as Preemption;
+#[doc(hidden)]
+pub use crate::steps::{Step, Steps, What};
 pub use kumihimo_events::source::Kind as Events;
 
 /// What happens when all microprocesses wait for each other.
@@ -70,6 +72,7 @@ pub(crate) struct Settings {
     pub(crate) grace: Duration,
     pub(crate) on_panic: Option<OnPanic>,
     pub(crate) on_deadlock: OnDeadlock,
+    pub(crate) steps: Option<Arc<Steps>>,
 }
 
 impl Settings {
@@ -139,6 +142,7 @@ impl Builder {
                 grace: Duration::from_secs(1),
                 on_panic: None,
                 on_deadlock: OnDeadlock::default(),
+                steps: None,
             },
         }
     }
@@ -236,6 +240,13 @@ impl Builder {
     /// What happens when all microprocesses wait for each other. Default: a report.
     pub fn on_deadlock(mut self, what: OnDeadlock) -> Builder {
         self.settings.on_deadlock = what;
+        self
+    }
+
+    /// For tests: notes the steps of the VPs.
+    #[doc(hidden)]
+    pub fn steps(mut self, log: Arc<Steps>) -> Builder {
+        self.settings.steps = Some(log);
         self
     }
 

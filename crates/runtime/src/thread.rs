@@ -87,7 +87,8 @@ impl Thread {
         }
     }
 
-    /// Sets its own priority; what it inherits stays. Acts at once if it is queued, at its next switch point if it runs. Never blocks, but
+    /// Sets its own priority; what it inherits stays. Whoever queues or runs it is told at once (P0's *Changed*): a
+    /// queued one is placed anew, a running one gives way at its next switch point if something runnable outranks it now. Never blocks, but
     /// is a switch point. Nothing on kernel threads, those that stand in for microprocesses (1:1) included, or if it has ended.
     pub fn set_priority(&self, priority: Priority) {
         if let Who::Micro(who) = self.who.who()

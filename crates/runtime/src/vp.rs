@@ -8,6 +8,8 @@
 //!
 //! Owner's half: plain cells, touched by whoever holds the [`Carrier`]. Shared half: atomics, touched by anyone.
 
+mod ready;
+mod settle;
 mod turn;
 
 use std::cell::{Cell, UnsafeCell};
@@ -15,20 +17,22 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kumihimo_arch::{tls, x86_64};
-use kumihimo_policy::Why;
-use kumihimo_queue::{Design, Origin, Owner, Place, Taker};
+use kumihimo_policy::{Priority, Why};
+use kumihimo_queue::{Design, Origin, Owner, Place};
 
 use crate::carrier::{self, Carrier};
+use crate::exact::Shown;
 use crate::idle::Idle;
 use crate::instance::Instance;
 use crate::park;
 use crate::pool::VpPool;
 use crate::readiness::Poller;
-use crate::record::{Mp, Ref};
+use crate::record::Mp;
 use crate::requests::Requests;
-use crate::state::{Park, Wake};
+use crate::state::Park;
 use crate::tick::Turn;
 use crate::timer::{BATCH, Timers};
+pub(crate) use settle::OneLevel;
 
 /// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where those that run take their time, so
 /// that about [`turn::LOOK_EVERY`] passes between two looks.
@@ -78,6 +82,8 @@ pub(crate) struct Vp {
     queue: Owner<Mp>,
     /// Level of the running one.
     pub(crate) level: Cell<u8>,
+    /// See [`settle`].
+    one_level: OneLevel,
     left: Cell<Left>,
     left_by: Cell<*const Mp>,
     countdown: Cell<u32>,
@@ -94,8 +100,8 @@ pub(crate) struct Vp {
     standing_offset: isize,
     /// See [`tls::Tls::lines`].
     block_lines: Box<[isize]>,
-    /// Runnable items may be queued before their context is left: nobody else takes from this queue.
-    private_queue: bool,
+    /// Who gives way may be queued before its context is left: nobody else takes from this queue, and nobody asks how long it has run.
+    queues_early: bool,
     /// Why the running one should give way at the next switch point, if it should.
     pub(crate) urge: Cell<Option<Why>>,
     pub(crate) index: usize,
@@ -111,6 +117,7 @@ pub(crate) struct Vp {
     /// The next one, which waits for its turn on another kernel thread: the VP goes there from this one's own stack.
     pub(crate) promised: Cell<Option<&'static Mp>>,
     // Shared half.
+    pub(crate) shown: Shown,
     pub(crate) idle: Idle,
     pub(crate) requests: Requests,
 }
@@ -141,10 +148,15 @@ impl Carrier {
         vp.urge.set(None);
         let level = vp.level.get();
         match vp.pick_at_least(level) {
-            None => self,
-            Some(next) if vp.private_queue && !vp.keeps_account => {
-                // Queued before its context is left: nobody but this VP takes it out, and not before the switch. `surplus` is not
-                // called in between.
+            None => {
+                if !vp.is_plain(level) {
+                    vp.runs_on();
+                }
+                self
+            }
+            Some(next) if vp.queues_early && vp.is_plain(level) && next.level.get() == level => {
+                // Queued before its context is left: nobody but this VP takes it out, and not before the switch. Neither `surplus` nor
+                // `settle` is called in between.
                 // SAFETY: the running microprocess is ours; records live for ever.
                 unsafe {
                     vp.queue.push(
@@ -153,15 +165,40 @@ impl Carrier {
                         Origin::Yield,
                     )
                 };
-                self.switch(next, Left::Nothing)
+                self.switch_unsettled(next, Left::Nothing)
             }
             Some(next) => self.switch(next, Left::GaveWay(why)),
+        }
+    }
+
+    /// The running microprocess lets those of a higher level go first, if there are any (still).
+    #[cold]
+    fn give_way_to_higher(self) -> Carrier {
+        let vp = self.vp();
+        vp.look_around();
+        vp.urge.set(None);
+        let level = vp.level.get();
+        let next = if level < Priority::HIGHEST.get() { vp.pick_at_least(level + 1) } else { None };
+        match next {
+            None => {
+                vp.runs_on();
+                self
+            }
+            Some(next) => self.switch(next, Left::GaveWay(Why::Outranked)),
         }
     }
 
     /// `next` continues here, now. It is the caller's to run.
     #[inline(always)]
     pub(crate) fn switch(self, next: &'static Mp, left: Left) -> Carrier {
+        if !self.vp().is_plain(next.level.get()) {
+            self.vp().runs(next);
+        }
+        self.switch_unsettled(next, left)
+    }
+
+    #[inline(always)]
+    fn switch_unsettled(self, next: &'static Mp, left: Left) -> Carrier {
         let vp = self.vp();
         let fs = if next.fs.get() == 0 { self.kernel_thread().fs } else { next.fs.get() };
         if next.waits_elsewhere() {
@@ -267,6 +304,7 @@ impl Carrier {
             vp.countdown.set(n - 1);
         }
         match vp.urge.get() {
+            Some(Why::Outranked) => self.give_way_to_higher(),
             Some(why) => self.give_way(why),
             None => self,
         }
@@ -286,10 +324,11 @@ impl Vp {
             fsgsbase: x86_64::fsgsbase(),
             standing_offset: carrier::standing_offset(),
             block_lines: tls::get().lines().into(),
-            private_queue: design != Design::Steal,
+            queues_early: design != Design::Steal && !keeps_account,
             index,
             instance,
             level: Cell::new(0),
+            one_level: OneLevel::new(),
             left: Cell::new(Left::Nothing),
             left_by: Cell::new(std::ptr::null()),
             countdown: Cell::new(SLOW_STEPS_EVERY),
@@ -306,6 +345,7 @@ impl Vp {
             pool: VpPool::new(),
             poller: Poller::new(index)?,
             counters: Counters::default(),
+            shown: Shown::new(),
             idle: Idle::new()?,
             requests: Requests::default(),
             tick: Turn::new(),
@@ -363,16 +403,6 @@ impl Vp {
         }
     }
 
-    /// Wake-ups from elsewhere become runnable here.
-    #[cold]
-    pub(crate) fn take_injected(&self) {
-        for item in self.queue.take_injected() {
-            // SAFETY: an injected item is a record that the injecting side had for itself and handed over.
-            let mp = unsafe { &*item.as_ptr() };
-            self.make_ready(mp, Why::Woken, Origin::Wake);
-        }
-    }
-
     /// Clock, timers, descriptors, requests from outside, sharing.
     #[cold]
     pub(crate) fn slow_steps(&self) {
@@ -399,6 +429,7 @@ impl Vp {
         {
             self.given_away(taker);
         }
+        self.settle_now();
     }
 
     pub(crate) fn fire_timers(&self, now: u64) {
@@ -480,98 +511,10 @@ impl Vp {
         }
     }
 
-    #[cold]
-    fn woken_before(&self, mp: &'static Mp) {
-        self.make_ready(mp, Why::Woken, Origin::Wake);
-    }
-
-    /// Puts a runnable microprocess that is ours alone into the queue.
-    #[inline]
-    pub(crate) fn make_ready(&self, mp: &'static Mp, why: Why, origin: Origin) {
-        let place = self.place(mp, why);
-        self.push(mp, place, origin);
-    }
-
-    fn make_ready_front(&self, mp: &'static Mp) {
-        let place = self.place(mp, Why::Yielded);
-        self.push(mp, Place { front: true, ..place }, Origin::Yield);
-    }
-
-    /// Asks the policy. Holder of `mp` only.
-    #[inline]
-    pub(crate) fn place(&self, mp: &'static Mp, why: Why) -> Place {
-        self.instance().placer.place(mp, why, || self.instance().now())
-    }
-
-    /// Whether a woken one of this level, put in front of its level, would be the next one to run.
-    #[inline]
-    pub(crate) fn would_run_next(&self, level: u8) -> bool {
-        !self.queue.has_above(level)
-    }
-
-    /// A woken microprocess goes before the others of its level.
-    pub(crate) fn push_front(&self, mp: &'static Mp, place: Place) {
-        self.push(mp, Place { front: true, ..place }, Origin::Wake);
-    }
-
     /// One that was counted as ended goes on.
     pub(crate) fn uncount_end(&self) {
         let ended = &self.counters.ended;
         ended.store(ended.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn push(&self, mp: &'static Mp, place: Place, origin: Origin) {
-        if place.level > self.level.get() && self.running().is_some() {
-            self.urge.set(Some(Why::Outranked));
-        }
-        // A woken one stays with those that woke it, unless another VP has nothing to do and is worth waking.
-        let origin = if origin == Origin::Wake && self.may_share.get() { Origin::Yield } else { origin };
-        // SAFETY: the caller holds `mp`; records are never moved or freed.
-        unsafe { self.queue.push(NonNull::from(mp), place, origin) };
-        let someone_idle = self.instance().someone_idles();
-        if let Some(taker) = self.queue.surplus(someone_idle) {
-            self.given_away(taker);
-        } else if self.may_share.get() && self.queue.len() == 1 {
-            // What is on offer was no reason, but it is not alone any more.
-            self.instance().rouse(Taker::Any);
-        }
-    }
-
-    /// Surplus became visible to others. A neighbour in the ring must see it, since nobody else can take it. A single offered item is
-    /// no reason to wake a kernel thread (a short-lived child is back sooner): idle VPs that are up, or look in, will find it.
-    #[cold]
-    fn given_away(&self, taker: Taker) {
-        if taker != Taker::Any || !self.queue.is_empty() {
-            self.instance().rouse(taker);
-        }
-    }
-
-    /// Wakes `who` from this VP.
-    #[inline]
-    pub(crate) fn wake(&self, who: Ref) {
-        if who.wake() == Wake::Queue {
-            self.place_woken(who.mp);
-        }
-    }
-
-    /// A woken microprocess goes home or stays here: see [`Instance::prefers_home`].
-    fn place_woken(&self, mp: &'static Mp) {
-        let home = usize::from(mp.home.load(Ordering::Relaxed));
-        if home != self.index && self.instance().prefers_home(self, home) {
-            self.instance().inject(home, mp);
-        } else {
-            self.make_ready(mp, Why::Woken, Origin::Wake);
-        }
-    }
-
-    /// Wakes `who` so that it runs next, here: the caller is about to block.
-    #[inline]
-    pub(crate) fn wake_next(&self, who: Ref) {
-        if who.wake() == Wake::Queue {
-            let place = self.place(who.mp, Why::Woken);
-            self.push_front(who.mp, place);
-        }
     }
 
     /// `why` is an encoded [`park::Wait`].

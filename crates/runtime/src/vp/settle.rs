@@ -1,0 +1,260 @@
+//! Exact priorities, as far as they are the VP's: when it shows what it runs, and what it does about its queue ([`crate::exact`] has the protocol).
+//!
+//! A VP settles where it switches, where it takes a look at the clock, when something becomes ready that does not run at once, and when it
+//! was asked. As long as all microprocesses of the process have one and the same level, none of that can matter: each VP knows that level, and
+//! one comparison with it is all that it costs.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use kumihimo_events::sched::Event;
+use kumihimo_policy::Why;
+use kumihimo_queue::{Origin, Place};
+
+use super::Vp;
+use crate::carrier::KernelThread;
+use crate::exact::{self, Mark, NONE, Owner, Row, Shown, mark};
+use crate::instance::Instance;
+use crate::record::Mp;
+use crate::steps::{Step, What};
+
+/// No level was used yet.
+const NO_LEVEL: u8 = 0xfe;
+/// More than one was: for good.
+const LEVELS: u8 = 0xff;
+
+/// The level that all have, as far as known.
+#[derive(Debug)]
+pub(crate) struct OneLevel(AtomicU8);
+
+impl OneLevel {
+    pub(crate) const fn new() -> OneLevel {
+        OneLevel(AtomicU8::new(NO_LEVEL))
+    }
+}
+
+impl Instance {
+    /// Something of this level is there. Whether levels differ.
+    fn meet(&self, level: u8) -> bool {
+        let one = &self.one_level.0;
+        match one.load(Ordering::Relaxed) {
+            LEVELS => return true,
+            same if same == level => return false,
+            _ => {}
+        }
+        match one.compare_exchange(NO_LEVEL, level, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => {
+                for vp in &self.vps {
+                    // Not where it says that levels differ.
+                    let own = &vp.one_level.0;
+                    let _ = own.compare_exchange(NO_LEVEL, level, Ordering::Relaxed, Ordering::Relaxed);
+                }
+                false
+            }
+            Err(now) if now == level => false,
+            Err(_) => {
+                if one.swap(LEVELS, Ordering::Relaxed) != LEVELS {
+                    self.levels_differ();
+                }
+                true
+            }
+        }
+    }
+
+    /// From now on. All VPs take a step, so that each shows what it has and looks at the others.
+    #[cold]
+    fn levels_differ(&self) {
+        for (i, vp) in self.vps.iter().enumerate() {
+            vp.one_level.0.store(LEVELS, Ordering::Relaxed);
+            self.have_it_step(i);
+        }
+    }
+
+    /// The level of one that is about to be sent to a VP, if levels differ. Holder of `mp` only.
+    #[inline]
+    pub(crate) fn level_if_they_differ(&self, mp: &Mp) -> Option<u8> {
+        if self.one_level.0.load(Ordering::Relaxed) == LEVELS {
+            return Some(self.placer.level(mp, Why::Woken, || self.now()));
+        }
+        // A policy that looks at more is asked once, by the VP, which then finds out.
+        self.placer.static_level(mp).filter(|level| self.meet(*level))
+    }
+
+    /// As [`inject`](Instance::inject), where levels differ.
+    #[cold]
+    pub(crate) fn send(&self, to: usize, mp: &'static Mp, level: u8) {
+        let id = mp.id() as u16;
+        let put = |to| {
+            self.note(Step { vp: to, what: What::Sent { id, level } });
+            self.put(to, mp);
+            self.note(Step { vp: to, what: What::Put { id } });
+        };
+        exact::send(self, to, mark(level), put, |vp| self.have_it_step(vp));
+    }
+
+    fn note(&self, step: Step) {
+        if let Some(steps) = &self.settings.steps {
+            steps.note(step);
+        }
+    }
+
+    fn have_it_step(&self, vp: usize) {
+        self.kernel.raise(vp as u32, Event::Preempted);
+        self.vps[vp].idle.wake();
+    }
+}
+
+impl Row for Instance {
+    fn len(&self) -> usize {
+        self.vps.len()
+    }
+    fn shown(&self, vp: usize) -> &Shown {
+        &self.vps[vp].shown
+    }
+}
+
+impl Owner for &Vp {
+    fn is_sent(&mut self) -> bool {
+        !self.queue.injector_is_empty()
+    }
+
+    fn waits(&mut self) -> Mark {
+        self.queue.waiting().map_or(NONE, mark)
+    }
+
+    fn hand(&mut self, to: usize, at_least: Mark) -> bool {
+        let Some(item) = self.queue.hand((at_least - 1) as u8) else { return false };
+        // SAFETY: queued items are records, and this one is ours now.
+        let mp = unsafe { &*item.as_ptr() };
+        mp.handed.set(true);
+        self.instance().send(to, mp, mp.level.get());
+        true
+    }
+
+    fn pass_on(&mut self) {
+        match self.queue.given() {
+            Some((next, level)) if self.queue.waiting() == Some(level) => self.instance().have_it_step(next),
+            _ => self.urge_if_outranked(),
+        }
+    }
+
+    fn raise(&mut self, vp: usize) {
+        self.instance().have_it_step(vp);
+    }
+}
+
+impl Vp {
+    /// Whether all have this level: then it makes no difference.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self, level: u8) -> bool {
+        self.one_level.0.load(Ordering::Relaxed) == level
+    }
+
+    /// One of this level is the next to run here, or runs on.
+    #[cold]
+    pub(super) fn runs(&self, mp: &Mp) {
+        let level = mp.level.get();
+        if self.instance().meet(level) {
+            let (waits, asked) = self.settle(mark(level));
+            if self.instance().settings.steps.is_some() {
+                let given = self.queue.given().is_some_and(|(_, given)| mark(given) == waits);
+                let what = What::Runs { level, waits: u64::from(waits), given, asked };
+                self.instance().note(Step { vp: self.index, what });
+            }
+        }
+    }
+
+    /// The running one does not leave.
+    #[cold]
+    pub(super) fn runs_on(&self) {
+        if let Some(mp) = self.running() {
+            self.runs(mp);
+        }
+    }
+
+    /// It runs here next, without a [`switch`](crate::carrier::Carrier::switch).
+    pub(crate) fn shows(&self, next: &Mp) {
+        if !self.is_plain(next.level.get()) {
+            self.runs(next);
+        }
+    }
+
+    /// Nothing is runnable here.
+    pub(crate) fn runs_nothing(&self) {
+        if self.is_plain(LEVELS) {
+            self.settle(NONE);
+            self.instance().note(Step { vp: self.index, what: What::Idles });
+        }
+    }
+
+    /// Its level may make a difference.
+    #[cold]
+    pub(super) fn push_and_settle(&self, mp: &'static Mp, place: Place, origin: Origin) {
+        self.push_unsettled(mp, place, origin);
+        if self.instance().meet(place.level) {
+            self.settle_now();
+        }
+    }
+
+    /// In the middle of whatever the running one does.
+    pub(super) fn settle_now(&self) {
+        if self.is_plain(LEVELS) && self.running().is_some() {
+            self.settle(mark(self.level.get()));
+        }
+    }
+
+    fn settle(&self, runs: Mark) -> (Mark, bool) {
+        exact::settle(self.instance(), self.index, runs, &mut &*self)
+    }
+
+    fn urge_if_outranked(&self) {
+        if self.running().is_some() && self.queue.has_above(self.level.get()) && self.urge.get().is_none() {
+            self.urge_now();
+        }
+    }
+
+    /// The running one gives way as soon as it is unmasked: at the end of this call of the runtime.
+    pub(crate) fn urge_now(&self) {
+        self.urge.set(Some(Why::Outranked));
+        // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
+        let slot = unsafe { KernelThread::here() }.slot();
+        slot.pending.fetch_or(Event::Preempted.bit(), Ordering::Relaxed);
+    }
+
+    /// *Preempted* or *Changed*: at the next switch point the running one lets others go first, if there are any, and the VP looks at all that it
+    /// was asked. Async-signal-safe where the VP is unmasked.
+    pub(crate) fn notice(&self, why: Why) {
+        // Whoever has used its quantum up lets equals go first too.
+        if self.urge.get() != Some(Why::QuantumOver) {
+            self.urge.set(Some(why));
+        }
+        self.countdown.set(0);
+    }
+
+    /// One that another VP has handed over, from the injector.
+    pub(super) fn adopt(&self, mp: &'static Mp) {
+        let level = mp.level.get();
+        if self.instance().placer.static_level(mp).is_some_and(|now| now != level) {
+            // Its priority has changed on the way.
+            let place = self.place(mp, Why::Reprioritised);
+            return self.push_unsettled(mp, place, Origin::Wake);
+        }
+        // SAFETY: ours, from the injector, with the place that `Owner::hand` left it.
+        unsafe { self.queue.adopt(NonNull::from(mp)) };
+        self.urge_if_outranked();
+    }
+
+    /// The priority of the running one has changed.
+    pub(crate) fn relevel(&self, mp: &'static Mp) {
+        let instance = self.instance();
+        let level = instance.placer.level(mp, Why::Reprioritised, || instance.now());
+        mp.level.set(level);
+        self.level.set(level);
+        // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
+        unsafe { KernelThread::here() }.show(mp);
+        self.urge_if_outranked();
+        if !self.is_plain(level) {
+            self.runs(mp);
+        }
+    }
+}

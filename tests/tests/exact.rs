@@ -1,0 +1,402 @@
+//! Exact priorities over several VPs: no VP runs something while something higher is runnable anywhere, but for a few steps.
+//!
+//! Counted are the steps of the VP that has to end the inversion, and no others': kernel threads share cores and stop for milliseconds.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use kumihimo::policy::{Feedback, FixedPriority, Info, Placement, Policy, Priority, RoundRobin, Why};
+use kumihimo::runtime::{Capacity, Design, Runtime, Step, Steps, What};
+use kumihimo::sync::Mutex;
+use kumihimo::thread::{self, Builder, Thread};
+use kumihimo_tests::process::{alone, one_to_one};
+use kumihimo_tests::{Random, rounds, skip};
+
+const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+const VPS: usize = 3;
+/// Steps of one VP for which it may keep what it has to hand over, or to run itself: one that is under way, and has looked already, and one
+/// more. What it has put into its Waiver Queue is its neighbour's, at that one's next step.
+const STEPS: u32 = 2;
+
+fn level(n: u64) -> Priority {
+    Priority::new(n as u8).expect("0 to 63")
+}
+
+/// Levels that have to do with the priority only roughly, and keys.
+struct Own;
+
+impl Policy for Own {
+    fn name(&self) -> &str {
+        "own"
+    }
+    fn place(&self, info: &Info, why: Why) -> Placement {
+        let level = info.effective().get() / 2 + if why == Why::Woken { 7 } else { 0 };
+        Placement { level, quantum: Duration::from_micros(200), key: info.id.is_multiple_of(3).then_some(info.now_ns) }
+    }
+}
+
+/// What a log says of a VP.
+#[derive(Clone, Default)]
+struct Vp {
+    /// As the runtime shows levels: one more, 0 is none.
+    runs: u64,
+    waits: u64,
+    /// What was sent to it, and it runs nothing as high yet: its id, its mark, whether it is in, and how many steps it has waited since.
+    sent: Vec<(u16, u64, bool, u32)>,
+    /// Steps in a row that it took with something waiting that outranks what another VP runs, although it was asked for that or has the
+    /// highest of all; and with something waiting that outranks what it runs itself.
+    kept: u32,
+    missed: u32,
+}
+
+impl Vp {
+    fn highest_sent(&self) -> u64 {
+        self.sent.iter().map(|(_, mark, ..)| *mark).max().unwrap_or(0)
+    }
+}
+
+/// The longest inversions of a log, in steps of the VP that had to end them: those of one that kept what it had to hand over, and those of one
+/// that ran something lower than what it had itself. And how many steps there were at all with something waiting that outranked what another VP ran.
+fn inversions(steps: &[Step]) -> (u32, u32, u32) {
+    let mut vps: [Vp; VPS] = Default::default();
+    let (mut kept, mut missed, mut count) = (0, 0, 0);
+    for &Step { vp, what } in steps {
+        match what {
+            What::Sent { id, level } => {
+                vps.iter_mut().for_each(|vp| vp.sent.retain(|(other, ..)| *other != id));
+                vps[vp].sent.push((id, u64::from(level) + 1, false, 0));
+            }
+            What::Put { id } => {
+                if let Some(sent) = vps[vp].sent.iter_mut().find(|(other, ..)| *other == id) {
+                    sent.2 = true;
+                }
+            }
+            What::Idles => vps[vp] = Vp { sent: std::mem::take(&mut vps[vp].sent), ..Vp::default() },
+            What::Runs { level, waits, given, asked } => {
+                let others = || vps.iter().enumerate().filter(|(i, _)| *i != vp).map(|(_, other)| other);
+                let lowest =
+                    others().filter(|other| other.runs != 0).map(|other| other.runs.max(other.highest_sent())).min();
+                let outranks = !given && lowest.is_some_and(|lowest| lowest < waits);
+                let highest = others().all(|other| other.waits.max(other.highest_sent()) < waits);
+                let me = &mut vps[vp];
+                (me.runs, me.waits) = (u64::from(level) + 1, waits);
+                count += u32::from(outranks);
+                me.kept = if outranks && (asked || highest) { me.kept + 1 } else { 0 };
+                // What is in was taken in by the second step after that at the latest: then it runs, or waits, or an idle VP has it.
+                me.sent.iter_mut().for_each(|(_, _, is_in, steps)| *steps += u32::from(*is_in));
+                me.sent.retain(|(_, mark, _, steps)| *mark > me.runs && *steps < 2);
+                me.missed = if !given && waits > me.runs { me.missed + 1 } else { 0 };
+                missed = missed.max(me.missed);
+                kept = kept.max(me.kept);
+            }
+        }
+    }
+    (kept, missed, count)
+}
+
+fn compute(turns: u64) {
+    for n in 0..turns {
+        black_box(n);
+    }
+}
+
+/// What microprocesses do to each other.
+fn actor(mut random: Random, peers: Arc<Vec<std::sync::OnceLock<Thread>>>, sink: Arc<AtomicU64>) {
+    for _ in 0..100 {
+        let chosen = random.below(peers.len() as u64) as usize;
+        let peer = || peers[chosen].get();
+        match random.below(11) {
+            0..=3 => thread::yield_now(),
+            4 => thread::park_timeout(Duration::from_micros(random.below(100))),
+            5 | 6 => {
+                if let Some(peer) = peer() {
+                    peer.unpark();
+                }
+            }
+            7 => thread::current().set_priority(level(2 + random.below(8) * 7)),
+            8 => {
+                let sink = sink.clone();
+                let child = Builder::new().priority(level(2 + random.below(8) * 7));
+                let child = child.spawn(move || sink.fetch_add(1, SeqCst)).expect("it begins");
+                child.join().expect("no panic");
+            }
+            _ => {
+                compute(random.below(10_000));
+                thread::cancellation_point();
+            }
+        }
+    }
+}
+
+fn load(random: &mut Random, design: Design, policy: Box<dyn Policy>, capacity: Capacity) -> Option<Vec<Step>> {
+    let log = Arc::new(Steps::new(1 << 18));
+    let runtime = Runtime::builder().vps(VPS).queue(design).policy(policy).capacity(capacity).steps(log.clone());
+    let mut random = random.split();
+    let scheduled = runtime.build().expect("a runtime").run(move || {
+        let sink = Arc::new(AtomicU64::new(0));
+        // So that no VP idles: one that sleeps takes no steps.
+        let over = Arc::new(AtomicBool::new(false));
+        let hogs: Vec<_> = (0..VPS)
+            .map(|_| {
+                let over = over.clone();
+                let hog = move || {
+                    while !over.load(SeqCst) {
+                        compute(500);
+                        thread::yield_now();
+                    }
+                };
+                Builder::new().priority(level(0)).spawn(hog).expect("it begins")
+            })
+            .collect();
+        let peers: Arc<Vec<_>> = Arc::new((0..40).map(|_| std::sync::OnceLock::new()).collect());
+        let all: Vec<_> = (0..peers.len())
+            .map(|i| {
+                let (random, its, sink) = (random.split(), peers.clone(), sink.clone());
+                let actor =
+                    Builder::new().priority(level(2 + i as u64 % 8 * 7)).spawn(move || actor(random, its, sink));
+                let actor = actor.expect("it begins");
+                peers[i].set(actor.thread().clone()).expect("set once");
+                actor
+            })
+            .collect();
+        for actor in all {
+            actor.join().expect("no panic");
+        }
+        over.store(true, SeqCst);
+        for hog in hogs {
+            hog.join().expect("no panic");
+        }
+        !one_to_one()
+    });
+    scheduled.then(|| log.read())
+}
+
+#[test]
+fn what_outranks_a_running_one_waits_for_a_few_steps_at_most() {
+    const NAME: &str = "what_outranks_a_running_one_waits_for_a_few_steps_at_most";
+    alone(NAME, || {
+        for mut round in rounds(NAME) {
+            for design in DESIGNS {
+                let policies: [Box<dyn Policy>; 4] =
+                    [Box::new(FixedPriority), Box::new(RoundRobin::new()), Box::new(Feedback::new()), Box::new(Own)];
+                for policy in policies {
+                    let name = policy.name().to_owned();
+                    let capacity = if round.random.one_in(2) { Capacity::default() } else { Capacity::Fixed(4) };
+                    let Some(steps) = load(&mut round.random, design, policy, capacity) else {
+                        return skip(NAME, "the kernel schedules there");
+                    };
+                    let (kept, missed, count) = inversions(&steps);
+                    eprintln!(
+                        "{design:?} {name}: {} steps, kept {kept}, missed {missed}, {count} inverted",
+                        steps.len()
+                    );
+                    assert!(steps.len() > 1000, "{design:?} {name}: {} steps", steps.len());
+                    assert!(
+                        kept <= STEPS && missed <= STEPS,
+                        "{design:?} {name}: kept for {kept}, missed for {missed}"
+                    );
+                }
+            }
+        }
+    });
+}
+
+/// Two that run at the bottom, where a switch point comes again and again, and one that is woken: it runs on one of the two VPs.
+#[test]
+fn one_that_is_woken_from_outside_outranks_whoever_is_lowest() {
+    const NAME: &str = "one_that_is_woken_from_outside_outranks_whoever_is_lowest";
+    alone(NAME, || {
+        for design in DESIGNS {
+            let runtime = Runtime::builder().vps(2).queue(design).policy(FixedPriority).build().expect("a runtime");
+            let scheduled = runtime.run(|| {
+                thread::current().set_priority(level(63));
+                let (over, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+                let hog = |n| {
+                    let (over, turns) = (over.clone(), turns.clone());
+                    let hog = move || {
+                        while !over.load(SeqCst) {
+                            turns.fetch_add(1, SeqCst);
+                            thread::cancellation_point();
+                        }
+                    };
+                    Builder::new().priority(level(n)).spawn(hog).expect("it begins")
+                };
+                // Without exact priorities all these stay behind the hogs of their VP, which never leave.
+                let hogs = [hog(10), hog(20), hog(10), hog(20)];
+                for round in 0..50 {
+                    let high = Builder::new().priority(level(30 + round % 3)).spawn(thread::park).expect("it begins");
+                    let thread = high.thread().clone();
+                    std::thread::spawn(move || thread.unpark()).join().expect("no panic");
+                    high.join().expect("no panic");
+                }
+                over.store(true, SeqCst);
+                for hog in hogs {
+                    hog.join().expect("no panic");
+                }
+                assert!(turns.load(SeqCst) > 0);
+                !one_to_one()
+            });
+            if !scheduled {
+                return skip(NAME, "the kernel schedules there");
+            }
+        }
+    });
+}
+
+/// Those that run, and whose priority sinks below what is queued, wherever that is, give way to it; and whoever rises runs.
+#[test]
+fn a_running_one_that_sinks_gives_way_to_what_waits_elsewhere() {
+    const NAME: &str = "a_running_one_that_sinks_gives_way_to_what_waits_elsewhere";
+    alone(NAME, || {
+        for design in DESIGNS {
+            let runtime = Runtime::builder().vps(2).queue(design).policy(FixedPriority).build().expect("a runtime");
+            let scheduled = runtime.run(|| {
+                thread::current().set_priority(level(63));
+                if one_to_one() {
+                    return false;
+                }
+                let over = Arc::new(AtomicBool::new(false));
+                let reached: Arc<Vec<_>> = Arc::new((0..6).map(|_| AtomicU64::new(0)).collect());
+                let all: Vec<_> = (0..6)
+                    .map(|n| {
+                        let (over, reached) = (over.clone(), reached.clone());
+                        let runs = move || {
+                            while !over.load(SeqCst) {
+                                reached[n].fetch_add(1, SeqCst);
+                                thread::cancellation_point();
+                            }
+                        };
+                        Builder::new().priority(level(30)).spawn(runs).expect("it begins")
+                    })
+                    .collect();
+                let has_run = |n: usize| reached[n].load(SeqCst) > 0;
+                let wait_until = |what: &dyn Fn() -> bool| {
+                    while !what() {
+                        thread::sleep(Duration::from_micros(100));
+                    }
+                };
+                // They never leave by themselves: those that run sink until all have run.
+                for sunk in 1..=6 {
+                    wait_until(&|| (0..6).filter(|n| has_run(*n)).count() >= sunk);
+                    for one in all.iter().enumerate().filter(|(n, _)| has_run(*n)).map(|(_, one)| one) {
+                        one.thread().set_priority(level(20));
+                    }
+                }
+                // And each in turn rises above all others.
+                for (n, one) in all.iter().enumerate() {
+                    let before = reached[n].load(SeqCst);
+                    one.thread().set_priority(level(40));
+                    wait_until(&|| reached[n].load(SeqCst) > before);
+                    one.thread().set_priority(level(10));
+                }
+                over.store(true, SeqCst);
+                for one in all {
+                    one.join().expect("no panic");
+                }
+                true
+            });
+            if !scheduled {
+                return skip(NAME, "the kernel schedules there");
+            }
+        }
+    });
+}
+
+/// Changes of priority from several kernel threads at once, hundreds a millisecond, while those that are changed run, wait and end. Nothing is
+/// lost, and in the end the order is that of the last changes.
+#[test]
+fn a_storm_of_changes_ends_in_the_right_order() {
+    const NAME: &str = "a_storm_of_changes_ends_in_the_right_order";
+    alone(NAME, || {
+        for mut round in rounds(NAME) {
+            let design = DESIGNS[round.number as usize % DESIGNS.len()];
+            let vps = 1 + round.random.below(3) as usize;
+            let runtime = Runtime::builder().vps(vps).queue(design).policy(FixedPriority).build().expect("a runtime");
+            let mut random = round.random.split();
+            let scheduled = runtime.run(move || storm(&mut random, vps) && !one_to_one());
+            if !scheduled {
+                return skip(NAME, "the kernel schedules there");
+            }
+        }
+    });
+}
+
+fn storm(random: &mut Random, vps: usize) -> bool {
+    const CHANGED: u64 = 30;
+    thread::current().set_priority(level(63));
+    if one_to_one() {
+        return false;
+    }
+    let (calm, log) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+    let turns = Arc::new(AtomicU64::new(0));
+    let all: Vec<_> = (0..CHANGED)
+        .map(|n| {
+            let (calm, log, turns) = (calm.clone(), log.clone(), turns.clone());
+            let changed = move || {
+                let mut rest = 0;
+                while !calm.load(SeqCst) {
+                    turns.fetch_add(1, SeqCst);
+                    rest = (rest + 1) % 7;
+                    if rest == n % 7 {
+                        thread::sleep(Duration::from_micros(20));
+                    } else {
+                        thread::yield_now();
+                    }
+                }
+                thread::park();
+                log.lock().expect("not poisoned").push(n);
+            };
+            Builder::new().priority(level(20)).spawn(changed).expect("it begins")
+        })
+        .collect();
+    let threads: Vec<Thread> = all.iter().map(|one| one.thread().clone()).collect();
+    let stormers: Vec<_> = (0..3)
+        .map(|_| {
+            let (mut random, threads) = (random.split(), threads.clone());
+            std::thread::spawn(move || {
+                for _ in 0..5000 {
+                    let one = &threads[random.below(CHANGED) as usize];
+                    one.set_priority(level(random.below(60)));
+                }
+            })
+        })
+        .collect();
+    // The caller's VP is free for the others meanwhile.
+    thread::blocking(|| stormers.into_iter().for_each(|one| one.join().expect("no panic")));
+    while turns.load(SeqCst) < CHANGED {
+        thread::sleep(Duration::from_micros(100));
+    }
+    calm.store(true, SeqCst);
+    // All parked: those of lower priority than this sleeper cannot be runnable once one of priority 0 has run.
+    for one in &threads {
+        one.set_priority(level(20));
+    }
+    Builder::new().priority(level(0)).spawn(|| ()).expect("it begins").join().expect("no panic");
+    // A permutation of priorities; while they are queued, some of them several times.
+    let mut last: Vec<u64> = (1..=CHANGED).collect();
+    for i in (1..last.len()).rev() {
+        last.swap(i, random.below(i as u64 + 1) as usize);
+    }
+    for one in &threads {
+        one.unpark();
+    }
+    for _ in 0..100 {
+        threads[random.below(CHANGED) as usize].set_priority(level(1 + random.below(60)));
+    }
+    for (one, last) in threads.iter().zip(&last) {
+        one.set_priority(level(*last));
+    }
+    for one in all {
+        one.join().expect("no panic");
+    }
+    let log = log.lock().expect("not poisoned");
+    assert_eq!(log.len() as u64, CHANGED, "each once");
+    if vps == 1 {
+        // Nothing else decides the order there, and nobody else ran: the caller has kept the VP, at 63, until all were changed.
+        let order: Vec<_> = log.iter().map(|n| last[*n as usize]).collect();
+        assert!(order.is_sorted_by(|a, b| a > b), "{order:?}");
+    }
+    true
+}

@@ -1,0 +1,170 @@
+//! Policies under real loads: who computes does not get the place of who waits for input, and nobody starves. Counts and order, no times.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kumihimo::net::UnixStream;
+use kumihimo::policy::{Feedback, Info, Placement, Policy, Priority, RoundRobin, Why};
+use kumihimo::runtime::{Design, Runtime};
+use kumihimo::thread::{self, ThreadId};
+use kumihimo_tests::process::{alone, one_to_one};
+use kumihimo_tests::skip;
+
+const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
+
+fn compute() {
+    for n in 0..2000 {
+        black_box(n);
+    }
+    thread::cancellation_point();
+}
+
+type ById = HashMap<u64, Vec<(Why, Placement)>>;
+
+/// What feedback answered to whom.
+#[derive(Clone, Default)]
+struct Answers(Arc<Mutex<ById>>);
+
+struct Watched(Feedback, Answers);
+
+impl Policy for Watched {
+    fn name(&self) -> &str {
+        "watched feedback"
+    }
+    fn place(&self, info: &Info, why: Why) -> Placement {
+        let answer = self.0.place(info, why);
+        self.1.0.lock().expect("not poisoned").entry(info.id).or_default().push((why, answer));
+        answer
+    }
+}
+
+impl Answers {
+    fn of(&self, id: ThreadId) -> Vec<(Why, Placement)> {
+        self.0.lock().expect("not poisoned").get(&id.as_u64().get()).cloned().unwrap_or_default()
+    }
+
+    fn quanta_used_up(&self, id: ThreadId) -> usize {
+        self.of(id).iter().filter(|(why, _)| *why == Why::QuantumOver).count()
+    }
+}
+
+/// The paper's first trap: whoever computes got the priority of the one whose block it followed. Here some compute, and others block in all
+/// ways there are: on a socket, in the kernel (the VP goes on with those that compute), asleep, and on a lock that a computing one holds.
+#[test]
+fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
+    const NAME: &str = "computing_ones_do_not_inherit_from_those_that_wait_for_input";
+    const FIRST: Duration = Duration::from_millis(1);
+    alone(NAME, || {
+        for (vps, design) in DESIGNS.map(|design| (1, design)).into_iter().chain([(2, Design::Ring)]) {
+            let answers = Answers::default();
+            let policy = Watched(Feedback::with_quantum(FIRST, Duration::from_millis(5)), answers.clone());
+            let runtime = Runtime::builder().vps(vps).queue(design).policy(policy).build().expect("a runtime");
+            let scheduled = runtime.run(|| {
+                if one_to_one() {
+                    return false;
+                }
+                // The rest is of one priority.
+                thread::current().set_priority(Priority::HIGHEST);
+                let (over, lock) = (Arc::new(AtomicBool::new(false)), Arc::new(kumihimo::sync::Mutex::new(0u64)));
+                let computing: Vec<_> = (0..4)
+                    .map(|_| {
+                        let (over, lock) = (over.clone(), lock.clone());
+                        thread::spawn(move || {
+                            while !over.load(SeqCst) {
+                                let held = lock.try_lock();
+                                compute();
+                                drop(held);
+                            }
+                        })
+                    })
+                    .collect();
+                let (mut near, mut far) = UnixStream::pair().expect("a pair");
+                let echo = thread::spawn(move || {
+                    let mut byte = [0];
+                    while far.read(&mut byte).expect("readable") == 1 {
+                        far.write_all(&byte).expect("writable");
+                    }
+                });
+                let seen = over.clone();
+                let waiting = thread::spawn(move || {
+                    while !seen.load(SeqCst) {
+                        near.write_all(&[1]).expect("writable");
+                        near.read_exact(&mut [0]).expect("readable");
+                        thread::blocking(|| std::thread::sleep(Duration::from_micros(50)));
+                        thread::sleep(Duration::from_micros(100));
+                        drop(lock.lock().expect("not poisoned"));
+                    }
+                });
+                while computing.iter().any(|one| answers.quanta_used_up(one.thread().id()) < 8) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                over.store(true, SeqCst);
+                let those_that_wait = [echo.thread().id(), waiting.thread().id()];
+                for one in computing {
+                    let id = one.thread().id();
+                    one.join().expect("no panic");
+                    let quanta: Vec<_> = answers.of(id).iter().map(|(_, answer)| answer.quantum).collect();
+                    assert!(quanta.is_sorted(), "{design:?}, {vps} VPs: a computing one rose: {quanta:?}");
+                    assert_eq!(quanta.last(), Some(&(FIRST * 16)), "{design:?}, {vps} VPs");
+                }
+                waiting.join().expect("no panic");
+                echo.join().expect("no panic");
+                for id in those_that_wait {
+                    let answers = answers.of(id);
+                    let at_the_top = answers.iter().filter(|(_, answer)| answer.quantum == FIRST).count();
+                    // Not all: one that loses its core to another process has used that time up.
+                    assert!(2 * at_the_top > answers.len(), "{design:?}, {vps} VPs: {at_the_top} of {}", answers.len());
+                }
+                true
+            });
+            if !scheduled {
+                return skip(NAME, "the kernel schedules there");
+            }
+        }
+    });
+}
+
+/// More that compute than there are VPs, all of one priority: each gets turn after turn, under each policy that has quanta.
+#[test]
+fn equals_that_compute_all_get_their_turns() {
+    const NAME: &str = "equals_that_compute_all_get_their_turns";
+    alone(NAME, || {
+        for design in DESIGNS {
+            let policies: [Box<dyn Policy>; 2] = [
+                Box::new(RoundRobin::with_quantum(Duration::from_micros(100))),
+                Box::new(Feedback::with_quantum(Duration::from_micros(100), Duration::from_micros(500))),
+            ];
+            for policy in policies {
+                let runtime = Runtime::builder().vps(2).queue(design).policy(policy).build().expect("a runtime");
+                runtime.run(|| {
+                    // Ends only when everybody has come between the others often enough.
+                    let (over, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(u64::MAX)));
+                    let turns: Arc<Vec<_>> = Arc::new((0..7).map(|_| AtomicU64::new(0)).collect());
+                    let all: Vec<_> = (0..7u64)
+                        .map(|n| {
+                            let (over, last, turns) = (over.clone(), last.clone(), turns.clone());
+                            thread::spawn(move || {
+                                while !over.load(SeqCst) {
+                                    if last.swap(n, SeqCst) != n {
+                                        turns[n as usize].fetch_add(1, SeqCst);
+                                    }
+                                    compute();
+                                    if turns.iter().all(|turns| turns.load(SeqCst) >= 30) {
+                                        over.store(true, SeqCst);
+                                    }
+                                }
+                            })
+                        })
+                        .collect();
+                    for one in all {
+                        one.join().expect("no panic");
+                    }
+                });
+            }
+        }
+    });
+}
