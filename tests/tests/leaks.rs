@@ -124,8 +124,9 @@ fn a_million_microprocesses_leave_nothing() {
             // What the pool keeps. It has more for a moment after some blocked, here in the allocator.
             let kept = 1 + metrics().expect("it runs").vps.len();
             let is_more = |now: &Held| {
-                // Some event sources take a descriptor for each kernel thread.
-                now.kernel_threads > before.kernel_threads + kept || now.descriptors > before.descriptors + kept
+                // Some event sources take a descriptor for each kernel thread, and so does its clock once it was preempted.
+                let descriptors = before.descriptors + before.kernel_threads + 2 * kept;
+                now.kernel_threads > before.kernel_threads + kept || now.descriptors > descriptors
             };
             while !one_to_one() && is_more(&held()) {
                 eprintln!("{:?} at first, {:?} now", before, held());

@@ -39,9 +39,9 @@ const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
-pub use kumihimo_events::preempt::Means as Preemption;
 #[doc(hidden)]
 pub use crate::steps::{Step, Steps, What};
+pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
 
 /// What happens when all microprocesses wait for each other.

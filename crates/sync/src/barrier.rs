@@ -2,7 +2,7 @@
 
 use crate::deadline;
 use crate::lockrank::Rank;
-use crate::shim::{Wait, Waiter, const_fn, point};
+use crate::shim::{NoEvents, Wait, Waiter, const_fn, point};
 use crate::spin::Spin;
 use crate::unwind::OnUnwind;
 use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
@@ -119,6 +119,8 @@ impl Barrier {
             }
             drop(inside);
             let more = batch.last().is_some_and(Option::is_some);
+            // All of them are awake before the first one runs.
+            let _quiet = NoEvents::new();
             batch.into_iter().flatten().for_each(|waiter| waiter.wake());
             if !more {
                 return;

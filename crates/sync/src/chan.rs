@@ -9,7 +9,7 @@
 
 use crate::buffer::{Block, Buffer};
 use crate::lane::{Contents, Lane, LaneGuard, Side};
-use crate::shim::{AtomicUsize, Wait, Waiter, current, point};
+use crate::shim::{AtomicUsize, NoEvents, Wait, Waiter, current, point};
 use crate::unwind::OnUnwind;
 use crate::waitlist::{self, Claimed, Node, Queue, Signal};
 use std::cell::UnsafeCell;
@@ -113,6 +113,8 @@ impl<T> Chan<T> {
             }
             drop(state);
             let more = batch.last().is_some_and(Option::is_some);
+            // All of them are awake before the first one runs.
+            let _quiet = NoEvents::new();
             batch.into_iter().flatten().for_each(|waiter: Waiter| waiter.wake());
             if !more {
                 return;

@@ -4,7 +4,7 @@ use crate::deadline;
 use crate::lockrank::Rank;
 use crate::mutex::{Mutex, MutexGuard};
 use crate::poison::{LockResult, PoisonError};
-use crate::shim::{AtomicUsize, Wait, const_fn};
+use crate::shim::{AtomicUsize, NoEvents, Wait, const_fn};
 use crate::spin::Spin;
 use crate::waitlist::{self, Node, Queue, Signal, WOKEN};
 use std::fmt;
@@ -180,6 +180,8 @@ impl Condvar {
             }
             drop(queue);
             let more = batch.last().is_some_and(Option::is_some);
+            // All of them are awake before the first one runs.
+            let _quiet = NoEvents::new();
             batch.into_iter().flatten().for_each(|waiter| waiter.wake());
             if !more {
                 return;

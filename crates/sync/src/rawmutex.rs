@@ -12,7 +12,7 @@
 
 use crate::inherit::{self, Link};
 use crate::lockrank::Rank;
-use crate::shim::{AtomicU64, Wait, const_fn, current, me, parallel, spin_loop};
+use crate::shim::{AtomicU64, NoEvents, Wait, const_fn, current, me, parallel, spin_loop};
 use crate::spin::Spin;
 use crate::waitlist::{self, Claimed, Node, Queue, Signal};
 use std::ptr;
@@ -237,6 +237,8 @@ impl RawMutex {
 
     #[cold]
     fn unlock_slow(&self) {
+        // Whoever gives a lent priority back gives way to what it outranked: not before the next owner is awake.
+        let _quiet = NoEvents::new();
         let mut waiting = self.waiting.lock();
         let me = owner(self.word.load(Relaxed));
         let boosted = std::mem::take(&mut waiting.boosted);
