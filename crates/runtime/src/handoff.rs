@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use kumihimo_arch::overflow;
 use kumihimo_arch::x86_64;
 use kumihimo_events as events;
-use kumihimo_events::sched::{Answer, Event, UserScheduler};
+use kumihimo_events::sched::{Answer, UserScheduler};
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
@@ -84,7 +84,7 @@ impl UserScheduler for Instance {
     }
 
     fn ready(&self, vp: u32) {
-        self.kernel.raise(vp, Event::Preempted);
+        self.is_ready(vp);
     }
 }
 

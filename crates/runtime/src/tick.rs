@@ -7,7 +7,7 @@
 //! One that has run for long without a switch is a *hog*. What would wake others on its virtual processor (descriptors, timers) is then watched from here,
 //! so that they wait no longer than they would beside one that switches.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumihimo_events::sched::Event;
@@ -35,8 +35,8 @@ pub(crate) struct Turn {
     over: AtomicU64,
     /// How long the running one may run, where the policy decides that for each anew. By the carrier.
     pub(crate) quantum: AtomicU64,
-    /// Descriptors are watched for it.
-    watched: AtomicBool,
+    /// Number of switches at which its descriptors were last given to be watched: of interest as long as there was no further one.
+    watched: AtomicU64,
     /// When its first timer is due. By its carrier.
     timer: AtomicU64,
 }
@@ -49,7 +49,7 @@ impl Turn {
             rung: AtomicU64::new(0),
             over: AtomicU64::new(u64::MAX),
             quantum: AtomicU64::new(NEVER),
-            watched: AtomicBool::new(false),
+            watched: AtomicU64::new(u64::MAX),
             timer: AtomicU64::new(NEVER),
         }
     }
@@ -96,7 +96,6 @@ impl Instance {
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         if turn.switches.swap(switches, Ordering::Relaxed) != switches {
             turn.since.store(now, Ordering::Relaxed);
-            turn.watched.store(false, Ordering::Relaxed);
             return pace;
         }
         if self.kernel.is_raised(index) {
@@ -116,15 +115,16 @@ impl Instance {
             turn.rung.store(now, Ordering::Relaxed);
             self.kernel.raise(index, Event::Preempted);
         }
-        self.watch(vp);
+        vp.watch_descriptors();
         [pace, left, due].into_iter().filter(|t| *t != 0).min().unwrap_or(pace)
     }
 
-    /// A hog's descriptors are watched from here.
-    fn watch(&self, vp: &Vp) {
-        if vp.poller.is_used() && !vp.tick.watched.swap(true, Ordering::Relaxed) {
-            // A failure (no memory) leaves it to the next look at the quantum.
-            let _ = self.kernel.watch_once(vp.index as u32, vp.poller.as_fd());
+    /// Something is ready that VP `index` was watched for. If it has switched since, it finds that by itself.
+    pub(crate) fn is_ready(&self, index: u32) {
+        let vp = &self.vps[index as usize];
+        let switches = vp.counters.switches.load(Ordering::Relaxed);
+        if vp.tick.watched.compare_exchange(switches, u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.kernel.raise(index, Event::Preempted);
         }
     }
 }
@@ -137,13 +137,23 @@ impl Vp {
 
     /// One that was preempted runs on: it probably does not switch soon. Owner only.
     pub(crate) fn goes_on(&self) {
+        self.watch_descriptors();
         let instance = self.instance();
-        if self.poller.is_used() {
-            self.tick.watched.store(true, Ordering::Relaxed);
-            let _ = instance.kernel.watch_once(self.index as u32, self.poller.as_fd());
-        }
         if self.tick.timer.load(Ordering::Relaxed) < instance.tick_at.load(Ordering::Relaxed) {
             instance.kernel.hurry();
+        }
+    }
+
+    /// What arrives for others interrupts the running one, unless there is a switch before that. Where all have one level it can wait until the
+    /// quantum is over.
+    fn watch_descriptors(&self) {
+        if !self.has_levels() {
+            return;
+        }
+        let switches = self.counters.switches.load(Ordering::Relaxed);
+        if self.poller.is_used() && self.tick.watched.swap(switches, Ordering::Relaxed) != switches {
+            // A failure (no memory) leaves it to the end of the quantum.
+            let _ = self.instance().kernel.watch_once(self.index as u32, self.poller.as_fd());
         }
     }
 }

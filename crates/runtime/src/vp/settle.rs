@@ -150,6 +150,11 @@ impl Vp {
         self.one_level.0.load(Ordering::Relaxed) == level
     }
 
+    /// Whether more than one level was ever used. By anyone.
+    pub(crate) fn has_levels(&self) -> bool {
+        self.one_level.0.load(Ordering::Relaxed) == LEVELS
+    }
+
     /// One of this level is the next to run here, or runs on.
     #[cold]
     pub(super) fn runs(&self, mp: &Mp) {
