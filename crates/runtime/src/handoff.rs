@@ -22,6 +22,7 @@ use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::Mp;
+use crate::tracing;
 use crate::vp::Left;
 
 impl UserScheduler for Instance {
@@ -33,6 +34,7 @@ impl UserScheduler for Instance {
     }
 
     fn blocked(&self, vp: u32) -> Answer {
+        tracing::blocked(&self.vps[vp as usize]);
         let levels = self.vps[vp as usize].queue().levels();
         // Carried in any case: its timers and descriptors are looked after there.
         Answer::Next(levels.checked_ilog2().map(|level| level as u8))
@@ -47,6 +49,7 @@ impl UserScheduler for Instance {
         if kt.vp.get().is_null() {
             publish_bound(self, kt);
         }
+        tracing::pooled(self, kt);
     }
 
     fn unblocked(&self) {
@@ -68,6 +71,7 @@ impl UserScheduler for Instance {
 
     fn notified(&self, events: u32) {
         let Some(carrier) = Carrier::current() else { return };
+        tracing::told(carrier.vp(), events);
         if carrier.is_running() {
             let why = if events & Event::Changed.bit() != 0 { Why::Reprioritised } else { Why::Outranked };
             carrier.vp().urge.set(Some(why));
@@ -85,6 +89,7 @@ fn await_turn(instance: &Instance, kt: &KernelThread, mp: &'static Mp, may_give_
         // SAFETY: the running microprocess is ours, and so is its context, which is not in use: whoever picks it finds that it waits here.
         unsafe { *mp.context.get() = x86_64::Context::NULL };
         mp.waits_on.set(kt);
+        tracing::unblocked(instance, kt, mp);
         instance.inject(home, mp);
     }
     let patience = Patience { instance, vp: home, switches: Cell::new(0), looks: Cell::new(0) };
@@ -96,6 +101,7 @@ fn await_turn(instance: &Instance, kt: &KernelThread, mp: &'static Mp, may_give_
         vp.level.set(mp.level.get());
         vp.account_for(mp);
         kt.show(mp);
+        tracing::runs(vp, mp);
     }
     kt.unmask();
     has_vp
@@ -143,6 +149,7 @@ impl Carrier {
             return None;
         }
         // It went on without: the entry is dropped.
+        tracing::went_on(self.vp(), next, waiter);
         Some(self)
     }
 
@@ -158,6 +165,7 @@ impl Carrier {
 fn publish_bound(instance: &Instance, kt: &KernelThread) {
     // SAFETY: null or a record.
     if let Some(mp) = unsafe { kt.current.replace(std::ptr::null()).as_ref() } {
+        tracing::unblocked(instance, kt, mp);
         instance.inject(usize::from(mp.home.load(Ordering::Relaxed)), mp);
         instance.kernel.unbind();
     }
@@ -189,6 +197,7 @@ fn lend(carrier: Carrier, mp: &'static Mp) {
     let vp = carrier.vp();
     vp.note_wait(mp, Wait::Blocking.encode());
     vp.account_for(mp);
+    tracing::lent(vp);
     set_standing(Standing::Bound);
     let kt: *const KernelThread = carrier.kernel_thread();
     // Unmasked by `lend`.
@@ -207,6 +216,7 @@ fn take_back(mp: &'static Mp) {
         // SAFETY: masked just now, with the VP here.
         let carrier = unsafe { Carrier::here() };
         carrier.vp().level.set(mp.level.get());
+        tracing::runs(carrier.vp(), mp);
         return;
     }
     kt.put_down();

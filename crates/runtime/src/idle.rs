@@ -170,6 +170,7 @@ mod vp_side {
         fn idle(&self, nap: &mut Duration) -> Option<&'static Mp> {
             let instance = self.instance();
             let since = instance.now();
+            crate::tracing::idles(self, true);
             instance.idle_vps.fetch_add(1, Ordering::SeqCst);
             let found = self.spin(since).or_else(|| {
                 let ran = since.saturating_sub(self.up_since.get());
@@ -181,6 +182,7 @@ mod vp_side {
             instance.idle_vps.fetch_sub(1, Ordering::SeqCst);
             let idle = &self.counters.idle_ns;
             idle.store(idle.load(Ordering::Relaxed) + (instance.now() - since), Ordering::Relaxed);
+            crate::tracing::idles(self, false);
             found
         }
 

@@ -59,6 +59,8 @@ pub mod thread;
 #[cfg(not(loom))]
 mod timer;
 #[cfg(not(loom))]
+mod tracing;
+#[cfg(not(loom))]
 mod vp;
 
 #[cfg(not(loom))]

@@ -12,11 +12,13 @@ mod turn;
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kumihimo_arch::{tls, x86_64};
 use kumihimo_policy::Why;
 use kumihimo_queue::{Design, Origin, Owner, Place, Taker};
+use kumihimo_trace::ring::Ring;
 
 use crate::carrier::{self, Carrier};
 use crate::idle::Idle;
@@ -28,6 +30,7 @@ use crate::record::{Mp, Ref};
 use crate::requests::Requests;
 use crate::state::{Park, Wake};
 use crate::timer::{BATCH, Timers};
+use crate::tracing;
 
 /// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where those that run take their time, so
 /// that about [`turn::LOOK_EVERY`] passes between two looks.
@@ -108,6 +111,8 @@ pub(crate) struct Vp {
     pub(crate) poller: Poller,
     /// The next one, which waits for its turn on another kernel thread: the VP goes there from this one's own stack.
     pub(crate) promised: Cell<Option<&'static Mp>>,
+    /// Where what happens here is noted, if it is.
+    pub(crate) trace: Option<Arc<Ring>>,
     // Shared half.
     pub(crate) idle: Idle,
     pub(crate) requests: Requests,
@@ -138,6 +143,7 @@ impl Carrier {
         vp.look_around();
         vp.urge.set(None);
         let level = vp.level.get();
+        tracing::gives_way(vp, why);
         match vp.pick_at_least(level) {
             None => self,
             Some(next) if vp.private_queue && !vp.keeps_account => {
@@ -231,6 +237,7 @@ impl Carrier {
         let (vp, kt) = (this.vp(), this.kernel_thread());
         debug_assert_eq!(kt.slot().depth(), 1);
         let me = kt.current.replace(next);
+        tracing::switched(vp, me, next, left);
         vp.left.set(left);
         vp.left_by.set(me);
         bump(&vp.counters.switches);
@@ -307,7 +314,13 @@ impl Vp {
             idle: Idle::new()?,
             requests: Requests::default(),
             promised: Cell::new(None),
+            trace: None,
         })
+    }
+
+    /// With what happens here noted there.
+    pub(crate) fn traced(self, trace: Option<Arc<Ring>>) -> Vp {
+        Vp { trace, ..self }
     }
 
     #[inline(always)]
@@ -485,11 +498,13 @@ impl Vp {
     #[inline]
     pub(crate) fn make_ready(&self, mp: &'static Mp, why: Why, origin: Origin) {
         let place = self.place(mp, why);
+        tracing::ready(self, mp, place.level, why);
         self.push(mp, place, origin);
     }
 
     fn make_ready_front(&self, mp: &'static Mp) {
         let place = self.place(mp, Why::Yielded);
+        tracing::ready(self, mp, place.level, Why::Yielded);
         self.push(mp, Place { front: true, ..place }, Origin::Yield);
     }
 
@@ -507,6 +522,7 @@ impl Vp {
 
     /// A woken microprocess goes before the others of its level.
     pub(crate) fn push_front(&self, mp: &'static Mp, place: Place) {
+        tracing::ready(self, mp, place.level, Why::Woken);
         self.push(mp, Place { front: true, ..place }, Origin::Wake);
     }
 
