@@ -21,9 +21,7 @@ use crate::words::{
 /// # Errors
 /// What reading and writing say.
 pub fn convert(spool: &Spool, out: impl Write, lost: u64) -> io::Result<Summary> {
-    // Runs in one file differ in where they begin, files in their processes.
-    let run = (spool.header.pid.wrapping_mul(0x9e37_79b1)) ^ (spool.header.offset as u32).wrapping_mul(0x85eb_ca6b);
-    let mut export = Export::new(spool, Packets::new(out, run & 0x7fff_ffff));
+    let mut export = Export::new(spool, Packets::new(out, spool.header.offset));
     for entry in spool.entries() {
         let entry = entry?;
         let at = spool.scale.nanoseconds(entry.record.time);

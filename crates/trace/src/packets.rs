@@ -50,10 +50,11 @@ pub(crate) struct Packets<W> {
 }
 
 impl<W: Write> Packets<W> {
-    /// `run`: another number for each run in a file.
-    pub(crate) fn new(out: W, run: u32) -> Packets<W> {
+    /// `offset`: where in the file the run begins. Numbers of tracks and sequences begin there: every track takes more than a byte, so no
+    /// two runs in a file have one in common, and they are short.
+    pub(crate) fn new(out: W, offset: u64) -> Packets<W> {
         let mut packets =
-            Packets { out, buffer: Vec::new(), sequence: run | 1, next_track: u64::from(run | 1) << 32, now: 0 };
+            Packets { out, buffer: Vec::new(), sequence: (offset >> 4) as u32 + 1, next_track: offset, now: 0 };
         let table = |names: &[&str]| -> Vec<Interned> {
             let named = |(i, name): (usize, &&str)| Interned { iid: Some(i as u64 + 1), name: Some((*name).into()) };
             names.iter().enumerate().map(named).collect()

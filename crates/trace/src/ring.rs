@@ -22,6 +22,8 @@ struct Writer {
     /// `tail` as last looked at: the consumer's line is read only when the ring seems full.
     seen: AtomicU64,
     lost: AtomicU64,
+    /// As `lost`, since the begin.
+    lost_ever: AtomicU64,
     /// A cause that the next record takes up.
     note: AtomicU64,
 }
@@ -98,6 +100,9 @@ impl Ring {
             self.store(Record { id: lost, ..Record::new(Kind::Lost) }.words(self.clock.ticks()));
         }
         self.writer.lost.store(if fits { 0 } else { lost + 1 }, Ordering::Release);
+        if !fits {
+            self.writer.lost_ever.store(self.writer.lost_ever.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
         fits
     }
 
@@ -140,6 +145,12 @@ impl Ring {
     pub fn lost(&self) -> u64 {
         self.writer.lost.load(Ordering::Acquire)
     }
+
+    /// Records lost since the begin.
+    #[must_use]
+    pub fn lost_ever(&self) -> u64 {
+        self.writer.lost_ever.load(Ordering::Relaxed)
+    }
 }
 
 /// A buffer with any number of writers: those who carry no VP. Lock-free; a writer that is stopped in the middle holds up the reading.
@@ -148,6 +159,7 @@ pub struct Crowd {
     head: AtomicU64,
     tail: AtomicU64,
     lost: AtomicU64,
+    lost_ever: AtomicU64,
     cells: Box<[Cell]>,
     clock: Clock,
 }
@@ -156,8 +168,8 @@ impl Crowd {
     /// Room for `records`, rounded up to a power of two.
     #[must_use]
     pub fn new(records: usize, clock: Clock) -> Crowd {
-        let (head, tail, lost) = Default::default();
-        Crowd { head, tail, lost, cells: cells(records), clock }
+        let (head, tail, lost, lost_ever) = Default::default();
+        Crowd { head, tail, lost, lost_ever, cells: cells(records), clock }
     }
 
     /// Notes `record`, with the time of now.
@@ -173,6 +185,7 @@ impl Crowd {
             // Acquire: the consumer has emptied the cells.
             if head + n > self.tail.load(Ordering::Acquire) + self.cells.len() as u64 {
                 self.lost.fetch_add(1, Ordering::Relaxed);
+                self.lost_ever.fetch_add(1, Ordering::Relaxed);
                 return;
             }
             match self.head.compare_exchange_weak(head, head + n, Ordering::Relaxed, Ordering::Relaxed) {
@@ -188,6 +201,12 @@ impl Crowd {
             // Never 0 (it has the kind), which is how the consumer knows that the cell is complete.
             cell[2].store(last, Ordering::Release);
         }
+    }
+
+    /// Records lost since the begin.
+    #[must_use]
+    pub fn lost_ever(&self) -> u64 {
+        self.lost_ever.load(Ordering::Relaxed)
     }
 
     fn cell(&self, at: u64) -> &Cell {

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -52,16 +52,10 @@ pub struct Session {
 
 #[derive(Debug)]
 struct Writer {
-    thread: JoinHandle<Written>,
+    /// It leaves what kept it from writing, if something did.
+    thread: JoinHandle<Option<io::Error>>,
     file: File,
     out: File,
-}
-
-/// What the writing thread leaves.
-#[derive(Debug)]
-struct Written {
-    lost: u64,
-    trouble: Option<io::Error>,
 }
 
 #[derive(Debug)]
@@ -70,6 +64,8 @@ struct Buffers {
     outside: Crowd,
     clock: Clock,
     stop: AtomicBool,
+    /// Taken out of a buffer, and not written.
+    unwritten: AtomicU64,
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
@@ -130,6 +126,7 @@ impl Session {
             outside: Crowd::new(settings.records, clock),
             clock,
             stop: AtomicBool::new(false),
+            unwritten: AtomicU64::new(0),
         });
         let (shared, to) = (buffers.clone(), file.try_clone().map_err(at(&spool))?);
         let thread = std::thread::Builder::new().name("kumi-trace".into()).spawn(move || shared.write_out(to))?;
@@ -148,6 +145,14 @@ impl Session {
     #[must_use]
     pub fn outside(&self) -> &Crowd {
         &self.buffers.outside
+    }
+
+    /// Records lost so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let buffers = &self.buffers;
+        let vps: u64 = buffers.vps.iter().map(|ring| ring.lost_ever()).sum();
+        vps + buffers.outside.lost_ever() + buffers.unwritten.load(Ordering::Relaxed)
     }
 
     /// Where the trace goes.
@@ -169,17 +174,16 @@ impl Session {
         self.buffers.stop.store(true, Ordering::Release);
         writer.thread.thread().unpark();
         let written = writer.thread.join();
-        let converted = written.map_err(|_| io::Error::other("the kernel thread that writes it panicked")).and_then(
-            |Written { lost, trouble }| {
-                let summary = export::convert(&Spool::open(writer.file)?, &writer.out, lost);
-                match trouble {
-                    Some(trouble) => {
-                        Err(io::Error::new(trouble.kind(), format!("{}: {trouble}", self.spool.display())))
-                    }
-                    None => summary,
-                }
-            },
-        );
+        let convert = |trouble: Option<io::Error>| {
+            let lost = self.buffers.unwritten.load(Ordering::Relaxed);
+            let summary = export::convert(&Spool::open(writer.file)?, &writer.out, lost);
+            match trouble {
+                Some(e) => Err(io::Error::new(e.kind(), format!("{}: {e}", self.spool.display()))),
+                None => summary,
+            }
+        };
+        let gone = |_| io::Error::other("the kernel thread that writes it panicked");
+        let converted = written.map_err(gone).and_then(convert);
         let _ = std::fs::remove_file(&self.spool);
         Some(converted.map_err(at(&self.output)))
     }
@@ -194,8 +198,8 @@ impl Drop for Session {
 
 impl Buffers {
     /// The life of the writing thread.
-    fn write_out(&self, mut file: File) -> Written {
-        let mut written = Written { lost: 0, trouble: None };
+    fn write_out(&self, mut file: File) -> Option<io::Error> {
+        let mut trouble = None;
         let mut bytes = Vec::new();
         let mut pause = SHORT;
         loop {
@@ -208,17 +212,17 @@ impl Buffers {
                 add(&mut bytes, [ticks, nanoseconds, 0]);
                 end_chunk(&mut bytes, from);
             }
-            if written.trouble.is_none()
+            if trouble.is_none()
                 && let Err(e) = file.write_all(&bytes)
             {
-                written.trouble = Some(e);
+                trouble = Some(e);
             }
-            if written.trouble.is_some() {
+            if trouble.is_some() {
                 // From here on they are emptied and counted, so that the program goes on as before.
-                written.lost += records;
+                self.unwritten.fetch_add(records, Ordering::Relaxed);
             }
             if over {
-                return written;
+                return trouble;
             }
             pause = if records > 0 { SHORT } else { (pause * 2).min(LONG) };
             std::thread::park_timeout(pause);
