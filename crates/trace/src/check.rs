@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::path::Path;
+use std::rc::Rc;
 
 use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::read::{Event, Of, Reader, Track};
@@ -37,7 +38,7 @@ pub struct Inversion {
     pub from: u64,
     /// See `from`.
     pub to: u64,
-    /// The lowest of those who ran at its end, and its level.
+    /// One of the lowest of those who ran meanwhile, and its level.
     pub behind: Option<(String, u8)>,
 }
 
@@ -233,7 +234,7 @@ impl Checker {
 /// A microprocess that is Ready or Running.
 #[derive(Debug)]
 struct Active {
-    name: String,
+    name: Rc<str>,
     state: State,
     level: u8,
     /// Ready: `steps_below` of its level when it came there.
@@ -245,9 +246,13 @@ struct Active {
 #[derive(Debug)]
 struct Run {
     /// Slices open on each track.
-    open: HashMap<u64, Vec<std::rc::Rc<str>>>,
+    open: HashMap<u64, Vec<Rc<str>>>,
     active: HashMap<u64, Active>,
     running: [u32; LEVELS],
+    /// Who began to run at each level last.
+    latest: [Option<Rc<str>>; LEVELS],
+    /// For each level: the lowest that ran at the last step that counted for it.
+    lowest_at: [u8; LEVELS],
     /// Ready ones, by level: since how many steps, and who.
     ready: [BTreeSet<(u64, u64)>; LEVELS],
     /// For each level: steps so far that fell into times when one below it ran.
@@ -272,6 +277,8 @@ impl Default for Run {
             open: HashMap::new(),
             active: HashMap::new(),
             running: [0; LEVELS],
+            latest: [const { None }; LEVELS],
+            lowest_at: [0; LEVELS],
             ready: std::array::from_fn(|_| BTreeSet::new()),
             steps_below: [0; LEVELS],
             reset: [0; LEVELS],
@@ -359,8 +366,10 @@ impl Run {
 
     fn step(&mut self) {
         self.steps += 1;
-        for level in (self.lowest() + 1).min(LEVELS)..LEVELS {
+        let lowest = self.lowest();
+        for level in (lowest + 1).min(LEVELS)..LEVELS {
             self.steps_below[level] += 1;
+            self.lowest_at[level] = lowest as u8;
         }
     }
 
@@ -368,6 +377,7 @@ impl Run {
         let level = usize::from(active.level);
         if active.state == State::Running {
             self.running[level] += 1;
+            self.latest[level] = Some(active.name.clone());
         } else {
             active.since_steps = self.steps_below[level];
             active.since = self.now;
@@ -411,10 +421,9 @@ impl Run {
         }
         *self.inversions.entry(steps).or_default() += 1;
         if self.longest.as_ref().is_none_or(|longest| steps > longest.steps) {
-            let lowest = self.lowest();
-            let runs = |one: &&Active| one.state == State::Running && usize::from(one.level) == lowest;
-            let behind = self.active.values().find(runs).map(|one| (one.name.clone(), one.level));
-            let (who, level, from, to) = (active.name.clone(), active.level, active.since, self.now);
+            let lowest = self.lowest_at[level];
+            let behind = self.latest[usize::from(lowest)].as_ref().map(|who| (who.to_string(), lowest));
+            let (who, level, from, to) = (active.name.to_string(), active.level, active.since, self.now);
             self.longest = Some(Inversion { steps, who, level, from, to, behind });
         }
     }

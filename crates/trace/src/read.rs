@@ -33,7 +33,7 @@ pub enum Of {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Track {
     /// Its name.
-    pub name: String,
+    pub name: Rc<str>,
     /// What it is of.
     pub of: Of,
     /// Track of the run that it belongs to.
@@ -214,14 +214,14 @@ impl<R: BufRead> Reader<R> {
         let parent = track.parent_uuid.and_then(|parent| self.tracks.get(&parent));
         let (of, run) = match parent {
             None => (Of::Process, uuid),
-            Some(parent) => match (parent.of, parent.name.as_str()) {
+            Some(parent) => match (parent.of, &*parent.name) {
                 (Of::Group, VPS_GROUP) => (Of::Vp, parent.run),
                 (Of::Group, THREADS_GROUP) => (Of::Thread, parent.run),
                 (Of::Group, MICROS_GROUP) => (Of::Micro, parent.run),
                 _ => (Of::Group, parent.run),
             },
         };
-        let name = track.process.and_then(|process| process.process_name).or(track.name).unwrap_or_default();
+        let name = track.process.and_then(|process| process.process_name).or(track.name).unwrap_or_default().into();
         self.tracks.insert(uuid, Track { name, of, run });
     }
 }

@@ -329,7 +329,7 @@ pub fn write(out: &mut impl Write, header: &Header, chunks: &[(u32, Vec<Words>)]
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::record::name_words;
     use proptest::prelude::*;
