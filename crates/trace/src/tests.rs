@@ -276,7 +276,9 @@ fn random_but_exact(choices: &[(u8, u8)], vps: u32) -> Script {
             }
             script.switch(lowest as u32, id, high, Cause::Outranked);
         }
-        if choice >= 100 && let Some(_gone) = on[vp as usize].take() {
+        if choice >= 100
+            && let Some(_gone) = on[vp as usize].take()
+        {
             queue.sort_by_key(|&(level, id)| (std::cmp::Reverse(level), id));
             let cause = if choice % 2 == 0 { Cause::Ended } else { Cause::Parked };
             let next = if queue.is_empty() { None } else { Some(queue.remove(0)) };
