@@ -211,7 +211,7 @@ const FULL: &str = "a_full_disk_is_said_at_the_end";
 #[test]
 fn a_full_disk_is_said_at_the_end() {
     if is_child(FULL) {
-        assert!(traced(Path::new("/dev/full")).build().expect("a runtime").run(work).spawned >= 9);
+        assert!(traced(Path::new("/dev/full")).build().expect("a runtime").run(work).spawned > 0);
         return;
     }
     let ended = again(FULL, &[]);
