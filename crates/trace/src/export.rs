@@ -1,7 +1,7 @@
 //! From a spool to a file that Perfetto opens.
 //!
 //! The states are drawn from the records as they are: two VPs that claim to run one microprocess at the same time become two slices that
-//! overlap on its track, for the checker to find. Only after a loss, when nothing is proved any more, such contradictions are smoothed.
+//! overlap on its track, for the checker to find. Only where records were lost, so that nothing is proved, such contradictions are smoothed.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -22,6 +22,8 @@ use crate::words::{
 /// What reading and writing say.
 pub fn convert(spool: &Spool, out: impl Write, lost: u64) -> io::Result<Summary> {
     let mut export = Export::new(spool, Packets::new(out, spool.header.offset));
+    // Known beforehand: a loss is told of by the first record that found room again, after what follows from it on other VPs.
+    export.lossy = lost > 0 || spool.has_losses()?;
     for entry in spool.entries() {
         let entry = entry?;
         let at = spool.scale.nanoseconds(entry.record.time);
@@ -73,6 +75,7 @@ struct Export<W> {
     threads: HashMap<u32, Thread>,
     micros: HashMap<u32, Micro>,
     summary: Summary,
+    lossy: bool,
 }
 
 fn number(n: impl Into<u64>) -> Value {
@@ -97,7 +100,7 @@ impl<W: Write> Export<W> {
         let vps: Vec<Vp> = vps.collect();
         let summary = Summary { vps: vps.len() as u64, ..Summary::default() };
         let (threads, micros) = Default::default();
-        Export { packets, process, threads_group, micros_group, vps, threads, micros, summary }
+        Export { packets, process, threads_group, micros_group, vps, threads, micros, summary, lossy: false }
     }
 
     fn take(&mut self, Entry { writer, record, name }: Entry) {
@@ -211,7 +214,7 @@ impl<W: Write> Export<W> {
     }
 
     fn ready(&mut self, record: &Record) {
-        let lost = self.summary.lost > 0;
+        let lost = self.lossy;
         let micro = self.micro(record.id);
         // Told twice: by the one who left, and by the queue.
         if micro.state == Some(State::Ready) && micro.vp == record.arg && micro.level == record.level {
@@ -272,7 +275,7 @@ impl<W: Write> Export<W> {
     }
 
     fn runs(&mut self, vp: usize, record: &Record) {
-        let lost = self.summary.lost > 0;
+        let lost = self.lossy;
         let micro = self.micro(record.id);
         let contradiction = micro.state == Some(State::Running) && !lost;
         micro.level = record.level;

@@ -148,6 +148,26 @@ impl Spool {
         Ok(Spool { header, scale: Scale::new(first, last), chunks, file })
     }
 
+    /// Whether any writer lost records. A look at every record.
+    ///
+    /// # Errors
+    /// What reading says.
+    pub fn has_losses(&self) -> io::Result<bool> {
+        let mut bytes = vec![0u8; BLOCK * RECORD];
+        for &(_, offset, records) in &self.chunks {
+            for first in (0..u64::from(records)).step_by(BLOCK) {
+                let n = (u64::from(records) - first).min(BLOCK as u64) as usize;
+                let block = &mut bytes[..n * RECORD];
+                self.file.read_exact_at(block, offset + first * RECORD as u64)?;
+                // The kind is the lowest byte of the last word.
+                if block.chunks_exact(RECORD).any(|record| record[16] == Kind::Lost as u8) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
     /// All records, by time.
     #[must_use]
     pub fn entries(&self) -> Entries<'_> {

@@ -209,9 +209,9 @@ fn what_is_lost_makes_it_incomplete() {
     script
         .spawn(0, 1, 9, "x")
         .switch(0, 1, 9, Cause::None)
-        .add(0, Record { id: 7, ..Record::new(Kind::Lost) })
-        // A contradiction, but there may have been something in between.
+        // A contradiction, but there was something in between: the loss is told of later.
         .switch(1, 1, 9, Cause::None)
+        .add(0, Record { id: 7, ..Record::new(Kind::Lost) })
         .switch(0, 0, 0, Cause::None);
     let (trace, summary) = script.trace(2);
     assert_eq!(summary.lost, 7);
