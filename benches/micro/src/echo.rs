@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 
 use kumihimo::net::{TcpListener, TcpStream};
-use kumihimo::thread;
+use kumihimo::{runtime, thread};
 use kumihimo_bench_kit::{Request, raise_descriptors};
 
 use crate::variant::Variant;
@@ -22,6 +22,9 @@ pub fn serve(request: &Request) {
     });
     let copied = thread::blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
     copied.expect("stdin");
+    if let Some(lost) = runtime::metrics().and_then(|now| now.trace_lost) {
+        println!("lost {lost}");
+    }
     // The connections' microprocesses wait for clients that are gone; the process ends with them.
     std::process::exit(0);
 }

@@ -13,6 +13,7 @@ mod spread;
 mod stall;
 mod talk;
 mod timer;
+mod trace;
 mod variant;
 
 pub use park::park_one;
@@ -49,6 +50,7 @@ pub fn run(request: &Request) -> Result<(), String> {
         "queues" => queues::queues,
         "echo" => echo::serve,
         "stall" => stall::stall,
+        "trace" => trace::hashing,
         "events" => events::events,
         "kernel-threads" => kernel_threads::kernel_threads,
         other => return Err(format!("{other}: no such benchmark")),

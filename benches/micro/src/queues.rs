@@ -54,7 +54,7 @@ fn now() -> Metrics {
 }
 
 /// The tour's job in small: a microprocess a file, which reads it through `blocking` and computes over what it read.
-struct Files {
+pub struct Files {
     folder: PathBuf,
     expect: u64,
 }
@@ -63,7 +63,7 @@ impl Files {
     const COUNT: u64 = 1_000;
     const BYTES: usize = 16 << 10;
 
-    fn new() -> Self {
+    pub fn new() -> Self {
         let folder = std::env::temp_dir().join(format!("kumi-bench-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder for temporary files");
         let mut expect = 0;
@@ -79,7 +79,7 @@ impl Files {
         folder.join(i.to_string())
     }
 
-    fn hash(&self, variant: Variant) {
+    pub fn hash(&self, variant: Variant) {
         let readers: Vec<_> = (0..Self::COUNT)
             .map(|i| {
                 let path = Self::path(&self.folder, i);

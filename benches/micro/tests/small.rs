@@ -13,6 +13,7 @@ fn every_benchmark_comes_to_its_result() {
         "latency priority=equal wakes=3",
         "latency priority=high wakes=3",
         "queues work=hash",
+        "trace rounds=1",
     ] {
         for (queue, variant) in [("ring", "full"), ("locked", "lean"), ("steal", "full")] {
             let line = format!("{line} --vps 2 --queue {queue} --variant {variant}");

@@ -5,6 +5,7 @@
 //! - [`tls`]: a block of thread-local storage for each microprocess, which the C library takes for a thread's.
 //! - [`overflow`]: one clear line for a stack that is too small.
 //! - [`inject`]: a call from a signal handler into the code that it interrupted; [`regions`]: code into which none is.
+//! - [`time`]: the time-stamp counter.
 //!
 //! Nothing here knows of scheduling. Everything is x86_64 Linux with glibc; what a machine lacks is found out at run time and
 //! replaced ([`tls::Kind`], `KUMI_GUARD`, `KUMI_FSBASE`).
@@ -18,5 +19,6 @@ pub use lock::hold_still;
 pub mod overflow;
 pub mod regions;
 pub mod stack;
+pub mod time;
 pub mod tls;
 pub mod x86_64;

@@ -121,6 +121,8 @@ impl KernelThread {
     pub(crate) fn now_carries(&self, vp: *const Vp) {
         self.token.set(self.events().token());
         self.vp.set(vp);
+        // SAFETY: VPs outlive their carriers.
+        crate::tracing::carried(self, unsafe { &*vp });
     }
 
     /// The shared page says what runs here (P0, 3.3.1).

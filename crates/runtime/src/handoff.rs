@@ -22,6 +22,7 @@ use crate::instance::Instance;
 use crate::park::Wait;
 use crate::preempt;
 use crate::record::Mp;
+use crate::tracing;
 use crate::vp::Left;
 
 impl UserScheduler for Instance {
@@ -34,6 +35,7 @@ impl UserScheduler for Instance {
     }
 
     fn blocked(&self, vp: u32) -> Answer {
+        tracing::blocked(&self.vps[vp as usize]);
         let levels = self.vps[vp as usize].queue().levels();
         // Carried in any case: its timers and descriptors are looked after there.
         Answer::Next(levels.checked_ilog2().map(|level| level as u8))
@@ -49,6 +51,7 @@ impl UserScheduler for Instance {
         if kt.vp.get().is_null() {
             publish_bound(self, kt);
         }
+        tracing::pooled(self, kt);
     }
 
     fn unblocked(&self) {
@@ -100,6 +103,7 @@ fn await_turn(instance: &Instance, _: &KernelThread, mp: &'static Mp, may_give_u
         // SAFETY: the running microprocess is ours, and so is its context, which is not in use: whoever picks it finds that it waits here.
         unsafe { *mp.context.get() = x86_64::Context::NULL };
         mp.waits_on.set(kt);
+        tracing::unblocked(instance, kt, mp);
         instance.inject(home, mp);
     }
     let patience = Patience { instance, vp: home, switches: Cell::new(0), looks: Cell::new(0) };
@@ -111,6 +115,7 @@ fn await_turn(instance: &Instance, _: &KernelThread, mp: &'static Mp, may_give_u
         vp.level.set(mp.level.get());
         vp.account_for(mp);
         kt.show(mp);
+        tracing::runs(vp, mp);
     }
     kt.unmask();
     has_vp
@@ -127,6 +132,8 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
     if kt.enter() {
         kt.in_handler(|| {
             let _ = kt.events().take_raised();
+            // SAFETY: entered: the VP is here, and outlives its carriers.
+            tracing::blocked(unsafe { &*kt.vp.get() });
             kt.events().stand_aside();
             kt.put_down();
             await_turn(kt.instance(), kt, mp, true);
@@ -178,6 +185,7 @@ impl Carrier {
             return None;
         }
         // It went on without: the entry is dropped.
+        tracing::went_on(self.vp(), next, waiter);
         Some(self)
     }
 
@@ -193,6 +201,7 @@ impl Carrier {
 fn publish_bound(instance: &Instance, kt: &KernelThread) {
     // SAFETY: null or a record.
     if let Some(mp) = unsafe { kt.current.replace(std::ptr::null()).as_ref() } {
+        tracing::unblocked(instance, kt, mp);
         instance.inject(usize::from(mp.home.load(Ordering::Relaxed)), mp);
         instance.kernel.unbind();
     }
@@ -224,6 +233,7 @@ fn lend(carrier: Carrier, mp: &'static Mp) {
     let vp = carrier.vp();
     vp.note_wait(mp, Wait::Blocking.encode());
     vp.account_for(mp);
+    tracing::lent(vp);
     set_standing(Standing::Bound);
     let kt: *const KernelThread = carrier.kernel_thread();
     // Unmasked by `lend`.
@@ -245,6 +255,7 @@ fn take_back(mp: &'static Mp) {
         // SAFETY: masked just now, with the VP here.
         let carrier = unsafe { Carrier::here() };
         carrier.vp().level.set(mp.level.get());
+        tracing::runs(carrier.vp(), mp);
         return;
     }
     kt.put_down();

@@ -174,6 +174,7 @@ mod vp_side {
             let instance = self.instance();
             let since = instance.now();
             self.runs_nothing();
+            crate::tracing::idles(self, true);
             instance.idle_vps.fetch_add(1, Ordering::SeqCst);
             let found = self.spin(since).or_else(|| {
                 let ran = since.saturating_sub(self.up_since.get());
@@ -186,6 +187,7 @@ mod vp_side {
             instance.kernel.keep_time();
             let idle = &self.counters.idle_ns;
             idle.store(idle.load(Ordering::Relaxed) + (instance.now() - since), Ordering::Relaxed);
+            crate::tracing::idles(self, false);
             found
         }
 

@@ -9,6 +9,7 @@ use kumihimo_arch::tls;
 use kumihimo_events::Kernel;
 use kumihimo_events::kernel;
 use kumihimo_queue::{Set, Taker};
+use kumihimo_trace::Session;
 
 use crate::no_events::{NoEvents, lock};
 use crate::park::Foreign;
@@ -16,6 +17,7 @@ use crate::place::Placer;
 use crate::pool::{self, Kind};
 use crate::record::Mp;
 use crate::runtime::Settings;
+use crate::tracing;
 use crate::vp::{OneLevel, Vp};
 
 /// So many runnable ones are enough to wake another VP, however little it had to do when it was woken last.
@@ -29,6 +31,8 @@ pub(crate) struct Instance {
     pub(crate) queues: Set<Mp>,
     pub(crate) placer: Placer,
     pub(crate) settings: Settings,
+    /// See [`crate::tracing`].
+    pub(crate) trace: Option<Arc<Session>>,
     pub(crate) default_kind: Kind,
     clock: Instant,
     /// VPs that spin or sleep.
@@ -105,6 +109,7 @@ impl Instance {
             preempt: settings.preempt,
             record: false,
         })?;
+        let trace = tracing::open(&settings, placer.name())?;
         let mut failure = None;
         let instance = Arc::new_cyclic(|weak| {
             let vps: Vec<Vp> = (0..settings.vps)
@@ -112,6 +117,7 @@ impl Instance {
                     // SAFETY: the VP's carrier is the only user; the set lies in the same allocation and outlives the VPs.
                     let queue = unsafe { queues.local(i) };
                     Vp::new(i, weak.as_ptr(), queue, settings.design, placer.keeps_account())
+                        .map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
                         .map_err(|e| failure = Some(e))
                         .ok()
                 })
@@ -120,6 +126,7 @@ impl Instance {
                 vps: vps.into(),
                 queues,
                 placer,
+                trace: trace.clone(),
                 default_kind,
                 clock: Instant::now(),
                 idle_vps: AtomicUsize::new(0),
@@ -267,6 +274,7 @@ impl Instance {
 
     /// Puts it into the injector of VP `to`, and wakes that if it sleeps.
     pub(crate) fn put(&self, to: usize, mp: &'static Mp) {
+        tracing::injected(self, to, mp);
         // SAFETY: the caller holds it; records live for ever. Its state LIVE and "in no queue" are the caller's to know.
         let first = unsafe { self.queues.inject(to, std::ptr::NonNull::from(mp)) };
         if first {

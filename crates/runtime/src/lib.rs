@@ -68,6 +68,8 @@ mod tick;
 #[cfg(not(loom))]
 mod timer;
 #[cfg(not(loom))]
+mod tracing;
+#[cfg(not(loom))]
 mod vp;
 
 #[cfg(not(loom))]

@@ -53,6 +53,8 @@ pub struct Metrics {
     pub policy: String,
     /// How microprocesses get their thread-local storage: `clone`, `donor` or `kernel` (1:1).
     pub tls: &'static str,
+    /// Records of the trace that found no room so far; `None`: nothing is traced.
+    pub trace_lost: Option<u64>,
     /// One entry per VP.
     pub vps: Vec<VpMetrics>,
 }
@@ -144,6 +146,7 @@ impl Instance {
                 tls::Kind::Donor => "donor",
                 tls::Kind::Kernel => "kernel",
             },
+            trace_lost: self.trace.as_ref().map(|session| session.lost()),
             vps,
         }
     }

@@ -49,6 +49,11 @@ impl Placer {
         Some(u64::try_from(quantum.as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// The level that the policy gives `mp`, where that depends on its priority only.
+    pub(crate) fn level_of(&self, mp: &Mp) -> Option<u8> {
+        self.table.as_ref().map(|table| table[usize::from(mp.effective()) % Priority::LEVELS].level)
+    }
+
     /// Asks for a place and notes level and quantum in the record. Holder of `mp` only.
     #[inline]
     pub(crate) fn place(&self, mp: &Mp, why: Why, now: impl FnOnce() -> u64) -> Place {

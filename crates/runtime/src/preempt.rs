@@ -26,7 +26,7 @@ use libc::ucontext_t;
 
 use crate::carrier::{Carrier, KernelThread, Standing, standing};
 use crate::record::Mp;
-use crate::{handoff, pool};
+use crate::{handoff, pool, tracing};
 
 /// So many attempts to inject a call, within a millisecond.
 const PATIENCE: u32 = 4;
@@ -164,6 +164,7 @@ impl Carrier {
     fn preempted(self, raised: u32) -> Carrier {
         let vp = self.vp();
         let Some(mp) = self.running() else { return self };
+        tracing::told(vp, raised);
         vp.notice(if raised & Event::Changed.bit() != 0 { Why::Reprioritised } else { Why::Outranked });
         if vp.turn_is_over() {
             vp.urge.set(Some(Why::QuantumOver));

@@ -7,6 +7,7 @@ use kumihimo_policy::Priority;
 use crate::carrier::Carrier;
 use crate::instance::{self, Instance};
 use crate::record::Ref;
+use crate::tracing;
 
 /// Sets a microprocess's own priority. Whoever runs or queues it is told at once (*Changed*), and places it anew at its next step.
 pub(crate) fn set(who: Ref, priority: Priority) {
@@ -17,6 +18,7 @@ pub(crate) fn set(who: Ref, priority: Priority) {
 /// The effective priority of `who` may have changed: if it is queued somewhere it is placed anew.
 pub(crate) fn changed(who: Ref) {
     let ask = |instance: &Instance| {
+        tracing::reprioritised(instance, who);
         // Queued or running on its home VP, or parked: the owner of that VP finds out, and passes on what it does not find.
         instance.reprioritise(usize::from(who.mp.home.load(Ordering::Relaxed)), who, 0);
     };
@@ -31,6 +33,7 @@ pub(crate) fn changed(who: Ref) {
     let vp = carrier.vp();
     if carrier.running().is_some_and(|mp| std::ptr::eq(mp, who.mp)) {
         // Oneself: what is queued may outrank the caller now.
+        tracing::reprioritised(vp.instance(), who);
         vp.relevel(who.mp);
         return;
     }

@@ -6,6 +6,7 @@ use std::any::Any;
 use std::io;
 use std::num::NonZero;
 use std::panic::resume_unwind;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -73,6 +74,8 @@ pub(crate) struct Settings {
     pub(crate) on_panic: Option<OnPanic>,
     pub(crate) on_deadlock: OnDeadlock,
     pub(crate) steps: Option<Arc<Steps>>,
+    pub(crate) trace: Option<PathBuf>,
+    pub(crate) trace_buffer: Option<usize>,
 }
 
 impl Settings {
@@ -143,6 +146,8 @@ impl Builder {
                 on_panic: None,
                 on_deadlock: OnDeadlock::default(),
                 steps: None,
+                trace: None,
+                trace_buffer: None,
             },
         }
     }
@@ -250,10 +255,30 @@ impl Builder {
         self
     }
 
+    /// Writes a trace of this runtime to `path`, complete when the runtime, or the process, ends: what every microprocess, VP and kernel thread
+    /// did, for <https://ui.perfetto.dev> and `kumi trace check`. `%p` in it becomes the process's id.
+    ///
+    /// Costs a few per cent of time, the buffers, and meanwhile a file beside `path` (24 bytes a record) that a process that dies leaves
+    /// behind; a kernel thread writes it. A second runtime of the process with the same path goes behind the first. A pipe is opened by
+    /// `build`, which waits for its reader, and written at the end. `KUMI_TRACE` stands in where the program does not say. What cannot be
+    /// written at the end is said on standard error. Without effect where microprocesses are kernel threads 1:1: VPs do nothing there.
+    pub fn trace(mut self, path: impl Into<PathBuf>) -> Builder {
+        self.settings.trace = Some(path.into());
+        self
+    }
+
+    /// How many records the trace's buffers hold, one buffer a VP and one more, 24 bytes a record: 8 to 2^24, rounded up to a power of two.
+    /// What finds no room is lost, counted, and shown in the trace. Default 32,768. `KUMI_TRACE_BUFFER` stands in.
+    pub fn trace_buffer(mut self, records: usize) -> Builder {
+        self.settings.trace_buffer = Some(records);
+        self
+    }
+
     /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
     ///
     /// # Errors
-    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE` or `KUMI_EVENTS` that means nothing. `AlreadyExists`:
+    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS` or
+    /// `KUMI_TRACE_BUFFER` that means nothing, a trace buffer out of range. `AlreadyExists`:
     /// a runtime runs in this process (also when called from a microprocess of it). `Unsupported`: in a process forked from one that ran a
     /// runtime. Else what the kernel says: no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
 use crate::park::Waiter;
-use crate::{cancel, pool};
+use crate::{cancel, pool, tracing};
 
 /// How long the kernel threads get to end after the VPs were told to stop.
 const THREADS_GRACE: Duration = Duration::from_millis(500);
@@ -65,5 +65,8 @@ pub(crate) fn stop(instance: &Arc<Instance>) {
             vp.pool.clear();
             vp.timers().clear();
         }
+    }
+    if let Some(session) = &instance.trace {
+        tracing::finish(session);
     }
 }

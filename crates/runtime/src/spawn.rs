@@ -22,7 +22,7 @@ use crate::record::{Account, Mp, Ref};
 use crate::runtime::OnPanic;
 use crate::scope::Data as ScopeData;
 use crate::vp::{Left, bump};
-use crate::{cancel, join};
+use crate::{cancel, join, tracing};
 
 /// What one microprocess begins with.
 pub(crate) struct Order {
@@ -98,6 +98,7 @@ where
             let mp = vp.pool.take(order.kind)?;
             let started = prepare(mp, order, scope, f);
             bump(&vp.counters.spawned);
+            tracing::spawned(vp, mp);
             launch(carrier, mp, order.child_first);
             Ok(started)
         }
@@ -109,6 +110,7 @@ where
             instance.spawned_outside.fetch_add(1, Ordering::Release);
             let to = instance.next_vp();
             mp.home.store(to as u16, Ordering::Relaxed);
+            tracing::spawned_outside(instance, mp);
             instance.inject(to, mp);
             Ok(started)
         }),

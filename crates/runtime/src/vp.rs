@@ -14,11 +14,13 @@ mod turn;
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kumihimo_arch::{tls, x86_64};
 use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::{Design, Origin, Owner, Place};
+use kumihimo_trace::ring::Ring;
 
 use crate::carrier::{self, Carrier};
 use crate::exact::Shown;
@@ -32,6 +34,7 @@ use crate::requests::Requests;
 use crate::state::Park;
 use crate::tick::Turn;
 use crate::timer::{BATCH, Timers};
+use crate::tracing;
 pub(crate) use settle::OneLevel;
 
 /// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where those that run take their time, so
@@ -116,6 +119,8 @@ pub(crate) struct Vp {
     pub(crate) tick: Turn,
     /// The next one, which waits for its turn on another kernel thread: the VP goes there from this one's own stack.
     pub(crate) promised: Cell<Option<&'static Mp>>,
+    /// Where what happens here is noted, if it is.
+    pub(crate) trace: Option<Arc<Ring>>,
     // Shared half.
     pub(crate) shown: Shown,
     pub(crate) idle: Idle,
@@ -147,6 +152,7 @@ impl Carrier {
         vp.look_around();
         vp.urge.set(None);
         let level = vp.level.get();
+        tracing::gives_way(vp, why);
         match vp.pick_at_least(level) {
             None => {
                 if !vp.is_plain(level) {
@@ -178,6 +184,7 @@ impl Carrier {
         vp.look_around();
         vp.urge.set(None);
         let level = vp.level.get();
+        tracing::gives_way(vp, Why::Outranked);
         let next = if level < Priority::HIGHEST.get() { vp.pick_at_least(level + 1) } else { None };
         match next {
             None => {
@@ -270,6 +277,7 @@ impl Carrier {
         let (vp, kt) = (this.vp(), this.kernel_thread());
         debug_assert_eq!(kt.slot().depth(), 1);
         let me = kt.current.replace(next);
+        tracing::switched(vp, me, next, left);
         vp.left.set(left);
         vp.left_by.set(me);
         bump(&vp.counters.switches);
@@ -350,7 +358,13 @@ impl Vp {
             requests: Requests::default(),
             tick: Turn::new(),
             promised: Cell::new(None),
+            trace: None,
         })
+    }
+
+    /// With what happens here noted there.
+    pub(crate) fn traced(self, trace: Option<Arc<Ring>>) -> Vp {
+        Vp { trace, ..self }
     }
 
     #[inline(always)]

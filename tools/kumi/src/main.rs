@@ -5,6 +5,7 @@ mod bench;
 mod doctor;
 mod events;
 mod tour;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -27,6 +28,8 @@ enum Command {
     Doctor,
     /// Install, remove or show the events of the kernel's half for users without privileges
     Events(events::Args),
+    /// Run a program and record what its microprocesses do, for https://ui.perfetto.dev; or check such a record
+    Trace(trace::Args),
     /// Our side of one benchmark, as a process of its own
     #[command(hide = true)]
     BenchChild(bench::child::Args),
@@ -44,12 +47,17 @@ fn main() -> ExitCode {
         Command::Tour(args) => tour::run(args),
         Command::Doctor => doctor::run(),
         Command::Events(args) => events::run(args),
+        Command::Trace(args) => return ended(trace::run(args)),
         Command::BenchChild(args) => bench::child::run(args),
         Command::BenchLoad(args) => bench::load::run(args),
         Command::BenchOutside(args) => bench::outside::run(args),
     };
+    ended(done.map(|()| ExitCode::SUCCESS))
+}
+
+fn ended(done: Result<ExitCode, String>) -> ExitCode {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(message) => {
             eprintln!("kumi: {message}");
             ExitCode::FAILURE

@@ -9,6 +9,7 @@ use kumihimo_queue::{Origin, Place, Taker};
 use super::Vp;
 use crate::record::{Mp, Ref};
 use crate::state::Wake;
+use crate::tracing;
 
 impl Vp {
     /// Wake-ups from elsewhere become runnable here. Who calls this settles later: see [`super::settle`].
@@ -22,6 +23,7 @@ impl Vp {
                 self.adopt(mp);
             } else {
                 let place = self.place(mp, Why::Woken);
+                tracing::ready(self, mp, place.level, Why::Woken);
                 self.push_unsettled(mp, place, Origin::Wake);
             }
         }
@@ -36,11 +38,13 @@ impl Vp {
     #[inline]
     pub(crate) fn make_ready(&self, mp: &'static Mp, why: Why, origin: Origin) {
         let place = self.place(mp, why);
+        tracing::ready(self, mp, place.level, why);
         self.push(mp, place, origin);
     }
 
     pub(super) fn make_ready_front(&self, mp: &'static Mp) {
         let place = self.place(mp, Why::Yielded);
+        tracing::ready(self, mp, place.level, Why::Yielded);
         self.push(mp, Place { front: true, ..place }, Origin::Yield);
     }
 
@@ -58,6 +62,7 @@ impl Vp {
 
     /// A woken microprocess goes before the others of its level. The caller is about to leave, and settles then.
     pub(crate) fn push_front(&self, mp: &'static Mp, place: Place) {
+        tracing::ready(self, mp, place.level, Why::Woken);
         self.push_unsettled(mp, Place { front: true, ..place }, Origin::Wake);
     }
 

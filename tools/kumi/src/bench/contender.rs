@@ -14,6 +14,9 @@ use super::row::{Identity, Sample};
 /// No run takes longer, unless something is wrong.
 const PATIENCE: Duration = Duration::from_secs(180);
 
+/// Where those go that are traced.
+pub const TRACE: &str = "/dev/null";
+
 /// Whose program it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Runtime {
@@ -133,6 +136,12 @@ impl Contender {
         // Only where a cell says so: what the user set holds for all others.
         if let Some(source) = self.value("events") {
             command.env("KUMI_EVENTS", source);
+        }
+        // Every start of a traced one writes the same nothing, which costs it no disk.
+        match self.value("trace") {
+            Some("on") => _ = command.env("KUMI_TRACE", TRACE),
+            Some(_) => _ = command.env_remove("KUMI_TRACE"),
+            None => {}
         }
         Ok(command)
     }

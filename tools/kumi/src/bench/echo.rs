@@ -72,6 +72,11 @@ impl Pair {
         Ok(Pair { contender, load, server })
     }
 
+    /// Ends both. What the server said last, and which process it was.
+    pub fn end(mut self) -> (Result<String, String>, u32) {
+        (self.server.last_word(), self.server.id())
+    }
+
     /// One slice of the load: samples of the whole row.
     pub fn slice(&mut self, connections: usize) -> Result<Vec<Sample>, String> {
         let before = cpu_time(self.server.id());

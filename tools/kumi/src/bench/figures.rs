@@ -76,6 +76,14 @@ const fn idle_cost(keys: &'static [(&'static str, &'static str)]) -> Figure {
     alone("events", Pick { keys, ..full("idle_cost") }, Goal::AtMost(1.03))
 }
 
+const fn traced(keys: &'static [(&'static str, &'static str)]) -> Figure {
+    alone("trace", Pick { keys, ..full("overhead") }, Goal::AtMost(1.05))
+}
+
+const fn lost(keys: &'static [(&'static str, &'static str)]) -> Figure {
+    alone("trace", Pick { keys, note: "lost", ..full("overhead") }, Goal::AtMost(0.0))
+}
+
 const fn blocked(blocked: &'static [(&'static str, &'static str)], metric: &'static str, most: f64) -> Figure {
     alone("kernel-threads", Pick { keys: blocked, ..full(metric) }, Goal::AtMost(most))
 }
@@ -149,6 +157,10 @@ const FIGURES: &[Figure] = {
         blocked(&[("events", "bpf"), ("blocked", "0")], "count", 16.0),
         blocked(&[("events", "bpf"), ("blocked", "10")], "count", 26.0),
         blocked(&[("events", "bpf"), ("blocked", "1000")], "count", 1_016.0),
+        traced(&[("load", "echo"), ("trace", "on")]),
+        traced(&[("load", "hashing"), ("trace", "on")]),
+        lost(&[("load", "echo"), ("trace", "on")]),
+        lost(&[("load", "hashing"), ("trace", "on")]),
         // As in `parked`: 200 bytes each of 100,000; and a kernel stack of 16 KiB, its task and its page tables.
         blocked(&[("events", "bpf"), ("blocked", "0")], "kernel_bytes", 20_000_000.0),
         blocked(&[("events", "bpf"), ("blocked", "1000")], "kernel_each_blocked", 49_152.0),
@@ -213,7 +225,7 @@ fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
     match bench {
         "parked" => options.vps.last().copied().into_iter().collect(),
         "spread" => vec![8],
-        "echo" | "events" => vec![1],
+        "echo" | "events" | "trace" => vec![1],
         "kernel-threads" => vec![2],
         "stall" => vec![super::plan::STALL_VPS],
         _ => options.vps.clone(),

@@ -16,6 +16,7 @@ mod row;
 mod stall;
 mod stats;
 mod table;
+mod trace;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -111,6 +112,7 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     let mut samples = match bench {
         "echo" => echo::run(options, programs, &mut missing),
         "stall" => stall::run(options, programs, &mut missing),
+        "trace" => trace::run(options, programs, &mut missing),
         _ => rounds(bench, options, &mut missing, run),
     };
     if bench == "events" {

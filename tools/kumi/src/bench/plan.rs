@@ -3,7 +3,7 @@
 use super::contender::{Contender, Runtime};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 16] = [
     "yield",
     "null-fork",
     "message",
@@ -19,6 +19,7 @@ pub const NAMES: [&str; 15] = [
     "stall",
     "events",
     "kernel-threads",
+    "trace",
 ];
 
 /// Every queue design of ours.
@@ -78,6 +79,7 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "stall" => plan.stall(),
         "events" => vec![Cell { vps: 1, contenders: join(SOURCES.map(|s| plan.sourced(s, &["part=wakes"], 1))) }],
         "kernel-threads" => plan.kernel_threads(),
+        "trace" => vec![Cell { vps: 1, contenders: TRACED.map(|trace| traced(options, trace)).into() }],
         _ => Vec::new(),
     }
 }
@@ -102,6 +104,14 @@ pub fn echo_servers(options: &Options, connections: usize) -> Vec<Contender> {
 /// Our contender of `idle_cost`, with one argument more.
 pub fn with_source(options: &Options, source: &str, arg: &str) -> Contender {
     Plan { options }.sourced(source, &[arg], usize::MAX).remove(0)
+}
+
+/// Every value of `trace` in the benchmark of that name; the first is what the other is compared with.
+pub const TRACED: [&str; 2] = ["trace=off", "trace=on"];
+
+/// Our contender of `trace`.
+pub fn traced(options: &Options, trace: &str) -> Contender {
+    Plan { options }.ours("full", &[trace]).remove(0)
 }
 
 /// Who finds the rate of `stall`.

@@ -44,6 +44,14 @@ impl Program {
     }
 }
 
+impl Program {
+    /// Lets it end, and hears the last that it says.
+    pub fn last_word(&mut self) -> Result<String, String> {
+        drop(self.input.take());
+        self.hear()
+    }
+}
+
 impl Drop for Program {
     fn drop(&mut self) {
         drop(self.input.take());

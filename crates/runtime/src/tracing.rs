@@ -1,0 +1,268 @@
+//! What is noted for a trace ([`kumihimo_trace`]), and when a trace begins and ends.
+//!
+//! Each hook is one branch on a pointer that is null without a trace. A VP's buffer is written by whoever has the right to its owner's half;
+//! those without one write the buffer that all of them share. A hook stands *before* what it tells of becomes visible to others: so in the
+//! order of the times on the records, a microprocess leaves a VP before another VP runs it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use kumihimo_policy::Why;
+use kumihimo_trace::record::{Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL};
+use kumihimo_trace::ring::Ring;
+use kumihimo_trace::session::{self, Session};
+
+use crate::carrier::KernelThread;
+use crate::instance::Instance;
+use crate::park::Wait;
+use crate::record::{Mp, Ref};
+use crate::runtime::Settings;
+use crate::vp::{Left, Vp};
+
+/// The session that the end of the process has to finish, if nobody did before.
+static LAST: Mutex<Weak<Session>> = Mutex::new(Weak::new());
+
+/// Begins the trace that `settings` or the environment ask for.
+pub(crate) fn open(settings: &Settings, policy: &str) -> io::Result<Option<Arc<Session>>> {
+    let asked = || std::env::var_os("KUMI_TRACE").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let Some(path) = settings.trace.clone().or_else(asked) else { return Ok(None) };
+    // So that programs that begin others have a file each.
+    let output = match path.to_str() {
+        Some(text) => PathBuf::from(text.replace("%p", &std::process::id().to_string())),
+        None => path,
+    };
+    let records = match settings.trace_buffer {
+        Some(records) => records,
+        None => records_from_environment()?,
+    };
+    let program = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    let about = [
+        ("program", program.unwrap_or_else(|| "?".to_owned())),
+        ("policy", policy.to_owned()),
+        ("queue", settings.design.name().to_owned()),
+    ];
+    let about = about.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    let session = Arc::new(Session::start(session::Settings { output, vps: settings.vps, records, about })?);
+    *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&session);
+    at_exit();
+    Ok(Some(session))
+}
+
+fn records_from_environment() -> io::Result<usize> {
+    match std::env::var("KUMI_TRACE_BUFFER") {
+        Ok(text) => text.parse().map_err(|_| {
+            let text = format!("KUMI_TRACE_BUFFER={text}: a number of records is wanted");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        }),
+        Err(_) => Ok(session::DEFAULT_RECORDS),
+    }
+}
+
+/// A runtime that nobody ends (the default one; `std::process::exit`) ends its trace with the process.
+fn at_exit() {
+    extern "C" fn end() {
+        // Not waited for: a process that ends in a panic of `open` must end.
+        let last = LAST.try_lock().ok().and_then(|last| last.upgrade());
+        if let Some(session) = last {
+            finish(&session);
+        }
+    }
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler does not unwind (`finish` returns errors and says them) and needs nothing that exit takes down before.
+        unsafe { libc::atexit(end) };
+    });
+}
+
+/// Completes the trace; what is in the way is said on standard error.
+pub(crate) fn finish(session: &Session) {
+    if let Some(Err(e)) = session.finish() {
+        use std::io::Write;
+        let _ = writeln!(io::stderr(), "kumihimo: {e}");
+    }
+}
+
+fn cause(why: Why) -> u8 {
+    let cause = match why {
+        Why::Spawned => Cause::Spawned,
+        Why::Woken => Cause::Woken,
+        Why::Yielded => Cause::Yielded,
+        Why::QuantumOver => Cause::QuantumOver,
+        Why::Outranked => Cause::Outranked,
+        Why::Reprioritised => Cause::Reprioritised,
+    };
+    cause as u8
+}
+
+// ---- By whoever has the right to the VP ------------------------------------------------------------------------------
+
+/// In the middle of a switch: `me` leaves (null: the kernel thread's own stack), `next` comes.
+#[inline(always)]
+pub(crate) fn switched(vp: &Vp, me: *const Mp, next: *const Mp, left: Left) {
+    if let Some(ring) = &vp.trace {
+        // SAFETY: null or records, which live for ever.
+        let (me, next) = unsafe { (me.as_ref(), next.as_ref()) };
+        note_switch(ring, me, next, left);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, left: Left) {
+    use std::sync::atomic::Ordering::Relaxed;
+    let gave_way = ring.take_note();
+    let (id, level) = next.map_or((0, 0), |next| (next.id(), next.level.get()));
+    let mut record = Record { id, level, ..Record::new(Kind::Switch) };
+    record.cause = match left {
+        // Queued already: see `Carrier::give_way`.
+        Left::Nothing if me.is_some() => gave_way,
+        Left::Nothing => Cause::None as u8,
+        Left::GaveWay(why) => cause(why),
+        Left::ToFront => Cause::ChildFirst as u8,
+        Left::Ended => Cause::Ended as u8,
+        Left::Parked => {
+            record.wait = me.map_or(0, |me| me.wait_kind.load(Relaxed) & !Wait::TIMED);
+            Cause::Parked as u8
+        }
+    };
+    ring.put(record);
+}
+
+/// The running one gives way to others, if there are any.
+#[inline(always)]
+pub(crate) fn gives_way(vp: &Vp, why: Why) {
+    if let Some(ring) = &vp.trace {
+        ring.note(cause(why));
+    }
+}
+
+/// `mp` goes into the VP's queue.
+#[inline(always)]
+pub(crate) fn ready(vp: &Vp, mp: &Mp, level: u8, why: Why) {
+    if let Some(ring) = &vp.trace {
+        note_ready(ring, vp, mp, level, why);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_ready(ring: &Ring, vp: &Vp, mp: &Mp, level: u8, why: Why) {
+    ring.put(Record { id: mp.id(), level, cause: cause(why), arg: vp.index as u32, ..Record::new(Kind::Ready) });
+}
+
+/// `mp` has begun to live on the VP.
+#[inline(always)]
+pub(crate) fn spawned(vp: &Vp, mp: &Mp) {
+    if let Some(ring) = &vp.trace {
+        note_spawn(mp, |record, name| ring.put_named(record, name));
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_spawn(mp: &Mp, put: impl FnOnce(Record, &[u8])) {
+    let mut label = [0; 47];
+    let n = mp.label(&mut label);
+    put(Record { id: mp.id(), level: mp.effective(), ..Record::new(Kind::Spawn) }, &label[..n]);
+}
+
+/// `mp` runs on the VP from here, without a switch.
+pub(crate) fn runs(vp: &Vp, mp: &Mp) {
+    if let Some(ring) = &vp.trace {
+        ring.put(Record { id: mp.id(), level: mp.level.get(), ..Record::new(Kind::Runs) });
+    }
+}
+
+/// Whoever ran on the VP is about to leave it for the kernel, and has said so.
+pub(crate) fn lent(vp: &Vp) {
+    if let Some(ring) = &vp.trace {
+        ring.put(Record { wait: Wait::Blocking.encode().0, ..Record::new(Kind::Blocked) });
+    }
+}
+
+/// Whoever ran on the VP has left it for the kernel. By the one who took the VP.
+pub(crate) fn blocked(vp: &Vp) {
+    if let Some(ring) = &vp.trace {
+        ring.put(Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
+    }
+}
+
+/// The VP has come to this kernel thread.
+pub(crate) fn carried(thread: &KernelThread, vp: &Vp) {
+    if let Some(ring) = &vp.trace {
+        // Bound: its microprocess had its turn where it stood; else the kernel's half told Resumed.
+        let cause = if thread.current.get().is_null() { Cause::Woken } else { Cause::None };
+        ring.put(Record { cause: cause as u8, arg: tid(thread), ..Record::new(Kind::Carried) });
+    }
+}
+
+/// The kernel's half told `events` on the VP.
+pub(crate) fn told(vp: &Vp, events: u32) {
+    use kumihimo_events::sched::Event;
+    if let Some(ring) = &vp.trace {
+        let bit = |event: Event, bit| if events & event.bit() != 0 { bit } else { 0 };
+        let arg = bit(Event::Preempted, 1) | bit(Event::Changed, 2);
+        ring.put(Record { arg, ..Record::new(Kind::Told) });
+    }
+}
+
+/// The VP has nothing to run from here, or something again.
+pub(crate) fn idles(vp: &Vp, begins: bool) {
+    if let Some(ring) = &vp.trace {
+        ring.put(Record::new(if begins { Kind::IdleBegin } else { Kind::IdleEnd }));
+    }
+}
+
+// ---- By anybody ------------------------------------------------------------------------------------------------------
+
+fn tid(thread: &KernelThread) -> u32 {
+    thread.slot().tid.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+/// `mp` has begun to live, on no VP.
+pub(crate) fn spawned_outside(instance: &Instance, mp: &Mp) {
+    if let Some(session) = &instance.trace {
+        note_spawn(mp, |record, name| session.outside().put_named(record, name));
+    }
+}
+
+/// `mp` is handed over to VP `to`. Async-signal-safe.
+#[inline]
+pub(crate) fn injected(instance: &Instance, to: usize, mp: &Mp) {
+    if let Some(session) = &instance.trace {
+        let (level, arg) = (instance.placer.level_of(mp).unwrap_or(mp.level.get()), to as u32);
+        let cause = Cause::Woken as u8;
+        session.outside().put(Record { id: mp.id(), level, cause, arg, ..Record::new(Kind::Ready) });
+    }
+}
+
+/// `mp` is back from the kernel and has no VP. Async-signal-safe.
+pub(crate) fn unblocked(instance: &Instance, thread: &KernelThread, mp: &Mp) {
+    if let Some(session) = &instance.trace {
+        session.outside().put(Record { id: mp.id(), arg: tid(thread), ..Record::new(Kind::Unblocked) });
+    }
+}
+
+/// `mp`, which waited for a VP, went on without.
+pub(crate) fn went_on(vp: &Vp, mp: &Mp, thread: &KernelThread) {
+    if let Some(ring) = &vp.trace {
+        ring.put(Record { id: mp.id(), arg: tid(thread), ..Record::new(Kind::WentOn) });
+    }
+}
+
+/// This kernel thread carries no VP any more.
+pub(crate) fn pooled(instance: &Instance, thread: &KernelThread) {
+    if let Some(session) = &instance.trace {
+        session.outside().put(Record { arg: tid(thread), ..Record::new(Kind::Pooled) });
+    }
+}
+
+/// The effective priority of `who` may have changed.
+pub(crate) fn reprioritised(instance: &Instance, who: Ref) {
+    if let Some(session) = &instance.trace {
+        let level = instance.placer.level_of(who.mp).unwrap_or(NO_LEVEL);
+        let cause = who.mp.effective();
+        session.outside().put(Record { id: who.id(), level, cause, ..Record::new(Kind::Priority) });
+    }
+}

@@ -1,0 +1,94 @@
+//! The time on records.
+
+use std::time::Instant;
+
+use kumihimo_arch::time;
+
+/// A clock whose ticks anybody may read, at any rate.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    begin: Instant,
+    counter: bool,
+}
+
+impl Clock {
+    /// The processor's counter where it is steady (some nanoseconds a look), else `clock_gettime` (20 to 50). Blocks for a look at sysfs.
+    #[must_use]
+    pub fn new() -> Clock {
+        Clock { begin: Instant::now(), counter: time::has_steady_counter() }
+    }
+
+    /// Now, in ticks. Async-signal-safe.
+    #[inline(always)]
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        if self.counter { time::counter() } else { self.nanoseconds() }
+    }
+
+    /// Now, in nanoseconds since the clock was made.
+    #[must_use]
+    pub fn nanoseconds(&self) -> u64 {
+        self.begin.elapsed().as_nanos() as u64
+    }
+
+    /// Both at the same moment, about.
+    #[must_use]
+    pub fn pair(&self) -> (u64, u64) {
+        let nanoseconds = self.nanoseconds();
+        (if self.counter { time::counter() } else { nanoseconds }, nanoseconds)
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock::new()
+    }
+}
+
+/// Ticks made into nanoseconds, from two [pairs](Clock::pair).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scale {
+    first: (u64, u64),
+    last: (u64, u64),
+}
+
+impl Scale {
+    /// The further apart the pairs, the better.
+    #[must_use]
+    pub fn new(first: (u64, u64), last: (u64, u64)) -> Scale {
+        Scale { first, last }
+    }
+
+    /// Nanoseconds since the clock was made; rounded up to 0 before that.
+    #[must_use]
+    pub fn nanoseconds(&self, ticks: u64) -> u64 {
+        let (t0, n0) = self.first;
+        let past = i128::from(ticks) - i128::from(t0);
+        let (dt, dn) = (self.last.0.saturating_sub(t0), self.last.1.saturating_sub(n0));
+        // One pair only (the program was gone at once): ticks count as nanoseconds.
+        let scaled = if dt == 0 { past } else { past * i128::from(dn) / i128::from(dt) };
+        u64::try_from((i128::from(n0) + scaled).max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_made_into_nanoseconds() {
+        let scale = Scale::new((1_000, 50), (4_000, 1_050));
+        assert_eq!(
+            [scale.nanoseconds(1_000), scale.nanoseconds(2_500), scale.nanoseconds(7_000), scale.nanoseconds(0)],
+            [50, 550, 2_050, 0]
+        );
+        assert_eq!(Scale::new((5, 7), (5, 7)).nanoseconds(6), 8);
+        let clock = Clock::new();
+        let first = clock.pair();
+        let ticks = clock.ticks();
+        while clock.nanoseconds() == first.1 {}
+        let last = clock.pair();
+        let at = Scale::new(first, last).nanoseconds(ticks);
+        assert!(first.1 <= at && at <= last.1 + 1);
+    }
+}

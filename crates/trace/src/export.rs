@@ -1,0 +1,421 @@
+//! From a spool to a file that Perfetto opens.
+//!
+//! The states are drawn from the records as they are: two VPs that claim to run one microprocess at the same time become two slices that
+//! overlap on its track, for the checker to find. Only where records were lost, so that nothing is proved, such contradictions are smoothed.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use crate::packets::{Called, Packets, Value};
+use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
+use crate::record::{Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAITS};
+use crate::spool::{Entry, OUTSIDE, Spool};
+use crate::words::{
+    CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, ID, IDLE, LEVEL, LOST, MICROS_GROUP, Name, OWN_PRIORITY, PREEMPTED,
+    PRIORITY, RESUMED, SPAWNED, SUMMARY, State, Summary, THREAD, THREADS_GROUP, UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP,
+    WHO, WHY, WRITER,
+};
+
+/// Converts `spool`. `lost`: records that did not even reach it.
+///
+/// # Errors
+/// What reading and writing say.
+pub fn convert(spool: &Spool, out: impl Write, lost: u64) -> io::Result<Summary> {
+    let mut export = Export::new(spool, Packets::new(out, spool.header.offset));
+    // Known beforehand: a loss is told of by the first record that found room again, after what follows from it on other VPs.
+    export.lossy = lost > 0 || spool.has_losses()?;
+    for entry in spool.entries() {
+        let entry = entry?;
+        let at = spool.scale.nanoseconds(entry.record.time);
+        export.packets.now = export.packets.now.max(at);
+        export.take(entry);
+        export.packets.pass_on()?;
+    }
+    export.end(lost)
+}
+
+/// What is known of a microprocess. By serial number: one follows another in the same slot, with an id of its own.
+#[derive(Debug)]
+struct Micro {
+    id: u64,
+    track: u64,
+    label: String,
+    priority: u8,
+    level: u8,
+    state: Option<State>,
+    /// VP that it runs on, or is queued on.
+    vp: u32,
+    /// Slices that are open on its track: more than one is a contradiction.
+    open: u32,
+    /// It has been in no state yet.
+    fresh: bool,
+}
+
+#[derive(Debug)]
+struct Vp {
+    track: u64,
+    current: Option<u64>,
+    open: bool,
+    thread: Option<u32>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    track: u64,
+    open: Option<Name>,
+    vp: Option<usize>,
+}
+
+struct Export<W> {
+    packets: Packets<W>,
+    process: u64,
+    threads_group: u64,
+    micros_group: u64,
+    vps: Vec<Vp>,
+    threads: HashMap<u32, Thread>,
+    micros: HashMap<u32, Micro>,
+    summary: Summary,
+    lossy: bool,
+}
+
+fn number(n: impl Into<u64>) -> Value {
+    Value::Number(n.into())
+}
+
+impl<W: Write> Export<W> {
+    fn new(spool: &Spool, mut packets: Packets<W>) -> Export<W> {
+        let about =
+            |key: &str| spool.header.about.iter().find_map(|(k, v)| (k == key).then_some(v.as_str())).unwrap_or("?");
+        let process = packets.process(spool.header.pid, about("program"));
+        let vps_group = packets.track(VPS_GROUP, Some(process), 0);
+        let threads_group = packets.track(THREADS_GROUP, Some(process), 1);
+        let micros_group = packets.track(MICROS_GROUP, Some(process), 2);
+        // A header that lies must not make a million tracks.
+        let vps = (0..spool.header.vps.min(4096)).map(|i| Vp {
+            track: packets.track(&format!("VP {i}"), Some(vps_group), i.cast_signed()),
+            current: None,
+            open: false,
+            thread: None,
+        });
+        let vps: Vec<Vp> = vps.collect();
+        let summary = Summary { vps: vps.len() as u64, ..Summary::default() };
+        let (threads, micros) = Default::default();
+        Export { packets, process, threads_group, micros_group, vps, threads, micros, summary, lossy: false }
+    }
+
+    fn take(&mut self, Entry { writer, record, name }: Entry) {
+        self.summary.records += 1;
+        let vp = writer as usize;
+        let on_vp = writer != OUTSIDE && vp < self.vps.len();
+        match record.kind {
+            Kind::Spawn => self.spawned(&record, name),
+            Kind::Ready => self.ready(&record),
+            Kind::Unblocked => self.unblocked(&record),
+            Kind::Priority => self.priority(&record),
+            Kind::WentOn => self.enter(record.id, State::Unbound, &[(THREAD, number(record.arg))]),
+            Kind::Pooled => self.thread_is(record.arg, None, None, &[]),
+            Kind::Lost => self.lost(&record, on_vp.then_some(vp)),
+            Kind::Name => {}
+            // All others are a VP's.
+            _ if !on_vp => {}
+            Kind::Switch => self.switch(vp, &record),
+            Kind::Runs => self.run(vp, &record),
+            Kind::Blocked => self.blocked(vp, &record),
+            Kind::Carried => self.carried(vp, &record),
+            Kind::IdleBegin => {
+                self.close_vp(vp);
+                self.open_vp(vp, Called::By(IDLE), &[]);
+            }
+            Kind::IdleEnd => self.close_vp(vp),
+            Kind::Told => {
+                for (bit, name) in [(1, PREEMPTED), (2, CHANGED)] {
+                    if record.arg & bit != 0 {
+                        self.packets.event(self.vps[vp].track, INSTANT, Called::By(name), &[]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The one with this id. One that follows another in the same slot takes its place.
+    fn micro(&mut self, id: u64) -> &mut Micro {
+        self.known(id, None)
+    }
+
+    fn known(&mut self, id: u64, name: Option<&str>) -> &mut Micro {
+        let serial = id as u32;
+        if self.micros.get(&serial).is_none_or(|micro| micro.id != id) {
+            if let Some(former) = self.micros.remove(&serial) {
+                self.close(&former);
+            }
+            let label = name.map_or_else(|| format!("#{id:x}"), |name| format!("{name} #{id:x}"));
+            let track = self.packets.track(&label, Some(self.micros_group), 0);
+            let micro = Micro {
+                id,
+                track,
+                label,
+                priority: NO_LEVEL,
+                level: NO_LEVEL,
+                state: None,
+                vp: 0,
+                open: 0,
+                fresh: true,
+            };
+            self.micros.insert(serial, micro);
+        }
+        self.micros.get_mut(&serial).expect("put there")
+    }
+
+    fn close(&mut self, micro: &Micro) {
+        for _ in 0..micro.open {
+            self.packets.event(micro.track, SLICE_END, Called::Nothing, &[]);
+        }
+    }
+
+    /// Ends the slice of whatever it was in.
+    fn leave(&mut self, id: u64) {
+        let micro = self.micro(id);
+        micro.state = None;
+        if micro.open > 0 {
+            micro.open -= 1;
+            let track = micro.track;
+            self.packets.event(track, SLICE_END, Called::Nothing, &[]);
+        }
+    }
+
+    /// It is in `state` from now on.
+    fn enter(&mut self, id: u64, state: State, arguments: &[(Name, Value)]) {
+        self.leave(id);
+        self.begin(id, state, arguments);
+    }
+
+    fn begin(&mut self, id: u64, state: State, arguments: &[(Name, Value)]) {
+        let micro = self.micro(id);
+        micro.state = Some(state);
+        micro.fresh = false;
+        micro.open += 1;
+        let (track, level, priority) = (micro.track, micro.level, micro.priority);
+        let mut all = arguments.to_vec();
+        for (name, value) in [(LEVEL, level), (OWN_PRIORITY, priority)] {
+            if value != NO_LEVEL {
+                all.push((name, number(value)));
+            }
+        }
+        self.packets.event(track, SLICE_BEGIN, Called::By(state as Name), &all);
+    }
+
+    fn spawned(&mut self, record: &Record, name: Option<String>) {
+        self.summary.spawned += 1;
+        let micro = self.known(record.id, name.as_deref());
+        micro.priority = record.level;
+        let track = micro.track;
+        let arguments = [(ID, number(record.id)), (OWN_PRIORITY, number(record.level))];
+        self.packets.event(track, INSTANT, Called::By(SPAWNED), &arguments);
+    }
+
+    fn ready(&mut self, record: &Record) {
+        let lost = self.lossy;
+        let micro = self.micro(record.id);
+        // Told twice: by the one who left, and by the queue.
+        if micro.state == Some(State::Ready) && micro.vp == record.arg && micro.level == record.level {
+            return;
+        }
+        let contradiction = micro.state == Some(State::Running) && !lost;
+        // Who hands one over to a VP from outside does not say why.
+        let why = if micro.fresh { Cause::Spawned } else { Cause::from_number(record.cause) };
+        micro.level = record.level;
+        micro.vp = record.arg;
+        if !contradiction {
+            self.leave(record.id);
+        }
+        self.begin(record.id, State::Ready, &[(VP, number(record.arg)), (WHY, why.name().into())]);
+    }
+
+    fn switch(&mut self, vp: usize, record: &Record) {
+        self.summary.switches += 1;
+        self.put_away(vp, record);
+        self.close_vp(vp);
+        if record.id != 0 {
+            self.runs(vp, record);
+        }
+    }
+
+    /// What becomes of the one that leaves.
+    fn put_away(&mut self, vp: usize, record: &Record) {
+        let Some(id) = self.vps[vp].current.take() else { return };
+        let cause = Cause::from_number(record.cause);
+        match cause {
+            Cause::Parked => {
+                let wait = WAITS.get(usize::from(record.wait)).unwrap_or(&"?");
+                self.enter(id, State::Parked, &[(FOR, (*wait).into())]);
+            }
+            Cause::Ended => {
+                self.summary.ended += 1;
+                self.leave(id);
+                let track = self.micro(id).track;
+                self.packets.event(track, INSTANT, Called::By(ENDED), &[]);
+            }
+            _ => {
+                self.micro(id).vp = vp as u32;
+                self.enter(id, State::Ready, &[(VP, number(vp as u64)), (WHY, cause.name().into())]);
+            }
+        }
+    }
+
+    /// Without a switch.
+    fn run(&mut self, vp: usize, record: &Record) {
+        if let Some(id) = self.vps[vp].current.take() {
+            self.leave(id);
+        }
+        self.close_vp(vp);
+        self.runs(vp, record);
+        if let Some(thread) = self.vps[vp].thread {
+            self.thread_is(thread, Some(CARRIES), Some(vp), &[(VP, number(vp as u64))]);
+        }
+    }
+
+    fn runs(&mut self, vp: usize, record: &Record) {
+        let lost = self.lossy;
+        let micro = self.micro(record.id);
+        let contradiction = micro.state == Some(State::Running) && !lost;
+        micro.level = record.level;
+        micro.vp = vp as u32;
+        let (label, priority) = (micro.label.clone(), micro.priority);
+        if !contradiction {
+            self.leave(record.id);
+        }
+        self.begin(record.id, State::Running, &[(VP, number(vp as u64))]);
+        self.vps[vp].current = Some(record.id);
+        let mut arguments = vec![(LEVEL, number(record.level))];
+        if priority != NO_LEVEL {
+            arguments.push((OWN_PRIORITY, number(priority)));
+        }
+        self.open_vp(vp, Called::Text(&label), &arguments);
+    }
+
+    fn blocked(&mut self, vp: usize, record: &Record) {
+        let (track, thread) = (self.vps[vp].track, self.vps[vp].thread);
+        let wait = *WAITS.get(usize::from(record.wait)).unwrap_or(&"?");
+        self.close_vp(vp);
+        let mut arguments = vec![(FOR, wait.into())];
+        if let Some(id) = self.vps[vp].current.take() {
+            self.summary.blocked += 1;
+            let label = self.micro(id).label.clone();
+            let mut own = arguments.clone();
+            own.extend(thread.map(|thread| (THREAD, number(thread))));
+            self.enter(id, State::Blocked, &own);
+            arguments.push((WHO, label.as_str().into()));
+            if let Some(thread) = thread {
+                self.thread_is(thread, Some(State::Blocked as Name), None, &arguments);
+            }
+        }
+        self.packets.event(track, INSTANT, Called::By(State::Blocked as Name), &arguments);
+    }
+
+    fn unblocked(&mut self, record: &Record) {
+        self.summary.unblocked += 1;
+        // It can be back before the one who took its VP has said so.
+        if let Some(vp) = self.vps.iter().position(|vp| vp.current == Some(record.id)) {
+            self.blocked(vp, &Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
+        }
+        let micro = self.micro(record.id);
+        let (track, label) = (micro.track, micro.label.clone());
+        self.packets.event(track, INSTANT, Called::By(UNBLOCKED), &[(THREAD, number(record.arg))]);
+        self.thread_is(record.arg, Some(WAITS_FOR_VP), None, &[(WHO, label.as_str().into())]);
+    }
+
+    fn carried(&mut self, vp: usize, record: &Record) {
+        self.summary.hand_overs += 1;
+        // Whoever ran here went without a word.
+        if self.vps[vp].current.is_some() {
+            self.blocked(vp, &Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
+        }
+        if Cause::from_number(record.cause) == Cause::Woken {
+            let arguments = [(THREAD, number(record.arg))];
+            self.packets.event(self.vps[vp].track, INSTANT, Called::By(RESUMED), &arguments);
+        }
+        if let Some(former) = self.vps[vp].thread.replace(record.arg)
+            && former != record.arg
+            && self.threads.get(&former).is_some_and(|thread| thread.vp == Some(vp))
+        {
+            self.thread_is(former, None, None, &[]);
+        }
+        self.thread_is(record.arg, Some(CARRIES), Some(vp), &[(VP, number(vp as u64))]);
+    }
+
+    fn priority(&mut self, record: &Record) {
+        let micro = self.micro(record.id);
+        micro.priority = record.cause;
+        let mut arguments = vec![(OWN_PRIORITY, number(record.cause))];
+        if record.level != NO_LEVEL {
+            micro.level = record.level;
+            arguments.push((LEVEL, number(record.level)));
+        }
+        let track = micro.track;
+        self.packets.event(track, INSTANT, Called::By(PRIORITY), &arguments);
+    }
+
+    /// Nobody knows what `vp` did meanwhile.
+    fn lost(&mut self, record: &Record, vp: Option<usize>) {
+        self.summary.records -= 1;
+        self.summary.lost += record.id;
+        let writer: Value = vp.map_or("no VP".into(), |vp| format!("VP {vp}").as_str().into());
+        self.packets.event(self.process, INSTANT, Called::By(LOST), &[(COUNT, number(record.id)), (WRITER, writer)]);
+        if let Some(vp) = vp {
+            if let Some(id) = self.vps[vp].current.take() {
+                self.leave(id);
+            }
+            self.close_vp(vp);
+        }
+    }
+
+    fn close_vp(&mut self, vp: usize) {
+        let vp = &mut self.vps[vp];
+        if std::mem::take(&mut vp.open) {
+            self.packets.event(vp.track, SLICE_END, Called::Nothing, &[]);
+        }
+    }
+
+    fn open_vp(&mut self, vp: usize, called: Called<'_>, arguments: &[(Name, Value)]) {
+        let vp = &mut self.vps[vp];
+        vp.open = true;
+        self.packets.event(vp.track, SLICE_BEGIN, called, arguments);
+    }
+
+    /// What kernel thread `tid` does from now on.
+    fn thread_is(&mut self, tid: u32, what: Option<Name>, vp: Option<usize>, arguments: &[(Name, Value)]) {
+        let (packets, group) = (&mut self.packets, self.threads_group);
+        let thread = self.threads.entry(tid).or_insert_with(|| Thread {
+            track: packets.track(&format!("kernel thread {tid}"), Some(group), tid.cast_signed()),
+            open: None,
+            vp: None,
+        });
+        if thread.open == what && thread.vp == vp {
+            return;
+        }
+        if thread.open.is_some() {
+            packets.event(thread.track, SLICE_END, Called::Nothing, &[]);
+        }
+        (thread.open, thread.vp) = (what, vp);
+        if let Some(name) = what {
+            packets.event(thread.track, SLICE_BEGIN, Called::By(name), arguments);
+        }
+    }
+
+    fn end(mut self, lost: u64) -> io::Result<Summary> {
+        if lost > 0 {
+            self.summary.records += 1;
+            self.lost(&Record { id: lost, ..Record::new(Kind::Lost) }, None);
+        }
+        for micro in std::mem::take(&mut self.micros).into_values() {
+            self.close(&micro);
+        }
+        (0..self.vps.len()).for_each(|vp| self.close_vp(vp));
+        let threads: Vec<u32> = self.threads.keys().copied().collect();
+        threads.into_iter().for_each(|tid| self.thread_is(tid, None, None, &[]));
+        let sums: Vec<_> = (FIRST_SUM..).zip(self.summary.numbers()).map(|(name, n)| (name, number(n))).collect();
+        self.packets.event(self.process, INSTANT, Called::By(SUMMARY), &sums);
+        self.packets.flush()?;
+        Ok(self.summary)
+    }
+}

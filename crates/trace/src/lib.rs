@@ -1,0 +1,33 @@
+//! What every microprocess did, in a file that Perfetto's UI (<https://ui.perfetto.dev>) opens.
+//!
+//! ```text
+//!   a VP's carrier, masked ---> Ring  \
+//!   a VP's carrier, masked ---> Ring   > kumi-trace (kernel thread) --> spool --> at the end: Perfetto's format
+//!   everybody else -----------> Crowd /    every few milliseconds       (file)        |
+//!                                                                              Reader --> check
+//! ```
+//! While the program runs, a record is three words in a buffer of fixed size ([`record`], [`ring`]); one that finds no room is counted. What
+//! costs time (names, states, protobuf) is done at the end of the run ([`export`]), from the spool, without holding it in memory. A
+//! program that dies leaves the spool; `kumi trace` converts it ([`session::recover`]), complete but for the last few milliseconds.
+//!
+//! [`check()`] reads the finished file back and proves that states never overlap and that priorities are exact.
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod clock;
+pub mod export;
+mod packets;
+pub mod perfetto;
+pub mod read;
+pub mod record;
+pub mod ring;
+pub mod session;
+pub mod spool;
+#[cfg(test)]
+mod tests;
+pub mod words;
+
+pub use check::{Report, Verdict, check};
+pub use read::{Reader, summaries};
+pub use session::{Session, recover};
+pub use words::{State, Summary};

@@ -1,0 +1,158 @@
+//! The messages of Perfetto's trace format that are used here: names and numbers as in `protos/perfetto/trace`.
+
+use prost::bytes::{Buf, BufMut};
+use prost::encoding::{DecodeContext, WireType};
+use prost::{DecodeError, Message, encoding};
+
+/// Declares messages: fields that may be absent, each with the module of `prost::encoding` that knows its type, then those that repeat.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident {
+        $($field:ident: $type:ty as $module:ident = $tag:literal,)*
+        $(; $many:ident: $item:ty = $many_tag:literal,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        #[allow(missing_docs)]
+        pub struct $name {
+            $(pub $field: Option<$type>,)*
+            $(pub $many: Vec<$item>,)*
+        }
+
+        impl Message for $name {
+            #[allow(unused_variables)]
+            fn encode_raw(&self, buf: &mut impl BufMut) {
+                $(if let Some(value) = &self.$field {
+                    encoding::$module::encode($tag, value, buf);
+                })*
+                $(encoding::message::encode_repeated($many_tag, &self.$many, buf);)*
+            }
+
+            fn merge_field(
+                &mut self,
+                tag: u32,
+                wire_type: WireType,
+                buf: &mut impl Buf,
+                ctx: DecodeContext,
+            ) -> Result<(), DecodeError> {
+                match tag {
+                    $($tag => encoding::$module::merge(wire_type, self.$field.get_or_insert_default(), buf, ctx),)*
+                    $($many_tag => encoding::message::merge_repeated(wire_type, &mut self.$many, buf, ctx),)*
+                    _ => encoding::skip_field(wire_type, tag, buf, ctx),
+                }
+            }
+
+            fn encoded_len(&self) -> usize {
+                0 $(+ self.$field.as_ref().map_or(0, |value| encoding::$module::encoded_len($tag, value)))*
+                $(+ encoding::message::encoded_len_repeated($many_tag, &self.$many))*
+            }
+
+            fn clear(&mut self) {
+                *self = Self::default();
+            }
+        }
+    )*};
+}
+
+messages! {
+    /// The file: packets, one after the other.
+    Trace {
+        ; packet: TracePacket = 1,
+    }
+    /// One thing in the file.
+    TracePacket {
+        timestamp: u64 as uint64 = 8,
+        trusted_packet_sequence_id: u32 as uint32 = 10,
+        track_event: TrackEvent as message = 11,
+        interned_data: InternedData as message = 12,
+        sequence_flags: u32 as uint32 = 13,
+        track_descriptor: TrackDescriptor as message = 60,
+    }
+    /// A slice's begin or end, or an instant.
+    TrackEvent {
+        kind: i32 as int32 = 9,
+        name_iid: u64 as uint64 = 10,
+        track_uuid: u64 as uint64 = 11,
+        name: String as string = 23,
+        ; debug_annotations: DebugAnnotation = 4,
+    }
+    /// An argument.
+    DebugAnnotation {
+        name_iid: u64 as uint64 = 1,
+        uint_value: u64 as uint64 = 3,
+        string_value: String as string = 6,
+        name: String as string = 10,
+    }
+    /// A track.
+    TrackDescriptor {
+        uuid: u64 as uint64 = 1,
+        name: String as string = 2,
+        process: ProcessDescriptor as message = 3,
+        parent_uuid: u64 as uint64 = 5,
+        child_ordering: i32 as int32 = 11,
+        sibling_order_rank: i32 as int32 = 12,
+    }
+    /// The process that a track stands for.
+    ProcessDescriptor {
+        pid: i32 as int32 = 1,
+        process_name: String as string = 6,
+    }
+    /// Numbers that stand for strings.
+    InternedData {
+        ; event_names: Interned = 2,
+        ; debug_annotation_names: Interned = 3,
+    }
+    /// One of them.
+    Interned {
+        iid: u64 as uint64 = 1,
+        name: String as string = 2,
+    }
+}
+
+/// Values of [`TrackEvent::kind`].
+pub const SLICE_BEGIN: i32 = 1;
+/// See [`SLICE_BEGIN`].
+pub const SLICE_END: i32 = 2;
+/// See [`SLICE_BEGIN`].
+pub const INSTANT: i32 = 3;
+
+/// Bits of [`TracePacket::sequence_flags`]: numbers of strings begin anew.
+pub const STATE_CLEARED: u32 = 1;
+/// It means something only with what was said before.
+pub const NEEDS_STATE: u32 = 2;
+
+/// [`TrackDescriptor::child_ordering`]: by rank.
+pub const BY_RANK: i32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_bytes_are_those_of_the_format() {
+        let event = TrackEvent { kind: Some(INSTANT), name: Some("x".into()), ..TrackEvent::default() };
+        let packet = TracePacket { timestamp: Some(5), track_event: Some(event), ..TracePacket::default() };
+        let trace = Trace { packet: vec![packet] };
+        // 1: packet { 8: 5, 11: event { 9: 3, 23: "x" } }
+        let bytes = [0x0a, 10, 0x40, 5, 0x5a, 6, 0x48, 3, 0xba, 1, 1, b'x'];
+        assert_eq!(trace.encode_to_vec(), bytes);
+        assert_eq!(Trace::decode(&bytes[..]).unwrap(), trace);
+        // What is not known here is passed over: field 99, a string.
+        assert_eq!(Trace::decode(&[0x9a, 6, 1, b'y'][..]).unwrap(), Trace::default());
+    }
+
+    proptest! {
+        #[test]
+        fn a_packet_comes_back(timestamp: u64, kind in 1i32..4, name: String, value: u64, n in 0usize..4) {
+            let note = DebugAnnotation { name: Some(name.clone()), uint_value: Some(value), ..Default::default() };
+            let event = TrackEvent { kind: Some(kind), debug_annotations: vec![note; n], ..Default::default() };
+            let packet = TracePacket { timestamp: Some(timestamp), track_event: Some(event), ..Default::default() };
+            prop_assert_eq!(TracePacket::decode(&packet.encode_to_vec()[..]).unwrap(), packet);
+        }
+
+        #[test]
+        fn garbage_is_an_error_and_no_panic(bytes: Vec<u8>) {
+            let _ = Trace::decode(&bytes[..]);
+        }
+    }
+}

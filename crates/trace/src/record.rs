@@ -1,0 +1,242 @@
+//! One record: three words, whatever happened.
+
+/// A record as it lies in a buffer and in the spool.
+pub type Words = [u64; 3];
+
+/// What happened. The comments say which fields of [`Record`] carry something, beside `time`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Kind {
+    /// The VP leaves whoever ran (`cause`, `wait`) and runs `id` at `level`; 0: nobody.
+    Switch = 1,
+    /// `id` is queued on VP `arg` at `level`, because of `cause`.
+    Ready = 2,
+    /// `id` begins with priority `level`; [`Kind::Name`] records follow if it has one.
+    Spawn = 3,
+    /// 23 more bytes of the name of the one before.
+    Name = 4,
+    /// Kernel thread `arg` carries the VP from here. `cause` Woken: the kernel's half told Resumed.
+    Carried = 5,
+    IdleBegin = 6,
+    IdleEnd = 7,
+    /// Whoever ran on the VP has left it for the kernel; `wait` as in [`WAITS`].
+    Blocked = 8,
+    /// `id` is back from the kernel, on kernel thread `arg`, without a VP.
+    Unblocked = 9,
+    /// `id` runs on the VP at `level`, without a switch: it got the VP, or got it back, where it was.
+    Runs = 10,
+    /// `id` has the effective priority `cause` from here, which is queue level `level` (255: that depends).
+    Priority = 11,
+    /// The kernel's half told Preempted (bit 0 of `arg`) or Changed (bit 1) on the VP.
+    Told = 12,
+    /// Kernel thread `arg` carries no VP any more: it waits in the pool, or ends.
+    Pooled = 13,
+    /// `id` records of this writer were lost before this one.
+    Lost = 14,
+    /// `id`, which waited for a VP on kernel thread `arg`, went on without.
+    WentOn = 15,
+}
+
+impl Kind {
+    const ALL: [Kind; 15] = [
+        Kind::Switch,
+        Kind::Ready,
+        Kind::Spawn,
+        Kind::Name,
+        Kind::Carried,
+        Kind::IdleBegin,
+        Kind::IdleEnd,
+        Kind::Blocked,
+        Kind::Unblocked,
+        Kind::Runs,
+        Kind::Priority,
+        Kind::Told,
+        Kind::Pooled,
+        Kind::Lost,
+        Kind::WentOn,
+    ];
+}
+
+/// Why one left its VP, or became runnable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Cause {
+    #[default]
+    None = 0,
+    Spawned = 1,
+    Woken = 2,
+    Yielded = 3,
+    QuantumOver = 4,
+    Outranked = 5,
+    Reprioritised = 6,
+    /// Its child runs first.
+    ChildFirst = 7,
+    Parked = 8,
+    Ended = 9,
+}
+
+impl Cause {
+    const ALL: [Cause; 10] = [
+        Cause::None,
+        Cause::Spawned,
+        Cause::Woken,
+        Cause::Yielded,
+        Cause::QuantumOver,
+        Cause::Outranked,
+        Cause::Reprioritised,
+        Cause::ChildFirst,
+        Cause::Parked,
+        Cause::Ended,
+    ];
+
+    /// As a word in the trace.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Cause::None => "-",
+            Cause::Spawned => "spawned",
+            Cause::Woken => "woken",
+            Cause::Yielded => "yielded",
+            Cause::QuantumOver => "quantum over",
+            Cause::Outranked => "outranked",
+            Cause::Reprioritised => "reprioritised",
+            Cause::ChildFirst => "child first",
+            Cause::Parked => "parked",
+            Cause::Ended => "ended",
+        }
+    }
+
+    pub(crate) fn from_number(n: u8) -> Cause {
+        Cause::ALL.get(usize::from(n)).copied().unwrap_or_default()
+    }
+}
+
+/// What one waits for, by number: the runtime's kinds of waits, and the last one for what the kernel's half told.
+pub const WAITS: [&str; 17] = [
+    "-",
+    "park",
+    "sleep",
+    "join",
+    "mutex",
+    "rwlock",
+    "condvar",
+    "barrier",
+    "once",
+    "semaphore",
+    "channel",
+    "select",
+    "message",
+    "io",
+    "scope",
+    "blocking",
+    "kernel",
+];
+
+/// In `wait`: blocked in the kernel without having said so before.
+pub const WAIT_KERNEL: u8 = 16;
+
+/// The level is not known.
+pub const NO_LEVEL: u8 = 0xff;
+
+/// One thing that happened. Which field means what: see [`Kind`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Record {
+    pub kind: Kind,
+    /// In ticks of the session's clock; 0 until it is put into a buffer.
+    pub time: u64,
+    pub id: u64,
+    pub level: u8,
+    pub cause: u8,
+    pub wait: u8,
+    pub arg: u32,
+}
+
+impl Record {
+    /// One of `kind` with nothing else in it.
+    #[inline]
+    #[must_use]
+    pub const fn new(kind: Kind) -> Record {
+        Record { kind, time: 0, id: 0, level: 0, cause: 0, wait: 0, arg: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn words(&self, time: u64) -> Words {
+        let last = self.kind as u64
+            | u64::from(self.level) << 8
+            | u64::from(self.cause) << 16
+            | u64::from(self.wait) << 24
+            | u64::from(self.arg) << 32;
+        [time, self.id, last]
+    }
+
+    /// None: no record of ours.
+    #[must_use]
+    pub fn from_words([time, id, last]: Words) -> Option<Record> {
+        let kind = *Kind::ALL.get(usize::from(last as u8).checked_sub(1)?)?;
+        let (level, cause, wait, arg) =
+            ((last >> 8) as u8, (last >> 16) as u8, (last >> 24) as u8, (last >> 32) as u32);
+        Some(Record { kind, time, id, level, cause, wait, arg })
+    }
+}
+
+/// Bytes of a name in one [`Kind::Name`] record.
+const PIECE: usize = 23;
+/// Bytes of a name that are kept.
+pub const NAME_MAX: usize = 2 * PIECE;
+
+/// The pieces of `name`, at most [`NAME_MAX`] bytes of it.
+pub(crate) fn name_words(name: &[u8]) -> impl Iterator<Item = Words> {
+    name[..name.len().min(NAME_MAX)].chunks(PIECE).map(|piece| {
+        let mut bytes = [0u8; 24];
+        bytes[..piece.len()].copy_from_slice(piece);
+        // The last byte makes room for the kind, which is the lowest of its word.
+        let word = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("eight bytes"));
+        [word(0), word(1), word(2) << 8 | Kind::Name as u64]
+    })
+}
+
+/// Adds the piece in `words` to `name`.
+pub(crate) fn add_piece(name: &mut Vec<u8>, [a, b, c]: Words) {
+    let bytes = a.to_le_bytes().into_iter().chain(b.to_le_bytes()).chain((c >> 8).to_le_bytes());
+    name.extend(bytes.take(PIECE).take_while(|&byte| byte != 0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_are_what_they_say() {
+        for (kind, n) in Kind::ALL.into_iter().zip(1..) {
+            assert_eq!(kind as u8, n);
+        }
+        for (cause, n) in Cause::ALL.into_iter().zip(0..) {
+            assert_eq!((cause as u8, Cause::from_number(n)), (n, cause));
+        }
+        assert_eq!(WAITS[usize::from(WAIT_KERNEL)], "kernel");
+        assert_eq!(Record::from_words([0; 3]), None);
+        assert_eq!(Record::from_words([0, 0, 16]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..15, level: u8, cause: u8, wait: u8, arg: u32) {
+            let record = Record { kind: Kind::ALL[kind], time, id, level, cause, wait, arg };
+            prop_assert_eq!(Record::from_words(record.words(time)), Some(record));
+        }
+
+        #[test]
+        fn a_name_comes_back(name in "[a-zA-Z0-9 äöü#-]{1,60}") {
+            let mut back = Vec::new();
+            for words in name_words(name.as_bytes()) {
+                prop_assert_eq!(Record::from_words(words).map(|r| r.kind), Some(Kind::Name));
+                add_piece(&mut back, words);
+            }
+            prop_assert_eq!(&back[..], &name.as_bytes()[..name.len().min(NAME_MAX)]);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! One run that is traced: buffers, the kernel thread that writes them out, and the conversion at the end.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::export;
+use crate::ring::{Crowd, Ring};
+use crate::spool::{CLOCK, Header, OUTSIDE, Spool, add, begin_chunk, end_chunk};
+use crate::words::Summary;
+
+/// Records that a VP's buffer holds unless another number is asked for: 768 KiB, and 80 ms at 400,000 records a second.
+pub const DEFAULT_RECORDS: usize = 1 << 15;
+/// Fewest and most that may be asked for.
+pub const RECORDS: std::ops::RangeInclusive<usize> = 8..=1 << 24;
+
+/// Between two rounds of the one who writes out, while there is much ...
+const SHORT: Duration = Duration::from_millis(4);
+/// ... and while there is nothing.
+const LONG: Duration = Duration::from_millis(32);
+
+/// What [`Session::start`] is told.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the trace goes.
+    pub output: PathBuf,
+    /// Virtual processors.
+    pub vps: usize,
+    /// Records that each buffer holds.
+    pub records: usize,
+    /// Lines about the run: `program`, `policy`, ...
+    pub about: Vec<(String, String)>,
+}
+
+/// Outputs that this process has begun: a second run goes behind the first.
+static BEGUN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// A run that is traced.
+#[derive(Debug)]
+pub struct Session {
+    buffers: Arc<Buffers>,
+    output: PathBuf,
+    spool: PathBuf,
+    pid: u32,
+    writer: Mutex<Option<Writer>>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    /// It leaves what kept it from writing, if something did.
+    thread: JoinHandle<Option<io::Error>>,
+    file: File,
+    out: File,
+}
+
+#[derive(Debug)]
+struct Buffers {
+    vps: Vec<Arc<Ring>>,
+    outside: Crowd,
+    clock: Clock,
+    stop: AtomicBool,
+    /// Taken out of a buffer, and not written.
+    unwritten: AtomicU64,
+}
+
+fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
+    let path = path.display().to_string();
+    move |e| io::Error::new(e.kind(), format!("trace {path}: {e}"))
+}
+
+/// Where process `pid` keeps its spool for `output`: beside it if that is, or becomes, a file; else in the folder for temporary files.
+#[must_use]
+pub fn spool_path(output: &Path, pid: u32) -> PathBuf {
+    if output.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return std::env::temp_dir().join(format!("kumihimo-trace.{pid}.spool"));
+    }
+    let mut name = output.as_os_str().to_owned();
+    name.push(format!(".{pid}.spool"));
+    name.into()
+}
+
+/// Opens the output and says where this run begins in it. A pipe waits for its reader here.
+fn open_output(path: &Path) -> io::Result<(File, u64)> {
+    let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    let again = begun.iter().any(|one| one == path);
+    let mut options = OpenOptions::new();
+    options.create(true);
+    let file = if again { options.append(true).open(path)? } else { options.write(true).truncate(true).open(path)? };
+    if !again {
+        begun.push(path.to_owned());
+    }
+    let metadata = file.metadata()?;
+    Ok((file, if metadata.is_file() { metadata.len() } else { 0 }))
+}
+
+impl Session {
+    /// Opens output and spool and starts the kernel thread that writes out. The output is complete after [`finish`](Session::finish).
+    ///
+    /// In one process a second session with the same output goes behind the first. Blocks on a named pipe until it has a reader.
+    ///
+    /// # Errors
+    /// `InvalidInput`: a number of records outside of [`RECORDS`]. Else what the kernel says to output, spool and kernel thread.
+    pub fn start(settings: Settings) -> io::Result<Session> {
+        if !RECORDS.contains(&settings.records) {
+            let (least, most) = RECORDS.into_inner();
+            let text = format!("a trace buffer of {} records: {least} to {most} are possible", settings.records);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let output = settings.output;
+        let (out, offset) = open_output(&output).map_err(at(&output))?;
+        let pid = std::process::id();
+        let spool = spool_path(&output, pid);
+        let header = Header { vps: settings.vps as u32, pid, offset, about: settings.about };
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create(true).truncate(true).open(&spool).map_err(at(&spool))?;
+        file.write_all(&header.bytes()).map_err(at(&spool))?;
+        let clock = Clock::new();
+        let ring = || Arc::new(Ring::new(settings.records, clock));
+        let buffers = Arc::new(Buffers {
+            vps: (0..settings.vps).map(|_| ring()).collect(),
+            outside: Crowd::new(settings.records, clock),
+            clock,
+            stop: AtomicBool::new(false),
+            unwritten: AtomicU64::new(0),
+        });
+        let (shared, to) = (buffers.clone(), file.try_clone().map_err(at(&spool))?);
+        let thread = std::thread::Builder::new().name("kumi-trace".into()).spawn(move || shared.write_out(to))?;
+        let writer = Mutex::new(Some(Writer { thread, file, out }));
+        Ok(Session { buffers, output, spool, pid, writer })
+    }
+
+    /// The buffer of VP `vp`.
+    #[must_use]
+    pub fn vp(&self, vp: usize) -> Arc<Ring> {
+        self.buffers.vps[vp].clone()
+    }
+
+    /// The buffer of those who carry no VP.
+    #[inline]
+    #[must_use]
+    pub fn outside(&self) -> &Crowd {
+        &self.buffers.outside
+    }
+
+    /// Records lost so far.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let buffers = &self.buffers;
+        let vps: u64 = buffers.vps.iter().map(|ring| ring.lost_ever()).sum();
+        vps + buffers.outside.lost_ever() + buffers.unwritten.load(Ordering::Relaxed)
+    }
+
+    /// Where the trace goes.
+    #[must_use]
+    pub fn output(&self) -> &Path {
+        &self.output
+    }
+
+    /// Writes the rest out and converts. `None`: it is done already, or by another process (after a fork). What is noted afterwards is
+    /// not in the trace. Blocks the kernel thread: about a second for a million records.
+    ///
+    /// # Errors
+    /// Reading the spool or writing the output failed; the spool is removed all the same.
+    pub fn finish(&self) -> Option<io::Result<Summary>> {
+        if self.pid != std::process::id() {
+            return None;
+        }
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        self.buffers.stop.store(true, Ordering::Release);
+        writer.thread.thread().unpark();
+        let written = writer.thread.join();
+        let convert = |trouble: Option<io::Error>| {
+            let lost = self.buffers.unwritten.load(Ordering::Relaxed);
+            let summary = export::convert(&Spool::open(writer.file)?, &writer.out, lost);
+            match trouble {
+                Some(e) => Err(io::Error::new(e.kind(), format!("{}: {e}", self.spool.display()))),
+                None => summary,
+            }
+        };
+        let gone = |_| io::Error::other("the kernel thread that writes it panicked");
+        let converted = written.map_err(gone).and_then(convert);
+        let _ = std::fs::remove_file(&self.spool);
+        Some(converted.map_err(at(&self.output)))
+    }
+}
+
+/// A runtime that did not come to run ends it so.
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.finish();
+    }
+}
+
+impl Buffers {
+    /// The life of the writing thread.
+    fn write_out(&self, mut file: File) -> Option<io::Error> {
+        let mut trouble = None;
+        let mut bytes = Vec::new();
+        let mut pause = SHORT;
+        loop {
+            let over = self.stop.load(Ordering::Acquire);
+            bytes.clear();
+            let records = self.collect(&mut bytes, over);
+            if records > 0 || over {
+                let from = begin_chunk(&mut bytes, CLOCK);
+                let (ticks, nanoseconds) = self.clock.pair();
+                add(&mut bytes, [ticks, nanoseconds, 0]);
+                end_chunk(&mut bytes, from);
+            }
+            if trouble.is_none()
+                && let Err(e) = file.write_all(&bytes)
+            {
+                trouble = Some(e);
+            }
+            if trouble.is_some() {
+                // From here on they are emptied and counted, so that the program goes on as before.
+                self.unwritten.fetch_add(records, Ordering::Relaxed);
+            }
+            if over {
+                return trouble;
+            }
+            pause = if records > 0 { SHORT } else { (pause * 2).min(LONG) };
+            std::thread::park_timeout(pause);
+        }
+    }
+
+    /// Adds a chunk for each buffer with something in it. Returns the number of records.
+    fn collect(&self, bytes: &mut Vec<u8>, last: bool) -> u64 {
+        let mut records = 0;
+        for (vp, ring) in self.vps.iter().enumerate() {
+            let from = begin_chunk(bytes, vp as u32);
+            ring.drain(|words| add(bytes, words));
+            if last && ring.lost() > 0 {
+                let lost =
+                    crate::record::Record { id: ring.lost(), ..crate::record::Record::new(crate::record::Kind::Lost) };
+                add(bytes, lost.words(self.clock.ticks()));
+            }
+            records += end_chunk(bytes, from);
+        }
+        let from = begin_chunk(bytes, OUTSIDE);
+        self.outside.drain(|words| add(bytes, words));
+        records + end_chunk(bytes, from)
+    }
+}
+
+/// Converts what process `pid` left behind when it died, into `output`, behind the runs that it had completed. `None`: it left nothing.
+///
+/// # Errors
+/// What reading the spool and writing the output say.
+pub fn recover(output: &Path, pid: u32) -> Option<io::Result<Summary>> {
+    let path = spool_path(output, pid);
+    let file = File::open(&path).ok()?;
+    let convert = || {
+        let spool = Spool::open(file)?;
+        let mut out = OpenOptions::new().create(true).truncate(false).write(true).open(output)?;
+        if out.metadata()?.is_file() {
+            // Behind that may stand what it converted when it died.
+            out.set_len(spool.header.offset)?;
+            io::Seek::seek(&mut out, io::SeekFrom::End(0))?;
+        }
+        export::convert(&spool, out, 0)
+    };
+    let converted = convert().map_err(at(output));
+    let _ = std::fs::remove_file(&path);
+    Some(converted)
+}

@@ -1,0 +1,191 @@
+//! What things are called in the file, for the writer and the reader of it.
+
+/// What a microprocess is in: the names of the slices on its track.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It runs on a VP.
+    Running,
+    /// It is queued, or waits on its kernel thread for a VP.
+    Ready,
+    /// It waits for something, on no VP.
+    Parked,
+    /// It is in the kernel, and its VP is given up.
+    Blocked,
+    /// It runs on its kernel thread without a VP.
+    Unbound,
+}
+
+impl State {
+    pub(crate) const ALL: [State; 5] = [State::Running, State::Ready, State::Parked, State::Blocked, State::Unbound];
+
+    /// The slice's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Running => "Running",
+            State::Ready => "Ready",
+            State::Parked => "Parked",
+            State::Blocked => "Blocked",
+            State::Unbound => "Running without a VP",
+        }
+    }
+
+    /// The state that a slice's name says.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<State> {
+        State::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// A name that stands in the file as a number; its number is its place here, counted from 1.
+pub(crate) type Name = usize;
+
+pub(crate) const NAMES: [&str; 17] = [
+    "Running",
+    "Ready",
+    "Parked",
+    "Blocked",
+    "Running without a VP",
+    "Idle",
+    "Unblocked",
+    "Preempted",
+    "Resumed",
+    "Changed",
+    "Spawned",
+    "Ended",
+    "Priority",
+    "Lost",
+    "Summary",
+    "Waits for a VP",
+    "Carries a VP",
+];
+pub(crate) const IDLE: Name = 5;
+pub(crate) const UNBLOCKED: Name = 6;
+pub(crate) const PREEMPTED: Name = 7;
+pub(crate) const RESUMED: Name = 8;
+pub(crate) const CHANGED: Name = 9;
+pub(crate) const SPAWNED: Name = 10;
+pub(crate) const ENDED: Name = 11;
+pub(crate) const PRIORITY: Name = 12;
+pub(crate) const LOST: Name = 13;
+pub(crate) const SUMMARY: Name = 14;
+pub(crate) const WAITS_FOR_VP: Name = 15;
+pub(crate) const CARRIES: Name = 16;
+
+/// As [`NAMES`], for arguments.
+pub(crate) const ARGUMENTS: [&str; 19] = [
+    "vp",
+    "level",
+    "priority",
+    "why",
+    "for",
+    "thread",
+    "id",
+    "count",
+    "writer",
+    "records",
+    "lost",
+    "spawned",
+    "ended",
+    "switches",
+    "hand_overs",
+    "blocked",
+    "unblocked",
+    "vps",
+    "who",
+];
+pub(crate) const VP: Name = 0;
+pub(crate) const LEVEL: Name = 1;
+pub(crate) const OWN_PRIORITY: Name = 2;
+pub(crate) const WHY: Name = 3;
+pub(crate) const FOR: Name = 4;
+pub(crate) const THREAD: Name = 5;
+pub(crate) const ID: Name = 6;
+pub(crate) const COUNT: Name = 7;
+pub(crate) const WRITER: Name = 8;
+/// First of the [`Summary`]'s.
+pub(crate) const FIRST_SUM: Name = 9;
+pub(crate) const WHO: Name = 18;
+
+pub(crate) const VPS_GROUP: &str = "Virtual processors";
+pub(crate) const THREADS_GROUP: &str = "Kernel threads";
+pub(crate) const MICROS_GROUP: &str = "Microprocesses";
+
+/// What a trace holds, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Records in it.
+    pub records: u64,
+    /// Records for which there was no room, in a buffer or on the disk.
+    pub lost: u64,
+    /// Microprocesses begun.
+    pub spawned: u64,
+    /// Microprocesses ended.
+    pub ended: u64,
+    /// Context switches, those to a VP's own stack included.
+    pub switches: u64,
+    /// Times that a kernel thread began to carry a VP.
+    pub hand_overs: u64,
+    /// Times that a microprocess left its VP for the kernel.
+    pub blocked: u64,
+    /// Returns from there that had lost the VP.
+    pub unblocked: u64,
+    /// Virtual processors.
+    pub vps: u64,
+}
+
+impl Summary {
+    pub(crate) fn numbers(&self) -> [u64; 9] {
+        [
+            self.records,
+            self.lost,
+            self.spawned,
+            self.ended,
+            self.switches,
+            self.hand_overs,
+            self.blocked,
+            self.unblocked,
+            self.vps,
+        ]
+    }
+
+    pub(crate) fn from_numbers(n: [u64; 9]) -> Summary {
+        let [records, lost, spawned, ended, switches, hand_overs, blocked, unblocked, vps] = n;
+        Summary { records, lost, spawned, ended, switches, hand_overs, blocked, unblocked, vps }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_have_their_numbers() {
+        for (number, name) in [
+            (IDLE, "Idle"),
+            (UNBLOCKED, "Unblocked"),
+            (PREEMPTED, "Preempted"),
+            (RESUMED, "Resumed"),
+            (CHANGED, "Changed"),
+            (SPAWNED, "Spawned"),
+            (ENDED, "Ended"),
+            (PRIORITY, "Priority"),
+            (LOST, "Lost"),
+            (SUMMARY, "Summary"),
+            (WAITS_FOR_VP, "Waits for a VP"),
+            (CARRIES, "Carries a VP"),
+        ] {
+            assert_eq!(NAMES[number], name);
+        }
+        for state in State::ALL {
+            assert_eq!(NAMES[state as usize], state.name());
+            assert_eq!(State::from_name(state.name()), Some(state));
+        }
+        let args =
+            [(VP, "vp"), (LEVEL, "level"), (OWN_PRIORITY, "priority"), (WHY, "why"), (FOR, "for"), (THREAD, "thread")];
+        let more = [(ID, "id"), (COUNT, "count"), (WRITER, "writer"), (FIRST_SUM, "records"), (WHO, "who")];
+        for (number, name) in args.into_iter().chain(more) {
+            assert_eq!(ARGUMENTS[number], name);
+        }
+    }
+}

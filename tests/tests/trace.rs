@@ -1,0 +1,323 @@
+//! Traces of real programs: what is in the file, and what becomes of it when something is in the way.
+
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kumihimo::runtime::{self, Builder, Metrics};
+use kumihimo::sync::{Mutex, mpsc};
+use kumihimo::thread;
+use kumihimo_tests::process::{again, alone, finish, has_vps, is_child, start};
+use kumihimo_trace::read::Of;
+use kumihimo_trace::record::NAME_MAX;
+use kumihimo_trace::{Reader, Summary, Verdict, check, recover, session, summaries};
+
+/// A folder of its own, gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("kumi-trace-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).expect("readable").flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A bit of everything: names, messages, a contended lock, sleeps, `blocking`, priorities. Returns the metrics at its end.
+fn work() -> Metrics {
+    let (sender, receiver) = mpsc::sync_channel(2);
+    let total = Arc::new(Mutex::new(0));
+    let workers: Vec<_> = (0..8u64)
+        .map(|i| {
+            let (sender, total) = (sender.clone(), total.clone());
+            let body = move || {
+                for n in 0..20 {
+                    *total.lock().expect("not poisoned") += n;
+                    sender.send(i).expect("the receiver lives");
+                    thread::yield_now();
+                }
+                thread::sleep(std::time::Duration::from_millis(1));
+                thread::blocking(|| std::thread::sleep(std::time::Duration::from_millis(1)));
+            };
+            thread::Builder::new().name(format!("worker {i}")).spawn(body).expect("room")
+        })
+        .collect();
+    drop(sender);
+    assert_eq!(receiver.iter().count(), 160);
+    workers.into_iter().for_each(|worker| worker.join().expect("no panic"));
+    assert_eq!(*total.lock().expect("not poisoned"), 8 * 190);
+    runtime::metrics().expect("a runtime runs")
+}
+
+fn traced(path: &Path) -> Builder {
+    Builder::new().vps(2).trace(path)
+}
+
+fn one(path: &Path) -> Summary {
+    let all = summaries(path).expect("a complete trace");
+    assert_eq!(all.len(), 1);
+    all[0]
+}
+
+#[test]
+fn states_never_overlap_and_counts_agree() {
+    alone("states_never_overlap_and_counts_agree", || {
+        if !has_vps("states_never_overlap_and_counts_agree") {
+            return;
+        }
+        for queue in [runtime::Design::Ring, runtime::Design::Locked, runtime::Design::Steal] {
+            let folder = Folder::new("counts");
+            let path = folder.file("out.perfetto");
+            let metrics = traced(&path).queue(queue).build().expect("a runtime").run(work);
+            let summary = one(&path);
+            assert_eq!((summary.lost, summary.vps), (0, 2));
+            // The main one ends after the snapshot.
+            assert_eq!((summary.spawned, summary.ended), (metrics.spawned, metrics.spawned));
+            assert!(summary.switches >= metrics.vps.iter().map(|vp| vp.switches).sum());
+            assert!(summary.hand_overs >= metrics.hand_offs.max(2) && summary.blocked >= summary.unblocked);
+            let report = check(&path, None).expect("a trace");
+            assert_eq!(report.overlaps, [""; 0], "{report}");
+            assert_eq!(report.verdict(), Verdict::Holds, "{report}");
+            assert_eq!(folder.names(), ["out.perfetto"]);
+        }
+    });
+}
+
+/// The names of what happens on tracks of one kind, with the tracks' names.
+fn seen(path: &Path, of: Of) -> Vec<(String, String)> {
+    let mut reader = Reader::open(path).expect("a file");
+    let mut all = Vec::new();
+    while let Some(event) = reader.next_event().expect("a trace") {
+        let track = &reader.tracks[&event.track];
+        if track.of == of && !event.name.is_empty() {
+            all.push((track.name.to_string(), event.name.to_string()));
+        }
+    }
+    all
+}
+
+#[test]
+fn names_states_and_events_are_in_the_file() {
+    alone("names_states_and_events_are_in_the_file", || {
+        if !has_vps("names_states_and_events_are_in_the_file") {
+            return;
+        }
+        let folder = Folder::new("names");
+        let path = folder.file("out.perfetto");
+        let long = "n".repeat(60);
+        let name = long.clone();
+        traced(&path).build().expect("a runtime").run(move || {
+            work();
+            thread::Builder::new().name(name).spawn(|| ()).expect("room").join().expect("no panic");
+        });
+        let micros = seen(&path, Of::Micro);
+        for i in 0..8 {
+            let states = ["Spawned", "Ready", "Running", "Parked", "Blocked", "Ended"];
+            let worker = format!("worker {i} #");
+            for state in states {
+                assert!(micros.iter().any(|(who, what)| who.starts_with(&worker) && what == state), "{worker} {state}");
+            }
+        }
+        assert!(micros.iter().any(|(who, _)| who.starts_with("main #")));
+        let cut = format!("{} #", &long[..NAME_MAX]);
+        assert!(micros.iter().any(|(who, _)| who.starts_with(&cut)));
+        let vps = seen(&path, Of::Vp);
+        assert!(["VP 0", "VP 1"].iter().all(|vp| vps.iter().any(|(who, what)| who == vp && what == "Resumed")));
+        assert!(vps.iter().any(|(_, what)| what == "Idle") && vps.iter().any(|(_, what)| what.starts_with("worker 3")));
+        assert!(seen(&path, Of::Thread).iter().any(|(_, what)| what == "Carries a VP"));
+    });
+}
+
+/// Two runtimes in one process: behind one another in one file.
+#[test]
+fn a_second_runtime_goes_behind_the_first() {
+    alone("a_second_runtime_goes_behind_the_first", || {
+        if !has_vps("a_second_runtime_goes_behind_the_first") {
+            return;
+        }
+        let folder = Folder::new("two");
+        let path = folder.file("out.perfetto");
+        // What was there before this process is gone.
+        std::fs::write(&path, b"something else").expect("room");
+        for _ in 0..2 {
+            traced(&path).build().expect("a runtime").run(work);
+        }
+        let report = check(&path, None).expect("a trace");
+        assert_eq!((report.runs, report.verdict()), (2, Verdict::Holds), "{report}");
+        let all = summaries(&path).expect("complete");
+        assert_eq!(all.iter().map(|run| run.spawned).collect::<Vec<_>>(), [9, 9]);
+    });
+}
+
+#[test]
+fn records_without_room_are_counted_and_shown() {
+    alone("records_without_room_are_counted_and_shown", || {
+        if !has_vps("records_without_room_are_counted_and_shown") {
+            return;
+        }
+        let folder = Folder::new("tiny");
+        let path = folder.file("out.perfetto");
+        let lost =
+            traced(&path).trace_buffer(8).build().expect("a runtime").run(|| work().trace_lost.expect("it is traced"));
+        let summary = one(&path);
+        assert!(lost > 0 && summary.lost >= lost, "{lost} {summary:?}");
+        assert!(seen(&path, Of::Process).iter().any(|(_, what)| what == "Lost"));
+        let report = check(&path, None).expect("a trace");
+        assert_eq!((report.lost, report.verdict()), (summary.lost, Verdict::Incomplete));
+    });
+}
+
+#[test]
+fn buffers_of_no_sensible_size_are_refused() {
+    alone("buffers_of_no_sensible_size_are_refused", || {
+        let folder = Folder::new("size");
+        for records in [0, 7, usize::MAX] {
+            let error = traced(&folder.file("x")).trace_buffer(records).build().expect_err("refused");
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains("trace buffer"), "{error}");
+        }
+    });
+}
+
+#[test]
+fn a_path_that_cannot_be_written_is_an_error_of_build() {
+    alone("a_path_that_cannot_be_written_is_an_error_of_build", || {
+        for path in ["/no/such/folder/x", "/proc/x", "/"] {
+            let error = traced(Path::new(path)).build().expect_err("refused").to_string();
+            assert!(error.contains("trace") && error.contains(path), "{error}");
+        }
+        // Nothing is left over that would be in the way of another.
+        Builder::new().vps(1).build().expect("a runtime").run(|| ());
+    });
+}
+
+const FULL: &str = "a_full_disk_is_said_at_the_end";
+
+#[test]
+fn a_full_disk_is_said_at_the_end() {
+    if is_child(FULL) {
+        assert!(traced(Path::new("/dev/full")).build().expect("a runtime").run(work).spawned > 0);
+        return;
+    }
+    let ended = again(FULL, &[]);
+    assert!(ended.status.success(), "{ended:?}");
+    assert!(ended.stderr.contains("kumihimo: trace /dev/full: No space left on device"), "{ended:?}");
+}
+
+#[test]
+fn a_pipe_gets_the_trace_at_the_end() {
+    alone("a_pipe_gets_the_trace_at_the_end", || {
+        if !has_vps("a_pipe_gets_the_trace_at_the_end") {
+            return;
+        }
+        let folder = Folder::new("pipe");
+        let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
+        let reads = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).expect("readable");
+            all
+        });
+        traced(Path::new(&path)).build().expect("a runtime").run(work);
+        drop(writer);
+        let copy = folder.file("copy");
+        std::fs::write(&copy, reads.join().expect("no panic")).expect("room");
+        assert_eq!(one(&copy).spawned, 9);
+        // One whose reader has gone.
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
+        let runtime = traced(Path::new(&path)).build().expect("a runtime");
+        drop(reader);
+        runtime.run(work);
+    });
+}
+
+const KILLED: &str = "what_a_killed_program_leaves_is_converted";
+
+#[test]
+fn what_a_killed_program_leaves_is_converted() {
+    if is_child(KILLED) {
+        Builder::new().vps(2).build().expect("a runtime").run(|| {
+            work();
+            println!("worked");
+            loop {
+                work();
+            }
+        });
+    }
+    if !has_vps(KILLED) {
+        return;
+    }
+    let folder = Folder::new("killed");
+    let path = folder.file("out.perfetto");
+    let mut child = start(KILLED, &[("KUMI_TRACE", path.to_str().expect("UTF-8"))]);
+    let pid = child.id();
+    let mut said = std::io::BufReader::new(child.stdout.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("worked") {
+        assert!(std::io::BufRead::read_line(&mut said, &mut line).expect("readable") > 0, "{line}");
+    }
+    // So that what was done by then is written out.
+    let spool = session::spool_path(&path, pid);
+    while std::fs::metadata(&spool).expect("the spool").len() < 100_000 {
+        std::thread::yield_now();
+    }
+    child.kill().expect("a child");
+    let ended = finish(KILLED, child);
+    assert!(!ended.status.success());
+    let summary = recover(&path, pid).expect("it left its spool").expect("convertible");
+    assert_eq!(one(&path), summary);
+    assert!(summary.spawned >= 9, "{summary:?}");
+    assert_eq!(folder.names(), ["out.perfetto"]);
+    let report = check(&path, None).expect("a trace");
+    assert_eq!(report.overlaps, [""; 0], "{report}");
+}
+
+const LEFT: &str = "a_runtime_that_nobody_ends_is_traced_to_the_end_of_the_process";
+
+#[test]
+fn a_runtime_that_nobody_ends_is_traced_to_the_end_of_the_process() {
+    if is_child(LEFT) {
+        thread::spawn(work).join().expect("no panic");
+        return;
+    }
+    if !has_vps(LEFT) {
+        return;
+    }
+    let folder = Folder::new("left");
+    let path = folder.file("out-%p.perfetto");
+    let ended = again(LEFT, &[("KUMI_TRACE", path.to_str().expect("UTF-8"))]);
+    assert!(ended.status.success(), "{ended:?}");
+    let names = folder.names();
+    assert!(names.len() == 1 && !names[0].contains('%'), "{names:?}");
+    assert_eq!(one(&folder.file(&names[0])).spawned, 9);
+}
+
+#[test]
+fn a_buffer_size_that_means_nothing_is_an_error_of_build() {
+    const NAME: &str = "a_buffer_size_that_means_nothing_is_an_error_of_build";
+    if is_child(NAME) {
+        let error = Builder::new().build().expect_err("refused").to_string();
+        assert!(error.contains("KUMI_TRACE_BUFFER=many"), "{error}");
+        return;
+    }
+    let folder = Folder::new("many");
+    let path = folder.file("x");
+    let ended = again(NAME, &[("KUMI_TRACE", path.to_str().expect("UTF-8")), ("KUMI_TRACE_BUFFER", "many")]);
+    assert!(ended.status.success(), "{ended:?}");
+}

@@ -1,0 +1,132 @@
+//! `kumi trace`: runs a program with tracing on, and proves things from its trace.
+
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+use kumihimo_trace::{Summary, Verdict, check, recover, session, summaries};
+
+/// Of `check`, where the trace proves nothing.
+const INCOMPLETE: u8 = 2;
+
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Args {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// Where the trace goes
+    #[arg(short, long, default_value = "trace.perfetto")]
+    output: PathBuf,
+    /// Records that each buffer holds, 24 bytes a record
+    #[arg(long)]
+    buffer: Option<usize>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Prove that states never overlap and that priorities are exact; exits with 1 if they do not hold, 2 if records are missing
+    Check {
+        /// A file that `kumi trace` or `Builder::trace` wrote
+        file: PathBuf,
+        /// Scheduling steps for which a lower one may run while a higher one is queued; default: twice the VPs, and 2
+        #[arg(long)]
+        bound: Option<u64>,
+    },
+}
+
+/// Runs the program, or the check.
+pub fn run(args: Args) -> Result<ExitCode, String> {
+    match args.what {
+        Some(What::Check { file, bound }) => {
+            let report = check(&file, bound).map_err(|e| format!("{}: {e}", file.display()))?;
+            println!("{report}");
+            Ok(match report.verdict() {
+                Verdict::Holds => ExitCode::SUCCESS,
+                Verdict::Violated => ExitCode::FAILURE,
+                Verdict::Incomplete => ExitCode::from(INCOMPLETE),
+            })
+        }
+        None => trace(&args.output, args.buffer, &args.program),
+    }
+}
+
+fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<ExitCode, String> {
+    // The program may change its folder before its runtime starts.
+    let output = std::path::absolute(output).map_err(|e| format!("{}: {e}", output.display()))?;
+    let is_file = prepare(&output)?;
+    let (name, args) = program.split_first().ok_or("no program")?;
+    let mut command = Command::new(name);
+    command.args(args).env("KUMI_TRACE", &output);
+    if let Some(records) = buffer {
+        if !session::RECORDS.contains(&records) {
+            let (least, most) = session::RECORDS.into_inner();
+            return Err(format!("--buffer {records}: {least} to {most} are possible"));
+        }
+        command.env("KUMI_TRACE_BUFFER", records.to_string());
+    }
+    let mut child = command.spawn().map_err(|e| format!("{}: {e}", name.display()))?;
+    let status = child.wait().map_err(|e| e.to_string())?;
+    let recovered = match recover(&output, child.id()) {
+        None => None,
+        Some(Ok(summary)) => Some(summary),
+        Some(Err(e)) => return failed(status, &e.to_string()),
+    };
+    let all = match (is_file, recovered) {
+        (true, _) => match summaries(&output) {
+            Ok(all) => all,
+            Err(e) => return failed(status, &format!("{}: {e}", output.display())),
+        },
+        (false, recovered) => recovered.into_iter().collect(),
+    };
+    if is_file && all.is_empty() {
+        return failed(status, &format!("{}: the program traced nothing: it started no runtime", name.display()));
+    }
+    describe(&output, &all, is_file, recovered.is_some());
+    Ok(code(status))
+}
+
+/// Empties the output, so that what was there before is not taken for this program's trace. False: it is no file.
+fn prepare(output: &Path) -> Result<bool, String> {
+    let is_file = output.metadata().map_or(true, |metadata| metadata.is_file());
+    if is_file {
+        std::fs::File::create(output).map_err(|e| format!("{}: {e}", output.display()))?;
+    }
+    Ok(is_file)
+}
+
+fn describe(output: &Path, all: &[Summary], is_file: bool, recovered: bool) {
+    let path = output.display();
+    if !is_file {
+        return eprintln!("kumi: the trace went to {path}");
+    }
+    let sum = |of: fn(&Summary) -> u64| all.iter().map(of).sum::<u64>();
+    let (records, lost) = (sum(|s| s.records), sum(|s| s.lost));
+    eprintln!("kumi: {path}: {records} records, {lost} lost; {} microprocesses", sum(|s| s.spawned));
+    if recovered {
+        eprintln!("kumi: the program died with its runtime running: its last milliseconds are missing");
+    }
+    if lost > 0 {
+        eprintln!("kumi: lost ones are marked in the trace; a larger --buffer may help");
+    }
+    eprintln!("kumi: open it at https://ui.perfetto.dev (\"Open trace file\"); the file stays on this machine");
+    eprintln!("kumi: or prove things from it: kumi trace check {path}");
+}
+
+/// There is no usable trace. The program's own failure goes first.
+fn failed(status: ExitStatus, why: &str) -> Result<ExitCode, String> {
+    if status.success() {
+        return Err(why.to_owned());
+    }
+    eprintln!("kumi: {why}");
+    Ok(code(status))
+}
+
+/// As a shell has it: 128 and the number of the signal.
+fn code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
+    ExitCode::from(code as u8)
+}

@@ -1,0 +1,97 @@
+//! `kumi trace` as a command: exit codes, what it says, what it leaves.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("kumi-trace-command-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
+
+fn kumi(folder: &Folder, args: &[&str]) -> (Output, String) {
+    let output = Command::new(KUMI).arg("trace").args(args).current_dir(&folder.0).output().expect("kumi");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    (output, said)
+}
+
+/// A program with a runtime: one of the benchmarks, in small.
+const PROGRAM: [&str; 8] = [KUMI, "bench-child", "trace", "rounds=1", "--vps", "2", "--queue", "ring"];
+
+fn one_to_one() -> bool {
+    // One runtime at a time.
+    static ONCE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    let skip = *ONCE.get_or_init(kumihimo_tests::process::is_one_to_one);
+    if skip {
+        kumihimo_tests::skip("kumi trace", "microprocesses are kernel threads here, and nothing is traced");
+    }
+    skip
+}
+
+#[test]
+fn a_program_is_traced_and_checked() {
+    if one_to_one() {
+        return;
+    }
+    let folder = Folder::new("checked");
+    let (output, said) = kumi(&folder, &[&["-o", "out", "--buffer", "1000000"][..], &PROGRAM].concat());
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains(" 0 lost") && said.contains("https://ui.perfetto.dev"), "{said}");
+    let (output, said) = kumi(&folder, &["check", "out"]);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("none overlap") && said.ends_with("holds\n"), "{said}");
+}
+
+#[test]
+fn lost_records_are_said_and_nothing_is_proved() {
+    if one_to_one() {
+        return;
+    }
+    let folder = Folder::new("lost");
+    let (output, said) = kumi(&folder, &[&["-o", "out", "--buffer", "8"][..], &PROGRAM].concat());
+    assert!(output.status.success() && said.contains("a larger --buffer"), "{said}");
+    let (output, said) = kumi(&folder, &["check", "out"]);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+}
+
+#[test]
+fn the_program_s_exit_code_is_ours() {
+    let folder = Folder::new("code");
+    for (script, code) in [("exit 3", 3), ("kill -KILL $$", 137)] {
+        let (output, said) = kumi(&folder, &["sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains("it started no runtime"), "{said}");
+    }
+    // Without a failure of its own, that there is no trace is one.
+    let (output, said) = kumi(&folder, &["true"]);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+}
+
+#[test]
+fn what_cannot_be_is_said_before_the_program_runs() {
+    let folder = Folder::new("refused");
+    for (args, why) in [
+        (["-o", "/no/such/folder/x", "touch", "ran"], "/no/such/folder/x"),
+        (["--buffer", "1", "touch", "ran"], "--buffer 1"),
+        (["-o", "x", "./no-such-program", "ran"], "no-such-program"),
+    ] {
+        let (output, said) = kumi(&folder, &args);
+        assert!(!output.status.success() && said.contains(why), "{said}");
+        assert!(!Path::new(&folder.0).join("ran").exists());
+    }
+    std::fs::write(folder.0.join("text"), "no trace").expect("room");
+    let (output, said) = kumi(&folder, &["check", "text"]);
+    assert!(output.status.code() == Some(1) && said.contains("no trace"), "{said}");
+}
