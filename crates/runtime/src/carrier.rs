@@ -42,14 +42,14 @@ pub(crate) fn set_standing(s: Standing) {
 #[repr(C, align(64))]
 pub(crate) struct KernelThread {
     /// Word 0, read as `gs:[0]`.
-    this: Cell<*const KernelThread>,
+    pub(crate) this: Cell<*const KernelThread>,
     /// The VP that it carries, read as `gs:[8]`; null while it waits in the pool, and while its microprocess has lost its VP and knows it.
     pub(crate) vp: Cell<*const Vp>,
     /// What the kernel's half has of it: for its signal handler too.
     events: *const events::KernelThread,
     /// What stands in `slot` while the VP is here.
-    token: Cell<u64>,
-    slot: *const Slot,
+    pub(crate) token: Cell<u64>,
+    pub(crate) slot: *const Slot,
     /// The microprocess that runs on it, with a VP under it or bound; null on its own stack.
     pub(crate) current: Cell<*const Mp>,
     /// Its own TLS block.

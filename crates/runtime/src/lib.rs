@@ -15,6 +15,8 @@ mod carrier;
 #[cfg(not(loom))]
 mod deadlock;
 #[cfg(not(loom))]
+pub mod debug;
+#[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
 mod futex;

@@ -78,7 +78,7 @@ pub(crate) struct Vp {
     /// Level of the running one.
     pub(crate) level: Cell<u8>,
     left: Cell<Left>,
-    left_by: Cell<*const Mp>,
+    pub(crate) left_by: Cell<*const Mp>,
     countdown: Cell<u32>,
     /// What the countdown begins with.
     look_every: Cell<u32>,
