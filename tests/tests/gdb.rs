@@ -4,7 +4,6 @@
 //! looked for count.
 
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use kumihimo::runtime::Runtime;
 use kumihimo::thread;
@@ -74,9 +73,7 @@ fn one_of_each() {
 
 /// Whether there is a gdb with Python, and something for it to see; if not, says so.
 fn has_gdb(test: &str) -> bool {
-    // Asked once: the tests of this file run at the same time, and there is one runtime a process.
-    static ONE_TO_ONE: OnceLock<bool> = OnceLock::new();
-    if *ONE_TO_ONE.get_or_init(is_one_to_one) {
+    if is_one_to_one() {
         skip(test, "microprocesses are kernel threads here, which gdb shows by itself");
         return false;
     }

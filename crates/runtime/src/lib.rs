@@ -17,6 +17,10 @@ mod deadlock;
 #[cfg(not(loom))]
 pub mod debug;
 #[cfg(not(loom))]
+mod dump;
+#[cfg(not(loom))]
+mod dump_signal;
+#[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
 mod futex;
@@ -57,9 +61,13 @@ mod spawn;
 #[cfg(not(loom))]
 mod stand_in;
 #[cfg(not(loom))]
+mod symbols;
+#[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]
 mod timer;
+#[cfg(not(loom))]
+mod unwind;
 #[cfg(not(loom))]
 mod vp;
 
