@@ -57,6 +57,8 @@ mod scope;
 #[cfg(not(loom))]
 mod shutdown;
 #[cfg(not(loom))]
+mod spans;
+#[cfg(not(loom))]
 mod spawn;
 #[cfg(not(loom))]
 mod stand_in;
