@@ -87,7 +87,7 @@ fn a_subscriber_that_waits_and_spawns_hears_of_all() {
                         thread::yield_now();
                     }
                     thread::sleep(std::time::Duration::from_micros(50));
-                    thread::blocking(|| std::thread::yield_now());
+                    thread::blocking(std::thread::yield_now);
                     info!(target: "here", "spawn one, please");
                 };
                 thread::Builder::new().name(format!("worker-{i}")).spawn(work).expect("a microprocess")

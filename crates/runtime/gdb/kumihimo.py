@@ -86,7 +86,7 @@ def symbol_address(name):
 
 
 class Root:
-    """The runtime's `Debug` (crates/runtime/src/debug.rs)."""
+    """The runtime's `Root` (crates/runtime/src/debug.rs)."""
 
     def __init__(self):
         at = symbol_address("KUMIHIMO_DEBUG")

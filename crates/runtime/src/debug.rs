@@ -15,7 +15,7 @@ use crate::carrier::KernelThread;
 use crate::record::Mp;
 use crate::vp::Vp;
 
-/// Counts changes of [`Debug`], of what its offsets lead to, of the phases in `state.rs`, of the encoding of [`crate::park::Wait`] and of what a
+/// Counts changes of [`Root`], of what its offsets lead to, of the phases in `state.rs`, of the encoding of [`crate::park::Wait`] and of what a
 /// switch leaves on the stack. The script names the version that it reads.
 pub const VERSION: u32 = 1;
 
@@ -23,7 +23,7 @@ pub const VERSION: u32 = 1;
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs)]
-pub struct Debug {
+pub struct Root {
     /// `KUMIDBG` and a zero.
     pub magic: [u8; 8],
     /// [`VERSION`].
@@ -47,7 +47,7 @@ pub struct Debug {
     pub slot: SharedSlot,
 }
 
-/// See [`Debug`]. `saved` is the size of what lies at a context's stack pointer.
+/// See [`Root`]. `saved` is the size of what lies at a context's stack pointer.
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs)]
@@ -71,7 +71,7 @@ pub struct Record {
     pub saved: u32,
 }
 
-/// See [`Debug`].
+/// See [`Root`].
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs)]
@@ -84,7 +84,7 @@ pub struct Thread {
     pub fs: u32,
 }
 
-/// See [`Debug`].
+/// See [`Root`].
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs)]
@@ -93,7 +93,7 @@ pub struct VirtualProcessor {
     pub left_by: u32,
 }
 
-/// See [`Debug`].
+/// See [`Root`].
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs)]
@@ -116,10 +116,10 @@ const fn slot_sizes() -> [u64; Class::COUNT] {
 /// The one of this process. `used`: a linker that sees no reader keeps it all the same.
 #[used]
 #[unsafe(no_mangle)]
-pub static KUMIHIMO_DEBUG: Debug = Debug {
+pub static KUMIHIMO_DEBUG: Root = Root {
     magic: *b"KUMIDBG\0",
     version: VERSION,
-    size: size_of::<Debug>() as u32,
+    size: size_of::<Root>() as u32,
     oldest: AtomicPtr::new(std::ptr::null_mut()),
     first_step: x86_64::FIRST_STEP,
     slot_sizes: slot_sizes(),
