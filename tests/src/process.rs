@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 /// What a test's own process left.
@@ -105,13 +105,14 @@ pub fn one_to_one() -> bool {
     kumihimo::runtime::metrics().expect("a runtime runs").tls == "kernel"
 }
 
-/// As [`one_to_one`], where no runtime runs: starts one for the question.
+/// As [`one_to_one`], where no runtime runs: starts one for the question, the first time.
 ///
 /// # Panics
 /// If a runtime runs, or none can.
 #[must_use]
 pub fn is_one_to_one() -> bool {
-    kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(one_to_one)
+    static FOUND: OnceLock<bool> = OnceLock::new();
+    *FOUND.get_or_init(|| kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(one_to_one))
 }
 
 /// Whether `test` makes sense here: microprocesses have virtual processors to give away. If not, says so.

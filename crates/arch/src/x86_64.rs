@@ -51,6 +51,12 @@ impl Context {
     }
 }
 
+/// Where a context begins that nobody has continued yet, and where every backtrace of a begun one ends.
+pub const FIRST_STEP: unsafe extern "C" fn() = first_step;
+
+/// Bytes of what a switch leaves at a context's stack pointer: control words, rbx, rbp, address. See [`Context::prepare`].
+pub const SAVED: usize = 32;
+
 /// First instruction of a new context: rbx = argument, rbp = entry (see [`Context::prepare`]).
 ///
 /// A naked function has no unwind table, so every backtrace ends here.

@@ -227,6 +227,12 @@ impl Kernel {
         self.page.slot(index)
     }
 
+    /// The slots that have been in use: those with a [`tid`](Slot::tid) still are.
+    pub fn slots(&self) -> impl Iterator<Item = &Slot> {
+        let high = self.lock().high;
+        (1..=high).map(|index| self.page.slot(index))
+    }
+
     /// The slot of the kernel thread that carries `vp`; out of date at once.
     #[must_use]
     pub fn carrier(&self, vp: u32) -> Option<&Slot> {

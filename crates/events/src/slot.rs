@@ -40,6 +40,9 @@ pub const WANT_BLOCKED: u32 = 1;
 /// In `wanted`: Unblocked is to be told, by SIGTRAP on the way back.
 pub const WANT_UNBLOCKED: u32 = 2;
 
+/// Where `vp` lies in a [`Slot`], for debuggers.
+pub const VP_AT: usize = std::mem::offset_of!(Slot, vp);
+
 /// In `priority`: nothing to run.
 pub const NO_PRIORITY: i32 = -1;
 

@@ -160,8 +160,8 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t, 128 bytes.
     let data = unsafe { if (*info).si_code == TRAP_PERF { info.byte_add(PERF_DATA).cast::<u64>().read() } else { 0 } };
-    if data == BELL && x86_64::gs_base() == 0 {
-        // Rung for the kernel thread that had this one's slot before.
+    if (data == BELL || data == SIG_DATA) && x86_64::gs_base() == 0 {
+        // Of an event that was closed and lives on, in a child of fork(2); or rung for the kernel thread that had this one's slot before.
     } else if data == BELL {
         // SAFETY: as below; the kernel's context.
         unsafe { (*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };

@@ -42,7 +42,7 @@ pub(crate) fn set_standing(s: Standing) {
 #[repr(C, align(64))]
 pub(crate) struct KernelThread {
     /// Word 0, read as `gs:[0]`.
-    this: Cell<*const KernelThread>,
+    pub(crate) this: Cell<*const KernelThread>,
     /// The VP that it carries, read as `gs:[8]`; null while it waits in the pool, and while its microprocess has lost its VP and knows it.
     pub(crate) vp: Cell<*const Vp>,
     /// What the kernel's half has of it: for its signal handler too.
@@ -56,8 +56,8 @@ pub(crate) struct KernelThread {
     /// A signal handler of the runtime runs here: nothing may switch.
     in_handler: Cell<bool>,
     /// What stands in `slot` while the VP is here.
-    token: Cell<u64>,
-    slot: *const Slot,
+    pub(crate) token: Cell<u64>,
+    pub(crate) slot: *const Slot,
     /// Its own TLS block.
     pub(crate) fs: usize,
     instance: *const Instance,

@@ -1,19 +1,20 @@
 //! All microprocesses wait for each other: who waits for what.
 //!
 //! Nobody runs, nobody waits for the clock or a descriptor or is inside `blocking`, and yet some live: only a foreign kernel
-//! thread could still wake one, which the runtime cannot know. So after a second of this it says once, on stderr, what it sees,
+//! thread could still wake one, which the runtime cannot know. So after a second of this it says once, on stderr, what it sees, with backtraces,
 //! and does what `Builder::on_deadlock` asks for.
 
+use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::instance::Instance;
 use crate::park::Wait;
-use crate::pool;
 use crate::record::Mp;
 use crate::runtime::OnDeadlock;
 use crate::state::Phase;
 use crate::vp::Vp;
+use crate::{dump, pool};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Lines of a report.
@@ -71,30 +72,37 @@ pub(crate) fn waits_for(mp: &Mp) -> Option<Wait> {
 }
 
 fn report(instance: &Instance) {
-    let mut lines = Vec::new();
+    let mut waiting = Vec::new();
     let mut total = 0;
     pool::for_each(|mp| {
         if mp.state.phase() != Phase::Parked {
             return;
         }
         total += 1;
-        if lines.len() < SHOWN {
-            let mut label = [0; 47];
-            let n = mp.label(&mut label);
-            let name = if n == 0 { "(no name)".into() } else { String::from_utf8_lossy(&label[..n]).into_owned() };
+        if waiting.len() < SHOWN {
             let what = waits_for(mp).map_or_else(|| "nothing known".into(), |w| w.to_string());
-            lines.push(format!("  microprocess {:x} {name} waits for {what}", mp.id()));
+            waiting.push((mp.reference(), format!("  microprocess {:x} {} waits for {what}", mp.id(), dump::name(mp))));
         }
     });
     if total == 0 {
         return;
     }
-    let more = if total > lines.len() { format!("\n  ... and {} more", total - lines.len()) } else { String::new() };
+    let more =
+        if total > waiting.len() { format!("\n  ... and {} more", total - waiting.len()) } else { String::new() };
+    let lines: Vec<_> = waiting.iter().map(|(_, line)| &**line).collect();
     eprintln!(
         "kumihimo: deadlock: all {total} living microprocesses wait, and no timer, descriptor or blocking call can wake one \
          (only a kernel thread of your own still could):\n{}{more}",
         lines.join("\n")
     );
+    // Later, since they take time and memory: the lines above come in any case.
+    let traces = dump::backtraces(&waiting.iter().map(|(who, _)| *who).collect::<Vec<_>>());
+    let mut text = String::from("kumihimo: where they wait:\n");
+    for ((_, line), trace) in waiting.iter().zip(&traces).filter(|(_, trace)| !trace.is_empty()) {
+        let _ = writeln!(text, "{line}");
+        text.push_str(trace);
+    }
+    eprint!("{text}");
     if instance.settings.on_deadlock == OnDeadlock::Abort {
         std::process::abort();
     }

@@ -213,6 +213,7 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
 /// blocks the kernel thread. On a foreign kernel thread, or where no further kernel thread is to be had (limit reached; counted in the
 /// metrics), `f` simply runs. Not a cancellation point.
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
+    let _told = crate::spans::Waits::begin(Wait::Blocking);
     let Some(carrier) = Carrier::current() else { return f() };
     let Some(mp) = carrier.running() else { return f() };
     let instance = carrier.vp().instance();

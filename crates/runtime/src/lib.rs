@@ -16,6 +16,12 @@ mod carrier;
 #[cfg(not(loom))]
 mod deadlock;
 #[cfg(not(loom))]
+pub mod debug;
+#[cfg(not(loom))]
+mod dump;
+#[cfg(not(loom))]
+mod dump_signal;
+#[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
 mod futex;
@@ -54,6 +60,8 @@ mod scope;
 #[cfg(not(loom))]
 mod shutdown;
 #[cfg(not(loom))]
+mod spans;
+#[cfg(not(loom))]
 mod spawn;
 #[cfg(not(loom))]
 pub mod spinning;
@@ -62,6 +70,8 @@ mod stand_in;
 #[cfg(not(loom))]
 mod steps;
 #[cfg(not(loom))]
+mod symbols;
+#[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]
 mod tick;
@@ -69,6 +79,8 @@ mod tick;
 mod timer;
 #[cfg(not(loom))]
 mod tracing;
+#[cfg(not(loom))]
+mod unwind;
 #[cfg(not(loom))]
 mod vp;
 

@@ -12,9 +12,9 @@ use std::time::Instant;
 use crate::carrier::{self, Carrier, Standing};
 use crate::instance;
 use crate::record::{Mp, Ref};
-use crate::stand_in;
 use crate::state::Wake;
 use crate::vp::Left;
+use crate::{spans, stand_in};
 
 /// What a parked one waits for. Shown in the deadlock report.
 ///
@@ -180,6 +180,7 @@ pub fn vps() -> Option<usize> {
 /// a cancel request ends the wait. `why` is for reports only. What the waker did before `wake` happens before the return.
 #[inline]
 pub fn park(why: Wait, deadline: Option<Instant>) {
+    let _told = spans::Waits::begin(why);
     let why = why.encode();
     match Carrier::regain() {
         Some(carrier) if carrier.is_running() => {

@@ -85,8 +85,8 @@ impl<T> Free<T> {
 static FREE: [Mutex<Free>; KINDS] = [const { Mutex::new(Free::new()) }; KINDS];
 /// How many of each kind give their memory back at one ebb, at most: some milliseconds of a VP that idles.
 const EBB: usize = 2048;
-/// Every record ever made, living or not: reports and the end of a runtime walk it.
-static ALL: Mutex<Vec<&'static Mp>> = Mutex::new(Vec::new());
+/// The newest record. All of them, living or not, are a list that only grows and begins in [`crate::debug`]; this is its other end.
+static ALL: Mutex<Option<&'static Mp>> = Mutex::new(None);
 static SERIAL: AtomicU32 = AtomicU32::new(1);
 static SLOTS: AtomicUsize = AtomicUsize::new(0);
 static STACK_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -247,7 +247,7 @@ fn make(kind: Kind, n: usize) -> io::Result<Vec<&'static Mp>> {
     if let (true, Some(e)) = (made.is_empty(), failure) {
         return Err(e);
     }
-    lock(&ALL).extend(&made);
+    append(&made);
     Ok(made)
 }
 
@@ -300,10 +300,23 @@ pub(crate) fn forget_frames(mp: &Mp) {
     unsafe { __asan_unpoison_memory_region(low, top.addr() - low.addr()) };
 }
 
-/// Visits every record ever made.
+fn append(made: &[&'static Mp]) {
+    let mut newest = lock(&ALL);
+    for &mp in made {
+        let link = newest.map_or(&crate::debug::KUMIHIMO_DEBUG.oldest, |mp| &mp.newer);
+        // Release: who follows the link finds the record written.
+        link.store(std::ptr::from_ref(mp).cast_mut(), Ordering::Release);
+        *newest = Some(mp);
+    }
+}
+
+/// Visits every record ever made, oldest first. Takes no lock: records are made meanwhile, and never go.
 pub(crate) fn for_each(mut f: impl FnMut(&'static Mp)) {
-    for mp in lock(&ALL).iter() {
+    let mut link = &crate::debug::KUMIHIMO_DEBUG.oldest;
+    // SAFETY: null or a record that `append` put there, which lives for ever.
+    while let Some(mp) = unsafe { link.load(Ordering::Acquire).as_ref() } {
         f(mp);
+        link = &mp.newer;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use kumihimo_arch::stack::{self, Class};
@@ -31,7 +31,7 @@ pub(crate) struct Mp {
     // The second line: what a placement and a wait touch.
     /// Own priority, 0..=63.
     pub(crate) priority: AtomicU8,
-    inherited: AtomicU8,
+    pub(crate) inherited: AtomicU8,
     /// Level of the last placement.
     pub(crate) level: Cell<u8>,
     /// On its way from one VP's queue to another's, with its place.
@@ -47,7 +47,7 @@ pub(crate) struct Mp {
     /// The timer that may wake it; entries with another number are stale.
     pub(crate) timer: AtomicU32,
     pub(crate) class: Cell<Class>,
-    slot_end: Cell<*mut u8>,
+    pub(crate) slot_end: Cell<*mut u8>,
     /// See [`crate::join`].
     pub(crate) join: AtomicUsize,
     /// It dropped its outcome itself, since nobody will take it.
@@ -62,14 +62,16 @@ pub(crate) struct Mp {
     pub(crate) next_free: Cell<*const Mp>,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
     /// The name again, cut to fit, for readers that may hold no lock (the overflow handler) or no reference (reports).
-    label_len: AtomicU8,
-    label: [AtomicU8; 47],
+    pub(crate) label_len: AtomicU8,
+    pub(crate) label: [AtomicU8; 47],
     /// Where its context is [`Context::NULL`]: the kernel thread on which it waits for its turn.
     pub(crate) waits_on: Cell<*const KernelThread>,
     /// Deadline that the innermost scope hands down.
     pub(crate) deadline: Cell<Option<Instant>>,
     /// For policies that look at the clock: see [`crate::place`].
     pub(crate) account: Cell<Account>,
+    /// The record that was made after this one: see [`crate::pool::for_each`].
+    pub(crate) newer: AtomicPtr<Mp>,
 }
 
 /// What a policy that is not static is told.
@@ -155,6 +157,7 @@ impl Mp {
             label: [const { AtomicU8::new(0) }; 47],
             deadline: Cell::new(None),
             account: Cell::new(Account::default()),
+            newer: AtomicPtr::new(std::ptr::null_mut()),
         };
         // SAFETY: within the fresh slot, 64-aligned, and live for ever: neither a record nor what lies above it is ever given back.
         unsafe {

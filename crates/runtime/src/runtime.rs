@@ -21,7 +21,7 @@ use crate::pool::{self, Kind};
 use crate::record::colour_max;
 use crate::spawn::{self, Order};
 use crate::thread::Thread;
-use crate::{fork, join, preempt, shutdown};
+use crate::{dump_signal, fork, join, preempt, shutdown};
 
 /// The run-queue design that measurements choose; see `kumi bench queues`.
 pub const DEFAULT_DESIGN: Design = Design::Ring;
@@ -39,6 +39,7 @@ const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 /// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
+pub use crate::dump::dump;
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
 #[doc(hidden)]
 pub use crate::steps::{Step, Steps, What};
@@ -76,6 +77,7 @@ pub(crate) struct Settings {
     pub(crate) steps: Option<Arc<Steps>>,
     pub(crate) trace: Option<PathBuf>,
     pub(crate) trace_buffer: Option<usize>,
+    pub(crate) dump_signal: Option<i32>,
 }
 
 impl Settings {
@@ -148,6 +150,7 @@ impl Builder {
                 steps: None,
                 trace: None,
                 trace_buffer: None,
+                dump_signal: None,
             },
         }
     }
@@ -274,11 +277,22 @@ impl Builder {
         self
     }
 
+    /// This signal makes the process write [`dump`] to standard error, from now on and as long as it lives: `libc::SIGUSR2`, for example. The handler
+    /// only calls a kernel thread that waits for it. `KUMI_DUMP_SIGNAL=USR2` in the environment stands in where the program does not say.
+    ///
+    /// System calls that are interrupted go on or return EINTR as signal(7) says of a handler with `SA_RESTART`. Default: none.
+    pub fn dump_signal(mut self, signal: i32) -> Builder {
+        self.settings.dump_signal = Some(signal);
+        self
+    }
+
     /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
     ///
     /// # Errors
     /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS` or
     /// `KUMI_TRACE_BUFFER` that means nothing, a trace buffer out of range. `AlreadyExists`:
+    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS` or `KUMI_DUMP_SIGNAL` that means
+    /// nothing, a dump signal that is none or has a handler already. `AlreadyExists`:
     /// a runtime runs in this process (also when called from a microprocess of it). `Unsupported`: in a process forked from one that ran a
     /// runtime. Else what the kernel says: no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {
@@ -320,6 +334,7 @@ impl Builder {
             return Err(running());
         }
         once_per_process()?;
+        dump_signal::prepare(self.settings.dump_signal)?;
         pool::MAX_SLOTS.store(self.settings.max_stacks, Ordering::Relaxed);
         pool::MAX_STACK_BYTES.store(self.settings.max_stack_memory, Ordering::Relaxed);
         let instance = Instance::new(self.settings, Placer::new(self.policy))?;

@@ -22,7 +22,7 @@ use crate::record::{Account, Mp, Ref};
 use crate::runtime::OnPanic;
 use crate::scope::Data as ScopeData;
 use crate::vp::{Left, bump};
-use crate::{cancel, join, tracing};
+use crate::{cancel, join, spans, tracing};
 
 /// What one microprocess begins with.
 pub(crate) struct Order {
@@ -63,10 +63,10 @@ pub(crate) fn spawn<F, T>(order: &Order, scope: Option<&ScopeData>, f: F) -> io:
 where
     F: FnOnce() -> T,
 {
-    if size_of::<Packet<F, T>>() > PACKET_MAX || align_of::<Packet<F, T>>() > 64 {
-        return spawn_boxed(order, scope, f);
-    }
-    spawn_small(order, scope, f)
+    let large = size_of::<Packet<F, T>>() > PACKET_MAX || align_of::<Packet<F, T>>() > 64;
+    let started = if large { spawn_boxed(order, scope, f)? } else { spawn_small(order, scope, f)? };
+    spans::spawned(started.who, order.name.as_deref());
+    Ok(started)
 }
 
 fn spawn_boxed<F: FnOnce() -> T, T>(order: &Order, scope: Option<&ScopeData>, f: F) -> io::Result<Started<T>> {
@@ -177,7 +177,7 @@ where
     // SAFETY: `prepare` put it there, and this is its one reader.
     let (mp, f) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
     enter(mp);
-    let outcome = catch_unwind(AssertUnwindSafe(f));
+    let outcome = catch_unwind(AssertUnwindSafe(|| spans::life(mp, f)));
     let hook = || Carrier::current().and_then(|c| c.vp().instance().settings.on_panic.clone());
     mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(hook, payload.as_ref())));
     // SAFETY: the closure is consumed; the handle reads the outcome only when the word says DONE.

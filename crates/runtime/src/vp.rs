@@ -88,7 +88,7 @@ pub(crate) struct Vp {
     /// See [`settle`].
     one_level: OneLevel,
     left: Cell<Left>,
-    left_by: Cell<*const Mp>,
+    pub(crate) left_by: Cell<*const Mp>,
     countdown: Cell<u32>,
     /// What the countdown begins with.
     look_every: Cell<u32>,

@@ -1,0 +1,248 @@
+//! What every microprocess is doing, as text.
+//!
+//! A picture of something that goes on: each line is right for the moment at which that microprocess was looked at, and no two are of the
+//! same moment. What is written of one that waits or is queued is exact ([`crate::unwind`]); what runs is named with its kernel thread.
+
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, Write};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use kumihimo_events::Slot;
+use kumihimo_events::sched::ThreadState;
+
+use crate::instance::{self, Instance};
+use crate::no_events::lock;
+use crate::record::{Mp, Ref};
+use crate::state::Phase;
+use crate::symbols::Symbols;
+use crate::unwind::{self, From, Trace, Walker};
+use crate::{deadlock, handoff, pool};
+
+/// Of the kernel thread that does it: names and lines are looked up by recursion over debug information.
+const STACK: usize = 2 << 20;
+
+/// Writes what every microprocess of the running runtime is doing: id, name, state (what it waits for, or on which kernel thread it runs or is blocked),
+/// priority and backtrace.
+///
+/// Meant for people; the format may change. Those that run on a core at that moment have no backtrace. Others go on meanwhile: lines are of
+/// different moments. Where microprocesses are kernel threads (1:1) only their number is written.
+///
+/// The work, `out`'s included, is done on a kernel thread of its own, since it needs more stack than a microprocess may have; the calling
+/// microprocess is blocked meanwhile, as in [`thread::blocking`](crate::thread::blocking), its virtual processor is not. If no kernel thread can
+/// be had, the caller does it, without backtraces. Not for signal handlers, and not inside [`NoEvents`](crate::NoEvents): `Builder::dump_signal` is for the former.
+///
+/// # Errors
+/// What `out` says.
+///
+/// # Panics
+/// If `out` does.
+pub fn dump(out: &mut (impl Write + Send)) -> io::Result<()> {
+    handoff::blocking(|| apart(|walks| write_all(out, walks)))
+}
+
+/// Runs `f` on a kernel thread of its own, with `true`; if there is none to be had, here, with `false`. Blocks the kernel thread.
+fn apart<R: Send>(f: impl FnOnce(bool) -> R + Send) -> R {
+    let work = Mutex::new(Some(f));
+    let take = || work.lock().ok().and_then(|mut work| work.take());
+    let run = |walks| take().map(|f| f(walks));
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("kumihimo-dump".into()).stack_size(STACK);
+        match thread.spawn_scoped(scope, || run(true)) {
+            Ok(thread) => thread.join().unwrap_or_else(|payload| std::panic::resume_unwind(payload)),
+            Err(_) => run(false),
+        }
+    })
+    .expect("taken once")
+}
+
+/// What is seen of one.
+struct Seen {
+    who: Ref,
+    text: String,
+    trace: Option<Trace>,
+}
+
+/// The calling kernel thread does it. It is none of the runtime's.
+pub(crate) fn write_all(out: &mut impl Write, walks: bool) -> io::Result<()> {
+    let mut out = BufWriter::new(out);
+    if Instance::one_to_one() {
+        let n = instance::visit(|instance| instance.map(|i| i.stand_ins().len()));
+        let n = n.map_or_else(|| "no runtime runs".to_owned(), |n| format!("{n} of them"));
+        writeln!(out, "kumihimo: microprocesses are kernel threads here, which a debugger shows: {n}")?;
+        return out.flush();
+    }
+    let mut walker = walks.then(Walker::new);
+    let mut symbols = walker.as_ref().map(|walker| Symbols::new(walker.modules.clone()));
+    let Some(head) = instance::visit(|instance| instance.map(head)) else {
+        writeln!(out, "kumihimo: no runtime runs in this process")?;
+        return out.flush();
+    };
+    writeln!(out, "{head}")?;
+    let mut all = Vec::new();
+    pool::for_each(|mp| all.push(mp));
+    let mut n = 0u64;
+    for mp in all {
+        // Visited anew for each: the runtime may end meanwhile, and does not wait for names to be looked up.
+        let Some(seen) = instance::visit(|instance| instance.and_then(|i| see(i, mp, walker.as_mut()))) else {
+            continue;
+        };
+        n += 1;
+        let Seen { who, text, trace } = seen;
+        writeln!(out, "microprocess {:x} {}: {text}", who.id(), name(mp))?;
+        if let (Some(trace), Some(symbols)) = (trace, &mut symbols) {
+            out.write_all(render(&trace, symbols).as_bytes())?;
+        }
+    }
+    writeln!(out, "kumihimo: {n} microprocesses")?;
+    out.flush()
+}
+
+/// Backtraces of some that wait, as text; each is empty if it cannot be had. Blocks the kernel thread.
+pub(crate) fn backtraces(of: &[Ref]) -> Vec<String> {
+    apart(|walks| {
+        if !walks {
+            return vec![String::new(); of.len()];
+        }
+        let mut walker = Walker::new();
+        let mut symbols = Symbols::new(walker.modules.clone());
+        let one = |who: &Ref| still(*who, &mut walker).map_or_else(String::new, |trace| render(&trace, &mut symbols));
+        of.iter().map(one).collect()
+    })
+}
+
+fn render(trace: &Trace, symbols: &mut Symbols) -> String {
+    let mut text = String::new();
+    if let Some(address) = trace.begins_with {
+        let _ = writeln!(text, "     has not begun: {}", symbols.name(address));
+    }
+    symbols.render(&trace.frames, &mut text);
+    if trace.cut {
+        text.push_str("     ... and what cannot be followed\n");
+    }
+    text
+}
+
+fn head(instance: &Instance) -> String {
+    let counts = instance.kernel.counts();
+    format!(
+        "kumihimo: {} virtual processors, {} kernel threads, events from {}",
+        instance.vps.len(),
+        counts.threads,
+        instance.kernel.source()
+    )
+}
+
+pub(crate) fn name(mp: &Mp) -> String {
+    let mut label = [0; 47];
+    let n = mp.label(&mut label);
+    if n == 0 { "(no name)".into() } else { String::from_utf8_lossy(&label[..n]).into_owned() }
+}
+
+fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Option<Seen> {
+    let who = mp.reference();
+    let phase = mp.state.phase();
+    if !matches!(phase, Phase::Live | Phase::Parked) {
+        return None;
+    }
+    let (state, trace) = if phase == Phase::Parked {
+        let what = deadlock::waits_for(mp).map_or_else(|| "nothing known".into(), |wait| wait.to_string());
+        (format!("waits for {what}"), walker.and_then(|walker| still(who, walker)))
+    } else {
+        match on(instance, who) {
+            Some(place) => (place.to_string(), walker.and_then(|walker| place.trace(who, walker))),
+            None if waits_for_its_turn(mp) => ("back from the kernel, waits for its turn".into(), None),
+            None => ("queued".into(), walker.and_then(|walker| still(who, walker))),
+        }
+    };
+    let (own, inherited) = (mp.priority.load(Ordering::Relaxed), mp.inherited());
+    let priority = match inherited {
+        Some(inherited) if inherited > own => format!("{own} (inherits {inherited})"),
+        _ => own.to_string(),
+    };
+    let home = mp.home.load(Ordering::Relaxed);
+    let cancelled = if mp.state.is_cancelled() { ", cancelled" } else { "" };
+    // Anything else is of another life.
+    who.is_current().then(|| Seen { who, text: format!("{state}; priority {priority}, VP {home}{cancelled}"), trace })
+}
+
+/// The saved stack pointer. Others write it while they switch: read like [`crate::park::fetch_stack`] does.
+fn context(mp: &'static Mp) -> usize {
+    // SAFETY: records live for ever, and a context is one word.
+    unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }.load(Ordering::Acquire).addr()
+}
+
+fn waits_for_its_turn(mp: &'static Mp) -> bool {
+    context(mp) == 0
+}
+
+/// The backtrace of one that waits or is queued, from its saved context.
+fn still(who: Ref, walker: &mut Walker) -> Option<Trace> {
+    let (low, top) = (pool::bounds(who.mp).0.addr(), who.mp.stack_top().addr());
+    walker.walk(low..top, || who.is_alive().then(|| From::Saved(context(who.mp))))
+}
+
+/// The kernel thread that a microprocess is on.
+struct On {
+    tid: u32,
+    /// The VP under it; none: bound without.
+    vp: Option<u32>,
+    /// Where in the kernel it is, if it is there.
+    call: Option<i64>,
+}
+
+impl std::fmt::Display for On {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.vp {
+            Some(vp) => write!(f, "runs on kernel thread {} (VP {vp})", self.tid)?,
+            None => write!(f, "bound to kernel thread {} without a VP", self.tid)?,
+        }
+        match self.call {
+            Some(-1) => write!(f, ", which is stopped or faults"),
+            Some(call) => write!(f, ", blocked in system call {call}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl On {
+    /// From the registers that the kernel shows of a thread that sleeps. One that runs has none: an injected call would have to ask it, and
+    /// this is the place for that.
+    fn trace(&self, who: Ref, walker: &mut Walker) -> Option<Trace> {
+        self.call?;
+        let (low, top) = (pool::bounds(who.mp).0.addr(), who.mp.stack_top().addr());
+        walker.walk(low..top, || unwind::call_of(self.tid).map(|(from, _)| from).filter(|_| who.is_alive()))
+    }
+}
+
+/// Where a LIVE one is, as the shared page has it; none if it is queued.
+fn on(instance: &Instance, who: Ref) -> Option<On> {
+    let id = who.id();
+    instance.kernel.slots().find_map(|slot: &Slot| {
+        let tid = slot.tid.load(Ordering::Acquire);
+        if tid == 0 || slot.microprocess.load(Ordering::Relaxed) != id {
+            return None;
+        }
+        let vp = (0..instance.vps.len() as u32).find(|vp| slot.carries(*vp));
+        // The slot of a kernel thread that has none to run keeps the last one's id.
+        let bound = ThreadState::read(slot.state.load(Ordering::Relaxed)).is_some_and(|(_, bound)| bound);
+        let idles = vp.is_some_and(|vp| instance.vps[vp as usize].idle.word.is_sleeping());
+        (if vp.is_some() { !idles } else { bound }).then(|| On {
+            tid,
+            vp,
+            call: unwind::call_of(tid).map(|(_, call)| call),
+        })
+    })
+}
+
+/// The dump for [`crate::dump_signal`]: to standard error, in one piece.
+pub(crate) fn to_standard_error() {
+    // One at a time.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = lock(&ONE);
+    let mut text = Vec::new();
+    // Memory takes all.
+    let _ = write_all(&mut text, true);
+    // Nobody is left to be told.
+    let _ = io::stderr().write_all(&text);
+}

@@ -1,0 +1,129 @@
+//! Names and lines of code addresses, from the debug information and symbols of the files that are loaded.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::rc::Rc;
+
+use addr2line::Loader;
+
+use crate::unwind::Loaded;
+
+/// One line of source in a backtrace; an address has several where calls were inlined, innermost first.
+#[derive(Clone, Debug)]
+struct Line {
+    function: String,
+    file: String,
+    line: u32,
+}
+
+/// Where a line belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Program,
+    /// The runtime or the switch.
+    Runtime,
+    /// What std and core put between a closure and its catch_unwind.
+    Machinery,
+}
+
+impl Line {
+    fn whose(&self) -> Whose {
+        let (function, file) = (self.function.trim_start_matches('<'), &*self.file);
+        // With line tables only, inlined functions have no path: then the file tells.
+        let runtime = ["kumihimo_runtime::", "kumihimo_arch::"].iter().any(|path| function.starts_with(path))
+            || ["crates/runtime/src/", "crates/arch/src/", "/kumihimo-runtime-", "/kumihimo-arch-"]
+                .iter()
+                .any(|path| file.contains(path));
+        let machinery = || {
+            [
+                "/std/src/panicking.rs",
+                "/std/src/panic.rs",
+                "/core/src/panic/unwind_safe.rs",
+                "/core/src/ops/function.rs",
+            ]
+            .iter()
+            .any(|path| file.ends_with(path))
+                || ["__rust_try", "core::ops::function::", "std::panicking::", "std::panic::"]
+                    .iter()
+                    .any(|f| function.starts_with(f))
+        };
+        match () {
+            () if runtime => Whose::Runtime,
+            () if machinery() => Whose::Machinery,
+            () => Whose::Program,
+        }
+    }
+}
+
+/// Looks names up. Files are mapped and parsed as they are needed: for the first address of each some ten milliseconds, and megabytes.
+pub(crate) struct Symbols {
+    files: Vec<(Loaded, Option<Option<Loader>>)>,
+    known: HashMap<u64, Rc<[Line]>>,
+}
+
+impl Symbols {
+    pub(crate) fn new(modules: Vec<Loaded>) -> Symbols {
+        Symbols { files: modules.into_iter().map(|module| (module, None)).collect(), known: HashMap::new() }
+    }
+
+    /// The backtrace as text: numbered lines. What the runtime does for the wait, and below the program's own closure, is left out.
+    pub(crate) fn render(&mut self, frames: &[u64], out: &mut String) {
+        let lines: Vec<Line> = frames.iter().flat_map(|&address| self.lines(address).to_vec()).collect();
+        let end = lines.iter().rposition(|line| line.whose() == Whose::Program).map_or(lines.len(), |last| last + 1);
+        let inner = lines[..end].iter().take_while(|line| line.whose() == Whose::Runtime).count();
+        // One of them stays: what was called.
+        let begin = if inner == end { 0 } else { inner.saturating_sub(1) };
+        for (i, line) in lines[begin..end].iter().enumerate() {
+            let _ = writeln!(out, "  {i:>4}: {}", line.function);
+            if !line.file.is_empty() {
+                let _ = writeln!(out, "           at {}:{}", line.file, line.line);
+            }
+        }
+    }
+
+    /// The name of the function at `address`.
+    pub(crate) fn name(&mut self, address: u64) -> String {
+        self.lines(address).last().map_or_else(String::new, |line| line.function.clone())
+    }
+
+    fn lines(&mut self, address: u64) -> Rc<[Line]> {
+        if let Some(known) = self.known.get(&address) {
+            return known.clone();
+        }
+        let lines: Rc<[Line]> = self.look_up(address).into();
+        self.known.insert(address, lines.clone());
+        lines
+    }
+
+    fn look_up(&mut self, address: u64) -> Vec<Line> {
+        let unknown = |function| vec![Line { function, file: String::new(), line: 0 }];
+        let Some((file, loader)) = self.files.iter_mut().find(|(file, _)| file.addresses.contains(&address)) else {
+            return unknown(format!("{address:#x}"));
+        };
+        let at = address - file.bias;
+        let path = &file.path;
+        let loader =
+            loader.get_or_insert_with(|| if path.as_os_str().is_empty() { None } else { Loader::new(path).ok() });
+        let elsewhere = || format!("{}+{at:#x}", path.display());
+        let Some(loader) = loader else { return unknown(elsewhere()) };
+        let symbol = || loader.find_symbol(at).map(|name| addr2line::demangle_auto(name.into(), None).into_owned());
+        let mut lines = Vec::new();
+        if let Ok(mut frames) = loader.find_frames(at) {
+            while let Ok(Some(frame)) = frames.next() {
+                let function = frame.function.as_ref().and_then(|f| f.demangle().ok().map(|name| name.into_owned()));
+                let (file, line) = frame
+                    .location
+                    .map_or((String::new(), 0), |l| (l.file.unwrap_or_default().to_owned(), l.line.unwrap_or(0)));
+                lines.push(Line { function: function.unwrap_or_default(), file, line });
+            }
+        }
+        // Without debug information, and for the outermost one, which is what the symbol is about.
+        if let Some(outer) = lines.last_mut() {
+            if outer.function.is_empty() {
+                outer.function = symbol().unwrap_or_else(elsewhere);
+            }
+            return lines;
+        }
+        unknown(symbol().unwrap_or_else(elsewhere))
+    }
+}

@@ -1,0 +1,298 @@
+//! Backtraces of microprocesses that do not run, from copies of their stacks.
+//!
+//! Nothing is held still: one that waits may be woken, run, and even end, while its stack is read. So the stack is never read by reference but
+//! copied by the kernel (process_vm_readv(2); /proc/self/mem where that is refused), which no change and no unmapped page can make fault; it is
+//! copied twice, and only what was the same both times, under the same stack pointer and state word, is unwound. What may still slip
+//! through, a stack that changed and changed back while one copy was under way, gives wrong frames at worst: the walk reads the copy
+//! only, and its length is bounded.
+
+use std::ffi::{CStr, OsStr, c_void};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::slice;
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use kumihimo_arch::x86_64::{FIRST_STEP, SAVED};
+
+/// Frames of one backtrace, at most.
+const MOST_FRAMES: usize = 128;
+/// Bytes of a stack that are copied, at most: the innermost ones.
+const MOST_BYTES: usize = 256 << 10;
+/// So often a stack is copied that changes meanwhile.
+const TRIES: usize = 4;
+/// Naked, so without unwind information: whatever lies in these bytes after its address is it.
+const FIRST_STEP_BYTES: usize = 16;
+
+/// Where the registers stand from which a walk begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// A saved context: its stack pointer.
+    Saved(usize),
+    /// A system call, as proc_pid_syscall(5) shows it; the frame pointer is not told.
+    Call { stack_pointer: usize, pc: usize },
+}
+
+impl From {
+    fn stack_pointer(self) -> usize {
+        match self {
+            From::Saved(sp) | From::Call { stack_pointer: sp, .. } => sp,
+        }
+    }
+}
+
+/// A backtrace, innermost first: addresses inside the calls.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) frames: Vec<u64>,
+    /// It has not begun: what it will call.
+    pub(crate) begins_with: Option<u64>,
+    /// It ends before the stack does: unknown code, or too long.
+    pub(crate) cut: bool,
+}
+
+/// A file of code in this process.
+#[derive(Clone, Debug)]
+pub(crate) struct Loaded {
+    /// Empty: made by the kernel (vDSO).
+    pub(crate) path: PathBuf,
+    /// What is added to the file's addresses.
+    pub(crate) bias: u64,
+    pub(crate) addresses: Range<u64>,
+}
+
+/// What walks stacks: the unwind tables of all that is loaded now.
+pub(crate) struct Walker {
+    unwinder: UnwinderX86_64<Vec<u8>>,
+    cache: CacheX86_64,
+    pub(crate) modules: Vec<Loaded>,
+    copy: Vec<u8>,
+    again: Vec<u8>,
+    memory: Memory,
+}
+
+impl Walker {
+    /// Copies the unwind tables: takes the dynamic linker's lock, and memory as large as they are.
+    pub(crate) fn new() -> Walker {
+        let mut found: Vec<(Loaded, Option<ExplicitModuleSectionInfo<Vec<u8>>>)> = Vec::new();
+        // SAFETY: the callback gets the vector that it is given here, and no other thread does.
+        unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
+        let mut unwinder = UnwinderX86_64::new();
+        let mut modules = Vec::with_capacity(found.len());
+        for (module, tables) in found {
+            if let Some(tables) = tables {
+                let name = module.path.to_string_lossy().into_owned();
+                unwinder.add_module(Module::new(name, module.addresses.clone(), module.bias, tables));
+            }
+            modules.push(module);
+        }
+        Walker {
+            unwinder,
+            cache: CacheX86_64::new(),
+            modules,
+            copy: Vec::new(),
+            again: Vec::new(),
+            memory: Memory::default(),
+        }
+    }
+
+    /// The backtrace of one whose stack is `stack`. `now` says where it stands: asked before and after each copy, and nothing if it does not
+    /// stand still. None: it does not, or runs.
+    pub(crate) fn walk(&mut self, stack: Range<usize>, mut now: impl FnMut() -> Option<From>) -> Option<Trace> {
+        for _ in 0..TRIES {
+            let from = now()?;
+            let sp = from.stack_pointer();
+            if !stack.contains(&sp) || sp % 8 != 0 || stack.end - sp < SAVED {
+                return None;
+            }
+            let bytes = (stack.end - sp).min(MOST_BYTES);
+            if self.memory.read(sp, &mut self.copy, bytes)
+                && self.memory.read(sp, &mut self.again, bytes)
+                && self.copy == self.again
+                && now() == Some(from)
+            {
+                return Some(self.unwind(from));
+            }
+        }
+        None
+    }
+
+    fn unwind(&mut self, from: From) -> Trace {
+        let sp = from.stack_pointer();
+        let copy = &self.copy;
+        let mut word = |address: u64| -> Result<u64, ()> {
+            let at = usize::try_from(address).ok().and_then(|a| a.checked_sub(sp)).ok_or(())?;
+            let bytes = copy.get(at..at.checked_add(8).ok_or(())?).ok_or(())?;
+            Ok(u64::from_le_bytes(bytes.try_into().map_err(|_| ())?))
+        };
+        let base = sp as u64;
+        let first = FIRST_STEP as usize as u64;
+        let at_first = |pc: u64| (first..first + FIRST_STEP_BYTES as u64).contains(&pc);
+        // Control words, rbx, rbp, address: see `Context::prepare`.
+        let (pc, regs) = match from {
+            From::Saved(_) => {
+                let (Ok(bp), Ok(pc)) = (word(base + 16), word(base + 24)) else { return Trace::default() };
+                if at_first(pc) {
+                    return Trace { begins_with: Some(bp), ..Trace::default() };
+                }
+                (pc, UnwindRegsX86_64::new(pc, base + SAVED as u64, bp))
+            }
+            From::Call { pc, .. } => (pc as u64, UnwindRegsX86_64::new(pc as u64, base, 0)),
+        };
+        let mut trace = Trace::default();
+        let mut frames = self.unwinder.iter_frames(pc, regs, &mut self.cache, &mut word);
+        loop {
+            let address = match frames.next() {
+                Ok(Some(frame)) => frame.address_for_lookup(),
+                Ok(None) => break,
+                Err(_) => {
+                    trace.cut = true;
+                    break;
+                }
+            };
+            if at_first(address) {
+                break;
+            }
+            if trace.frames.len() == MOST_FRAMES {
+                trace.cut = true;
+                break;
+            }
+            // The saved address is that of what comes after the switch: the jump before it belongs to the inlined calls that lead there.
+            trace.frames.push(if trace.frames.is_empty() && matches!(from, From::Saved(_)) {
+                address - 1
+            } else {
+                address
+            });
+        }
+        trace
+    }
+}
+
+/// Reads this process's memory, whatever is or is not there.
+#[derive(Default)]
+struct Memory {
+    /// `/proc/self/mem`, once it was needed.
+    file: Option<std::fs::File>,
+}
+
+impl Memory {
+    /// `bytes` bytes at `at` into `out`. False if they are not all there.
+    fn read(&mut self, at: usize, out: &mut Vec<u8>, bytes: usize) -> bool {
+        out.clear();
+        out.resize(bytes, 0);
+        if self.file.is_none() {
+            let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: bytes };
+            let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut::<c_void>(at), iov_len: bytes };
+            // SAFETY: the local range is ours; the remote one is checked by the kernel.
+            let n = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+            if n == bytes as isize {
+                return true;
+            }
+            let refused = matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS));
+            if n >= 0 || !refused {
+                return false;
+            }
+            self.file = std::fs::File::open("/proc/self/mem").ok();
+        }
+        self.file.as_ref().is_some_and(|file| file.read_exact_at(out, at as u64).is_ok())
+    }
+}
+
+type Found = Vec<(Loaded, Option<ExplicitModuleSectionInfo<Vec<u8>>>)>;
+
+/// For dl_iterate_phdr(3): notes one loaded file, with a copy of its unwind tables, since it may be unloaded when the lock is released.
+unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: libc::size_t, found: *mut c_void) -> i32 {
+    // SAFETY: dl_iterate_phdr gives a live structure, and what it was given.
+    let (info, found) = unsafe { (&*info, &mut *found.cast::<Found>()) };
+    // SAFETY: as many headers as it says; a terminated name, or none.
+    let (headers, name) = unsafe {
+        let name = if info.dlpi_name.is_null() { c"" } else { CStr::from_ptr(info.dlpi_name) };
+        (slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)), name)
+    };
+    let bias = info.dlpi_addr;
+    let loads = || headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
+    let (Some(start), Some(end)) = (loads().map(|h| h.p_vaddr).min(), loads().map(|h| h.p_vaddr + h.p_memsz).max())
+    else {
+        return 0;
+    };
+    // The program itself has no name there, and comes first.
+    let path = match name.to_bytes() {
+        b"" if found.is_empty() => "/proc/self/exe".into(),
+        bytes if bytes.starts_with(b"/") => OsStr::from_bytes(bytes).into(),
+        _ => PathBuf::new(),
+    };
+    let tables = headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME).and_then(|header| {
+        // SAFETY: part of a loaded file, which stays as long as this function runs.
+        let table = unsafe { bytes(bias + header.p_vaddr, header.p_memsz) };
+        // Version 1; the table of the section's address, relative to itself, as four bytes: what linkers make (LSB, "The .eh_frame_hdr section").
+        let [1, 0x1b, _, _, at @ ..] = table.as_slice() else { return None };
+        let relative = i32::from_le_bytes(at.get(..4)?.try_into().ok()?);
+        let frames = (header.p_vaddr + 4).checked_add_signed(i64::from(relative))?;
+        // Its length stands nowhere in memory; nobody reads beyond what the table points to.
+        let segment = loads().find(|h| (h.p_vaddr..h.p_vaddr + h.p_filesz).contains(&frames))?;
+        let frames_end = segment.p_vaddr + segment.p_filesz;
+        Some(ExplicitModuleSectionInfo {
+            base_svma: 0,
+            eh_frame_svma: Some(frames..frames_end),
+            // SAFETY: as above.
+            eh_frame: Some(unsafe { bytes(bias + frames, frames_end - frames) }),
+            eh_frame_hdr_svma: Some(header.p_vaddr..header.p_vaddr + header.p_memsz),
+            eh_frame_hdr: Some(table),
+            ..Default::default()
+        })
+    });
+    found.push((Loaded { path, bias, addresses: bias + start..bias + end }, tables));
+    0
+}
+
+/// # Safety
+/// `length` readable bytes, which nobody writes, lie at `address`.
+unsafe fn bytes(address: u64, length: u64) -> Vec<u8> {
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(address as usize), length as usize) }
+        .to_vec()
+}
+
+/// Where the kernel thread `tid` of this process stands in the kernel, and its system call: proc_pid_syscall(5). None: it runs, or is gone.
+pub(crate) fn call_of(tid: u32) -> Option<(From, i64)> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
+    parse_call(&text)
+}
+
+fn parse_call(text: &str) -> Option<(From, i64)> {
+    let words: Vec<_> = text.split_whitespace().collect();
+    let hex = |word: &str| usize::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    // A number, perhaps arguments, stack pointer and program counter.
+    let [.., sp, pc] = words.as_slice() else { return None };
+    Some((From::Call { stack_pointer: hex(sp)?, pc: hex(pc)? }, words.first()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_proc_says_of_a_system_call() {
+        let text = "0 0x5 0x7f 0x2000 0x0 0x0 0x0 0x7ffc10 0x7f4c2e\n";
+        assert_eq!(parse_call(text), Some((From::Call { stack_pointer: 0x7f_fc10, pc: 0x7f_4c2e }, 0)));
+        assert_eq!(parse_call("-1 0x10 0x20"), Some((From::Call { stack_pointer: 0x10, pc: 0x20 }, -1)));
+        for none in ["running\n", "", "0 1 2"] {
+            assert_eq!(parse_call(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_no_fault() {
+        let mut memory = Memory::default();
+        let (mut out, here) = (Vec::new(), [7u64; 4]);
+        for _ in 0..2 {
+            assert!(memory.read(here.as_ptr().addr(), &mut out, 32));
+            assert_eq!(out[8..16], 7u64.to_le_bytes());
+            assert!(!memory.read(16, &mut out, 32));
+            // The other way.
+            memory.file = Some(std::fs::File::open("/proc/self/mem").expect("procfs"));
+        }
+    }
+}
