@@ -68,6 +68,7 @@ const THOUSAND: &[(&str, &str)] = &[("connections", "1000")];
 
 const WORST_BPF: &[(&str, &str)] = &[("stall", "worst"), ("events", "bpf")];
 const WORST_PERF: &[(&str, &str)] = &[("stall", "worst"), ("events", "perf")];
+const LOWER_BPF: &[(&str, &str)] = &[("stall", "loop"), ("priority", "lower"), ("events", "bpf")];
 const NONE_BPF: &[(&str, &str)] = &[("stall", "none"), ("events", "bpf")];
 const NONE: &[(&str, &str)] = &[("stall", "none")];
 const BPF: &[(&str, &str)] = &[("events", "bpf")];
@@ -124,12 +125,19 @@ const FIGURES: &[Figure] = {
         alone("stall", Pick { keys: WORST_BPF, ..full("p99_ratio") }, AtMost(1.5)),
         alone("stall", Pick { keys: WORST_PERF, ..full("p99_ratio") }, AtMost(2.5)),
         alone("stall", Pick { keys: WORST_BPF, ..full("p999_ratio") }, AtMost(2.0)),
+        alone("stall", Pick { keys: LOWER_BPF, ..full("p99_ratio") }, AtMost(1.5)),
         ratio("stall", Pick { keys: NONE_BPF, ..full("p99") }, Pick { keys: NONE, ..of("go", "p99") }, AtMost(1.2)),
         ratio(
             "events",
             Pick { keys: BPF, ..full("blocked") },
             Pick { keys: BPF, runtime: "floor", ..full("blocked") },
             AtMost(4.0),
+        ),
+        ratio(
+            "events",
+            Pick { keys: BPF, ..full("preempted") },
+            Pick { keys: BPF, runtime: "floor", ..full("preempted") },
+            AtMost(3.0),
         ),
         alone("events", Pick { keys: BPF, ..full("unblocked_exact") }, AtLeast(100_000.0)),
         alone("events", Pick { keys: BPF, note: "eintr", ..full("unblocked_exact") }, AtMost(0.0)),

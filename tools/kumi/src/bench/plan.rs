@@ -30,6 +30,9 @@ pub const SOURCES: [&str; 3] = ["bpf", "perf", "watch"];
 /// Every kind of stall; `none` is none.
 pub const STALLS: [&str; 5] = ["fault", "flock", "read", "fuse", "blocking"];
 
+/// The priority of those that loop, as seen from the requests.
+pub const LOOPS: [&str; 2] = ["lower", "equal"];
+
 /// VPs of `stall`.
 pub const STALL_VPS: usize = 2;
 
@@ -76,7 +79,9 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "queues" => each(&|_| plan.queues()),
         "latency" => each(&|_| plan.latency()),
         "stall" => plan.stall(),
-        "events" => vec![Cell { vps: 1, contenders: join(SOURCES.map(|s| plan.sourced(s, &["part=wakes"], 1))) }],
+        "events" => ["part=wakes", "part=preempts"]
+            .map(|part| Cell { vps: 1, contenders: join(SOURCES.map(|s| plan.sourced(s, &[part], if part == "part=wakes" { 1 } else { usize::MAX }))) })
+            .into(),
         "kernel-threads" => plan.kernel_threads(),
         _ => Vec::new(),
     }
@@ -179,7 +184,21 @@ impl Plan<'_> {
             ]);
             Cell { vps: STALL_VPS, contenders }
         };
-        ["none"].into_iter().chain(STALLS).map(cell).collect()
+        let loops = LOOPS.map(|priority| Cell { vps: STALL_VPS, contenders: self.loops(priority) });
+        ["none"].into_iter().chain(STALLS).map(cell).chain(loops).collect()
+    }
+
+    /// Nobody is preempted with `off`: a loop would hold its VP to the end. Goroutines have no priority, nor have Tokio's; kernel threads are
+    /// nice, and where Tokio's are plain ones (`calls=blocking`) equal.
+    fn loops(&self, priority: &str) -> Vec<Contender> {
+        let args = ["stall=loop", &format!("priority={priority}")];
+        let equal = |who: Vec<Contender>| if priority == "equal" { who } else { Vec::new() };
+        join([
+            join(SOURCES.map(|source| self.sourced(source, &args, usize::MAX))),
+            equal(self.rival(Runtime::Go, &args, usize::MAX)),
+            equal(self.rival(Runtime::Tokio, &[&args[..], &["calls=blocking"]].concat(), usize::MAX)),
+            self.rival(Runtime::Std, &args, usize::MAX),
+        ])
     }
 
     /// Without a source one that blocks would hold a VP up for ever.
