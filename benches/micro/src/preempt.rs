@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use kumihimo::runtime;
 use kumihimo::thread;
-use kumihimo_bench_kit::{Request, sample};
+use kumihimo_bench_kit::{CpuClock, Request, sample};
 
 use crate::variant::Variant;
 
@@ -64,27 +64,31 @@ pub fn preempt(request: &Request) {
     let pair = [Work::new(1, passes), Work::new(2, passes)];
     let count = || runtime::metrics().map_or(0, |m| m.preempted + m.stood_aside);
     let mut ratios = Vec::new();
+    let mut cpu = Vec::new();
     let (mut shared, mut extra, mut preempted) = (Duration::ZERO, 0.0, 0);
-    let mut before = uninterrupted(&pair);
+    let (mut before, mut before_cpu) = timed(|| uninterrupted(&pair));
     for _ in 0..request.value("pairs", PAIRS) {
         let counted = count();
-        let took = together(variant, &pair);
+        let (took, took_cpu) = timed(|| together(variant, &pair));
         preempted += count() - counted;
         // Before and after it: what else the machine does meanwhile falls on both.
-        let after = uninterrupted(&pair);
+        let (after, after_cpu) = timed(|| uninterrupted(&pair));
         let alone = (before + after) / 2;
+        cpu.push(2.0 * took_cpu.as_secs_f64() / (before_cpu + after_cpu).as_secs_f64());
         ratios.push(took.as_secs_f64() / alone.as_secs_f64());
         extra += took.as_secs_f64() - alone.as_secs_f64();
         shared += took;
-        before = after;
+        (before, before_cpu) = (after, after_cpu);
     }
     ratios.sort_by(f64::total_cmp);
+    cpu.sort_by(f64::total_cmp);
     let turns = shared.as_secs_f64() / quantum.as_secs_f64();
     let keys = format!(
-        "quantum={}ms preempted:={preempted} reached:={} each_us:={:.1}",
+        "quantum={}ms preempted:={preempted} reached:={} each_us:={:.1} cpu_ratio:={:.3}",
         quantum.as_millis(),
         u8::from(preempted as f64 >= turns * SHARE),
         extra * 1e6 / preempted.max(1) as f64,
+        cpu[cpu.len() / 2],
     );
     sample("cost", ratios[ratios.len() / 2], "ratio", &keys);
 }
@@ -101,6 +105,13 @@ fn passes(time: Duration) -> usize {
     let start = Instant::now();
     work.check();
     (TRIES as f64 * time.as_secs_f64() / start.elapsed().as_secs_f64()).ceil() as usize
+}
+
+/// And the process's CPU time, which on a shared machine says more.
+fn timed(body: impl FnOnce() -> Duration) -> (Duration, Duration) {
+    let cpu = CpuClock::now();
+    let took = body();
+    (took, cpu.elapsed())
 }
 
 /// One after the other, on a kernel thread that has no VP meanwhile: nobody looks at its turn.

@@ -1,8 +1,8 @@
 //! One that stalls: plain code that knows nothing of any runtime.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
 use std::hint::black_box;
+use std::io::{self, Read, Write};
 use std::ops::AddAssign;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -18,10 +18,19 @@ use crate::{LONG_EVERY, LONG_US, PAGE, PAGES, PAUSE_US, Plan, SHORT_US, STALLERS
 
 #[derive(Debug)]
 enum How {
-    Read { ask: File, answer: File },
-    Flock { ask: File, locks: [File; 2] },
+    Read {
+        ask: File,
+        answer: File,
+    },
+    Flock {
+        ask: File,
+        locks: [File; 2],
+    },
     Fuse(File),
-    Fault { quick: Pages, slow: Pages },
+    Fault {
+        quick: Pages,
+        slow: Pages,
+    },
     /// Not in the kernel at all: computes until it is told that it is over.
     Loop(Arc<AtomicBool>),
 }

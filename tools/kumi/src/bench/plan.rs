@@ -3,7 +3,7 @@
 use super::contender::{Contender, Runtime};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 18] = [
     "yield",
     "null-fork",
     "message",
@@ -18,6 +18,9 @@ pub const NAMES: [&str; 15] = [
     "echo",
     "stall",
     "events",
+    "preempt",
+    "priority-local",
+    "spin-holder",
     "kernel-threads",
 ];
 
@@ -32,6 +35,12 @@ pub const STALLS: [&str; 5] = ["fault", "flock", "read", "fuse", "blocking"];
 
 /// The priority of those that loop, as seen from the requests.
 pub const LOOPS: [&str; 2] = ["lower", "equal"];
+
+/// Quanta of `preempt`.
+const QUANTA: [&str; 3] = ["quantum=1ms", "quantum=5ms", "quantum=10ms"];
+
+/// Policies of `priority-local`.
+const POLICIES: [&str; 3] = ["policy=fixed", "policy=round-robin", "policy=feedback"];
 
 /// VPs of `stall`.
 pub const STALL_VPS: usize = 2;
@@ -80,8 +89,16 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "latency" => each(&|_| plan.latency()),
         "stall" => plan.stall(),
         "events" => ["part=wakes", "part=preempts"]
-            .map(|part| Cell { vps: 1, contenders: join(SOURCES.map(|s| plan.sourced(s, &[part], if part == "part=wakes" { 1 } else { usize::MAX }))) })
+            .map(|part| Cell {
+                vps: 1,
+                contenders: join(
+                    SOURCES.map(|s| plan.sourced(s, &[part], if part == "part=wakes" { 1 } else { usize::MAX })),
+                ),
+            })
             .into(),
+        "preempt" => vec![Cell { vps: 1, contenders: join(QUANTA.map(|quantum| plan.preempt(quantum))) }],
+        "priority-local" => each(&|_| join(POLICIES.map(|policy| plan.designs("full", &[policy])))),
+        "spin-holder" => each(&|_| join(["lock=with", "lock=without"].map(|lock| plan.ours("full", &[lock])))),
         "kernel-threads" => plan.kernel_threads(),
         _ => Vec::new(),
     }
@@ -107,6 +124,11 @@ pub fn echo_servers(options: &Options, connections: usize) -> Vec<Contender> {
 /// Our contender of `idle_cost`, with one argument more.
 pub fn with_source(options: &Options, source: &str, arg: &str) -> Contender {
     Plan { options }.sourced(source, &[arg], usize::MAX).remove(0)
+}
+
+/// What `priority-local` is compared with: `events/preempted`.
+pub fn preempted(options: &Options) -> Contender {
+    with_source(options, "bpf", "part=preempts")
 }
 
 /// Who finds the rate of `stall`.
@@ -199,6 +221,16 @@ impl Plan<'_> {
             equal(self.rival(Runtime::Tokio, &[&args[..], &["calls=blocking"]].concat(), usize::MAX)),
             self.rival(Runtime::Std, &args, usize::MAX),
         ])
+    }
+
+    /// Go preempts after 10 ms, whatever is asked for; kernel threads when the kernel thinks so.
+    fn preempt(&self, quantum: &str) -> Vec<Contender> {
+        let rivals = if quantum == "quantum=10ms" {
+            join([self.rival(Runtime::Go, &[quantum], usize::MAX), self.rival(Runtime::Std, &[], usize::MAX)])
+        } else {
+            Vec::new()
+        };
+        join([self.ours("full", &[quantum]), rivals])
     }
 
     /// Without a source one that blocks would hold a VP up for ever.

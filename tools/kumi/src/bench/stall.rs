@@ -219,15 +219,21 @@ mod tests {
 
     #[test]
     fn loops_over_none_run_by_run() {
-        let mut lines = vec!["p99 100 us stall=none events=bpf reached:=1", "p99 200 us stall=none events=bpf reached:=1"];
+        let mut lines =
+            vec!["p99 100 us stall=none events=bpf reached:=1", "p99 200 us stall=none events=bpf reached:=1"];
         lines.extend(["p99 150 us stall=loop priority=lower events=bpf reached:=1"; 2]);
         // Nothing to compare with, and another metric.
-        lines.extend(["p99 150 us stall=loop priority=lower events=perf reached:=1", "p50 9 us stall=loop priority=lower events=bpf"]);
+        lines.extend([
+            "p99 150 us stall=loop priority=lower events=perf reached:=1",
+            "p50 9 us stall=loop priority=lower events=bpf",
+        ]);
         lines.push("p99 900 us stall=loop priority=equal events=bpf reached:=0");
         let lines: Vec<String> = lines.into_iter().map(str::to_owned).collect();
         let ratios = loops(&samples(&lines));
-        let seen: Vec<_> =
-            ratios.iter().map(|r| (r.identity.keys["priority"].as_str(), r.value, r.notes["reached"].as_str())).collect();
+        let seen: Vec<_> = ratios
+            .iter()
+            .map(|r| (r.identity.keys["priority"].as_str(), r.value, r.notes["reached"].as_str()))
+            .collect();
         assert_eq!(seen, [("lower", 1.5, "1"), ("lower", 0.75, "1"), ("equal", 9.0, "0")]);
         assert!(ratios.iter().all(|r| r.identity.metric == "p99_ratio" && r.unit == "ratio"));
     }
