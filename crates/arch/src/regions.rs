@@ -7,17 +7,7 @@ use std::sync::OnceLock;
 
 /// How file names of closed objects begin.
 const CLOSED: [&str; 11] = [
-    "libc.so",
-    "libc-",
-    "ld-linux",
-    "ld-2",
-    "ld.so",
-    "libpthread",
-    "linux-vdso",
-    "libjemalloc",
-    "libtcmalloc",
-    "libmimalloc",
-    "libasan",
+    "libc.so", "libc-", "ld-linux", "ld-2", "ld.so", "libpthread", "linux-vdso", "libjemalloc", "libtcmalloc", "libmimalloc", "libasan",
 ];
 
 static REGIONS: OnceLock<Vec<Range<usize>>> = OnceLock::new();

@@ -32,8 +32,7 @@ const PERF_DATA: usize = 24;
 const SIGNALS: usize = 65;
 
 /// What the application had installed for a signal, for those that are not ours: handler and flags.
-static FORMER: [[AtomicUsize; 2]; SIGNALS] =
-    [const { [AtomicUsize::new(libc::SIG_DFL), AtomicUsize::new(0)] }; SIGNALS];
+static FORMER: [[AtomicUsize; 2]; SIGNALS] = [const { [AtomicUsize::new(libc::SIG_DFL), AtomicUsize::new(0)] }; SIGNALS];
 
 /// Installs the handler of SIGTRAP, once a process, beside an earlier one of the application's, which gets the traps that are not ours.
 ///

@@ -66,14 +66,7 @@ fn text(records: &[Record]) -> String {
 }
 
 fn replay(source: Kind) -> Option<String> {
-    let settings = Settings {
-        vps: 1,
-        concurrency: 1,
-        max_threads: 8,
-        source: Some(source),
-        preempt: Some(Means::Off),
-        record: true,
-    };
+    let settings = Settings { vps: 1, concurrency: 1, max_threads: 8, source: Some(source), preempt: Some(Means::Off), record: true };
     let package = match Scheduler::open(settings) {
         Ok(package) => package,
         Err(why) => {

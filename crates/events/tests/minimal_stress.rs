@@ -107,8 +107,7 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
 }
 
 fn run(source: Kind, vps: u32, max_threads: usize, n: u64, seed: u64) {
-    let settings =
-        Settings { vps, concurrency: 2, max_threads, source: Some(source), preempt: Some(Means::Off), record: false };
+    let settings = Settings { vps, concurrency: 2, max_threads, source: Some(source), preempt: Some(Means::Off), record: false };
     let package = Scheduler::open(settings).expect("a scheduler");
     let shared = Arc::new(Shared {
         package: package.clone(),

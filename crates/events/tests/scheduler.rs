@@ -11,8 +11,8 @@ use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::time::Duration;
 
 use kumihimo_events::kernel::Settings;
-use kumihimo_events::preempt::Means;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
+use kumihimo_events::preempt::Means;
 use kumihimo_events::source::{self, Kind};
 use kumihimo_events::{Kernel, KernelThread};
 use scheduler::{Handle, Scheduler, check, yield_now};
@@ -24,14 +24,7 @@ fn under_each(vps: u32, max_threads: usize, body: impl Fn(&Arc<Scheduler>)) {
             eprintln!("\n[skip] under {source}: {why}");
             continue;
         }
-        let settings = Settings {
-            vps,
-            concurrency: 1,
-            max_threads,
-            source: Some(source),
-            preempt: Some(Means::Off),
-            record: false,
-        };
+        let settings = Settings { vps, concurrency: 1, max_threads, source: Some(source), preempt: Some(Means::Off), record: false };
         let package = Scheduler::open(settings).expect("a scheduler");
         body(&package);
         package.wait();
@@ -79,14 +72,7 @@ impl UserScheduler for Script {
 
 /// Runs `script` on a kernel thread that carries VP 0; returns what the user scheduler was told.
 fn told(script: impl FnOnce(&KernelThread) + Send + 'static) -> Vec<u32> {
-    let settings = Settings {
-        vps: 1,
-        concurrency: 0,
-        max_threads: 4,
-        source: Some(Kind::Off),
-        preempt: Some(Means::Off),
-        record: false,
-    };
+    let settings = Settings { vps: 1, concurrency: 0, max_threads: 4, source: Some(Kind::Off), preempt: Some(Means::Off), record: false };
     let kernel = Kernel::open(settings).expect("a kernel's half");
     let user = Arc::new(Script { script: Mutex::new(Some(Box::new(script))), ..Script::default() });
     let known: Arc<dyn UserScheduler> = user.clone();

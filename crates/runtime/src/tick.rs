@@ -87,9 +87,7 @@ impl Instance {
             return LONGEST;
         }
         let index = vp.index as u32;
-        let quantum = self
-            .placer
-            .quantum_of_ns(self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed)));
+        let quantum = self.placer.quantum_of_ns(self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed)));
         let quantum = quantum.unwrap_or_else(|| vp.tick.quantum.load(Ordering::Relaxed));
         let pace = (quantum / 2).clamp(SHORTEST, LONGEST);
         let turn = &vp.tick;

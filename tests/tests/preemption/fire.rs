@@ -161,14 +161,7 @@ fn under_fire(means: Preemption, mut random: Random) {
             assert_eq!(errors.load(Relaxed), 0, "{}", load.0);
         }
         let preempted = metrics().expect("it runs").preempted;
-        println!(
-            "preempted {preempted} times rung {} aside {} in {:?} switches {} handoffs {}",
-            metrics().unwrap().rung,
-            metrics().unwrap().stood_aside,
-            t0.elapsed(),
-            metrics().unwrap().vps.iter().map(|v| v.switches).sum::<u64>(),
-            metrics().unwrap().hand_offs
-        );
+        println!("preempted {preempted} times rung {} aside {} in {:?} switches {} handoffs {}", metrics().unwrap().rung, metrics().unwrap().stood_aside, t0.elapsed(), metrics().unwrap().vps.iter().map(|v| v.switches).sum::<u64>(), metrics().unwrap().hand_offs);
     });
 }
 

@@ -18,14 +18,7 @@ fn main() -> io::Result<()> {
     let name = std::env::var("KUMI_EVENTS").ok();
     let source = name.map(|name| Kind::from_name(&name).ok_or(format!("KUMI_EVENTS={name}: bpf, perf, watch or off")));
     let source = source.transpose().map_err(io::Error::other)?;
-    let package = Scheduler::open(Settings {
-        vps: 2,
-        concurrency: 1,
-        max_threads: 200,
-        source,
-        preempt: Some(Means::Off),
-        record: false,
-    })?;
+    let package = Scheduler::open(Settings { vps: 2, concurrency: 1, max_threads: 200, source, preempt: Some(Means::Off), record: false })?;
     println!("events: {}", package.kernel().source());
 
     let end = Arc::new(AtomicBool::new(false));
