@@ -157,3 +157,32 @@ fn section(number: usize) {
         black_box(spin(1, INSIDE));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_locks_exclude() {
+        fn count<L: Lock>() -> u64 {
+            let lock = L::new();
+            std::thread::scope(|s| {
+                for _ in 0..2 {
+                    s.spawn(|| (0..1_000).for_each(|_| lock.with(|n| *n += 1)));
+                }
+            });
+            let mut seen = 0;
+            lock.with(|n| seen = *n);
+            seen
+        }
+        assert_eq!([count::<Plain>(), count::<SpinLock<u64>>()], [2_000; 2]);
+    }
+
+    #[test]
+    fn both_kinds_of_holders_away_come_in_every_run() {
+        let all: Vec<usize> = (1..=ROUNDS).collect();
+        let long = all.iter().filter(|n| n.is_multiple_of(LONG_EVERY)).count();
+        let asleep = all.iter().filter(|n| n.is_multiple_of(ASLEEP_EVERY)).count();
+        assert!(long > 0 && asleep > long && QUANTUM < LONG);
+    }
+}

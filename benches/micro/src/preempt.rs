@@ -134,3 +134,23 @@ fn together(variant: Variant, pair: &[Work; 2]) -> Duration {
     }
     start.elapsed()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_depends_on_the_data_and_on_how_often() {
+        let work = Work::new(1, 3);
+        assert_ne!(work.digest, Work::new(2, 3).digest);
+        assert_ne!(work.digest, Work::new(1, 4).digest);
+        work.check();
+    }
+
+    #[test]
+    fn a_quantum_is_of_milliseconds() {
+        let of = |word: &str| quantum(&Request::parse(["preempt".to_owned(), word.to_owned()]).expect("a request"));
+        assert_eq!(of("quantum=5ms"), Some(Duration::from_millis(5)));
+        assert_eq!([of("quantum=5"), of("quantum=xms"), of("quanta=5ms")], [None; 3]);
+    }
+}

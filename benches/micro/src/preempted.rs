@@ -244,3 +244,34 @@ fn floor(rounds: usize) -> Lateness {
     assert!(all > 0 && right == all, "{right} of {all} chunks are right");
     late
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_loops_goes_on_until_it_is_told() {
+        let looping = Arc::new(Looping::default());
+        let other = looping.clone();
+        let one = std::thread::spawn(move || other.run());
+        looping.await_progress(0);
+        looping.end();
+        let right = one.join().expect("no panic");
+        assert!(right > 0 && right == looping.chunks());
+    }
+
+    #[test]
+    fn a_cause_is_seen_after_it_came() {
+        let round = Round::default();
+        assert_eq!(round.is_caused(1), None);
+        round.at.store(now_ns(), Release);
+        round.caused.store(1, Release);
+        assert!(round.is_caused(1).expect("caused") < Duration::from_secs(60));
+        assert_eq!(round.is_caused(2), None);
+    }
+
+    #[test]
+    fn every_signal_of_the_floor_is_handled() {
+        assert_eq!(floor(5).len(), 5);
+    }
+}
