@@ -256,6 +256,9 @@ func stall(req request) {
 		stalls = min(stalls, uint64(faults))
 	}
 	rate := float64(stalls) / length.Seconds()
+	if kind == "loop" {
+		rate = float64(stalls)
+	}
 	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
 	reached := 0
 	switch {

@@ -19,8 +19,8 @@ const CROWD: [Kind; 3] = [
     Kind { level: 32, sign: 'o', count: 2, every: Duration::from_millis(7), work: Duration::from_micros(2_500) },
     Kind { level: 20, sign: '.', count: 2 * VPS, every: Duration::ZERO, work: Duration::MAX },
 ];
-/// What is drawn, from then on: at first kernel threads begin and stacks are made.
-const FROM: Duration = Duration::from_millis(20);
+/// Of which a part is drawn: from a quarter of all marks on. At first kernel threads begin and stacks are made.
+const LENGTH: Duration = Duration::from_millis(60);
 const COLUMN: Duration = Duration::from_micros(250);
 const COLUMNS: usize = 84;
 /// Rounds of [`spin`] between two marks: some 20 us.
@@ -67,7 +67,8 @@ pub fn run() -> Result<(), String> {
     ));
     println!();
     let (marks, preempted) = record()?;
-    for (n, line) in draw(&marks).iter().enumerate() {
+    let first = marks.get(marks.len() / 4).map_or(Duration::ZERO, |mark| mark.at);
+    for (n, line) in draw(&marks, first).iter().enumerate() {
         println!("  VP {n}  {line}");
     }
     println!();
@@ -83,7 +84,6 @@ pub fn run() -> Result<(), String> {
 }
 
 fn record() -> Result<(Vec<Mark>, u64), String> {
-    let length = FROM + COLUMN * COLUMNS as u32;
     let runtime = Runtime::builder().vps(VPS).policy(RoundRobin::with_quantum(Duration::from_millis(3)));
     let runtime = runtime.build().map_err(|e| format!("no runtime: {e}"))?;
     runtime.run(|| {
@@ -93,7 +93,7 @@ fn record() -> Result<(Vec<Mark>, u64), String> {
             let over = over.clone();
             // A kernel thread: it comes, whoever computes.
             std::thread::spawn(move || {
-                std::thread::sleep(length);
+                std::thread::sleep(LENGTH);
                 over.store(true, Relaxed);
             })
         };
@@ -178,11 +178,12 @@ fn rows(marks: &[Mark]) -> Vec<Vec<Mark>> {
     rows.into_iter().map(|(_, marks)| marks).collect()
 }
 
-fn draw(marks: &[Mark]) -> Vec<String> {
+/// What ran from `first` on.
+fn draw(marks: &[Mark], first: Duration) -> Vec<String> {
     let sign = |level| CROWD.iter().find(|kind| kind.level == level).map_or('?', |kind| kind.sign);
     let line = |row: &Vec<Mark>| {
         let column = |n: usize| {
-            let from = FROM + COLUMN * n as u32;
+            let from = first + COLUMN * n as u32;
             let here = row.iter().filter(|mark| mark.at >= from && mark.at < from + COLUMN);
             // Who ran for the greater part.
             let mut counts = BTreeMap::new();
@@ -192,7 +193,7 @@ fn draw(marks: &[Mark]) -> Vec<String> {
         (0..COLUMNS).map(column).collect::<String>()
     };
     let lines = rows(marks).iter().map(line).collect::<Vec<_>>();
-    // Who carried a VP before the drawing begins has no line.
+    // Who carried a VP only before or after has no line.
     lines.into_iter().filter(|line| !line.trim().is_empty()).collect()
 }
 
@@ -200,28 +201,34 @@ fn draw(marks: &[Mark]) -> Vec<String> {
 mod tests {
     use super::*;
 
+    const FIRST: Duration = Duration::from_millis(10);
+
     fn mark(seq: u64, column: u32, carrier: i32, level: u8) -> Mark {
-        Mark { seq, at: FROM + COLUMN * column + COLUMN / 4, carrier, level }
+        Mark { seq, at: FIRST + COLUMN * column + COLUMN / 4, carrier, level }
+    }
+
+    fn drawn(marks: &[Mark]) -> Vec<String> {
+        let lines = draw(marks, FIRST);
+        assert!(lines.iter().all(|line| line.chars().count() == COLUMNS));
+        lines.iter().map(|line| line.trim_end().to_owned()).collect()
     }
 
     #[test]
     fn who_ran_for_the_greater_part_is_drawn() {
         let marks = [mark(0, 0, 7, 20), mark(1, 0, 7, 44), mark(2, 0, 7, 44), mark(3, 2, 7, 32), mark(4, 2, 8, 20)];
-        let lines: Vec<String> = draw(&marks).iter().map(|line| line.trim_end().to_owned()).collect();
-        assert_eq!(lines, ["# o", "  ."]);
-        assert!(draw(&marks).iter().all(|line| line.chars().count() == COLUMNS));
+        assert_eq!(drawn(&marks), ["# o", "  ."]);
     }
 
     #[test]
     fn a_kernel_thread_that_took_a_vp_over_takes_its_row() {
         let marks = [mark(0, 0, 7, 20), mark(1, 0, 8, 44), mark(2, 1, 9, 20), mark(3, 2, 8, 44)];
-        let lines: Vec<String> = draw(&marks).iter().map(|line| line.trim_end().to_owned()).collect();
-        assert_eq!(lines, ["..", "# #"]);
+        assert_eq!(drawn(&marks), ["..", "# #"]);
     }
 
     #[test]
     fn what_came_before_is_not_drawn() {
-        let early = Mark { at: FROM / 2, ..mark(0, 0, 5, 20) };
-        assert_eq!(draw(&[early]).len(), 0);
+        let early = Mark { at: FIRST / 2, ..mark(0, 0, 5, 20) };
+        assert_eq!(drawn(&[early, mark(1, 1, 7, 44)]), [" #"]);
+        assert!(drawn(&[early]).is_empty());
     }
 }
