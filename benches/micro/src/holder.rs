@@ -12,6 +12,7 @@ use kumihimo::sync::{Barrier, SpinLock};
 use kumihimo_bench_kit::work::{INSIDE, OUTSIDE, spin};
 use kumihimo_bench_kit::{Request, sample};
 
+use crate::preempted;
 use crate::variant::Variant;
 
 /// For each VP.
@@ -84,6 +85,7 @@ pub fn spin_holder(request: &Request) {
 }
 
 fn contend<L: Lock>(request: &Request, which: &str) {
+    preempted::means();
     let rounds: usize = request.value("rounds", ROUNDS);
     let (contenders, others) = (CONTENDERS * request.vps, OTHERS * request.vps);
     let variant = Variant::of(request);

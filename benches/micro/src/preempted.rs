@@ -103,14 +103,22 @@ impl Round {
     }
 }
 
+/// How microprocesses are preempted.
+///
+/// # Panics
+/// If they are not: who computes without end would never be interrupted, and the benchmark not end.
+pub fn means() -> String {
+    let means = runtime::metrics().expect("a runtime runs").preemption;
+    assert_ne!(means, "off", "nobody would be preempted");
+    means
+}
+
 pub fn preempts(request: &Request) {
     let source = request.get("events").unwrap_or("off");
     let rounds = request.value("rounds", ROUNDS);
     let variant = Variant::of(request);
     let now = || runtime::metrics().expect("a runtime runs");
-    let means = now().preemption;
-    assert_ne!(means, "off", "nobody would be preempted");
-    let means = means.replace('=', "-");
+    let means = means().replace('=', "-");
     for (metric, measure) in [("preempted", ready as fn(Variant, usize) -> Lateness), ("changed", outranked)] {
         let before = now();
         let late = measure(variant, rounds);
@@ -136,13 +144,21 @@ fn ready(variant: Variant, rounds: usize) -> Lateness {
     measure(variant, variant.above(ABOVE), rounds, |waiting| waiting.unpark(), || {}, thread::park)
 }
 
-/// One of lower priority is runnable, behind the one that loops; a kernel thread raises it. When it runs it steps back behind that one.
+/// One of lower priority is runnable, behind the one that loops; a kernel thread raises it. When it has run it steps back behind that one.
 fn outranked(variant: Variant, rounds: usize) -> Lateness {
     let level = |by: i8| Priority::new(Priority::DEFAULT.get().saturating_add_signed(by)).expect("a priority");
     let (high, low) = (level(ABOVE), level(-ABOVE));
     let step_back = move || thread::current().set_priority(low);
-    // It begins as the other's equal: who has never run may be on offer to other VPs, where no change of priority finds it.
-    measure(variant, variant, rounds, move |queued| queued.set_priority(high), step_back, thread::yield_now)
+    // It begins above the one that loops, which so goes on only when it has stepped back: else the first cause could come before that, and
+    // be undone. (To set one's own priority is a switch point: it returns when this one is raised.)
+    measure(
+        variant,
+        variant.above(ABOVE),
+        rounds,
+        move |queued| queued.set_priority(high),
+        step_back,
+        thread::yield_now,
+    )
 }
 
 fn measure(
@@ -166,7 +182,6 @@ fn measure(
         let mut late = Lateness::default();
         for n in 1..=rounds {
             let took = loop {
-                // Looked at in between: who was raised before it stepped back is raised no more.
                 step_back();
                 if let Some(took) = shared.is_caused(n) {
                     break took;

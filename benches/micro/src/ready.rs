@@ -10,13 +10,14 @@ use kumihimo_bench_kit::work::BUSY;
 use kumihimo_bench_kit::{Lateness, Request, sample};
 use kumihimo_bench_stall::now_ns;
 
-use crate::preempted::Looping;
+use crate::preempted::{self, Looping};
 use crate::variant::Variant;
 
 /// Levels of the busy ones, as seen from the one that waits.
 const BELOW: i8 = -8;
 
 pub fn ready(request: &Request) {
+    preempted::means();
     let policy = request.get("policy").unwrap_or("round-robin");
     let wakes = request.value("wakes", 200);
     let variant = Variant::of(request);
