@@ -166,7 +166,8 @@ fn rows(marks: &[Mark]) -> Vec<Vec<Mark>> {
     let mut rows: Vec<(i32, Vec<Mark>)> = Vec::new();
     for mark in marks {
         let row = rows.iter().position(|(carrier, _)| *carrier == mark.carrier);
-        let row = row.or_else(|| rows.iter().position(|(carrier, _)| last[carrier] < mark.seq));
+        let gone = || rows.iter().position(|(carrier, _)| rows.len() >= VPS && last[carrier] < mark.seq);
+        let row = row.or_else(gone);
         match row {
             Some(row) => {
                 rows[row].0 = mark.carrier;
