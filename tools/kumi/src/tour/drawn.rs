@@ -19,8 +19,10 @@ const CROWD: [Kind; 3] = [
     Kind { level: 32, sign: 'o', count: 2, every: Duration::from_millis(7), work: Duration::from_micros(2_500) },
     Kind { level: 20, sign: '.', count: 2 * VPS, every: Duration::ZERO, work: Duration::MAX },
 ];
-/// Of which a part is drawn: from a quarter of all marks on. At first kernel threads begin and stacks are made.
+/// It goes on for so long, and until there are so many marks: on a busy machine few come in that time. But no longer than `LONGEST`.
 const LENGTH: Duration = Duration::from_millis(60);
+const MARKS: u64 = 3_500;
+const LONGEST: Duration = Duration::from_secs(3);
 const COLUMN: Duration = Duration::from_micros(250);
 const COLUMNS: usize = 84;
 /// Rounds of [`spin`] between two marks: some 20 us.
@@ -52,7 +54,7 @@ pub fn run() -> Result<(), String> {
     let words: Vec<String> =
         CROWD.iter().map(|kind| format!("{} at priority {} ({})", kind.count, kind.level, kind.sign)).collect();
     text::say(&format!(
-        "So priorities hold at any moment. On {VPS} VPs, {}: those of {} compute without end; each of {} wants {} every {}, \
+        "It is priorities that say who gives way. On {VPS} VPs, {}: those of {} compute without end; each of {} wants {} every {}, \
          the one of {} wants {} every {}. All of them note, while they compute, when and where. What ran when on each VP, \
          from left to right, a column for {}:",
         words.join(", "),
@@ -67,8 +69,7 @@ pub fn run() -> Result<(), String> {
     ));
     println!();
     let (marks, preempted) = record()?;
-    let first = marks.get(marks.len() / 4).map_or(Duration::ZERO, |mark| mark.at);
-    for (n, line) in draw(&marks, first).iter().enumerate() {
+    for (n, line) in draw(&marks, busiest(&marks)).iter().enumerate() {
         println!("  VP {n}  {line}");
     }
     println!();
@@ -90,10 +91,14 @@ fn record() -> Result<(Vec<Mark>, u64), String> {
         let over = Arc::new(AtomicBool::new(false));
         let seq = Arc::new(AtomicU64::new(0));
         let ends = {
-            let over = over.clone();
+            let (over, seq) = (over.clone(), seq.clone());
             // A kernel thread: it comes, whoever computes.
             std::thread::spawn(move || {
+                let start = Instant::now();
                 std::thread::sleep(LENGTH);
+                while seq.load(Relaxed) < MARKS && start.elapsed() < LONGEST {
+                    std::thread::sleep(LENGTH / 10);
+                }
                 over.store(true, Relaxed);
             })
         };
@@ -179,6 +184,17 @@ fn rows(marks: &[Mark]) -> Vec<Vec<Mark>> {
     rows.into_iter().map(|(_, marks)| marks).collect()
 }
 
+/// When to begin so that most marks are in the drawing: elsewhere the kernel ran other processes.
+fn busiest(marks: &[Mark]) -> Duration {
+    let mut times: Vec<Duration> = marks.iter().map(|mark| mark.at).collect();
+    times.sort_unstable();
+    let within = |&at: &Duration| {
+        times.partition_point(|&other| other < at + COLUMN * COLUMNS as u32)
+            - times.partition_point(|&other| other < at)
+    };
+    times.iter().copied().max_by_key(within).unwrap_or_default()
+}
+
 /// What ran from `first` on.
 fn draw(marks: &[Mark], first: Duration) -> Vec<String> {
     let sign = |level| CROWD.iter().find(|kind| kind.level == level).map_or('?', |kind| kind.sign);
@@ -224,6 +240,13 @@ mod tests {
     fn a_kernel_thread_that_took_a_vp_over_takes_its_row() {
         let marks = [mark(0, 0, 7, 20), mark(1, 0, 8, 44), mark(2, 1, 9, 20), mark(3, 2, 8, 44)];
         assert_eq!(drawn(&marks), ["..", "# #"]);
+    }
+
+    #[test]
+    fn it_begins_where_most_was_computed() {
+        let marks = [mark(0, 0, 7, 20), mark(1, 200, 7, 20), mark(2, 201, 7, 20), mark(3, 400, 7, 20)];
+        assert_eq!(busiest(&marks), marks[1].at);
+        assert_eq!(busiest(&[]), Duration::ZERO);
     }
 
     #[test]
