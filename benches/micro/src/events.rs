@@ -13,6 +13,7 @@ use kumihimo_bench_kit::{Lateness, Request, per, sample};
 use kumihimo_bench_stall::now_ns;
 use kumihimo_events::source;
 
+use crate::preempted;
 use crate::variant::Variant;
 
 /// Sleeps that are counted.
@@ -43,6 +44,9 @@ pub fn events(request: &Request) {
     if request.wants("wakes") {
         assert_ne!(source, "off", "without a source nobody would end the sleep");
         wakes(variant, source, request.value("sleeps", SLEEPS));
+    }
+    if request.wants("preempts") {
+        preempted::preempts(request);
     }
     if request.wants("compute") {
         compute(variant, request.vps, request.value("chunks", 20_000));

@@ -4,10 +4,14 @@
 mod echo;
 mod events;
 mod fork;
+mod holder;
 mod kernel_threads;
 mod mutex;
 mod park;
+mod preempt;
+mod preempted;
 mod queues;
+mod ready;
 mod sieve;
 mod spread;
 mod stall;
@@ -18,6 +22,7 @@ mod variant;
 
 pub use park::park_one;
 
+use kumihimo::policy::{Feedback, FixedPriority, Policy, RoundRobin};
 use kumihimo::runtime;
 use kumihimo_bench_kit::Request;
 
@@ -52,6 +57,9 @@ pub fn run(request: &Request) -> Result<(), String> {
         "stall" => stall::stall,
         "trace" => trace::hashing,
         "events" => events::events,
+        "preempt" => preempt::preempt,
+        "priority-local" => ready::ready,
+        "spin-holder" => holder::spin_holder,
         "kernel-threads" => kernel_threads::kernel_threads,
         other => return Err(format!("{other}: no such benchmark")),
     };
@@ -61,12 +69,34 @@ pub fn run(request: &Request) -> Result<(), String> {
     if let Some(rule) = request.get("capacity") {
         builder = builder.capacity(capacity(rule).ok_or_else(|| format!("{rule}: no such capacity rule"))?);
     }
+    builder = match policy(request)? {
+        Some(policy) => builder.policy(policy),
+        None => builder,
+    };
     let runtime = builder.build().map_err(|e| e.to_string())?;
     if let Some(source) = request.get("events") {
         events::check_source(source)?;
     }
     runtime.run(|| body(request));
     Ok(())
+}
+
+/// `quantum=5ms` and `policy=fixed`; `None`: the default.
+fn policy(request: &Request) -> Result<Option<Box<dyn Policy>>, String> {
+    if request.bench == "spin-holder" {
+        return Ok(Some(Box::new(RoundRobin::with_quantum(holder::QUANTUM))));
+    }
+    if request.get("quantum").is_some() {
+        let quantum = preempt::quantum(request).ok_or("quantum: a number of milliseconds is wanted, as in 5ms")?;
+        return Ok(Some(Box::new(RoundRobin::with_quantum(quantum))));
+    }
+    Ok(match request.get("policy") {
+        None => None,
+        Some("fixed") => Some(Box::new(FixedPriority)),
+        Some("round-robin") => Some(Box::new(RoundRobin::new())),
+        Some("feedback") => Some(Box::new(Feedback::new())),
+        Some(other) => return Err(format!("{other}: no such policy")),
+    })
 }
 
 /// `fixed8`: eight items; `slack2`: a fair share, and two more start no move.

@@ -1,4 +1,4 @@
-//! `stall`: a microprocess a request, while eight others block in the kernel.
+//! `stall`: a microprocess a request, while eight others block in the kernel, or loop.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -13,6 +13,8 @@ use crate::variant::Variant;
 
 /// With more of them under way none is taken, when the question is how many it can do.
 const CROWD: usize = 256;
+/// Those that loop with `priority=lower`, as seen from the requests.
+const LOWER: i8 = -8;
 
 pub fn stall(request: &Request) {
     let plan = Plan::of(request).unwrap_or_else(|why| panic!("{why}"));
@@ -25,6 +27,7 @@ pub fn stall(request: &Request) {
         (0..CONNECTIONS).map(|_| UnixStream::connect(plan.place.load()).expect("the other side")).collect();
     let end = Instant::now() + plan.time;
     let annotated = plan.kind == "blocking";
+    let beside = if plan.lower { variant.above(LOWER) } else { variant };
     let takers: Vec<_> = connections
         .into_iter()
         .map(|connection| {
@@ -33,7 +36,7 @@ pub fn stall(request: &Request) {
         })
         .collect();
     let stallers: Vec<_> =
-        stallers.drain(..).map(|staller| variant.spawn(move || until(end, staller, annotated))).collect();
+        stallers.drain(..).map(|staller| beside.spawn(move || until(end, staller, annotated))).collect();
     let mut totals = Totals::default();
     for staller in stallers {
         totals += staller.join().expect("no panic");

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use kumihimo::thread::{Builder, JoinHandle};
+use kumihimo::thread::{Builder, JoinHandle, Priority};
 use kumihimo_bench_kit::Request;
 
 /// How a benchmark's microprocesses are to be made.
@@ -11,6 +11,7 @@ pub struct Variant {
     lean: bool,
     child_first: bool,
     stack: Option<usize>,
+    priority: Option<Priority>,
 }
 
 impl Variant {
@@ -30,6 +31,12 @@ impl Variant {
         Variant { stack, ..self }
     }
 
+    /// So many levels above (or below) the default.
+    pub fn above(self, levels: i8) -> Self {
+        let level = Priority::DEFAULT.get().saturating_add_signed(levels);
+        Variant { priority: Some(Priority::new(level).expect("below 64")), ..self }
+    }
+
     #[inline]
     pub fn spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         self.try_spawn(body).expect("spawn")
@@ -43,6 +50,9 @@ impl Variant {
         }
         if let Some(stack) = self.stack {
             builder = builder.stack_size(stack);
+        }
+        if let Some(priority) = self.priority {
+            builder = builder.priority(priority);
         }
         if self.lean {
             // SAFETY: the bodies of these benchmarks keep nothing in thread-local storage across a switch.

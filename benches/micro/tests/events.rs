@@ -11,6 +11,12 @@ fn every_benchmark_of_events_comes_to_its_result() {
         "events --vps 2 part=compute chunks=100",
         "kernel-threads --vps 2 count=500 blocked=0",
         "kernel-threads --vps 2 count=500 blocked=20",
+        "events --vps 1 part=preempts rounds=5",
+        "preempt --vps 1 quantum=1ms ms=5 pairs=1",
+        "priority-local --vps 2 policy=fixed busy=20 wakes=3",
+        "priority-local --vps 1 policy=feedback busy=20 wakes=3",
+        "spin-holder --vps 2 lock=with rounds=100",
+        "spin-holder --vps 1 lock=without rounds=100",
     ] {
         let line = format!("{line} events=watch --queue ring --variant full");
         let request = Request::parse(line.split(' ').map(str::to_owned)).expect("a request");

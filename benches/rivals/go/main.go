@@ -24,6 +24,7 @@ func main() {
 	benches := map[string]func(request){
 		"yield": yield, "null-fork": nullFork, "message": message, "sieve": sieve, "skynet": skynet,
 		"parked": parked, "mutex": mutex, "timer": timer, "latency": latency, "echo": echo, "stall": stall,
+		"preempt": preempt,
 	}
 	run, known := benches[req.bench]
 	if !known {

@@ -27,6 +27,8 @@ const (
 	pause         = 2_000 * time.Microsecond
 	connections   = 4
 	workRounds    = 30_000
+	chunkRounds   = 1_000
+	busy          = 0.75
 	pagesEach     = 256
 	page          = 4_096
 	requestBytes  = 16
@@ -57,6 +59,7 @@ type staller struct {
 	quick, slow pages
 	turn        uint64
 	stalls      uint64
+	rounds      uint64
 	long        uint64
 	blocked     time.Duration
 }
@@ -95,6 +98,9 @@ func (p *pages) dropNext() {
 
 var touched atomic.Uint32
 
+// Always 0, which the compiler does not know.
+var touchedNever uint64
+
 func (p *pages) touch() { touched.Store(uint32(p.at[p.next*page])) }
 
 func openStaller(kind, dir string, number int) *staller {
@@ -108,6 +114,7 @@ func openStaller(kind, dir string, number int) *staller {
 		s.locks = [2]int{open(named("lock")+"a", syscall.O_RDONLY), open(named("lock")+"b", syscall.O_RDONLY)}
 	case "fuse":
 		s.file = open(named("slow/read"), syscall.O_RDONLY)
+	case "loop":
 	case "fault":
 		s.quick, s.slow = mapPages(filepath.Join(dir, "pages"), number*pagesEach), mapPages(named("slow/page"), 0)
 	default:
@@ -125,7 +132,30 @@ func again(call func() error) error {
 	}
 }
 
+// Set by a timer: Go's scheduler preempts loops, so it comes.
+var over atomic.Bool
+
+// Computes until it is over, and calls nothing meanwhile.
+func (s *staller) endless() {
+	since, right, wrong := time.Now(), spin(1, chunkRounds), 0
+	for !over.Load() {
+		if spin(1+touchedNever, chunkRounds) != right {
+			wrong++
+		}
+		s.rounds += chunkRounds
+	}
+	assert(wrong == 0, "chunks of the loop")
+	if s.rounds > 0 {
+		s.stalls, s.long = 1, 1
+	}
+	s.blocked = time.Since(since)
+}
+
 func (s *staller) once() {
+	if s.kind == "loop" {
+		s.endless()
+		return
+	}
 	s.turn++
 	us := uint32(shortUs)
 	long := s.turn%longEvery == 0
@@ -202,6 +232,7 @@ func stall(req request) {
 		streams = append(streams, stream)
 	}
 	end := time.Now().Add(length)
+	time.AfterFunc(length, func() { over.Store(true) })
 	var all sync.WaitGroup
 	for _, stream := range streams {
 		all.Add(1)
@@ -216,22 +247,33 @@ func stall(req request) {
 	}
 	all.Wait()
 	assert(syscall.Getrusage(syscall.RUSAGE_SELF, &after) == nil, "getrusage")
-	stalls, long, blocked := uint64(0), uint64(0), time.Duration(0)
+	stalls, long, rounds, blocked := uint64(0), uint64(0), uint64(0), time.Duration(0)
 	for _, s := range stallers {
-		stalls, long, blocked = stalls+s.stalls, long+s.long, blocked+s.blocked
+		stalls, long, rounds, blocked = stalls+s.stalls, long+s.long, rounds+s.rounds, blocked+s.blocked
 	}
 	faults := after.Majflt - before.Majflt
 	if kind == "fault" {
 		stalls = min(stalls, uint64(faults))
 	}
 	rate := float64(stalls) / length.Seconds()
-	reached := 0
-	if kind == "none" || rate >= stallRate && long > 0 {
-		reached = 1
+	if kind == "loop" {
+		rate = float64(stalls)
 	}
 	cpu := after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano()
+	reached := 0
+	switch {
+	case kind == "loop":
+		if stalls == stallersInAll && float64(cpu) >= busy*float64(req.vps)*float64(length) {
+			reached = 1
+		}
+	case kind == "none" || rate >= stallRate && long > 0:
+		reached = 1
+	}
 	keys := fmt.Sprintf("stall=%s load:=%s stalls:=%.0f long:=%d reached:=%d blocked_s:=%.2f majflt:=%d switches:=%d cpu_s:=%.2f",
 		kind, req.keys["rate"], rate, long, reached, blocked.Seconds(), faults, after.Nvcsw-before.Nvcsw, float64(cpu)/1e9)
+	if kind == "loop" {
+		keys += fmt.Sprintf(" priority=equal rounds:=%d", rounds)
+	}
 	for _, one := range took {
 		assert(one >= 0, "requests that came to their end")
 	}

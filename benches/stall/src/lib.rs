@@ -1,4 +1,4 @@
-//! `stall`, for every Rust contender: requests come from outside in open loop while eight others block in the kernel.
+//! `stall`, for every Rust contender: requests come from outside in open loop while eight others block in the kernel, or loop.
 //!
 //! The other side (`kumi bench-outside`) is a process of its own and the same for all: it sends the requests over Unix sockets, answers
 //! the stalls of `read` and `flock`, and serves the slow files. Both meet in one directory ([`Place`]).
@@ -16,6 +16,8 @@ pub use staller::{Staller, Totals};
 pub const STALLERS: usize = 8;
 /// Stalls a second, in all, that a kind must reach to count.
 pub const RATE: f64 = 2_000.0;
+/// Share of all cores' time that must be used for loops to count: what runs beside them needs some.
+pub const BUSY: f64 = 0.75;
 /// Microseconds that most stalls last, where the other side decides.
 pub const SHORT_US: u32 = 1_500;
 /// Microseconds of the long ones.

@@ -1,6 +1,8 @@
 //! What one run is asked for, and where both sides meet.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kumihimo_bench_kit::Request;
@@ -76,8 +78,12 @@ impl Place {
 pub struct Plan {
     /// Where both sides meet.
     pub place: Place,
-    /// `none`, `fault`, `flock`, `read`, `fuse` or `blocking`.
+    /// `none`, `fault`, `flock`, `read`, `fuse`, `blocking` or `loop`.
     pub kind: String,
+    /// Whether those that loop are of lower priority than the requests.
+    pub lower: bool,
+    /// Those that loop end when this is set, and not before.
+    pub over: Arc<AtomicBool>,
     /// Requests that will come, in all.
     pub count: usize,
     /// Of these, how many come before those that count.
@@ -89,7 +95,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Reads `dir`, `stall`, `count`, `warm`, `ms` and `rate`.
+    /// Reads `dir`, `stall`, `priority`, `count`, `warm`, `ms` and `rate`.
     ///
     /// # Errors
     /// `dir` or `count` is missing: the benchmark needs its other side.
@@ -107,11 +113,19 @@ impl Plan {
         Ok(Plan {
             place: Place::new(dir),
             kind: request.get("stall").unwrap_or("none").to_owned(),
+            lower: request.get("priority") == Some("lower"),
+            over: Arc::default(),
             count,
             warm: request.value("warm", 0).min(count - 1),
             time: Duration::from_millis(request.value("ms", 1_000)),
             rate: request.value("rate", 0.0),
         })
+    }
+
+    /// Whether the stallers loop, which no runtime is told of.
+    #[must_use]
+    pub fn loops(&self) -> bool {
+        self.kind == "loop"
     }
 
     /// How many stall.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kumihimo_bench_kit::work::spin;
 use kumihimo_bench_kit::{Lateness, sample};
 
-use crate::{Plan, RATE, Totals, WORK_ROUNDS, now_ns};
+use crate::{BUSY, Plan, RATE, STALLERS, Totals, WORK_ROUNDS, now_ns};
 
 /// Bytes of a request: when it was to be sent (CLOCK_MONOTONIC, nanoseconds), and its number. Little endian.
 pub const REQUEST: usize = 16;
@@ -81,8 +81,21 @@ impl Served {
             late.record(Duration::from_nanos(took.load(Ordering::Relaxed)));
         }
         let stalls = if plan.kind == "fault" { totals.stalls.min(used.major_faults) } else { totals.stalls };
-        let rate = stalls as f64 / plan.time.as_secs_f64();
-        let reached = plan.kind == "none" || (rate >= RATE && totals.long > 0);
+        // Those that loop stall once each.
+        let rate = if plan.loops() { stalls as f64 } else { stalls as f64 / plan.time.as_secs_f64() };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        let reached = match plan.kind.as_str() {
+            "none" => true,
+            // All of them had turns, and kept the cores busy.
+            "loop" => stalls == STALLERS as u64 && used.cpu.as_secs_f64() >= BUSY * cores * plan.time.as_secs_f64(),
+            _ => rate >= RATE && totals.long > 0,
+        };
+        let keys = if plan.loops() {
+            let priority = if plan.lower { "lower" } else { "equal" };
+            format!("priority={priority} {keys} rounds:={}", totals.rounds)
+        } else {
+            keys.to_owned()
+        };
         let keys = format!(
             "stall={} {keys} load:={:.0} stalls:={rate:.0} long:={} reached:={} blocked_s:={:.2} majflt:={} switches:={} cpu_s:={:.2}",
             plan.kind,

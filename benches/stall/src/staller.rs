@@ -1,12 +1,16 @@
 //! One that stalls: plain code that knows nothing of any runtime.
 
 use std::fs::{File, OpenOptions};
+use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::ops::AddAssign;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use kumihimo_bench_kit::work::spin;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::fault::Pages;
@@ -14,11 +18,25 @@ use crate::{LONG_EVERY, LONG_US, PAGE, PAGES, PAUSE_US, Plan, SHORT_US, STALLERS
 
 #[derive(Debug)]
 enum How {
-    Read { ask: File, answer: File },
-    Flock { ask: File, locks: [File; 2] },
+    Read {
+        ask: File,
+        answer: File,
+    },
+    Flock {
+        ask: File,
+        locks: [File; 2],
+    },
     Fuse(File),
-    Fault { quick: Pages, slow: Pages },
+    Fault {
+        quick: Pages,
+        slow: Pages,
+    },
+    /// Not in the kernel at all: computes until it is told that it is over.
+    Loop(Arc<AtomicBool>),
 }
+
+/// Rounds of [`spin`] between two looks at whether it is over.
+const CHUNK: u32 = 1_000;
 
 /// One that blocks in the kernel, again and again.
 #[derive(Debug)]
@@ -32,12 +50,14 @@ pub struct Staller {
 /// What stallers did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Stalls, long ones included.
+    /// Stalls, long ones included. Of those that loop: how many computed at all.
     pub stalls: u64,
     /// Long ones.
     pub long: u64,
-    /// Time in the calls, waiting for a processor included.
+    /// Time in the calls, or in the loop, waiting for a processor included.
     pub blocked: Duration,
+    /// Rounds of [`spin`] of those that loop.
+    pub rounds: u64,
 }
 
 impl AddAssign for Totals {
@@ -45,6 +65,7 @@ impl AddAssign for Totals {
         self.stalls += other.stalls;
         self.long += other.long;
         self.blocked += other.blocked;
+        self.rounds += other.rounds;
     }
 }
 
@@ -68,6 +89,17 @@ impl Staller {
                 quick: Pages::map(&place.pages(), number * PAGES, PAGES)?,
                 slow: Pages::map(&place.slow_pages(number), 0, PAGES)?,
             },
+            "loop" => {
+                if number == 0 {
+                    // A kernel thread: where nobody is preempted, nothing of the runtime would come to it.
+                    let (over, time) = (plan.over.clone(), plan.time);
+                    std::thread::spawn(move || {
+                        std::thread::sleep(time);
+                        over.store(true, Relaxed);
+                    });
+                }
+                How::Loop(plan.over.clone())
+            }
             other => {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{other}: no such kind of stall")));
             }
@@ -77,11 +109,15 @@ impl Staller {
         Ok(Staller { how, number, turn, totals: Totals::default() })
     }
 
-    /// One stall. Blocks the kernel thread.
+    /// One stall. Blocks the kernel thread; of those that loop, for as long as the run lasts.
     ///
     /// # Panics
     /// If the other side is gone, or a call was interrupted.
     pub fn once(&mut self) {
+        if let How::Loop(over) = &self.how {
+            self.totals += endless(over);
+            return;
+        }
         self.turn += 1;
         let long = self.turn.is_multiple_of(LONG_EVERY);
         let us = if long { LONG_US } else { SHORT_US };
@@ -89,7 +125,7 @@ impl Staller {
         match &mut self.how {
             How::Read { ask, .. } | How::Flock { ask, .. } => ask.write_all(&us.to_le_bytes()).expect("the other side"),
             How::Fault { quick, slow } => if long { slow } else { quick }.drop_next(),
-            How::Fuse(_) => {}
+            How::Fuse(_) | How::Loop(_) => {}
         }
         let since = Instant::now();
         let mut byte = [0];
@@ -104,9 +140,10 @@ impl Staller {
                 );
             }
             How::Fault { quick, slow } => byte = [if long { slow } else { quick }.touch()],
+            How::Loop(_) => {}
         }
-        std::hint::black_box(byte);
-        self.totals += Totals { stalls: 1, long: long.into(), blocked: since.elapsed() };
+        black_box(byte);
+        self.totals += Totals { stalls: 1, long: long.into(), blocked: since.elapsed(), rounds: 0 };
         if let How::Flock { locks, .. } = &self.how {
             flock(&locks[which], FlockOperation::Unlock).expect("held");
         }
@@ -131,6 +168,23 @@ impl Staller {
     }
 }
 
+/// Computes until `over`, and calls nothing meanwhile: not even for the time.
+///
+/// # Panics
+/// If an interruption changed what was computed.
+fn endless(over: &AtomicBool) -> Totals {
+    let since = Instant::now();
+    let right = spin(1, CHUNK);
+    let (mut chunks, mut wrong) = (0u64, 0u64);
+    while !over.load(Relaxed) {
+        wrong += u64::from(spin(black_box(1), CHUNK) != right);
+        chunks += 1;
+    }
+    assert_eq!(wrong, 0, "chunks computed wrongly");
+    let computed = u64::from(chunks > 0);
+    Totals { stalls: computed, long: computed, blocked: since.elapsed(), rounds: chunks * u64::from(CHUNK) }
+}
+
 fn for_reading(path: &Path) -> io::Result<File> {
     File::open(path).map_err(|e| named(path, &e))
 }
@@ -141,4 +195,24 @@ fn for_writing(path: &Path) -> io::Result<File> {
 
 fn named(path: &Path, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_loops_until_it_is_over() {
+        let over = Arc::new(AtomicBool::new(true));
+        assert_eq!((endless(&over).stalls, endless(&over).rounds), (0, 0));
+        over.store(false, Relaxed);
+        let other = over.clone();
+        let looper = std::thread::spawn(move || endless(&other));
+        std::thread::sleep(Duration::from_millis(5));
+        over.store(true, Relaxed);
+        let totals = looper.join().expect("no panic");
+        // It may not have had a turn at all on a busy machine.
+        assert_eq!(totals.stalls > 0, totals.rounds > 0);
+        assert!(totals.rounds.is_multiple_of(u64::from(CHUNK)));
+    }
 }

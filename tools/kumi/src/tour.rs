@@ -1,10 +1,12 @@
 //! `kumi tour`: what a microprocess is, shown on real work. Every number is measured while it runs.
 
 mod blocks;
+mod drawn;
 mod echo;
 mod faults;
 mod files;
 mod kinds;
+mod loops;
 mod million;
 mod ring;
 mod sieve;
@@ -21,15 +23,18 @@ pub struct Args {
     /// The folder whose files are hashed [default: documentation or the Rust toolchain]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Only this chapter, 1 to 7
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=7))]
+    /// Only this chapter, 1 to 8
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=8))]
     chapter: Option<u8>,
     /// Overflow a microprocess's stack: the child process of the last chapter
     #[arg(long, hide = true)]
     overflow: bool,
-    /// Run a clock beside microprocesses that block: the child process of the chapter before that
+    /// Run a clock beside microprocesses that block: the child process of a chapter
     #[arg(long, hide = true)]
     clock: bool,
+    /// Run a clock beside an endless loop: the child process of another one
+    #[arg(long, hide = true)]
+    endless: bool,
 }
 
 /// What the chapters found out, for the table at the end.
@@ -52,6 +57,9 @@ pub fn run(args: Args) -> Result<(), String> {
     if args.clock {
         return blocks::child();
     }
+    if args.endless {
+        return loops::child();
+    }
     let start = Instant::now();
     text::say(
         "A microprocess is a thread that the program switches by itself. It has a stack and thread-local storage of \
@@ -66,13 +74,14 @@ pub fn run(args: Args) -> Result<(), String> {
              a kernel thread. The program is the same; the figures below are those of kernel threads.",
         );
     }
-    let chapters: [(&str, Chapter); 7] = [
+    let chapters: [(&str, Chapter); 8] = [
         ("A sieve of 126 threads", sieve::run),
         ("A million of them", million::run),
         ("The ring", ring::run),
         ("A file each", files::run),
         ("A connection each", echo::run),
         ("Nobody waits for another's block", blocks::run),
+        ("Nobody waits for another's loop", loops::run),
         ("When things go wrong", faults::run),
     ];
     let mut figures = Figures::default();
@@ -87,7 +96,7 @@ pub fn run(args: Args) -> Result<(), String> {
             failed.push(title);
         }
     }
-    text::heading(8, "This machine");
+    text::heading(9, "This machine");
     text::table(&["", "kernel threads", "microprocesses"], &figures.0);
     println!();
     text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));

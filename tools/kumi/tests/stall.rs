@@ -69,6 +69,7 @@ fn every_kind_stalls_and_every_request_is_served() {
         ("flock", "watch"),
         ("fuse", "watch"),
         ("fault", "watch"),
+        ("loop", "watch"),
     ] {
         let Some(rows) = rows(kind, events) else { continue };
         let metrics: Vec<_> = rows.lines().filter_map(|row| row.split(' ').next()).collect();

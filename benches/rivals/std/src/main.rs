@@ -2,6 +2,7 @@
 
 mod echo;
 mod fork;
+mod preempt;
 mod stall;
 mod talk;
 mod wait;
@@ -26,6 +27,7 @@ fn main() {
         "timer" => wait::timer(&request),
         "latency" => wait::latency(&request),
         "echo" => echo::serve(),
+        "preempt" => preempt::preempt(&request),
         "stall" => stall::stall(&request),
         other => {
             eprintln!("rival-std: {other}: no such benchmark on kernel threads");

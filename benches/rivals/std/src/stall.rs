@@ -1,4 +1,5 @@
-//! `stall`: a pool of kernel threads for the requests, while eight others block in the kernel.
+//! `stall`: a pool of kernel threads for the requests, while eight others block in the kernel, or loop
+//! (with `priority=lower`: at nice 19).
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -41,7 +42,18 @@ pub fn stall(request: &Request) {
         })
         .collect();
     drop(put);
-    let stallers: Vec<_> = stallers.into_iter().map(|staller| thread::spawn(move || until(end, staller))).collect();
+    let stallers: Vec<_> = stallers
+        .into_iter()
+        .map(|staller| {
+            let lower = plan.lower;
+            thread::spawn(move || {
+                if lower {
+                    give_precedence();
+                }
+                until(end, staller)
+            })
+        })
+        .collect();
     let mut totals = Totals::default();
     for staller in stallers {
         totals += staller.join().expect("no panic");
@@ -50,6 +62,13 @@ pub fn stall(request: &Request) {
         one.join().expect("no panic");
     }
     served.report(&plan, totals, "");
+}
+
+/// To all others: what a kernel thread has in place of a priority. On Linux each has its own.
+fn give_precedence() {
+    // SAFETY: integers only.
+    let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+    assert_eq!(done, 0, "setpriority: {}", std::io::Error::last_os_error());
 }
 
 fn take(mut connection: UnixStream, put: &mpsc::Sender<(u64, usize)>, served: &Served) {

@@ -68,9 +68,17 @@ const THOUSAND: &[(&str, &str)] = &[("connections", "1000")];
 
 const WORST_BPF: &[(&str, &str)] = &[("stall", "worst"), ("events", "bpf")];
 const WORST_PERF: &[(&str, &str)] = &[("stall", "worst"), ("events", "perf")];
+const LOWER_BPF: &[(&str, &str)] = &[("stall", "loop"), ("priority", "lower"), ("events", "bpf")];
 const NONE_BPF: &[(&str, &str)] = &[("stall", "none"), ("events", "bpf")];
 const NONE: &[(&str, &str)] = &[("stall", "none")];
 const BPF: &[(&str, &str)] = &[("events", "bpf")];
+
+const PREEMPTED: Pick = Pick { vps: 1, keys: BPF, ..full("preempted") };
+
+/// Whoever becomes ready, by whatever means: in three times the time that a preemption takes on one core.
+const fn ready(keys: &'static [(&'static str, &'static str)]) -> Figure {
+    ratio("priority-local", Pick { keys, ..full("ready_p99") }, PREEMPTED, Goal::AtMost(3.0))
+}
 
 const fn idle_cost(keys: &'static [(&'static str, &'static str)]) -> Figure {
     alone("events", Pick { keys, ..full("idle_cost") }, Goal::AtMost(1.03))
@@ -132,12 +140,19 @@ const FIGURES: &[Figure] = {
         alone("stall", Pick { keys: WORST_BPF, ..full("p99_ratio") }, AtMost(1.5)),
         alone("stall", Pick { keys: WORST_PERF, ..full("p99_ratio") }, AtMost(2.5)),
         alone("stall", Pick { keys: WORST_BPF, ..full("p999_ratio") }, AtMost(2.0)),
+        alone("stall", Pick { keys: LOWER_BPF, ..full("p99_ratio") }, AtMost(1.5)),
         ratio("stall", Pick { keys: NONE_BPF, ..full("p99") }, Pick { keys: NONE, ..of("go", "p99") }, AtMost(1.2)),
         ratio(
             "events",
             Pick { keys: BPF, ..full("blocked") },
             Pick { keys: BPF, runtime: "floor", ..full("blocked") },
             AtMost(4.0),
+        ),
+        ratio(
+            "events",
+            Pick { keys: BPF, ..full("preempted") },
+            Pick { keys: BPF, runtime: "floor", ..full("preempted") },
+            AtMost(3.0),
         ),
         alone("events", Pick { keys: BPF, ..full("unblocked_exact") }, AtLeast(100_000.0)),
         alone("events", Pick { keys: BPF, note: "eintr", ..full("unblocked_exact") }, AtMost(0.0)),
@@ -153,6 +168,19 @@ const FIGURES: &[Figure] = {
         idle_cost(&[("events", "watch"), ("work", "message")]),
         idle_cost(&[("events", "watch"), ("work", "echo")]),
         idle_cost(&[("events", "watch"), ("work", "compute")]),
+        alone("preempt", Pick { keys: &[("quantum", "5ms")], ..full("cost") }, AtMost(1.02)),
+        ready(&[("policy", "fixed"), ("by", "timer")]),
+        ready(&[("policy", "fixed"), ("by", "thread")]),
+        ready(&[("policy", "round-robin"), ("by", "timer")]),
+        ready(&[("policy", "round-robin"), ("by", "thread")]),
+        ready(&[("policy", "feedback"), ("by", "timer")]),
+        ready(&[("policy", "feedback"), ("by", "thread")]),
+        ratio(
+            "spin-holder",
+            Pick { keys: &[("lock", "with")], ..full("ops") },
+            Pick { keys: &[("lock", "without")], ..full("ops") },
+            AtLeast(1.0),
+        ),
         // The VPs' own, a spare each, and a few of the runtime.
         blocked(&[("events", "bpf"), ("blocked", "0")], "count", 16.0),
         blocked(&[("events", "bpf"), ("blocked", "10")], "count", 26.0),
@@ -225,7 +253,7 @@ fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
     match bench {
         "parked" => options.vps.last().copied().into_iter().collect(),
         "spread" => vec![8],
-        "echo" | "events" | "trace" => vec![1],
+        "echo" | "events" | "preempt" | "trace" => vec![1],
         "kernel-threads" => vec![2],
         "stall" => vec![super::plan::STALL_VPS],
         _ => options.vps.clone(),

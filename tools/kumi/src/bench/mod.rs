@@ -118,6 +118,9 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     if bench == "events" {
         samples.extend(idle::run(options, programs, &mut missing));
     }
+    if bench == "priority-local" {
+        samples.extend(preempted(options, programs, &mut missing));
+    }
     for sample in samples {
         if let Err(why) = rows.add(sample) {
             missing.failures.push(why);
@@ -182,6 +185,25 @@ fn rounds(
         if round + 1 >= FEWEST && !options.full && start.elapsed() + began.elapsed() > BUDGET {
             break;
         }
+    }
+    samples
+}
+
+/// What `priority-local` is compared with, measured in the same minutes: the rows `preempted` of `events`, ours.
+fn preempted(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<row::Sample> {
+    let contender = plan::preempted(options);
+    let mut samples = Vec::new();
+    for _ in 0..options.runs {
+        match contender.run(programs, "events", 1) {
+            Ok(some) => samples.extend(some.into_iter().filter(|s| s.identity.metric == "preempted")),
+            Err(trouble) => {
+                missing.note("priority-local, compared with preempted", trouble);
+                break;
+            }
+        }
+    }
+    for sample in &mut samples {
+        sample.identity.bench = "priority-local".to_owned();
     }
     samples
 }

@@ -3,7 +3,7 @@
 use super::contender::{Contender, Runtime};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 19] = [
     "yield",
     "null-fork",
     "message",
@@ -18,6 +18,9 @@ pub const NAMES: [&str; 16] = [
     "echo",
     "stall",
     "events",
+    "preempt",
+    "priority-local",
+    "spin-holder",
     "kernel-threads",
     "trace",
 ];
@@ -30,6 +33,15 @@ pub const SOURCES: [&str; 3] = ["bpf", "perf", "watch"];
 
 /// Every kind of stall; `none` is none.
 pub const STALLS: [&str; 5] = ["fault", "flock", "read", "fuse", "blocking"];
+
+/// The priority of those that loop, as seen from the requests.
+pub const LOOPS: [&str; 2] = ["lower", "equal"];
+
+/// Quanta of `preempt`.
+const QUANTA: [&str; 3] = ["quantum=1ms", "quantum=5ms", "quantum=10ms"];
+
+/// Policies of `priority-local`.
+const POLICIES: [&str; 3] = ["policy=fixed", "policy=round-robin", "policy=feedback"];
 
 /// VPs of `stall`.
 pub const STALL_VPS: usize = 2;
@@ -77,7 +89,17 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "queues" => each(&|_| plan.queues()),
         "latency" => each(&|_| plan.latency()),
         "stall" => plan.stall(),
-        "events" => vec![Cell { vps: 1, contenders: join(SOURCES.map(|s| plan.sourced(s, &["part=wakes"], 1))) }],
+        "events" => ["part=wakes", "part=preempts"]
+            .map(|part| Cell {
+                vps: 1,
+                contenders: join(
+                    SOURCES.map(|s| plan.sourced(s, &[part], if part == "part=wakes" { 1 } else { usize::MAX })),
+                ),
+            })
+            .into(),
+        "preempt" => vec![Cell { vps: 1, contenders: join(QUANTA.map(|quantum| plan.preempt(quantum))) }],
+        "priority-local" => each(&|_| join(POLICIES.map(|policy| plan.designs("full", &[policy])))),
+        "spin-holder" => each(&|_| join(["lock=with", "lock=without"].map(|lock| plan.ours("full", &[lock])))),
         "kernel-threads" => plan.kernel_threads(),
         "trace" => vec![Cell { vps: 1, contenders: TRACED.map(|trace| traced(options, trace)).into() }],
         _ => Vec::new(),
@@ -112,6 +134,11 @@ pub const TRACED: [&str; 2] = ["trace=off", "trace=on"];
 /// Our contender of `trace`.
 pub fn traced(options: &Options, trace: &str) -> Contender {
     Plan { options }.ours("full", &[trace]).remove(0)
+}
+
+/// What `priority-local` is compared with: `events/preempted`.
+pub fn preempted(options: &Options) -> Contender {
+    with_source(options, "bpf", "part=preempts")
 }
 
 /// Who finds the rate of `stall`.
@@ -189,7 +216,31 @@ impl Plan<'_> {
             ]);
             Cell { vps: STALL_VPS, contenders }
         };
-        ["none"].into_iter().chain(STALLS).map(cell).collect()
+        let loops = LOOPS.map(|priority| Cell { vps: STALL_VPS, contenders: self.loops(priority) });
+        ["none"].into_iter().chain(STALLS).map(cell).chain(loops).collect()
+    }
+
+    /// Nobody is preempted with `off`: a loop would hold its VP to the end. Goroutines have no priority, nor have Tokio's; kernel threads are
+    /// nice, and where Tokio's are plain ones (`calls=blocking`) equal.
+    fn loops(&self, priority: &str) -> Vec<Contender> {
+        let args = ["stall=loop", &format!("priority={priority}")];
+        let equal = |who: Vec<Contender>| if priority == "equal" { who } else { Vec::new() };
+        join([
+            join(SOURCES.map(|source| self.sourced(source, &args, usize::MAX))),
+            equal(self.rival(Runtime::Go, &args, usize::MAX)),
+            equal(self.rival(Runtime::Tokio, &[&args[..], &["calls=blocking"]].concat(), usize::MAX)),
+            self.rival(Runtime::Std, &args, usize::MAX),
+        ])
+    }
+
+    /// Go preempts after 10 ms, whatever is asked for; kernel threads when the kernel thinks so.
+    fn preempt(&self, quantum: &str) -> Vec<Contender> {
+        let rivals = if quantum == "quantum=10ms" {
+            join([self.rival(Runtime::Go, &[quantum], usize::MAX), self.rival(Runtime::Std, &[], usize::MAX)])
+        } else {
+            Vec::new()
+        };
+        join([self.ours("full", &[quantum]), rivals])
     }
 
     /// Without a source one that blocks would hold a VP up for ever.

@@ -1,4 +1,4 @@
-//! `stall`: the rate, the other side of each run, and the worst kind over `none`.
+//! `stall`: the rate, the other side of each run, and the worst kind, and loops, over `none`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -37,7 +37,8 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
         let more = [format!("warm={}", count / 10), format!("ms={ms}")];
         once(contender, programs, vps, rate, count, &more)
     }));
-    samples.extend(worst(&samples));
+    let ratios = [worst(&samples), loops(&samples)];
+    samples.extend(ratios.into_iter().flatten());
     samples
 }
 
@@ -154,6 +155,31 @@ fn worst(samples: &[Sample]) -> Vec<Sample> {
     ratios
 }
 
+/// `p99_ratio` and `p999_ratio` of those beside loops, on rows with `stall=loop`: run by run, over `none`.
+fn loops(samples: &[Sample]) -> Vec<Sample> {
+    let mut seen: Vec<&Sample> = Vec::new();
+    let mut ratios = Vec::new();
+    for looped in samples {
+        let metric = looped.identity.metric.as_str();
+        if looped.identity.keys.get("stall").is_none_or(|kind| kind != "loop") || !["p99", "p999"].contains(&metric) {
+            continue;
+        }
+        let mut calm = looped.identity.clone();
+        calm.keys.remove("priority");
+        calm.keys.insert("stall".to_owned(), "none".to_owned());
+        let run = seen.iter().filter(|other| other.identity == looped.identity).count();
+        seen.push(looped);
+        let Some(calm) = samples.iter().filter(|s| s.identity == calm).nth(run) else { continue };
+        let mut ratio = looped.clone();
+        ratio.identity.metric = format!("{metric}_ratio");
+        ratio.value = looped.value / calm.value;
+        ratio.unit = "ratio".to_owned();
+        ratio.notes.retain(|key, _| key == "reached");
+        ratios.push(ratio);
+    }
+    ratios
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::row::tests::from;
@@ -189,6 +215,27 @@ mod tests {
         let ratios = worst(&samples(&lines));
         assert_eq!(ratios[0].notes["reached"], "0");
         assert_eq!(ratios[0].notes["short"], format!("{},{}", plan::STALLS[0], plan::STALLS[2]));
+    }
+
+    #[test]
+    fn loops_over_none_run_by_run() {
+        let mut lines =
+            vec!["p99 100 us stall=none events=bpf reached:=1", "p99 200 us stall=none events=bpf reached:=1"];
+        lines.extend(["p99 150 us stall=loop priority=lower events=bpf reached:=1"; 2]);
+        // Nothing to compare with, and another metric.
+        lines.extend([
+            "p99 150 us stall=loop priority=lower events=perf reached:=1",
+            "p50 9 us stall=loop priority=lower events=bpf",
+        ]);
+        lines.push("p99 900 us stall=loop priority=equal events=bpf reached:=0");
+        let lines: Vec<String> = lines.into_iter().map(str::to_owned).collect();
+        let ratios = loops(&samples(&lines));
+        let seen: Vec<_> = ratios
+            .iter()
+            .map(|r| (r.identity.keys["priority"].as_str(), r.value, r.notes["reached"].as_str()))
+            .collect();
+        assert_eq!(seen, [("lower", 1.5, "1"), ("lower", 0.75, "1"), ("equal", 9.0, "0")]);
+        assert!(ratios.iter().all(|r| r.identity.metric == "p99_ratio" && r.unit == "ratio"));
     }
 
     #[test]

@@ -119,36 +119,36 @@ enum Span {
 
 /// What was seen.
 #[derive(Debug, PartialEq, Eq)]
-struct Report {
-    source: String,
+pub struct Report {
+    pub source: String,
     /// Of every tick, earliest first.
-    late: Vec<Duration>,
+    pub late: Vec<Duration>,
     /// How often the clock ticked during each block.
-    blocks: Vec<usize>,
+    pub blocks: Vec<usize>,
     /// Kinds of blocks that cannot be had here, and why.
-    left_out: Vec<String>,
+    pub left_out: Vec<String>,
 }
 
 impl Report {
     /// Ticks while somebody was blocked. A tick counts once for each who was.
-    fn turns(&self) -> usize {
+    pub fn turns(&self) -> usize {
         self.blocks.iter().sum()
     }
 
     /// The delay that the share `q` of all ticks does not exceed.
-    fn quantile(&self, q: f64) -> Duration {
+    pub fn quantile(&self, q: f64) -> Duration {
         let mut late = self.late.clone();
         late.sort_unstable();
         let rank = (q * late.len() as f64).ceil() as usize;
         late.get(rank.max(1) - 1).copied().unwrap_or_default()
     }
 
-    fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let late: Vec<u64> = self.late.iter().map(|late| late.as_nanos() as u64).collect();
         json!({ "source": self.source, "late_ns": late, "blocks": self.blocks, "left_out": self.left_out })
     }
 
-    fn from_json(text: &str) -> Option<Report> {
+    pub fn from_json(text: &str) -> Option<Report> {
         let value: Value = serde_json::from_str(text).ok()?;
         let of = |name| value[name].as_array();
         Some(Report {
@@ -200,14 +200,24 @@ fn pipe() -> Result<Block, String> {
 
 /// What the clock and the others know of each other.
 #[derive(Default)]
-struct Clock {
+pub struct Clock {
     ticks: AtomicUsize,
     alone: AtomicBool,
 }
 
 impl Clock {
+    /// How often it has ticked.
+    pub fn ticks(&self) -> usize {
+        self.ticks.load(SeqCst)
+    }
+
+    /// The others have ended.
+    pub fn alone(&self) {
+        self.alone.store(true, SeqCst);
+    }
+
     /// Ticks so often, then on until the others have ended. A tick whose time has passed comes at once, and counts as late.
-    fn run(&self, ticks: usize) -> Vec<Duration> {
+    pub fn run(&self, ticks: usize) -> Vec<Duration> {
         let (start, mut late) = (Instant::now(), Vec::with_capacity(2 * ticks));
         while late.len() < ticks || !self.alone.load(SeqCst) {
             let due = start + PERIOD * (late.len() as u32 + 1);
@@ -281,7 +291,7 @@ fn clock_beside_blocks(runtime: Runtime, ticks: usize, span: Span) -> Result<Rep
         // All of them begin before the first is waited for.
         let kinds: Vec<_> = kinds.collect();
         let outcomes: Vec<_> = kinds.into_iter().map(|(name, one)| (name, one.join())).collect();
-        clock.alone.store(true, SeqCst);
+        clock.alone();
         let late = ticker.join().map_err(|_| "the clock panicked")?;
         let source = runtime::metrics().map_or("?", |metrics| metrics.events).to_owned();
         let mut report = Report { source, late, blocks: Vec::new(), left_out: Vec::new() };
@@ -295,7 +305,7 @@ fn clock_beside_blocks(runtime: Runtime, ticks: usize, span: Span) -> Result<Rep
     })
 }
 
-fn events(source: &str) -> String {
+pub fn events(source: &str) -> String {
     format!("events: {source}")
 }
 
@@ -309,7 +319,7 @@ const BOUNDS: [(&str, Duration); 5] = [
 ];
 
 fn draw(reports: &[Report]) {
-    for line in histograms(reports) {
+    for line in histograms(&reports.iter().collect::<Vec<_>>()) {
         println!("{line}");
     }
     println!();
@@ -328,7 +338,7 @@ fn draw(reports: &[Report]) {
 }
 
 /// Side by side.
-fn histograms(reports: &[Report]) -> Vec<String> {
+pub fn histograms(reports: &[&Report]) -> Vec<String> {
     let head = reports.iter().map(|report| format!("  {:<w$}", events(&report.source), w = WIDE + 7));
     let mut lines = vec![format!("  {:<9}{}", "late by", head.collect::<String>()).trim_end().to_owned()];
     let mut above = None;
@@ -416,7 +426,7 @@ mod tests {
 
     #[test]
     fn every_tick_is_in_one_bar() {
-        let lines = histograms(&[made_up("off", &[0, 1, 2, 10, 11, 101, 900]), made_up("bpf", &[0; 10_000])]);
+        let lines = histograms(&[&made_up("off", &[0, 1, 2, 10, 11, 101, 900]), &made_up("bpf", &[0; 10_000])]);
         assert_eq!(lines.len(), 1 + BOUNDS.len());
         assert!(lines.iter().all(|line| line.len() <= 100));
         let counts: Vec<&str> = lines[1..].iter().map(|line| line[11..].split_whitespace().next().unwrap()).collect();

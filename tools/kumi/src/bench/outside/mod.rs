@@ -39,7 +39,7 @@ pub fn run(args: Args) -> Result<(), String> {
     load::listen(&place, args.rate, args.count).map_err(said)?;
     let mut slow = None;
     match args.kind.as_str() {
-        "none" => {}
+        "none" | "loop" => {}
         "read" | "blocking" => pipes(&place, stalls::answer).map_err(said)?,
         "flock" => {
             for path in (0..STALLERS).flat_map(|i| place.locks(i)) {
