@@ -244,6 +244,10 @@ impl Vp {
         self.level.set(level);
         // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
         unsafe { KernelThread::here() }.show(mp);
+        // A whole step: what was sent here may outrank it now.
+        if !self.queue.injector_is_empty() {
+            self.take_injected();
+        }
         self.urge_if_outranked();
         if !self.is_plain(level) {
             self.runs(mp);
