@@ -62,7 +62,7 @@ impl Vp {
 fn inversions(steps: &[Step]) -> (u32, u32, u32) {
     let mut vps: [Vp; VPS] = Default::default();
     let (mut kept, mut missed, mut count) = (0, 0, 0);
-    for &Step { vp, what } in steps {
+    for (at, &Step { vp, what }) in steps.iter().enumerate() {
         match what {
             What::Sent { id, level } => {
                 vps.iter_mut().for_each(|vp| vp.sent.retain(|(other, ..)| *other != id));
@@ -89,6 +89,12 @@ fn inversions(steps: &[Step]) -> (u32, u32, u32) {
                 me.sent.retain(|(_, mark, _, steps)| *mark > me.runs && *steps < 2);
                 me.missed = if !given && waits > me.runs { me.missed + 1 } else { 0 };
                 missed = missed.max(me.missed);
+                if me.kept > STEPS && kept <= STEPS || me.missed > STEPS && missed <= STEPS + 1 {
+                    eprintln!(
+                        "before it: {:#?}",
+                        &steps[at.saturating_sub(24)..=at].iter().map(|s| format!("{s:?}")).collect::<Vec<_>>()
+                    );
+                }
                 kept = kept.max(me.kept);
             }
         }

@@ -53,7 +53,8 @@ impl Vp {
     /// Whether a woken one of this level, put in front of its level, would be the next one to run.
     #[inline]
     pub(crate) fn would_run_next(&self, level: u8) -> bool {
-        !self.queue.has_above(level)
+        // What was sent here may outrank it, if levels differ.
+        !self.queue.has_above(level) && (self.is_plain(level) || self.queue.injector_is_empty())
     }
 
     /// A woken microprocess goes before the others of its level. The caller is about to leave, and settles then.
