@@ -16,9 +16,10 @@ use kumihimo_tests::{Random, rounds, skip};
 
 const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
 const VPS: usize = 3;
-/// Steps of one VP for which it may keep what it has to hand over, or to run itself: one that is under way, and has looked already, and one
-/// more. What it has put into its Waiver Queue is its neighbour's, at that one's next step.
-const STEPS: u32 = 2;
+/// Steps of one VP for which it may keep what it has to hand over, or to run itself: one that is under way, and has looked already; one in which
+/// a running one sets its own priority, and leaves only then; and one more. What it has put into its Waiver Queue is its neighbour's, at that
+/// one's next step.
+const STEPS: u32 = 3;
 
 fn level(n: u64) -> Priority {
     Priority::new(n as u8).expect("0 to 63")
@@ -89,11 +90,8 @@ fn inversions(steps: &[Step]) -> (u32, u32, u32) {
                 me.sent.retain(|(_, mark, _, steps)| *mark > me.runs && *steps < 2);
                 me.missed = if !given && waits > me.runs { me.missed + 1 } else { 0 };
                 missed = missed.max(me.missed);
-                if me.kept > STEPS && kept <= STEPS || me.missed > STEPS && missed <= STEPS + 1 {
-                    eprintln!(
-                        "before it: {:#?}",
-                        &steps[at.saturating_sub(24)..=at].iter().map(|s| format!("{s:?}")).collect::<Vec<_>>()
-                    );
+                if (me.kept > STEPS || me.missed > STEPS) && kept.max(missed) <= STEPS + 1 {
+                    eprintln!("{:#?}", &steps[at.saturating_sub(24)..=at]);
                 }
                 kept = kept.max(me.kept);
             }
