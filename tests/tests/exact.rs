@@ -46,10 +46,13 @@ struct Vp {
     waits: u64,
     /// What was sent to it, and it runs nothing as high yet: its id, its mark, whether it is in, and how many steps it has waited since.
     sent: Vec<(u16, u64, bool, u32)>,
-    /// Steps in a row that it took with something waiting that outranks what another VP runs, although it was asked for that or has the
-    /// highest of all; and with something waiting that outranks what it runs itself.
+    /// Steps in a row that it took with something waiting that outranks what another VP runs, although it was asked for that; and with something
+    /// waiting that outranks what it runs itself.
     kept: u32,
     missed: u32,
+    /// Steps of all while it has, step after step, the highest of all that waits, and something lower runs: whoever has to ask does so in one
+    /// of these.
+    of_all: [u32; VPS],
 }
 
 impl Vp {
@@ -63,7 +66,10 @@ impl Vp {
 fn inversions(steps: &[Step]) -> (u32, u32, u32) {
     let mut vps: [Vp; VPS] = Default::default();
     let (mut kept, mut missed, mut count) = (0, 0, 0);
-    for (at, &Step { vp, what }) in steps.iter().enumerate() {
+    for &Step { vp, what } in steps {
+        if !matches!(what, What::Sent { .. } | What::Put { .. }) {
+            vps.iter_mut().for_each(|it| it.of_all[vp] += 1);
+        }
         match what {
             What::Sent { id, level } => {
                 vps.iter_mut().for_each(|vp| vp.sent.retain(|(other, ..)| *other != id));
@@ -84,15 +90,17 @@ fn inversions(steps: &[Step]) -> (u32, u32, u32) {
                 let me = &mut vps[vp];
                 (me.runs, me.waits) = (u64::from(level) + 1, waits);
                 count += u32::from(outranks);
-                me.kept = if outranks && (asked || highest) { me.kept + 1 } else { 0 };
+                me.kept = if outranks && asked { me.kept + 1 } else { 0 };
+                if !(outranks && highest) {
+                    me.of_all = [0; VPS];
+                }
+                let least = me.of_all.iter().min().copied().unwrap_or(0);
+                kept = kept.max(least);
                 // What is in was taken in by the second step after that at the latest: then it runs, or waits, or an idle VP has it.
                 me.sent.iter_mut().for_each(|(_, _, is_in, steps)| *steps += u32::from(*is_in));
                 me.sent.retain(|(_, mark, _, steps)| *mark > me.runs && *steps < 2);
                 me.missed = if !given && waits > me.runs { me.missed + 1 } else { 0 };
                 missed = missed.max(me.missed);
-                if (me.kept > STEPS || me.missed > STEPS) && kept.max(missed) <= STEPS + 1 {
-                    eprintln!("{:#?}", &steps[at.saturating_sub(24)..=at]);
-                }
                 kept = kept.max(me.kept);
             }
         }
