@@ -118,8 +118,8 @@ pub trait RunQueue<T: Node> {
     fn pop(&self) -> Option<(NonNull<T>, u8)>;
     /// As `pop`, but only from this level upwards.
     fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)>;
-    /// Takes this item out. `false`: it is not here, or not within reach of the owner (given away; or, in `steal`, behind more than 1,024
-    /// others of its level), and stays where it is.
+    /// Takes this item out; what is on offer, or given away and within reach, is taken back for that. `false`: it is not here, or not within
+    /// reach of the owner (in `ring`'s Waiver Queue; or, in `steal`, behind more than 1,024 others of its level), and stays where it is.
     ///
     /// # Safety
     /// `item` is live. It may be anywhere.

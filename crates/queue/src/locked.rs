@@ -277,8 +277,17 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
     }
 
     unsafe fn remove(&self, item: NonNull<T>) -> bool {
+        let own = self.own();
+        // SAFETY: live by the caller's promise.
+        while own.waived && unsafe { !own.protect.holds(item) } {
+            let before = own.protect.len();
+            self.reclaim(own);
+            if own.protect.len() == before {
+                break;
+            }
+        }
         // SAFETY: as the caller promises.
-        unsafe { self.own().protect.remove(item) }
+        unsafe { own.protect.remove(item) }
     }
 
     #[inline]

@@ -241,6 +241,16 @@ impl<T: Node> Protect<T> {
         item
     }
 
+    /// Whether it is in this queue.
+    ///
+    /// # Safety
+    /// `item` is live. It may be anywhere.
+    #[inline]
+    pub(crate) unsafe fn holds(&self, item: NonNull<T>) -> bool {
+        // SAFETY: live by the caller's promise; only the atomic word is read.
+        unsafe { links(item) }.is_home(self.vp)
+    }
+
     /// Takes one item out, wherever it stands. `false` if it is not in this queue (any more).
     ///
     /// # Safety

@@ -237,8 +237,13 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
     }
 
     unsafe fn remove(&self, item: NonNull<T>) -> bool {
+        let own = self.own();
+        // SAFETY: live by the caller's promise.
+        if own.offered && unsafe { !own.protect.holds(item) } {
+            self.reclaim(own, false);
+        }
         // SAFETY: as the caller promises.
-        unsafe { self.own().protect.remove(item) }
+        unsafe { own.protect.remove(item) }
     }
 
     #[inline]

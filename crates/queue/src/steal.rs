@@ -301,6 +301,10 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     unsafe fn remove(&self, item: NonNull<T>) -> bool {
         let own = self.own();
         // SAFETY: live by the caller's promise.
+        if own.offered && unsafe { !own.protect.holds(item) } {
+            self.reclaim(own, false);
+        }
+        // SAFETY: live by the caller's promise.
         if unsafe { own.protect.remove(item) } {
             return true;
         }

@@ -156,10 +156,18 @@ fn holders(row: &impl Row, me: usize, mut ask: impl FnMut(usize)) {
 }
 
 /// Something of `mark`, the caller's, becomes runnable at VP `to`, or at one that runs less: `put` puts it into that VP's injector and wakes
-/// it if it sleeps, `raise` has a VP take a step.
-pub(crate) fn send(row: &impl Row, to: usize, mark: Mark, put: impl FnOnce(usize), mut raise: impl FnMut(usize)) {
+/// it if it sleeps, `raise` has a VP take a step. `begin` is told first.
+pub(crate) fn send(
+    row: &impl Row,
+    to: usize,
+    mark: Mark,
+    begin: impl FnOnce(usize),
+    put: impl FnOnce(usize),
+    mut raise: impl FnMut(usize),
+) {
     let to = outranked(row, None, to, mark).unwrap_or(to);
     let shown = row.shown(to);
+    begin(to);
     // Before it is in: those who look count it as soon as they could miss it.
     shown.coming.fetch_max(mark, Ordering::Relaxed);
     put(to);

@@ -57,6 +57,10 @@ impl Requests {
         }
         self.pending.store(false, Ordering::Relaxed);
         let list = std::mem::take(&mut *lock(&self.list)).of;
+        // What the neighbour gave away is this VP's to take, and nobody else's to look through.
+        if let Some(taker) = vp.queue().exchange() {
+            vp.instance().rouse(taker);
+        }
         for (who, before) in list {
             if !who.is_alive() {
                 continue;
@@ -66,9 +70,9 @@ impl Requests {
             // SAFETY: records live for ever; `remove` finds out by itself whether it is in this VP's Protect Queue.
             } else if unsafe { vp.queue().remove(who.item()) } {
                 vp.make_ready(who.mp, Why::Reprioritised, Origin::Wake);
-            } else if who.mp.state.phase() == Phase::Live && before + 1 < vp.instance().vps.len() {
-                // It may have been given to another VP: in the ring that is the next one. If it has run meanwhile its placement has used the
-                // new priority.
+            } else if who.mp.state.phase() == Phase::Live && before + 1 < 2 * vp.instance().vps.len() {
+                // It may have been given to another VP: in the ring that is the next one, which may give it on at that moment. If it has run
+                // meanwhile its placement has used the new priority.
                 vp.instance().reprioritise(vp.index + 1, who, before + 1);
             }
         }

@@ -61,6 +61,7 @@ impl World {
             self,
             to,
             mark,
+            |_| (),
             |to| self.injectors[to].lock().unwrap().push(mark),
             |vp| {
                 self.raised[vp].fetch_add(1, Ordering::SeqCst);

@@ -101,7 +101,7 @@ impl World {
                 vp.raised.set(true);
             }
         };
-        send(self, to, mark(level), put, |vp| self.vps[vp].raised.set(true));
+        send(self, to, mark(level), |_| (), put, |vp| self.vps[vp].raised.set(true));
     }
 
     /// What the loop does; `leaves`: the running one parks or ends.

@@ -57,7 +57,11 @@ impl Vp {
     /// Whether a woken one of this level, put in front of its level, would be the next one to run.
     #[inline]
     pub(crate) fn would_run_next(&self, level: u8) -> bool {
-        !self.queue.has_above(level)
+        if self.is_plain(level) {
+            return !self.queue.has_above(level);
+        }
+        // What was sent here, or is on offer, may outrank it.
+        self.queue.injector_is_empty() && self.queue.waiting() <= Some(level)
     }
 
     /// A woken microprocess goes before the others of its level. The caller is about to leave, and settles then.

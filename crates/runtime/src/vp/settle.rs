@@ -84,12 +84,12 @@ impl Instance {
     #[cold]
     pub(crate) fn send(&self, to: usize, mp: &'static Mp, level: u8) {
         let id = mp.id() as u16;
+        let begin = |to| self.note(Step { vp: to, what: What::Sent { id, level } });
         let put = |to| {
-            self.note(Step { vp: to, what: What::Sent { id, level } });
             self.put(to, mp);
             self.note(Step { vp: to, what: What::Put { id } });
         };
-        exact::send(self, to, mark(level), put, |vp| self.have_it_step(vp));
+        exact::send(self, to, mark(level), begin, put, |vp| self.have_it_step(vp));
     }
 
     fn note(&self, step: Step) {
@@ -160,6 +160,10 @@ impl Vp {
     pub(super) fn runs(&self, mp: &Mp) {
         let level = mp.level.get();
         if self.instance().meet(level) {
+            // Not every switch has looked around: a child that runs first, or the one who joined.
+            if !self.queue.injector_is_empty() {
+                self.take_injected();
+            }
             let (waits, asked) = self.settle(mark(level));
             if self.instance().settings.steps.is_some() {
                 let given = self.queue.given().is_some_and(|(_, given)| mark(given) == waits);
@@ -213,7 +217,9 @@ impl Vp {
     }
 
     fn urge_if_outranked(&self) {
-        if self.running().is_some() && self.queue.has_above(self.level.get()) && self.urge.get().is_none() {
+        // What is on offer counts: the owner can have it back.
+        let outranked = self.queue.waiting() > Some(self.level.get());
+        if outranked && self.running().is_some() && self.urge.get().is_none() {
             self.urge_now();
         }
     }
