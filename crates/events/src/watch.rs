@@ -51,6 +51,11 @@ pub fn sleeps(tid: Tid) -> bool {
     }
 }
 
+/// As [`sleeps`], but no where nobody can tell: for an accusation.
+pub(crate) fn is_asleep(tid: Tid) -> bool {
+    matches!(state(tid), Ok(b'S' | b'D'))
+}
+
 /// Whether [`sleeps`] can tell anything.
 ///
 /// # Errors
