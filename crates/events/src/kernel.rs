@@ -529,14 +529,15 @@ impl Kernel {
 
     /// *Blocked*, said by the kernel threads themselves.
     pub(crate) fn take_lent(&self) {
-        let mut pool = self.lock();
-        let (lent, overruled) = (std::mem::take(&mut pool.lent), std::mem::take(&mut pool.overruled));
-        drop(pool);
+        let overruled = std::mem::take(&mut self.lock().overruled);
         for index in overruled {
-            // Masked: the watchdog comes again. As with one that sleeps, the microprocess finds out when it next enters the user scheduler.
+            // Masked, or left over by one who gets no answer: the watchdog comes again. As with one that sleeps, the microprocess finds out when it next enters the user scheduler.
             self.take_over(index, Slot::claim);
         }
-        for index in lent {
+        // One at a time: if the user scheduler does not answer, others find the rest.
+        let n = self.lock().lent.len();
+        for _ in 0..n {
+            let Some(index) = self.lock().next_lent() else { return };
             let slot = self.page.slot(index);
             if slot.state.load(Ordering::Acquire) != AWAY {
                 // It is back already and keeps its VP, wherever that is by now.

@@ -58,6 +58,10 @@ impl Pool {
         Pool { free_slots: (1..=slots).rev().collect(), ..Pool::default() }
     }
 
+    pub(crate) fn next_lent(&mut self) -> Option<u32> {
+        (!self.lent.is_empty()).then(|| self.lent.remove(0))
+    }
+
     /// Those that wait and can carry.
     pub(crate) fn available(&self) -> usize {
         self.waiting - self.stuck

@@ -78,7 +78,8 @@ pub enum OnMisbehaviour {
 pub struct Distrust {
     /// What is done.
     pub on: OnMisbehaviour,
-    /// After how long: see [`crate::watchdog`] for what counts. 10 ms to an hour; beyond, the nearest of these.
+    /// After how long: see [`crate::watchdog`] for what counts. 100 ms to an hour; beyond, the nearest of these. (Less, and who waits for a lock
+    /// whose holder gets no core for some turns of the kernel's scheduler would be accused.)
     pub bound: Duration,
 }
 
@@ -90,7 +91,7 @@ impl Default for Distrust {
 }
 
 impl Distrust {
-    const LEAST: u64 = 10;
+    const LEAST: u64 = 100;
     const MOST: u64 = 3_600_000;
 
     /// `off`, `report`, `override` or `end`; with a bound in milliseconds: `report=200`.
@@ -112,7 +113,7 @@ impl Distrust {
         match bound.map(str::parse) {
             None => Ok(Distrust { on, ..Distrust::default() }),
             Some(Ok(ms)) if (Distrust::LEAST..=Distrust::MOST).contains(&ms) => Ok(Distrust { on, bound: Duration::from_millis(ms) }),
-            Some(Ok(_)) => wrong("10 ms to an hour can be had"),
+            Some(Ok(_)) => wrong("100 ms to an hour can be had"),
             Some(Err(_)) => wrong("no number"),
         }
     }
@@ -341,7 +342,7 @@ impl Kernel {
     /// How often `case` was found.
     #[must_use]
     pub fn accused(&self, case: Case) -> u64 {
-        self.watchdog.accused[case as usize].load(Ordering::Relaxed)
+        self.watchdog.accused[case as usize].load(Ordering::Acquire)
     }
 
     /// Somebody looks from here.
@@ -558,7 +559,7 @@ mod tests {
         assert_eq!(Distrust::from_name("off").map(|d| d.on), Ok(OnMisbehaviour::Ignore));
         let report = Distrust { on: OnMisbehaviour::Report, bound: Duration::from_millis(200) };
         assert_eq!(Distrust::from_name("report=200"), Ok(report));
-        for text in ["", "on", "end=", "end=9", "end=x", "end=-1", "report=3600001", "=100"] {
+        for text in ["", "on", "end=", "end=99", "end=x", "end=-1", "report=3600001", "=100"] {
             let e = Distrust::from_name(text).expect_err(text);
             assert!(e.contains("off, report, override or end"), "{e}");
         }

@@ -25,6 +25,7 @@ use libc::ucontext_t;
 
 use crate::carrier::{Carrier, KernelThread, Standing, standing};
 use crate::record::Mp;
+use crate::vp::bump;
 use crate::{handoff, pool};
 
 /// So many attempts to inject a call, within a millisecond.
@@ -164,6 +165,7 @@ impl Carrier {
         let vp = self.vp();
         let Some(mp) = self.running() else { return self };
         vp.slow_steps();
+        bump(&vp.tick.answers);
         if vp.turn_is_over() {
             vp.urge.set(Some(Why::QuantumOver));
         }

@@ -41,6 +41,7 @@ pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
 pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
+pub use kumihimo_events::watchdog::{Distrust, OnMisbehaviour};
 
 /// What happens when all microprocesses wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -70,6 +71,7 @@ pub(crate) struct Settings {
     pub(crate) grace: Duration,
     pub(crate) on_panic: Option<OnPanic>,
     pub(crate) on_deadlock: OnDeadlock,
+    pub(crate) distrust: Option<Distrust>,
 }
 
 impl Settings {
@@ -139,6 +141,7 @@ impl Builder {
                 grace: Duration::from_secs(1),
                 on_panic: None,
                 on_deadlock: OnDeadlock::default(),
+                distrust: None,
             },
         }
     }
@@ -239,6 +242,17 @@ impl Builder {
         self
     }
 
+    /// What happens when a virtual processor is kept from its part: by a [`NoEvents`](crate::NoEvents) guard that is not given back, or is waited under, a policy
+    /// that loops or waits, or a microprocess that cannot be interrupted while others wait. Default: after a second of that it is reported on standard error, with the
+    /// stack, and the others go on without it. `KUMI_WATCHDOG` stands in where the program does not say: `off`, `report`, `override`, `end`, or one of these with a
+    /// bound in milliseconds (`report=200`).
+    ///
+    /// What counts, and what "go on" means in each case: [`kumihimo_events::watchdog`].
+    pub fn on_misbehaviour(mut self, distrust: Distrust) -> Builder {
+        self.settings.distrust = Some(distrust);
+        self
+    }
+
     /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
     ///
     /// # Errors
@@ -273,6 +287,9 @@ impl Builder {
         }
         if self.settings.preempt.is_none() {
             self.settings.preempt = preemption_from_environment()?;
+        }
+        if self.settings.distrust.is_none() {
+            self.settings.distrust = distrust_from_environment()?;
         }
         let running = || {
             io::Error::new(
@@ -334,6 +351,15 @@ fn preemption_from_environment() -> io::Result<Option<Preemption>> {
         Ok(text) => Preemption::from_name(&text)
             .map(Some)
             .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_PREEMPT={why}"))),
+        Err(_) => Ok(None),
+    }
+}
+
+fn distrust_from_environment() -> io::Result<Option<Distrust>> {
+    match std::env::var("KUMI_WATCHDOG") {
+        Ok(text) => Distrust::from_name(&text)
+            .map(Some)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_WATCHDOG={why}"))),
         Err(_) => Ok(None),
     }
 }

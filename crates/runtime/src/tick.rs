@@ -35,6 +35,10 @@ pub(crate) struct Turn {
     over: AtomicU64,
     /// How long the running one may run, where the policy decides that for each anew. By the carrier.
     pub(crate) quantum: AtomicU64,
+    /// Its kernel thread is stuck in the scheduler, as far as the watchdog knows.
+    pub(crate) is_stuck: AtomicBool,
+    /// How often Preempted or Changed was acted upon. By its carrier.
+    pub(crate) answers: AtomicU64,
     /// Descriptors are watched for it.
     watched: AtomicBool,
     /// When its first timer is due. By its carrier.
@@ -49,6 +53,8 @@ impl Turn {
             rung: AtomicU64::new(0),
             over: AtomicU64::new(u64::MAX),
             quantum: AtomicU64::new(NEVER),
+            is_stuck: AtomicBool::new(false),
+            answers: AtomicU64::new(0),
             watched: AtomicBool::new(false),
             timer: AtomicU64::new(NEVER),
         }

@@ -72,8 +72,6 @@ impl Kernel {
     /// Says it; and ends the process, if that is wanted.
     pub(super) fn accuse(&self, case: Case, culprit: &Culprit<'_>) {
         let on = self.watchdog.on();
-        self.watchdog.accused[case as usize].fetch_add(1, Ordering::Relaxed);
-        self.watchdog.overridden.fetch_add(u64::from(on == OnMisbehaviour::Override), Ordering::Relaxed);
         let Culprit { vp, tid, slot, age } = culprit;
         let (ran, slept) = (Duration::from_nanos(age.ran), Duration::from_nanos(age.slept));
         let index = slot.map_or(0, |(index, _)| index);
@@ -92,6 +90,9 @@ impl Kernel {
         if on == OnMisbehaviour::End {
             std::process::abort();
         }
+        // Last: whoever counts has the whole report.
+        self.watchdog.overridden.fetch_add(u64::from(on == OnMisbehaviour::Override), Ordering::Relaxed);
+        self.watchdog.accused[case as usize].fetch_add(1, Ordering::Release);
     }
 
     /// Where the kernel thread is, in the kernel and in its program.
