@@ -174,7 +174,7 @@ fn nobody_is_accused_who_does_his_part() {
     if is_child(NAME) {
         return load();
     }
-    let child = start(NAME, &[(MODE, "end=100")]);
+    let child = start(NAME, &[(MODE, "end=300")]);
     for _ in 0..8 {
         std::thread::sleep(Duration::from_millis(100));
         for signal in [libc::SIGSTOP, libc::SIGCONT] {

@@ -247,7 +247,8 @@ impl Kernel {
     #[must_use]
     pub fn is_held_up(&self, vp: u32) -> bool {
         let carrier = self.carrier(vp).filter(|slot| slot.carries(vp));
-        self.watchdog.is_written_off(vp) || carrier.is_none_or(|slot| watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid))
+        self.watchdog.is_written_off(vp)
+            || carrier.is_none_or(|slot| watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid))
     }
 
     /// A snapshot.
@@ -397,7 +398,10 @@ impl Kernel {
     /// From here the user scheduler is asked for the [`tick`](UserScheduler::tick), until it says that there is no need. Cheap if it is already.
     pub fn keep_time(&self) {
         // Nobody is to be interrupted, or nobody waits in the pool to do it.
-        if self.bells.means() != Means::Off && !self.keeps_time.load(Ordering::Relaxed) && !self.keeps_time.swap(true, Ordering::SeqCst) {
+        if self.bells.means() != Means::Off
+            && !self.keeps_time.load(Ordering::Relaxed)
+            && !self.keeps_time.swap(true, Ordering::SeqCst)
+        {
             self.wake_one();
         }
     }
@@ -432,7 +436,8 @@ impl Kernel {
     /// # Errors
     /// What epoll_ctl(2) says.
     pub fn watch_once(&self, vp: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32, u64: READY | u64::from(vp) };
+        let mut event =
+            libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32, u64: READY | u64::from(vp) };
         for op in [libc::EPOLL_CTL_MOD, libc::EPOLL_CTL_ADD] {
             // SAFETY: a live event.
             if unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd.as_raw_fd(), &mut event) } == 0 {

@@ -60,7 +60,9 @@ impl Means {
             None if text == "off" => Ok(Means::Off),
             Some(("signal", number)) => match number.parse() {
                 Ok(signal) if may_preempt(signal) => Ok(Means::Signal(signal)),
-                Ok(_) => wrong("no signal for this: a fault, SIGTRAP, one that cannot be caught, or one of the C library's own"),
+                Ok(_) => wrong(
+                    "no signal for this: a fault, SIGTRAP, one that cannot be caught, or one of the C library's own",
+                ),
                 Err(_) => wrong("no number"),
             },
             _ => wrong("unknown"),
@@ -358,7 +360,18 @@ mod tests {
         assert_eq!(Means::from_name("off"), Ok(Means::Off));
         assert_eq!(Means::from_name("signal"), Ok(Means::Signal(libc::SIGURG)));
         assert_eq!(Means::from_name("signal=10"), Ok(Means::Signal(10)));
-        for text in ["", "signal=", "signal=0", "signal=5", "signal=9", "signal=11", "signal=33", "signal=65", "tick", "clock=1"] {
+        for text in [
+            "",
+            "signal=",
+            "signal=0",
+            "signal=5",
+            "signal=9",
+            "signal=11",
+            "signal=33",
+            "signal=65",
+            "tick",
+            "clock=1",
+        ] {
             let e = Means::from_name(text).expect_err(text);
             assert!(e.contains("clock, signal, signal=N or off"), "{e}");
         }

@@ -211,6 +211,12 @@ impl KernelThread {
         events
     }
 
+    /// The slot was unmasked where nothing can be told: what was raised waits on. For the watchdog, which else would think that it never was. Only by the calling
+    /// kernel thread.
+    pub fn leave_raised(&self) {
+        self.slot().pending.fetch_and(!crate::watchdog::PROBE, Ordering::Relaxed);
+    }
+
     /// Its bell has rung.
     ///
     /// # Safety

@@ -33,7 +33,8 @@ const PERF_DATA: usize = 24;
 const SIGNALS: usize = 65;
 
 /// What the application had installed for a signal, for those that are not ours: handler and flags.
-static FORMER: [[AtomicUsize; 2]; SIGNALS] = [const { [AtomicUsize::new(libc::SIG_DFL), AtomicUsize::new(0)] }; SIGNALS];
+static FORMER: [[AtomicUsize; 2]; SIGNALS] =
+    [const { [AtomicUsize::new(libc::SIG_DFL), AtomicUsize::new(0)] }; SIGNALS];
 
 /// Installs the handler of SIGTRAP, once a process, beside an earlier one of the application's, which gets the traps that are not ours.
 ///
@@ -88,7 +89,8 @@ extern "C" fn signalled(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     // SAFETY: as in `trapped`.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t; one with this code has a value.
-    let value = unsafe { if (*info).si_code == libc::SI_QUEUE { (*info).si_value().sival_ptr.addr() as u64 } else { 0 } };
+    let value =
+        unsafe { if (*info).si_code == libc::SI_QUEUE { (*info).si_value().sival_ptr.addr() as u64 } else { 0 } };
     let ours = value == BELL;
     if callers::is_asked(value) {
         // SAFETY: the kernel's context.

@@ -100,7 +100,9 @@ impl Distrust {
     /// What is wanted instead.
     pub fn from_name(text: &str) -> Result<Distrust, String> {
         let wrong = |why: &str| {
-            Err(format!("{text:?}: {why}; off, report, override or end is wanted, or one of these with milliseconds: report=200"))
+            Err(format!(
+                "{text:?}: {why}; off, report, override or end is wanted, or one of these with milliseconds: report=200"
+            ))
         };
         let (name, bound) = text.split_once('=').map_or((text, None), |(name, bound)| (name, Some(bound)));
         let on = match name {
@@ -112,7 +114,9 @@ impl Distrust {
         };
         match bound.map(str::parse) {
             None => Ok(Distrust { on, ..Distrust::default() }),
-            Some(Ok(ms)) if (Distrust::LEAST..=Distrust::MOST).contains(&ms) => Ok(Distrust { on, bound: Duration::from_millis(ms) }),
+            Some(Ok(ms)) if (Distrust::LEAST..=Distrust::MOST).contains(&ms) => {
+                Ok(Distrust { on, bound: Duration::from_millis(ms) })
+            }
             Some(Ok(_)) => wrong("100 ms to an hour can be had"),
             Some(Err(_)) => wrong("no number"),
         }
@@ -145,10 +149,13 @@ struct Alarm(AtomicU32);
 
 impl Alarm {
     fn wait(&self, expected: u32, time: Option<Duration>) {
-        let time = time.map(|t| libc::timespec { tv_sec: t.as_secs() as libc::time_t, tv_nsec: i64::from(t.subsec_nanos()) });
+        let time =
+            time.map(|t| libc::timespec { tv_sec: t.as_secs() as libc::time_t, tv_nsec: i64::from(t.subsec_nanos()) });
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: a live word; no time or a live one.
-        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, expected, time) };
+        unsafe {
+            libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, expected, time)
+        };
     }
 
     fn wake(&self) {
@@ -355,10 +362,15 @@ impl Kernel {
             return;
         }
         let (kernel, alarm) = (Arc::downgrade(self), watchdog.alarm.clone());
-        let thread = std::thread::Builder::new().name("kumihimo-dog".into()).stack_size(256 << 10).spawn(move || live(&kernel, &alarm));
+        let thread = std::thread::Builder::new()
+            .name("kumihimo-dog".into())
+            .stack_size(256 << 10)
+            .spawn(move || live(&kernel, &alarm));
         match thread {
             Ok(thread) => *watchdog.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
-            Err(e) => eprintln!("kumihimo: no kernel thread for the watchdog ({e}): a user scheduler that is stuck is not found out"),
+            Err(e) => eprintln!(
+                "kumihimo: no kernel thread for the watchdog ({e}): a user scheduler that is stuck is not found out"
+            ),
         }
     }
 
@@ -391,7 +403,8 @@ impl Kernel {
         } else if suspicion.what != Some([asked, 0, 0, 0]) {
             suspicion.begin([asked, 0, 0, 0], tid);
         } else if self.is_due(suspicion, tid, elapsed, |age| age.ran + age.slept) {
-            let index = (1..=self.page.slots()).find(|index| self.page.slot(*index).tid.load(Ordering::Relaxed) == tid as u32);
+            let index =
+                (1..=self.page.slots()).find(|index| self.page.slot(*index).tid.load(Ordering::Relaxed) == tid as u32);
             let slot = index.map(|index| (index, self.page.slot(index)));
             self.accuse(Case::BlockedNeverAnswered, &Culprit { vp, tid, slot, age: suspicion.age });
             suspicion.said = true;
@@ -403,7 +416,13 @@ impl Kernel {
     }
 
     /// The other three.
-    fn look_at_carrier(self: &Arc<Kernel>, vp: u32, suspect: &mut Suspect, elapsed: u64, scheduler: &dyn UserScheduler) -> bool {
+    fn look_at_carrier(
+        self: &Arc<Kernel>,
+        vp: u32,
+        suspect: &mut Suspect,
+        elapsed: u64,
+        scheduler: &dyn UserScheduler,
+    ) -> bool {
         let index = self.carriers[vp as usize].load(Ordering::Relaxed);
         let rests = self.watchdog.rests[index as usize].load(Ordering::Relaxed);
         let of = &self.watchdog.vps[vp as usize];
@@ -414,13 +433,15 @@ impl Kernel {
         }
         let slot = self.page.slot(index);
         let (tid, times) = (slot.tid.load(Ordering::Relaxed) as Tid, slot.times.load(Ordering::Relaxed));
-        let raised = of.raised.swap(false, Ordering::Relaxed) || slot.pending.load(Ordering::Relaxed) & Event::Preempted.bit() != 0;
+        let raised = of.raised.swap(false, Ordering::Relaxed)
+            || slot.pending.load(Ordering::Relaxed) & Event::Preempted.bit() != 0;
         if !slot.is_masked() {
             suspect.masked.drop();
             self.look_at_the_running(vp, (index, slot), raised, suspect, elapsed, scheduler);
             return true;
         }
-        let what = [index.into(), times, rests.into(), 0];
+        // Another microprocess is loaded, too: the scheduler works.
+        let what = [index.into(), times, rests.into(), slot.microprocess.load(Ordering::Relaxed)];
         let masked = &mut suspect.masked;
         // Whoever has unmasked it since has taken the probe. (Set just now, it may be in the mask after next: the time begins when it is found again.)
         if slot.pending.fetch_or(PROBE, Ordering::Relaxed) & PROBE == 0 {
@@ -544,7 +565,8 @@ fn live(kernel: &Weak<Kernel>, alarm: &Alarm) {
 impl Kernel {
     fn somebody_runs(&self) -> bool {
         let rests = |index: u32| self.watchdog.rests[index as usize].load(Ordering::Relaxed) & 1 == 1;
-        let carried = self.carriers.iter().map(|index| index.load(Ordering::Relaxed)).any(|index| index != 0 && !rests(index));
+        let carried =
+            self.carriers.iter().map(|index| index.load(Ordering::Relaxed)).any(|index| index != 0 && !rests(index));
         carried || self.watchdog.vps.iter().any(|of| of.asked.load(Ordering::Relaxed) != 0)
     }
 }

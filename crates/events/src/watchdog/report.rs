@@ -49,7 +49,9 @@ fn what_to_do(case: Case) -> &'static str {
     match case {
         Case::MaskNeverCleared => "it must leave its NoEvents guard, or its policy or scheduler a loop",
         Case::BlockedNeverAnswered => "UserScheduler::blocked must return",
-        Case::NoYield => "something waits that goes before it: it must come to a switch point, or let itself be interrupted",
+        Case::NoYield => {
+            "something waits that goes before it: it must come to a switch point, or let itself be interrupted"
+        }
         Case::SchedulerBlocked => {
             "nothing may wait in the kernel inside a NoEvents guard, a policy or a scheduler (KernelThread::rest says that it means to)"
         }
@@ -78,8 +80,12 @@ impl Kernel {
         let mut name = [0; 64];
         let id = slot.map_or(0, |(_, slot)| slot.microprocess.load(Ordering::Relaxed));
         let n = if id == 0 { 0 } else { self.user().map_or(0, |user| user.name_of(id, &mut name)).min(name.len()) };
-        let name = std::str::from_utf8(&name[..n]).unwrap_or("?");
-        let who = if case == Case::BlockedNeverAnswered || id == 0 { format_args!("the user scheduler") } else { format_args!("microprocess {id:x} '{name}'") };
+        let name = if n == 0 { "(no name)" } else { std::str::from_utf8(&name[..n]).unwrap_or("?") };
+        let who = if case == Case::BlockedNeverAnswered || id == 0 {
+            format_args!("the user scheduler")
+        } else {
+            format_args!("microprocess {id:x} '{name}'")
+        };
         say(format_args!(
             "kumihimo: watchdog: {case}: virtual processor {vp}: kernel thread {tid} (slot {index}), {who}: for {ran:.3?} on a core and {slept:.3?} \
              asleep; {}; {} (KUMI_WATCHDOG)\n",
