@@ -35,10 +35,10 @@ fn provoked(name: &str, case: &str, who: &str, function: &str, body: impl FnOnce
         assert!(reports[0].contains(who), "{said}");
         assert!(said.lines().any(|line| line.starts_with("    ") && line.contains(function)), "{function} in the stack: {said}");
     };
-    let overridden = again(name, &[(MODE, "override=100")]);
+    let overridden = again(name, &[(MODE, "override=300")]);
     assert!(overridden.status.success(), "{overridden:#?}");
     accused(&overridden);
-    let ended = again(name, &[(MODE, "end=100")]);
+    let ended = again(name, &[(MODE, "end=300")]);
     assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{ended:#?}");
     accused(&ended);
 }
@@ -174,13 +174,13 @@ fn nobody_is_accused_who_does_his_part() {
     if is_child(NAME) {
         return load();
     }
-    let child = start(NAME, &[(MODE, "end=300")]);
-    for _ in 0..8 {
+    let child = start(NAME, &[(MODE, "end=1000")]);
+    for _ in 0..2 {
         std::thread::sleep(Duration::from_millis(100));
         for signal in [libc::SIGSTOP, libc::SIGCONT] {
             // SAFETY: a child of ours that was not waited for: its number is its own.
             unsafe { libc::kill(child.id() as i32, signal) };
-            std::thread::sleep(Duration::from_millis(150));
+            std::thread::sleep(Duration::from_millis(1500));
         }
     }
     let ended = finish(NAME, child);

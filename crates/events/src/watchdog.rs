@@ -78,8 +78,8 @@ pub enum OnMisbehaviour {
 pub struct Distrust {
     /// What is done.
     pub on: OnMisbehaviour,
-    /// After how long: see [`crate::watchdog`] for what counts. 100 ms to an hour; beyond, the nearest of these. (Less, and who waits for a lock
-    /// whose holder gets no core for some turns of the kernel's scheduler would be accused.)
+    /// After how long: see [`crate::watchdog`] for what counts. 100 ms to an hour; beyond, the nearest of these. Time in the kernel counts too, and with hundreds
+    /// of kernel threads to a core one call there was seen to take 100 ms (locks, whose holders get no core): short bounds are for tests.
     pub bound: Duration,
 }
 
@@ -590,13 +590,9 @@ mod tests {
     #[test]
     fn one_that_rests_is_seen_to_even_if_it_says_so_twice() {
         let watchdog = Watchdog::new(1, 2);
-        let word = || watchdog.rests[2].load(Ordering::Relaxed);
-        let mut seen = vec![word()];
         for rests in [true, true, false, false, true] {
             watchdog.rest(2, rests);
-            assert_eq!(word() & 1 == 1, rests);
-            seen.push(word());
+            assert_eq!(watchdog.rests[2].load(Ordering::Relaxed) & 1 == 1, rests);
         }
-        assert!(seen.is_sorted());
     }
 }

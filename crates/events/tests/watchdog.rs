@@ -22,8 +22,8 @@ use kumihimo_events::watchdog::{Case, Distrust, OnMisbehaviour};
 use kumihimo_events::{Kernel, KernelThread};
 use scheduler::{Scheduler, check, masked, yield_now};
 
-/// The least that can be had.
-const BOUND: Duration = Duration::from_millis(100);
+/// Not the least that can be had: on a machine with hundreds that want a core, the kernel alone may take that long for a call.
+const BOUND: Duration = Duration::from_millis(300);
 const CHILD: &str = "KUMI_TEST_CHILD";
 const MODE: &str = "KUMI_TEST_MODE";
 
@@ -290,7 +290,7 @@ fn nobody_is_accused_who_does_his_part() {
     const NAME: &str = "nobody_is_accused_who_does_his_part";
     if !is_child() {
         let mut child = command(NAME, "report").spawn().expect("a process");
-        for _ in 0..10 {
+        for _ in 0..3 {
             std::thread::sleep(BOUND);
             for signal in [libc::SIGSTOP, libc::SIGCONT] {
                 // SAFETY: a child of ours that was not waited for: its number is its own.

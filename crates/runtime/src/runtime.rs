@@ -245,7 +245,7 @@ impl Builder {
     /// What happens when a virtual processor is kept from its part: by a [`NoEvents`](crate::NoEvents) guard that is not given back, or is waited under, a policy
     /// that loops or waits, or a microprocess that cannot be interrupted while others wait. Default: after a second of that it is reported on standard error, with the
     /// stack, and the others go on without it. `KUMI_WATCHDOG` stands in where the program does not say: `off`, `report`, `override`, `end`, or one of these with a
-    /// bound in milliseconds (`report=200`).
+    /// bound in milliseconds (`report=2000`).
     ///
     /// What counts, and what "go on" means in each case: [`kumihimo_events::watchdog`].
     pub fn on_misbehaviour(mut self, distrust: Distrust) -> Builder {
