@@ -178,7 +178,7 @@ impl Bells {
         let done = match self.means {
             // The application would get it.
             _ if !self.is_heard() => Err(io::ErrorKind::Unsupported.into()),
-            Means::Clock => self.clock_of(index, tid).and_then(|fd| arm(fd)),
+            Means::Clock => self.clock_of(index, tid).and_then(arm),
             Means::Signal(signal) => send(signal, tid, BELL),
             Means::Off => Ok(()),
         };
