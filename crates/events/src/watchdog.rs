@@ -15,7 +15,7 @@
 //! says that it is, and the user scheduler is told ([`overridden`](crate::sched::UserScheduler::overridden)), so that what would go there goes elsewhere. Both end when the mask is cleared, or the answer
 //! comes.
 //!
-//! Time is the kernel thread's own on a core, and that in which it slept at both ends of a look that it hardly ran in. One that gets no core
+//! Time is the kernel thread's own on a core, in user mode, and that in which it slept at both ends of a look that it hardly ran in. One that gets no core
 //! collects neither; nor does a process that is stopped, or held by a debugger, since a look counts for two paces at most.
 
 mod report;
@@ -78,8 +78,7 @@ pub enum OnMisbehaviour {
 pub struct Distrust {
     /// What is done.
     pub on: OnMisbehaviour,
-    /// After how long: see [`crate::watchdog`] for what counts. 100 ms to an hour; beyond, the nearest of these. Time in the kernel counts too, and with hundreds
-    /// of kernel threads to a core one call there was seen to take 100 ms (locks, whose holders get no core): short bounds are for tests.
+    /// After how long: see [`crate::watchdog`] for what counts. 100 ms to an hour; beyond, the nearest of these. Short bounds are for tests.
     pub bound: Duration,
 }
 
@@ -285,15 +284,24 @@ impl Drop for Watchdog {
 #[derive(Clone, Copy, Debug, Default)]
 struct Age {
     cpu: u64,
+    user: u64,
     ran: u64,
     slept: u64,
 }
 
 impl Age {
+    fn begin(tid: Tid) -> Age {
+        let (cpu, user) = (CpuClock::of(tid).read().unwrap_or(0), watch::user_time(tid).unwrap_or(0));
+        Age { cpu, user, ..Age::default() }
+    }
+
     fn more(&mut self, tid: Tid, elapsed: u64) {
         let cpu = CpuClock::of(tid).read().unwrap_or(self.cpu);
         let ran = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
-        self.ran += ran;
+        let user = watch::user_time(tid).unwrap_or(self.user);
+        // What the kernel does for it is not its own doing: a call may spin there for a lock whose holder gets no core.
+        self.ran += ran.min(user.saturating_sub(self.user));
+        self.user = self.user.max(user);
         // One that was about to run when it was looked at counts as asleep once; not one that gets no core.
         if ran < elapsed / 2 && watch::is_asleep(tid) {
             self.slept += elapsed;
@@ -312,8 +320,7 @@ struct Suspicion {
 
 impl Suspicion {
     fn begin(&mut self, what: [u64; 4], tid: Tid) {
-        let cpu = CpuClock::of(tid).read().unwrap_or(0);
-        *self = Suspicion { what: Some(what), age: Age { cpu, ..Age::default() }, said: false };
+        *self = Suspicion { what: Some(what), age: Age::begin(tid), said: false };
     }
 
     fn drop(&mut self) {

@@ -87,7 +87,7 @@ impl Kernel {
             format_args!("microprocess {id:x} '{name}'")
         };
         say(format_args!(
-            "kumihimo: watchdog: {case}: virtual processor {vp}: kernel thread {tid} (slot {index}), {who}: for {ran:.3?} on a core and {slept:.3?} \
+            "kumihimo: watchdog: {case}: virtual processor {vp}: kernel thread {tid} (slot {index}), {who}: for {ran:.3?} in user mode and {slept:.3?} \
              asleep; {}; {} (KUMI_WATCHDOG)\n",
             what_to_do(case),
             what_is_done(case, on)
