@@ -16,7 +16,7 @@
 //! comes.
 //!
 //! Time is the kernel thread's own on a core, in user mode, and that in which it slept at both ends of a look that it hardly ran in. One that gets no core
-//! collects neither; nor does a process that is stopped, or held by a debugger, since a look counts for two paces at most.
+//! collects neither; nor does a process that is stopped, or in a debugger, since a look counts for two paces at most.
 
 mod report;
 
@@ -401,6 +401,13 @@ impl Kernel {
         runs
     }
 
+    fn somebody_runs(&self) -> bool {
+        let rests = |index: u32| self.watchdog.rests[index as usize].load(Ordering::Relaxed) & 1 == 1;
+        let carried =
+            self.carriers.iter().map(|index| index.load(Ordering::Relaxed)).any(|index| index != 0 && !rests(index));
+        carried || self.watchdog.vps.iter().any(|of| of.asked.load(Ordering::Relaxed) != 0)
+    }
+
     /// Blocked never answered?
     fn look_at_answer(self: &Arc<Kernel>, vp: u32, suspicion: &mut Suspicion, elapsed: u64) -> bool {
         let asked = self.watchdog.vps[vp as usize].asked.load(Ordering::Relaxed) & !TOO_LATE;
@@ -569,15 +576,6 @@ fn live(kernel: &Weak<Kernel>, alarm: &Alarm) {
     }
 }
 
-impl Kernel {
-    fn somebody_runs(&self) -> bool {
-        let rests = |index: u32| self.watchdog.rests[index as usize].load(Ordering::Relaxed) & 1 == 1;
-        let carried =
-            self.carriers.iter().map(|index| index.load(Ordering::Relaxed)).any(|index| index != 0 && !rests(index));
-        carried || self.watchdog.vps.iter().any(|of| of.asked.load(Ordering::Relaxed) != 0)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -585,12 +583,9 @@ mod tests {
     #[test]
     fn distrust_by_name() {
         assert_eq!(Distrust::from_name("override"), Ok(Distrust::default()));
-        assert_eq!(Distrust::from_name("off").map(|d| d.on), Ok(OnMisbehaviour::Ignore));
-        let report = Distrust { on: OnMisbehaviour::Report, bound: Duration::from_millis(200) };
-        assert_eq!(Distrust::from_name("report=200"), Ok(report));
+        assert_eq!(Distrust::from_name("report=200").map(|d| d.bound), Ok(Duration::from_millis(200)));
         for text in ["", "on", "end=", "end=99", "end=x", "end=-1", "report=3600001", "=100"] {
-            let e = Distrust::from_name(text).expect_err(text);
-            assert!(e.contains("off, report, override or end"), "{e}");
+            assert!(Distrust::from_name(text).expect_err(text).contains("off, report, override or end"));
         }
     }
 
