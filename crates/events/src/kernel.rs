@@ -27,6 +27,7 @@ use crate::sched::{Answer, Event, UserScheduler};
 use crate::slot::{Claim, NO_PRIORITY, Slot};
 use crate::source::{self, EventSource, Kind};
 use crate::thread::AWAY;
+use crate::watchdog::Watchdog;
 use crate::{barrier, slot, trap, watch};
 
 /// In epoll data: not a source's.
@@ -72,8 +73,8 @@ pub struct Kernel {
     pub(crate) keep: AtomicUsize,
     pool: Mutex<Pool>,
     pub(crate) ended: Condvar,
-    /// Somebody looks for a source that does not tell by itself.
-    pub(crate) on_watch: AtomicBool,
+    /// Slot of who looks for a source that does not tell by itself; 0: nobody.
+    pub(crate) on_watch: AtomicU32,
     /// Slot of the kernel thread that carries each VP; 0: none.
     pub(crate) carriers: Box<[AtomicU32]>,
     pub(crate) bound: AtomicUsize,
@@ -85,6 +86,7 @@ pub struct Kernel {
     /// Somebody asks the user scheduler for the time, now and then.
     pub(crate) keeps_time: AtomicBool,
     recorder: Option<Recorder>,
+    pub(crate) watchdog: Watchdog,
 }
 
 impl std::fmt::Debug for dyn UserScheduler {
@@ -116,6 +118,10 @@ pub struct Counts {
     pub rung: u64,
     /// See `rung`.
     pub not_rung: u64,
+    /// Times that the user scheduler was found not to do its part, and those that were overridden: see [`crate::watchdog`].
+    pub misbehaved: u64,
+    /// See `misbehaved`.
+    pub overridden: u64,
 }
 
 impl Kernel {
@@ -159,9 +165,10 @@ impl Kernel {
             said_no_barrier: AtomicBool::new(false),
             keep: AtomicUsize::new(settings.concurrency),
             pool: Mutex::new(Pool::new(page.slots())),
+            watchdog: Watchdog::new(settings.vps, page.slots()),
             page,
             ended: Condvar::new(),
-            on_watch: AtomicBool::new(false),
+            on_watch: AtomicU32::new(0),
             carriers: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
             bound: AtomicUsize::new(0),
             hand_offs: AtomicU64::new(0),
@@ -246,7 +253,8 @@ impl Kernel {
     #[must_use]
     pub fn is_held_up(&self, vp: u32) -> bool {
         let carrier = self.carrier(vp).filter(|slot| slot.carries(vp));
-        carrier.is_none_or(|slot| watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid))
+        self.watchdog.is_written_off(vp)
+            || carrier.is_none_or(|slot| watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid))
     }
 
     /// A snapshot.
@@ -261,6 +269,8 @@ impl Kernel {
             exhausted: self.exhausted.load(Ordering::Relaxed),
             rung: self.bells.rung.load(Ordering::Relaxed),
             not_rung: self.bells.refused.load(Ordering::Relaxed),
+            misbehaved: self.watchdog.accused.iter().map(|n| n.load(Ordering::Relaxed)).sum(),
+            overridden: self.watchdog.overridden.load(Ordering::Relaxed),
             ..Counts::default()
         };
         let high = pool.high;
@@ -292,11 +302,12 @@ impl Kernel {
     /// `WouldBlock`: the limit of kernel threads is reached; else what the kernel says. The VP is then nobody's, as before.
     pub fn resume(self: &Arc<Kernel>, vp: u32, priority: Option<u8>) -> io::Result<()> {
         let mut pool = self.lock();
-        if pool.waiting <= pool.ready.len() {
+        if pool.available() <= pool.ready.len() {
             self.start(&mut pool)?;
         }
         pool.push(slot::token(vp), priority);
         drop(pool);
+        self.guard();
         self.wake_one();
         Ok(())
     }
@@ -331,7 +342,7 @@ impl Kernel {
             self.no_barrier();
             return false;
         }
-        pool.waiting > pool.ready.len() || self.start(&mut pool).inspect_err(|e| self.exhausted(e)).is_ok()
+        pool.available() > pool.ready.len() || self.start(&mut pool).inspect_err(|e| self.exhausted(e)).is_ok()
     }
 
     /// Said once.
@@ -354,6 +365,9 @@ impl Kernel {
             return;
         }
         let slot = self.page.slot(index);
+        if event == Event::Preempted {
+            self.watchdog.raised(vp);
+        }
         // Whoever finds the bit set relies on who set it to have rung, and on who keeps the time to ring again.
         if slot.pending.fetch_or(event.bit(), Ordering::SeqCst) & event.bit() == 0 {
             self.bells.ring(index, slot);
@@ -363,7 +377,7 @@ impl Kernel {
     /// Whether something is raised for whoever carries `vp` and not yet told.
     #[must_use]
     pub fn is_raised(&self, vp: u32) -> bool {
-        self.carrier(vp).is_some_and(|slot| slot.pending.load(Ordering::Relaxed) != 0)
+        self.carrier(vp).is_some_and(Slot::is_told_of)
     }
 
     /// Rings once more for what is raised.
@@ -480,7 +494,12 @@ impl Kernel {
         self.hand_offs.fetch_add(1, Ordering::Relaxed);
         self.record(Step::Sleeps, index, None);
         self.record(Step::Blocked, index, None);
-        if let Answer::Next(priority) = scheduler.blocked(vp) {
+        self.watchdog.ask(vp);
+        let answer = scheduler.blocked(vp);
+        if self.watchdog.answered(vp) {
+            self.lock().stuck -= 1;
+        }
+        if let Answer::Next(priority) = answer {
             self.lock().push(token, priority);
         }
     }
@@ -522,8 +541,15 @@ impl Kernel {
 
     /// *Blocked*, said by the kernel threads themselves.
     pub(crate) fn take_lent(&self) {
-        let lent = std::mem::take(&mut self.lock().lent);
-        for index in lent {
+        let overruled = std::mem::take(&mut self.lock().overruled);
+        for index in overruled {
+            // Masked, or left over by one who gets no answer: the watchdog comes again. As with one that sleeps, the microprocess finds out when it next enters the user scheduler.
+            self.take_over(index, Slot::claim);
+        }
+        // One at a time: if the user scheduler does not answer, others find the rest.
+        let n = self.lock().lent.len();
+        for _ in 0..n {
+            let Some(index) = self.lock().next_lent() else { return };
             let slot = self.page.slot(index);
             if slot.state.load(Ordering::Acquire) != AWAY {
                 // It is back already and keeps its VP, wherever that is by now.

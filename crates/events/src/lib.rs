@@ -2,13 +2,16 @@
 //!
 //! [`kernel`] has the pool of kernel threads and the hand-off of virtual processors among them; [`sched`] the events and the user
 //! scheduler's side of the interface (paper P0, 3.1); [`page`] and [`slot`] the shared page, with the protocol by which a virtual processor moves to
-//! another kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`preempt`] how one that runs is interrupted; [`record`] what happened, step by step.
+//! another kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`preempt`] how one that runs is interrupted; [`record`] what happened, step by step; [`watchdog`] finds out
+//! who does not do his part.
 //!
 //! `examples/minimal` is a user scheduler of its own in one file, to begin one's own from.
 
 pub mod barrier;
 #[cfg(not(loom))]
 pub mod bpf;
+#[cfg(not(loom))]
+mod callers;
 mod corrupt;
 #[cfg(not(loom))]
 pub mod kernel;
@@ -36,6 +39,8 @@ pub mod trap;
 pub mod turn;
 #[cfg(not(loom))]
 pub mod watch;
+#[cfg(not(loom))]
+pub mod watchdog;
 
 #[cfg(not(loom))]
 pub use kernel::Kernel;

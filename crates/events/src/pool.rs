@@ -42,6 +42,10 @@ pub(crate) struct Pool {
     age: u64,
     /// Slots whose kernel threads said that they will be away.
     pub(crate) lent: Vec<u32>,
+    /// Slots whose VPs are taken from them, although they run: see [`crate::watchdog`].
+    pub(crate) overruled: Vec<u32>,
+    /// Of those that wait: they wait for an answer of the user scheduler's that was given up.
+    pub(crate) stuck: usize,
     pub(crate) free_slots: Vec<u32>,
     /// Highest slot ever used.
     pub(crate) high: u32,
@@ -52,6 +56,15 @@ impl Pool {
     pub(crate) fn new(slots: u32) -> Pool {
         // Taken from the end: low indices first, so that the pages in use are few.
         Pool { free_slots: (1..=slots).rev().collect(), ..Pool::default() }
+    }
+
+    pub(crate) fn next_lent(&mut self) -> Option<u32> {
+        (!self.lent.is_empty()).then(|| self.lent.remove(0))
+    }
+
+    /// Those that wait and can carry.
+    pub(crate) fn available(&self) -> usize {
+        self.waiting - self.stuck
     }
 
     pub(crate) fn push(&mut self, token: u64, priority: Option<u8>) {
@@ -92,6 +105,29 @@ fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Durat
     // SAFETY: room for `most` events.
     let n = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), most, timeout) };
     usize::try_from(n).unwrap_or(0)
+}
+
+/// What a source has told, for when it has let go of its locks: the user scheduler may be long in answering.
+#[derive(Default)]
+struct Told {
+    slots: [u32; 32],
+    n: usize,
+}
+
+impl Told {
+    fn note(&mut self, index: u32, kernel: &Kernel) {
+        match self.slots.get_mut(self.n) {
+            Some(place) => (*place, self.n) = (index, self.n + 1),
+            // Without allocating: what sleeps may hold the allocator's lock.
+            None => kernel.blocked(index),
+        }
+    }
+
+    fn all(&self, kernel: &Kernel) {
+        for index in &self.slots[..self.n] {
+            kernel.blocked(*index);
+        }
+    }
 }
 
 /// A panic of a kernel thread in the pool would take its VP, or the wait for others', with it: the process ends, with what it said.
@@ -238,7 +274,7 @@ impl Kernel {
                 return Some((ready.token, ready.priority));
             }
             let now = Instant::now();
-            let superfluous = pool.waiting > self.kept();
+            let superfluous = pool.available() > self.kept();
             let until = *lingers_until.get_or_insert(now + LINGER);
             if pool.dismissed || superfluous && now >= until {
                 pool.waiting -= 1;
@@ -252,7 +288,7 @@ impl Kernel {
             drop(pool);
             slot.state.store(ThreadState::Sleeping as u32, Ordering::Relaxed);
             let until = superfluous.then_some(until);
-            if !self.look(until) {
+            if !self.look(thread.index(), until) {
                 self.listen(until.map(|u| u.saturating_duration_since(now)));
             }
         }
@@ -266,7 +302,7 @@ impl Kernel {
     /// Somebody waits, now that the caller leaves the pool: for what is ready already, and for the next event.
     fn appoint(self: &Arc<Kernel>, pool: &mut Pool) {
         let wanted = pool.ready.len() + usize::from(self.source.tells());
-        if pool.waiting < wanted && !pool.dismissed {
+        if pool.available() < wanted && !pool.dismissed {
             // Those that block keep their VPs then until they are back.
             let _ = self.start(pool).inspect_err(|e| self.exhausted(e));
         }
@@ -283,7 +319,11 @@ impl Kernel {
     fn take_in(&self, events: &[libc::epoll_event]) {
         for event in events {
             match u32::try_from(event.u64) {
-                Ok(data) => self.source.told(data, &self.page, &mut |index| self.blocked(index)),
+                Ok(data) => {
+                    let mut told = Told::default();
+                    self.source.told(data, &self.page, &mut |index| told.note(index, self));
+                    told.all(self);
+                }
                 Err(_) if event.u64 & READY != 0 => {
                     let vp = event.u64 as u32;
                     if let Some(scheduler) = self.user().filter(|_| vp < self.vps) {
@@ -302,12 +342,17 @@ impl Kernel {
 
     /// For sources that have to look by themselves: one of those who wait does, and sleeps between two looks. False: it is not
     /// needed, or somebody does.
-    fn look(&self, until: Option<Instant>) -> bool {
+    fn look(&self, me: u32, until: Option<Instant>) -> bool {
         // Both ways acquire and release: one that found it taken has said before what there is to look for.
-        if self.on_watch.swap(true, Ordering::AcqRel) {
+        if self.on_watch.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // Nothing but the release.
+            self.on_watch.fetch_or(0, Ordering::AcqRel);
             return false;
         }
-        let pause = [self.source.look(&self.page, &mut |index| self.blocked(index)), self.tick()];
+        let mut told = Told::default();
+        let pause = self.source.look(&self.page, &mut |index| told.note(index, self));
+        told.all(self);
+        let pause = [pause, self.tick()];
         let pause = pause.into_iter().flatten().min();
         // What was found is to be carried, by the caller first of all.
         let found = !self.lock().ready.is_empty();
@@ -315,7 +360,8 @@ impl Kernel {
             let pause = until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now())));
             self.listen(Some(pause));
         }
-        self.on_watch.swap(false, Ordering::AcqRel);
+        // Not if it was taken from the caller, who was long in coming.
+        let _ = self.on_watch.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Acquire);
         // Something may have come up between the look and this: whoever saw it relied on the caller.
         found || pause.is_some() || self.looks()
     }
@@ -343,6 +389,7 @@ impl Kernel {
 
     /// Joins those kernel threads that have ended, or are about to.
     pub fn join(&self) {
+        self.watchdog.join();
         let mut pool = self.lock();
         let all_ended = pool.threads == 0;
         let handles = std::mem::take(&mut pool.handles);

@@ -178,13 +178,24 @@ impl Bells {
         let done = match self.means {
             // The application would get it.
             _ if !self.is_heard() => Err(io::ErrorKind::Unsupported.into()),
-            Means::Clock => self.clock_of(index, tid).and_then(|fd| arm(fd)),
-            Means::Signal(signal) => send(signal, tid),
+            Means::Clock => self.clock_of(index, tid).and_then(arm),
+            Means::Signal(signal) => send(signal, tid, BELL),
             Means::Off => Ok(()),
         };
         // Without (no descriptor left, say) it is preempted at its next switch point.
         let count = if done.is_ok() { &self.rung } else { &self.refused };
         count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sends kernel thread `tid`, if `slot` is still its own, the signal that preempts where signals do, with another `value`. For [`crate::callers`].
+    pub(crate) fn send_to(&self, slot: &Slot, tid: i32, value: u64) -> io::Result<()> {
+        let signal = if let Means::Signal(signal) = self.means { signal } else { DEFAULT_SIGNAL };
+        trap::install_signal(signal)?;
+        let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
+        if slot.tid.load(Ordering::Relaxed) as i32 != tid || !trap::is_signal_ours(signal) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        send(signal, tid, value)
     }
 
     /// Whether our handler is in place.
@@ -326,7 +337,7 @@ fn set_period(fd: i32, nanoseconds: u64) -> io::Result<()> {
 }
 
 /// To a kernel thread of this process, marked as ours.
-fn send(signal: i32, tid: i32) -> io::Result<()> {
+fn send(signal: i32, tid: i32, value: u64) -> io::Result<()> {
     // siginfo_t as rt_sigqueueinfo(2) wants it: si_signo, si_errno, si_code, si_pid, si_uid, si_value.
     #[repr(C)]
     struct Info {
@@ -342,7 +353,7 @@ fn send(signal: i32, tid: i32) -> io::Result<()> {
     const { assert!(size_of::<Info>() == 128) };
     // SAFETY: these take nothing and cannot fail.
     let (pid, uid) = unsafe { (libc::getpid(), libc::getuid()) };
-    let info = Info { signal, errno: 0, code: libc::SI_QUEUE, pad: 0, pid, uid, value: BELL, rest: [0; 12] };
+    let info = Info { signal, errno: 0, code: libc::SI_QUEUE, pad: 0, pid, uid, value, rest: [0; 12] };
     // SAFETY: a live siginfo_t of the size that the kernel reads.
     let done = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

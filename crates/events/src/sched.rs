@@ -109,6 +109,22 @@ pub trait UserScheduler: Send + Sync {
         true
     }
 
+    /// By the watchdog ([`crate::watchdog`]), some time after *Preempted* was raised for `vp`, where what runs has `priority`: whether something still waits that should run
+    /// there instead. If so, a number that changes with whatever the scheduler does about it: with each switch on `vp`, say. On a kernel thread of the
+    /// watchdog's own: reads atomics, and waits for nothing. Unless a scheduler says otherwise, what was raised stands as long as the same microprocess runs.
+    fn outranked(&self, _vp: u32, _priority: i32) -> Option<u64> {
+        Some(0)
+    }
+
+    /// By the watchdog: the kernel thread that carries `vp` is stuck in here (`off`), or no longer. What can go to another VP had better do so. As
+    /// [`outranked`](UserScheduler::outranked).
+    fn overridden(&self, _vp: u32, _off: bool) {}
+
+    /// By the watchdog, for a report: writes the name of microprocess `id` into `out`, and returns its length. Waits for nothing.
+    fn name_of(&self, _id: u64, _out: &mut [u8]) -> usize {
+        0
+    }
+
     /// Time passes: whose quantum is over, and who waits? On a kernel thread of the pool, one at a time; it may [`raise`](crate::Kernel::raise). Says when it wants to
     /// look again; none: nobody runs ([`Kernel::keep_time`](crate::Kernel::keep_time) starts it again).
     fn tick(&self) -> Option<Duration> {

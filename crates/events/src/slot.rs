@@ -190,6 +190,12 @@ impl Slot {
         depth == 0 && self.pending.load(Ordering::Relaxed) != 0
     }
 
+    /// Whether an event waits. By any kernel thread; out of date at once.
+    #[cfg(not(loom))]
+    pub(crate) fn is_told_of(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) & !crate::watchdog::PROBE != 0
+    }
+
     /// How many times it is masked. For the owning kernel thread.
     pub fn depth(&self) -> u32 {
         self.masked.load(Ordering::Relaxed)

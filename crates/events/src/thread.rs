@@ -71,9 +71,11 @@ impl KernelThread {
         slot.pending.store(0, Ordering::Relaxed);
         self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
         slot.state.store(ThreadState::User as u32, Ordering::Relaxed);
+        self.kernel.watchdog.rest(self.index, false);
         slot.install(token);
         // See `Kernel::raise`.
         fence(Ordering::SeqCst);
+        self.kernel.watchdog.stir();
     }
 
     /// By the user scheduler, on the calling kernel thread: microprocess `id` runs here from now on, at `priority` (P0, 3.3.1: the shared page says so; no
@@ -151,6 +153,11 @@ impl KernelThread {
 
     /// The carrier sleeps from its own free will from here, or no longer: no news of it is wanted.
     pub fn rest(&self, rests: bool) {
+        self.kernel.watchdog.rest(self.index, rests);
+        if !rests {
+            fence(Ordering::SeqCst);
+            self.kernel.watchdog.stir();
+        }
         self.kernel.source.rest(self.index, rests);
     }
 
@@ -204,6 +211,12 @@ impl KernelThread {
         events
     }
 
+    /// The slot was unmasked where nothing can be told: what was raised waits on. For the watchdog, which else would think that it never was. Only by the calling
+    /// kernel thread.
+    pub fn leave_raised(&self) {
+        self.slot().pending.fetch_and(!crate::watchdog::PROBE, Ordering::Relaxed);
+    }
+
     /// Its bell has rung.
     ///
     /// # Safety
@@ -215,7 +228,7 @@ impl KernelThread {
         let Some(scheduler) = self.scheduler() else { return };
         let vain = self.vain.get();
         // SAFETY: the caller's promise.
-        if self.slot().pending.load(Ordering::Relaxed) == 0 || unsafe { scheduler.interrupted(context, vain) } {
+        if !self.slot().is_told_of() || unsafe { scheduler.interrupted(context, vain) } {
             if vain != 0 {
                 self.vain.set(0);
                 self.kernel.bells.soon(self.index);

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kumihimo_arch::x86_64;
 
 use crate::bpf::SIG_DATA;
+use crate::callers;
 use crate::preempt::BELL;
 use crate::thread::KernelThread;
 
@@ -142,9 +143,14 @@ extern "C" fn signalled(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     // SAFETY: as in `trapped`.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t; one with this code has a value.
-    let ours = unsafe { (*info).si_code == libc::SI_QUEUE && (*info).si_value().sival_ptr.addr() as u64 == BELL };
-    // It may have been on its way to a kernel thread that has left the pool.
-    if ours && x86_64::gs_base() != 0 {
+    let value =
+        unsafe { if (*info).si_code == libc::SI_QUEUE { (*info).si_value().sival_ptr.addr() as u64 } else { 0 } };
+    let ours = value == BELL;
+    if callers::is_asked(value) {
+        // SAFETY: the kernel's context.
+        unsafe { callers::answer(value, context.cast()) };
+    } else if ours && x86_64::gs_base() != 0 {
+        // It may have been on its way to a kernel thread that has left the pool.
         // SAFETY: sent to kernel threads of the pool only, where GS, if set, points to such a record; the kernel's context.
         unsafe { (*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
     } else if !ours {

@@ -51,6 +51,21 @@ pub fn sleeps(tid: Tid) -> bool {
     }
 }
 
+/// As [`sleeps`], but no where nobody can tell: for an accusation.
+pub(crate) fn is_asleep(tid: Tid) -> bool {
+    matches!(state(tid), Ok(b'S' | b'D'))
+}
+
+/// The time that kernel thread `tid` has spent in user mode, ns, as the kernel accounts for it: by ticks of 1 to 10 ms (proc_pid_stat(5), `utime`).
+pub(crate) fn user_time(tid: Tid) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
+    // The 14th field; the third one follows the name.
+    let ticks: u64 = text[text.rfind(')')? + 1..].split_whitespace().nth(11)?.parse().ok()?;
+    // SAFETY: takes an integer.
+    let a_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
+    ticks.checked_mul(1_000_000_000 / a_second.max(1))
+}
+
 /// Whether [`sleeps`] can tell anything.
 ///
 /// # Errors

@@ -82,6 +82,28 @@ impl UserScheduler for Instance {
         unsafe { preempt::interrupted(context, vain) }
     }
 
+    fn outranked(&self, vp: u32, _priority: i32) -> Option<u64> {
+        // Whatever came from outside must be taken in when Preempted was told, be it of higher priority or not: until then it is not known.
+        let vp = &self.vps[vp as usize];
+        let moves = vp.counters.switches.load(Ordering::Relaxed).wrapping_add(vp.tick.answers.load(Ordering::Relaxed));
+        self.queues.has_injected(vp.index).then_some(moves)
+    }
+
+    fn overridden(&self, vp: u32, off: bool) {
+        self.vps[vp as usize].tick.is_stuck.store(off, Ordering::Relaxed);
+        if off {
+            self.stuck_vps.fetch_add(1, Ordering::Relaxed);
+            // What is surplus there can be pulled by those who sleep.
+            self.vps.iter().for_each(|vp| vp.idle.wake());
+        } else {
+            self.stuck_vps.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn name_of(&self, id: u64, out: &mut [u8]) -> usize {
+        crate::pool::find(id).map_or(0, |mp| mp.label(out))
+    }
+
     fn tick(&self) -> Option<std::time::Duration> {
         self.look_at_turns()
     }

@@ -35,6 +35,8 @@ pub(crate) struct Instance {
     pub(crate) trace: Option<Arc<Session>>,
     pub(crate) default_kind: Kind,
     clock: Instant,
+    /// VPs whose kernel threads are stuck in the scheduler: see [`kumihimo_events::watchdog`].
+    pub(crate) stuck_vps: AtomicUsize,
     /// VPs that spin or sleep.
     pub(crate) idle_vps: AtomicUsize,
     stop: AtomicBool,
@@ -109,6 +111,7 @@ impl Instance {
             preempt: settings.preempt,
             record: false,
         })?;
+        kernel.distrust(settings.distrust.unwrap_or_default());
         let trace = tracing::open(&settings, placer.name())?;
         let mut failure = None;
         let instance = Arc::new_cyclic(|weak| {
@@ -129,6 +132,7 @@ impl Instance {
                 trace: trace.clone(),
                 default_kind,
                 clock: Instant::now(),
+                stuck_vps: AtomicUsize::new(0),
                 idle_vps: AtomicUsize::new(0),
                 stop: AtomicBool::new(false),
                 blocking_inline: AtomicU64::new(0),
@@ -265,7 +269,10 @@ impl Instance {
     /// Hands a runnable microprocess that is the caller's alone to VP `to`; or, if that would keep it waiting while another VP runs a
     /// lower one, to that. Async-signal-safe.
     pub(crate) fn inject(&self, to: usize, mp: &'static Mp) {
-        let to = to % self.vps.len();
+        let mut to = to % self.vps.len();
+        if self.stuck_vps.load(Ordering::Relaxed) != 0 {
+            to = self.beside_the_stuck(to);
+        }
         match self.level_if_they_differ(mp) {
             Some(level) => self.send(to, mp, level),
             None => self.put(to, mp),
@@ -280,6 +287,13 @@ impl Instance {
         if first {
             self.vps[to].idle.wake();
         }
+    }
+
+    /// VP `to`, or the next one that is not stuck: see `UserScheduler::overridden`.
+    #[cold]
+    fn beside_the_stuck(&self, to: usize) -> usize {
+        let n = self.vps.len();
+        (to..to + n).map(|i| i % n).find(|i| !self.vps[*i].tick.is_stuck.load(Ordering::Relaxed)).unwrap_or(to)
     }
 
     /// Whether a woken microprocess should go back to VP `home` although VP `here` could run it: its data is there, but those that

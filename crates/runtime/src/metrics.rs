@@ -41,6 +41,10 @@ pub struct Metrics {
     pub stood_aside: u64,
     /// Times that its kernel thread was asked to be interrupted for that.
     pub rung: u64,
+    /// Times that a virtual processor was kept from its part, and that the others went on without it: see [`Builder::on_misbehaviour`](crate::runtime::Builder::on_misbehaviour).
+    pub misbehaved: u64,
+    /// See `misbehaved`.
+    pub overridden: u64,
     /// Calls of `blocking` that held their VP up because no further kernel thread was to be had.
     pub blocking_inline: u64,
     /// Stack slots made in this process, in use or pooled.
@@ -132,6 +136,8 @@ impl Instance {
             preempted: self.injected.load(Ordering::Relaxed),
             stood_aside: self.stood_aside.load(Ordering::Relaxed),
             rung: kernel.rung,
+            misbehaved: kernel.misbehaved,
+            overridden: kernel.overridden,
             blocked: kernel.blocked,
             unblocked: kernel.unblocked,
             missed: kernel.missed,

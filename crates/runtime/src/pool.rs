@@ -320,6 +320,11 @@ pub(crate) fn for_each(mut f: impl FnMut(&'static Mp)) {
     }
 }
 
+/// The living one of that id. None as well if somebody walks the list, or makes it longer: nobody waits here.
+pub(crate) fn find(id: u64) -> Option<&'static Mp> {
+    ALL.try_lock().ok()?.iter().copied().find(|mp| mp.id() == id)
+}
+
 /// How many slots exist, and their address space in bytes.
 pub(crate) fn totals() -> (usize, u64) {
     (SLOTS.load(Ordering::Relaxed), STACK_BYTES.load(Ordering::Relaxed))

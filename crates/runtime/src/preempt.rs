@@ -26,6 +26,7 @@ use libc::ucontext_t;
 
 use crate::carrier::{Carrier, KernelThread, Standing, standing};
 use crate::record::Mp;
+use crate::vp::bump;
 use crate::{handoff, pool, tracing};
 
 /// So many attempts to inject a call, within a millisecond.
@@ -135,13 +136,19 @@ extern "C" fn upcall() {
 pub(crate) fn deliver() {
     // In a loop and not by the end of a `Carrier`: at a high rate each would otherwise begin within the former, and the stack end.
     loop {
-        if standing() != Standing::OnVp {
+        if standing() == Standing::Foreign {
             return;
         }
-        // SAFETY: on a VP: GS is set.
+        // SAFETY: not foreign: GS is set.
         let kt = unsafe { KernelThread::stay() };
-        // In a handler nothing switches; what waits stays, and is told when the microprocess next enters the runtime.
-        let raised = if kt.is_in_handler() { 0 } else { kt.events().take_raised() };
+        // In a handler, or without a VP, nothing switches; what waits stays, and is told when the microprocess next enters the runtime.
+        let may_switch = standing() == Standing::OnVp && !kt.is_in_handler();
+        let raised = if may_switch {
+            kt.events().take_raised()
+        } else {
+            kt.events().leave_raised();
+            0
+        };
         if raised == 0 {
             // SAFETY: as above.
             unsafe { kt.leave_alone() };
@@ -166,6 +173,7 @@ impl Carrier {
         let Some(mp) = self.running() else { return self };
         tracing::told(vp, raised);
         vp.notice(if raised & Event::Changed.bit() != 0 { Why::Reprioritised } else { Why::Outranked });
+        bump(&vp.tick.answers);
         if vp.turn_is_over() {
             vp.urge.set(Some(Why::QuantumOver));
         }

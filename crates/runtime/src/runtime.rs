@@ -45,6 +45,7 @@ pub use crate::metrics::{Metrics, VpMetrics, metrics};
 pub use crate::steps::{Step, Steps, What};
 pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
+pub use kumihimo_events::watchdog::{Distrust, OnMisbehaviour};
 
 /// What happens when all microprocesses wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -78,6 +79,7 @@ pub(crate) struct Settings {
     pub(crate) trace: Option<PathBuf>,
     pub(crate) trace_buffer: Option<usize>,
     pub(crate) dump_signal: Option<i32>,
+    pub(crate) distrust: Option<Distrust>,
 }
 
 impl Settings {
@@ -151,6 +153,7 @@ impl Builder {
                 trace: None,
                 trace_buffer: None,
                 dump_signal: None,
+                distrust: None,
             },
         }
     }
@@ -286,6 +289,17 @@ impl Builder {
         self
     }
 
+    /// What happens when a virtual processor is kept from its part: by a [`NoEvents`](crate::NoEvents) guard that is not given back, or is waited under, a policy
+    /// that loops or waits, or a microprocess that cannot be interrupted while others wait. Default: after a second of that it is reported on standard error, with the
+    /// stack, and the others go on without it. `KUMI_WATCHDOG` stands in where the program does not say: `off`, `report`, `override`, `end`, or one of these with a
+    /// bound in milliseconds (`report=2000`).
+    ///
+    /// What counts, and what "go on" means in each case: [`kumihimo_events::watchdog`].
+    pub fn on_misbehaviour(mut self, distrust: Distrust) -> Builder {
+        self.settings.distrust = Some(distrust);
+        self
+    }
+
     /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
     ///
     /// # Errors
@@ -323,6 +337,9 @@ impl Builder {
         }
         if self.settings.preempt.is_none() {
             self.settings.preempt = preemption_from_environment()?;
+        }
+        if self.settings.distrust.is_none() {
+            self.settings.distrust = distrust_from_environment()?;
         }
         let running = || {
             io::Error::new(
@@ -385,6 +402,15 @@ fn preemption_from_environment() -> io::Result<Option<Preemption>> {
         Ok(text) => Preemption::from_name(&text)
             .map(Some)
             .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_PREEMPT={why}"))),
+        Err(_) => Ok(None),
+    }
+}
+
+fn distrust_from_environment() -> io::Result<Option<Distrust>> {
+    match std::env::var("KUMI_WATCHDOG") {
+        Ok(text) => Distrust::from_name(&text)
+            .map(Some)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_WATCHDOG={why}"))),
         Err(_) => Ok(None),
     }
 }

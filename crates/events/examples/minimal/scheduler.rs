@@ -514,6 +514,11 @@ impl UserScheduler for Scheduler {
         let _ = here.thread.slot().exit();
     }
 
+    fn outranked(&self, _vp: u32, priority: i32) -> Option<u64> {
+        let above = u32::try_from(priority + 1).unwrap_or(0);
+        self.levels.load(Relaxed).checked_shr(above).is_some_and(|levels| levels != 0).then_some(0)
+    }
+
     fn notified(&self, _events: u32) {
         // Preempted, Changed or both: whoever is highest now goes on.
         if let Some(masked) = enter() {

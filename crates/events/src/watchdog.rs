@@ -1,0 +1,600 @@
+//! Distrust: a user scheduler that does not do its part is found out, whoever brought it (P0, 3.4).
+//!
+//! A kernel thread of its own, which runs nothing of the user scheduler's, looks at the shared page four times in each *bound*, and sleeps while
+//! nobody runs. (Who keeps the time runs [`tick`](crate::sched::UserScheduler::tick) and [`blocked`](crate::sched::UserScheduler::blocked): he may be the one who is stuck.) Nobody
+//! else does anything for it beyond a store where a VP rests, is asked for or raised.
+//!
+//! | case | the proof | overridden |
+//! |---|---|---|
+//! | *mask never cleared* | [`PROBE`] is set in `pending` of a masked slot; whoever unmasks takes it. Still there after the bound of the kernel thread's own CPU time | the VP is written off |
+//! | *Blocked never answered* | the same call of `blocked` is under way after the bound | its kernel thread counts no longer as one of the pool, another takes its place; the VP is written off |
+//! | *no yield after Preempted* | raised, and the same microprocess runs on for the bound of CPU time although [`outranked`](crate::sched::UserScheduler::outranked) says that it should not | the VP is taken from its slot and goes to a spare, as if its kernel thread had blocked |
+//! | *user scheduler itself blocked* | as the first, but the kernel thread sleeps in the kernel, without having said so ([`KernelThread::rest`](crate::KernelThread::rest)) | as the first |
+//!
+//! *Written off*: the scheduler's data of that VP are in use, so nobody else may carry it. But nobody waits for it either: [`Kernel::is_held_up`]
+//! says that it is, and the user scheduler is told ([`overridden`](crate::sched::UserScheduler::overridden)), so that what would go there goes elsewhere. Both end when the mask is cleared, or the answer
+//! comes.
+//!
+//! Time is the kernel thread's own on a core, in user mode, and that in which it slept at both ends of a look that it hardly ran in. One that gets no core
+//! collects neither; nor does a process that is stopped, or in a debugger, since a look counts for two paces at most.
+
+mod report;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::kernel::Kernel;
+use crate::sched::{Event, UserScheduler};
+use crate::slot::Slot;
+use crate::watch::{self, CpuClock, Tid};
+
+/// In [`Slot::pending`]: no event, only to be taken by the next outermost unmask.
+pub(crate) const PROBE: u32 = 1 << 16;
+
+/// What a user scheduler did not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// Its kernel thread runs and runs, masked.
+    MaskNeverCleared,
+    /// [`UserScheduler::blocked`] does not return.
+    BlockedNeverAnswered,
+    /// What was to be preempted runs on.
+    NoYield,
+    /// Its kernel thread sleeps in the kernel, masked.
+    SchedulerBlocked,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Case::MaskNeverCleared => "mask never cleared",
+            Case::BlockedNeverAnswered => "Blocked never answered",
+            Case::NoYield => "no yield after Preempted",
+            Case::SchedulerBlocked => "user scheduler itself blocked",
+        })
+    }
+}
+
+/// What is done about it. Each includes those before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum OnMisbehaviour {
+    /// Nobody looks.
+    Ignore,
+    /// Said on stderr, with the kernel thread's stack.
+    Report,
+    /// And the others go on: see [`crate::watchdog`].
+    #[default]
+    Override,
+    /// Said, and the process aborts.
+    End,
+}
+
+/// How far a user scheduler is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Distrust {
+    /// What is done.
+    pub on: OnMisbehaviour,
+    /// After how long: see [`crate::watchdog`] for what counts. 100 ms to an hour; beyond, the nearest of these. Short bounds are for tests.
+    pub bound: Duration,
+}
+
+impl Default for Distrust {
+    /// Overridden after a second: long beside anything that a scheduler does, a page fault on a slow disk included.
+    fn default() -> Distrust {
+        Distrust { on: OnMisbehaviour::default(), bound: Duration::from_secs(1) }
+    }
+}
+
+impl Distrust {
+    const LEAST: u64 = 100;
+    const MOST: u64 = 3_600_000;
+
+    /// `off`, `report`, `override` or `end`; with a bound in milliseconds: `report=200`.
+    ///
+    /// # Errors
+    /// What is wanted instead.
+    pub fn from_name(text: &str) -> Result<Distrust, String> {
+        let wrong = |why: &str| {
+            Err(format!(
+                "{text:?}: {why}; off, report, override or end is wanted, or one of these with milliseconds: report=200"
+            ))
+        };
+        let (name, bound) = text.split_once('=').map_or((text, None), |(name, bound)| (name, Some(bound)));
+        let on = match name {
+            "off" => OnMisbehaviour::Ignore,
+            "report" => OnMisbehaviour::Report,
+            "override" => OnMisbehaviour::Override,
+            "end" => OnMisbehaviour::End,
+            _ => return wrong("unknown"),
+        };
+        match bound.map(str::parse) {
+            None => Ok(Distrust { on, ..Distrust::default() }),
+            Some(Ok(ms)) if (Distrust::LEAST..=Distrust::MOST).contains(&ms) => {
+                Ok(Distrust { on, bound: Duration::from_millis(ms) })
+            }
+            Some(Ok(_)) => wrong("100 ms to an hour can be had"),
+            Some(Err(_)) => wrong("no number"),
+        }
+    }
+}
+
+/// In [`OfVp::asked`]: it was overridden.
+const TOO_LATE: u64 = 1 << 63;
+
+/// What is known of a VP.
+#[derive(Debug, Default)]
+struct OfVp {
+    /// `blocked` is under way: the caller's tid, and in the upper half the number of the call; 0: it is not.
+    asked: AtomicU64,
+    calls: AtomicU32,
+    /// Preempted was raised since it was last looked at.
+    raised: AtomicBool,
+    /// Its kernel thread sits on it.
+    written_off: AtomicBool,
+}
+
+/// In [`Alarm`].
+const UP: u32 = 0;
+const LIES: u32 = 1;
+const OVER: u32 = 2;
+
+/// The futex word on which the watchdog sleeps.
+#[derive(Debug)]
+struct Alarm(AtomicU32);
+
+impl Alarm {
+    fn wait(&self, expected: u32, time: Option<Duration>) {
+        let time =
+            time.map(|t| libc::timespec { tv_sec: t.as_secs() as libc::time_t, tv_nsec: i64::from(t.subsec_nanos()) });
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: a live word; no time or a live one.
+        unsafe {
+            libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, expected, time)
+        };
+    }
+
+    fn wake(&self) {
+        // SAFETY: FUTEX_WAKE uses the address as a key only.
+        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
+    }
+}
+
+/// What the watchdog knows, and what others leave for it.
+#[derive(Debug)]
+pub(crate) struct Watchdog {
+    on: AtomicU8,
+    bound: AtomicU64,
+    vps: Box<[OfVp]>,
+    /// By slot: how often it has begun and ended to rest; odd: it rests.
+    rests: Box<[AtomicU32]>,
+    alarm: Arc<Alarm>,
+    started: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) accused: [AtomicU64; 4],
+    pub(crate) overridden: AtomicU64,
+}
+
+impl Watchdog {
+    pub(crate) fn new(vps: u32, slots: u32) -> Watchdog {
+        let watchdog = Watchdog {
+            on: AtomicU8::new(0),
+            bound: AtomicU64::new(0),
+            vps: (0..vps).map(|_| OfVp::default()).collect(),
+            rests: (0..=slots).map(|_| AtomicU32::new(0)).collect(),
+            alarm: Arc::new(Alarm(AtomicU32::new(UP))),
+            started: AtomicBool::new(false),
+            thread: Mutex::default(),
+            accused: [const { AtomicU64::new(0) }; 4],
+            overridden: AtomicU64::new(0),
+        };
+        watchdog.set(Distrust::default());
+        watchdog
+    }
+
+    fn set(&self, distrust: Distrust) {
+        let bound = distrust.bound.clamp(Duration::from_millis(Distrust::LEAST), Duration::from_millis(Distrust::MOST));
+        self.bound.store(bound.as_nanos() as u64, Ordering::Relaxed);
+        self.on.store(distrust.on as u8, Ordering::Relaxed);
+    }
+
+    fn on(&self) -> OnMisbehaviour {
+        use OnMisbehaviour::{End, Ignore, Override, Report};
+        [Ignore, Report, Override, End][usize::from(self.on.load(Ordering::Relaxed))]
+    }
+
+    fn does(&self, what: OnMisbehaviour) -> bool {
+        self.on.load(Ordering::Relaxed) >= what as u8
+    }
+
+    fn pace(&self) -> Duration {
+        Duration::from_nanos(self.bound.load(Ordering::Relaxed) / 4)
+    }
+
+    /// By the owner of slot `index`. After it: a fence, and [`stir`](Watchdog::stir), if it does not rest.
+    pub(crate) fn rest(&self, index: u32, rests: bool) {
+        let word = &self.rests[index as usize];
+        let next = word.load(Ordering::Relaxed).wrapping_add(1);
+        word.store(if rests { next | 1 } else { next & !1 }, Ordering::Relaxed);
+    }
+
+    /// Somebody runs again, said before a sequentially consistent fence. Async-signal-safe.
+    #[inline]
+    pub(crate) fn stir(&self) {
+        if self.alarm.0.load(Ordering::Relaxed) == LIES {
+            self.get_up();
+        }
+    }
+
+    #[cold]
+    fn get_up(&self) {
+        if self.alarm.0.compare_exchange(LIES, UP, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.alarm.wake();
+        }
+    }
+
+    pub(crate) fn raised(&self, vp: u32) {
+        self.vps[vp as usize].raised.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_written_off(&self, vp: u32) -> bool {
+        self.vps[vp as usize].written_off.load(Ordering::Relaxed)
+    }
+
+    /// The calling kernel thread, which has `vp`, is about to call `blocked`.
+    pub(crate) fn ask(&self, vp: u32) {
+        let of = &self.vps[vp as usize];
+        let number = u64::from(of.calls.fetch_add(1, Ordering::Relaxed) & 0x3fff_ffff) + 1;
+        of.asked.store(number << 32 | watch::this_tid() as u64, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.stir();
+    }
+
+    /// It has answered. True: after it was overridden.
+    pub(crate) fn answered(&self, vp: u32) -> bool {
+        self.vps[vp as usize].asked.swap(0, Ordering::Relaxed) & TOO_LATE != 0
+    }
+
+    /// Waits for the watchdog's end.
+    pub(crate) fn join(&self) {
+        self.end();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // It cannot panic halfway through anything that others need.
+            let _ = thread.join();
+        }
+    }
+
+    fn end(&self) {
+        self.alarm.0.store(OVER, Ordering::SeqCst);
+        self.alarm.wake();
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// How much time somebody had while something did not change.
+#[derive(Clone, Copy, Debug, Default)]
+struct Age {
+    cpu: u64,
+    user: u64,
+    ran: u64,
+    slept: u64,
+}
+
+impl Age {
+    fn begin(tid: Tid) -> Age {
+        let (cpu, user) = (CpuClock::of(tid).read().unwrap_or(0), watch::user_time(tid).unwrap_or(0));
+        Age { cpu, user, ..Age::default() }
+    }
+
+    fn more(&mut self, tid: Tid, elapsed: u64) {
+        let cpu = CpuClock::of(tid).read().unwrap_or(self.cpu);
+        let ran = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
+        let user = watch::user_time(tid).unwrap_or(self.user);
+        // What the kernel does for it is not its own doing: a call may spin there for a lock whose holder gets no core.
+        self.ran += ran.min(user.saturating_sub(self.user));
+        self.user = self.user.max(user);
+        // One that was about to run when it was looked at counts as asleep once; not one that gets no core.
+        if ran < elapsed / 2 && watch::is_asleep(tid) {
+            self.slept += elapsed;
+        }
+    }
+}
+
+/// What is suspected of a VP, in one way.
+#[derive(Debug, Default)]
+struct Suspicion {
+    /// As long as it is this, it is the same one.
+    what: Option<[u64; 4]>,
+    age: Age,
+    said: bool,
+}
+
+impl Suspicion {
+    fn begin(&mut self, what: [u64; 4], tid: Tid) {
+        *self = Suspicion { what: Some(what), age: Age::begin(tid), said: false };
+    }
+
+    fn drop(&mut self) {
+        *self = Suspicion::default();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Suspect {
+    masked: Suspicion,
+    asked: Suspicion,
+    runs_on: Suspicion,
+}
+
+/// Whom it is about.
+struct Culprit<'a> {
+    vp: u32,
+    tid: Tid,
+    /// The slot of its kernel thread, if it has one.
+    slot: Option<(u32, &'a Slot)>,
+    age: Age,
+}
+
+impl Kernel {
+    /// How far the user scheduler is trusted, from now on.
+    pub fn distrust(self: &Arc<Kernel>, distrust: Distrust) {
+        self.watchdog.set(distrust);
+        if self.carriers.iter().any(|index| index.load(Ordering::Relaxed) != 0) {
+            self.guard();
+        }
+    }
+
+    /// How often `case` was found.
+    #[must_use]
+    pub fn accused(&self, case: Case) -> u64 {
+        self.watchdog.accused[case as usize].load(Ordering::Acquire)
+    }
+
+    /// Somebody looks from here.
+    pub(crate) fn guard(self: &Arc<Kernel>) {
+        let watchdog = &self.watchdog;
+        if watchdog.started.load(Ordering::Relaxed)
+            || !watchdog.does(OnMisbehaviour::Report)
+            || watchdog.started.swap(true, Ordering::Relaxed)
+        {
+            return;
+        }
+        let (kernel, alarm) = (Arc::downgrade(self), watchdog.alarm.clone());
+        let thread = std::thread::Builder::new()
+            .name("kumihimo-dog".into())
+            .stack_size(256 << 10)
+            .spawn(move || live(&kernel, &alarm));
+        match thread {
+            Ok(thread) => *watchdog.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
+            Err(e) => eprintln!(
+                "kumihimo: no kernel thread for the watchdog ({e}): a user scheduler that is stuck is not found out"
+            ),
+        }
+    }
+
+    /// One look. False: nobody runs.
+    fn look_for_misbehaviour(self: &Arc<Kernel>, suspects: &mut Vec<Suspect>, elapsed: Duration) -> bool {
+        let Some(scheduler) = self.user() else { return true };
+        suspects.resize_with(self.vps as usize, Suspect::default);
+        let elapsed = elapsed.min(self.watchdog.pace() * 2).as_nanos() as u64;
+        let mut runs = false;
+        for (vp, suspect) in (0u32..).zip(suspects) {
+            runs |= self.look_at_answer(vp, &mut suspect.asked, elapsed);
+            runs |= self.look_at_carrier(vp, suspect, elapsed, &*scheduler);
+            let off = self.watchdog.does(OnMisbehaviour::Override) && (suspect.masked.said || suspect.asked.said);
+            if self.watchdog.vps[vp as usize].written_off.swap(off, Ordering::Relaxed) != off {
+                scheduler.overridden(vp, off);
+                if !off {
+                    report::say(format_args!("kumihimo: watchdog: virtual processor {vp} goes on\n"));
+                }
+            }
+        }
+        runs
+    }
+
+    fn somebody_runs(&self) -> bool {
+        let rests = |index: u32| self.watchdog.rests[index as usize].load(Ordering::Relaxed) & 1 == 1;
+        let carried =
+            self.carriers.iter().map(|index| index.load(Ordering::Relaxed)).any(|index| index != 0 && !rests(index));
+        carried || self.watchdog.vps.iter().any(|of| of.asked.load(Ordering::Relaxed) != 0)
+    }
+
+    /// Blocked never answered?
+    fn look_at_answer(self: &Arc<Kernel>, vp: u32, suspicion: &mut Suspicion, elapsed: u64) -> bool {
+        let asked = self.watchdog.vps[vp as usize].asked.load(Ordering::Relaxed) & !TOO_LATE;
+        let tid = asked as Tid;
+        if asked == 0 {
+            suspicion.drop();
+        } else if suspicion.what != Some([asked, 0, 0, 0]) {
+            suspicion.begin([asked, 0, 0, 0], tid);
+        } else if self.is_due(suspicion, tid, elapsed, |age| age.ran + age.slept) {
+            let index =
+                (1..=self.page.slots()).find(|index| self.page.slot(*index).tid.load(Ordering::Relaxed) == tid as u32);
+            let slot = index.map(|index| (index, self.page.slot(index)));
+            self.accuse(Case::BlockedNeverAnswered, &Culprit { vp, tid, slot, age: suspicion.age });
+            suspicion.said = true;
+            if self.watchdog.does(OnMisbehaviour::Override) {
+                self.replace_who_was_asked(vp, asked, index);
+            }
+        }
+        asked != 0
+    }
+
+    /// The other three.
+    fn look_at_carrier(
+        self: &Arc<Kernel>,
+        vp: u32,
+        suspect: &mut Suspect,
+        elapsed: u64,
+        scheduler: &dyn UserScheduler,
+    ) -> bool {
+        let index = self.carriers[vp as usize].load(Ordering::Relaxed);
+        let rests = self.watchdog.rests[index as usize].load(Ordering::Relaxed);
+        let of = &self.watchdog.vps[vp as usize];
+        if index == 0 || rests & 1 == 1 {
+            suspect.masked.drop();
+            suspect.runs_on.drop();
+            return false;
+        }
+        let slot = self.page.slot(index);
+        let (tid, times) = (slot.tid.load(Ordering::Relaxed) as Tid, slot.times.load(Ordering::Relaxed));
+        let raised = of.raised.swap(false, Ordering::Relaxed)
+            || slot.pending.load(Ordering::Relaxed) & Event::Preempted.bit() != 0;
+        if !slot.is_masked() {
+            suspect.masked.drop();
+            self.look_at_the_running(vp, (index, slot), raised, suspect, elapsed, scheduler);
+            return true;
+        }
+        // Another microprocess is loaded, too: the scheduler works.
+        let what = [index.into(), times, rests.into(), slot.microprocess.load(Ordering::Relaxed)];
+        let masked = &mut suspect.masked;
+        // Whoever has unmasked it since has taken the probe. (Set just now, it may be in the mask after next: the time begins when it is found again.)
+        if slot.pending.fetch_or(PROBE, Ordering::Relaxed) & PROBE == 0 {
+            masked.drop();
+        } else if masked.what != Some(what) {
+            masked.begin(what, tid);
+        } else if self.is_due(masked, tid, elapsed, |age| age.ran.max(age.slept)) {
+            let case = if masked.age.ran >= masked.age.slept { Case::MaskNeverCleared } else { Case::SchedulerBlocked };
+            self.accuse(case, &Culprit { vp, tid, slot: Some((index, slot)), age: masked.age });
+            masked.said = true;
+        }
+        true
+    }
+
+    /// No yield after Preempted?
+    fn look_at_the_running(
+        self: &Arc<Kernel>,
+        vp: u32,
+        (index, slot): (u32, &Slot),
+        raised: bool,
+        suspect: &mut Suspect,
+        elapsed: u64,
+        scheduler: &dyn UserScheduler,
+    ) {
+        let runs_on = &mut suspect.runs_on;
+        if !raised && runs_on.what.is_none() {
+            return;
+        }
+        let Some(moves) = scheduler.outranked(vp, slot.priority.load(Ordering::Relaxed)) else { return runs_on.drop() };
+        let tid = slot.tid.load(Ordering::Relaxed) as Tid;
+        let what = [index.into(), slot.times.load(Ordering::Relaxed), slot.microprocess.load(Ordering::Relaxed), moves];
+        if runs_on.what != Some(what) {
+            runs_on.begin(what, tid);
+            return;
+        }
+        if self.is_due(runs_on, tid, elapsed, |age| age.ran) {
+            self.accuse(Case::NoYield, &Culprit { vp, tid, slot: Some((index, slot)), age: runs_on.age });
+            runs_on.said = true;
+        }
+        if runs_on.said && self.watchdog.does(OnMisbehaviour::Override) {
+            // At every look until it is done: it may be masked for a moment.
+            self.have_taken(index);
+        }
+    }
+
+    fn is_due(&self, suspicion: &mut Suspicion, tid: Tid, elapsed: u64, time: fn(&Age) -> u64) -> bool {
+        if suspicion.said {
+            return false;
+        }
+        suspicion.age.more(tid, elapsed);
+        time(&suspicion.age) >= self.watchdog.bound.load(Ordering::Relaxed)
+    }
+
+    /// The VP of slot `index` goes to a spare, which takes it itself: that asks the user scheduler, on whom the watchdog does not wait.
+    fn have_taken(self: &Arc<Kernel>, index: u32) {
+        if self.prepare() {
+            self.lock().overruled.push(index);
+            self.wake_one();
+        } else {
+            report::say(format_args!("kumihimo: watchdog: no kernel thread can take its virtual processor over\n"));
+        }
+    }
+
+    /// Who was asked, and does not answer, is none of those who wait any more; nor does he keep the time.
+    fn replace_who_was_asked(self: &Arc<Kernel>, vp: u32, asked: u64, index: Option<u32>) {
+        let mut pool = self.lock();
+        // Under the lock: who answers from here on takes himself off the count under it.
+        let word = &self.watchdog.vps[vp as usize].asked;
+        if word.compare_exchange(asked, asked | TOO_LATE, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        pool.stuck += 1;
+        if pool.available() <= pool.ready.len() && !pool.dismissed {
+            let _ = self.start(&mut pool).inspect_err(|e| self.exhausted(e));
+        }
+        drop(pool);
+        if let Some(index) = index {
+            let _ = self.on_watch.compare_exchange(index, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        self.wake_one();
+    }
+}
+
+/// The watchdog's life.
+fn live(kernel: &Weak<Kernel>, alarm: &Alarm) {
+    // SAFETY: all zeros is a valid set.
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a live set. The application's signals are for its own kernel threads; the C library leaves its own out.
+    unsafe {
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
+    }
+    let (mut suspects, mut idle, mut last) = (Vec::new(), 0, Instant::now());
+    while let Some(kernel) = kernel.upgrade() {
+        let elapsed = last.elapsed();
+        last += elapsed;
+        let runs = kernel.look_for_misbehaviour(&mut suspects, elapsed);
+        let pace = kernel.watchdog.pace();
+        idle = if runs { 0 } else { idle + 1 };
+        if idle < 2 {
+            drop(kernel);
+            alarm.wait(UP, Some(pace));
+        } else if alarm.0.compare_exchange(UP, LIES, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            // Against those that began to run before they could see it.
+            fence(Ordering::SeqCst);
+            let runs = kernel.somebody_runs();
+            drop(kernel);
+            if !runs {
+                alarm.wait(LIES, None);
+            }
+            let _ = alarm.0.compare_exchange(LIES, UP, Ordering::SeqCst, Ordering::SeqCst);
+            idle = 0;
+            last = Instant::now();
+        }
+        if alarm.0.load(Ordering::SeqCst) == OVER {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distrust_by_name() {
+        assert_eq!(Distrust::from_name("override"), Ok(Distrust::default()));
+        assert_eq!(Distrust::from_name("report=200").map(|d| d.bound), Ok(Duration::from_millis(200)));
+        for text in ["", "on", "end=", "end=99", "end=x", "end=-1", "report=3600001", "=100"] {
+            assert!(Distrust::from_name(text).expect_err(text).contains("off, report, override or end"));
+        }
+    }
+
+    #[test]
+    fn one_that_rests_is_seen_to_even_if_it_says_so_twice() {
+        let watchdog = Watchdog::new(1, 2);
+        for rests in [true, true, false, false, true] {
+            watchdog.rest(2, rests);
+            assert_eq!(watchdog.rests[2].load(Ordering::Relaxed) & 1 == 1, rests);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What the watchdog says, and how the process ends if it is to.
+//!
+//! The first line is made and written without allocating: whoever is stuck may be so inside malloc, or with stderr's lock in its hands.
+
+use std::fmt::{self, Write};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Case, Culprit, OnMisbehaviour};
+use crate::callers;
+use crate::kernel::Kernel;
+use crate::preempt;
+use crate::watch::{self, Tid};
+
+/// Text of a bounded length; what does not fit is dropped.
+struct Line {
+    text: [u8; 1024],
+    len: usize,
+}
+
+impl Write for Line {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let n = s.len().min(self.text.len() - self.len);
+        self.text[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
+        self.len += n;
+        Ok(())
+    }
+}
+
+/// To stderr's descriptor, past its lock.
+pub(super) fn say(what: fmt::Arguments<'_>) {
+    let mut line = Line { text: [0; 1024], len: 0 };
+    let _ = line.write_fmt(what);
+    write_out(&line.text[..line.len]);
+}
+
+fn write_out(mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        // SAFETY: as many live bytes.
+        let n = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
+        match usize::try_from(n) {
+            Ok(n) if n > 0 => bytes = &bytes[n..],
+            _ => return,
+        }
+    }
+}
+
+fn what_to_do(case: Case) -> &'static str {
+    match case {
+        Case::MaskNeverCleared => "it must leave its NoEvents guard, or its policy or scheduler a loop",
+        Case::BlockedNeverAnswered => "UserScheduler::blocked must return",
+        Case::NoYield => {
+            "something waits that goes before it: it must come to a switch point, or let itself be interrupted"
+        }
+        Case::SchedulerBlocked => {
+            "nothing may wait in the kernel inside a NoEvents guard, a policy or a scheduler (KernelThread::rest says that it means to)"
+        }
+    }
+}
+
+fn what_is_done(case: Case, on: OnMisbehaviour) -> &'static str {
+    match (on, case) {
+        (OnMisbehaviour::End, _) => "the process ends",
+        (OnMisbehaviour::Override, Case::NoYield) => "its virtual processor goes on under another kernel thread",
+        (OnMisbehaviour::Override, Case::BlockedNeverAnswered) => {
+            "another kernel thread takes its place, and what can goes to other virtual processors"
+        }
+        (OnMisbehaviour::Override, _) => "nobody waits for its virtual processor, and what can goes to others",
+        _ => "nothing is done",
+    }
+}
+
+impl Kernel {
+    /// Says it; and ends the process, if that is wanted.
+    pub(super) fn accuse(&self, case: Case, culprit: &Culprit<'_>) {
+        let on = self.watchdog.on();
+        let Culprit { vp, tid, slot, age } = culprit;
+        let (ran, slept) = (Duration::from_nanos(age.ran), Duration::from_nanos(age.slept));
+        let index = slot.map_or(0, |(index, _)| index);
+        let mut name = [0; 64];
+        let id = slot.map_or(0, |(_, slot)| slot.microprocess.load(Ordering::Relaxed));
+        let n = if id == 0 { 0 } else { self.user().map_or(0, |user| user.name_of(id, &mut name)).min(name.len()) };
+        let name = if n == 0 { "(no name)" } else { std::str::from_utf8(&name[..n]).unwrap_or("?") };
+        let who = if case == Case::BlockedNeverAnswered || id == 0 {
+            format_args!("the user scheduler")
+        } else {
+            format_args!("microprocess {id:x} '{name}'")
+        };
+        say(format_args!(
+            "kumihimo: watchdog: {case}: virtual processor {vp}: kernel thread {tid} (slot {index}), {who}: for {ran:.3?} in user mode and {slept:.3?} \
+             asleep; {}; {} (KUMI_WATCHDOG)\n",
+            what_to_do(case),
+            what_is_done(case, on)
+        ));
+        self.say_where(*tid, index);
+        if on == OnMisbehaviour::End {
+            std::process::abort();
+        }
+        // Last: whoever counts has the whole report.
+        self.watchdog.overridden.fetch_add(u64::from(on == OnMisbehaviour::Override), Ordering::Relaxed);
+        self.watchdog.accused[case as usize].fetch_add(1, Ordering::Release);
+    }
+
+    /// Where the kernel thread is, in the kernel and in its program.
+    fn say_where(&self, tid: Tid, index: u32) {
+        if watch::is_asleep(tid) {
+            let ask = |what: &str| std::fs::read_to_string(format!("/proc/self/task/{tid}/{what}")).unwrap_or_default();
+            let (wchan, syscall) = (ask("wchan"), ask("syscall"));
+            let call = syscall.split(' ').next().unwrap_or_default().trim();
+            say(format_args!("  it sleeps in the kernel: {wchan}, system call {call}\n"));
+        }
+        // A debugger shows it, and would stop at the signal.
+        if index == 0 || preempt::is_debugged() {
+            return;
+        }
+        match callers::ask(|value| self.bells.send_to(self.page.slot(index), tid, value)) {
+            Ok(frames) => {
+                say(format_args!("  stack of kernel thread {tid}:\n"));
+                write_out(callers::names(&frames).as_bytes());
+            }
+            Err(why) => say(format_args!("  its stack is not to be had: {why}\n")),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The runtime under the watchdog: its own users can keep a virtual processor from its part; what is said then, and who goes on. And that nobody is accused
+//! who does his part.
+#![cfg(not(kumihimo_asan))]
+
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use kumihimo::policy::{Info, Placement, Policy, Why};
+use kumihimo::runtime::{Builder, Distrust, Events, NoEvents, OnMisbehaviour, Preemption, Runtime, metrics};
+use kumihimo::thread::{self, Priority};
+use kumihimo_events::source::open_one;
+use kumihimo_tests::process::{Ended, again, finish, is_child, is_one_to_one, start};
+use kumihimo_tests::skip;
+
+const MODE: &str = "KUMI_WATCHDOG";
+
+/// Runs the test's own process under each setting, and looks at what it says.
+fn provoked(name: &str, case: &str, who: &str, function: &str, body: impl FnOnce()) {
+    if is_child(name) {
+        return body();
+    }
+    // One runtime at a time in a process.
+    static ONE_TO_ONE: LazyLock<bool> = LazyLock::new(is_one_to_one);
+    if *ONE_TO_ONE {
+        return skip(name, "microprocesses are kernel threads here: no virtual processor can be kept from its part");
+    }
+    let accused = |ended: &Ended| {
+        let said = &ended.stderr;
+        let reports: Vec<_> = said.lines().filter(|line| line.contains("watchdog: ") && line.contains("kernel thread")).collect();
+        assert_eq!(reports.len(), 1, "{said}");
+        assert!(reports[0].starts_with(&format!("kumihimo: watchdog: {case}: virtual processor ")), "{said}");
+        assert!(reports[0].contains(who), "{said}");
+        assert!(said.lines().any(|line| line.starts_with("    ") && line.contains(function)), "{function} in the stack: {said}");
+    };
+    let overridden = again(name, &[(MODE, "override=300")]);
+    assert!(overridden.status.success(), "{overridden:#?}");
+    accused(&overridden);
+    let ended = again(name, &[(MODE, "end=300")]);
+    assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{ended:#?}");
+    accused(&ended);
+}
+
+fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn misbehaved() -> u64 {
+    metrics().expect("a runtime runs").misbehaved
+}
+
+/// From a foreign kernel thread: others begin, wait for each other and end.
+fn others_go_on() {
+    until(|| misbehaved() != 0);
+    until(|| metrics().expect("a runtime runs").overridden != 0);
+    for _ in 0..100 {
+        let (sender, receiver) = kumihimo::sync::mpsc::channel();
+        let reads = thread::spawn(move || receiver.recv().expect("it sends"));
+        thread::spawn(move || sender.send(7).expect("it listens")).join().expect("no panic");
+        assert_eq!(reads.join().expect("no panic"), 7);
+    }
+    assert_eq!(misbehaved(), 1);
+}
+
+#[inline(never)]
+fn holds_its_guard(go: &AtomicBool) {
+    let _quiet = NoEvents::new();
+    while !go.load(SeqCst) {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn a_guard_that_is_never_given_back() {
+    provoked("a_guard_that_is_never_given_back", "mask never cleared", "'keeper'", "holds_its_guard", || {
+        let runtime = Builder::new().vps(2).build().expect("a runtime");
+        let go = Arc::new(AtomicBool::new(false));
+        let its = go.clone();
+        let keeper = thread::Builder::new().name("keeper".into()).spawn(move || holds_its_guard(&its)).expect("memory");
+        others_go_on();
+        go.store(true, SeqCst);
+        keeper.join().expect("no panic");
+        drop(runtime);
+    });
+}
+
+/// Waits for a byte where one of priority 5 is placed.
+struct Waits {
+    pipe: std::io::PipeReader,
+}
+
+#[inline(never)]
+fn waits_in_the_policy(mut pipe: &std::io::PipeReader) {
+    pipe.read_exact(&mut [0]).expect("somebody writes");
+}
+
+impl Policy for Waits {
+    fn name(&self) -> &str {
+        "waits"
+    }
+
+    fn place(&self, info: &Info, why: Why) -> Placement {
+        if info.priority.get() == 5 && why == Why::Yielded {
+            waits_in_the_policy(&self.pipe);
+        }
+        Placement { level: info.priority.get(), quantum: Duration::from_millis(5), key: None }
+    }
+}
+
+#[test]
+fn a_policy_that_waits() {
+    provoked("a_policy_that_waits", "user scheduler itself blocked", "microprocess ", "waits_in_the_policy", || {
+        let (pipe, mut writer) = std::io::pipe().expect("a pipe");
+        let runtime = Builder::new().vps(2).policy(Waits { pipe }).build().expect("a runtime");
+        let priority = Priority::new(5).expect("in range");
+        let other = Arc::new(AtomicBool::new(false));
+        let its = other.clone();
+        // Another one beside it, so that giving way means to be placed.
+        let yields = thread::Builder::new().priority(priority).spawn(move || {
+            let beside = thread::Builder::new().priority(priority).spawn(move || its.store(true, SeqCst)).expect("memory");
+            while !beside.is_finished() {
+                thread::yield_now();
+            }
+        });
+        others_go_on();
+        // As many as it may yet ask for.
+        writer.write_all(&[0; 4096]).expect("a reader");
+        yields.expect("memory").join().expect("no panic");
+        assert!(other.load(SeqCst));
+        drop(runtime);
+    });
+}
+
+#[inline(never)]
+fn loops_without_a_switch_point(go: &AtomicBool) {
+    while !go.load(SeqCst) {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn a_lean_one_that_never_gives_way() {
+    let name = "a_lean_one_that_never_gives_way";
+    if open_one(Events::Watch, 1).is_err() {
+        return skip(name, "event source watch is refused here");
+    }
+    provoked(name, "no yield after Preempted", "'hog'", "loops_without_a_switch_point", || {
+        // Under `bpf` it would stand aside.
+        let runtime = Builder::new().vps(1).events(Events::Watch).preemption(Preemption::Signal(libc::SIGURG)).build().expect("a runtime");
+        let (go, runs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (its, says) = (go.clone(), runs.clone());
+        // SAFETY: no switch point, no thread-local storage.
+        let builder = unsafe { thread::Builder::new().name("hog".into()).lean(true) };
+        let hog = builder.spawn(move || {
+            says.store(true, SeqCst);
+            loops_without_a_switch_point(&its);
+        });
+        until(|| runs.load(SeqCst));
+        // There is one virtual processor: this one ends the loop, once it has been taken from it.
+        thread::spawn(move || go.store(true, SeqCst)).join().expect("no panic");
+        hog.expect("memory").join().expect("no panic");
+        until(|| misbehaved() == 1);
+        drop(runtime);
+    });
+}
+
+#[test]
+fn nobody_is_accused_who_does_his_part() {
+    const NAME: &str = "nobody_is_accused_who_does_his_part";
+    if is_child(NAME) {
+        return load();
+    }
+    let child = start(NAME, &[(MODE, "end=1000")]);
+    for _ in 0..2 {
+        std::thread::sleep(Duration::from_millis(100));
+        for signal in [libc::SIGSTOP, libc::SIGCONT] {
+            // SAFETY: a child of ours that was not waited for: its number is its own.
+            unsafe { libc::kill(child.id() as i32, signal) };
+            std::thread::sleep(Duration::from_millis(1500));
+        }
+    }
+    let ended = finish(NAME, child);
+    assert!(ended.status.success() && !ended.stderr.contains("watchdog"), "{ended:#?}");
+}
+
+/// Those that compute, wait, block, hold guards for a moment, and end; beside busy kernel threads.
+fn load() {
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !over.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Runtime::builder().vps(3).build().expect("a runtime").run(|| {
+            for round in 0..6u64 {
+                let all: Vec<_> = (0..60u64)
+                    .map(|n| {
+                        let priority = Priority::new((n * 7 % 64) as u8).expect("in range");
+                        let body = move || match (n + round) % 6 {
+                            0 => thread::sleep(Duration::from_millis(n)),
+                            1 => thread::blocking(|| std::thread::sleep(Duration::from_millis(n))),
+                            2 => std::thread::sleep(Duration::from_millis(n)),
+                            3 => drop((0..2_000_000u64).fold(n, |a, b| std::hint::black_box(a ^ b))),
+                            4 => (0..1000).for_each(|_| thread::yield_now()),
+                            _ => (0..1000).for_each(|_| drop(NoEvents::new())),
+                        };
+                        thread::Builder::new().priority(priority).spawn(body).expect("memory")
+                    })
+                    .collect();
+                // Nobody runs for a while: the watchdog lies down, and gets up.
+                thread::sleep(Duration::from_millis(200));
+                all.into_iter().for_each(|one| one.join().expect("no panic"));
+            }
+            // One alone that computes for long is no hog: nobody waits.
+            let alone = (0..300_000_000u64).fold(0, |a, b| std::hint::black_box(a ^ b));
+            assert_ne!(alone, 1);
+            assert_eq!(misbehaved(), 0);
+        });
+        over.store(true, SeqCst);
+    });
+}
+
+#[test]
+fn settings_that_mean_nothing() {
+    let name = "settings_that_mean_nothing";
+    if is_child(name) {
+        let e = Builder::new().vps(1).build().expect_err("no such setting");
+        assert_eq!(e.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(e.to_string().contains("KUMI_WATCHDOG=\"loud\"") && e.to_string().contains("report, override or end"), "{e}");
+        // Said by the program, it stands; out of range, the nearest is taken.
+        let distrust = Distrust { on: OnMisbehaviour::Report, bound: Duration::ZERO };
+        assert_eq!(Builder::new().vps(1).on_misbehaviour(distrust).build().expect("a runtime").run(|| 7), 7);
+        return;
+    }
+    let ended = again(name, &[(MODE, "loud")]);
+    assert!(ended.status.success(), "{ended:#?}");
+}
