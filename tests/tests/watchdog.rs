@@ -4,8 +4,8 @@
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
-use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use kumihimo::policy::{Info, Placement, Policy, Why};
@@ -29,11 +29,15 @@ fn provoked(name: &str, case: &str, who: &str, function: &str, body: impl FnOnce
     }
     let accused = |ended: &Ended| {
         let said = &ended.stderr;
-        let reports: Vec<_> = said.lines().filter(|line| line.contains("watchdog: ") && line.contains("kernel thread")).collect();
+        let reports: Vec<_> =
+            said.lines().filter(|line| line.contains("watchdog: ") && line.contains("kernel thread")).collect();
         assert_eq!(reports.len(), 1, "{said}");
         assert!(reports[0].starts_with(&format!("kumihimo: watchdog: {case}: virtual processor ")), "{said}");
         assert!(reports[0].contains(who), "{said}");
-        assert!(said.lines().any(|line| line.starts_with("    ") && line.contains(function)), "{function} in the stack: {said}");
+        assert!(
+            said.lines().any(|line| line.starts_with("    ") && line.contains(function)),
+            "{function} in the stack: {said}"
+        );
     };
     let overridden = again(name, &[(MODE, "override=300")]);
     assert!(overridden.status.success(), "{overridden:#?}");
@@ -121,7 +125,8 @@ fn a_policy_that_waits() {
         let its = other.clone();
         // Another one beside it, so that giving way means to be placed.
         let yields = thread::Builder::new().priority(priority).spawn(move || {
-            let beside = thread::Builder::new().priority(priority).spawn(move || its.store(true, SeqCst)).expect("memory");
+            let beside =
+                thread::Builder::new().priority(priority).spawn(move || its.store(true, SeqCst)).expect("memory");
             while !beside.is_finished() {
                 thread::yield_now();
             }
@@ -150,7 +155,12 @@ fn a_lean_one_that_never_gives_way() {
     }
     provoked(name, "no yield after Preempted", "'hog'", "loops_without_a_switch_point", || {
         // Under `bpf` it would stand aside.
-        let runtime = Builder::new().vps(1).events(Events::Watch).preemption(Preemption::Signal(libc::SIGURG)).build().expect("a runtime");
+        let runtime = Builder::new()
+            .vps(1)
+            .events(Events::Watch)
+            .preemption(Preemption::Signal(libc::SIGURG))
+            .build()
+            .expect("a runtime");
         let (go, runs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let (its, says) = (go.clone(), runs.clone());
         // SAFETY: no switch point, no thread-local storage.
@@ -233,7 +243,10 @@ fn settings_that_mean_nothing() {
     if is_child(name) {
         let e = Builder::new().vps(1).build().expect_err("no such setting");
         assert_eq!(e.kind(), std::io::ErrorKind::InvalidInput);
-        assert!(e.to_string().contains("KUMI_WATCHDOG=\"loud\"") && e.to_string().contains("report, override or end"), "{e}");
+        assert!(
+            e.to_string().contains("KUMI_WATCHDOG=\"loud\"") && e.to_string().contains("report, override or end"),
+            "{e}"
+        );
         // Said by the program, it stands; out of range, the nearest is taken.
         let distrust = Distrust { on: OnMisbehaviour::Report, bound: Duration::ZERO };
         assert_eq!(Builder::new().vps(1).on_misbehaviour(distrust).build().expect("a runtime").run(|| 7), 7);

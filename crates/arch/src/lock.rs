@@ -15,7 +15,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Begin and end of a section in which the caller is not preempted.
-static STILL: OnceLock<(fn(), fn())> = OnceLock::new();
+static STILL: OnceLock<Still> = OnceLock::new();
+
+type Still = (fn(), fn());
 
 /// Says how whoever holds a lock of this crate is kept from being preempted: `begin` is called before one is taken, `end` after it was released, on the
 /// same kernel thread; they nest. Once a process; before that nobody is.

@@ -129,6 +129,7 @@ fn kernel_threads_end_while_children_have_their_clocks() {
                         thread::sleep(Duration::from_millis(1));
                         // SAFETY: the child calls what signal-safety(7) allows.
                         match unsafe { libc::fork() } {
+                            // SAFETY: as above.
                             0 => unsafe {
                                 libc::usleep(200_000);
                                 libc::_exit(0)
