@@ -51,7 +51,11 @@ fn wait_in_every_way() {
     let stop = AtomicBool::new(false);
     thread::scope(|s| {
         for _ in 0..3 {
-            s.spawn(|| while !stop.load(SeqCst) {});
+            s.spawn(|| {
+                while !stop.load(SeqCst) {
+                    std::hint::spin_loop()
+                }
+            });
         }
         thread::sleep(time);
         stop.store(true, SeqCst);
