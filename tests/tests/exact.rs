@@ -20,7 +20,7 @@ const VPS: usize = 3;
 /// that is under way and has looked already, one in which a running one sets its own priority, and one more. The rest is for the log, which is
 /// not written at the moment at which things happen. (Exactly none is what `exact/tests.rs` in crates/runtime asserts, where nothing is under
 /// way.) What was put into a Waiver Queue is the neighbour's, at that one's next step.
-const STEPS: u32 = 16;
+const STEPS: u32 = 6;
 
 fn level(n: u64) -> Priority {
     Priority::new(n as u8).expect("0 to 63")
