@@ -18,10 +18,9 @@ const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
 const VPS: usize = 3;
 /// Steps of one VP for which the log may show it keeping what it has to hand over, or to run itself. Two or three are what the protocol has: one
 /// that is under way and has looked already, one in which a running one sets its own priority, and one more. The rest is for the log, which is
-/// not written at the moment at which things happen: on a machine with more to run than cores, 6 and 8 were seen, in 2 of 36 runs, and not
-/// explained. (Exactly none is what `exact/tests.rs` in crates/runtime asserts, where nothing is under way.) What was put into a Waiver Queue
-/// is the neighbour's, at that one's next step.
-const STEPS: u32 = 16;
+/// not written at the moment at which things happen. (Exactly none is what `exact/tests.rs` in crates/runtime asserts, where nothing is under
+/// way.) What was put into a Waiver Queue is the neighbour's, at that one's next step.
+const STEPS: u32 = 6;
 
 fn level(n: u64) -> Priority {
     Priority::new(n as u8).expect("0 to 63")

@@ -78,6 +78,8 @@ impl Shown {
             // SeqCst, with the fence in `send`: what the owner does not find in its injector after this is put in by one that finds its mark gone.
             self.coming.swap(NONE, Ordering::SeqCst);
             fence(Ordering::SeqCst);
+            // Others had counted on it, and looked away: what came may be lower by now, or be nothing yet. So the owner looks itself.
+            self.asked.store(true, Ordering::Relaxed);
         }
     }
 
@@ -199,11 +201,11 @@ pub(crate) trait Owner {
 /// whether the VP had been asked.
 pub(crate) fn settle(row: &impl Row, me: usize, runs: Mark, owner: &mut impl Owner) -> (Mark, bool) {
     let shown = row.shown(me);
-    let asked = shown.was_asked();
-    let mut look = asked;
     if !owner.is_sent() {
         shown.take_in();
     }
+    let asked = shown.was_asked();
+    let mut look = asked;
     let waits = loop {
         let waits = owner.waits();
         look |= shown.show(runs, waits);
