@@ -68,7 +68,7 @@ impl UserScheduler for Instance {
             }
             // SAFETY: null or a record, which lives for ever.
             if let Some(mp) = unsafe { kt.current.get().as_ref() } {
-                await_turn(self, kt, mp, true);
+                await_turn(self, mp, true);
             }
         });
     }
@@ -115,7 +115,7 @@ impl UserScheduler for Instance {
 
 /// The caller has no VP: it queues up for one and waits, on its own kernel thread, until it has its turn. Async-signal-safe. False: it
 /// goes on without, since `may_give_up` and its VP cannot come.
-fn await_turn(instance: &Instance, _: &KernelThread, mp: &'static Mp, may_give_up: bool) -> bool {
+fn await_turn(instance: &Instance, mp: &'static Mp, may_give_up: bool) -> bool {
     // SAFETY: a microprocess without a VP: GS is set.
     let kt = unsafe { KernelThread::stay() };
     kt.mask();
@@ -158,7 +158,7 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
             tracing::blocked(unsafe { &*kt.vp.get() });
             kt.events().stand_aside();
             kt.put_down();
-            await_turn(kt.instance(), kt, mp, true);
+            await_turn(kt.instance(), mp, true);
         });
     }
     // What was raised meanwhile is told when the microprocess next enters the runtime.
@@ -302,7 +302,7 @@ pub(crate) fn come_back() -> Carrier {
             return unsafe { leave_bound(mp) };
         }
         // It is in a run queue already: it waits here.
-        await_turn(kt.instance(), kt, mp, false);
+        await_turn(kt.instance(), mp, false);
         if let Some(carrier) = Carrier::current() {
             return carrier;
         }

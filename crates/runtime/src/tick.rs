@@ -116,6 +116,8 @@ impl Instance {
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
         if left == 0 {
             turn.over.store(switches, Ordering::Relaxed);
+            // It may be alone, and go on: the next turn begins.
+            turn.since.store(now, Ordering::Relaxed);
         }
         if left == 0 || due == 0 || self.queues.has_injected(vp.index) {
             turn.rung.store(now, Ordering::Relaxed);
