@@ -150,6 +150,7 @@ pub fn fsgsbase() -> bool {
 
 const ARCH_SET_GS: i32 = 0x1001;
 const ARCH_SET_FS: i32 = 0x1002;
+const ARCH_GET_GS: i32 = 0x1004;
 
 /// The FS base: the address of the running TLS block. Its first word points to itself (ELF TLS ABI), so no privilege is needed.
 pub fn fs_base() -> usize {
@@ -185,6 +186,21 @@ pub unsafe fn set_gs_base(record: usize) {
         // SAFETY: as above, by system call.
         unsafe { arch_prctl(ARCH_SET_GS, record) };
     }
+}
+
+/// GS: what [`set_gs_base`] set on the calling kernel thread, or 0. Async-signal-safe.
+#[must_use]
+pub fn gs_base() -> usize {
+    let gs: usize;
+    if fsgsbase() {
+        // SAFETY: FSGSBASE is there; it reads a register.
+        unsafe { asm!("rdgsbase {}", out(reg) gs, options(nomem, nostack, preserves_flags)) };
+        return gs;
+    }
+    let mut word = 0usize;
+    // SAFETY: the kernel writes one word.
+    unsafe { arch_prctl(ARCH_GET_GS, (&raw mut word).addr()) };
+    word
 }
 
 /// The word at byte `OFFSET` of the record that GS points at.

@@ -398,7 +398,11 @@ impl Kernel {
 
     /// Once the application has put its own handler in the place of ours it gets no more of our traps, beyond those on their way.
     fn keep_an_eye_on_the_handler(&self) {
-        if !self.wants_returns() || trap::is_ours() || !self.wants_returns.swap(false, Ordering::Relaxed) {
+        if !self.wants_returns() {
+            return;
+        }
+        trap::follow_the_application();
+        if trap::is_ours() || !self.wants_returns.swap(false, Ordering::Relaxed) {
             return;
         }
         for index in 1..=self.lock().high {

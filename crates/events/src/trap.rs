@@ -39,17 +39,7 @@ pub fn install() -> io::Result<()> {
     if *installed {
         return Ok(());
     }
-    // SAFETY: all zeros is a valid sigaction.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = trapped as *const () as usize;
-    // On the alternate stack: the microprocess's own may be nearly full. SA_RESTART for calls that another signal interrupts meanwhile.
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: a live set. All, but for the C library's own two (set*id waits for every kernel thread), ...
-    unsafe { libc::sigfillset(&mut action.sa_mask) };
-    for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT] {
-        // SAFETY: as above. ... and for faults, which would be no reports otherwise.
-        unsafe { libc::sigdelset(&mut action.sa_mask, fault) };
-    }
+    let action = action(dropped());
     // SAFETY: zeroed like `action`.
     let mut former: libc::sigaction = unsafe { std::mem::zeroed() };
     // SAFETY: two live actions; the handler is async-signal-safe.
@@ -62,12 +52,71 @@ pub fn install() -> io::Result<()> {
     Ok(())
 }
 
+/// How the kernel is to call the handler; the signals of `open` (bit n-1 is signal n) are not held back meanwhile.
+fn action(open: u64) -> libc::sigaction {
+    // SAFETY: all zeros is a valid sigaction.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = trapped as *const () as usize;
+    // On the alternate stack: the microprocess's own may be nearly full. SA_RESTART for calls that another signal interrupts meanwhile.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: a live set. All, but for the C library's own two (set*id waits for every kernel thread), ...
+    unsafe { libc::sigfillset(&mut action.sa_mask) };
+    // ... for faults, which would be no reports otherwise, ...
+    let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
+    let open = IGNORED.into_iter().filter(|signal| open >> (signal - 1) & 1 == 1);
+    for signal in faults.into_iter().chain(open) {
+        // SAFETY: as above. ... and for what nobody handles.
+        unsafe { libc::sigdelset(&mut action.sa_mask, signal) };
+    }
+    action
+}
+
+/// Ignored by default (signal(7)).
+const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
+
+/// Signals that nobody handles and that do nothing: the kernel drops them, but not while they are held back. Then it looks for another kernel thread that takes
+/// them, and whichever it finds has its system call interrupted: EINTR, for no reason that the program could know of (seen with SIGCHLD).
+fn dropped() -> u64 {
+    let is_dropped = |signal: i32| {
+        // SAFETY: all zeros is a valid sigaction.
+        let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: a live action to be written.
+        let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
+        asked && matches!(now.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
+    };
+    IGNORED.into_iter().filter(|signal| is_dropped(*signal)).fold(0, |all, signal| all | 1 << (signal - 1))
+}
+
+/// The application may have begun or ceased to handle one of those. At every 64th call, for about a microsecond.
+pub(crate) fn follow_the_application() {
+    static CALLS: AtomicUsize = AtomicUsize::new(0);
+    if CALLS.fetch_add(1, Ordering::Relaxed) % 64 != 63 {
+        return;
+    }
+    let open = dropped();
+    // SAFETY: all zeros is a valid sigaction.
+    let mut now: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a live action to be written.
+    if unsafe { libc::sigaction(libc::SIGTRAP, std::ptr::null(), &mut now) } != 0 {
+        return;
+    }
+    // SAFETY: a live set.
+    let held = |signal| unsafe { libc::sigismember(&now.sa_mask, signal) } == 1;
+    let fits = IGNORED.into_iter().all(|signal| held(signal) != (open >> (signal - 1) & 1 == 1));
+    if now.sa_sigaction == trapped as *const () as usize && !fits {
+        // SAFETY: a live action; the same handler.
+        unsafe { libc::sigaction(libc::SIGTRAP, &action(open), std::ptr::null_mut()) };
+    }
+}
+
 extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: this kernel thread's errno, or that of the microprocess on it: the interrupted code may be about to read it.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t, 128 bytes.
     let ours = unsafe { (*info).si_code == TRAP_PERF && info.byte_add(PERF_DATA).cast::<u64>().read() == SIG_DATA };
-    if ours {
+    if ours && x86_64::gs_base() == 0 {
+        // Of an event that was detached and lives on in a child of fork(2), whose slot another kernel thread has by now: this one is about to end.
+    } else if ours {
         // SAFETY: our perf events exist only on kernel threads of the pool, between `attach` and `detach`, where GS is set and its record
         // has the address there; the kernel thread is the one that runs here.
         let thread = unsafe { &*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>() };
@@ -167,5 +216,56 @@ unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c
             let call: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
             call(signal);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether our handler of SIGTRAP holds `signal` back.
+    fn holds(signal: i32) -> bool {
+        // SAFETY: all zeros is a valid sigaction; a live one to be written; a live set.
+        unsafe {
+            let mut now: libc::sigaction = std::mem::zeroed();
+            assert_eq!(libc::sigaction(libc::SIGTRAP, std::ptr::null(), &mut now), 0);
+            libc::sigismember(&now.sa_mask, signal) == 1
+        }
+    }
+
+    #[test]
+    fn what_nobody_handles_is_not_held_back() {
+        extern "C" fn nothing(_: i32) {}
+        install().expect("a handler");
+        assert!(holds(libc::SIGUSR1) && !holds(libc::SIGCHLD) && !holds(libc::SIGSEGV));
+        // SAFETY: a handler that does nothing.
+        unsafe { libc::signal(libc::SIGCHLD, nothing as *const () as usize) };
+        for _ in 0..64 {
+            follow_the_application();
+        }
+        assert!(holds(libc::SIGCHLD) && !holds(libc::SIGWINCH));
+        // SAFETY: as it was.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        for _ in 0..64 {
+            follow_the_application();
+        }
+        assert!(!holds(libc::SIGCHLD));
+    }
+
+    /// A trap of ours where GS is not set: a kernel thread that is about to end, or any other. (It was a crash.)
+    #[test]
+    fn a_trap_outside_of_the_pool_is_nothing() {
+        install().expect("a handler");
+        // siginfo_t as the kernel makes it for a perf event; a process may send itself any (rt_sigqueueinfo(2)).
+        let mut info = [0u64; 16];
+        info[0] = libc::SIGTRAP as u64;
+        info[1] = TRAP_PERF as u64;
+        info[PERF_DATA / 8] = SIG_DATA;
+        // SAFETY: a live siginfo_t; the handler is ours.
+        let sent = unsafe {
+            let (pid, tid) = (libc::getpid(), libc::syscall(libc::SYS_gettid));
+            libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, libc::SIGTRAP, &raw const info)
+        };
+        assert_eq!(sent, 0, "{}", io::Error::last_os_error());
     }
 }
