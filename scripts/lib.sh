@@ -21,10 +21,15 @@ counts() {
     END { print whole != "" ? whole : p + 0 " " f + 0 " " s + 0 }' "$1"
 }
 
-# what_failed FILE: the tests that failed with what they printed, or, where no test says so (a crash, a compiler error), the end.
+# what_failed FILE: the tests that failed with what they printed, what stands before the end of each program that crashed, and the end: there
+# is what hangs, or what the compiler says.
 what_failed() {
   grep -E '^test .* FAILED$' "$1"
-  awk '/^---- .* stdout ----$/ { on = 1; any = 1 } on { print } /^test result:/ { on = 0 } END { exit any ? 0 : 1 }' "$1" || tail -n 200 "$1"
+  awk '/^---- .* stdout ----$/ { on = 1 } on { print } /^test result:/ { on = 0 }' "$1"
+  grep -E -B 40 "process didn't exit successfully.*signal" "$1"
+  printf 'the end of it:\n'
+  tail -n 40 "$1"
+  printf 'all that it printed: %s\n' "$1"
 }
 
 # suite NAME COMMAND...: a suite that dies, hangs (LIMIT seconds, 900) or runs no test has failed. Its output goes to a file;
@@ -46,7 +51,7 @@ suite() {
   fi
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
   grep -E '^\[skip\] ' "$log"
-  if [ "$f" -ne 0 ]; then what_failed "$log" && printf 'all that it printed: %s\n' "$log"; fi
+  if [ "$f" -ne 0 ]; then what_failed "$log"; fi
   say "suite $name: $p passed, $f failed, $s skipped$note"
 }
 

@@ -128,11 +128,14 @@ fn a_million_microprocesses_leave_nothing() {
                 let descriptors = before.descriptors + before.kernel_threads + 2 * kept;
                 now.kernel_threads > before.kernel_threads + kept || now.descriptors > descriptors
             };
-            while !one_to_one() && is_more(&held()) {
-                eprintln!("{:?} at first, {:?} now", before, held());
+            let mut after = held();
+            while !one_to_one() && is_more(&after) {
+                eprintln!("{before:?} at first, {after:?} now");
                 thread::sleep(Duration::from_millis(100));
+                after = held();
             }
             let (now, end) = (resident(), metrics().expect("it runs"));
+            assert!(after.descriptors <= before.descriptors + kept, "{before:?}, then {after:?}");
             if !one_to_one() {
                 assert!(end.stacks <= stacks + 2048, "{stacks} stacks before, {} after", end.stacks);
                 // New stacks are touched at their top and their block.

@@ -155,8 +155,8 @@ pub fn fsgsbase() -> bool {
 }
 
 const ARCH_SET_GS: i32 = 0x1001;
-const ARCH_GET_GS: i32 = 0x1004;
 const ARCH_SET_FS: i32 = 0x1002;
+const ARCH_GET_GS: i32 = 0x1004;
 
 /// The FS base: the address of the running TLS block. Its first word points to itself (ELF TLS ABI), so no privilege is needed.
 pub fn fs_base() -> usize {

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::sync::mpsc;
 
 use kumihimo::runtime::{Events, Runtime, metrics};
+use kumihimo::sync::Barrier;
 use kumihimo::thread;
 use kumihimo_tests::process::{kernel_threads, one_to_one};
 
@@ -81,6 +82,13 @@ fn the_users_processes_run_out() {
             with_vps(2, || {
                 block(2).release();
                 let outside = Outside::begin();
+                // Stacks for all that begin below: where donors make them, each takes a kernel thread for a moment, and one that has ended
+                // counts until the kernel has cleaned up.
+                let all_there = Barrier::new(101);
+                thread::scope(|s| {
+                    (0..100).for_each(|_| drop(s.spawn(|| all_there.wait())));
+                    all_there.wait();
+                });
                 limit(libc::RLIMIT_NPROC, kernel_threads() as u64 + 3);
                 for _ in 0..3 {
                     outside.too_many_block(20);
