@@ -34,6 +34,13 @@ fn blocks_here(reader: &mut std::io::PipeReader) {
 }
 
 #[inline(never)]
+fn loops_here(end: &AtomicBool) {
+    while !end.load(SeqCst) {
+        std::hint::spin_loop();
+    }
+}
+
+#[inline(never)]
 fn waits_at(barrier: &Barrier) {
     barrier.wait();
     std::hint::black_box(0);
@@ -89,9 +96,7 @@ fn on_request_with_one_in_each_state() {
             let runs = named("runs", move || {
                 thread::yield_now();
                 seen.store(true, SeqCst);
-                while !end.load(SeqCst) {
-                    std::hint::spin_loop();
-                }
+                loops_here(&end);
             });
             let to = text.clone();
             // A kernel thread asks.
@@ -104,6 +109,9 @@ fn on_request_with_one_in_each_state() {
             let said = text.lock().expect("not poisoned").clone();
             is_told(&said, "parks", "waits for an unpark", "parks_here");
             is_told(&said, "receives", "waits for the channel at 0x", "receives_here");
+            // Nothing interrupts it where preemption is off.
+            let means = metrics().expect("it runs").preemption;
+            is_told(&said, "runs", "runs on kernel thread", if means == "off" { "" } else { "loops_here" });
             is_told(&said, "blocks", "bound to kernel thread", "without a VP");
             assert!(about(&said, "main")[0].contains("priority 32"), "{said}");
             // What the runtime does for a wait is folded to what was called; what calls the closure is left out.

@@ -1,35 +1,69 @@
-//! Where a kernel thread is in its program: it is asked by a signal, and writes the return addresses down itself, in the handler.
+//! Where a kernel thread is in its program: it is asked, and copies its registers and stack in a signal handler.
 //!
-//! For suspects of the watchdog only ([`crate::watchdog`]). The handler unwinds by the program's own tables, without allocating (with glibc 2.35 and later
-//! without a lock either, `_dl_find_object(3)`); names are looked up afterwards, by who asked.
-//!
-//! A system call that the signal interrupts goes on (SA_RESTART), but for those that never do (signal(7): epoll_wait, nanosleep): EINTR.
+//! Suspects of the watchdog ([`crate::watchdog`]) are asked by a signal, wherever they are: a system call that it interrupts goes on (SA_RESTART), but for those
+//! that never do (signal(7): epoll_wait, nanosleep), which end with EINTR. Those that run on a core when all are dumped are asked by the bell that preempts them
+//! ([`crate::preempt`]), which has the reach and the faults of that. The handler makes a system call and takes no lock; who asked unwinds the copy and finds
+//! names.
 
-use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use kumihimo_backtrace::{From, Symbols, Trace, Walker};
+
+use crate::kernel::Kernel;
+use crate::preempt::Means;
+use crate::watch;
+
 /// Marks our signals: the upper half of the value; the lower one is the number of the question.
 const MARK: u64 = 0x4b55_4d4c << 32;
-/// Addresses that are kept.
-const MOST: usize = 48;
-/// A kernel thread that gets no core for so long is asked in vain.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes of its stack that are kept, from the innermost ones on.
+const MOST: usize = 64 << 10;
+/// A suspect that gets no core for so long is asked in vain.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+/// The same, of one that is asked by its bell, and may never come back from the kernel to hear it.
+const PATIENCE_WITH_A_BELL: Duration = Duration::from_millis(200);
 /// In `QUESTION`, beside its number: the handler writes; has written.
 const WRITING: u64 = 1 << 40;
 const WRITTEN: u64 = 1 << 41;
 
 /// The one that is open; 0: none.
 static QUESTION: AtomicU64 = AtomicU64::new(0);
-static FRAMES: [AtomicUsize; MOST] = [const { AtomicUsize::new(0) }; MOST];
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-/// Where the kernel thread was interrupted.
-static PC: AtomicUsize = AtomicUsize::new(0);
+/// The kernel thread that is asked by its bell, which tells no number; 0: none is.
+static BY_BELL: AtomicI32 = AtomicI32::new(0);
+
+/// What the handler writes while the question is WRITING, and who asked reads once it is WRITTEN.
+struct Answer(UnsafeCell<(Option<From>, usize, [u8; MOST])>);
+// SAFETY: handed over by QUESTION, which at most one handler turns to WRITING, and who asked waits for WRITTEN, under the lock.
+unsafe impl Sync for Answer {}
+/// Registers, bytes of the stack, and these.
+static ANSWER: Answer = Answer(UnsafeCell::new((None, 0, [0; MOST])));
+
+/// A kernel thread's stack, as it was.
+#[derive(Debug)]
+pub struct Stack {
+    from: From,
+    copy: Vec<u8>,
+}
 
 /// Whether a signal with this value asks.
 pub(crate) fn is_asked(value: u64) -> bool {
     value >> 32 == MARK >> 32
+}
+
+/// In the handler of a bell of kernel thread `tid`.
+///
+/// # Safety
+/// `context` is what the kernel gave it.
+pub(crate) unsafe fn answer_the_bell(tid: i32, context: *const libc::ucontext_t) {
+    if BY_BELL.load(Ordering::Acquire) == tid {
+        let number = QUESTION.load(Ordering::Acquire);
+        if number != 0 && number & (WRITING | WRITTEN) == 0 {
+            // SAFETY: the caller's promise.
+            unsafe { answer(MARK | number, context) };
+        }
+    }
 }
 
 /// In the handler.
@@ -43,42 +77,26 @@ pub(crate) unsafe fn answer(value: u64, context: *const libc::ucontext_t) {
         return;
     }
     // SAFETY: the caller's promise.
-    let pc = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] } as usize;
-    PC.store(pc, Ordering::Relaxed);
-    COUNT.store(0, Ordering::Relaxed);
-    // The handler's own come first.
-    let mut ours = true;
-    // SAFETY: unsynchronised among those that symbolise, which this does not; one handler at a time is WRITING.
-    unsafe {
-        backtrace::trace_unsynchronized(|frame| {
-            let ip = frame.ip().addr();
-            ours &= ip != pc;
-            if ours {
-                return true;
-            }
-            let n = COUNT.load(Ordering::Relaxed);
-            if n < MOST {
-                FRAMES[n].store(ip, Ordering::Relaxed);
-                COUNT.store(n + 1, Ordering::Relaxed);
-            }
-            n + 1 < MOST
-        });
-    }
+    let registers = unsafe { &(*context).uc_mcontext.gregs };
+    let [stack_pointer, frame_pointer, pc] =
+        [libc::REG_RSP, libc::REG_RBP, libc::REG_RIP].map(|register| registers[register as usize] as usize);
+    // SAFETY: this handler has turned the question to WRITING.
+    let (from, length, bytes) = unsafe { &mut *ANSWER.0.get() };
+    *from = Some(From::Interrupted { stack_pointer, frame_pointer, pc });
+    *length = kumihimo_backtrace::copy(stack_pointer, bytes);
     QUESTION.store(number | WRITTEN, Ordering::Release);
 }
 
-/// The return addresses of a kernel thread, to which `send` sends its signal with the value given; innermost first. Blocks for 2 s at most; 8 if it is at it.
+/// The stack of a kernel thread, to which `send` sends its signal with the value given. Blocks for `patience` at most; four times that if it is at it.
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn ask(send: impl Fn(u64) -> std::io::Result<()>) -> Result<Vec<usize>, String> {
+pub(crate) fn ask(patience: Duration, send: impl Fn(u64) -> std::io::Result<()>) -> Result<Stack, String> {
     static ONE: Mutex<u64> = Mutex::new(0);
     let mut number = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if QUESTION.load(Ordering::Acquire) != 0 {
         return Err("another kernel thread did not come back from that question".into());
     }
-    // What the unwinder sets up at its first use is not to be set up in a handler.
-    backtrace::trace(|_| true);
     *number = (*number + 1) % (WRITING >> 8).min(u64::from(u32::MAX));
     let asked = *number + 1;
     QUESTION.store(asked, Ordering::Release);
@@ -90,17 +108,16 @@ pub(crate) fn ask(send: impl Fn(u64) -> std::io::Result<()>) -> Result<Vec<usize
     loop {
         let state = QUESTION.load(Ordering::Acquire);
         if state == asked | WRITTEN {
-            let n = COUNT.load(Ordering::Relaxed).min(MOST);
-            let frames: Vec<_> = FRAMES[..n].iter().map(|ip| ip.load(Ordering::Relaxed)).collect();
-            let alone = vec![PC.load(Ordering::Relaxed)];
+            // SAFETY: WRITTEN, and the lock is held: nobody writes until the next question.
+            let (from, length, bytes) = unsafe { &*ANSWER.0.get() };
+            let stack = from.map(|from| Stack { from, copy: bytes[..*length].to_vec() });
             QUESTION.store(0, Ordering::Release);
-            // The tables may not lead there: at least that.
-            return Ok(if frames.is_empty() { alone } else { frames });
+            return stack.ok_or_else(|| "it answered nothing".into());
         }
-        if since.elapsed() > PATIENCE {
+        if since.elapsed() > patience {
             // Who is writing needs a core; else the question is taken back. One that never ends is asked nothing any more, nor is anybody.
             let taken_back = QUESTION.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-            if taken_back || since.elapsed() > PATIENCE * 4 {
+            if taken_back || since.elapsed() > patience * 4 {
                 return Err("it did not come to answer (no core, or it blocks the signal)".into());
             }
         }
@@ -110,26 +127,57 @@ pub(crate) fn ask(send: impl Fn(u64) -> std::io::Result<()>) -> Result<Vec<usize
     }
 }
 
-/// One line a function.
-pub(crate) fn names(frames: &[usize]) -> String {
-    let mut text = String::new();
-    for (i, ip) in frames.iter().enumerate() {
-        // Return addresses point behind the call; `resolve` takes that into account, and the innermost one is none.
-        let at = std::ptr::without_provenance_mut(if i == 0 { ip + 1 } else { *ip });
-        let mut known = false;
-        backtrace::resolve(at, |symbol| {
-            if let Some(name) = symbol.name() {
-                known = true;
-                let _ = write!(text, "    {i:>2}: {name:#}");
-                if let (Some(file), Some(line)) = (symbol.filename(), symbol.lineno()) {
-                    let _ = write!(text, " ({}:{line})", file.display());
-                }
-                text.push('\n');
+impl Kernel {
+    /// The stack of the kernel thread `tid` of the pool, which runs in user mode: it is interrupted for it, by the means of preemption. Blocks the calling
+    /// kernel thread, for 200 ms at most. None: it sleeps, has left the pool, got no core, or nothing interrupts here.
+    #[must_use]
+    pub fn interrupt_for_its_stack(&self, tid: i32) -> Option<Stack> {
+        static ONE: Mutex<()> = Mutex::new(());
+        let (index, slot) = self.index_of(tid)?;
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_there = || slot.tid.load(Ordering::Relaxed) as i32 == tid && !watch::is_asleep(tid);
+        let gone = || std::io::Error::from(std::io::ErrorKind::NotFound);
+        let stack = match self.bells.means() {
+            Means::Off => None,
+            Means::Signal(_) => {
+                let send = |value| if is_there() { self.bells.send_to(slot, tid, value) } else { Err(gone()) };
+                ask(PATIENCE_WITH_A_BELL, send).ok()
             }
-        });
-        if !known {
-            let _ = writeln!(text, "    {i:>2}: {ip:#x}");
-        }
+            Means::Clock => {
+                BY_BELL.store(tid, Ordering::Release);
+                let ring = |_| is_there().then(|| self.bells.ring(index, slot)).ok_or_else(gone);
+                ask(PATIENCE_WITH_A_BELL, ring).ok()
+            }
+        };
+        BY_BELL.store(0, Ordering::Relaxed);
+        stack
     }
-    text
+}
+
+impl Stack {
+    /// The stack pointer: whose stack it is.
+    #[must_use]
+    pub fn pointer(&self) -> usize {
+        self.from.stack_pointer()
+    }
+
+    /// Its backtrace.
+    #[must_use]
+    pub fn trace(&self, walker: &mut Walker) -> Trace {
+        let mut trace = walker.walk_copy(self.from, &self.copy);
+        if let (true, From::Interrupted { pc, .. }) = (trace.frames.is_empty(), self.from) {
+            // The tables do not lead on: at least that.
+            trace.frames.push(pc as u64);
+        }
+        trace
+    }
+
+    /// Numbered lines, innermost first. Takes the dynamic linker's lock, and reads the debug information of the files concerned.
+    pub(crate) fn render(&self) -> String {
+        let mut walker = Walker::of_all_loaded();
+        let trace = self.trace(&mut walker);
+        let mut text = String::new();
+        Symbols::new(walker.modules).render_all(&trace.frames, &mut text);
+        text
+    }
 }

@@ -240,6 +240,12 @@ impl Kernel {
         (1..=high).map(|index| self.page.slot(index))
     }
 
+    /// The slot of kernel thread `tid`, if it is in the pool; out of date at once.
+    pub(crate) fn index_of(&self, tid: i32) -> Option<(u32, &Slot)> {
+        let of = |index| (index, self.page.slot(index));
+        (1..=self.lock().high).map(of).find(|(_, slot)| tid != 0 && slot.tid.load(Ordering::Relaxed) as i32 == tid)
+    }
+
     /// The slot of the kernel thread that carries `vp`; out of date at once.
     #[must_use]
     pub fn carrier(&self, vp: u32) -> Option<&Slot> {

@@ -11,7 +11,7 @@ pub mod barrier;
 #[cfg(not(loom))]
 pub mod bpf;
 #[cfg(not(loom))]
-mod callers;
+pub mod callers;
 mod corrupt;
 #[cfg(not(loom))]
 pub mod kernel;

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use crate::callers;
 use crate::corrupt::{Patience, corrupt};
 use crate::kernel::Kernel;
 use crate::record::Step;
@@ -225,6 +226,8 @@ impl KernelThread {
         /// Before the second attempt, nanoseconds. Much less, and a slow machine does nothing but attempt.
         const FIRST: u64 = 50_000;
         const DOUBLED: u32 = 5;
+        // SAFETY: the caller's promise.
+        unsafe { callers::answer_the_bell(self.slot().tid.load(Ordering::Relaxed) as i32, context) };
         let Some(scheduler) = self.scheduler() else { return };
         let vain = self.vain.get();
         // SAFETY: the caller's promise.

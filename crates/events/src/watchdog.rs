@@ -371,7 +371,7 @@ impl Kernel {
         let (kernel, alarm) = (Arc::downgrade(self), watchdog.alarm.clone());
         let thread = std::thread::Builder::new()
             .name("kumihimo-dog".into())
-            .stack_size(256 << 10)
+            .stack_size(kumihimo_backtrace::STACK)
             .spawn(move || live(&kernel, &alarm));
         match thread {
             Ok(thread) => *watchdog.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),

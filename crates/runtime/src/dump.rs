@@ -1,13 +1,15 @@
 //! What every microprocess is doing, as text.
 //!
 //! A picture of something that goes on: each line is right for the moment at which that microprocess was looked at, and no two are of the
-//! same moment. What is written of one that waits or is queued is exact ([`crate::unwind`]); what runs is named with its kernel thread.
+//! same moment. What is written of one that waits or is queued is exact ([`kumihimo_backtrace::unwind`]); what runs is interrupted for it.
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use kumihimo_backtrace::unwind::call_of;
+use kumihimo_backtrace::{From, STACK, Symbols, Trace, Walker};
 use kumihimo_events::Slot;
 use kumihimo_events::sched::ThreadState;
 
@@ -15,18 +17,13 @@ use crate::instance::{self, Instance};
 use crate::no_events::lock;
 use crate::record::{Mp, Ref};
 use crate::state::Phase;
-use crate::symbols::Symbols;
-use crate::unwind::{self, From, Trace, Walker};
 use crate::{deadlock, handoff, pool};
-
-/// Of the kernel thread that does it: names and lines are looked up by recursion over debug information.
-const STACK: usize = 2 << 20;
 
 /// Writes what every microprocess of the running runtime is doing: id, name, state (what it waits for, or on which kernel thread it runs or is blocked),
 /// priority and backtrace.
 ///
-/// Meant for people; the format may change. Those that run on a core at that moment have no backtrace. Others go on meanwhile: lines are of
-/// different moments. Where microprocesses are kernel threads (1:1) only their number is written.
+/// Meant for people; the format may change. Those that run on a core at that moment are interrupted for their backtrace, by the means of preemption: where that
+/// is off, they have none. Others go on meanwhile: lines are of different moments. Where microprocesses are kernel threads (1:1) only their number is written.
 ///
 /// The work, `out`'s included, is done on a kernel thread of its own, since it needs more stack than a microprocess may have; the calling
 /// microprocess is blocked meanwhile, as in [`thread::blocking`](crate::thread::blocking), its virtual processor is not. If no kernel thread can
@@ -72,7 +69,7 @@ pub(crate) fn write_all(out: &mut impl Write, walks: bool) -> io::Result<()> {
         writeln!(out, "kumihimo: microprocesses are kernel threads here, which a debugger shows: {n}")?;
         return out.flush();
     }
-    let mut walker = walks.then(Walker::new);
+    let mut walker = walks.then(Walker::of_all_loaded);
     let mut symbols = walker.as_ref().map(|walker| Symbols::new(walker.modules.clone()));
     let Some(head) = instance::visit(|instance| instance.map(head)) else {
         writeln!(out, "kumihimo: no runtime runs in this process")?;
@@ -104,7 +101,7 @@ pub(crate) fn backtraces(of: &[Ref]) -> Vec<String> {
         if !walks {
             return vec![String::new(); of.len()];
         }
-        let mut walker = Walker::new();
+        let mut walker = Walker::of_all_loaded();
         let mut symbols = Symbols::new(walker.modules.clone());
         let one = |who: &Ref| still(*who, &mut walker).map_or_else(String::new, |trace| render(&trace, &mut symbols));
         of.iter().map(one).collect()
@@ -150,7 +147,7 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
         (format!("waits for {what}"), walker.and_then(|walker| still(who, walker)))
     } else {
         match on(instance, who) {
-            Some(place) => (place.to_string(), walker.and_then(|walker| place.trace(who, walker))),
+            Some(place) => (place.to_string(), walker.and_then(|walker| place.trace(instance, who, walker))),
             None if waits_for_its_turn(mp) => ("back from the kernel, waits for its turn".into(), None),
             None => ("queued".into(), walker.and_then(|walker| still(who, walker))),
         }
@@ -206,12 +203,15 @@ impl std::fmt::Display for On {
 }
 
 impl On {
-    /// From the registers that the kernel shows of a thread that sleeps. One that runs has none: an injected call would have to ask it, and
-    /// this is the place for that.
-    fn trace(&self, who: Ref, walker: &mut Walker) -> Option<Trace> {
-        self.call?;
+    /// From the registers that the kernel shows of a thread that sleeps; one that runs is asked, in a signal handler.
+    fn trace(&self, instance: &Instance, who: Ref, walker: &mut Walker) -> Option<Trace> {
         let (low, top) = (pool::bounds(who.mp).0.addr(), who.mp.stack_top().addr());
-        walker.walk(low..top, || unwind::call_of(self.tid).map(|(from, _)| from).filter(|_| who.is_alive()))
+        if self.call.is_some() {
+            return walker.walk(low..top, || call_of(self.tid).map(|(from, _)| from).filter(|_| who.is_alive()));
+        }
+        let stack = instance.kernel.interrupt_for_its_stack(self.tid as i32)?;
+        // It may be another's turn by now, or the scheduler's.
+        (who.is_alive() && (low..top).contains(&stack.pointer())).then(|| stack.trace(walker))
     }
 }
 
@@ -227,11 +227,7 @@ fn on(instance: &Instance, who: Ref) -> Option<On> {
         // The slot of a kernel thread that has none to run keeps the last one's id.
         let bound = ThreadState::read(slot.state.load(Ordering::Relaxed)).is_some_and(|(_, bound)| bound);
         let idles = vp.is_some_and(|vp| instance.vps[vp as usize].idle.word.is_sleeping());
-        (if vp.is_some() { !idles } else { bound }).then(|| On {
-            tid,
-            vp,
-            call: unwind::call_of(tid).map(|(_, call)| call),
-        })
+        (if vp.is_some() { !idles } else { bound }).then(|| On { tid, vp, call: call_of(tid).map(|(_, call)| call) })
     })
 }
 

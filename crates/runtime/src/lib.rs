@@ -70,7 +70,6 @@ mod stand_in;
 #[cfg(not(loom))]
 mod steps;
 #[cfg(not(loom))]
-mod symbols;
 #[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]
@@ -80,7 +79,6 @@ mod timer;
 #[cfg(not(loom))]
 mod tracing;
 #[cfg(not(loom))]
-mod unwind;
 #[cfg(not(loom))]
 mod vp;
 

@@ -320,9 +320,15 @@ pub(crate) fn for_each(mut f: impl FnMut(&'static Mp)) {
     }
 }
 
-/// The living one of that id. None as well if somebody walks the list, or makes it longer: nobody waits here.
+/// The living one of that id. Takes no lock.
 pub(crate) fn find(id: u64) -> Option<&'static Mp> {
-    ALL.try_lock().ok()?.iter().copied().find(|mp| mp.id() == id)
+    let mut found = None;
+    for_each(|mp| {
+        if mp.id() == id {
+            found = Some(mp);
+        }
+    });
+    found
 }
 
 /// How many slots exist, and their address space in bytes.

@@ -113,10 +113,10 @@ impl Kernel {
         if index == 0 || preempt::is_debugged() {
             return;
         }
-        match callers::ask(|value| self.bells.send_to(self.page.slot(index), tid, value)) {
-            Ok(frames) => {
+        match callers::ask(callers::PATIENCE, |value| self.bells.send_to(self.page.slot(index), tid, value)) {
+            Ok(stack) => {
                 say(format_args!("  stack of kernel thread {tid}:\n"));
-                write_out(callers::names(&frames).as_bytes());
+                write_out(stack.render().as_bytes());
             }
             Err(why) => say(format_args!("  its stack is not to be had: {why}\n")),
         }

@@ -1,4 +1,4 @@
-//! Backtraces of microprocesses that do not run, from copies of their stacks.
+//! Backtraces from copies of stacks.
 //!
 //! Nothing is held still: one that waits may be woken, run, and even end, while its stack is read. So the stack is never read by reference but
 //! copied by the kernel (process_vm_readv(2); /proc/self/mem where that is refused), which no change and no unmapped page can make fault; it is
@@ -9,13 +9,14 @@
 use std::ffi::{CStr, OsStr, c_void};
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::slice;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use kumihimo_arch::x86_64::{FIRST_STEP, SAVED};
+
+use crate::memory;
 
 /// Frames of one backtrace, at most.
 const MOST_FRAMES: usize = 128;
@@ -28,54 +29,73 @@ const FIRST_STEP_BYTES: usize = 16;
 
 /// Where the registers stand from which a walk begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum From {
+pub enum From {
     /// A saved context: its stack pointer.
     Saved(usize),
     /// A system call, as proc_pid_syscall(5) shows it; the frame pointer is not told.
-    Call { stack_pointer: usize, pc: usize },
+    Call {
+        /// As the kernel has it.
+        stack_pointer: usize,
+        /// After the instruction that called.
+        pc: usize,
+    },
+    /// Anywhere in user mode: its registers.
+    Interrupted {
+        /// RSP.
+        stack_pointer: usize,
+        /// RBP.
+        frame_pointer: usize,
+        /// RIP.
+        pc: usize,
+    },
 }
 
 impl From {
-    fn stack_pointer(self) -> usize {
+    /// Where the stack begins that is in use.
+    #[must_use]
+    pub fn stack_pointer(self) -> usize {
         match self {
-            From::Saved(sp) | From::Call { stack_pointer: sp, .. } => sp,
+            From::Saved(sp) | From::Call { stack_pointer: sp, .. } | From::Interrupted { stack_pointer: sp, .. } => sp,
         }
     }
 }
 
 /// A backtrace, innermost first: addresses inside the calls.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trace {
-    pub(crate) frames: Vec<u64>,
+pub struct Trace {
+    /// At most 128.
+    pub frames: Vec<u64>,
     /// It has not begun: what it will call.
-    pub(crate) begins_with: Option<u64>,
+    pub begins_with: Option<u64>,
     /// It ends before the stack does: unknown code, or too long.
-    pub(crate) cut: bool,
+    pub cut: bool,
 }
 
 /// A file of code in this process.
 #[derive(Clone, Debug)]
-pub(crate) struct Loaded {
+pub struct Loaded {
     /// Empty: made by the kernel (vDSO).
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// What is added to the file's addresses.
-    pub(crate) bias: u64,
-    pub(crate) addresses: Range<u64>,
+    pub bias: u64,
+    /// Where its segments lie, first to last.
+    pub addresses: Range<u64>,
 }
 
 /// What walks stacks: the unwind tables of all that is loaded now.
-pub(crate) struct Walker {
+pub struct Walker {
     unwinder: UnwinderX86_64<Vec<u8>>,
     cache: CacheX86_64,
-    pub(crate) modules: Vec<Loaded>,
+    /// What is loaded: as it was when this one was made.
+    pub modules: Vec<Loaded>,
     copy: Vec<u8>,
     again: Vec<u8>,
-    memory: Memory,
 }
 
 impl Walker {
     /// Copies the unwind tables: takes the dynamic linker's lock, and memory as large as they are.
-    pub(crate) fn new() -> Walker {
+    #[must_use]
+    pub fn of_all_loaded() -> Walker {
         let mut found: Vec<(Loaded, Option<ExplicitModuleSectionInfo<Vec<u8>>>)> = Vec::new();
         // SAFETY: the callback gets the vector that it is given here, and no other thread does.
         unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut found).cast()) };
@@ -88,19 +108,12 @@ impl Walker {
             }
             modules.push(module);
         }
-        Walker {
-            unwinder,
-            cache: CacheX86_64::new(),
-            modules,
-            copy: Vec::new(),
-            again: Vec::new(),
-            memory: Memory::default(),
-        }
+        Walker { unwinder, cache: CacheX86_64::new(), modules, copy: Vec::new(), again: Vec::new() }
     }
 
     /// The backtrace of one whose stack is `stack`. `now` says where it stands: asked before and after each copy, and nothing if it does not
     /// stand still. None: it does not, or runs.
-    pub(crate) fn walk(&mut self, stack: Range<usize>, mut now: impl FnMut() -> Option<From>) -> Option<Trace> {
+    pub fn walk(&mut self, stack: Range<usize>, mut now: impl FnMut() -> Option<From>) -> Option<Trace> {
         for _ in 0..TRIES {
             let from = now()?;
             let sp = from.stack_pointer();
@@ -108,15 +121,22 @@ impl Walker {
                 return None;
             }
             let bytes = (stack.end - sp).min(MOST_BYTES);
-            if self.memory.read(sp, &mut self.copy, bytes)
-                && self.memory.read(sp, &mut self.again, bytes)
-                && self.copy == self.again
-                && now() == Some(from)
-            {
+            self.copy.resize(bytes, 0);
+            self.again.resize(bytes, 0);
+            let is_whole = memory::copy(sp, &mut self.copy) == bytes && memory::copy(sp, &mut self.again) == bytes;
+            if is_whole && self.copy == self.again && now() == Some(from) {
                 return Some(self.unwind(from));
             }
         }
         None
+    }
+
+    /// The backtrace of one that was interrupted at `from`, of whose stack `copy` is what lies at the stack pointer and after it.
+    #[must_use]
+    pub fn walk_copy(&mut self, from: From, copy: &[u8]) -> Trace {
+        self.copy.clear();
+        self.copy.extend_from_slice(copy);
+        self.unwind(from)
     }
 
     fn unwind(&mut self, from: From) -> Trace {
@@ -140,6 +160,9 @@ impl Walker {
                 (pc, UnwindRegsX86_64::new(pc, base + SAVED as u64, bp))
             }
             From::Call { pc, .. } => (pc as u64, UnwindRegsX86_64::new(pc as u64, base, 0)),
+            From::Interrupted { pc, frame_pointer, .. } => {
+                (pc as u64, UnwindRegsX86_64::new(pc as u64, base, frame_pointer as u64))
+            }
         };
         let mut trace = Trace::default();
         let mut frames = self.unwinder.iter_frames(pc, regs, &mut self.cache, &mut word);
@@ -167,36 +190,6 @@ impl Walker {
             });
         }
         trace
-    }
-}
-
-/// Reads this process's memory, whatever is or is not there.
-#[derive(Default)]
-struct Memory {
-    /// `/proc/self/mem`, once it was needed.
-    file: Option<std::fs::File>,
-}
-
-impl Memory {
-    /// `bytes` bytes at `at` into `out`. False if they are not all there.
-    fn read(&mut self, at: usize, out: &mut Vec<u8>, bytes: usize) -> bool {
-        out.clear();
-        out.resize(bytes, 0);
-        if self.file.is_none() {
-            let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: bytes };
-            let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut::<c_void>(at), iov_len: bytes };
-            // SAFETY: the local range is ours; the remote one is checked by the kernel.
-            let n = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
-            if n == bytes as isize {
-                return true;
-            }
-            let refused = matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS));
-            if n >= 0 || !refused {
-                return false;
-            }
-            self.file = std::fs::File::open("/proc/self/mem").ok();
-        }
-        self.file.as_ref().is_some_and(|file| file.read_exact_at(out, at as u64).is_ok())
     }
 }
 
@@ -256,7 +249,7 @@ unsafe fn bytes(address: u64, length: u64) -> Vec<u8> {
 }
 
 /// Where the kernel thread `tid` of this process stands in the kernel, and its system call: proc_pid_syscall(5). None: it runs, or is gone.
-pub(crate) fn call_of(tid: u32) -> Option<(From, i64)> {
+pub fn call_of(tid: u32) -> Option<(From, i64)> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
     parse_call(&text)
 }
@@ -280,19 +273,6 @@ mod tests {
         assert_eq!(parse_call("-1 0x10 0x20"), Some((From::Call { stack_pointer: 0x10, pc: 0x20 }, -1)));
         for none in ["running\n", "", "0 1 2"] {
             assert_eq!(parse_call(none), None, "{none}");
-        }
-    }
-
-    #[test]
-    fn memory_that_is_not_there_is_no_fault() {
-        let mut memory = Memory::default();
-        let (mut out, here) = (Vec::new(), [7u64; 4]);
-        for _ in 0..2 {
-            assert!(memory.read(here.as_ptr().addr(), &mut out, 32));
-            assert_eq!(out[8..16], 7u64.to_le_bytes());
-            assert!(!memory.read(16, &mut out, 32));
-            // The other way.
-            memory.file = Some(std::fs::File::open("/proc/self/mem").expect("procfs"));
         }
     }
 }

@@ -56,33 +56,36 @@ impl Line {
 }
 
 /// Looks names up. Files are mapped and parsed as they are needed: for the first address of each some ten milliseconds, and megabytes.
-pub(crate) struct Symbols {
+pub struct Symbols {
     files: Vec<(Loaded, Option<Option<Loader>>)>,
     known: HashMap<u64, Rc<[Line]>>,
 }
 
 impl Symbols {
-    pub(crate) fn new(modules: Vec<Loaded>) -> Symbols {
+    /// Of these files: a [`Walker`](crate::Walker) has them.
+    #[must_use]
+    pub fn new(modules: Vec<Loaded>) -> Symbols {
         Symbols { files: modules.into_iter().map(|module| (module, None)).collect(), known: HashMap::new() }
     }
 
     /// The backtrace as text: numbered lines. What the runtime does for the wait, and below the program's own closure, is left out.
-    pub(crate) fn render(&mut self, frames: &[u64], out: &mut String) {
+    pub fn render(&mut self, frames: &[u64], out: &mut String) {
         let lines: Vec<Line> = frames.iter().flat_map(|&address| self.lines(address).to_vec()).collect();
         let end = lines.iter().rposition(|line| line.whose() == Whose::Program).map_or(lines.len(), |last| last + 1);
         let inner = lines[..end].iter().take_while(|line| line.whose() == Whose::Runtime).count();
         // One of them stays: what was called.
         let begin = if inner == end { 0 } else { inner.saturating_sub(1) };
-        for (i, line) in lines[begin..end].iter().enumerate() {
-            let _ = writeln!(out, "  {i:>4}: {}", line.function);
-            if !line.file.is_empty() {
-                let _ = writeln!(out, "           at {}:{}", line.file, line.line);
-            }
-        }
+        write(&lines[begin..end], out);
+    }
+
+    /// As [`Symbols::render`], with nothing left out.
+    pub fn render_all(&mut self, frames: &[u64], out: &mut String) {
+        let lines: Vec<Line> = frames.iter().flat_map(|&address| self.lines(address).to_vec()).collect();
+        write(&lines, out);
     }
 
     /// The name of the function at `address`.
-    pub(crate) fn name(&mut self, address: u64) -> String {
+    pub fn name(&mut self, address: u64) -> String {
         self.lines(address).last().map_or_else(String::new, |line| line.function.clone())
     }
 
@@ -125,5 +128,14 @@ impl Symbols {
             return lines;
         }
         unknown(symbol().unwrap_or_else(elsewhere))
+    }
+}
+
+fn write(lines: &[Line], out: &mut String) {
+    for (i, line) in lines.iter().enumerate() {
+        let _ = writeln!(out, "  {i:>4}: {}", line.function);
+        if !line.file.is_empty() {
+            let _ = writeln!(out, "           at {}:{}", line.file, line.line);
+        }
     }
 }
