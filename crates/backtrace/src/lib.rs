@@ -1,6 +1,6 @@
 //! Where a stack is in its program.
 //!
-//! [`memory`] copies it, whatever becomes of it meanwhile; [`unwind`] walks the copy by the unwind tables of all that is loaded; [`symbols`] finds names
+//! `memory` copies it, whatever becomes of it meanwhile; [`unwind`] walks the copy by the unwind tables of all that is loaded; [`symbols`] finds names
 //! and lines. Nothing here runs on the stack in question, nor holds it still. Used by the runtime's dumps (of microprocesses that wait) and by the watchdog (of
 //! kernel threads that are stuck).
 //!

@@ -6,7 +6,7 @@
 //!
 //! | case | the proof | overridden |
 //! |---|---|---|
-//! | *mask never cleared* | [`PROBE`] is set in `pending` of a masked slot; whoever unmasks takes it. Still there after the bound of the kernel thread's own CPU time | the VP is written off |
+//! | *mask never cleared* | `PROBE` is set in `pending` of a masked slot; whoever unmasks takes it. Still there after the bound of the kernel thread's own CPU time | the VP is written off |
 //! | *Blocked never answered* | the same call of `blocked` is under way after the bound | its kernel thread counts no longer as one of the pool, another takes its place; the VP is written off |
 //! | *no yield after Preempted* | raised, and the same microprocess runs on for the bound of CPU time although [`outranked`](crate::sched::UserScheduler::outranked) says that it should not | the VP is taken from its slot and goes to a spare, as if its kernel thread had blocked |
 //! | *user scheduler itself blocked* | as the first, but the kernel thread sleeps in the kernel, without having said so ([`KernelThread::rest`](crate::KernelThread::rest)) | as the first |

@@ -28,7 +28,7 @@ enum Command {
     Doctor,
     /// Install, remove or show the events of the kernel's half for users without privileges
     Events(events::Args),
-    /// Run a program and record what its microprocesses do, for https://ui.perfetto.dev; or check such a record
+    /// Run a program and record what its microprocesses do, for <https://ui.perfetto.dev>; or check such a record
     Trace(trace::Args),
     /// Our side of one benchmark, as a process of its own
     #[command(hide = true)]
