@@ -112,8 +112,18 @@ pub fn one_to_one() -> bool {
 /// If a runtime runs, or none can.
 #[must_use]
 pub fn is_one_to_one() -> bool {
-    static FOUND: OnceLock<bool> = OnceLock::new();
-    *FOUND.get_or_init(|| kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(one_to_one))
+    found().0
+}
+
+/// One to one; something preempts.
+fn found() -> (bool, bool) {
+    static FOUND: OnceLock<(bool, bool)> = OnceLock::new();
+    let look = || {
+        let now = kumihimo::runtime::metrics().expect("a runtime runs");
+        let one_to_one = now.tls == "kernel";
+        (one_to_one, one_to_one || now.preemption != "off")
+    };
+    *FOUND.get_or_init(|| kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(look))
 }
 
 /// Whether `test` makes sense here: microprocesses have virtual processors to give away. If not, says so.
@@ -127,6 +137,22 @@ pub fn has_vps(test: &str) -> bool {
         crate::skip(test, "microprocesses are kernel threads here, and have no virtual processor to give away");
     }
     has
+}
+
+/// Whether `test` makes sense here: one that computes is made to give way. If not, says so.
+///
+/// # Panics
+/// As [`is_one_to_one`].
+#[must_use]
+pub fn is_preempted(test: &str) -> bool {
+    let is = found().1;
+    if !is {
+        crate::skip(
+            test,
+            "nothing preempts here (KUMI_EVENTS=off, KUMI_PREEMPT=off): an endless loop keeps its virtual processor",
+        );
+    }
+    is
 }
 
 /// How many kernel threads this process has that are not on their way out: one that has ended, and was joined, stays in the directory for a

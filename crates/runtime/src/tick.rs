@@ -1,8 +1,9 @@
 //! Who keeps the time: one kernel thread of the pool looks over the virtual processors now and then, and has those preempted whose quantum is over, or
 //! which do not notice that something came.
 //!
-//! There is no timer per kernel thread, and nobody is interrupted unless somebody waits. What is read here of a virtual processor is published by its
-//! carrier with plain stores, and may be out of date: an interruption too many does no harm.
+//! There is no timer per kernel thread, and nobody is interrupted unless somebody waits: one that was interrupted and found itself alone says so, and is left in
+//! peace until something comes ([`Vp::is_alone_no_more`]). What else is read here of a virtual processor is published by its carrier with plain stores, and
+//! may be out of date: an interruption too many does no harm.
 //!
 //! One that has run for long without a switch is a *hog*. What would wake others on its virtual processor (descriptors, timers) is then watched from here,
 //! so that they wait no longer than they would beside one that switches.
@@ -33,6 +34,8 @@ pub(crate) struct Turn {
     rung: AtomicU64,
     /// The turn that began at that number of switches is over. Taken by the carrier.
     over: AtomicU64,
+    /// At that number of switches nothing else was queued, nor came since. By the carrier.
+    alone: AtomicU64,
     /// How long the running one may run, where the policy decides that for each anew. By the carrier.
     pub(crate) quantum: AtomicU64,
     /// Its kernel thread is stuck in the scheduler, as far as the watchdog knows.
@@ -52,6 +55,7 @@ impl Turn {
             since: AtomicU64::new(0),
             rung: AtomicU64::new(0),
             over: AtomicU64::new(u64::MAX),
+            alone: AtomicU64::new(u64::MAX),
             quantum: AtomicU64::new(NEVER),
             is_stuck: AtomicBool::new(false),
             answers: AtomicU64::new(0),
@@ -114,12 +118,14 @@ impl Instance {
         }
         let left = quantum.saturating_sub(now.saturating_sub(turn.since.load(Ordering::Relaxed)));
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
-        if left == 0 {
+        let is_alone = turn.alone.load(Ordering::Relaxed) == switches && !self.queues.has_visible_work(vp.index);
+        let is_over = left == 0 && !is_alone;
+        if is_over {
             turn.over.store(switches, Ordering::Relaxed);
-            // It may be alone, and go on: the next turn begins.
+            // It may go on: the next turn begins.
             turn.since.store(now, Ordering::Relaxed);
         }
-        if left == 0 || due == 0 || self.queues.has_injected(vp.index) {
+        if is_over || due == 0 || self.queues.has_injected(vp.index) {
             turn.rung.store(now, Ordering::Relaxed);
             self.kernel.raise(index, Event::Preempted);
         }
@@ -145,6 +151,10 @@ impl Vp {
 
     /// One that was preempted runs on: it probably does not switch soon. Owner only.
     pub(crate) fn goes_on(&self) {
+        if self.queue().is_empty() {
+            self.alone.set(true);
+            self.tick.alone.store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         self.watch_descriptors();
         let instance = self.instance();
         if self.tick.timer.load(Ordering::Relaxed) < instance.tick_at.load(Ordering::Relaxed) {
@@ -152,13 +162,20 @@ impl Vp {
         }
     }
 
+    /// Something is queued here: who runs is not alone any more, if it was. Owner only.
+    #[cold]
+    pub(crate) fn is_alone_no_more(&self) {
+        self.alone.set(false);
+        self.tick.alone.store(u64::MAX, Ordering::Relaxed);
+    }
+
     /// What arrives for others interrupts the running one, unless there is a switch before that. Where all have one level it can wait until the
-    /// quantum is over.
+    /// quantum is over, but for one that is alone: its quantum has no end.
     fn watch_descriptors(&self) {
-        if !self.has_levels() {
+        let switches = self.counters.switches.load(Ordering::Relaxed);
+        if !self.has_levels() && self.tick.alone.load(Ordering::Relaxed) != switches {
             return;
         }
-        let switches = self.counters.switches.load(Ordering::Relaxed);
         if self.poller.is_used() && self.tick.watched.swap(switches, Ordering::Relaxed) != switches {
             // A failure (no memory) leaves it to the end of the quantum.
             let _ = self.instance().kernel.watch_once(self.index as u32, self.poller.as_fd());

@@ -94,6 +94,8 @@ pub(crate) struct Vp {
     look_every: Cell<u32>,
     looked_ns: Cell<u64>,
     polled_ns: Cell<u64>,
+    /// It may be that nothing is queued, and who keeps the time was told so: see [`crate::tick`].
+    pub(crate) alone: Cell<bool>,
     /// As of the last look: another VP sleeps and is rested.
     may_share: Cell<bool>,
     /// When it last woke up.
@@ -343,6 +345,7 @@ impl Vp {
             look_every: Cell::new(SLOW_STEPS_EVERY),
             looked_ns: Cell::new(0),
             polled_ns: Cell::new(0),
+            alone: Cell::new(false),
             may_share: Cell::new(false),
             up_since: Cell::new(0),
             urge: Cell::new(None),
@@ -509,7 +512,8 @@ impl Vp {
     pub(crate) fn account_for(&self, next: &Mp) {
         if self.keeps_account {
             self.book_time();
-            self.tick.quantum.store(next.account.get().quantum_ns, Ordering::Relaxed);
+            let account = next.account.get();
+            self.tick.quantum.store(account.quantum_ns.saturating_sub(account.ran_ns), Ordering::Relaxed);
         }
         let home = self.index as u16;
         if next.home.load(Ordering::Relaxed) != home {

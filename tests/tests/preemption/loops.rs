@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use kumihimo::net::UnixStream;
 use kumihimo::policy::Priority;
-use kumihimo::runtime::Runtime;
+use kumihimo::runtime::{Runtime, metrics};
 use kumihimo::sync::SpinLock;
 use kumihimo::thread;
-use kumihimo_tests::process::{alone, has_vps};
+use kumihimo_tests::process::{alone, has_vps, is_preempted};
 
 /// Runs until `stop`, without a call of anything.
 fn spin(stop: &AtomicBool) -> u64 {
@@ -20,9 +20,23 @@ fn spin(stop: &AtomicBool) -> u64 {
     n
 }
 
+/// Of the calling kernel thread.
+fn cpu_time() -> Duration {
+    // SAFETY: all zeros is a valid timespec; a live one to be written.
+    unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        assert_eq!(libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now), 0);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    }
+}
+
 #[test]
 fn one_that_never_waits_gives_way_to_its_equals() {
-    alone("loops::one_that_never_waits_gives_way_to_its_equals", || {
+    const NAME: &str = "loops::one_that_never_waits_gives_way_to_its_equals";
+    alone(NAME, || {
+        if !is_preempted(NAME) {
+            return;
+        }
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let (stop, turns) = (AtomicBool::new(false), AtomicU64::new(0));
             thread::scope(|s| {
@@ -47,9 +61,69 @@ fn one_that_never_waits_gives_way_to_its_equals() {
     });
 }
 
+/// Nobody is interrupted for nobody; and whoever comes then, and however, does not wait for ever.
+#[test]
+fn one_that_is_alone_is_left_in_peace_until_something_comes() {
+    const NAME: &str = "loops::one_that_is_alone_is_left_in_peace_until_something_comes";
+    alone(NAME, || {
+        if !has_vps(NAME) || !is_preempted(NAME) {
+            return;
+        }
+        const QUANTUM: Duration = Duration::from_millis(1);
+        // Long enough for some hundred quanta. By the kernel thread's own time: under load it may not run for most of it.
+        let computes = || {
+            let (begin, mut n) = (cpu_time(), 0u64);
+            while cpu_time() - begin < 200 * QUANTUM {
+                n = (0..100_000).fold(n, |n, i| std::hint::black_box(n.wrapping_mul(31).wrapping_add(i)));
+            }
+            n
+        };
+        let policy = kumihimo::policy::RoundRobin::with_quantum(QUANTUM);
+        let runtime = Runtime::builder().vps(1).policy(policy).build().expect("a runtime");
+        runtime.run(|| {
+            let (mut here, mut there) = UnixStream::pair().expect("a pair");
+            let rung = || metrics().expect("it runs").rung;
+            let before = rung();
+            computes();
+            let for_nobody = rung() - before;
+            assert!(for_nobody <= 5, "{for_nobody} times for nobody");
+            // By its own hand, without a switch.
+            let stop = AtomicBool::new(false);
+            thread::scope(|s| {
+                s.spawn(|| stop.store(true, Relaxed));
+                spin(&stop);
+            });
+            // From elsewhere.
+            let stop = AtomicBool::new(false);
+            let flag = &stop;
+            thread::scope(|s| {
+                let spins = s.spawn(|| {
+                    computes();
+                    spin(flag)
+                });
+                s.spawn(|| {
+                    thread::sleep(QUANTUM * 50);
+                    // By a descriptor, from a kernel thread.
+                    there.read_exact(&mut [0]).expect("a byte");
+                    flag.store(true, Relaxed);
+                });
+                thread::blocking(|| {
+                    std::thread::sleep(QUANTUM * 300);
+                    here.write_all(b"x").expect("it is taken");
+                });
+                spins.join().expect("it ends");
+            });
+        });
+    });
+}
+
 #[test]
 fn descriptors_and_timers_beside_a_loop() {
-    alone("loops::descriptors_and_timers_beside_a_loop", || {
+    const NAME: &str = "loops::descriptors_and_timers_beside_a_loop";
+    alone(NAME, || {
+        if !is_preempted(NAME) {
+            return;
+        }
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let stop = AtomicBool::new(false);
             let (mut here, mut there) = UnixStream::pair().expect("a pair");
@@ -113,7 +187,7 @@ fn who_spins_for_one_that_does_not_run_gives_way() {
 fn kernel_threads_end_while_children_have_their_clocks() {
     const NAME: &str = "loops::kernel_threads_end_while_children_have_their_clocks";
     alone(NAME, || {
-        if !has_vps(NAME) {
+        if !has_vps(NAME) || !is_preempted(NAME) {
             return;
         }
         let quantum = kumihimo::policy::RoundRobin::with_quantum(Duration::ZERO);

@@ -84,6 +84,9 @@ impl Vp {
         if place.level > self.level.get() && self.running().is_some() {
             self.urge_now();
         }
+        if self.alone.get() {
+            self.is_alone_no_more();
+        }
         // A woken one stays with those that woke it, unless another VP has nothing to do and is worth waking.
         let origin = if origin == Origin::Wake && self.may_share.get() { Origin::Yield } else { origin };
         // SAFETY: the caller holds `mp`; records are never moved or freed.

@@ -250,6 +250,9 @@ impl Vp {
             let place = self.place(mp, Why::Reprioritised);
             return self.push_unsettled(mp, place, Origin::Wake);
         }
+        if self.alone.get() {
+            self.is_alone_no_more();
+        }
         // SAFETY: ours, from the injector, with the place that `Owner::hand` left it.
         unsafe { self.queue.adopt(NonNull::from(mp)) };
         self.urge_if_outranked();
