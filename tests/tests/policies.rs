@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kumihimo::net::UnixStream;
-use kumihimo::policy::{Feedback, Info, Placement, Policy, Priority, RoundRobin, Why};
-use kumihimo::runtime::{Design, Runtime};
+use kumihimo::policy::{Feedback, FixedPriority, Info, Placement, Policy, Priority, RoundRobin, Why};
+use kumihimo::runtime::{Design, NoEvents, Runtime};
 use kumihimo::thread::{self, ThreadId};
 use kumihimo_tests::process::{alone, one_to_one};
 use kumihimo_tests::skip;
@@ -44,6 +44,8 @@ impl Policy for Watched {
 
 impl Answers {
     fn of(&self, id: ThreadId) -> Vec<(Why, Placement)> {
+        // The policy takes this lock: nobody may be made to give way with it in his hands.
+        let _quiet = NoEvents::new();
         self.0.lock().expect("not poisoned").get(&id.as_u64().get()).cloned().unwrap_or_default()
     }
 
@@ -123,6 +125,49 @@ fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
             });
             if !scheduled {
                 return skip(NAME, "the kernel schedules there");
+            }
+        }
+    });
+}
+
+/// As for SCHED_FIFO (sched(7)): whoever is outranked is still the first of its level.
+#[test]
+fn an_outranked_one_goes_on_before_its_equals() {
+    const NAME: &str = "an_outranked_one_goes_on_before_its_equals";
+    alone(NAME, || {
+        for design in DESIGNS {
+            let policies: [Box<dyn Policy>; 2] = [
+                Box::new(FixedPriority),
+                Box::new(Feedback::with_quantum(Duration::from_secs(60), Duration::from_millis(5))),
+            ];
+            for policy in policies {
+                let name = policy.name().to_owned();
+                let runtime = Runtime::builder().vps(1).queue(design).policy(policy).build().expect("a runtime");
+                let scheduled = runtime.run(|| {
+                    if one_to_one() {
+                        return false;
+                    }
+                    thread::current().set_priority(Priority::HIGHEST);
+                    let (outranked, order) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
+                    let (seen, to) = (outranked.clone(), order.clone());
+                    let first = thread::spawn(move || {
+                        while !seen.load(SeqCst) {
+                            compute();
+                        }
+                        to.lock().expect("not poisoned").push("first");
+                    });
+                    let to = order.clone();
+                    let second = thread::spawn(move || to.lock().expect("not poisoned").push("second"));
+                    thread::sleep(Duration::from_millis(5));
+                    outranked.store(true, SeqCst);
+                    first.join().expect("no panic");
+                    second.join().expect("no panic");
+                    assert_eq!(*order.lock().expect("not poisoned"), ["first", "second"], "{name}, {design:?}");
+                    true
+                });
+                if !scheduled {
+                    return skip(NAME, "the kernel schedules there");
+                }
             }
         }
     });

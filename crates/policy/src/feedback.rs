@@ -16,6 +16,7 @@ use crate::{Info, Placement, Policy, Why};
 /// | quantum over | | one deeper |
 /// | yielded | at least half its quantum | one deeper (yielding just before the end gains nothing) |
 /// | woken | less than a quarter of its quantum | one up |
+/// | outranked | its turn goes on later | unchanged |
 /// | anything else | | unchanged |
 ///
 /// So a computation that now and then waits for a lock stays where it sank: it does not get the place of one that waits for

@@ -20,7 +20,7 @@ pub struct Info {
     pub level: u8,
     /// Quantum of its last placement; zero before the first one.
     pub quantum: Duration,
-    /// How long it has run since its last placement.
+    /// How long it has run since its last placement; those for which it was outranked do not count.
     pub ran: Duration,
     /// Now, in nanoseconds of the monotonic clock.
     pub now_ns: u64,
@@ -60,7 +60,8 @@ pub enum Why {
     Yielded,
     /// It has used its quantum up and others want to run.
     QuantumOver,
-    /// One of a higher level has come.
+    /// One of a higher level has come. The runtime lets the turn go on later: what is outranked goes before the others of its level whatever the key, and
+    /// [`Info::ran`] is not begun anew. (A static policy that has quanta: it goes behind them, with a new one.)
     Outranked,
     /// Its own or inherited priority has changed while it was runnable.
     Reprioritised,
@@ -81,7 +82,8 @@ pub struct Placement {
 /// Chooses where a runnable microprocess is placed.
 ///
 /// `place` is a pure function: the same arguments give the same placement. It is called on the runtime's own path, with
-/// preemption and cancellation held back: it must not block, and must not call into Kumihimo. If it panics the process aborts.
+/// preemption and cancellation held back: it must not block, and must not call into Kumihimo. A lock that it shares with microprocesses is to be taken by
+/// them inside `NoEvents` only: one that is made to give way while it holds the lock would have the policy wait for it, and nobody would run it. If it panics the process aborts.
 /// It may be asked for a level without anything being placed: on any kernel thread, to find the virtual processor that a woken one outranks.
 pub trait Policy: Send + Sync + 'static {
     /// A short name for reports.

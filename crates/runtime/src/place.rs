@@ -62,7 +62,9 @@ impl Placer {
             Some(table) => {
                 let p = &table[usize::from(effective) % Priority::LEVELS];
                 mp.level.set(p.level);
-                Place { level: p.level, key: p.key, front: false }
+                // Without quanta a turn goes on after it was outranked. With them nobody knows what is left of it, and to begin it anew in front of the
+                // others would let them starve.
+                Place { level: p.level, key: p.key, front: why == Why::Outranked && p.quantum == Duration::MAX }
             }
             None => self.ask(mp, why, now()),
         }
@@ -106,8 +108,12 @@ impl Placer {
         mp.level.set(p.level);
         let account = mp.account.get();
         let quantum_ns = u64::try_from(p.quantum.as_nanos()).unwrap_or(u64::MAX);
-        mp.account.set(crate::record::Account { ran_ns: 0, quantum_ns, ..account });
-        Place { level: p.level, key: p.key, front: false }
+        // Outranked: its turn goes on, before the others of its level, with what is left of its quantum. Else whoever is outranked more often than that
+        // would never come to its end.
+        let goes_on = why == Why::Outranked;
+        let ran_ns = if goes_on { account.ran_ns } else { 0 };
+        mp.account.set(crate::record::Account { ran_ns, quantum_ns, ..account });
+        Place { level: p.level, key: p.key.map(|key| if goes_on { 0 } else { key }), front: goes_on }
     }
 }
 
