@@ -45,6 +45,8 @@ struct Vp {
     /// As the runtime shows levels: one more, 0 is none.
     runs: u64,
     waits: u64,
+    /// It is in the middle of a step.
+    steps: bool,
     /// What was sent to it, and it runs nothing as high yet: its id, its mark, whether it is in, and how many steps it has waited since.
     sent: Vec<(u16, u64, bool, u32)>,
     /// Steps in a row that it took with something waiting that outranks what another VP runs, although it was asked for that; and with something
@@ -68,7 +70,8 @@ fn inversions(steps: &[Step]) -> (u32, u32, u32) {
     let mut vps: [Vp; VPS] = Default::default();
     let (mut kept, mut missed, mut count) = (0, 0, 0);
     for &Step { vp, what } in steps {
-        if !matches!(what, What::Sent { .. } | What::Put { .. }) {
+        if matches!(what, What::Runs { .. } | What::Idles) {
+            vps[vp].steps = false;
             vps.iter_mut().for_each(|it| it.of_all[vp] += 1);
         }
         match what {
@@ -81,13 +84,15 @@ fn inversions(steps: &[Step]) -> (u32, u32, u32) {
                     sent.2 = true;
                 }
             }
+            What::Begins => vps[vp].steps = true,
             What::Idles => vps[vp] = Vp { sent: std::mem::take(&mut vps[vp].sent), ..Vp::default() },
             What::Runs { level, waits, given, asked } => {
                 let others = || vps.iter().enumerate().filter(|(i, _)| *i != vp).map(|(_, other)| other);
+                let settled = || others().filter(|other| !other.steps);
                 let lowest =
-                    others().filter(|other| other.runs != 0).map(|other| other.runs.max(other.highest_sent())).min();
+                    settled().filter(|other| other.runs != 0).map(|other| other.runs.max(other.highest_sent())).min();
                 let outranks = !given && lowest.is_some_and(|lowest| lowest < waits);
-                let highest = others().all(|other| other.waits.max(other.highest_sent()) < waits);
+                let highest = others().all(|other| !other.steps && other.waits.max(other.highest_sent()) < waits);
                 let me = &mut vps[vp];
                 (me.runs, me.waits) = (u64::from(level) + 1, waits);
                 count += u32::from(outranks);
@@ -99,7 +104,7 @@ fn inversions(steps: &[Step]) -> (u32, u32, u32) {
                 kept = kept.max(least);
                 // What is in was taken in by the second step after that at the latest: then it runs, or waits, or an idle VP has it.
                 me.sent.iter_mut().for_each(|(_, _, is_in, steps)| *steps += u32::from(*is_in));
-                me.sent.retain(|(_, mark, _, steps)| *mark > me.runs && *steps < 2);
+                me.sent.retain(|(_, mark, is_in, steps)| !*is_in || *mark > me.runs && *steps < 2);
                 me.missed = if !given && waits > me.runs { me.missed + 1 } else { 0 };
                 missed = missed.max(me.missed);
                 kept = kept.max(me.kept);
@@ -238,6 +243,10 @@ fn one_that_is_woken_from_outside_outranks_whoever_is_lowest() {
                 };
                 // Without exact priorities all these stay behind the hogs of their VP, which never leave.
                 let hogs = [hog(10), hog(20), hog(10), hog(20)];
+                // They begin.
+                while turns.load(SeqCst) == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                }
                 for round in 0..50 {
                     let high = Builder::new().priority(level(30 + round % 3)).spawn(thread::park).expect("it begins");
                     let thread = high.thread().clone();
@@ -248,7 +257,6 @@ fn one_that_is_woken_from_outside_outranks_whoever_is_lowest() {
                 for hog in hogs {
                     hog.join().expect("no panic");
                 }
-                assert!(turns.load(SeqCst) > 0);
                 !one_to_one()
             });
             if !scheduled {

@@ -29,6 +29,8 @@ pub enum What {
         /// The end of its id.
         id: u16,
     },
+    /// It takes a step: what was noted of it until now may not be so any more. It may lose its core right here.
+    Begins,
     /// It has taken a step, and runs something of this level.
     Runs {
         /// Its level.
@@ -65,6 +67,7 @@ impl Steps {
             What::Put { id } => (2, id, 0, 0, 0),
             What::Runs { level, waits, given, asked } => (3, 0, level, waits, u64::from(given) << 1 | u64::from(asked)),
             What::Idles => (4, 0, 0, 0, 0),
+            What::Begins => (5, 0, 0, 0, 0),
         };
         let who = kind << 60 | u64::from(id) << 44 | (step.vp as u64) << 24;
         let word = who | waits << 16 | flags << 8;
@@ -87,6 +90,7 @@ impl Steps {
                     What::Runs { level, waits: word >> 16 & 0xff, given: word >> 9 & 1 != 0, asked: word >> 8 & 1 != 0 }
                 }
                 4 => What::Idles,
+                5 => What::Begins,
                 _ => return None,
             };
             Some(Step { vp: (word >> 24 & 0xf_ffff) as usize, what })

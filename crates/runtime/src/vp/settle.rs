@@ -160,6 +160,7 @@ impl Vp {
     pub(super) fn runs(&self, mp: &Mp) {
         let level = mp.level.get();
         if self.instance().meet(level) {
+            self.instance().note(Step { vp: self.index, what: What::Begins });
             // Not every switch has looked around: a child that runs first, or the one who joined.
             if !self.queue.injector_is_empty() {
                 self.take_injected();
@@ -191,6 +192,7 @@ impl Vp {
     /// Nothing is runnable here.
     pub(crate) fn runs_nothing(&self) {
         if self.is_plain(LEVELS) {
+            self.instance().note(Step { vp: self.index, what: What::Begins });
             self.settle(NONE);
             self.instance().note(Step { vp: self.index, what: What::Idles });
         }
