@@ -3,7 +3,7 @@
 use std::fs;
 
 use kumihimo_arch::{stack, tls, x86_64};
-use kumihimo_events::source;
+use kumihimo_events::{preempt, source};
 
 /// Prints one line for each thing found.
 pub fn run() -> Result<(), String> {
@@ -11,6 +11,7 @@ pub fn run() -> Result<(), String> {
         println!("{name:<24} {value}");
     }
     events();
+    preemption();
     Ok(())
 }
 
@@ -29,6 +30,25 @@ fn events() {
                 println!("{name:<24} no: {}", refused.why);
                 println!("{:<24} to enable: {}", "", refused.remedy);
             }
+        }
+    }
+}
+
+/// How one that computes is made to give way; if not by the best means, why, and what would enable it.
+fn preemption() {
+    let by_signal = format!("interrupts by signal {}; a system call under way may end early", preempt::DEFAULT_SIGNAL);
+    let (clock, signal) = ("preemption: clock", "preemption: signal");
+    match preempt::probe() {
+        Ok(()) => {
+            println!(
+                "{clock:<24} yes: interrupts in user mode only, no system call (used unless KUMI_PREEMPT says otherwise)"
+            );
+            println!("{signal:<24} yes: {by_signal}");
+        }
+        Err(refused) => {
+            println!("{clock:<24} no: {}", refused.why);
+            println!("{:<24} to enable: {}", "", refused.remedy);
+            println!("{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT says otherwise)");
         }
     }
 }

@@ -11,24 +11,26 @@ fn doctor() -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// The line about one source, and the one after it.
-fn about<'a>(said: &'a str, source: &str) -> (&'a str, &'a str) {
-    let mut lines = said.lines().skip_while(|line| !line.starts_with(&format!("events: {source} ")));
-    (lines.next().expect("a line for each source"), lines.next().unwrap_or_default())
+/// The line about one source of events, or means of preemption, and the one after it.
+fn about<'a>(said: &'a str, what: &str) -> (&'a str, &'a str) {
+    let mut lines = said.lines().skip_while(|line| !line.starts_with(&format!("{what} ")));
+    (lines.next().expect("a line for each"), lines.next().unwrap_or_default())
 }
 
 #[test]
 fn doctor_says_what_is_refused_and_what_would_enable_it() {
     let said = doctor();
     assert_eq!(said.matches("used unless KUMI_EVENTS says otherwise").count(), 1, "{said}");
-    assert!(about(&said, "off").0.contains(" yes: "), "{said}");
+    assert_eq!(said.matches("used unless KUMI_PREEMPT says otherwise").count(), 1, "{said}");
+    assert!(about(&said, "events: off").0.contains(" yes: "), "{said}");
     for errno in [libc::EPERM, libc::ENOSYS] {
         refuse(&[libc::SYS_bpf, libc::SYS_perf_event_open].map(|call| (call, errno))).expect("seccomp");
         let said = doctor();
-        for source in ["bpf", "perf"] {
-            let (line, next) = about(&said, source);
+        for what in ["events: bpf", "events: perf", "preemption: clock"] {
+            let (line, next) = about(&said, what);
             assert!(line.contains(" no: ") && next.contains("to enable: "), "{said}");
         }
-        assert!(about(&said, "watch").0.contains("used unless KUMI_EVENTS says otherwise"), "{said}");
+        assert!(about(&said, "preemption: signal").0.contains("used unless KUMI_PREEMPT says otherwise"), "{said}");
+        assert!(about(&said, "events: watch").0.contains("used unless KUMI_EVENTS says otherwise"), "{said}");
     }
 }
