@@ -24,11 +24,20 @@ pub struct KernelThread {
     turn: Turn,
     /// How often in a row its bell rang where it could not be told.
     vain: Cell<u32>,
+    /// The next bell is its own.
+    rings_itself: Cell<bool>,
 }
 
 impl KernelThread {
     pub(crate) fn new(kernel: Arc<Kernel>, index: u32) -> KernelThread {
-        KernelThread { kernel, index, token: Cell::new(0), turn: Turn::new(), vain: Cell::new(0) }
+        KernelThread {
+            kernel,
+            index,
+            token: Cell::new(0),
+            turn: Turn::new(),
+            vain: Cell::new(0),
+            rings_itself: Cell::new(false),
+        }
     }
 
     /// Its record in the shared page.
@@ -229,6 +238,9 @@ impl KernelThread {
         // SAFETY: the caller's promise.
         unsafe { callers::answer_the_bell(self.slot().tid.load(Ordering::Relaxed) as i32, context) };
         let Some(scheduler) = self.scheduler() else { return };
+        if self.rings_itself.take() {
+            self.slot().pending.fetch_or(Event::Preempted.bit(), Ordering::Relaxed);
+        }
         let vain = self.vain.get();
         // SAFETY: the caller's promise.
         if !self.slot().is_told_of() || unsafe { scheduler.interrupted(context, vain) } {
@@ -239,6 +251,13 @@ impl KernelThread {
         } else if self.kernel.bells.again(self.index, FIRST << vain.min(DOUBLED)) {
             self.vain.set(vain + 1);
         }
+    }
+
+    /// Has itself interrupted, as by [`Kernel::raise`] of *Preempted*, after so many nanoseconds of its own CPU time. False: it has no clock (yet).
+    /// Only by the calling kernel thread.
+    pub fn ring_in(&self, nanoseconds: u64) -> bool {
+        self.rings_itself.set(true);
+        self.kernel.bells.again(self.index, nanoseconds)
     }
 
     /// Tells the user scheduler what waited for the slot to be unmasked ([`Slot::exit`]).

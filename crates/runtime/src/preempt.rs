@@ -32,6 +32,9 @@ use crate::{handoff, pool, tracing};
 /// So many attempts to inject a call, within a millisecond.
 const PATIENCE: u32 = 4;
 
+/// Nanoseconds. Turns that are shorter are timed by the kernel thread's own clock, and are that long: 10,000 a second.
+const SHORT: u64 = 100_000;
+
 /// The signals that a kernel thread of the runtime has blocked when no handler runs.
 static USUAL_MASK: OnceLock<u64> = OnceLock::new();
 
@@ -174,8 +177,13 @@ impl Carrier {
         tracing::told(vp, raised);
         vp.notice(if raised & Event::Changed.bit() != 0 { Why::Reprioritised } else { Why::Outranked });
         bump(&vp.tick.answers);
-        if vp.turn_is_over() {
+        let quantum = vp.instance().placer.turn_ns(mp).unwrap_or(u64::MAX);
+        if vp.turn_is_over() || quantum == 0 {
             vp.urge.set(Some(Why::QuantumOver));
+        }
+        if quantum < SHORT && !vp.queue().is_empty() {
+            // Who keeps the time shares a core with others, and comes too late for that.
+            self.kernel_thread().events().ring_in(SHORT);
         }
         if mp.fs.get() == 0 {
             // A lean one: at its next switch point.
