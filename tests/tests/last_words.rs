@@ -224,12 +224,18 @@ fn a_result_that_nobody_takes_and_that_panics() {
     let name = "a_result_that_nobody_takes_and_that_panics";
     if is_child(name) {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            let done = Arc::new(AtomicBool::new(false));
-            let seen = done.clone();
-            drop(thread::spawn(move || {
+            let (done, dropped) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (seen, waits_for) = (done.clone(), dropped.clone());
+            let handle = thread::spawn(move || {
+                // Else the handle would drop it.
+                while !waits_for.load(SeqCst) {
+                    thread::yield_now();
+                }
                 seen.store(true, SeqCst);
                 PanicsOnDrop
-            }));
+            });
+            drop(handle);
+            dropped.store(true, SeqCst);
             while !done.load(SeqCst) {
                 thread::yield_now();
             }
@@ -237,9 +243,6 @@ fn a_result_that_nobody_takes_and_that_panics() {
             println!("went on");
         });
         return;
-    }
-    if is_one_to_one() {
-        return skip(name, "it may end before its handle is dropped, and the result is then dropped there");
     }
     let ended = again(name, &[]);
     assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");

@@ -108,7 +108,7 @@ impl Policy for Waits {
     }
 
     fn place(&self, info: &Info, why: Why) -> Placement {
-        if info.priority.get() == 5 && why == Why::Yielded {
+        if info.priority.get() == 5 && why == Why::Woken {
             waits_in_the_policy(&self.pipe);
         }
         Placement { level: info.priority.get(), quantum: Duration::from_millis(5), key: None }
@@ -117,25 +117,32 @@ impl Policy for Waits {
 
 #[test]
 fn a_policy_that_waits() {
-    provoked("a_policy_that_waits", "user scheduler itself blocked", "microprocess ", "waits_in_the_policy", || {
+    provoked("a_policy_that_waits", "user scheduler itself blocked", "kernel thread", "waits_in_the_policy", || {
         let (pipe, mut writer) = std::io::pipe().expect("a pipe");
         let runtime = Builder::new().vps(2).policy(Waits { pipe }).build().expect("a runtime");
         let priority = Priority::new(5).expect("in range");
-        let other = Arc::new(AtomicBool::new(false));
-        let its = other.clone();
-        // Another one beside it, so that giving way means to be placed.
-        let yields = thread::Builder::new().priority(priority).spawn(move || {
-            let beside =
-                thread::Builder::new().priority(priority).spawn(move || its.store(true, SeqCst)).expect("memory");
-            while !beside.is_finished() {
-                thread::yield_now();
+        let over = Arc::new(AtomicBool::new(false));
+        let its = over.clone();
+        let parks = move || {
+            while !its.load(SeqCst) {
+                thread::park();
             }
+        };
+        let parks = thread::Builder::new().priority(priority).spawn(parks).expect("memory");
+        let its = over.clone();
+        let wakes = thread::spawn(move || {
+            // Until it has really waited: then it is placed, by this one.
+            while !parks.is_finished() {
+                parks.thread().unpark();
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert!(its.load(SeqCst));
         });
         others_go_on();
+        over.store(true, SeqCst);
         // As many as it may yet ask for.
         writer.write_all(&[0; 4096]).expect("a reader");
-        yields.expect("memory").join().expect("no panic");
-        assert!(other.load(SeqCst));
+        wakes.join().expect("no panic");
         drop(runtime);
     });
 }

@@ -149,7 +149,7 @@ fn under_fire(means: Preemption, mut random: Random) {
                 for (load, errors) in loads.iter().zip(&errors) {
                     let (mut random, behind) = (random.split(), &behind);
                     s.spawn(move || {
-                        let mut turns = if copy == 0 { 8 } else { 4 };
+                        let mut turns = if copy == 0 { 3 } else { 1 };
                         while turns > 0 || behind.load(Relaxed) > 0 {
                             let rounds = 100 + random.below(4000) as c_int;
                             errors.fetch_add((load.1)(random.number(), rounds) as u64, Relaxed);
