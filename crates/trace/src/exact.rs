@@ -6,8 +6,9 @@
 //! inversion, so counted are the steps in a row of the one who had to:
 //!
 //! - *kept*: what waits at a VP outranks what another one runs (or is about to run: what was sent to it counts), and that VP keeps it. It is to
-//!   blame where it had been asked for it. Where nobody asked, all are: each VP shows what it has and looks at the others in a step of its own, so
-//!   that one who holds the highest of all that waits has been asked once *every* VP has taken a step. Then the steps of the one with fewest count.
+//!   blame from when it was asked for it until nothing is outranked any more. Where nobody asked, all are: each VP shows what it has and looks at the
+//!   others in a step of its own, so that one who holds the highest of all that waits has been asked once *every* VP has taken a step. Then the steps
+//!   of the one with fewest count.
 //! - *missed*: a VP runs something lower than what waits at that VP itself.
 //!
 //! What stands in a Waiver Queue of the ring is within reach of the next VP only, and is not counted against its owner.
@@ -123,7 +124,7 @@ struct Vp {
     /// It is in the middle of a step, or has taken none yet.
     steps: bool,
     sent: Vec<Sent>,
-    /// Something waits that outranks what another VP runs, and the VP was asked for it.
+    /// Something waits that outranks what another VP runs, since the VP was asked for it.
     kept: Streak,
     /// Something waits that outranks what runs here.
     missed: Streak,
@@ -227,7 +228,11 @@ impl Steps {
         let lowest = settled.min_by_key(|other| other.standing());
         let outranked = lowest.filter(|other| !given && other.standing() < waits);
         let outranked = outranked.map(|other| (other.who.clone(), other.name.clone(), level(other.runs)));
-        let is_highest = others().all(|other| !other.steps && other.surplus() < waits);
+        // Of equals the last one is asked first.
+        let is_highest = (0..self.vps.len()).filter(|other| *other != vp).all(|i| {
+            let other = &self.vps[i];
+            !other.steps && (other.surplus(), i) < (waits, vp)
+        });
         let me = &mut self.vps[vp];
         (me.steps, me.runs, me.waits) = (false, runs, waits);
         me.who.clear();
@@ -235,7 +240,7 @@ impl Steps {
         // One that runs nothing is not seen to keep anything: it takes it as the next thing that it does.
         let outranks = runs != 0 && outranked.is_some();
         self.inverted += u64::from(outranks);
-        me.kept.is(outranks && asked, at);
+        me.kept.is(outranks && (asked || me.kept.steps > 0), at);
         me.highest.is(outranks && is_highest, at);
         if me.highest.steps <= 1 {
             // What others did before is no answer.

@@ -209,6 +209,27 @@ fn one_that_nobody_asks_for_is_counted_when_all_have_stepped() {
 }
 
 #[test]
+fn one_that_was_asked_once_is_to_blame_until_it_is_over() {
+    let mut script = inverted();
+    script.step(0, Some((2, 9)), Some(9), 0).step(0, Some((2, 9)), Some(9), ASKED);
+    (0..BOUND).for_each(|_| _ = script.step(0, Some((2, 9)), Some(9), 0));
+    let report = script.report(2);
+    assert_eq!((steps(&report.kept), report.verdict()), (BOUND + 1, Verdict::Violated), "{report}");
+}
+
+#[test]
+fn of_two_that_have_the_same_one_is_to_blame() {
+    let mut script = inverted();
+    for _ in 0..BOUND + 2 {
+        (0..3).filter(|vp| *vp != 1).for_each(|vp| _ = script.step(vp, Some((2, 9)), Some(9), 0));
+        script.step(1, Some((1, 3)), None, 0);
+    }
+    script.step(2, Some((2, 9)), Some(9), 0);
+    let kept = script.report(3).kept.unwrap();
+    assert_eq!((kept.steps, &*kept.vp), (BOUND + 1, "VP 2"));
+}
+
+#[test]
 fn a_vp_in_the_middle_of_a_step_is_not_counted() {
     // VP 1 has no core: what was told of it is not so any more.
     let mut script = inverted();
