@@ -1,6 +1,6 @@
 //! Exact priorities over several VPs: no VP runs something while something higher is runnable anywhere, but for a few steps.
 //!
-//! Counted are the steps of the VP that has to end the inversion, and no others': kernel threads share cores and stop for milliseconds.
+//! Real runs are traced, and the trace's checker counts: what, and why, is said in crates/trace/src/exact.rs.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -8,19 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use kumihimo::policy::{Feedback, FixedPriority, Info, Placement, Policy, Priority, RoundRobin, Why};
-use kumihimo::runtime::{Capacity, Design, Runtime, Step, Steps, What};
+use kumihimo::runtime::{Capacity, Design, Runtime};
 use kumihimo::sync::Mutex;
 use kumihimo::thread::{self, Builder, Thread};
 use kumihimo_tests::process::{alone, one_to_one};
 use kumihimo_tests::{Random, rounds, skip};
+use kumihimo_trace::exact::Inversion;
+use kumihimo_trace::{Report, Verdict, check};
 
 const DESIGNS: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
 const VPS: usize = 3;
-/// Steps of one VP for which the log may show it keeping what it has to hand over, or to run itself. Two or three are what the protocol has: one
-/// that is under way and has looked already, one in which a running one sets its own priority, and one more. The rest is for the log, which is
-/// not written at the moment at which things happen. (Exactly none is what `exact/tests.rs` in crates/runtime asserts, where nothing is under
-/// way.) What was put into a Waiver Queue is the neighbour's, at that one's next step.
-const STEPS: u32 = 6;
 
 fn level(n: u64) -> Priority {
     Priority::new(n as u8).expect("0 to 63")
@@ -39,81 +36,6 @@ impl Policy for Own {
     }
 }
 
-/// What a log says of a VP.
-#[derive(Clone, Default)]
-struct Vp {
-    /// As the runtime shows levels: one more, 0 is none.
-    runs: u64,
-    waits: u64,
-    /// It is in the middle of a step.
-    steps: bool,
-    /// What was sent to it, and it runs nothing as high yet: its id, its mark, whether it is in, and how many steps it has waited since.
-    sent: Vec<(u16, u64, bool, u32)>,
-    /// Steps in a row that it took with something waiting that outranks what another VP runs, although it was asked for that; and with something
-    /// waiting that outranks what it runs itself.
-    kept: u32,
-    missed: u32,
-    /// Steps of all while it has, step after step, the highest of all that waits, and something lower runs: whoever has to ask does so in one
-    /// of these.
-    of_all: [u32; VPS],
-}
-
-impl Vp {
-    fn highest_sent(&self) -> u64 {
-        self.sent.iter().map(|(_, mark, ..)| *mark).max().unwrap_or(0)
-    }
-}
-
-/// The longest inversions of a log, in steps of the VP that had to end them: those of one that kept what it had to hand over, and those of one
-/// that ran something lower than what it had itself. And how many steps there were at all with something waiting that outranked what another VP ran.
-fn inversions(steps: &[Step]) -> (u32, u32, u32) {
-    let mut vps: [Vp; VPS] = Default::default();
-    let (mut kept, mut missed, mut count) = (0, 0, 0);
-    for &Step { vp, what } in steps {
-        if matches!(what, What::Runs { .. } | What::Idles) {
-            vps[vp].steps = false;
-            vps.iter_mut().for_each(|it| it.of_all[vp] += 1);
-        }
-        match what {
-            What::Sent { id, level } => {
-                vps.iter_mut().for_each(|vp| vp.sent.retain(|(other, ..)| *other != id));
-                vps[vp].sent.push((id, u64::from(level) + 1, false, 0));
-            }
-            What::Put { id } => {
-                if let Some(sent) = vps[vp].sent.iter_mut().find(|(other, ..)| *other == id) {
-                    sent.2 = true;
-                }
-            }
-            What::Begins => vps[vp].steps = true,
-            What::Idles => vps[vp] = Vp { sent: std::mem::take(&mut vps[vp].sent), ..Vp::default() },
-            What::Runs { level, waits, given, asked } => {
-                let others = || vps.iter().enumerate().filter(|(i, _)| *i != vp).map(|(_, other)| other);
-                let settled = || others().filter(|other| !other.steps);
-                let lowest =
-                    settled().filter(|other| other.runs != 0).map(|other| other.runs.max(other.highest_sent())).min();
-                let outranks = !given && lowest.is_some_and(|lowest| lowest < waits);
-                let highest = others().all(|other| !other.steps && other.waits.max(other.highest_sent()) < waits);
-                let me = &mut vps[vp];
-                (me.runs, me.waits) = (u64::from(level) + 1, waits);
-                count += u32::from(outranks);
-                me.kept = if outranks && asked { me.kept + 1 } else { 0 };
-                if !(outranks && highest) {
-                    me.of_all = [0; VPS];
-                }
-                let least = me.of_all.iter().min().copied().unwrap_or(0);
-                kept = kept.max(least);
-                // What is in was taken in by the second step after that at the latest: then it runs, or waits, or an idle VP has it.
-                me.sent.iter_mut().for_each(|(_, _, is_in, steps)| *steps += u32::from(*is_in));
-                me.sent.retain(|(_, mark, is_in, steps)| !*is_in || *mark > me.runs && *steps < 2);
-                me.missed = if !given && waits > me.runs { me.missed + 1 } else { 0 };
-                missed = missed.max(me.missed);
-                kept = kept.max(me.kept);
-            }
-        }
-    }
-    (kept, missed, count)
-}
-
 fn compute(turns: u64) {
     for n in 0..turns {
         black_box(n);
@@ -122,7 +44,7 @@ fn compute(turns: u64) {
 
 /// What microprocesses do to each other.
 fn actor(mut random: Random, peers: Arc<Vec<std::sync::OnceLock<Thread>>>, sink: Arc<AtomicU64>) {
-    for _ in 0..100 {
+    for _ in 0..200 {
         let chosen = random.below(peers.len() as u64) as usize;
         let peer = || peers[chosen].get();
         match random.below(11) {
@@ -148,9 +70,20 @@ fn actor(mut random: Random, peers: Arc<Vec<std::sync::OnceLock<Thread>>>, sink:
     }
 }
 
-fn load(random: &mut Random, design: Design, policy: Box<dyn Policy>, capacity: Capacity) -> Option<Vec<Step>> {
-    let log = Arc::new(Steps::new(1 << 18));
-    let runtime = Runtime::builder().vps(VPS).queue(design).policy(policy).capacity(capacity).steps(log.clone());
+/// What the checker says of a random load; the trace is left over if that is not what it should be. None: the kernel schedules there.
+fn load(
+    name: &str,
+    random: &mut Random,
+    design: Design,
+    policy: Box<dyn Policy>,
+    capacity: Capacity,
+) -> Option<Report> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let file = format!("kumi-exact-{}-{}.perfetto", std::process::id(), NEXT.fetch_add(1, SeqCst));
+    let path = std::env::temp_dir().join(file);
+    let runtime = Runtime::builder().vps(VPS).queue(design).policy(policy).capacity(capacity);
+    // So that nothing is lost while the one who writes it out has no core.
+    let runtime = runtime.trace(&path).trace_buffer(1 << 19);
     let mut random = random.split();
     let scheduled = runtime.build().expect("a runtime").run(move || {
         let sink = Arc::new(AtomicU64::new(0));
@@ -161,7 +94,8 @@ fn load(random: &mut Random, design: Design, policy: Box<dyn Policy>, capacity: 
                 let over = over.clone();
                 let hog = move || {
                     while !over.load(SeqCst) {
-                        compute(500);
+                        // Not so many steps that nothing else is in the trace.
+                        compute(20_000);
                         thread::yield_now();
                     }
                 };
@@ -188,7 +122,13 @@ fn load(random: &mut Random, design: Design, policy: Box<dyn Policy>, capacity: 
         }
         !one_to_one()
     });
-    scheduled.then(|| log.read())
+    let report = scheduled.then(|| check(&path, None).expect("a trace"));
+    if let Some(report) = &report {
+        assert_eq!((report.lost, report.verdict()), (0, Verdict::Holds), "{name}: {}: {report}", path.display());
+        assert!(report.steps > 1000, "{name}: {}: {report}", path.display());
+    }
+    let _ = std::fs::remove_file(path);
+    report
 }
 
 #[test]
@@ -196,27 +136,26 @@ fn what_outranks_a_running_one_waits_for_a_few_steps_at_most() {
     const NAME: &str = "what_outranks_a_running_one_waits_for_a_few_steps_at_most";
     alone(NAME, || {
         for mut round in rounds(NAME) {
+            let mut sent = 0;
             for design in DESIGNS {
                 let policies: [Box<dyn Policy>; 4] =
                     [Box::new(FixedPriority), Box::new(RoundRobin::new()), Box::new(Feedback::new()), Box::new(Own)];
                 for policy in policies {
-                    let name = policy.name().to_owned();
                     let capacity = if round.random.one_in(2) { Capacity::default() } else { Capacity::Fixed(4) };
-                    let Some(steps) = load(&mut round.random, design, policy, capacity) else {
+                    let name = format!("{design:?} {}", policy.name());
+                    let Some(report) = load(&name, &mut round.random, design, policy, capacity) else {
                         return skip(NAME, "the kernel schedules there");
                     };
-                    let (kept, missed, count) = inversions(&steps);
+                    sent += report.sent;
+                    let longest = |of: Option<Inversion>| of.map_or(0, |inversion| inversion.steps);
+                    let (kept, missed) = (longest(report.kept), longest(report.missed));
                     eprintln!(
-                        "{design:?} {name}: {} steps, kept {kept}, missed {missed}, {count} inverted",
-                        steps.len()
-                    );
-                    assert!(steps.len() > 1000, "{design:?} {name}: {} steps", steps.len());
-                    assert!(
-                        kept <= STEPS && missed <= STEPS,
-                        "{design:?} {name}: kept for {kept}, missed for {missed}"
+                        "{name}: {} steps, {} sent, {} inverted, kept {kept}, missed {missed}",
+                        report.steps, report.sent, report.inverted
                     );
                 }
             }
+            assert!(sent > 100, "inversions that had to be ended: {sent}");
         }
     });
 }

@@ -68,7 +68,6 @@ pub mod spinning;
 #[cfg(not(loom))]
 mod stand_in;
 #[cfg(not(loom))]
-mod steps;
 #[cfg(not(loom))]
 #[cfg(not(loom))]
 pub mod thread;

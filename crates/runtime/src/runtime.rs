@@ -41,8 +41,6 @@ pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
 pub use crate::dump::dump;
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
-#[doc(hidden)]
-pub use crate::steps::{Step, Steps, What};
 pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
 pub use kumihimo_events::watchdog::{Distrust, OnMisbehaviour};
@@ -75,7 +73,6 @@ pub(crate) struct Settings {
     pub(crate) grace: Duration,
     pub(crate) on_panic: Option<OnPanic>,
     pub(crate) on_deadlock: OnDeadlock,
-    pub(crate) steps: Option<Arc<Steps>>,
     pub(crate) trace: Option<PathBuf>,
     pub(crate) trace_buffer: Option<usize>,
     pub(crate) dump_signal: Option<i32>,
@@ -149,7 +146,6 @@ impl Builder {
                 grace: Duration::from_secs(1),
                 on_panic: None,
                 on_deadlock: OnDeadlock::default(),
-                steps: None,
                 trace: None,
                 trace_buffer: None,
                 dump_signal: None,
@@ -251,13 +247,6 @@ impl Builder {
     /// What happens when all microprocesses wait for each other. Default: a report.
     pub fn on_deadlock(mut self, what: OnDeadlock) -> Builder {
         self.settings.on_deadlock = what;
-        self
-    }
-
-    /// For tests: notes the steps of the VPs.
-    #[doc(hidden)]
-    pub fn steps(mut self, log: Arc<Steps>) -> Builder {
-        self.settings.steps = Some(log);
         self
     }
 

@@ -9,11 +9,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use kumihimo_policy::Why;
-use kumihimo_trace::record::{Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL};
+use kumihimo_trace::record::{ASKED, Cause, GIVEN, Kind, NO_LEVEL, Record, WAIT_KERNEL};
 use kumihimo_trace::ring::Ring;
 use kumihimo_trace::session::{self, Session};
 
 use crate::carrier::KernelThread;
+use crate::exact::{Mark, mark};
 use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::{Mp, Ref};
@@ -214,6 +215,38 @@ pub(crate) fn idles(vp: &Vp, begins: bool) {
     }
 }
 
+/// The VP takes a step, where levels differ.
+#[inline(always)]
+pub(crate) fn settles(vp: &Vp) {
+    if let Some(ring) = &vp.trace {
+        note_settles(ring);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_settles(ring: &Ring) {
+    ring.put(Record::new(Kind::Settles));
+}
+
+/// It has taken it: `mp` runs there, something with the mark `waits` waits, and the VP had been `asked`.
+#[inline(always)]
+pub(crate) fn settled(vp: &Vp, mp: Option<&Mp>, (waits, asked): (Mark, bool)) {
+    if let Some(ring) = &vp.trace {
+        note_settled(ring, vp, mp, waits, asked);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_settled(ring: &Ring, vp: &Vp, mp: Option<&Mp>, waits: Mark, asked: bool) {
+    let given = vp.queue().given().is_some_and(|(_, given)| mark(given) == waits);
+    let bit = |is, bit| if is { bit } else { 0 };
+    let (id, level) = mp.map_or((0, NO_LEVEL), |mp| (mp.id(), mp.level.get()));
+    let cause = bit(given, GIVEN) | bit(asked, ASKED);
+    ring.put(Record { id, level, cause, wait: waits as u8, ..Record::new(Kind::Settled) });
+}
+
 // ---- By anybody ------------------------------------------------------------------------------------------------------
 
 fn tid(thread: &KernelThread) -> u32 {
@@ -234,6 +267,22 @@ pub(crate) fn injected(instance: &Instance, to: usize, mp: &Mp) {
         let (level, arg) = (instance.placer.level_of(mp).unwrap_or(mp.level.get()), to as u32);
         let cause = Cause::Woken as u8;
         session.outside().put(Record { id: mp.id(), level, cause, arg, ..Record::new(Kind::Ready) });
+    }
+}
+
+/// `id` is about to come to VP `to` at `level`, where levels differ.
+#[inline]
+pub(crate) fn sent(instance: &Instance, to: usize, id: u64, level: u8) {
+    if let Some(session) = &instance.trace {
+        session.outside().put(Record { id, level, arg: to as u32, ..Record::new(Kind::Sent) });
+    }
+}
+
+/// It is in that VP's injector.
+#[inline]
+pub(crate) fn put(instance: &Instance, to: usize, id: u64) {
+    if let Some(session) = &instance.trace {
+        session.outside().put(Record { id, arg: to as u32, ..Record::new(Kind::Put) });
     }
 }
 

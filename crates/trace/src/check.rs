@@ -1,8 +1,6 @@
 //! Proves from a trace that states never overlap and that priorities are exact.
 //!
-//! *Exact* (P0, 3.4): an *inversion* of a microprocess lasts as long as it is queued (Ready) while one of a lower level runs anywhere. What
-//! counts is how many scheduling steps (a microprocess begins to run, on any VP) fall into it. Time does not: a kernel that gives a core to
-//! somebody else makes no scheduler wrong.
+//! States are slices on the track of each microprocess. What exact means, and how it is counted: [`crate::exact`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -10,56 +8,13 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
+use crate::exact::{BOUND, Inversion, Steps, longer};
 use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::read::{Event, Of, Reader, Track};
-use crate::words::{LOST, NAMES, PRIORITY, SPAWNED, State};
+use crate::words::{LOST, NAMES, SPAWNED, State};
 
-/// Levels are 0 to 63.
-const LEVELS: usize = 64;
 /// Contradictions that are described; the rest is counted.
 const DESCRIBED: usize = 20;
-
-/// The bound on the steps of an inversion unless another is given: each VP makes a step or two before it hears of the one that waits.
-#[must_use]
-pub fn default_bound(vps: usize) -> u64 {
-    2 * vps as u64 + 2
-}
-
-/// One queued while one of a lower level ran.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inversion {
-    /// Scheduling steps in it.
-    pub steps: u64,
-    /// Who was queued.
-    pub who: String,
-    /// At which level.
-    pub level: u8,
-    /// From when to when, in nanoseconds since the begin of the run.
-    pub from: u64,
-    /// See `from`.
-    pub to: u64,
-    /// One of the lowest of those who ran meanwhile, and its level.
-    pub behind: Option<(String, u8)>,
-}
-
-impl fmt::Display for Inversion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let us = |ns: u64| ns as f64 / 1e3;
-        write!(
-            f,
-            "{} steps: {} was Ready at level {} from {:.3} us, for {:.3} us",
-            self.steps,
-            self.who,
-            self.level,
-            us(self.from),
-            us(self.to - self.from)
-        )?;
-        match &self.behind {
-            Some((who, level)) => write!(f, ", while {who} ran at level {level}"),
-            None => Ok(()),
-        }
-    }
-}
 
 /// What a trace proves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +23,7 @@ pub enum Verdict {
     Holds,
     /// Something is wrong.
     Violated,
-    /// Nothing: records were lost, or the trace ends too early.
+    /// Nothing: records were lost, the trace ends too early, or steps are not told of.
     Incomplete,
 }
 
@@ -82,14 +37,22 @@ pub struct Report {
     pub vps: usize,
     /// Microprocesses.
     pub microprocesses: u64,
-    /// Scheduling steps.
+    /// Scheduling steps with levels that differ; without such there is nothing to prove about priorities.
     pub steps: u64,
-    /// The inversion with most steps.
-    pub longest: Option<Inversion>,
+    /// Times that something was sent to a VP that ran something lower: inversions that were ended, or did not come about.
+    pub sent: u64,
+    /// Steps after which something waited still that outranked what another VP ran.
+    pub inverted: u64,
+    /// The longest time, in its own steps, that a VP kept what outranked another's.
+    pub kept: Option<Inversion>,
+    /// The longest time, in its own steps, that a VP ran something lower than what waited there.
+    pub missed: Option<Inversion>,
     /// Inversions beyond the bound.
     pub beyond: u64,
-    /// The bound that held for `longest`'s run.
+    /// The bound: steps in a row of one VP.
     pub bound: u64,
+    /// A run has several levels and no steps: it comes from a runtime that does not tell of them.
+    pub untold: bool,
     /// States that overlap, and ends without a begin: the first twenty.
     pub overlaps: Vec<String>,
     /// How many there are.
@@ -104,7 +67,7 @@ impl Report {
     /// What is proved.
     #[must_use]
     pub fn verdict(&self) -> Verdict {
-        if self.lost > 0 || !self.ends {
+        if self.lost > 0 || !self.ends || self.untold {
             Verdict::Incomplete
         } else if self.beyond > 0 || self.overlap_count > 0 {
             Verdict::Violated
@@ -118,7 +81,7 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} run(s), up to {} VPs, {} microprocesses, {} scheduling steps",
+            "{} run(s), up to {} VPs, {} microprocesses, {} scheduling steps with levels that differ",
             self.runs, self.vps, self.microprocesses, self.steps
         )?;
         match self.overlap_count {
@@ -126,12 +89,21 @@ impl fmt::Display for Report {
             n => writeln!(f, "states: {n} OVERLAP")?,
         }
         self.overlaps.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
-        match &self.longest {
-            None => writeln!(f, "priorities: exact; none was Ready while a lower one ran")?,
-            Some(longest) => {
-                writeln!(f, "priorities: {} beyond the bound of {} steps", self.beyond, self.bound)?;
-                writeln!(f, "  longest: {longest}")?;
-            }
+        match (self.beyond, self.steps) {
+            (0, 0) if self.untold => writeln!(f, "priorities: levels differ, and no steps are recorded")?,
+            (0, 0) => writeln!(f, "priorities: exact; all have one level")?,
+            (0, _) => writeln!(f, "priorities: exact but for {} steps of a VP", self.bound)?,
+            (n, _) => writeln!(f, "priorities: {n} INVERSIONS beyond the bound of {} steps of a VP", self.bound)?,
+        }
+        if self.steps > 0 {
+            writeln!(
+                f,
+                "  {} times one was sent to a VP that ran a lower one; {} steps left one waiting all the same",
+                self.sent, self.inverted
+            )?;
+        }
+        for longest in [&self.kept, &self.missed].into_iter().flatten() {
+            writeln!(f, "  longest: {longest}")?;
         }
         if self.lost > 0 {
             writeln!(f, "lost: {} records; a larger buffer (KUMI_TRACE_BUFFER) may help", self.lost)?;
@@ -151,7 +123,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Checks the trace in `path`. `bound`: steps of an inversion that are allowed; none: [`default_bound`].
+/// Checks the trace in `path`. `bound`: steps of a VP that an inversion may last; none: [`BOUND`].
 ///
 /// # Errors
 /// The file cannot be read, or is no trace.
@@ -159,18 +131,15 @@ pub fn check(path: &Path, bound: Option<u64>) -> io::Result<Report> {
     let mut checker = Checker::new(bound);
     let mut reader = Reader::open(path)?;
     while let Some(event) = reader.next_event()? {
-        match reader.tracks.get(&event.track) {
-            Some(track) => checker.take(&event, track),
-            None => return Err(io::Error::new(io::ErrorKind::InvalidData, "an event on a track that is not told of")),
-        }
+        checker.take(&event, &reader.tracks)?;
     }
-    Ok(checker.report(&reader.tracks))
+    Ok(checker.report())
 }
 
 /// Takes the events of a trace one by one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Checker {
-    bound: Option<u64>,
+    bound: u64,
     runs: HashMap<u64, Run>,
     overlaps: Vec<String>,
     overlap_count: u64,
@@ -180,31 +149,43 @@ impl Checker {
     /// `bound`: as for [`check`].
     #[must_use]
     pub fn new(bound: Option<u64>) -> Checker {
-        Checker { bound, ..Checker::default() }
+        Checker { bound: bound.unwrap_or(BOUND), runs: HashMap::new(), overlaps: Vec::new(), overlap_count: 0 }
     }
 
-    /// The next event, and the track that it is on.
-    pub fn take(&mut self, event: &Event, track: &Track) {
-        let run = self.runs.entry(track.run).or_default();
+    /// The next event; `tracks` are those told of so far.
+    ///
+    /// # Errors
+    /// Its track is none of those.
+    pub fn take(&mut self, event: &Event, tracks: &HashMap<u64, Track>) -> io::Result<()> {
+        let Some(track) = tracks.get(&event.track) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "an event on a track that is not told of"));
+        };
+        // All VPs are told of before anything happens.
+        let run = self.runs.entry(track.run).or_insert_with(|| Run::new(Steps::new(tracks, track.run, self.bound)));
         if let Some(wrong) = run.take(event, track) {
             self.overlap_count += 1;
             if self.overlaps.len() < DESCRIBED {
                 self.overlaps.push(format!("at {:.3} us: {}: {wrong}", event.at as f64 / 1e3, track.name));
             }
         }
+        Ok(())
     }
 
     /// The outcome.
     #[must_use]
-    pub fn report(mut self, tracks: &HashMap<u64, Track>) -> Report {
+    pub fn report(mut self) -> Report {
         let mut report = Report {
             runs: self.runs.len(),
             vps: 0,
             microprocesses: 0,
             steps: 0,
-            longest: None,
+            sent: 0,
+            inverted: 0,
+            kept: None,
+            missed: None,
             beyond: 0,
-            bound: self.bound.unwrap_or(default_bound(1)),
+            bound: self.bound,
+            untold: false,
             overlaps: self.overlaps,
             overlap_count: self.overlap_count,
             lost: 0,
@@ -212,34 +193,21 @@ impl Checker {
         };
         let mut runs: Vec<_> = self.runs.drain().collect();
         runs.sort_unstable_by_key(|(uuid, _)| *uuid);
-        for (uuid, mut run) in runs {
-            run.all_over();
-            let vps = tracks.values().filter(|track| track.of == Of::Vp && track.run == uuid).count();
-            let bound = self.bound.unwrap_or(default_bound(vps));
-            report.vps = report.vps.max(vps);
+        for (_, run) in runs {
+            report.vps = report.vps.max(run.steps.vps());
             report.microprocesses += run.spawned;
-            report.steps += run.steps;
+            report.steps += run.steps.steps;
+            report.sent += run.steps.sent;
+            report.inverted += run.steps.inverted;
+            report.beyond += run.steps.beyond;
+            report.untold |= run.levels.len() > 1 && run.steps.steps == 0;
             report.lost += run.lost;
             report.ends &= run.ended;
-            report.beyond += run.inversions.range(bound + 1..).map(|(_, n)| n).sum::<u64>();
-            if run.longest.as_ref().map(|l| l.steps) > report.longest.as_ref().map(|l| l.steps) {
-                report.longest = run.longest;
-                report.bound = bound;
-            }
+            longer(&mut report.kept, run.steps.kept);
+            longer(&mut report.missed, run.steps.missed);
         }
         report
     }
-}
-
-/// A microprocess that is Ready or Running.
-#[derive(Debug)]
-struct Active {
-    name: Rc<str>,
-    state: State,
-    level: u8,
-    /// Ready: `steps_below` of its level when it came there.
-    since_steps: u64,
-    since: u64,
 }
 
 /// One run of a runtime.
@@ -247,63 +215,26 @@ struct Active {
 struct Run {
     /// Slices open on each track.
     open: HashMap<u64, Vec<Rc<str>>>,
-    active: HashMap<u64, Active>,
-    running: [u32; LEVELS],
-    /// Who began to run at each level last.
-    latest: [Option<Rc<str>>; LEVELS],
-    /// For each level: the lowest that ran at the last step that counted for it.
-    lowest_at: [u8; LEVELS],
-    /// Ready ones, by level: since how many steps, and who.
-    ready: [BTreeSet<(u64, u64)>; LEVELS],
-    /// For each level: steps so far that fell into times when one below it ran.
-    steps_below: [u64; LEVELS],
-    /// The same, when last nobody below it ran.
-    reset: [u64; LEVELS],
-    steps: u64,
+    /// At which something ran.
+    levels: BTreeSet<u64>,
+    steps: Steps,
     spawned: u64,
     lost: u64,
     ended: bool,
-    now: u64,
-    /// One has left a VP at this moment.
-    left: bool,
-    /// How many inversions of how many steps.
-    inversions: std::collections::BTreeMap<u64, u64>,
-    longest: Option<Inversion>,
-}
-
-impl Default for Run {
-    fn default() -> Run {
-        Run {
-            open: HashMap::new(),
-            active: HashMap::new(),
-            running: [0; LEVELS],
-            latest: [const { None }; LEVELS],
-            lowest_at: [0; LEVELS],
-            ready: std::array::from_fn(|_| BTreeSet::new()),
-            steps_below: [0; LEVELS],
-            reset: [0; LEVELS],
-            steps: 0,
-            spawned: 0,
-            lost: 0,
-            ended: false,
-            now: 0,
-            left: false,
-            inversions: Default::default(),
-            longest: None,
-        }
-    }
 }
 
 impl Run {
+    fn new(steps: Steps) -> Run {
+        Run { open: HashMap::new(), levels: BTreeSet::new(), steps, spawned: 0, lost: 0, ended: false }
+    }
+
     /// A complaint, if there is one.
     fn take(&mut self, event: &Event, track: &Track) -> Option<String> {
-        // A switch is several events of one moment: one leaves, the next one runs. What is over is seen after it.
-        if event.at != self.now && std::mem::take(&mut self.left) {
-            (0..=self.lowest().min(LEVELS - 1)).for_each(|level| self.over(level));
-        }
-        self.now = event.at;
-        let wrong = match event.kind {
+        match event.kind {
             SLICE_BEGIN => {
+                if track.of == Of::Micro && State::from_name(&event.name) == Some(State::Running) {
+                    self.levels.extend(event.number("level"));
+                }
                 let open = self.open.entry(event.track).or_default();
                 open.push(event.name.clone());
                 (open.len() > 1).then(|| format!("{} begins inside {}", event.name, open[open.len() - 2]))
@@ -312,18 +243,12 @@ impl Run {
                 let open = self.open.entry(event.track).or_default();
                 open.pop().is_none().then(|| "a state ends that has not begun".to_owned())
             }
-            _ => None,
-        };
-        if event.kind == INSTANT {
-            self.instant(event);
-        }
-        if track.of == Of::Micro && event.kind != INSTANT {
-            self.leaves(event.track);
-            if let Some(state) = State::from_name(&event.name) {
-                self.enters(event, track, state);
+            INSTANT => {
+                self.instant(event);
+                None
             }
+            _ => None,
         }
-        wrong
     }
 
     fn instant(&mut self, event: &Event) {
@@ -333,102 +258,8 @@ impl Run {
             self.spawned += 1;
         } else if event.summary().is_some() {
             self.ended = true;
-        } else if &*event.name == NAMES[PRIORITY]
-            && let Some(level) = event.number("level")
-            && let Some(mut active) = self.remove(event.track)
-        {
-            active.level = (level as u8).min(LEVELS as u8 - 1);
-            self.insert(event.track, active);
-        }
-    }
-
-    fn enters(&mut self, event: &Event, track: &Track, state: State) {
-        if matches!(state, State::Running | State::Ready)
-            && let Some(level) = event.number("level")
-        {
-            let level = (level as u8).min(LEVELS as u8 - 1);
-            let name = track.name.clone();
-            self.insert(event.track, Active { name, state, level, since_steps: 0, since: event.at });
-        }
-        if state == State::Running {
-            // Counted for all above those who run now, the one that begins among them.
-            self.step();
-        }
-    }
-
-    fn leaves(&mut self, who: u64) {
-        self.remove(who);
-    }
-
-    fn lowest(&self) -> usize {
-        self.running.iter().position(|&n| n > 0).unwrap_or(LEVELS)
-    }
-
-    fn step(&mut self) {
-        self.steps += 1;
-        let lowest = self.lowest();
-        for level in (lowest + 1).min(LEVELS)..LEVELS {
-            self.steps_below[level] += 1;
-            self.lowest_at[level] = lowest as u8;
-        }
-    }
-
-    fn insert(&mut self, who: u64, mut active: Active) {
-        let level = usize::from(active.level);
-        if active.state == State::Running {
-            self.running[level] += 1;
-            self.latest[level] = Some(active.name.clone());
         } else {
-            active.since_steps = self.steps_below[level];
-            active.since = self.now;
-            self.ready[level].insert((active.since_steps, who));
+            self.steps.take(event);
         }
-        self.active.insert(who, active);
-    }
-
-    fn remove(&mut self, who: u64) -> Option<Active> {
-        let active = self.active.remove(&who)?;
-        let level = usize::from(active.level);
-        if active.state == State::Running {
-            self.running[level] -= 1;
-            self.left = true;
-        } else {
-            self.ready[level].remove(&(active.since_steps, who));
-            self.settle(level, &active);
-        }
-        Some(active)
-    }
-
-    /// The inversions at `level` are over.
-    fn over(&mut self, level: usize) {
-        if self.reset[level] == self.steps_below[level] {
-            return;
-        }
-        // The longest of them is that of whoever came first; the others were shorter, and are over too.
-        if let Some(&(_, who)) = self.ready[level].first()
-            && let Some(active) = self.active.remove(&who)
-        {
-            self.settle(level, &active);
-            self.active.insert(who, active);
-        }
-        self.reset[level] = self.steps_below[level];
-    }
-
-    fn settle(&mut self, level: usize, active: &Active) {
-        let steps = self.steps_below[level] - self.reset[level].max(active.since_steps);
-        if steps == 0 {
-            return;
-        }
-        *self.inversions.entry(steps).or_default() += 1;
-        if self.longest.as_ref().is_none_or(|longest| steps > longest.steps) {
-            let lowest = self.lowest_at[level];
-            let behind = self.latest[usize::from(lowest)].as_ref().map(|who| (who.to_string(), lowest));
-            let (who, level, from, to) = (active.name.to_string(), active.level, active.since, self.now);
-            self.longest = Some(Inversion { steps, who, level, from, to, behind });
-        }
-    }
-
-    fn all_over(&mut self) {
-        (0..LEVELS).for_each(|level| self.over(level));
     }
 }

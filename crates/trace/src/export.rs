@@ -8,12 +8,12 @@ use std::io::{self, Write};
 
 use crate::packets::{Called, Packets, Value};
 use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
-use crate::record::{Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAITS};
+use crate::record::{self, Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAITS};
 use crate::spool::{Entry, OUTSIDE, Spool};
 use crate::words::{
-    CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, ID, IDLE, LEVEL, LOST, MICROS_GROUP, Name, OWN_PRIORITY, PREEMPTED,
-    PRIORITY, RESUMED, SPAWNED, SUMMARY, State, Summary, THREAD, THREADS_GROUP, UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP,
-    WHO, WHY, WRITER,
+    self, ASKED, CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, GIVEN, ID, IDLE, LEVEL, LOST, MICROS_GROUP, Name,
+    OWN_PRIORITY, PREEMPTED, PRIORITY, PUT, RESUMED, SENT, SETTLED, SETTLES, SPAWNED, SUMMARY, State, Summary, THREAD,
+    THREADS_GROUP, UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP, WHO, WHY, WRITER,
 };
 
 /// Converts `spool`. `lost`: records that did not even reach it.
@@ -115,6 +115,8 @@ impl<W: Write> Export<W> {
             Kind::WentOn => self.enter(record.id, State::Unbound, &[(THREAD, number(record.arg))]),
             Kind::Pooled => self.thread_is(record.arg, None, None, &[]),
             Kind::Lost => self.lost(&record, on_vp.then_some(vp)),
+            Kind::Sent => self.sent(SENT, &record, Some(record.level)),
+            Kind::Put => self.sent(PUT, &record, None),
             Kind::Name => {}
             // All others are a VP's.
             _ if !on_vp => {}
@@ -127,6 +129,8 @@ impl<W: Write> Export<W> {
                 self.open_vp(vp, Called::By(IDLE), &[]);
             }
             Kind::IdleEnd => self.close_vp(vp),
+            Kind::Settles => self.packets.event(self.vps[vp].track, INSTANT, Called::By(SETTLES), &[]),
+            Kind::Settled => self.settled(vp, &record),
             Kind::Told => {
                 for (bit, name) in [(1, PREEMPTED), (2, CHANGED)] {
                     if record.arg & bit != 0 {
@@ -353,6 +357,34 @@ impl<W: Write> Export<W> {
         }
         let track = micro.track;
         self.packets.event(track, INSTANT, Called::By(PRIORITY), &arguments);
+    }
+
+    /// What one is called. Steps are told of late: who stands in its slot by now must not be taken for it, nor it for a new one.
+    fn label(&self, id: u64) -> String {
+        let known = self.micros.get(&(id as u32)).filter(|micro| micro.id == id);
+        known.map_or_else(|| format!("#{id:x}"), |micro| micro.label.clone())
+    }
+
+    fn settled(&mut self, vp: usize, record: &Record) {
+        let mut arguments = Vec::new();
+        if record.level != NO_LEVEL {
+            arguments.extend([(LEVEL, number(record.level)), (WHO, self.label(record.id).as_str().into())]);
+        }
+        arguments.extend(record.wait.checked_sub(1).map(|level| (words::WAITS, number(level))));
+        for (bit, name) in [(record::GIVEN, GIVEN), (record::ASKED, ASKED)] {
+            if record.cause & bit != 0 {
+                arguments.push((name, number(1u64)));
+            }
+        }
+        self.packets.event(self.vps[vp].track, INSTANT, Called::By(SETTLED), &arguments);
+    }
+
+    /// To the VP that the record names.
+    fn sent(&mut self, name: Name, record: &Record, level: Option<u8>) {
+        let Some(track) = self.vps.get(record.arg as usize).map(|vp| vp.track) else { return };
+        let mut arguments = vec![(ID, number(record.id)), (WHO, self.label(record.id).as_str().into())];
+        arguments.extend(level.map(|level| (LEVEL, number(level))));
+        self.packets.event(track, INSTANT, Called::By(name), &arguments);
     }
 
     /// Nobody knows what `vp` did meanwhile.

@@ -15,6 +15,7 @@
 
 pub mod check;
 pub mod clock;
+pub mod exact;
 pub mod export;
 mod packets;
 pub mod perfetto;

@@ -36,10 +36,19 @@ pub enum Kind {
     Lost = 14,
     /// `id`, which waited for a VP on kernel thread `arg`, went on without.
     WentOn = 15,
+    /// Where levels differ: the VP takes a step. What was told of it until now may not be so any more; it may lose its core right here.
+    Settles = 16,
+    /// It has taken the step: `id` runs there at `level` ([`NO_LEVEL`]: nothing); `wait` is one more than the highest level of what waits there
+    /// (0: nothing), `cause` has [`GIVEN`] and [`ASKED`].
+    Settled = 17,
+    /// Where levels differ: `id` is about to come to VP `arg`, at `level`, through its injector.
+    Sent = 18,
+    /// `id` is in there.
+    Put = 19,
 }
 
 impl Kind {
-    const ALL: [Kind; 15] = [
+    const ALL: [Kind; 19] = [
         Kind::Switch,
         Kind::Ready,
         Kind::Spawn,
@@ -55,6 +64,10 @@ impl Kind {
         Kind::Pooled,
         Kind::Lost,
         Kind::WentOn,
+        Kind::Settles,
+        Kind::Settled,
+        Kind::Sent,
+        Kind::Put,
     ];
 }
 
@@ -140,6 +153,11 @@ pub const WAIT_KERNEL: u8 = 16;
 /// The level is not known.
 pub const NO_LEVEL: u8 = 0xff;
 
+/// In [`Kind::Settled`]: the VP had been asked for what it has.
+pub const ASKED: u8 = 1;
+/// In [`Kind::Settled`]: what waits is given away, and only the next VP can take it.
+pub const GIVEN: u8 = 2;
+
 /// One thing that happened. Which field means what: see [`Kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -219,12 +237,12 @@ mod tests {
         }
         assert_eq!(WAITS[usize::from(WAIT_KERNEL)], "kernel");
         assert_eq!(Record::from_words([0; 3]), None);
-        assert_eq!(Record::from_words([0, 0, 16]), None);
+        assert_eq!(Record::from_words([0, 0, 20]), None);
     }
 
     proptest! {
         #[test]
-        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..15, level: u8, cause: u8, wait: u8, arg: u32) {
+        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..19, level: u8, cause: u8, wait: u8, arg: u32) {
             let record = Record { kind: Kind::ALL[kind], time, id, level, cause, wait, arg };
             prop_assert_eq!(Record::from_words(record.words(time)), Some(record));
         }

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use crate::check::{Checker, Report, Verdict, default_bound};
+use crate::check::{Checker, Report, Verdict};
+use crate::exact::{BOUND, Fault, Inversion};
 use crate::export::convert;
 use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::read::{Event, Of, Reader};
-use crate::record::{Cause, Kind, Record, Words, name_words};
+use crate::record::{ASKED, Cause, GIVEN, Kind, NO_LEVEL, Record, Words, name_words};
 use crate::spool::{CLOCK, Header, OUTSIDE, Spool, tests::file, write};
 use crate::words::Summary;
 
@@ -40,6 +41,22 @@ impl Script {
         self.add(vp, Record { id, level, cause: cause as u8, wait: 4, ..Record::new(Kind::Switch) })
     }
 
+    /// A whole step of `vp`: it runs `id` at a level, if anything, and something waits there.
+    fn step(&mut self, vp: u32, runs: Option<(u64, u8)>, waits: Option<u8>, flags: u8) -> &mut Self {
+        self.add(vp, Record::new(Kind::Settles));
+        let (id, level) = runs.unwrap_or((0, NO_LEVEL));
+        let wait = waits.map_or(0, |level| level + 1);
+        self.add(vp, Record { id, level, wait, cause: flags, ..Record::new(Kind::Settled) })
+    }
+
+    fn sent(&mut self, vp: u32, id: u64, level: u8) -> &mut Self {
+        self.add(OUTSIDE, Record { id, level, arg: vp, ..Record::new(Kind::Sent) })
+    }
+
+    fn put(&mut self, vp: u32, id: u64) -> &mut Self {
+        self.add(OUTSIDE, Record { id, arg: vp, ..Record::new(Kind::Put) })
+    }
+
     fn trace(&self, vps: u32) -> (Vec<u8>, Summary) {
         let mut chunks: Vec<_> = self.writers.iter().map(|(writer, records)| (*writer, records.clone())).collect();
         chunks.push((CLOCK, vec![[0, 0, 0], [1_000_000, 1_000_000, 0]]));
@@ -60,9 +77,9 @@ fn report(trace: &[u8], bound: Option<u64>) -> Report {
     let mut checker = Checker::new(bound);
     let mut reader = Reader::new(trace);
     while let Some(event) = reader.next_event().unwrap() {
-        checker.take(&event, &reader.tracks[&event.track]);
+        checker.take(&event, &reader.tracks).unwrap();
     }
-    checker.report(&reader.tracks)
+    checker.report()
 }
 
 fn events(trace: &[u8]) -> Vec<(Event, String, Of)> {
@@ -141,66 +158,185 @@ fn one_on_two_vps_is_found() {
     assert_eq!(script.report(2).verdict(), Verdict::Violated);
 }
 
-#[test]
-fn an_inversion_is_counted_in_steps() {
-    // The high one waits on VP 1, where the low one stays, while VP 0 runs others.
+fn steps(inversion: &Option<Inversion>) -> u64 {
+    inversion.as_ref().map_or(0, |inversion| inversion.steps)
+}
+
+/// A low one on VP 1, and a high one that waits on VP 0.
+fn inverted() -> Script {
     let mut script = Script::default();
-    script.spawn(1, 1, 3, "low").switch(1, 1, 3, Cause::None);
-    for id in 2..=3 {
-        script.spawn(0, id, 9, "other");
-    }
-    script.spawn(1, 4, 9, "high").switch(0, 2, 9, Cause::None);
-    for _ in 0..10 {
-        script.switch(0, 3, 9, Cause::Yielded).switch(0, 2, 9, Cause::Yielded);
-    }
-    let report = script.report(2);
-    let longest = report.longest.clone().unwrap();
-    assert_eq!((longest.steps, longest.level, &*longest.who), (21, 9, "high #4"));
-    assert_eq!(longest.behind, Some(("low #1".to_owned(), 3)));
-    assert_eq!((report.bound, report.beyond, report.verdict()), (default_bound(2), 1, Verdict::Violated));
-    // With a bound of its own it holds.
-    let trace = script.trace(2).0;
-    let verdict = |bound| super::tests::report(&trace, Some(bound)).verdict();
-    assert_eq!((verdict(20), verdict(21)), (Verdict::Violated, Verdict::Holds));
+    script.spawn(1, 1, 3, "low").switch(1, 1, 3, Cause::None).step(1, Some((1, 3)), None, 0);
+    script.spawn(0, 2, 9, "other").switch(0, 2, 9, Cause::None).spawn(0, 3, 9, "high");
+    script
 }
 
 #[test]
-fn one_low_after_the_other_on_one_vp_is_one_inversion() {
-    let mut script = Script::default();
-    for id in 1..=2 {
-        script.spawn(0, id, 1, "low");
+fn what_a_vp_was_asked_for_and_keeps_is_counted_in_its_steps() {
+    let mut script = inverted();
+    for _ in 0..=BOUND {
+        script.step(0, Some((2, 9)), Some(9), ASKED);
     }
-    script.switch(0, 1, 1, Cause::None).spawn(0, 3, 5, "high");
-    for _ in 0..6 {
-        script.switch(0, 2, 1, Cause::Yielded).switch(0, 1, 1, Cause::Yielded);
+    let report = script.report(2);
+    let kept = report.kept.clone().unwrap();
+    assert_eq!((kept.fault, kept.steps, &*kept.vp, kept.level), (Fault::Kept, BOUND + 1, "VP 0", 9));
+    assert_eq!(kept.behind, ("low #1".to_owned(), "VP 1".to_owned(), 3));
+    assert_eq!((report.bound, report.beyond, report.verdict()), (BOUND, 1, Verdict::Violated));
+    assert_eq!((report.steps, report.inverted, report.missed), (BOUND + 2, BOUND + 1, None));
+    // The low one begins at 1 us, and each record is written 1 us after the one before: the first of these steps ends at 12.
+    assert_eq!((kept.from, kept.to), (12_000, 12_000 + BOUND * 2_000));
+    // With a bound of its own it holds.
+    let trace = script.trace(2).0;
+    let verdict = |bound| super::tests::report(&trace, Some(bound)).verdict();
+    assert_eq!((verdict(BOUND), verdict(BOUND + 1)), (Verdict::Violated, Verdict::Holds));
+}
+
+#[test]
+fn one_that_nobody_asks_for_is_counted_when_all_have_stepped() {
+    // Steps of VP 0 alone prove nothing: VP 1 may not have seen it yet.
+    let mut script = inverted();
+    for _ in 0..50 {
+        script.step(0, Some((2, 9)), Some(9), 0);
     }
-    script.switch(0, 3, 5, Cause::Yielded);
-    assert_eq!(script.report(1).longest.unwrap().steps, 12);
+    assert_eq!((steps(&script.report(2).kept), script.report(2).verdict()), (0, Verdict::Holds));
+    for _ in 0..=BOUND {
+        script.step(1, Some((1, 3)), None, 0);
+    }
+    script.step(0, Some((2, 9)), Some(9), 0);
+    let report = script.report(2);
+    assert_eq!((steps(&report.kept), report.beyond, report.verdict()), (BOUND + 1, 1, Verdict::Violated), "{report}");
+    // Of a third VP nothing was heard in that time.
+    assert_eq!((steps(&script.report(3).kept), script.report(3).verdict()), (0, Verdict::Holds));
+}
+
+#[test]
+fn one_that_was_asked_once_is_to_blame_until_it_is_over() {
+    let mut script = inverted();
+    script.step(0, Some((2, 9)), Some(9), 0).step(0, Some((2, 9)), Some(9), ASKED);
+    (0..BOUND).for_each(|_| _ = script.step(0, Some((2, 9)), Some(9), 0));
+    let report = script.report(2);
+    assert_eq!((steps(&report.kept), report.verdict()), (BOUND + 1, Verdict::Violated), "{report}");
+}
+
+#[test]
+fn of_two_that_have_the_same_one_is_to_blame() {
+    let mut script = inverted();
+    for _ in 0..BOUND + 2 {
+        (0..3).filter(|vp| *vp != 1).for_each(|vp| _ = script.step(vp, Some((2, 9)), Some(9), 0));
+        script.step(1, Some((1, 3)), None, 0);
+    }
+    script.step(2, Some((2, 9)), Some(9), 0);
+    let kept = script.report(3).kept.unwrap();
+    assert_eq!((kept.steps, &*kept.vp), (BOUND + 1, "VP 2"));
+}
+
+#[test]
+fn a_vp_in_the_middle_of_a_step_is_not_counted() {
+    // VP 1 has no core: what was told of it is not so any more.
+    let mut script = inverted();
+    script.add(1, Record::new(Kind::Settles));
+    for _ in 0..50 {
+        script.step(0, Some((2, 9)), Some(9), ASKED);
+    }
+    let report = script.report(2);
+    assert_eq!((report.inverted, report.kept.clone(), report.verdict()), (0, None, Verdict::Holds), "{report}");
+    // As soon as it is known to run the low one still, it counts.
+    script.add(1, Record { id: 1, level: 3, ..Record::new(Kind::Settled) });
+    script.step(0, Some((2, 9)), Some(9), ASKED);
+    assert_eq!(steps(&script.report(2).kept), 1);
+}
+
+#[test]
+fn one_that_outranks_the_running_one_at_the_same_vp_is_missed() {
+    let missed = |flags, waits| {
+        let mut script = Script::default();
+        (1..=2).for_each(|id| _ = script.spawn(0, id, 1, "low"));
+        script.switch(0, 1, 1, Cause::None).spawn(0, 3, 5, "high");
+        for _ in 0..6 {
+            for id in [2, 1] {
+                script.switch(0, id, 1, Cause::Yielded).step(0, Some((id, 1)), Some(waits), flags);
+            }
+        }
+        script.report(1)
+    };
+    let report = missed(0, 5);
+    let found = report.missed.clone().unwrap();
+    assert_eq!((found.fault, found.steps, found.level, found.behind.2), (Fault::Missed, 12, 5, 1));
+    assert_eq!((report.beyond, report.verdict()), (1, Verdict::Violated), "{report}");
+    // Equals wait in turn; what is given away is another VP's.
+    for (flags, waits) in [(0, 1), (GIVEN, 5)] {
+        let report = missed(flags, waits);
+        assert_eq!((report.missed.clone(), report.verdict()), (None, Verdict::Holds), "{report}");
+    }
 }
 
 #[test]
 fn an_inversion_ends_when_nobody_below_runs() {
-    let mut script = Script::default();
-    for id in 1..=2 {
-        script.spawn(0, id, 1, "low");
-    }
-    script.switch(0, 1, 1, Cause::None).spawn(0, 3, 5, "high");
+    let mut script = inverted();
     for _ in 0..6 {
-        // It parks and the VP idles: nobody runs before the high one; that it was not taken is no inversion.
-        script.switch(0, 2, 1, Cause::Yielded).switch(0, 0, 0, Cause::Yielded).switch(0, 1, 1, Cause::None);
+        script.step(0, Some((2, 9)), Some(9), ASKED).step(0, Some((2, 9)), Some(9), ASKED);
+        // VP 1 idles: nobody runs before the high one. Then the low one is back, and it is a new inversion.
+        script.step(1, None, None, 0).step(0, Some((2, 9)), Some(9), ASKED).step(1, Some((1, 3)), None, 0);
     }
-    assert_eq!(script.report(1).longest.unwrap().steps, 2);
+    assert_eq!((steps(&script.report(2).kept), script.report(2).verdict()), (2, Verdict::Holds));
 }
 
 #[test]
-fn a_new_priority_counts_from_its_moment() {
+fn what_is_on_its_way_counts_as_its_vp_s() {
+    let mut script = inverted();
+    script.sent(1, 3, 9);
+    for _ in 0..50 {
+        script.step(0, Some((2, 9)), Some(9), ASKED);
+    }
+    // VP 1 has not got it yet, however many steps it takes.
+    (0..50).for_each(|_| _ = script.step(1, Some((1, 3)), None, 0));
+    script.step(0, Some((2, 9)), Some(9), ASKED);
+    assert_eq!(steps(&script.report(2).kept), 0);
+    // But two steps after it is in it runs there, or waits there, or is gone.
+    script.put(1, 3).step(1, Some((1, 3)), None, 0).step(1, Some((1, 3)), None, 0);
+    script.step(0, Some((2, 9)), Some(9), ASKED);
+    assert_eq!(steps(&script.report(2).kept), 1);
+    // Sent on, it counts for the other VP.
+    let mut script = inverted();
+    script.sent(1, 3, 9).sent(0, 3, 9).step(0, Some((2, 9)), Some(9), ASKED);
+    assert_eq!(steps(&script.report(2).kept), 1);
+}
+
+#[test]
+fn steps_are_instants_on_the_vp_s_track() {
+    let mut script = inverted();
+    script.sent(1, 3, 9).put(1, 3).step(0, Some((2, 9)), Some(7), ASKED | GIVEN).step(1, None, None, 0);
+    // What is told of late does not take the place of the one that has the slot by then.
+    let again = 1 << 32 | 3;
+    script.spawn(0, again, 9, "again").put(1, 3).switch(0, again, 9, Cause::Yielded);
+    // A VP that does not exist.
+    script.sent(7, 3, 9);
+    let (trace, _) = script.trace(2);
+    let all: Vec<_> =
+        events(&trace).into_iter().filter(|(event, _, of)| *of == Of::Vp && event.kind == INSTANT).collect();
+    let on = |vp: &str| all.iter().filter(|(_, on, _)| on == vp).map(|(event, ..)| &*event.name).collect::<Vec<_>>();
+    assert_eq!(on("VP 0"), ["Settles", "Settled"]);
+    assert_eq!(on("VP 1"), ["Settles", "Settled", "Sent", "Put", "Settles", "Settled", "Put"]);
+    let of = |name: &str, nth: usize| &all.iter().filter(|(event, ..)| &*event.name == name).nth(nth).unwrap().0;
+    let settled = of("Settled", 1);
+    assert_eq!(
+        (settled.number("level"), settled.text("who"), settled.number("waits")),
+        (Some(9), Some("other #2"), Some(7))
+    );
+    assert_eq!((settled.number("given"), settled.number("asked")), (Some(1), Some(1)));
+    assert_eq!(of("Settled", 2).arguments, []);
+    assert_eq!((of("Sent", 0).text("who"), of("Sent", 0).number("level")), (Some("high #3"), Some(9)));
+    assert_eq!((of("Put", 0).text("who"), of("Put", 0).number("id")), (Some("high #3"), Some(3)));
+    assert_eq!(of("Put", 1).text("who"), Some("#3"));
+    assert_eq!(script.report(2).overlaps, [""; 0]);
+}
+
+#[test]
+fn levels_without_steps_prove_nothing() {
     let mut script = Script::default();
-    script.spawn(0, 1, 1, "a").spawn(0, 2, 1, "b").switch(0, 1, 1, Cause::None).ready(0, 3, 1);
-    script.switch(0, 2, 1, Cause::Yielded).switch(0, 1, 1, Cause::Yielded);
-    script.add(OUTSIDE, Record { id: 3, cause: 7, level: 7, ..Record::new(Kind::Priority) });
-    script.switch(0, 2, 1, Cause::Yielded);
-    let longest = script.report(1).longest.unwrap();
-    assert_eq!((longest.steps, longest.level), (1, 7));
+    script.spawn(0, 1, 3, "low").switch(0, 1, 3, Cause::None).spawn(1, 2, 9, "high").switch(1, 2, 9, Cause::None);
+    assert_eq!((script.report(2).untold, script.report(2).verdict()), (true, Verdict::Incomplete));
+    script.step(0, Some((1, 3)), None, 0);
+    assert_eq!(script.report(2).verdict(), Verdict::Holds);
 }
 
 #[test]
@@ -248,12 +384,15 @@ fn runs_behind_one_another_are_kept_apart() {
     assert_eq!((report.runs, report.microprocesses, report.verdict()), (2, 2, Verdict::Holds));
 }
 
-/// A scheduler of one queue for all VPs, which takes the first of the highest level: exact, so at most the others are behind by a step.
-fn random_but_exact(choices: &[(u8, u8)], vps: u32) -> Script {
+/// A scheduler of one queue for all VPs, which takes the first of the highest level. Whoever makes one ready hands it over to the VP that runs
+/// the lowest, at its `late`th step after that if it is outranked there. Returns how many were.
+fn random_but_exact(choices: &[(u8, u8)], vps: u32, late: u64) -> (Script, u64) {
     let mut script = Script::default();
     let mut queue: Vec<(u8, u64)> = Vec::new();
     let mut on: Vec<Option<(u8, u64)>> = vec![None; vps as usize];
-    let mut next = 0;
+    let runs = |on: &[Option<(u8, u64)>], vp: u32| on[vp as usize].map(|(level, id)| (id, level));
+    let highest = |queue: &[(u8, u64)]| queue.iter().map(|(level, _)| *level).max();
+    let (mut next, mut handed) = (0, 0);
     for &(choice, level) in choices {
         let vp = u32::from(choice) % vps;
         let level = level % 4;
@@ -270,11 +409,21 @@ fn random_but_exact(choices: &[(u8, u8)], vps: u32) -> Script {
             if on[lowest].is_some_and(|(level, _)| level >= high) {
                 break;
             }
+            let there = lowest as u32;
+            let hands = on[lowest].is_some() && on[vp as usize].is_some_and(|(level, _)| level >= high);
+            if hands {
+                handed += 1;
+                (0..late).for_each(|_| _ = script.step(vp, runs(&on, vp), Some(high), ASKED));
+                script.sent(there, id, high).put(there, id);
+            }
             queue.remove(0);
+            if hands {
+                script.step(vp, runs(&on, vp), highest(&queue), 0);
+            }
             if let Some(left) = on[lowest].replace((high, id)) {
                 queue.push(left);
             }
-            script.switch(lowest as u32, id, high, Cause::Outranked);
+            script.switch(there, id, high, Cause::Outranked).step(there, runs(&on, there), highest(&queue), ASKED);
         }
         if choice >= 100
             && let Some(_gone) = on[vp as usize].take()
@@ -284,10 +433,10 @@ fn random_but_exact(choices: &[(u8, u8)], vps: u32) -> Script {
             let next = if queue.is_empty() { None } else { Some(queue.remove(0)) };
             on[vp as usize] = next;
             let (level, id) = next.unwrap_or((0, 0));
-            script.switch(vp, id, level, cause);
+            script.switch(vp, id, level, cause).step(vp, runs(&on, vp), highest(&queue), ASKED);
         }
     }
-    script
+    (script, handed)
 }
 
 proptest! {
@@ -295,15 +444,23 @@ proptest! {
 
     #[test]
     fn an_exact_scheduler_holds(choices in prop::collection::vec(any::<(u8, u8)>(), 0..200), vps in 1u32..5) {
-        let script = random_but_exact(&choices, vps);
+        let (script, handed) = random_but_exact(&choices, vps, BOUND);
         let report = script.report(vps);
-        prop_assert_eq!(report.verdict(), Verdict::Holds, "{}", report);
+        prop_assert_eq!((report.verdict(), report.sent, report.inverted), (Verdict::Holds, handed, handed * BOUND), "{}", report);
+    }
+
+    /// The same, a step too late each time.
+    #[test]
+    fn a_late_scheduler_is_found(choices in prop::collection::vec(any::<(u8, u8)>(), 0..200), vps in 1u32..5) {
+        let (script, handed) = random_but_exact(&choices, vps, BOUND + 1);
+        let report = script.report(vps);
+        prop_assert_eq!((report.beyond, steps(&report.kept)), (handed, handed.min(1) * (BOUND + 1)), "{}", report);
     }
 
     /// Whatever the records say: a file that can be read, in which what begins ends.
     #[test]
     fn any_records_make_a_readable_file(
-        records in prop::collection::vec((0u32..3, 0u8..16, 0u64..4, any::<u8>(), any::<u8>(), 0u32..3), 0..200),
+        records in prop::collection::vec((0u32..3, 0u8..20, 0u64..4, any::<u8>(), any::<u8>(), 0u32..3), 0..200),
     ) {
         let mut script = Script::default();
         for (writer, kind, id, level, cause, arg) in records {

@@ -40,7 +40,7 @@ impl State {
 /// A name that stands in the file as a number; its number is its place here, counted from 1.
 pub(crate) type Name = usize;
 
-pub(crate) const NAMES: [&str; 17] = [
+pub(crate) const NAMES: [&str; 21] = [
     "Running",
     "Ready",
     "Parked",
@@ -58,6 +58,10 @@ pub(crate) const NAMES: [&str; 17] = [
     "Summary",
     "Waits for a VP",
     "Carries a VP",
+    "Settles",
+    "Settled",
+    "Sent",
+    "Put",
 ];
 pub(crate) const IDLE: Name = 5;
 pub(crate) const UNBLOCKED: Name = 6;
@@ -71,9 +75,13 @@ pub(crate) const LOST: Name = 13;
 pub(crate) const SUMMARY: Name = 14;
 pub(crate) const WAITS_FOR_VP: Name = 15;
 pub(crate) const CARRIES: Name = 16;
+pub(crate) const SETTLES: Name = 17;
+pub(crate) const SETTLED: Name = 18;
+pub(crate) const SENT: Name = 19;
+pub(crate) const PUT: Name = 20;
 
 /// As [`NAMES`], for arguments.
-pub(crate) const ARGUMENTS: [&str; 19] = [
+pub(crate) const ARGUMENTS: [&str; 22] = [
     "vp",
     "level",
     "priority",
@@ -93,6 +101,9 @@ pub(crate) const ARGUMENTS: [&str; 19] = [
     "unblocked",
     "vps",
     "who",
+    "waits",
+    "given",
+    "asked",
 ];
 pub(crate) const VP: Name = 0;
 pub(crate) const LEVEL: Name = 1;
@@ -106,6 +117,10 @@ pub(crate) const WRITER: Name = 8;
 /// First of the [`Summary`]'s.
 pub(crate) const FIRST_SUM: Name = 9;
 pub(crate) const WHO: Name = 18;
+/// The highest level of what waits.
+pub(crate) const WAITS: Name = 19;
+pub(crate) const GIVEN: Name = 20;
+pub(crate) const ASKED: Name = 21;
 
 pub(crate) const VPS_GROUP: &str = "Virtual processors";
 pub(crate) const THREADS_GROUP: &str = "Kernel threads";
@@ -174,6 +189,10 @@ mod tests {
             (SUMMARY, "Summary"),
             (WAITS_FOR_VP, "Waits for a VP"),
             (CARRIES, "Carries a VP"),
+            (SETTLES, "Settles"),
+            (SETTLED, "Settled"),
+            (SENT, "Sent"),
+            (PUT, "Put"),
         ] {
             assert_eq!(NAMES[number], name);
         }
@@ -184,7 +203,8 @@ mod tests {
         let args =
             [(VP, "vp"), (LEVEL, "level"), (OWN_PRIORITY, "priority"), (WHY, "why"), (FOR, "for"), (THREAD, "thread")];
         let more = [(ID, "id"), (COUNT, "count"), (WRITER, "writer"), (FIRST_SUM, "records"), (WHO, "who")];
-        for (number, name) in args.into_iter().chain(more) {
+        let steps = [(WAITS, "waits"), (GIVEN, "given"), (ASKED, "asked")];
+        for (number, name) in args.into_iter().chain(more).chain(steps) {
             assert_eq!(ARGUMENTS[number], name);
         }
     }

@@ -32,7 +32,7 @@ enum What {
     Check {
         /// A file that `kumi trace` or `Builder::trace` wrote
         file: PathBuf,
-        /// Scheduling steps for which a lower one may run while a higher one is queued; default: twice the VPs, and 2
+        /// Steps of a VP in a row that may leave a higher one waiting while a lower one runs [default: 6]
         #[arg(long)]
         bound: Option<u64>,
     },

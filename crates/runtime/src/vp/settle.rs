@@ -16,7 +16,7 @@ use crate::carrier::KernelThread;
 use crate::exact::{self, Mark, NONE, Owner, Row, Shown, mark};
 use crate::instance::Instance;
 use crate::record::Mp;
-use crate::steps::{Step, What};
+use crate::tracing;
 
 /// No level was used yet.
 const NO_LEVEL: u8 = 0xfe;
@@ -83,19 +83,14 @@ impl Instance {
     /// As [`inject`](Instance::inject), where levels differ.
     #[cold]
     pub(crate) fn send(&self, to: usize, mp: &'static Mp, level: u8) {
-        let id = mp.id() as u16;
-        let begin = |to| self.note(Step { vp: to, what: What::Sent { id, level } });
+        // Once it is in it may run, end, and be another.
+        let id = mp.id();
+        let begin = |to| tracing::sent(self, to, id, level);
         let put = |to| {
             self.put(to, mp);
-            self.note(Step { vp: to, what: What::Put { id } });
+            tracing::put(self, to, id);
         };
         exact::send(self, to, mark(level), begin, put, |vp| self.have_it_step(vp));
-    }
-
-    fn note(&self, step: Step) {
-        if let Some(steps) = &self.settings.steps {
-            steps.note(step);
-        }
     }
 
     fn have_it_step(&self, vp: usize) {
@@ -160,17 +155,12 @@ impl Vp {
     pub(super) fn runs(&self, mp: &Mp) {
         let level = mp.level.get();
         if self.instance().meet(level) {
-            self.instance().note(Step { vp: self.index, what: What::Begins });
+            tracing::settles(self);
             // Not every switch has looked around: a child that runs first, or the one who joined.
             if !self.queue.injector_is_empty() {
                 self.take_injected();
             }
-            let (waits, asked) = self.settle(mark(level));
-            if self.instance().settings.steps.is_some() {
-                let given = self.queue.given().is_some_and(|(_, given)| mark(given) == waits);
-                let what = What::Runs { level, waits: u64::from(waits), given, asked };
-                self.instance().note(Step { vp: self.index, what });
-            }
+            tracing::settled(self, Some(mp), self.settle(mark(level)));
         }
     }
 
@@ -192,9 +182,8 @@ impl Vp {
     /// Nothing is runnable here.
     pub(crate) fn runs_nothing(&self) {
         if self.is_plain(LEVELS) {
-            self.instance().note(Step { vp: self.index, what: What::Begins });
-            self.settle(NONE);
-            self.instance().note(Step { vp: self.index, what: What::Idles });
+            tracing::settles(self);
+            tracing::settled(self, None, self.settle(NONE));
         }
     }
 
