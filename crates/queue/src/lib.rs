@@ -163,6 +163,10 @@ pub trait RunQueue<T: Node> {
     fn given(&self) -> Option<(usize, u8)> {
         None
     }
+    /// What was given away and a VP is about to take, which keeps all others from it meanwhile: its level, if nothing as high waits here besides.
+    fn held(&self) -> Option<u8> {
+        None
+    }
     /// Where others put items for this VP.
     fn injector(&self) -> &Injector<T>;
     /// Runnable items here, the running one included, and bitmap of levels, as last published: at every 16th exchange, or when it idled.
@@ -264,6 +268,9 @@ impl<T: Node> RunQueue<T> for AnyQueue<'_, T> {
     }
     fn given(&self) -> Option<(usize, u8)> {
         each!(self, q => q.given())
+    }
+    fn held(&self) -> Option<u8> {
+        each!(self, q => q.held())
     }
     #[inline]
     fn injector(&self) -> &Injector<T> {
@@ -549,6 +556,11 @@ impl<T: Node> Owner<T> {
     /// [`RunQueue::given`].
     pub fn given(self) -> Option<(usize, u8)> {
         self.queue.given()
+    }
+
+    /// [`RunQueue::held`].
+    pub fn held(self) -> Option<u8> {
+        self.queue.held()
     }
 
     /// [`RunQueue::stats`].

@@ -54,6 +54,11 @@ impl RemovalLock {
         None
     }
 
+    /// Somebody has it now.
+    fn is_held(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     #[inline]
     fn try_lock(&self) -> bool {
         // Acquire: pairs with the release in `Held::drop`.
@@ -371,6 +376,12 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
         own.protect.highest().max(given)
     }
 
+    fn held(&self) -> Option<u8> {
+        let own = self.own();
+        let held = own.waived && self.lock.is_held() && !self.waiver.is_empty();
+        held.then(|| own.guard.leading_zeros() as u8).filter(|level| Some(*level) > own.protect.highest())
+    }
+
     fn hand(&self, level: u8) -> Option<NonNull<T>> {
         let own = self.own();
         self.reclaim_first(own);
@@ -394,5 +405,35 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
 
     fn stats(&self) -> Stats {
         self.face.stats()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{AnyQueue, Design, Set, tests::Items};
+
+    #[test]
+    fn what_another_one_is_about_to_take_is_told() {
+        let items = Items::new(3);
+        let set = Set::new(Design::Locked, 2, Capacity::Fixed(64));
+        // SAFETY: one kernel thread plays all carriers; every item is pushed while it is in no queue.
+        unsafe {
+            let from = set.local(0);
+            let AnyQueue::Locked(queue) = from.queue else { unreachable!() };
+            for (item, level) in items.all().zip([3, 9]) {
+                from.push(item, Place::back(level), Origin::Spawn);
+            }
+            assert_eq!(from.surplus(true), Some(Taker::Any));
+            assert_eq!((from.held(), from.waiting()), (None, Some(9)));
+            let thief = queue.lock.lock(|| ()).expect("open");
+            assert_eq!((from.held(), from.waiting(), from.hand(9)), (Some(9), Some(9), None));
+            // As high, and within reach.
+            from.push(items.get(2), Place::back(9), Origin::Spawn);
+            assert_eq!((from.held(), from.hand(9)), (None, Some(items.get(2))));
+            drop(thief);
+            assert_eq!((from.held(), from.hand(9)), (None, Some(items.get(1))));
+            let _ = from.pop();
+        }
     }
 }

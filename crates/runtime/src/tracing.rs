@@ -240,7 +240,8 @@ pub(crate) fn settled(vp: &Vp, mp: Option<&Mp>, (waits, asked): (Mark, bool)) {
 #[cold]
 #[inline(never)]
 fn note_settled(ring: &Ring, vp: &Vp, mp: Option<&Mp>, waits: Mark, asked: bool) {
-    let given = vp.queue().given().is_some_and(|(_, given)| mark(given) == waits);
+    let (queue, is_it) = (vp.queue(), |level| mark(level) == waits);
+    let given = queue.given().is_some_and(|(_, level)| is_it(level)) || queue.held().is_some_and(is_it);
     let bit = |is, bit| if is { bit } else { 0 };
     let (id, level) = mp.map_or((0, NO_LEVEL), |mp| (mp.id(), mp.level.get()));
     let cause = bit(given, GIVEN) | bit(asked, ASKED);

@@ -11,7 +11,8 @@
 //!   of the one with fewest count.
 //! - *missed*: a VP runs something lower than what waits at that VP itself.
 //!
-//! What stands in a Waiver Queue of the ring is within reach of the next VP only, and is not counted against its owner.
+//! What stands in a Waiver Queue of the ring is within reach of the next VP only, and is not counted against its owner. Nor is, in the design
+//! `locked`, what stands in a Waiver Queue whose lock another VP holds: that one is about to take it, and may have no core for it just now.
 //!
 //! Why no steps of other VPs, and no time: kernel threads share cores. While that of a VP has none for some milliseconds the other VPs take
 //! hundreds of steps, and no scheduler can do anything about what runs there: that VP is in the middle of what it does. So a VP that has begun a

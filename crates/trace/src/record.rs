@@ -155,7 +155,7 @@ pub const NO_LEVEL: u8 = 0xff;
 
 /// In [`Kind::Settled`]: the VP had been asked for what it has.
 pub const ASKED: u8 = 1;
-/// In [`Kind::Settled`]: what waits is given away, and only the next VP can take it.
+/// In [`Kind::Settled`]: what waits is given away, and only another VP can take it.
 pub const GIVEN: u8 = 2;
 
 /// One thing that happened. Which field means what: see [`Kind`].
