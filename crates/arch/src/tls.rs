@@ -33,6 +33,7 @@ use template::{CURRENT, HEAD, Template};
 mod attr;
 mod chain;
 mod dlopen;
+pub use dlopen::while_linking;
 mod donor;
 mod exit;
 mod fork;

@@ -227,6 +227,19 @@ impl Bells {
         Ok(fd)
     }
 
+    /// By the kernel thread of slot `index` itself: after that time, and from now on. Takes a lock, as [`ring`](Bells::ring) does.
+    pub(crate) fn ring_in(&self, index: u32, slot: &Slot, nanoseconds: u64) {
+        if self.means != Means::Clock || !self.is_heard() {
+            return;
+        }
+        let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without a clock who keeps the time rings.
+        let _ = self.clock_of(index, slot.tid.load(Ordering::Relaxed) as i32).and_then(|fd| {
+            set_period(fd, nanoseconds)?;
+            arm(fd)
+        });
+    }
+
     /// By the kernel thread of slot `index` itself: once more, after `nanoseconds`. Async-signal-safe. False: it cannot.
     pub(crate) fn again(&self, index: u32, nanoseconds: u64) -> bool {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));

@@ -253,11 +253,11 @@ impl KernelThread {
         }
     }
 
-    /// Has itself interrupted, as by [`Kernel::raise`] of *Preempted*, after so many nanoseconds of its own CPU time. False: it has no clock (yet).
-    /// Only by the calling kernel thread.
-    pub fn ring_in(&self, nanoseconds: u64) -> bool {
+    /// Has itself interrupted, as by [`Kernel::raise`] of *Preempted*, after so many nanoseconds of its own CPU time, if it has a clock. Only by the calling
+    /// kernel thread, masked; takes a lock.
+    pub fn ring_in(&self, nanoseconds: u64) {
         self.rings_itself.set(true);
-        self.kernel.bells.again(self.index, nanoseconds)
+        self.kernel.bells.ring_in(self.index, self.slot(), nanoseconds);
     }
 
     /// Tells the user scheduler what waited for the slot to be unmasked ([`Slot::exit`]).

@@ -117,12 +117,13 @@ impl KernelThread {
         unsafe { &*self.instance }
     }
 
-    /// The VP has come to this kernel thread, the caller's.
+    /// The VP has come to this kernel thread, the caller's. Masked.
     pub(crate) fn now_carries(&self, vp: *const Vp) {
         self.token.set(self.events().token());
         self.vp.set(vp);
         // SAFETY: VPs outlive their carriers.
         crate::tracing::carried(self, unsafe { &*vp });
+        self.time_short_turns();
     }
 
     /// The shared page says what runs here (P0, 3.3.1).

@@ -177,14 +177,17 @@ struct Patience<'a> {
 }
 
 impl Patience<'_> {
-    /// Whether the VP is held up ([`events::Kernel::is_held_up`]), idling does not count; or the running microprocess passes no switch
-    /// point. Async-signal-safe.
+    /// Whether the VP makes no switch although it should: it is held up ([`events::Kernel::is_held_up`]), not idle; or the running microprocess is to give
+    /// way and does not, since it may spin for what the waiter holds where it cannot be interrupted. That another one has its turn is no
+    /// reason, nor a moment's sleep: the waiter would compute beside it, on more kernel threads than there are VPs. Async-signal-safe.
     fn is_over(&self) -> bool {
-        let vp = &self.instance.vps[self.vp];
+        let (vp, kernel) = (&self.instance.vps[self.vp], &self.instance.kernel);
         let switches = vp.counters.switches.load(Ordering::Relaxed);
-        let looks = if self.switches.replace(switches) == switches { self.looks.get() + 1 } else { 0 };
-        self.looks.set(looks);
-        looks >= PATIENCE || !vp.idle.word.is_sleeping() && self.instance.kernel.is_held_up(self.vp as u32)
+        let should = || kernel.preemption() == events::preempt::Means::Off || kernel.is_raised(self.vp as u32);
+        let is_held_up = || !vp.idle.word.is_sleeping() && kernel.is_held_up(self.vp as u32);
+        let stands_still = self.switches.replace(switches) == switches && (should() || is_held_up());
+        self.looks.set(if stands_still { self.looks.get() + 1 } else { 0 });
+        self.looks.get() >= PATIENCE
     }
 }
 

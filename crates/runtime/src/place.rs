@@ -11,7 +11,12 @@ use crate::record::Mp;
 pub(crate) struct Placer {
     policy: Box<dyn Policy>,
     table: Option<[Placement; Priority::LEVELS]>,
+    has_short_turns: bool,
 }
+
+/// Turns that are shorter are timed by the kernel thread's own clock, and are that long, 10,000 a second: who keeps the time shares a core with others,
+/// and comes too late for that.
+pub(crate) const SHORT: Duration = Duration::from_micros(100);
 
 impl Placer {
     pub(crate) fn new(policy: Box<dyn Policy>) -> Placer {
@@ -24,7 +29,8 @@ impl Placer {
         };
         // Keys are for those who look at the clock; the short way through the loop knows none.
         let table = policy.is_static().then(answers).filter(|t: &[Placement; 64]| t.iter().all(|p| p.key.is_none()));
-        Placer { policy, table }
+        let has_short_turns = table.as_ref().is_some_and(|t| t.iter().any(|p| p.quantum < SHORT));
+        Placer { policy, table, has_short_turns }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -35,6 +41,11 @@ impl Placer {
     #[inline]
     pub(crate) fn keeps_account(&self) -> bool {
         self.table.is_none()
+    }
+
+    /// See [`SHORT`].
+    pub(crate) fn has_short_turns(&self) -> bool {
+        self.has_short_turns
     }
 
     /// The quantum under a policy that depends on the priority only, if it has an end.

@@ -7,8 +7,8 @@
 //! A call is injected only where the microprocess can be switched away from and continued on another kernel thread, that is where
 //! - nothing that was read through GS is in use ([`KernelThread::stay`]): no critical section, of the runtime's or the user's ([`crate::NoEvents`]);
 //! - it runs on its own stack, with room, and no signal handler does: the mask of signals is its kernel thread's usual one;
-//! - the code is not the C library's, the dynamic linker's or an allocator's: they hold locks there which the runtime itself may want while it
-//!   is masked, and then nobody would run the holder;
+//! - the code is not the C library's, the dynamic linker's or an allocator's, nor called by dlopen or dlclose (constructors): they hold locks there which
+//!   the runtime itself may want while it is masked, or a kernel thread that begins, and then nobody would run the holder;
 //! - it has thread-local storage of its own: a lean one gives way at switch points only.
 //!
 //! Elsewhere the bell rings again, a little later. After some times of that, where the event source allows it, the kernel thread stands aside: it waits in
@@ -25,15 +25,13 @@ use kumihimo_policy::Why;
 use libc::ucontext_t;
 
 use crate::carrier::{Carrier, KernelThread, Standing, standing};
+use crate::place::SHORT;
 use crate::record::Mp;
 use crate::vp::bump;
 use crate::{handoff, pool, tracing};
 
 /// So many attempts to inject a call, within a millisecond.
 const PATIENCE: u32 = 4;
-
-/// Nanoseconds. Turns that are shorter are timed by the kernel thread's own clock, and are that long: 10,000 a second.
-const SHORT: u64 = 100_000;
 
 /// The signals that a kernel thread of the runtime has blocked when no handler runs.
 static USUAL_MASK: OnceLock<u64> = OnceLock::new();
@@ -43,6 +41,21 @@ pub(crate) fn prepare() {
     inject::prepare();
     regions::prepare();
     kumihimo_arch::hold_still(begin_still, end_still);
+    kumihimo_arch::tls::while_linking(|| links(1), || links(-1));
+}
+
+/// The running microprocess, if one calls, begins or ends a dlopen or dlclose.
+fn links(step: i32) {
+    if standing() != Standing::Foreign {
+        // SAFETY: not foreign: GS is set; nothing switches in between.
+        unsafe {
+            let kt = KernelThread::stay();
+            if let Some(mp) = kt.current.get().as_ref() {
+                mp.linking.set(mp.linking.get() + step);
+            }
+            kt.leave_alone();
+        }
+    }
 }
 
 fn begin_still() {
@@ -115,7 +128,7 @@ unsafe fn inject_into(mp: &Mp, context: *mut ucontext_t) -> bool {
     let (pc, mask) =
         unsafe { ((*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize, first_word(&(*context).uc_sigmask)) };
     let usual = USUAL_MASK.get().copied().unwrap_or(0);
-    if mp.fs.get() == 0 || mask & !usual != 0 || regions::is_closed(pc) {
+    if mp.fs.get() == 0 || mask & !usual != 0 || mp.linking.get() != 0 || regions::is_closed(pc) {
         return false;
     }
     let (low, _) = pool::bounds(mp);
@@ -170,6 +183,15 @@ pub(crate) fn deliver() {
     }
 }
 
+impl KernelThread {
+    /// Where turns are short, one of them begins. Masked.
+    pub(crate) fn time_short_turns(&self) {
+        if self.instance().placer.has_short_turns() {
+            self.events().ring_in(SHORT.as_nanos() as u64);
+        }
+    }
+}
+
 impl Carrier {
     fn preempted(self, raised: u32) -> Carrier {
         let vp = self.vp();
@@ -181,9 +203,8 @@ impl Carrier {
         if vp.turn_is_over() || quantum == 0 {
             vp.urge.set(Some(Why::QuantumOver));
         }
-        if quantum < SHORT && !vp.queue().is_empty() {
-            // Who keeps the time shares a core with others, and comes too late for that.
-            self.kernel_thread().events().ring_in(SHORT);
+        if !vp.queue().is_empty() {
+            self.kernel_thread().time_short_turns();
         }
         if mp.fs.get() == 0 {
             // A lean one: at its next switch point.

@@ -66,6 +66,8 @@ pub(crate) struct Mp {
     pub(crate) label: [AtomicU8; 47],
     /// Where its context is [`Context::NULL`]: the kernel thread on which it waits for its turn.
     pub(crate) waits_on: Cell<*const KernelThread>,
+    /// Calls of dlopen and dlclose that it is in. By the running one.
+    pub(crate) linking: Cell<i32>,
     /// Deadline that the innermost scope hands down.
     pub(crate) deadline: Cell<Option<Instant>>,
     /// For policies that look at the clock: see [`crate::place`].
@@ -150,6 +152,7 @@ impl Mp {
             serial,
             next_free: Cell::new(std::ptr::null()),
             waits_on: Cell::new(std::ptr::null()),
+            linking: Cell::new(0),
             wait_kind: AtomicU8::new(0),
             wait_object: AtomicUsize::new(0),
             name: UnsafeCell::new(None),

@@ -181,6 +181,50 @@ fn who_spins_for_one_that_does_not_run_gives_way() {
     });
 }
 
+/// Whoever comes back from the kernel waits for its turn beside those that compute, however long that takes: no more compute at a time than there are
+/// virtual processors. (They went on without after 10 ms.)
+#[test]
+fn those_that_come_back_wait_for_their_turn() {
+    const NAME: &str = "loops::those_that_come_back_wait_for_their_turn";
+    alone(NAME, || {
+        if !has_vps(NAME) || !is_preempted(NAME) {
+            return;
+        }
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let (stop, back) = (AtomicBool::new(false), AtomicU64::new(0));
+            thread::scope(|s| {
+                for _ in 0..6 {
+                    s.spawn(|| {
+                        std::thread::sleep(Duration::from_millis(20));
+                        back.fetch_add(1, Relaxed);
+                        spin(&stop)
+                    });
+                }
+                thread::blocking(|| {
+                    while back.load(Relaxed) < 6 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    // One by a virtual processor, and whoever keeps the time or is on its way for a moment.
+                    let fewest = (0..100).map(|_| {
+                        std::thread::sleep(Duration::from_millis(1));
+                        running()
+                    });
+                    let fewest = fewest.min().expect("some");
+                    stop.store(true, Relaxed);
+                    assert!(fewest <= 2, "{fewest} compute");
+                });
+            });
+        });
+    });
+}
+
+/// Kernel threads of this process that run or could, the calling one apart.
+fn running() -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
+    let stats = threads.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    stats.filter(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'))).count() - 1
+}
+
 /// A child of fork has its parent's descriptors, the clocks among them: they tick no more for kernel threads that have ended. (One did, in the last
 /// instructions of such a kernel thread: a crash.)
 #[test]

@@ -16,7 +16,32 @@
 //!   and $ORIGIN of the executable work as ever. (The sanitizers' dlopen has the same limit.)
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Begin and end of a call in which the dynamic linker's lock is held, also while it runs constructors and destructors of libraries.
+static LINKING: OnceLock<Hooks> = OnceLock::new();
+
+type Hooks = (fn(), fn());
+
+/// Says what is to be called before and after each dlopen and dlclose that comes through here. They nest. Once a process.
+///
+/// Whoever holds that lock must not be preempted, although it may run code of the application's: a kernel thread that begins takes it
+/// (`__cxa_thread_atexit_impl`), and the virtual processor in whose queue the holder would then be may wait for just that kernel thread.
+pub fn while_linking(begin: fn(), end: fn()) {
+    let _ = LINKING.set((begin, end));
+}
+
+fn linking<R>(f: impl FnOnce() -> R) -> R {
+    if let Some((begin, _)) = LINKING.get() {
+        begin();
+    }
+    let r = super::while_listed(f);
+    if let Some((_, end)) = LINKING.get() {
+        end();
+    }
+    r
+}
 
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 type Dlmopen = unsafe extern "C" fn(c_long, *const c_char, c_int) -> *mut c_void;
@@ -68,7 +93,7 @@ pub(super) fn interposed() -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void {
     // SAFETY: the caller's.
-    super::while_listed(|| unsafe { next_dlopen(file, flags) })
+    linking(|| unsafe { next_dlopen(file, flags) })
 }
 
 /// dlmopen(3), likewise.
@@ -80,7 +105,7 @@ pub unsafe extern "C" fn dlmopen(namespace: c_long, file: *const c_char, flags: 
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let Some(at) = next(&NEXT, c"dlmopen") else { return std::ptr::null_mut() };
     // SAFETY: the address of a function of that type; the rest is the caller's.
-    super::while_listed(|| unsafe { std::mem::transmute::<usize, Dlmopen>(at)(namespace, file, flags) })
+    linking(|| unsafe { std::mem::transmute::<usize, Dlmopen>(at)(namespace, file, flags) })
 }
 
 /// dlclose(3), likewise.
@@ -92,5 +117,5 @@ pub unsafe extern "C" fn dlclose(handle: *mut c_void) -> c_int {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let Some(at) = next(&NEXT, c"dlclose") else { return -1 };
     // SAFETY: the address of a function of that type; the rest is the caller's.
-    super::while_listed(|| unsafe { std::mem::transmute::<usize, Dlclose>(at)(handle) })
+    linking(|| unsafe { std::mem::transmute::<usize, Dlclose>(at)(handle) })
 }
