@@ -248,7 +248,7 @@ impl Inner {
             // Another thread is in the middle of a dlopen: models differ.
             dlopen::wait_for_others();
         }
-        chain::leave(&self.layout, publish, entered);
+        chain::leave(&self.layout, publish, entered, self.listed);
     }
 
     /// Where dlopen passes us by: has one been called since we looked?

@@ -146,7 +146,10 @@ pub(super) fn enter(layout: &Layout) {
 /// Blocks made meanwhile may or may not have been on the list when ld.so walked it. The anchors tell: it writes the upper
 /// one before the chain and the lower one after it. If it has written neither, it will find the new blocks; if both, the
 /// renewed template has what they lack; in between the two differ, and no template can be made.
-pub(super) fn leave(layout: &Layout, renewed: Option<&'static Template>, entered: bool) {
+///
+/// `always`: the chain hangs in the list for good. Then ld.so has written into all blocks, who builds one brings it up to date himself, and those of the
+/// chain may have begun to use what a patch would overwrite.
+pub(super) fn leave(layout: &Layout, renewed: Option<&'static Template>, entered: bool, always: bool) {
     CHAIN.lock.with(|| {
         // SAFETY: lock held; blocks are never freed; templates are leaked.
         unsafe {
@@ -155,7 +158,7 @@ pub(super) fn leave(layout: &Layout, renewed: Option<&'static Template>, entered
                 && !std::ptr::eq(new, old)
             {
                 let mut fs = get(&CHAIN.first);
-                while !fs.is_null() && fs != get(&CHAIN.mark) {
+                while !always && !fs.is_null() && fs != get(&CHAIN.mark) {
                     new.patch(old, fs);
                     let next = word(fs, layout.list) as usize;
                     fs = if next == node(layout, get(&CHAIN.after)) as usize {
