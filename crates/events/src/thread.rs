@@ -24,8 +24,8 @@ pub struct KernelThread {
     turn: Turn,
     /// How often in a row its bell rang where it could not be told.
     vain: Cell<u32>,
-    /// The next bell is its own.
-    rings_itself: Cell<bool>,
+    /// It rings its own bell after so many nanoseconds of its own CPU time, again and again; 0: it does not.
+    rings_itself: Cell<u64>,
 }
 
 impl KernelThread {
@@ -36,7 +36,7 @@ impl KernelThread {
             token: Cell::new(0),
             turn: Turn::new(),
             vain: Cell::new(0),
-            rings_itself: Cell::new(false),
+            rings_itself: Cell::new(0),
         }
     }
 
@@ -238,7 +238,11 @@ impl KernelThread {
         // SAFETY: the caller's promise.
         unsafe { callers::answer_the_bell(self.slot().tid.load(Ordering::Relaxed) as i32, context) };
         let Some(scheduler) = self.scheduler() else { return };
-        if self.rings_itself.take() {
+        if self.token.get() == 0 {
+            self.rings_itself.set(0);
+        }
+        let own = self.rings_itself.get();
+        if own != 0 {
             self.slot().pending.fetch_or(Event::Preempted.bit(), Ordering::Relaxed);
         }
         let vain = self.vain.get();
@@ -248,15 +252,18 @@ impl KernelThread {
                 self.vain.set(0);
                 self.kernel.bells.soon(self.index);
             }
+            if own != 0 {
+                self.kernel.bells.again(self.index, own);
+            }
         } else if self.kernel.bells.again(self.index, FIRST << vain.min(DOUBLED)) {
             self.vain.set(vain + 1);
         }
     }
 
-    /// Has itself interrupted, as by [`Kernel::raise`] of *Preempted*, after so many nanoseconds of its own CPU time, if it has a clock. Only by the calling
-    /// kernel thread, masked; takes a lock.
-    pub fn ring_in(&self, nanoseconds: u64) {
-        self.rings_itself.set(true);
+    /// Has itself interrupted, as by [`Kernel::raise`] of *Preempted*, whenever it has run for so many nanoseconds of its own CPU time, if it can have a
+    /// clock; until it carries no VP. Only by the calling kernel thread, masked; takes a lock.
+    pub fn ring_every(&self, nanoseconds: u64) {
+        self.rings_itself.set(nanoseconds);
         self.kernel.bells.ring_in(self.index, self.slot(), nanoseconds);
     }
 

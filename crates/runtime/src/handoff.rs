@@ -16,6 +16,7 @@ use kumihimo_arch::overflow;
 use kumihimo_arch::x86_64;
 use kumihimo_events as events;
 use kumihimo_events::sched::{Answer, UserScheduler};
+use kumihimo_events::watch::CpuClock;
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
@@ -128,7 +129,7 @@ fn await_turn(instance: &Instance, mp: &'static Mp, may_give_up: bool) -> bool {
         tracing::unblocked(instance, kt, mp);
         instance.inject(home, mp);
     }
-    let patience = Patience { instance, vp: home, switches: Cell::new(0), looks: Cell::new(0) };
+    let patience = Patience::new(instance, home);
     let has_vp = thread.await_turn(|| may_give_up && patience.is_over());
     if let Some(vp) = thread.vp() {
         let vp = &instance.vps[vp as usize];
@@ -165,29 +166,49 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
     let _ = kt.unmask_quietly();
 }
 
-/// So many looks of a waiter at a VP that made no switch meanwhile are enough ([`events::turn`] says how often one looks).
+/// So many looks of a waiter at a VP that is held up and made no switch meanwhile are enough ([`events::turn`] says how often one looks).
 const PATIENCE: u32 = 5;
+/// The same for one that runs: nanoseconds of its kernel thread's CPU time. Not of the clock's: that thread may have no core.
+const PATIENCE_RUNNING: u64 = 10_000_000;
 
 /// Why a waiter may give up.
 struct Patience<'a> {
     instance: &'a Instance,
     vp: usize,
-    switches: Cell<u64>,
+    /// At the last look: switches of the VP, its kernel thread.
+    seen: Cell<(u64, u32)>,
+    /// Looks since then at which it was held up.
     looks: Cell<u32>,
+    /// CPU time of that kernel thread when that was first seen.
+    since: Cell<u64>,
 }
 
-impl Patience<'_> {
+impl<'a> Patience<'a> {
+    fn new(instance: &'a Instance, vp: usize) -> Patience<'a> {
+        Patience { instance, vp, seen: Cell::default(), looks: Cell::new(0), since: Cell::new(0) }
+    }
+
     /// Whether the VP makes no switch although it should: it is held up ([`events::Kernel::is_held_up`]), not idle; or the running microprocess is to give
     /// way and does not, since it may spin for what the waiter holds where it cannot be interrupted. That another one has its turn is no
-    /// reason, nor a moment's sleep: the waiter would compute beside it, on more kernel threads than there are VPs. Async-signal-safe.
+    /// reason, nor a moment's sleep: the waiter would compute beside it, on more kernel threads than there are VPs, so that the VPs' own get
+    /// a core more rarely still. Async-signal-safe.
     fn is_over(&self) -> bool {
         let (vp, kernel) = (&self.instance.vps[self.vp], &self.instance.kernel);
-        let switches = vp.counters.switches.load(Ordering::Relaxed);
-        let should = || kernel.preemption() == events::preempt::Means::Off || kernel.is_raised(self.vp as u32);
-        let is_held_up = || !vp.idle.word.is_sleeping() && kernel.is_held_up(self.vp as u32);
-        let stands_still = self.switches.replace(switches) == switches && (should() || is_held_up());
-        self.looks.set(if stands_still { self.looks.get() + 1 } else { 0 });
-        self.looks.get() >= PATIENCE
+        let carrier = kernel.carrier(self.vp as u32).map_or(0, |slot| slot.tid.load(Ordering::Relaxed));
+        let now = (vp.counters.switches.load(Ordering::Relaxed), carrier);
+        let ran = || CpuClock::of(carrier as i32).read().unwrap_or(0);
+        if self.seen.replace(now) != now {
+            self.looks.set(0);
+            self.since.set(ran());
+            return false;
+        }
+        if !vp.idle.word.is_sleeping() && kernel.is_held_up(self.vp as u32) {
+            self.looks.set(self.looks.get() + 1);
+            return self.looks.get() >= PATIENCE;
+        }
+        self.looks.set(0);
+        let should = kernel.preemption() == events::preempt::Means::Off || kernel.is_raised(self.vp as u32);
+        should && ran().saturating_sub(self.since.get()) >= PATIENCE_RUNNING
     }
 }
 

@@ -184,10 +184,10 @@ pub(crate) fn deliver() {
 }
 
 impl KernelThread {
-    /// Where turns are short, one of them begins. Masked.
+    /// Where turns are short, they are timed from here. Masked.
     pub(crate) fn time_short_turns(&self) {
         if self.instance().placer.has_short_turns() {
-            self.events().ring_in(SHORT.as_nanos() as u64);
+            self.events().ring_every(SHORT.as_nanos() as u64);
         }
     }
 }
@@ -202,9 +202,6 @@ impl Carrier {
         let quantum = vp.instance().placer.turn_ns(mp).unwrap_or(u64::MAX);
         if vp.turn_is_over() || quantum == 0 {
             vp.urge.set(Some(Why::QuantumOver));
-        }
-        if !vp.queue().is_empty() {
-            self.kernel_thread().time_short_turns();
         }
         if mp.fs.get() == 0 {
             // A lean one: at its next switch point.
