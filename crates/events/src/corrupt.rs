@@ -4,22 +4,9 @@
 //! they carry one VP. What contradicts the kernel's half's own records, in memory of its own, is found where a VP changes hands. What agrees with
 //! them cannot be told from the truth.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
-/// Into one's own memory: neither an allocator nor std's lock of the standard error may be in reach, as in a signal handler.
-struct Line {
-    bytes: [u8; 400],
-    length: usize,
-}
-
-impl Write for Line {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let text = &text.as_bytes()[..text.len().min(self.bytes.len() - self.length)];
-        self.bytes[self.length..][..text.len()].copy_from_slice(text);
-        self.length += text.len();
-        Ok(())
-    }
-}
+use crate::say::say;
 
 /// Says what was found, and aborts. Not a panic: what it would unwind through might touch the VP. Async-signal-safe.
 #[cold]
@@ -28,16 +15,11 @@ pub(crate) fn corrupt(what: fmt::Arguments<'_>) -> ! {
     if cfg!(any(test, loom)) {
         panic!("kumihimo: the shared page is corrupt: {what}");
     }
-    let mut line = Line { bytes: [0; 400], length: 0 };
-    let _ = writeln!(
-        line,
-        "kumihimo: the shared page is corrupt: {what}; something in this process, or another of the same user, wrote into it"
-    );
-    // SAFETY: live bytes; abort takes nothing.
-    unsafe {
-        libc::write(libc::STDERR_FILENO, line.bytes.as_ptr().cast(), line.length);
-        libc::abort()
-    }
+    say(format_args!(
+        "kumihimo: the shared page is corrupt: {what}; something in this process, or another of the same user, wrote into it\n"
+    ));
+    // SAFETY: takes nothing.
+    unsafe { libc::abort() }
 }
 
 /// For a kernel thread that waits until another one has taken its next few steps, which may have been descheduled there.

@@ -23,7 +23,7 @@ use crate::page::Page;
 use crate::pool::Pool;
 use crate::preempt::{Bells, Means};
 use crate::record::{Record, Recorder, Step};
-use crate::sched::{Answer, Event, UserScheduler};
+use crate::sched::{Answer, Event, ThreadState, UserScheduler};
 use crate::slot::{Claim, NO_PRIORITY, Slot};
 use crate::source::{self, EventSource, Kind};
 use crate::thread::AWAY;
@@ -65,6 +65,8 @@ pub struct Kernel {
     pub(crate) call: OwnedFd,
     pub(crate) vps: u32,
     pub(crate) max_threads: usize,
+    /// Highest slot ever used.
+    pub(crate) high: AtomicU32,
     /// There is a barrier for claims from those who are not off their core: see [`barrier`].
     may_claim: bool,
     /// The source tells of returns, and the handler of its traps is in place.
@@ -77,6 +79,8 @@ pub struct Kernel {
     pub(crate) on_watch: AtomicU32,
     /// Slot of the kernel thread that carries each VP; 0: none.
     pub(crate) carriers: Box<[AtomicU32]>,
+    /// Slot of the kernel thread that each VP was handed to, until it carries it; 0: none.
+    pub(crate) handed: Box<[AtomicU32]>,
     pub(crate) bound: AtomicUsize,
     pub(crate) hand_offs: AtomicU64,
     pub(crate) exhausted: AtomicU64,
@@ -161,6 +165,7 @@ impl Kernel {
             call,
             vps: settings.vps,
             max_threads: settings.max_threads.max(settings.vps as usize),
+            high: AtomicU32::new(0),
             may_claim: barrier::probe().is_ok(),
             said_no_barrier: AtomicBool::new(false),
             keep: AtomicUsize::new(settings.concurrency),
@@ -170,6 +175,7 @@ impl Kernel {
             ended: Condvar::new(),
             on_watch: AtomicU32::new(0),
             carriers: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
+            handed: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
             bound: AtomicUsize::new(0),
             hand_offs: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
@@ -236,14 +242,15 @@ impl Kernel {
 
     /// The slots that have been in use: those with a [`tid`](Slot::tid) still are.
     pub fn slots(&self) -> impl Iterator<Item = &Slot> {
-        let high = self.lock().high;
-        (1..=high).map(|index| self.page.slot(index))
+        (1..=self.high.load(Ordering::Relaxed)).map(|index| self.page.slot(index))
     }
 
     /// The slot of kernel thread `tid`, if it is in the pool; out of date at once.
     pub(crate) fn index_of(&self, tid: i32) -> Option<(u32, &Slot)> {
         let of = |index| (index, self.page.slot(index));
-        (1..=self.lock().high).map(of).find(|(_, slot)| tid != 0 && slot.tid.load(Ordering::Relaxed) as i32 == tid)
+        (1..=self.high.load(Ordering::Relaxed))
+            .map(of)
+            .find(|(_, slot)| tid != 0 && slot.tid.load(Ordering::Relaxed) as i32 == tid)
     }
 
     /// The slot of the kernel thread that carries `vp`; out of date at once.
@@ -258,9 +265,24 @@ impl Kernel {
     /// (P0 3.3.2) or untold. For [`await_turn`](crate::KernelThread::await_turn): true at times where nothing is wrong. Async-signal-safe.
     #[must_use]
     pub fn is_held_up(&self, vp: u32) -> bool {
+        let sleeps = |slot: &Slot| watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid);
         let carrier = self.carrier(vp).filter(|slot| slot.carries(vp));
-        self.watchdog.is_written_off(vp)
-            || carrier.is_none_or(|slot| watch::sleeps(slot.tid.load(Ordering::Relaxed) as watch::Tid))
+        self.watchdog.is_written_off(vp) || carrier.is_none_or(sleeps) && !self.is_somebody_coming(vp)
+    }
+
+    /// Whether the kernel thread that `vp` was handed to, or one of the pool, is awake and waits for a core at most: it takes what is to be carried as soon as
+    /// it has one. Async-signal-safe.
+    fn is_somebody_coming(&self, vp: u32) -> bool {
+        // Each costs a look into /proc: of many that linger in the pool these are enough.
+        const MOST: usize = 8;
+        let is_in_pool = |slot: &&Slot| {
+            let state = ThreadState::read(slot.state.load(Ordering::Relaxed));
+            matches!(state, Some((ThreadState::Kernel | ThreadState::Runnable | ThreadState::Sleeping, false)))
+        };
+        let handed = self.handed[vp as usize].load(Ordering::Relaxed);
+        let handed = (handed != 0).then(|| self.page.slot(handed));
+        let mut those = handed.into_iter().chain(self.slots().filter(is_in_pool).take(MOST));
+        those.any(|slot| watch::is_awake(slot.tid.load(Ordering::Relaxed) as watch::Tid))
     }
 
     /// A snapshot.
@@ -279,9 +301,8 @@ impl Kernel {
             overridden: self.watchdog.overridden.load(Ordering::Relaxed),
             ..Counts::default()
         };
-        let high = pool.high;
         drop(pool);
-        for slot in (1..=high).map(|index| self.page.slot(index)) {
+        for slot in self.slots() {
             counts.blocked = counts.blocked.wrapping_add(slot.blocked.load(Ordering::Relaxed));
             counts.unblocked = counts.unblocked.wrapping_add(slot.unblocked.load(Ordering::Relaxed));
             counts.missed = counts.missed.wrapping_add(slot.missed.load(Ordering::Relaxed));
@@ -362,7 +383,7 @@ impl Kernel {
     }
 
     /// Raises `event` for whoever carries `vp`: told when its slot is unmasked, or, where it runs in user mode without looking, by an
-    /// interruption ([`crate::preempt`]). Takes a lock: by callers that are masked, or no microprocesses.
+    /// interruption ([`crate::preempt`]). Takes a lock: by callers that are masked, or no microprocesses, or in a handler outside of the runtime.
     pub fn raise(&self, vp: u32, event: Event) {
         // With the one in `KernelThread::take`: what the caller queued before is seen by whoever takes the VP now, or its slot is seen here.
         fence(Ordering::SeqCst);
@@ -536,8 +557,8 @@ impl Kernel {
         if !self.wants_returns() || trap::is_ours() || !self.wants_returns.swap(false, Ordering::Relaxed) {
             return;
         }
-        for index in 1..=self.lock().high {
-            self.page.slot(index).wanted.fetch_and(!slot::WANT_UNBLOCKED, Ordering::Relaxed);
+        for slot in self.slots() {
+            slot.wanted.fetch_and(!slot::WANT_UNBLOCKED, Ordering::Relaxed);
         }
         eprintln!(
             "kumihimo: the handler of SIGTRAP was replaced after the runtime started: a microprocess that comes back from a block waits for its \

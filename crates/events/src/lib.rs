@@ -27,6 +27,7 @@ pub mod preempt;
 pub mod record;
 #[cfg(not(loom))]
 mod refused;
+mod say;
 #[cfg(not(loom))]
 pub mod sched;
 pub mod slot;

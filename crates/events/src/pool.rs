@@ -47,8 +47,6 @@ pub(crate) struct Pool {
     /// Of those that wait: they wait for an answer of the user scheduler's that was given up.
     pub(crate) stuck: usize,
     pub(crate) free_slots: Vec<u32>,
-    /// Highest slot ever used.
-    pub(crate) high: u32,
     pub(crate) handles: Vec<JoinHandle<()>>,
 }
 
@@ -149,7 +147,7 @@ impl Kernel {
             let text = format!("the limit of {} kernel threads is reached", self.max_threads);
             return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
         };
-        pool.high = pool.high.max(index);
+        self.high.fetch_max(index, Ordering::Relaxed);
         let kernel = self.clone();
         let started = std::thread::Builder::new()
             .name("kumihimo".into())

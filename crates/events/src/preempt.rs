@@ -2,9 +2,9 @@
 //!
 //! [`Kernel::raise`](crate::Kernel::raise) sets a bit in the carrier's slot, which is enough for one that enters the user scheduler soon, and rings its *bell*:
 //!
-//! - **clock**: a task-clock perf event (`exclude_kernel`, `sigtrap`), armed for one overflow by `PERF_EVENT_IOC_REFRESH`. Ten microseconds of
-//!   the kernel thread's own time later it is trapped, in user mode only: what it does in the kernel is never interrupted, so no call
-//!   ends early (measured: 0 of 2,756).
+//! - **clock**: a task-clock perf event (`sigtrap`), armed for one overflow by `PERF_EVENT_IOC_REFRESH`. Ten microseconds of
+//!   the kernel thread's own time later it overflows, and the trap comes in user mode only: after a system call, not within, so no call ends early
+//!   (measured: 0 of 2,756).
 //! - **signal**: `rt_tgsigqueueinfo(2)`, where perf refuses. It interrupts system calls: SA_RESTART lets most go on, but not epoll_wait, nanosleep
 //!   and the like (EINTR), nor a write that has moved some bytes (short).
 //! - **off**: the bit alone, seen at switch points. With event source `off` always: one that is preempted holding a lock would hold up its
@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::refused::Refused;
+use crate::say::say;
 use crate::slot::Slot;
 use crate::source::Kind;
 use crate::trap;
@@ -30,6 +31,9 @@ use crate::trap;
 pub const BELL: u64 = 0x4b55_4d49_4245_4c4c;
 /// The least that the kernel takes for a clock of its own timer (kernel/events/core.c, `perf_swevent_start_hrtimer`), nanoseconds.
 const PERIOD: u64 = 10_000;
+/// The same of a clock that excludes the kernel. Its timer goes on until it finds user mode, every ten microseconds; where an interruption costs as much (it
+/// does on virtual machines) a kernel thread that is on its way through the kernel then gets nowhere, for seconds.
+const PERIOD_IN_USER_MODE: u64 = 50_000;
 /// No clock yet.
 const NONE: i32 = -1;
 
@@ -106,7 +110,7 @@ pub(crate) fn is_debugged() -> bool {
 /// # Errors
 /// Why there is none, and what would allow it.
 pub fn probe() -> Result<(), Refused> {
-    clock(0).map(drop).map_err(|e| {
+    clock(0, Counts::UserMode).map(drop).map_err(|e| {
         Refused::new(
             format!("perf_event_open of a task clock with sigtrap: {e}"),
             "Linux 5.13 or later and sysctl kernel.perf_event_paranoid=2 (or CAP_PERFMON); until then a signal preempts, which may \
@@ -115,10 +119,28 @@ pub fn probe() -> Result<(), Refused> {
     })
 }
 
+/// In which time a clock overflows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counts {
+    /// At once, wherever its kernel thread is. Refused to the unprivileged where kernel.perf_event_paranoid is 2 or more.
+    Everywhere,
+    UserMode,
+}
+
+impl Counts {
+    const fn period(self) -> u64 {
+        match self {
+            Counts::Everywhere => PERIOD,
+            Counts::UserMode => PERIOD_IN_USER_MODE,
+        }
+    }
+}
+
 /// The bells of a kernel's kernel threads.
 #[derive(Debug)]
 pub(crate) struct Bells {
     means: Means,
+    counts: Counts,
     /// By slot: the descriptor of its clock.
     clocks: Box<[AtomicI32]>,
     /// Held while one is rung or taken away: the kernel thread is alive meanwhile, and the descriptor its.
@@ -151,8 +173,10 @@ impl Bells {
             Means::Off => {}
         }
         let clocks = if means == Means::Clock { slots as usize + 1 } else { 0 };
+        let is_allowed = means == Means::Clock && clock(0, Counts::Everywhere).is_ok();
         Ok(Bells {
             means,
+            counts: if is_allowed { Counts::Everywhere } else { Counts::UserMode },
             clocks: (0..clocks).map(|_| AtomicI32::new(NONE)).collect(),
             ringing: Mutex::default(),
             rung: AtomicU64::new(0),
@@ -165,7 +189,8 @@ impl Bells {
         self.means
     }
 
-    /// Has the kernel thread of slot `index` interrupted soon, if it runs in user mode. Takes a lock: not in signal handlers, and masked.
+    /// Has the kernel thread of slot `index` interrupted soon, if it runs in user mode. Takes a lock: masked, or in a handler that has interrupted nobody who
+    /// may have it.
     pub(crate) fn ring(&self, index: u32, slot: &Slot) {
         if self.means == Means::Off {
             return;
@@ -206,11 +231,11 @@ impl Bells {
             Means::Off => true,
         };
         if !ours && !self.said.swap(true, Ordering::Relaxed) {
-            eprintln!(
-                "kumihimo: the signal that preempts ({}) was given another handler after the runtime started: microprocesses give way at switch \
-                 points only; install such a handler before, and it gets its own signals, or choose another (KUMI_PREEMPT=signal=N)",
-                if self.means == Means::Clock { "SIGTRAP".into() } else { self.means.to_string() }
-            );
+            let (means, sigtrap) = (self.means, if self.means == Means::Clock { ", SIGTRAP" } else { "" });
+            say(format_args!(
+                "kumihimo: the signal that preempts ({means}{sigtrap}) was given another handler after the runtime started: microprocesses give way at \
+                 switch points only; install such a handler before, and it gets its own signals, or choose another (KUMI_PREEMPT=signal=N)\n"
+            ));
         }
         ours
     }
@@ -221,7 +246,7 @@ impl Bells {
         if fd != NONE {
             return Ok(fd);
         }
-        let fd = clock(tid)?.into_raw_fd();
+        let fd = clock(tid, self.counts)?.into_raw_fd();
         // Release: the handler on that kernel thread uses it.
         place.store(fd, Ordering::Release);
         Ok(fd)
@@ -250,7 +275,7 @@ impl Bells {
     pub(crate) fn soon(&self, index: u32) {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));
         if fd != NONE {
-            let _ = set_period(fd, PERIOD);
+            let _ = set_period(fd, self.counts.period());
         }
     }
 
@@ -273,15 +298,16 @@ impl Drop for Bells {
         for fd in &self.clocks {
             let fd = fd.load(Ordering::Relaxed);
             if fd != NONE {
-                // SAFETY: ours; its kernel thread never came back to end it.
-                drop(unsafe { OwnedFd::from_raw_fd(fd) });
+                // Left open: its kernel thread never came back to end it, and with a trap that waits for that the last close(2) would, too
+                // (`perf_pending_task_sync`).
+                disarm(fd);
             }
         }
     }
 }
 
 /// A clock of kernel thread `tid` (0: the caller), not armed.
-fn clock(tid: i32) -> io::Result<OwnedFd> {
+fn clock(tid: i32, counts: Counts) -> io::Result<OwnedFd> {
     // struct perf_event_attr up to sig_data (PERF_ATTR_SIZE_VER7).
     #[repr(C)]
     #[derive(Default)]
@@ -305,12 +331,13 @@ fn clock(tid: i32) -> io::Result<OwnedFd> {
     const REMOVE_ON_EXEC: u64 = 1 << 36;
     const SIGTRAP: u64 = 1 << 37;
     const FD_CLOEXEC: u64 = 1 << 3;
+    let excluded = if counts == Counts::UserMode { EXCLUDE_KERNEL } else { 0 };
     let attr = Attr {
         kind: SOFTWARE,
         size: size_of::<Attr>() as u32,
         config: TASK_CLOCK,
-        period: PERIOD,
-        flags: DISABLED | EXCLUDE_KERNEL | EXCLUDE_HV | REMOVE_ON_EXEC | SIGTRAP,
+        period: counts.period(),
+        flags: DISABLED | excluded | EXCLUDE_HV | REMOVE_ON_EXEC | SIGTRAP,
         sig_data: BELL,
         ..Attr::default()
     };

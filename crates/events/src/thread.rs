@@ -80,6 +80,7 @@ impl KernelThread {
         // and Preempted together are told as one).
         slot.pending.store(0, Ordering::Relaxed);
         self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
+        self.kernel.handed[vp as usize].store(0, Ordering::Relaxed);
         slot.state.store(ThreadState::User as u32, Ordering::Relaxed);
         self.kernel.watchdog.rest(self.index, false);
         slot.install(token);
@@ -292,6 +293,10 @@ impl KernelThread {
             return false;
         }
         from.put_down();
+        // It may be long in getting a core: see `Kernel::is_held_up`.
+        if let Some(vp) = slot::vp_of(token, self.kernel.vps) {
+            self.kernel.handed[vp as usize].store(self.index, Ordering::Relaxed);
+        }
         self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
         self.turn.hand(token);
         true

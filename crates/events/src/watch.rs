@@ -56,6 +56,11 @@ pub(crate) fn is_asleep(tid: Tid) -> bool {
     matches!(state(tid), Ok(b'S' | b'D'))
 }
 
+/// Whether `tid` runs or waits for nothing but a core. False where nobody can tell.
+pub(crate) fn is_awake(tid: Tid) -> bool {
+    matches!(state(tid), Ok(b'R'))
+}
+
 /// The time that kernel thread `tid` has spent in user mode, ns, as the kernel accounts for it: by ticks of 1 to 10 ms (proc_pid_stat(5), `utime`).
 pub(crate) fn user_time(tid: Tid) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;

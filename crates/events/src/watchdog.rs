@@ -27,6 +27,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::kernel::Kernel;
+use crate::say::say;
 use crate::sched::{Event, UserScheduler};
 use crate::slot::Slot;
 use crate::watch::{self, CpuClock, Tid};
@@ -394,7 +395,7 @@ impl Kernel {
             if self.watchdog.vps[vp as usize].written_off.swap(off, Ordering::Relaxed) != off {
                 scheduler.overridden(vp, off);
                 if !off {
-                    report::say(format_args!("kumihimo: watchdog: virtual processor {vp} goes on\n"));
+                    say(format_args!("kumihimo: watchdog: virtual processor {vp} goes on\n"));
                 }
             }
         }
@@ -515,7 +516,7 @@ impl Kernel {
             self.lock().overruled.push(index);
             self.wake_one();
         } else {
-            report::say(format_args!("kumihimo: watchdog: no kernel thread can take its virtual processor over\n"));
+            say(format_args!("kumihimo: watchdog: no kernel thread can take its virtual processor over\n"));
         }
     }
 

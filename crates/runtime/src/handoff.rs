@@ -166,7 +166,7 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
     let _ = kt.unmask_quietly();
 }
 
-/// So many looks of a waiter at a VP that is held up and made no switch meanwhile are enough ([`events::turn`] says how often one looks).
+/// So many looks of a waiter at a VP that is held up and makes no switch meanwhile are enough ([`events::turn`] says how often one looks).
 const PATIENCE: u32 = 5;
 /// The same for one that runs: nanoseconds of its kernel thread's CPU time. Not of the clock's: that thread may have no core.
 const PATIENCE_RUNNING: u64 = 10_000_000;
@@ -175,9 +175,9 @@ const PATIENCE_RUNNING: u64 = 10_000_000;
 struct Patience<'a> {
     instance: &'a Instance,
     vp: usize,
-    /// At the last look: switches of the VP, its kernel thread.
-    seen: Cell<(u64, u32)>,
-    /// Looks since then at which it was held up.
+    /// At the last look: switches of the VP, its kernel thread, whether the running microprocess was to give way.
+    seen: Cell<(u64, u32, bool)>,
+    /// Looks since then at which it was held up, less those at which it was not: for a moment each may seem to be the other.
     looks: Cell<u32>,
     /// CPU time of that kernel thread when that was first seen.
     since: Cell<u64>,
@@ -193,9 +193,11 @@ impl<'a> Patience<'a> {
     /// reason, nor a moment's sleep: the waiter would compute beside it, on more kernel threads than there are VPs, so that the VPs' own get
     /// a core more rarely still. Async-signal-safe.
     fn is_over(&self) -> bool {
+        self.instance.keep_time_if_nobody_does();
         let (vp, kernel) = (&self.instance.vps[self.vp], &self.instance.kernel);
         let carrier = kernel.carrier(self.vp as u32).map_or(0, |slot| slot.tid.load(Ordering::Relaxed));
-        let now = (vp.counters.switches.load(Ordering::Relaxed), carrier);
+        let should = kernel.preemption() == events::preempt::Means::Off || kernel.is_raised(self.vp as u32);
+        let now = (vp.counters.switches.load(Ordering::Relaxed), carrier, should);
         let ran = || CpuClock::of(carrier as i32).read().unwrap_or(0);
         if self.seen.replace(now) != now {
             self.looks.set(0);
@@ -206,8 +208,7 @@ impl<'a> Patience<'a> {
             self.looks.set(self.looks.get() + 1);
             return self.looks.get() >= PATIENCE;
         }
-        self.looks.set(0);
-        let should = kernel.preemption() == events::preempt::Means::Off || kernel.is_raised(self.vp as u32);
+        self.looks.set(self.looks.get().saturating_sub(1));
         should && ran().saturating_sub(self.since.get()) >= PATIENCE_RUNNING
     }
 }

@@ -11,6 +11,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use kumihimo_events::preempt::Means;
 use kumihimo_events::sched::Event;
 
 use crate::instance::Instance;
@@ -21,6 +22,8 @@ const LONGEST: u64 = 10_000_000;
 const SHORTEST: u64 = 50_000;
 /// A bell that was not heard (the kernel thread could not be interrupted anywhere) is rung again after this long.
 const REMIND_AFTER: u64 = 3_000_000;
+/// So much later than announced, somebody else looks.
+const OVERDUE: u64 = 10_000_000;
 /// In `timer`: there is none.
 const NEVER: u64 = u64::MAX;
 
@@ -89,6 +92,16 @@ impl Instance {
         let next = next.clamp(SHORTEST, LONGEST);
         self.tick_at.store(now + next, Ordering::Relaxed);
         Some(Duration::from_nanos(next))
+    }
+
+    /// By who waits for its turn: looks at the turns in the place of who keeps the time, if that is long overdue. That may be the one spare, being born, and
+    /// wait at the dynamic linker's lock, which was just given to the caller. Async-signal-safe.
+    pub(crate) fn keep_time_if_nobody_does(&self) {
+        let (now, at) = (self.now(), self.tick_at.load(Ordering::Relaxed));
+        let is_overdue = self.kernel.preemption() != Means::Off && now.saturating_sub(at) >= OVERDUE;
+        if is_overdue && self.tick_at.compare_exchange(at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            let _ = self.look_at_turns();
+        }
     }
 
     /// Says after how many nanoseconds to look at `vp` again.

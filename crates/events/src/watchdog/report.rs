@@ -2,7 +2,6 @@
 //!
 //! The first line is made and written without allocating: whoever is stuck may be so inside malloc, or with stderr's lock in its hands.
 
-use std::fmt::{self, Write};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -10,40 +9,8 @@ use super::{Case, Culprit, OnMisbehaviour};
 use crate::callers;
 use crate::kernel::Kernel;
 use crate::preempt;
+use crate::say::{say, write_out};
 use crate::watch::{self, Tid};
-
-/// Text of a bounded length; what does not fit is dropped.
-struct Line {
-    text: [u8; 1024],
-    len: usize,
-}
-
-impl Write for Line {
-    fn write_str(&mut self, s: &str) -> fmt::Result {
-        let n = s.len().min(self.text.len() - self.len);
-        self.text[self.len..self.len + n].copy_from_slice(&s.as_bytes()[..n]);
-        self.len += n;
-        Ok(())
-    }
-}
-
-/// To stderr's descriptor, past its lock.
-pub(super) fn say(what: fmt::Arguments<'_>) {
-    let mut line = Line { text: [0; 1024], len: 0 };
-    let _ = line.write_fmt(what);
-    write_out(&line.text[..line.len]);
-}
-
-fn write_out(mut bytes: &[u8]) {
-    while !bytes.is_empty() {
-        // SAFETY: as many live bytes.
-        let n = unsafe { libc::write(2, bytes.as_ptr().cast(), bytes.len()) };
-        match usize::try_from(n) {
-            Ok(n) if n > 0 => bytes = &bytes[n..],
-            _ => return,
-        }
-    }
-}
 
 fn what_to_do(case: Case) -> &'static str {
     match case {
