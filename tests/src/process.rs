@@ -112,18 +112,27 @@ pub fn one_to_one() -> bool {
 /// If a runtime runs, or none can.
 #[must_use]
 pub fn is_one_to_one() -> bool {
-    found().0
+    found().one_to_one
 }
 
-/// One to one; something preempts.
-fn found() -> (bool, bool) {
-    static FOUND: OnceLock<(bool, bool)> = OnceLock::new();
+struct Found {
+    one_to_one: bool,
+    preempts: bool,
+    tells_returns: bool,
+}
+
+fn found() -> &'static Found {
+    static FOUND: OnceLock<Found> = OnceLock::new();
     let look = || {
         let now = kumihimo::runtime::metrics().expect("a runtime runs");
         let one_to_one = now.tls == "kernel";
-        (one_to_one, one_to_one || now.preemption != "off")
+        Found {
+            one_to_one,
+            preempts: one_to_one || now.preemption != "off",
+            tells_returns: !one_to_one && now.events == "bpf",
+        }
     };
-    *FOUND.get_or_init(|| kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(look))
+    FOUND.get_or_init(|| kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(look))
 }
 
 /// Whether `test` makes sense here: microprocesses have virtual processors to give away. If not, says so.
@@ -145,7 +154,7 @@ pub fn has_vps(test: &str) -> bool {
 /// As [`is_one_to_one`].
 #[must_use]
 pub fn is_preempted(test: &str) -> bool {
-    let is = found().1;
+    let is = found().preempts;
     if !is {
         crate::skip(
             test,
@@ -153,6 +162,22 @@ pub fn is_preempted(test: &str) -> bool {
         );
     }
     is
+}
+
+/// Whether `test` makes sense here: a microprocess that comes back from the kernel is told of at once. If not, says so.
+///
+/// # Panics
+/// As [`is_one_to_one`].
+#[must_use]
+pub fn tells_returns(test: &str) -> bool {
+    let tells = found().tells_returns;
+    if !tells {
+        crate::skip(
+            test,
+            "only event source bpf tells of returns: elsewhere a microprocess goes on until it enters the runtime",
+        );
+    }
+    tells
 }
 
 /// How many kernel threads this process has that are not on their way out: one that has ended, and was joined, stays in the directory for a

@@ -407,6 +407,14 @@ impl Kernel {
         self.carrier(vp).is_some_and(Slot::is_told_of)
     }
 
+    /// Has whoever runs on the kernel thread of slot `index`, if it has no VP, interrupted: the user scheduler is asked as after
+    /// [`raise`](Kernel::raise). Harmless to another one that has the slot by now. Takes a lock, as that does.
+    pub fn call_back(&self, index: u32) {
+        let slot = self.page.slot(index);
+        slot.pending.fetch_or(Event::Preempted.bit(), Ordering::SeqCst);
+        self.bells.ring(index, slot);
+    }
+
     /// Rings once more for what is raised.
     pub fn remind(&self, vp: u32) {
         let index = self.carriers[vp as usize].load(Ordering::Relaxed);

@@ -166,6 +166,15 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
     let _ = kt.unmask_quietly();
 }
 
+/// In a handler that has interrupted `mp`, which computes without a VP: waits for one, where that could be in a handler at all. Async-signal-safe.
+pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
+    if kt.instance().kernel.may_stand_aside() {
+        kt.in_handler(|| {
+            await_turn(kt.instance(), mp, true);
+        });
+    }
+}
+
 /// So many looks of a waiter at a VP that is held up and makes no switch meanwhile are enough ([`events::turn`] says how often one looks).
 const PATIENCE: u32 = 5;
 /// The same for one that runs: nanoseconds of its kernel thread's CPU time. Not of the clock's: that thread may have no core.
@@ -225,14 +234,16 @@ impl Carrier {
         // SAFETY: the waiter set it before it was queued. Its kernel thread stays as long as the microprocess is queued: that cannot end
         // without a VP, nor get one while this entry is in our hands.
         let waiter = unsafe { &*next.waits_on.get() };
+        let index = waiter.events().index();
         if waiter.events().hand(kt.events()) {
             kt.put_down();
             // Masked, as in the pool.
             std::mem::forget(self);
             return None;
         }
-        // It went on without: the entry is dropped.
+        // It went on without: the entry is dropped, and the VP comes round again, so that it need not compute beside it any more.
         tracing::went_on(self.vp(), next, waiter);
+        self.vp().instance().kernel.call_back(index);
         Some(self)
     }
 

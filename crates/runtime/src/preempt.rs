@@ -105,6 +105,11 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
     if kt.is_in_handler() || standing() != Standing::OnVp {
         return true;
     }
+    if kt.events().vp().is_none() {
+        // It went on without.
+        handoff::await_another_turn(kt, mp);
+        return true;
+    }
     // SAFETY: the caller's promise; GS is set, so is the instance.
     if unsafe { inject_into(mp, context) } {
         kt.instance().injected.fetch_add(1, Ordering::Relaxed);

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use kumihimo::net::UnixStream;
 use kumihimo::policy::Priority;
-use kumihimo::runtime::{Runtime, metrics};
+use kumihimo::runtime::{NoEvents, Runtime, metrics};
 use kumihimo::sync::SpinLock;
 use kumihimo::thread;
-use kumihimo_tests::process::{alone, has_vps, is_preempted};
+use kumihimo_tests::process::{alone, has_vps, is_preempted, tells_returns};
 
 /// Runs until `stop`, without a call of anything.
 fn spin(stop: &AtomicBool) -> u64 {
@@ -187,7 +187,7 @@ fn who_spins_for_one_that_does_not_run_gives_way() {
 fn those_that_come_back_wait_for_their_turn() {
     const NAME: &str = "loops::those_that_come_back_wait_for_their_turn";
     alone(NAME, || {
-        if !has_vps(NAME) || !is_preempted(NAME) {
+        if !tells_returns(NAME) || !is_preempted(NAME) {
             return;
         }
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
@@ -212,6 +212,44 @@ fn those_that_come_back_wait_for_their_turn() {
                     let fewest = fewest.min().expect("some");
                     stop.store(true, Relaxed);
                     assert!(fewest <= 2, "{fewest} compute");
+                });
+            });
+        });
+    });
+}
+
+/// Whoever went on without a virtual processor that was held up comes back to it when it is well again.
+#[test]
+fn one_that_went_on_without_comes_back() {
+    const NAME: &str = "loops::one_that_went_on_without_comes_back";
+    alone(NAME, || {
+        if !tells_returns(NAME) || !is_preempted(NAME) {
+            return;
+        }
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let (stop, back) = (AtomicBool::new(false), AtomicBool::new(false));
+            thread::scope(|s| {
+                s.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(5));
+                    back.store(true, Relaxed);
+                    spin(&stop)
+                });
+                thread::yield_now();
+                // What must not be done: in the kernel with the virtual processor, until the other one has lost its patience.
+                let quiet = NoEvents::new();
+                while !back.load(Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                drop(quiet);
+                s.spawn(|| spin(&stop));
+                thread::blocking(|| {
+                    let fewest = (0..300).map(|_| {
+                        std::thread::sleep(Duration::from_millis(1));
+                        running()
+                    });
+                    let fewest = fewest.min().expect("some");
+                    stop.store(true, Relaxed);
+                    assert!(fewest <= 1, "{fewest} compute");
                 });
             });
         });
