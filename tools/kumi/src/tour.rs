@@ -26,6 +26,9 @@ pub struct Args {
     /// Only this chapter, 1 to 8
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=8))]
     chapter: Option<u8>,
+    /// Where the trace of chapter 7 goes
+    #[arg(long, default_value = "tour.perfetto")]
+    trace: PathBuf,
     /// Overflow a microprocess's stack: the child process of the last chapter
     #[arg(long, hide = true)]
     overflow: bool,

@@ -1,6 +1,8 @@
 //! Which priority ran when on each VP: recorded by the microprocesses themselves, drawn in text.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -9,6 +11,7 @@ use kumihimo::policy::RoundRobin;
 use kumihimo::runtime::{self, Runtime};
 use kumihimo::thread::{self, Builder, Priority};
 use kumihimo_bench_kit::work::spin;
+use kumihimo_trace::{Summary, summaries};
 
 use super::{check, text};
 
@@ -49,7 +52,8 @@ struct Mark {
     level: u8,
 }
 
-pub fn run() -> Result<(), String> {
+/// Leaves a trace of it behind, at `trace`.
+pub fn run(trace: &Path) -> Result<(), String> {
     println!();
     let words: Vec<String> =
         CROWD.iter().map(|kind| format!("{} at priority {} ({})", kind.count, kind.level, kind.sign)).collect();
@@ -68,7 +72,8 @@ pub fn run() -> Result<(), String> {
         text::time(COLUMN),
     ));
     println!();
-    let (marks, preempted) = record()?;
+    let unwritten = File::create(trace).err();
+    let (marks, preempted) = record(trace, unwritten.is_none())?;
     for (n, line) in draw(&marks, busiest(&marks)).iter().enumerate() {
         println!("  VP {n}  {line}");
     }
@@ -78,14 +83,37 @@ pub fn run() -> Result<(), String> {
         text::number(marks.len() as u64),
         text::number(preempted),
     ));
+    match unwritten {
+        Some(why) => text::say(&format!("No trace of that is left behind: {}: {why} (--trace FILE).", trace.display())),
+        None => left_behind(trace)?,
+    }
     for kind in CROWD {
         check(marks.iter().any(|mark| mark.level == kind.level), || format!("nobody of priority {} ran", kind.level))?;
     }
     check(preempted > 0, || "nobody was preempted".to_owned())
 }
 
-fn record() -> Result<(Vec<Mark>, u64), String> {
+/// Says what is in the trace, and what it is good for.
+fn left_behind(trace: &Path) -> Result<(), String> {
+    let all = summaries(trace).map_err(|e| format!("{}: {e}", trace.display()))?;
+    let sum = |of: fn(&Summary) -> u64| all.iter().map(of).sum::<u64>();
+    check(sum(|s| s.records) > 0, || format!("nothing is recorded in {}", trace.display()))?;
+    println!();
+    text::say(&format!(
+        "Every step of that is recorded in {}, {} records, {} lost: a track for each VP, kernel thread and microprocess.",
+        trace.display(),
+        text::number(sum(|s| s.records)),
+        text::number(sum(|s| s.lost)),
+    ));
+    println!();
+    println!("  to look at it   open it at https://ui.perfetto.dev (\"Open trace file\"); it stays on this machine");
+    println!("  to prove from it that priorities were exact   kumi trace check {}", trace.display());
+    Ok(())
+}
+
+fn record(trace: &Path, writable: bool) -> Result<(Vec<Mark>, u64), String> {
     let runtime = Runtime::builder().vps(VPS).policy(RoundRobin::with_quantum(Duration::from_millis(3)));
+    let runtime = if writable { runtime.trace(trace) } else { runtime };
     let runtime = runtime.build().map_err(|e| format!("no runtime: {e}"))?;
     runtime.run(|| {
         let over = Arc::new(AtomicBool::new(false));

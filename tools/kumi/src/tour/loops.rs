@@ -22,7 +22,7 @@ const LOOP: Duration = Duration::from_millis(600);
 /// Below the clock's.
 const LOW: u8 = 20;
 
-pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
+pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
         text::say(
             "Here would be shown how a microprocess that computes without end gives way to others all the same. But on \
@@ -63,7 +63,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
         let what = format!("ticks of 1 ms beside a loop, p99 late by, {}", events(source));
         figures.add(what, "", text::time(seen.report.quantile(0.99)));
     }
-    if all.last().is_some_and(|seen| seen.preempts()) { drawn::run() } else { Ok(()) }
+    if all.last().is_some_and(|seen| seen.preempts()) { drawn::run(&args.trace) } else { Ok(()) }
 }
 
 /// Runs the clock in a process of its own.
