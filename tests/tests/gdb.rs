@@ -4,6 +4,7 @@
 //! looked for count.
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use kumihimo::runtime::{Events, Runtime};
 use kumihimo::thread;
@@ -34,9 +35,12 @@ fn yields_here() {
     std::hint::black_box(0);
 }
 
+static BLOCKS: AtomicBool = AtomicBool::new(false);
+
 #[inline(never)]
 fn blocks_here(mut reader: &std::io::PipeReader) {
     use std::io::Read;
+    BLOCKS.store(true, Relaxed);
     assert_eq!(std::hint::black_box(reader.read(&mut [0]).expect("a pipe")), 1);
 }
 
@@ -53,7 +57,8 @@ fn one_of_each() {
         let parked = named("parks", parks_here);
         let receives = named("receives", move || receives_here(&receiver));
         let blocked = named("blocks", move || thread::blocking(|| blocks_here(&reader)));
-        while kumihimo::runtime::metrics().expect("it runs").bound == 0 {
+        // Its VP may be gone before it gets there.
+        while kumihimo::runtime::metrics().expect("it runs").bound == 0 || !BLOCKS.load(Relaxed) {
             thread::yield_now();
         }
         let yields = named("yields", yields_here);
