@@ -1,8 +1,7 @@
 //! Microprocesses that are blocked in the kernel, in calls that Kumihimo knows nothing of.
 
 use std::io::{PipeWriter, Read, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::os::fd::AsRawFd;
 
 use kumihimo::runtime::metrics;
 use kumihimo::thread::{self, JoinHandle};
@@ -22,37 +21,35 @@ pub fn block(n: u64) -> Blocked {
     readers.blocked
 }
 
-/// Readers, and which kernel threads they are on.
+/// Readers, and what they read.
 pub struct Readers {
     /// They, to be released.
     pub blocked: Blocked,
-    on: Vec<Arc<AtomicU32>>,
+    from: Vec<i32>,
 }
 
 impl Readers {
     /// Whether each of them sleeps in its read(2).
     pub fn all_read(&self) -> bool {
-        self.on.iter().all(|tid| sleeps_in(tid.load(SeqCst), libc::SYS_read))
+        self.from.iter().all(|fd| who_sleeps_reading(*fd).is_some())
     }
 }
 
 /// As [`block`], without waiting for anything.
 pub fn begin(n: u64) -> Readers {
-    let (mut all, mut on) = (Vec::new(), Vec::new());
+    let (mut all, mut from) = (Vec::new(), Vec::new());
     for _ in 0..n {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
-        let tid = Arc::new(AtomicU32::new(0));
-        on.push(tid.clone());
+        from.push(reader.as_raw_fd());
         let read = move || {
             let mut bytes = [0; 8];
-            tid.store(this_tid(), SeqCst);
             // One call: `read_exact` would try again after EINTR.
             assert_eq!(reader.read(&mut bytes).expect("no EINTR"), 8);
             u64::from_ne_bytes(bytes)
         };
         all.push((thread::spawn(read), writer));
     }
-    Readers { blocked: Blocked { all }, on }
+    Readers { blocked: Blocked { all }, from }
 }
 
 impl Blocked {
@@ -92,6 +89,16 @@ pub fn this_tid() -> u32 {
 pub fn sleeps_in(tid: u32, number: i64) -> bool {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
     text.split(' ').next() == Some(number.to_string().as_str())
+}
+
+/// The kernel thread that sleeps in a read of `fd`. A microprocess knows only until it is preempted on which one it runs.
+pub fn who_sleeps_reading(fd: i32) -> Option<u32> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
+    let mut tids = tasks.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    tids.find(|tid| {
+        let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
+        text.starts_with(&format!("{} {fd:#x} ", libc::SYS_read))
+    })
 }
 
 /// Sleeps until the signal or the time, as code does that knows nothing of Kumihimo: 0 or an errno.

@@ -2,12 +2,11 @@
 
 use std::io::Write;
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use kumihimo::thread;
 
-use crate::blocked::{begin, block, sleeps_in, this_tid};
+use crate::blocked::{begin, block, who_sleeps_reading};
 use crate::under::{under_each, with_vps};
 
 static HANDLED: AtomicU64 = AtomicU64::new(0);
@@ -43,17 +42,16 @@ fn read(from: &impl AsRawFd) -> (isize, Option<i32>) {
 /// A read that sleeps is signalled, and then there is something to read: what it returned first.
 fn interrupted(start: impl FnOnce(Box<dyn FnOnce() -> (isize, Option<i32>) + Send>) -> Wait) -> (isize, Option<i32>) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
-    let tid = Arc::new(AtomicU32::new(0));
-    let of_reader = tid.clone();
-    let wait = start(Box::new(move || {
-        of_reader.store(this_tid(), SeqCst);
-        read(&reader)
-    }));
-    while !sleeps_in(tid.load(SeqCst), libc::SYS_read) {
+    let fd = reader.as_raw_fd();
+    let wait = start(Box::new(move || read(&reader)));
+    let tid = loop {
+        if let Some(tid) = who_sleeps_reading(fd) {
+            break tid;
+        }
         thread::yield_now();
-    }
+    };
     let before = HANDLED.load(SeqCst);
-    signal(tid.load(SeqCst));
+    signal(tid);
     while HANDLED.load(SeqCst) == before {
         thread::yield_now();
     }
