@@ -216,6 +216,7 @@ fn enter(mp: &'static Mp) {
         // SAFETY: first thing on the block.
         unsafe { tls::get().first_run() };
     }
+    carrier.vp().may_be_long();
     drop(carrier);
 }
 

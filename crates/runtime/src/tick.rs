@@ -39,6 +39,8 @@ pub(crate) struct Turn {
     over: AtomicU64,
     /// At that number of switches nothing else was queued, nor came since. By the carrier.
     alone: AtomicU64,
+    /// At that number of switches one began, or went on that had been preempted: see [`Vp::may_be_long`]. By the carrier.
+    went_on: AtomicU64,
     /// How long the running one may run, where the policy decides that for each anew. By the carrier.
     pub(crate) quantum: AtomicU64,
     /// Its kernel thread is stuck in the scheduler, as far as the watchdog knows.
@@ -59,6 +61,7 @@ impl Turn {
             rung: AtomicU64::new(0),
             over: AtomicU64::new(u64::MAX),
             alone: AtomicU64::new(u64::MAX),
+            went_on: AtomicU64::new(u64::MAX),
             quantum: AtomicU64::new(NEVER),
             is_stuck: AtomicBool::new(false),
             answers: AtomicU64::new(0),
@@ -117,9 +120,11 @@ impl Instance {
         let pace = (quantum / 2).clamp(SHORTEST, LONGEST);
         let turn = &vp.tick;
         let switches = vp.counters.switches.load(Ordering::Relaxed);
+        let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
         if turn.switches.swap(switches, Ordering::Relaxed) != switches {
             turn.since.store(now, Ordering::Relaxed);
-            return pace;
+            // Whoever switches looks at its timers by itself.
+            return if turn.went_on.load(Ordering::Relaxed) == switches { pace.min(due) } else { pace };
         }
         if self.kernel.is_raised(index) {
             // Rung for already; once more if that was of no use.
@@ -130,7 +135,6 @@ impl Instance {
             return pace;
         }
         let left = quantum.saturating_sub(now.saturating_sub(turn.since.load(Ordering::Relaxed)));
-        let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
         let is_alone = turn.alone.load(Ordering::Relaxed) == switches && !self.queues.has_visible_work(vp.index);
         let is_over = left == 0 && !is_alone;
         if is_over {
@@ -169,8 +173,22 @@ impl Vp {
             self.tick.alone.store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.watch_descriptors();
+        self.may_be_long();
+    }
+
+    /// Whether the one that begins, or goes on after it was preempted, makes a switch soon is not known: who keeps the time is to look when a timer is due.
+    /// Owner only.
+    #[inline]
+    pub(crate) fn may_be_long(&self) {
+        let timer = self.tick.timer.load(Ordering::Relaxed);
+        if timer == NEVER {
+            return;
+        }
+        self.tick.went_on.store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
         let instance = self.instance();
-        if self.tick.timer.load(Ordering::Relaxed) < instance.tick_at.load(Ordering::Relaxed) {
+        if timer < instance.tick_at.load(Ordering::Relaxed) {
+            // Once: until it looks the next one need not ask.
+            instance.tick_at.store(timer, Ordering::Relaxed);
             instance.kernel.hurry();
         }
     }
