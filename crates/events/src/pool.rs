@@ -278,7 +278,8 @@ impl Kernel {
                 pool.waiting -= 1;
                 let another = pool.waiting > if pool.dismissed { 0 } else { self.kept() };
                 drop(pool);
-                if another {
+                // It may have been the caller who looked.
+                if another || self.looks() {
                     self.wake_one();
                 }
                 return None;

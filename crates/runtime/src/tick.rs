@@ -120,11 +120,19 @@ impl Instance {
         let pace = (quantum / 2).clamp(SHORTEST, LONGEST);
         let turn = &vp.tick;
         let switches = vp.counters.switches.load(Ordering::Relaxed);
+        let left = || quantum.saturating_sub(now.saturating_sub(turn.since.load(Ordering::Relaxed)));
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
-        if turn.switches.swap(switches, Ordering::Relaxed) != switches {
-            turn.since.store(now, Ordering::Relaxed);
+        let seen = turn.switches.swap(switches, Ordering::Relaxed);
+        if seen != switches {
+            // Whoever came when the last turn was over runs since then. Of any other switch it is not known when it was.
+            let followed = switches == seen.wrapping_add(1)
+                && turn.rung.load(Ordering::Relaxed) == turn.since.load(Ordering::Relaxed);
+            if !followed {
+                turn.since.store(now, Ordering::Relaxed);
+            }
             // Whoever switches looks at its timers by itself.
-            return if turn.went_on.load(Ordering::Relaxed) == switches { pace.min(due) } else { pace };
+            let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
+            return pace.min(left().max(SHORTEST)).min(due);
         }
         if self.kernel.is_raised(index) {
             // Rung for already; once more if that was of no use.
@@ -134,7 +142,7 @@ impl Instance {
             }
             return pace;
         }
-        let left = quantum.saturating_sub(now.saturating_sub(turn.since.load(Ordering::Relaxed)));
+        let left = left();
         let is_alone = turn.alone.load(Ordering::Relaxed) == switches && !self.queues.has_visible_work(vp.index);
         let is_over = left == 0 && !is_alone;
         if is_over {

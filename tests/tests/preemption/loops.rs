@@ -2,10 +2,10 @@
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kumihimo::net::UnixStream;
-use kumihimo::policy::Priority;
+use kumihimo::policy::{Priority, RoundRobin};
 use kumihimo::runtime::{NoEvents, Runtime, metrics};
 use kumihimo::sync::SpinLock;
 use kumihimo::thread;
@@ -252,6 +252,40 @@ fn one_that_went_on_without_comes_back() {
                     assert!(fewest <= 1, "{fewest} compute");
                 });
             });
+        });
+    });
+}
+
+/// Who keeps the time is a spare kernel thread like the others, and ends if there are too many: another one goes on with it. (Nobody did.)
+#[test]
+fn the_time_is_kept_when_who_kept_it_has_ended() {
+    const NAME: &str = "loops::the_time_is_kept_when_who_kept_it_has_ended";
+    alone(NAME, || {
+        if !has_vps(NAME) || !is_preempted(NAME) {
+            return;
+        }
+        let policy = RoundRobin::with_quantum(Duration::from_millis(1));
+        Runtime::builder().vps(1).policy(policy).build().expect("a runtime").run(|| {
+            let preempted = || metrics().map_or(0, |now| now.preempted + now.stood_aside);
+            for _ in 0..5 {
+                // As long as it takes for a spare to be too many.
+                thread::blocking(|| std::thread::sleep(Duration::from_millis(150)));
+                let compute_for = |ms| {
+                    let since = Instant::now();
+                    while since.elapsed() < Duration::from_millis(ms) {
+                        std::hint::black_box((0..1_000u64).fold(1, |a, b| std::hint::black_box(a ^ b)));
+                    }
+                };
+                thread::scope(|s| {
+                    s.spawn(|| compute_for(500));
+                    s.spawn(|| {
+                        compute_for(250);
+                        let before = preempted();
+                        compute_for(200);
+                        assert!(preempted() > before + 2, "nobody is preempted any more");
+                    });
+                });
+            }
         });
     });
 }
