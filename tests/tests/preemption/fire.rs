@@ -151,21 +151,21 @@ fn fire_at(loads: &[Load], means: Preemption, mut random: Random) -> u64 {
     runtime.run(|| {
         let errors: Vec<AtomicU64> = loads.iter().map(|_| AtomicU64::new(0)).collect();
         let since = std::time::Instant::now();
-        // Some wait more than they compute: the others go on meanwhile, so that there is always something to interrupt.
+        // Some wait more than they compute: who is done computes until all are, so that there is always something to interrupt. Not with its own load: one
+        // that takes a lock again and again is preempted with it in its hands mostly, and others get it by chance.
         let behind = AtomicU64::new(3 * loads.len() as u64);
         thread::scope(|s| {
-            for copy in 0..3 {
+            for _ in 0..3 {
                 for (load, errors) in loads.iter().zip(&errors) {
                     let (mut random, behind) = (random.split(), &behind);
                     s.spawn(move || {
-                        let mut turns = if copy == 0 { 3 } else { 1 };
-                        while turns > 0 || behind.load(Relaxed) > 0 {
+                        for _ in 0..3 {
                             let rounds = 100 + random.below(4000) as c_int;
                             errors.fetch_add((load.1)(random.number(), rounds) as u64, Relaxed);
-                            turns -= 1;
-                            if turns == 0 {
-                                behind.fetch_sub(1, Relaxed);
-                            }
+                        }
+                        behind.fetch_sub(1, Relaxed);
+                        while behind.load(Relaxed) > 0 {
+                            errors.fetch_add(fire_integer(random.number(), 100) as u64, Relaxed);
                         }
                     });
                 }
