@@ -1,6 +1,7 @@
 //! Our side of every benchmark. What `kumi bench` measures stands here, written as a user of Kumihimo would write it: only
 //! `floor` looks below the public interface.
 
+mod batch;
 mod echo;
 mod events;
 mod fork;
@@ -54,6 +55,7 @@ pub fn run(request: &Request) -> Result<(), String> {
         "spread" => spread::spread,
         "queues" => queues::queues,
         "echo" => echo::serve,
+        "syscall-batch" => batch::batch,
         "stall" => stall::stall,
         "trace" => trace::hashing,
         "events" => events::events,

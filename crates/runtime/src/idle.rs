@@ -143,6 +143,7 @@ mod vp_side {
                 let vp = self.vp();
                 let next = vp.promised.take().or_else(|| {
                     vp.look_around();
+                    vp.run_batch_if_due();
                     vp.pick_or_pull()
                 });
                 let next = match next {

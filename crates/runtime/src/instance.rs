@@ -19,6 +19,7 @@ use crate::record::Mp;
 use crate::runtime::Settings;
 use crate::tracing;
 use crate::vp::{OneLevel, Vp};
+use crate::wrapped::Wrapping;
 
 /// So many runnable ones are enough to wake another VP, however little it had to do when it was woken last.
 const MANY: usize = 16;
@@ -50,6 +51,7 @@ pub(crate) struct Instance {
     pub(crate) one_level: OneLevel,
     /// The kernel's half.
     pub(crate) kernel: Arc<Kernel>,
+    pub(crate) wrapping: Wrapping,
     /// Calls injected: see [`crate::preempt`].
     pub(crate) injected: AtomicU64,
     /// Kernel threads that stood aside with their microprocesses, where no call could be injected.
@@ -142,6 +144,7 @@ impl Instance {
                 next_outside: AtomicUsize::new(0),
                 one_level: OneLevel::new(),
                 kernel,
+                wrapping: Wrapping::new(settings.batch, settings.batch_back_end.clone()),
                 injected: AtomicU64::new(0),
                 stood_aside: AtomicU64::new(0),
                 tick_at: AtomicU64::new(0),

@@ -22,6 +22,8 @@ mod dump;
 #[cfg(not(loom))]
 mod dump_signal;
 #[cfg(not(loom))]
+mod environment;
+#[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
 mod futex;
@@ -80,6 +82,8 @@ mod tracing;
 #[cfg(not(loom))]
 #[cfg(not(loom))]
 mod vp;
+#[cfg(not(loom))]
+pub mod wrapped;
 
 #[cfg(not(loom))]
 pub use no_events::NoEvents;

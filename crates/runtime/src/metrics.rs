@@ -6,6 +6,7 @@ use kumihimo_arch::tls;
 
 use crate::instance::{self, Instance};
 use crate::pool;
+use crate::wrapped::BatchMetrics;
 
 /// A snapshot of the running runtime's counters. Counters of VPs that run meanwhile may be a moment old.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct Metrics {
     pub tls: &'static str,
     /// Records of the trace that found no room so far; `None`: nothing is traced.
     pub trace_lost: Option<u64>,
+    /// System calls that entered the kernel together.
+    pub batch: BatchMetrics,
     /// One entry per VP.
     pub vps: Vec<VpMetrics>,
 }
@@ -152,6 +155,7 @@ impl Instance {
                 tls::Kind::Donor => "donor",
                 tls::Kind::Kernel => "kernel",
             },
+            batch: self.batch_metrics(),
             trace_lost: self.trace.as_ref().map(|session| session.lost()),
             vps,
         }

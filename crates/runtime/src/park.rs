@@ -38,6 +38,7 @@ pub enum Wait {
     Io(i32),
     Scope,
     Blocking,
+    Batch,
 }
 
 /// Marks: a record's address in units of its alignment (user addresses end at 2^47), then as much of its generation as fits.
@@ -427,6 +428,7 @@ impl Wait {
             Wait::Io(fd) => (13, fd as usize),
             Wait::Scope => (14, 0),
             Wait::Blocking => (15, 0),
+            Wait::Batch => (16, 0),
         }
     }
 
@@ -447,6 +449,7 @@ impl Wait {
             13 => Wait::Io(object as i32),
             14 => Wait::Scope,
             15 => Wait::Blocking,
+            16 => Wait::Batch,
             _ => return None,
         })
     }
@@ -470,6 +473,7 @@ impl std::fmt::Display for Wait {
             Wait::Io(fd) => write!(f, "descriptor {fd}"),
             Wait::Scope => write!(f, "the end of its scope's children"),
             Wait::Blocking => write!(f, "a blocking call"),
+            Wait::Batch => write!(f, "its batch of system calls"),
         }
     }
 }

@@ -4,7 +4,6 @@
 
 use std::any::Any;
 use std::io;
-use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -21,7 +20,8 @@ use crate::pool::{self, Kind};
 use crate::record::colour_max;
 use crate::spawn::{self, Order};
 use crate::thread::Thread;
-use crate::{dump_signal, fork, join, preempt, shutdown};
+use crate::wrapped::MakeBackend;
+use crate::{dump_signal, environment, fork, join, preempt, shutdown};
 
 /// The run-queue design that measurements choose; see `kumi bench queues`.
 pub const DEFAULT_DESIGN: Design = Design::Ring;
@@ -34,13 +34,15 @@ pub const DEFAULT_STACK: usize = 160 << 10;
 const MAIN_STACK: usize = 8 << 20;
 
 /// Most VPs.
-const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
+pub(crate) const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 
 /// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
 pub use crate::dump::dump;
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
+pub use crate::wrapped::{BatchMetrics, set_batch_policy};
+pub use kumihimo_batch::{Backend, Policy as BatchPolicy};
 pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
 pub use kumihimo_events::watchdog::{Distrust, OnMisbehaviour};
@@ -77,6 +79,8 @@ pub(crate) struct Settings {
     pub(crate) trace_buffer: Option<usize>,
     pub(crate) dump_signal: Option<i32>,
     pub(crate) distrust: Option<Distrust>,
+    pub(crate) batch: BatchPolicy,
+    pub(crate) batch_back_end: Option<MakeBackend>,
 }
 
 impl Settings {
@@ -105,6 +109,7 @@ pub struct Builder {
     vps: Option<usize>,
     design: Option<Design>,
     policy: Box<dyn Policy>,
+    batch: Option<BatchPolicy>,
     settings: Settings,
 }
 
@@ -131,6 +136,7 @@ impl Builder {
             vps: None,
             design: None,
             policy: Box::new(RoundRobin::default()),
+            batch: None,
             settings: Settings {
                 vps: 1,
                 design: DEFAULT_DESIGN,
@@ -150,8 +156,23 @@ impl Builder {
                 trace_buffer: None,
                 dump_signal: None,
                 distrust: None,
+                batch: BatchPolicy::default(),
+                batch_back_end: None,
             },
         }
+    }
+
+    /// When system calls of several microprocesses enter the kernel together: see [`wrapped`](crate::wrapped). `KUMI_BATCH` in the environment stands in for it.
+    pub fn batch(mut self, policy: BatchPolicy) -> Builder {
+        self.batch = Some(policy);
+        self
+    }
+
+    /// Who makes the system calls of a batch, one for each virtual processor: for tests and experiments. By default a uring where the kernel allows it, else plain
+    /// calls (always with `KUMI_URING=off`).
+    pub fn batch_back_end(mut self, make: impl Fn() -> Box<dyn Backend> + Send + Sync + 'static) -> Builder {
+        self.settings.batch_back_end = Some(Arc::new(make));
+        self
     }
 
     /// Number of virtual processors, 1 to 1,024. More than cores is allowed; it helps nothing but tests.
@@ -312,23 +333,27 @@ impl Builder {
         }
         self.settings.vps = match self.vps {
             Some(n) => n,
-            None => vps_from_environment()?,
+            None => environment::vps()?,
         };
         if !(1..=MAX_VPS).contains(&self.settings.vps) {
             return Err(invalid(format!("{} virtual processors: 1 to {MAX_VPS} are possible", self.settings.vps)));
         }
         self.settings.design = match self.design {
             Some(d) => d,
-            None => design_from_environment()?,
+            None => environment::design()?,
+        };
+        self.settings.batch = match self.batch {
+            Some(policy) => policy,
+            None => environment::batch()?,
         };
         if self.settings.events.is_none() {
-            self.settings.events = events_from_environment()?;
+            self.settings.events = environment::events()?;
         }
         if self.settings.preempt.is_none() {
-            self.settings.preempt = preemption_from_environment()?;
+            self.settings.preempt = environment::preemption()?;
         }
         if self.settings.distrust.is_none() {
-            self.settings.distrust = distrust_from_environment()?;
+            self.settings.distrust = environment::distrust()?;
         }
         let running = || {
             io::Error::new(
@@ -352,55 +377,6 @@ impl Builder {
             return Err(e);
         }
         Ok(instance)
-    }
-}
-
-fn vps_from_environment() -> io::Result<usize> {
-    match std::env::var("KUMI_VPS") {
-        Ok(text) => text.parse().map_err(|_| {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("KUMI_VPS={text}: a number of virtual processors is wanted"),
-            )
-        }),
-        Err(_) => Ok(std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_VPS)),
-    }
-}
-
-fn design_from_environment() -> io::Result<Design> {
-    match std::env::var("KUMI_QUEUE") {
-        Ok(text) => Design::from_name(&text).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_QUEUE={text}: ring, locked or steal is wanted"))
-        }),
-        Err(_) => Ok(DEFAULT_DESIGN),
-    }
-}
-
-fn events_from_environment() -> io::Result<Option<Events>> {
-    match std::env::var("KUMI_EVENTS") {
-        Ok(text) => Events::from_name(&text).map(Some).ok_or_else(|| {
-            let text = format!("KUMI_EVENTS={text}: bpf, perf, watch or off is wanted");
-            io::Error::new(io::ErrorKind::InvalidInput, text)
-        }),
-        Err(_) => Ok(None),
-    }
-}
-
-fn preemption_from_environment() -> io::Result<Option<Preemption>> {
-    match std::env::var("KUMI_PREEMPT") {
-        Ok(text) => Preemption::from_name(&text)
-            .map(Some)
-            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_PREEMPT={why}"))),
-        Err(_) => Ok(None),
-    }
-}
-
-fn distrust_from_environment() -> io::Result<Option<Distrust>> {
-    match std::env::var("KUMI_WATCHDOG") {
-        Ok(text) => Distrust::from_name(&text)
-            .map(Some)
-            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_WATCHDOG={why}"))),
-        Err(_) => Ok(None),
     }
 }
 

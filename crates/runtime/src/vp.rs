@@ -35,6 +35,7 @@ use crate::state::Park;
 use crate::tick::Turn;
 use crate::timer::{BATCH, Timers};
 use crate::tracing;
+use crate::wrapped::Wrapped;
 pub(crate) use settle::OneLevel;
 
 /// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where those that run take their time, so
@@ -123,6 +124,8 @@ pub(crate) struct Vp {
     pub(crate) promised: Cell<Option<&'static Mp>>,
     /// Where what happens here is noted, if it is.
     pub(crate) trace: Option<Arc<Ring>>,
+    /// System calls that wait to enter the kernel together. Its counters are shared.
+    pub(crate) wrapped: Wrapped,
     // Shared half.
     pub(crate) shown: Shown,
     pub(crate) idle: Idle,
@@ -142,6 +145,7 @@ impl Carrier {
     pub(crate) fn leave(self, left: Left) -> Carrier {
         let vp = self.vp();
         vp.look_around();
+        vp.run_batch_if_due();
         match vp.pick() {
             Some(next) => self.switch(next, left),
             None => self.switch_to_idle(left),
@@ -362,6 +366,7 @@ impl Vp {
             tick: Turn::new(),
             promised: Cell::new(None),
             trace: None,
+            wrapped: Wrapped::new(),
         })
     }
 
@@ -431,6 +436,7 @@ impl Vp {
             self.take_injected();
         }
         self.fire_timers(now);
+        self.run_batch_if_late(now);
         self.check_turn(now);
         if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
             self.polled_ns.set(now);
@@ -458,7 +464,8 @@ impl Vp {
                 self.wake(who);
             }
             if n < BATCH {
-                return self.tick.note_timer(self.timers().next());
+                let batch = self.wrapped.deadline();
+                return self.tick.note_timer(self.timers().next().into_iter().chain(batch).min());
             }
         }
     }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kumihimo_runtime::cancel;
+use kumihimo_runtime::park::{self, Waiter};
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
+use kumihimo_runtime::wrapped::{self, SystemCall};
 
 /// Shared by a socket and its clones, as the kernel shares them. Plain values: Relaxed.
 #[derive(Debug, Default)]
@@ -16,6 +18,8 @@ pub(crate) struct Options {
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
     nonblocking: AtomicBool,
+    /// Who sent last: see [`Options::is_shared_by_senders`].
+    sender: AtomicU64,
 }
 
 impl Options {
@@ -40,6 +44,16 @@ impl Options {
 
     pub(crate) fn set_nonblocking(&self, on: bool) {
         self.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether another microprocess than the caller was the last to send: what both send may become one system call.
+    fn is_shared_by_senders(&self) -> bool {
+        let me = if park::on_vp() { Waiter::mark() } else { 0 };
+        let last = self.sender.load(Ordering::Relaxed);
+        if last != me {
+            self.sender.store(me, Ordering::Relaxed);
+        }
+        last != me && last != 0 && me != 0
     }
 
     pub(crate) fn nonblocking(&self) -> bool {
@@ -179,7 +193,7 @@ impl<S: AsFd> Socket<S> {
             return self.recv_vectored(kind, &mut [IoSliceMut::new(buf)]);
         }
         self.attempt(Interest::Read, |fd| {
-            let n = receive(fd, buf, libc::MSG_DONTWAIT)?;
+            let n = wrapped::call(SystemCall::Recv { socket: fd, into: buf, flags: 0 }, false)?;
             // 0 is the end of the stream, which stays and makes no further edge.
             Ok(Done { value: n, dry: n != 0 && n < buf.len() })
         })
@@ -187,8 +201,7 @@ impl<S: AsFd> Socket<S> {
 
     pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.attempt(Interest::Read, |fd| {
-            let flags = libc::MSG_DONTWAIT | libc::MSG_PEEK;
-            let n = receive(fd, buf, flags)?;
+            let n = wrapped::alone(SystemCall::Recv { socket: fd, into: buf, flags: libc::MSG_PEEK })?;
             // Whatever was seen is still there.
             Ok(Done { value: n, dry: false })
         })
@@ -212,29 +225,25 @@ impl<S: AsFd> Socket<S> {
         })
     }
 
+    /// On a stream: what several microprocesses send may leave in one system call.
     pub(crate) fn send(&self, buf: &[u8]) -> io::Result<usize> {
+        let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
-            // SAFETY: `buf` is valid for reads of its length.
-            let n = check(unsafe {
-                libc::syscall(libc::SYS_sendto, fd.as_raw_fd(), buf.as_ptr(), buf.len(), SEND, NO_ADDRESS, 0)
-            })?;
+            let n = wrapped::call(SystemCall::Send { socket: fd, from: buf }, shared)?;
             Ok(Done { value: n, dry: n < buf.len() })
         })
     }
 
     pub(crate) fn send_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        let count = bufs.len().min(MAX_IOV);
-        let all: usize = bufs[..count].iter().map(|b| b.len()).sum();
+        let bufs = &bufs[..bufs.len().min(MAX_IOV)];
+        let all: usize = bufs.iter().map(|b| b.len()).sum();
+        let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
-            let message = message(bufs.as_ptr().cast_mut().cast(), count);
-            // SAFETY: `IoSlice` has the layout of `iovec`; sendmsg only reads them and what they point to; no name, no control buffer.
-            let n = check(unsafe { libc::syscall(libc::SYS_sendmsg, fd.as_raw_fd(), &raw const message, SEND) })?;
+            let n = wrapped::call(SystemCall::SendVectored { socket: fd, from: bufs }, shared)?;
             Ok(Done { value: n, dry: n < all })
         })
     }
 }
-
-const SEND: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
 /// The kernel refuses more (UIO_MAXIOV).
 const MAX_IOV: usize = 1024;
@@ -247,17 +256,7 @@ fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
     message
 }
 
-// The four calls go round libc's own recv and send: those are pthread cancellation points, which costs two atomic operations on the
-// microprocess's thread block, cold among thousands, for calls that never wait.
-
-const NO_ADDRESS: *const libc::sockaddr = std::ptr::null();
-
-fn receive(fd: BorrowedFd<'_>, buf: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
-    // SAFETY: `buf` is valid for writes of its length; no address is asked for.
-    check(unsafe {
-        libc::syscall(libc::SYS_recvfrom, fd.as_raw_fd(), buf.as_mut_ptr(), buf.len(), flags, NO_ADDRESS, NO_ADDRESS)
-    })
-}
+// Round libc's own recvmsg, as in crates/batch/src/plain.rs.
 
 fn check(n: libc::c_long) -> io::Result<usize> {
     usize::try_from(n).map_err(|_| io::Error::last_os_error())

@@ -139,6 +139,12 @@ impl Owner for &Vp {
 }
 
 impl Vp {
+    /// Whether all microprocesses have had one and the same level so far.
+    #[inline]
+    pub(crate) fn one_level_only(&self) -> bool {
+        self.one_level.0.load(Ordering::Relaxed) != LEVELS
+    }
+
     /// Whether all have this level: then it makes no difference.
     #[inline(always)]
     pub(crate) fn is_plain(&self, level: u8) -> bool {

@@ -3,7 +3,7 @@
 use super::contender::{Contender, Runtime};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 19] = [
+pub const NAMES: [&str; 20] = [
     "yield",
     "null-fork",
     "message",
@@ -23,6 +23,7 @@ pub const NAMES: [&str; 19] = [
     "spin-holder",
     "kernel-threads",
     "trace",
+    "syscall-batch",
 ];
 
 /// Every queue design of ours.
@@ -101,6 +102,7 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "priority-local" => each(&|_| join(POLICIES.map(|policy| plan.designs("full", &[policy])))),
         "spin-holder" => each(&|_| join(["lock=with", "lock=without"].map(|lock| plan.ours("full", &[lock])))),
         "kernel-threads" => plan.kernel_threads(),
+        "syscall-batch" => vec![Cell { vps: 1, contenders: plan.ours("full", &[]) }],
         "trace" => vec![Cell { vps: 1, contenders: TRACED.map(|trace| traced(options, trace)).into() }],
         _ => Vec::new(),
     }

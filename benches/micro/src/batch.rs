@@ -1,0 +1,218 @@
+//! `syscall-batch`: the paper's getpid loop, today. `n` microprocesses make one call after the other: plain, each giving way after its call; and in batches of
+//! `n`; and as the adaptive policy would have it. The three alternate, slice by slice, so that what disturbs the machine disturbs all alike.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use kumihimo::runtime::{BatchPolicy, set_batch_policy};
+use kumihimo::sync::Barrier;
+use kumihimo::thread;
+use kumihimo_bench_kit::{Request, sample};
+use kumihimo_runtime::wrapped::{self, SystemCall};
+
+use crate::variant::Variant;
+
+const SIZES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Slices of each way.
+const SLICES: usize = 15;
+/// Calls in a slice, about.
+const CALLS: usize = 4096;
+const MESSAGE: usize = 64;
+const BLOCK: usize = 4096;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    Nop,
+    Recv,
+    Send,
+    Read,
+    Stat,
+    /// All to one connection.
+    SendToOne,
+    /// Blocks of one file that follow each other.
+    ReadAdjacent,
+}
+
+const ALL: [(What, &str); 5] =
+    [(What::Nop, "nop"), (What::Recv, "recv"), (What::Send, "send"), (What::Read, "pread"), (What::Stat, "statx")];
+
+pub fn batch(request: &Request) {
+    let variant = Variant::of(request);
+    for (what, name) in ALL {
+        let mut curve = Vec::new();
+        for n in SIZES {
+            let times = measure(what, n, variant);
+            sample("plain", times.plain, "ns", &format!("op={name} n={n}"));
+            sample("ratio", times.batched / times.plain, "x", &format!("op={name} n={n} batch=fixed"));
+            sample("ratio", times.adaptive / times.plain, "x", &format!("op={name} n={n} batch=adaptive"));
+            curve.push((n, times));
+        }
+        fitted(name, &curve);
+    }
+    for (what, name) in [(What::SendToOne, "send"), (What::ReadAdjacent, "pread")] {
+        let times = measure(what, 16, variant);
+        sample("merged", times.batched / times.plain, "x", &format!("op={name} n=16 batch=fixed"));
+        sample("merged", times.adaptive / times.plain, "x", &format!("op={name} n=16 batch=adaptive"));
+    }
+}
+
+/// Equation 4 by least squares over `1/N`: `batched(N) = E/N + (t + w)`; and what it says of each N, beside what was measured.
+fn fitted(name: &str, curve: &[(usize, Times)]) {
+    let points: Vec<(f64, f64)> = curve.iter().skip(1).map(|(n, times)| (1.0 / *n as f64, times.batched)).collect();
+    let count = points.len() as f64;
+    let mean = |f: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / count;
+    let (x, y) = (mean(&|p| p.0), mean(&|p| p.1));
+    let slope = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum::<f64>()
+        / points.iter().map(|p| (p.0 - x).powi(2)).sum::<f64>();
+    let each = y - slope * x;
+    let plain = median(curve.iter().map(|(_, times)| times.plain).collect());
+    sample("entry", slope, "ns", &format!("op={name}"));
+    sample("each", each, "ns", &format!("op={name}"));
+    if plain > each {
+        sample("pays_from", slope / (plain - each), "calls", &format!("op={name}"));
+    }
+    for (n, _) in curve {
+        sample("predicted", (each + slope / *n as f64) / plain, "x", &format!("op={name} n={n}"));
+    }
+}
+
+/// Nanoseconds a call.
+struct Times {
+    plain: f64,
+    batched: f64,
+    adaptive: f64,
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn measure(what: What, n: usize, variant: Variant) -> Times {
+    let objects = Arc::new(Objects::new(what, n));
+    let (mut plain, mut batched, mut adaptive) = (Vec::new(), Vec::new(), Vec::new());
+    for slice in 0..SLICES + 1 {
+        let ways: [(&mut Vec<f64>, BatchPolicy); 3] = [
+            (&mut plain, BatchPolicy::Off),
+            (&mut batched, BatchPolicy::Fixed(n)),
+            (&mut adaptive, BatchPolicy::Adaptive),
+        ];
+        for (times, policy) in ways {
+            set_batch_policy(policy).expect("a runtime runs");
+            let took = run(&objects, n, policy == BatchPolicy::Off, variant);
+            if slice > 0 {
+                times.push(took);
+            }
+        }
+    }
+    Times { plain: median(plain), batched: median(batched), adaptive: median(adaptive) }
+}
+
+/// One slice.
+fn run(objects: &Arc<Objects>, n: usize, yields: bool, variant: Variant) -> f64 {
+    let rounds = (CALLS / n).min(objects.most);
+    objects.fill(rounds);
+    let all = Arc::new(Barrier::new(n + 1));
+    let callers: Vec<_> = (0..n)
+        .map(|i| {
+            let (objects, all) = (objects.clone(), all.clone());
+            variant.spawn(move || {
+                let mut room = vec![0; BLOCK];
+                all.wait();
+                let begin = Instant::now();
+                for round in 0..rounds {
+                    objects.call(i, round, &mut room);
+                    if yields {
+                        thread::yield_now();
+                    }
+                }
+                (begin, Instant::now())
+            })
+        })
+        .collect();
+    all.wait();
+    let spans: Vec<(Instant, Instant)> = callers.into_iter().map(|caller| caller.join().expect("no panic")).collect();
+    let begin = spans.iter().map(|span| span.0).min().expect("one at least");
+    let end = spans.iter().map(|span| span.1).max().expect("one at least");
+    objects.drain(rounds * n);
+    (end - begin).as_nanos() as f64 / (rounds * n) as f64
+}
+
+struct Objects {
+    what: What,
+    near: Vec<TcpStream>,
+    far: Vec<TcpStream>,
+    file: File,
+    /// Rounds in a slice that the sockets' buffers allow.
+    most: usize,
+}
+
+impl Objects {
+    fn new(what: What, n: usize) -> Objects {
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        let pairs = match what {
+            What::Recv | What::Send => n,
+            What::SendToOne => 1,
+            _ => 0,
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        for _ in 0..pairs {
+            let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
+            stream.set_nodelay(true).expect("nodelay");
+            far.push(listener.accept().expect("accept").0);
+            near.push(stream);
+        }
+        let file = File::open("/proc/self/exe").expect("this program");
+        assert!(file.metadata().expect("stat").len() > (64 * 2 * BLOCK) as u64, "a file of 512 KB at least");
+        let most = match what {
+            What::Recv | What::Send => 256,
+            What::SendToOne => 16,
+            _ => usize::MAX,
+        };
+        Objects { what, near, far, file, most }
+    }
+
+    /// What a slice will receive.
+    fn fill(&self, rounds: usize) {
+        if self.what == What::Recv {
+            self.far.iter().for_each(|mut far| far.write_all(&vec![7; rounds * MESSAGE]).expect("write"));
+        }
+    }
+
+    /// What a slice has sent.
+    fn drain(&self, calls: usize) {
+        if matches!(self.what, What::Send | What::SendToOne) {
+            let each = calls / self.far.len() * MESSAGE;
+            self.far.iter().for_each(|mut far| far.read_exact(&mut vec![0; each]).expect("read"));
+        }
+    }
+
+    fn call(&self, i: usize, round: usize, room: &mut [u8]) {
+        let file = self.file.as_fd();
+        let wanted = match self.what {
+            What::Nop | What::Stat => 0,
+            What::Recv | What::Send | What::SendToOne => MESSAGE,
+            What::Read | What::ReadAdjacent => BLOCK,
+        };
+        // Every second block, unless they are to follow each other.
+        let at = |stride: usize| (i * stride % 128 * BLOCK) as u64;
+        // SAFETY: all-zero is a valid statx.
+        let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+        let call = match self.what {
+            What::Nop => SystemCall::Nop,
+            What::Recv => SystemCall::Recv { socket: self.near[i].as_fd(), into: &mut room[..MESSAGE], flags: 0 },
+            What::Send => SystemCall::Send { socket: self.near[i].as_fd(), from: &room[..MESSAGE] },
+            What::SendToOne => SystemCall::Send { socket: self.near[0].as_fd(), from: &room[..MESSAGE] },
+            What::Read => SystemCall::ReadAt { file, into: room, at: at(2) },
+            What::ReadAdjacent => SystemCall::ReadAt { file, into: room, at: at(1) },
+            What::Stat => SystemCall::Stat { path: c"/proc/self", into: &mut stat },
+        };
+        let shared = matches!(self.what, What::SendToOne | What::ReadAdjacent);
+        let n = wrapped::call(call, shared).unwrap_or_else(|e| panic!("round {round}: {e}"));
+        assert_eq!(n, wanted, "round {round}");
+    }
+}

@@ -1,0 +1,75 @@
+//! What batches have done so far.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Batch sizes are counted in classes: 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64.
+pub const BUCKETS: usize = 7;
+
+/// Written by whoever runs the batches, one at a time; anyone may read. Relaxed: they say nothing about each other.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Batches run.
+    pub batches: AtomicU64,
+    /// Calls in them.
+    pub calls: AtomicU64,
+    /// Kernel entries that they took.
+    pub entries: AtomicU64,
+    /// Calls that became part of another one's system call.
+    pub merged: AtomicU64,
+    /// Merged calls that were made once more, alone, since the system call did not come to them.
+    pub again: AtomicU64,
+    /// Nanoseconds that first calls waited for their batches to start.
+    pub waited_ns: AtomicU64,
+    /// Batches by size.
+    pub sizes: [AtomicU64; BUCKETS],
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    // One writer: no read-modify-write.
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn batch(&self, calls: usize) {
+        add(&self.batches, 1);
+        add(&self.calls, calls as u64);
+        if calls > 0 {
+            add(&self.sizes[((calls - 1).checked_ilog2().map_or(0, |log| log as usize + 1)).min(BUCKETS - 1)], 1);
+        }
+    }
+
+    pub(crate) fn entries(&self, n: u64) {
+        add(&self.entries, n);
+    }
+
+    pub(crate) fn merged(&self, n: usize) {
+        if n > 0 {
+            add(&self.merged, n as u64);
+        }
+    }
+
+    pub(crate) fn again(&self) {
+        add(&self.again, 1);
+    }
+
+    /// The first call of a batch waited so long for it to start.
+    pub fn waited(&self, ns: u64) {
+        add(&self.waited_ns, ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_their_classes() {
+        let counters = Counters::default();
+        for n in [1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 33, 64] {
+            counters.batch(n);
+        }
+        let seen: Vec<_> = counters.sizes.iter().map(|c| c.load(Ordering::Relaxed)).collect();
+        assert_eq!(seen, [1, 1, 2, 2, 2, 2, 2]);
+        assert_eq!(counters.batches.load(Ordering::Relaxed), 12);
+    }
+}

@@ -1,0 +1,30 @@
+//! Wrapped system calls (paper P2): requests of several microprocesses that enter the kernel together.
+//!
+//! Nothing here knows of microprocesses, and nothing waits: a [`Batch`] takes [`Call`]s, puts them in [`order`], makes one request of those that
+//! can be merged, and gives the requests to a [`Backend`], which makes all of them before it returns. Each call then has the outcome that it would
+//! have had alone. When a batch starts is a [`Policy`]'s affair; who waits for it, the runtime's.
+//!
+//! The paper's batch is synchronous and so is this one: no request is under way when [`Batch::run`] returns, so the buffers of a call are its
+//! caller's again, whatever happens to the caller next.
+
+mod backend;
+mod batch;
+mod costs;
+mod counters;
+pub mod fault;
+mod op;
+pub mod order;
+mod plain;
+mod policy;
+mod request;
+mod uring;
+
+pub use backend::{Backend, open};
+pub use batch::{Batch, Call, LARGEST, alone};
+pub use costs::{Cost, Costs};
+pub use counters::{BUCKETS, Counters};
+pub use op::{Address, Class, KINDS, Kind, Op, Outcome};
+pub use plain::Plain;
+pub use policy::{BadPolicy, Decision, LEAVING, Policy, Situation};
+pub use request::Request;
+pub use uring::Uring;

@@ -1,0 +1,95 @@
+//! What a back end is asked for: one system call, perhaps made of several calls.
+
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, RawFd};
+
+use crate::op::Op;
+
+/// One system call with raw arguments. Made by a batch only, of calls whose buffers it has borrowed for `'a`.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub(crate) what: What,
+    _of: PhantomData<&'a mut [u8]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum What {
+    Nop,
+    Recv {
+        fd: RawFd,
+        into: *mut u8,
+        len: usize,
+        flags: i32,
+    },
+    Send {
+        fd: RawFd,
+        from: *const u8,
+        len: usize,
+    },
+    /// A message whose parts, address and control data stay where they are until the request is made.
+    SendMessage {
+        fd: RawFd,
+        message: *const libc::msghdr,
+    },
+    ReadAt {
+        fd: RawFd,
+        into: *const libc::iovec,
+        parts: usize,
+        at: u64,
+    },
+    WriteAt {
+        fd: RawFd,
+        from: *const u8,
+        len: usize,
+        at: u64,
+    },
+    Sync {
+        fd: RawFd,
+        data: bool,
+    },
+    Stat {
+        path: *const libc::c_char,
+        into: *mut libc::statx,
+    },
+}
+
+/// Whatever is sent to a stream: never waits, and no SIGPIPE.
+pub(crate) const SEND: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// Which statx fields are asked for.
+pub(crate) const STAT_FIELDS: u32 = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+
+impl<'a> Request<'a> {
+    /// # Safety
+    /// Every pointer in `what` is good for `'a` as its call needs it.
+    pub(crate) unsafe fn new(what: What) -> Request<'a> {
+        Request { what, _of: PhantomData }
+    }
+
+    /// The same for a call that needs neither parts nor a message of its own; `None` for one that does.
+    pub(crate) fn of(op: &mut Op<'a>) -> Option<Request<'a>> {
+        let what = match op {
+            Op::Nop => What::Nop,
+            Op::Recv { socket, into, flags } => What::Recv {
+                fd: socket.as_raw_fd(),
+                into: into.as_mut_ptr(),
+                len: into.len(),
+                flags: *flags | libc::MSG_DONTWAIT,
+            },
+            Op::Send { socket, from } => What::Send { fd: socket.as_raw_fd(), from: from.as_ptr(), len: from.len() },
+            Op::WriteAt { file, from, at } => {
+                What::WriteAt { fd: file.as_raw_fd(), from: from.as_ptr(), len: from.len(), at: *at }
+            }
+            Op::Sync { file, data } => What::Sync { fd: file.as_raw_fd(), data: *data },
+            Op::Stat { path, into } => What::Stat { path: path.as_ptr(), into: &raw mut **into },
+            Op::SendVectored { .. } | Op::SendDatagram { .. } | Op::ReadAt { .. } => return None,
+        };
+        // SAFETY: each pointer is that of a borrow of `'a` in `op`.
+        Some(unsafe { Request::new(what) })
+    }
+
+    /// Made by a plain call whatever the back end: see [`Kind::is_always_plain`](crate::Kind::is_always_plain).
+    pub(crate) fn is_always_plain(&self) -> bool {
+        matches!(self.what, What::WriteAt { .. } | What::Sync { .. } | What::Stat { .. })
+    }
+}

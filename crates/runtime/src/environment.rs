@@ -1,0 +1,64 @@
+//! Settings that the environment may make in the program's place: variables that begin with `KUMI_`.
+
+use std::io;
+use std::num::NonZero;
+
+use crate::runtime::{BatchPolicy, DEFAULT_DESIGN, Design, Distrust, Events, MAX_VPS, Preemption};
+
+pub(crate) fn vps() -> io::Result<usize> {
+    match std::env::var("KUMI_VPS") {
+        Ok(text) => text.parse().map_err(|_| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("KUMI_VPS={text}: a number of virtual processors is wanted"),
+            )
+        }),
+        Err(_) => Ok(std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_VPS)),
+    }
+}
+
+pub(crate) fn design() -> io::Result<Design> {
+    match std::env::var("KUMI_QUEUE") {
+        Ok(text) => Design::from_name(&text).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_QUEUE={text}: ring, locked or steal is wanted"))
+        }),
+        Err(_) => Ok(DEFAULT_DESIGN),
+    }
+}
+
+pub(crate) fn batch() -> io::Result<BatchPolicy> {
+    match std::env::var("KUMI_BATCH") {
+        Ok(text) => {
+            text.parse().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_BATCH: {why}")))
+        }
+        Err(_) => Ok(BatchPolicy::default()),
+    }
+}
+
+pub(crate) fn events() -> io::Result<Option<Events>> {
+    match std::env::var("KUMI_EVENTS") {
+        Ok(text) => Events::from_name(&text).map(Some).ok_or_else(|| {
+            let text = format!("KUMI_EVENTS={text}: bpf, perf, watch or off is wanted");
+            io::Error::new(io::ErrorKind::InvalidInput, text)
+        }),
+        Err(_) => Ok(None),
+    }
+}
+
+pub(crate) fn preemption() -> io::Result<Option<Preemption>> {
+    match std::env::var("KUMI_PREEMPT") {
+        Ok(text) => Preemption::from_name(&text)
+            .map(Some)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_PREEMPT={why}"))),
+        Err(_) => Ok(None),
+    }
+}
+
+pub(crate) fn distrust() -> io::Result<Option<Distrust>> {
+    match std::env::var("KUMI_WATCHDOG") {
+        Ok(text) => Distrust::from_name(&text)
+            .map(Some)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_WATCHDOG={why}"))),
+        Err(_) => Ok(None),
+    }
+}

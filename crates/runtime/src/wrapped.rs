@@ -1,0 +1,450 @@
+//! Wrapped system calls (paper P2): who waits for a batch, and when one starts.
+//!
+//! A microprocess that makes a call either makes it at once, or leaves it with its virtual processor and waits; [`Policy`] decides. The
+//! virtual processor makes all that it was left in one batch when there are enough of them, when nothing else of their level is runnable here, or
+//! when the first has waited for [`DEADLINE`]. To the microprocess it looks like any call that blocks: at most one of its own is in a batch.
+//!
+//! A batch runs masked: its calls do not wait, and their buffers were touched before, so nothing of it sleeps. Who waits for a batch is not cancelled
+//! meanwhile: the wait is bounded, and the call's buffers are borrowed until it is over.
+
+use std::cell::{Cell, UnsafeCell};
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use kumihimo_batch::{
+    Backend, Batch, Call, Costs, Counters, Decision, KINDS, Kind, LARGEST, Op, Plain, Policy, Situation,
+};
+
+use crate::carrier::Carrier;
+use crate::instance::Instance;
+use crate::park::Wait;
+use crate::record::{Mp, Ref};
+use crate::vp::{Left, Vp};
+
+pub use kumihimo_batch::{Address, Op as SystemCall};
+
+/// Nanoseconds that a call waits for its batch to start, at most; on a virtual processor whose microprocesses never leave, until these are interrupted.
+const DEADLINE: u64 = 50_000;
+/// Calls of a lower level that enter together, where levels differ: what becomes runnable meanwhile waits for no more than these.
+const STEP: usize = 16;
+
+/// How many have to be there (waiting, runnable, the caller) before a call of each kind is worth a thought: one load on the way of every call.
+static GATES: [AtomicU8; KINDS] = [const { AtomicU8::new(NEVER) }; KINDS];
+const NEVER: u8 = u8::MAX;
+/// As long as costs are not known: a program that never has as many pays for no measurement.
+const MEASURE_FROM: u8 = 8;
+
+/// How batches are made: for tests and experiments, a back end of one's own.
+pub type MakeBackend = Arc<dyn Fn() -> Box<dyn Backend> + Send + Sync>;
+
+/// The instance's part: policy, and what calls cost here.
+pub(crate) struct Wrapping {
+    /// [`Policy::to_word`]. Relaxed: it decides about each call alone.
+    policy: AtomicU32,
+    make: Option<MakeBackend>,
+    costs: OnceLock<Costs>,
+    /// Why there is no uring.
+    refused: OnceLock<String>,
+}
+
+impl Wrapping {
+    pub(crate) fn new(policy: Policy, make: Option<MakeBackend>) -> Wrapping {
+        let wrapping = Wrapping { policy: AtomicU32::new(0), make, costs: OnceLock::new(), refused: OnceLock::new() };
+        wrapping.set_policy(policy);
+        wrapping
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        Policy::of_word(self.policy.load(Ordering::Relaxed))
+    }
+
+    /// From the next call on.
+    pub(crate) fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy.to_word(), Ordering::Relaxed);
+        for kind in Kind::ALL {
+            let gate = match policy {
+                _ if kind.is_always_plain() => NEVER,
+                Policy::Off => NEVER,
+                Policy::Adaptive => self.pays_from(kind),
+                Policy::Fixed(_) | Policy::Paper => 0,
+            };
+            GATES[kind as usize].store(gate, Ordering::Relaxed);
+        }
+    }
+
+    /// How many make a batch that is cheaper than plain calls.
+    fn pays_from(&self, kind: Kind) -> u8 {
+        let Some(costs) = self.costs.get() else { return MEASURE_FROM };
+        let pays = costs.of(kind).and_then(|cost| cost.pays_from(kumihimo_batch::LEAVING));
+        pays.filter(|&n| n <= LARGEST).map_or(NEVER, |n| n as u8)
+    }
+
+    /// A batch for one virtual processor. Allocates, and makes system calls: not while masked.
+    fn open(&self) -> Box<Batch> {
+        let backend: Box<dyn Backend> = match &self.make {
+            Some(make) => make(),
+            None if std::env::var_os("KUMI_URING").is_some_and(|off| off == "off") => {
+                let _ = self.refused.set("KUMI_URING=off".to_owned());
+                Box::new(Plain)
+            }
+            None => {
+                let (backend, refused) = kumihimo_batch::open(LARGEST as u32);
+                if let Some(why) = refused {
+                    let _ = self.refused.set(why.to_string());
+                }
+                backend
+            }
+        };
+        let mut batch = Box::new(Batch::new(backend));
+        if matches!(self.policy(), Policy::Adaptive | Policy::Paper) {
+            // Without descriptors nothing is known, and nothing is batched but for merging.
+            self.costs.get_or_init(|| Costs::measure(&mut batch).unwrap_or_else(|_| Costs::none()));
+            self.set_policy(self.policy());
+        }
+        batch
+    }
+
+    /// What calls cost, once that was measured; before, nothing is known to pay.
+    fn costs(&self) -> &Costs {
+        static UNKNOWN: Costs = Costs { entry: 0.0, kinds: [None; KINDS] };
+        self.costs.get().unwrap_or(&UNKNOWN)
+    }
+}
+
+/// The virtual processor's part. Owner only, but for the counters.
+pub(crate) struct Wrapped {
+    /// How many wait. Looked at in every switch.
+    pub(crate) waiting: Cell<u32>,
+    /// The highest level among them.
+    level: Cell<u8>,
+    /// When the first began to wait.
+    since: Cell<u64>,
+    calls: UnsafeCell<[NonNull<Call<'static>>; LARGEST]>,
+    who: UnsafeCell<[Option<Ref>; LARGEST]>,
+    batch: UnsafeCell<Option<Box<Batch>>>,
+    /// Calls so far, and those of them that may be batched: the paper's alpha.
+    asked: Cell<u64>,
+    batchable: Cell<u64>,
+    pub(crate) counters: Counters,
+}
+
+impl Wrapped {
+    pub(crate) fn new() -> Wrapped {
+        Wrapped {
+            waiting: Cell::new(0),
+            level: Cell::new(0),
+            since: Cell::new(0),
+            calls: UnsafeCell::new([NonNull::dangling(); LARGEST]),
+            who: UnsafeCell::new([const { None }; LARGEST]),
+            batch: UnsafeCell::new(None),
+            asked: Cell::new(0),
+            batchable: Cell::new(0),
+            counters: Counters::default(),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        // SAFETY: the owner's; the borrow ends here.
+        unsafe { (*self.batch.get()).is_some() }
+    }
+
+    /// By when the first has to enter.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        (self.waiting.get() > 0).then(|| self.since.get() + DEADLINE)
+    }
+
+    fn add(&self, call: NonNull<Call<'static>>, who: Ref, level: u8, now: impl FnOnce() -> u64) {
+        let n = self.waiting.get();
+        if n == 0 {
+            self.since.set(now());
+            self.level.set(level);
+        }
+        self.level.set(self.level.get().max(level));
+        // SAFETY: the owner's; no borrow is kept. There is room: a full batch is run before anybody else is let in.
+        unsafe {
+            (*self.calls.get())[n as usize] = call;
+            (*self.who.get())[n as usize] = Some(who);
+        }
+        self.waiting.set(n + 1);
+    }
+
+    fn share(&self) -> f64 {
+        self.batchable.get() as f64 / self.asked.get().max(1) as f64
+    }
+}
+
+/// Makes a system call for the calling microprocess: alone and at once, or in a batch. `shared`: others use the same object, so calls may become one.
+///
+/// Blocks the microprocess while it waits for its batch, at most for some 50 us and the batches before it; on a foreign kernel thread never. No cancellation
+/// point. The outcome is that of the call alone.
+///
+/// # Errors
+/// As the system call; `WouldBlock` where it would have had to wait.
+#[inline]
+pub fn call(op: Op<'_>, shared: bool) -> io::Result<usize> {
+    if GATES[op.kind() as usize].load(Ordering::Relaxed) == NEVER && !shared {
+        return alone(op);
+    }
+    call_together(op, shared)
+}
+
+/// Makes a system call, alone and at once. Blocks the kernel thread for as long as that takes.
+///
+/// # Errors
+/// As [`call`].
+#[inline]
+pub fn alone(mut op: Op<'_>) -> io::Result<usize> {
+    kumihimo_batch::alone(&mut op).result()
+}
+
+#[inline(never)]
+fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
+    // Before the mask: a fault is the caller's own affair.
+    op.touch();
+    let (carrier, threshold) = loop {
+        let Some(carrier) = Carrier::regain().filter(Carrier::is_running) else { return alone(op) };
+        let vp = carrier.vp();
+        let level = vp.level.get();
+        match vp.decide(&op, level, shared) {
+            None => {
+                drop(carrier);
+                return alone(op);
+            }
+            Some(threshold) if vp.wrapped.is_open() => break (carrier, threshold),
+            Some(_) => {}
+        }
+        // It may be another one's next time.
+        let instance = vp.instance().counted();
+        drop(carrier);
+        let batch = instance.wrapping.open();
+        let Some(carrier) = Carrier::regain() else { return alone(op) };
+        let spare = carrier.vp().wrapped.install(batch);
+        drop(carrier);
+        drop(spare);
+    };
+    let vp = carrier.vp();
+    let Some(mp) = carrier.running() else { unreachable!("asked above") };
+    let level = vp.level.get();
+    let mut call = Call::new(op, level);
+    let at = NonNull::from(&mut call);
+    // What lies behind `at` is touched by its batch from here on, and by the caller only through it.
+    vp.wrapped.add(at.cast(), mp.reference(), level, || vp.instance().now());
+    if vp.wrapped.waiting.get() == 1 {
+        vp.tick.sooner(vp.wrapped.since.get() + DEADLINE);
+    }
+    if vp.wrapped.waiting.get() as usize >= threshold || vp.batch_is_due() {
+        vp.run_batch(Some(mp));
+    }
+    // SAFETY: alive until this function returns, and nobody touches it once it has an outcome.
+    let outcome = || unsafe { at.as_ref() }.outcome;
+    let mut carrier = Some(carrier);
+    loop {
+        if let Some(outcome) = outcome() {
+            return outcome.result();
+        }
+        match carrier.take().or_else(Carrier::regain) {
+            Some(carrier) => wait(carrier, mp),
+            None => unreachable!("a microprocess is on a virtual processor wherever it waits"),
+        }
+    }
+}
+
+fn wait(carrier: Carrier, mp: &'static Mp) {
+    if !mp.state.take_permit() {
+        carrier.vp().note_wait(mp, Wait::Batch.encode());
+        carrier.leave(Left::Parked);
+    }
+}
+
+impl Wrapped {
+    /// Takes `batch` into use, unless there is one by now. What is left over.
+    fn install(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
+        // SAFETY: the owner's; the borrow ends here.
+        let place = unsafe { &mut *self.batch.get() };
+        if place.is_some() {
+            return Some(batch);
+        }
+        *place = Some(batch);
+        None
+    }
+}
+
+impl Vp {
+    /// How many start the batch that `op` is to wait for; `None`: it is made at once.
+    fn decide(&self, op: &Op<'_>, level: u8, shared: bool) -> Option<usize> {
+        let (wrapped, instance) = (&self.wrapped, self.instance());
+        let kind = op.kind();
+        let gate = GATES[kind as usize].load(Ordering::Relaxed);
+        let waiting = wrapped.waiting.get() as usize;
+        let runnable = if self.queue().levels() >> level == 0 { 0 } else { self.queue().len() };
+        wrapped.asked.set(wrapped.asked.get() + 1);
+        wrapped.batchable.set(wrapped.batchable.get() + u64::from(!kind.is_always_plain()));
+        if waiting + runnable + 1 < usize::from(gate) && !shared {
+            return None;
+        }
+        let wrapping = &instance.wrapping;
+        let living =
+            if wrapping.policy() == Policy::Paper { instance.living() as usize / instance.vps.len() } else { 0 };
+        let now = Situation { waiting, runnable, living, shared, share: wrapped.share() };
+        match wrapping.policy().decide(kind, wrapping.costs(), now) {
+            Decision::Wait(n) => Some(n),
+            // The first that may be worth it has the costs measured.
+            Decision::Plain if wrapping.costs.get().is_none() && gate != NEVER && !wrapped.is_open() => Some(LARGEST),
+            Decision::Plain => None,
+        }
+    }
+
+    /// Whether nobody who could make a further call of that level comes before those who wait.
+    pub(crate) fn batch_is_due(&self) -> bool {
+        self.queue().levels() >> self.wrapped.level.get() == 0 && self.queue().injector_is_empty()
+    }
+
+    /// Before another one runs.
+    #[inline]
+    pub(crate) fn run_batch_if_due(&self) {
+        if self.wrapped.waiting.get() > 0 && self.batch_is_due() {
+            self.run_batch(None);
+        }
+    }
+
+    /// At a look at the clock.
+    pub(crate) fn run_batch_if_late(&self, now: u64) {
+        if self.wrapped.deadline().is_some_and(|deadline| now >= deadline) {
+            self.run_batch(None);
+        }
+    }
+
+    /// Has the calls made that wait here, and their microprocesses made runnable, `but` the running one. Where levels differ the highest go first, and what
+    /// is left when something above it has become runnable stays.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn run_batch(&self, but: Option<&'static Mp>) {
+        let wrapped = &self.wrapped;
+        wrapped.counters.waited(self.instance().now().saturating_sub(wrapped.since.get()));
+        // SAFETY: the owner's, and nothing below comes back here: waking makes runnable, and no more.
+        let (batch, calls, who) =
+            unsafe { (&mut *wrapped.batch.get(), &mut *wrapped.calls.get(), &mut *wrapped.who.get()) };
+        let Some(batch) = batch else { return };
+        loop {
+            let n = wrapped.waiting.get() as usize;
+            let now = if self.one_level_only() { n } else { sort_by_level(&mut calls[..n], &mut who[..n]).min(STEP) };
+            // SAFETY: each lies on the stack of a microprocess that waits for its outcome, or in the caller's frame; `NonNull` has the
+            // layout of a reference, and nobody else touches them before they have an outcome.
+            let these = unsafe { &mut *(std::ptr::from_mut(&mut calls[..now]) as *mut [&mut Call<'_>]) };
+            batch.run(these, &wrapped.counters);
+            wrapped.waiting.set((n - now) as u32);
+            let mut woken = [const { None }; LARGEST];
+            for (woken, who) in woken.iter_mut().zip(&mut who[..now]) {
+                *woken = who.take();
+            }
+            calls.copy_within(now..n, 0);
+            who[..n].rotate_left(now);
+            for who in woken[..now].iter_mut().filter_map(Option::take) {
+                if but.is_none_or(|me| !std::ptr::eq(me, who.mp)) {
+                    crate::park::fetch_stack(who.mp);
+                    self.wake(who);
+                }
+            }
+            if n == now {
+                return;
+            }
+            // SAFETY: as above; it still waits.
+            wrapped.level.set(unsafe { calls[0].as_ref() }.level);
+            if !self.batch_is_due() {
+                return wrapped.since.set(self.instance().now());
+            }
+        }
+    }
+}
+
+/// The highest level first, else as they are. How many have that level.
+fn sort_by_level(calls: &mut [NonNull<Call<'static>>], who: &mut [Option<Ref>]) -> usize {
+    // SAFETY: they wait, and the caller is the owner of the list.
+    let level = |call: &NonNull<Call<'static>>| unsafe { call.as_ref() }.level;
+    // Insertion: few, nearly always in order, and without a buffer.
+    for i in 1..calls.len() {
+        let mut at = i;
+        while at > 0 && level(&calls[at - 1]) < level(&calls[at]) {
+            calls.swap(at - 1, at);
+            who.swap(at - 1, at);
+            at -= 1;
+        }
+    }
+    calls.iter().take_while(|call| level(call) == level(&calls[0])).count()
+}
+
+/// Changes when batches are made, from the next call on: see [`Builder::batch`](crate::runtime::Builder::batch).
+///
+/// # Errors
+/// `NotFound`: no runtime runs.
+pub fn set_batch_policy(policy: Policy) -> io::Result<()> {
+    crate::instance::visit(|instance| match instance {
+        Some(instance) => {
+            instance.wrapping.set_policy(policy);
+            Ok(())
+        }
+        None => Err(io::Error::new(io::ErrorKind::NotFound, "no Kumihimo runtime runs in this process")),
+    })
+}
+
+/// What batches have done, and how they are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BatchMetrics {
+    /// `adaptive`, `paper`, `fixed=N` or `off`.
+    pub policy: String,
+    /// `uring` or `plain`; `not yet` before the first batch.
+    pub back_end: String,
+    /// Why there is no uring, if one was wanted.
+    pub refused: Option<String>,
+    /// What is batched and what never is, in words, once the costs are known.
+    pub explained: Vec<String>,
+    /// Batches run.
+    pub batches: u64,
+    /// Calls in them.
+    pub calls: u64,
+    /// Kernel entries that they took.
+    pub entries: u64,
+    /// Calls that became part of another one's system call.
+    pub merged: u64,
+    /// Merged calls that were made once more, alone.
+    pub again: u64,
+    /// Nanoseconds that the first call of each batch waited for it to start, in all.
+    pub waited_ns: u64,
+    /// Batches of 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64 calls.
+    pub sizes: [u64; kumihimo_batch::BUCKETS],
+}
+
+impl Instance {
+    pub(crate) fn batch_metrics(&self) -> BatchMetrics {
+        let wrapping = &self.wrapping;
+        let mut sum = BatchMetrics {
+            policy: wrapping.policy().to_string(),
+            refused: wrapping.refused.get().cloned(),
+            explained: wrapping.costs.get().map_or_else(Vec::new, |costs| wrapping.policy().explain(costs)),
+            ..BatchMetrics::default()
+        };
+        for vp in &self.vps {
+            let c = &vp.wrapped.counters;
+            sum.batches += c.batches.load(Ordering::Relaxed);
+            sum.calls += c.calls.load(Ordering::Relaxed);
+            sum.entries += c.entries.load(Ordering::Relaxed);
+            sum.merged += c.merged.load(Ordering::Relaxed);
+            sum.again += c.again.load(Ordering::Relaxed);
+            sum.waited_ns += c.waited_ns.load(Ordering::Relaxed);
+            for (sum, size) in sum.sizes.iter_mut().zip(&c.sizes) {
+                *sum += size.load(Ordering::Relaxed);
+            }
+        }
+        sum.back_end = match (&sum.refused, sum.batches) {
+            (Some(_), _) => "plain",
+            (None, 0) => "not yet",
+            (None, _) => "uring",
+        }
+        .to_owned();
+        sum
+    }
+}
