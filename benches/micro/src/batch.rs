@@ -47,16 +47,16 @@ pub fn batch(request: &Request) {
         for n in SIZES {
             let times = measure(what, n, variant);
             sample("plain", times.plain, "ns", &format!("op={name} n={n}"));
-            sample("ratio", times.batched / times.plain, "x", &format!("op={name} n={n} batch=fixed"));
-            sample("ratio", times.adaptive / times.plain, "x", &format!("op={name} n={n} batch=adaptive"));
+            times.ratios("ratio", name, n);
             curve.push((n, times));
         }
-        fitted(name, &curve);
+        // What is always plain has nothing to be fitted.
+        if what != What::Stat {
+            fitted(name, &curve);
+        }
     }
     for (what, name) in [(What::SendToOne, "send"), (What::ReadAdjacent, "pread")] {
-        let times = measure(what, 16, variant);
-        sample("merged", times.batched / times.plain, "x", &format!("op={name} n=16 batch=fixed"));
-        sample("merged", times.adaptive / times.plain, "x", &format!("op={name} n=16 batch=adaptive"));
+        measure(what, 16, variant).ratios("merged", name, 16);
     }
 }
 
@@ -80,11 +80,19 @@ fn fitted(name: &str, curve: &[(usize, Times)]) {
     }
 }
 
-/// Nanoseconds a call.
+/// Nanoseconds a call; and medians of the ratios to the plain slice before.
 struct Times {
     plain: f64,
     batched: f64,
-    adaptive: f64,
+    fixed_ratio: f64,
+    adaptive_ratio: f64,
+}
+
+impl Times {
+    fn ratios(&self, metric: &str, name: &str, n: usize) {
+        sample(metric, self.fixed_ratio, "x", &format!("op={name} n={n} batch=fixed"));
+        sample(metric, self.adaptive_ratio, "x", &format!("op={name} n={n} batch=adaptive"));
+    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -109,7 +117,9 @@ fn measure(what: What, n: usize, variant: Variant) -> Times {
             }
         }
     }
-    Times { plain: median(plain), batched: median(batched), adaptive: median(adaptive) }
+    let to_plain = |times: &[f64]| median(times.iter().zip(&plain).map(|(time, plain)| time / plain).collect());
+    let (fixed_ratio, adaptive_ratio) = (to_plain(&batched), to_plain(&adaptive));
+    Times { plain: median(plain), batched: median(batched), fixed_ratio, adaptive_ratio }
 }
 
 /// One slice.

@@ -6,7 +6,8 @@ use crate::request::{Request, What};
 
 /// Makes the requests by another back end, some of them with less than was asked for, and lets others fail without making them.
 ///
-/// Every failure is one that the system call may have (`EAGAIN`, `EINTR`, `ECONNRESET`, `EIO`, `ENOBUFS`), every short count one that it may return.
+/// Every failure is one that the system call may have at any time (`EINTR`, `ECONNRESET`, `EIO`, `ENOBUFS`; `EAGAIN` of a read that is not in memory), every
+/// short count one that it may return.
 pub struct Faulty {
     inner: Box<dyn Backend>,
     state: u64,
@@ -41,9 +42,9 @@ impl Faulty {
             return Disturbed::No;
         }
         let errors: &[i32] = match request.what {
-            What::Nop => &[libc::EAGAIN],
-            What::Recv { .. } => &[libc::EAGAIN, libc::EINTR, libc::ECONNRESET],
-            What::Send { .. } | What::SendMessage { .. } => &[libc::EAGAIN, libc::EINTR, libc::ENOBUFS],
+            What::Nop => &[libc::EINTR],
+            What::Recv { .. } | What::RecvMessage { .. } => &[libc::EINTR, libc::ECONNRESET],
+            What::Send { .. } | What::SendMessage { .. } => &[libc::EINTR, libc::ENOBUFS],
             What::ReadAt { .. } | What::WriteAt { .. } | What::Sync { .. } | What::Stat { .. } => {
                 &[libc::EIO, libc::EAGAIN]
             }

@@ -23,7 +23,7 @@ pub use backend::{Backend, open};
 pub use batch::{Batch, Call, LARGEST, alone};
 pub use costs::{Cost, Costs};
 pub use counters::{BUCKETS, Counters};
-pub use op::{Address, Class, KINDS, Kind, Op, Outcome};
+pub use op::{Address, Class, KINDS, Kind, Message, Op, Outcome};
 pub use plain::Plain;
 pub use policy::{BadPolicy, Decision, LEAVING, Policy, Situation};
 pub use request::Request;

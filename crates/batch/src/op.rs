@@ -1,7 +1,9 @@
 //! What can be asked of the kernel in a batch, and what it answers.
 
+use std::cell::UnsafeCell;
 use std::ffi::CStr;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 
 /// The paper's three classes (section 3.2): how long a call may wait.
@@ -25,7 +27,7 @@ pub enum Class {
 /// | call | the paper's class | today |
 /// |---|---|---|
 /// | `Nop`, getppid(2) | no wait | the same |
-/// | `Recv` | unpredictable wait | no wait: `MSG_DONTWAIT`, then epoll |
+/// | `Recv`, `RecvMessage` | unpredictable wait | no wait: `MSG_DONTWAIT`, then epoll |
 /// | `Send`, `SendVectored`, `SendDatagram` | certain wait | no wait: `MSG_DONTWAIT`, then epoll |
 /// | `ReadAt` | certain wait | no wait if cached: `RWF_NOWAIT`; what is not is read by a plain call |
 /// | `WriteAt` | certain wait | plain: buffered writes go to worker threads |
@@ -43,6 +45,13 @@ pub enum Op<'a> {
         into: &'a mut [u8],
         /// `MSG_PEEK`, ...; `MSG_DONTWAIT` is added.
         flags: i32,
+    },
+    /// recvmsg(2). Never waits.
+    RecvMessage {
+        /// Of any kind.
+        socket: BorrowedFd<'a>,
+        /// Where to.
+        message: &'a Message<'a>,
     },
     /// send(2) on a stream, where the ends of writes mean nothing. Never waits, raises no SIGPIPE.
     Send {
@@ -101,6 +110,58 @@ pub enum Op<'a> {
     },
 }
 
+/// Several buffers that one receive fills, and what the kernel says of the message.
+pub struct Message<'a> {
+    /// Written by the kernel while a call that has it is made, and read afterwards. Not `Sync`.
+    pub(crate) raw: UnsafeCell<libc::msghdr>,
+    _into: PhantomData<&'a mut [u8]>,
+}
+
+impl std::fmt::Debug for Message<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Message").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Message<'a> {
+    /// With room in the first 1,024 of `into` (the kernel takes no more), and none for descriptors.
+    pub fn new(into: &'a mut [IoSliceMut<'_>]) -> Message<'a> {
+        // SAFETY: all-zero is a valid msghdr: null pointers with lengths of 0.
+        let mut raw: libc::msghdr = unsafe { std::mem::zeroed() };
+        // `IoSliceMut` has the layout of `iovec`.
+        raw.msg_iov = into.as_mut_ptr().cast();
+        raw.msg_iovlen = into.len().min(1024);
+        Message { raw: UnsafeCell::new(raw), _into: PhantomData }
+    }
+
+    /// Descriptors or credentials came with it, and were dropped.
+    pub fn lost_control(&self) -> bool {
+        self.header().msg_flags & libc::MSG_CTRUNC != 0
+    }
+
+    fn header(&self) -> libc::msghdr {
+        // SAFETY: no call is being made with it: those borrow it for as long as they take, on this kernel thread or with its microprocess waiting.
+        unsafe { *self.raw.get() }
+    }
+
+    fn parts(&self) -> &[libc::iovec] {
+        let header = self.header();
+        // SAFETY: they are those that `new` has borrowed, in their layout.
+        unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen) }
+    }
+
+    fn bytes(&self) -> usize {
+        self.parts().iter().map(|part| part.iov_len).sum()
+    }
+
+    fn touch(&self) {
+        for part in self.parts() {
+            // SAFETY: borrowed for writing by `new`, and nobody else looks at them now.
+            write(unsafe { std::slice::from_raw_parts_mut(part.iov_base.cast(), part.iov_len) });
+        }
+    }
+}
+
 /// A socket address as the kernel takes it.
 #[derive(Clone, Copy)]
 pub struct Address {
@@ -155,7 +216,7 @@ impl Address {
 pub enum Kind {
     /// [`Op::Nop`].
     Nop,
-    /// [`Op::Recv`].
+    /// [`Op::Recv`] and [`Op::RecvMessage`].
     Recv,
     /// [`Op::Send`] and [`Op::SendVectored`].
     Send,
@@ -214,7 +275,7 @@ impl Op<'_> {
     pub fn kind(&self) -> Kind {
         match self {
             Op::Nop => Kind::Nop,
-            Op::Recv { .. } => Kind::Recv,
+            Op::Recv { .. } | Op::RecvMessage { .. } => Kind::Recv,
             Op::Send { .. } | Op::SendVectored { .. } => Kind::Send,
             Op::SendDatagram { .. } => Kind::Datagram,
             Op::ReadAt { .. } => Kind::Read,
@@ -231,32 +292,19 @@ impl Op<'_> {
             Op::Recv { into, .. } | Op::ReadAt { into, .. } => into.len(),
             Op::Send { from, .. } | Op::SendDatagram { from, .. } | Op::WriteAt { from, .. } => from.len(),
             Op::SendVectored { from, .. } => from.iter().map(|part| part.len()).sum(),
+            Op::RecvMessage { message, .. } => message.bytes(),
         }
     }
 
     /// Makes the pages of its buffers present: a fault inside a batch would keep all of it waiting, and the virtual processor with it. Here it
     /// keeps its own caller waiting only.
     pub fn touch(&mut self) {
-        const PAGE: usize = 4096;
-        fn read(bytes: &[u8]) {
-            for byte in bytes.iter().step_by(PAGE).chain(bytes.last()) {
-                // SAFETY: a live reference.
-                unsafe { std::ptr::from_ref(byte).read_volatile() };
-            }
-        }
-        fn write(bytes: &mut [u8]) {
-            let last = bytes.len().saturating_sub(1);
-            for at in (0..bytes.len()).step_by(PAGE).chain((last > 0).then_some(last)) {
-                let byte = &raw mut bytes[at];
-                // SAFETY: a live and unique reference; the value stays.
-                unsafe { byte.write_volatile(byte.read_volatile()) };
-            }
-        }
         match self {
             Op::Nop | Op::Sync { .. } | Op::Stat { .. } => {}
             Op::Recv { into, .. } | Op::ReadAt { into, .. } => write(into),
             Op::Send { from, .. } | Op::SendDatagram { from, .. } | Op::WriteAt { from, .. } => read(from),
             Op::SendVectored { from, .. } => from.iter().for_each(|part| read(part)),
+            Op::RecvMessage { message, .. } => message.touch(),
         }
     }
 }
@@ -298,5 +346,24 @@ impl Outcome {
     #[inline]
     pub fn result(self) -> io::Result<usize> {
         usize::try_from(self.0).map_err(|_| io::Error::from_raw_os_error(-self.0))
+    }
+}
+
+const PAGE: usize = 4096;
+/// Makes the pages of `bytes` present.
+fn read(bytes: &[u8]) {
+    for byte in bytes.iter().step_by(PAGE).chain(bytes.last()) {
+        // SAFETY: a live reference.
+        unsafe { std::ptr::from_ref(byte).read_volatile() };
+    }
+}
+
+/// The same for writing.
+fn write(bytes: &mut [u8]) {
+    let last = bytes.len().saturating_sub(1);
+    for at in (0..bytes.len()).step_by(PAGE).chain((last > 0).then_some(last)) {
+        let byte = &raw mut bytes[at];
+        // SAFETY: a live and unique reference; the value stays.
+        unsafe { byte.write_volatile(byte.read_volatile()) };
     }
 }

@@ -58,7 +58,12 @@ impl Union {
             Op::ReadAt { file, into, .. } => {
                 (!into.is_empty() && into.len() <= SMALL).then(|| Union::Reads(file.as_raw_fd()))
             }
-            Op::Nop | Op::Recv { .. } | Op::WriteAt { .. } | Op::Sync { .. } | Op::Stat { .. } => None,
+            Op::Nop
+            | Op::Recv { .. }
+            | Op::RecvMessage { .. }
+            | Op::WriteAt { .. }
+            | Op::Sync { .. }
+            | Op::Stat { .. } => None,
         }
     }
 

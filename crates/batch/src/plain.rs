@@ -37,6 +37,7 @@ pub(crate) fn make(request: &Request<'_>) -> Outcome {
             What::Recv { fd, into, len, flags } => {
                 libc::syscall(libc::SYS_recvfrom, fd, into, len, flags, NOWHERE, NOWHERE)
             }
+            What::RecvMessage { fd, message } => libc::syscall(libc::SYS_recvmsg, fd, message, libc::MSG_DONTWAIT),
             What::Send { fd, from, len } => libc::syscall(libc::SYS_sendto, fd, from, len, SEND, NOWHERE, 0),
             What::SendMessage { fd, message } => libc::syscall(libc::SYS_sendmsg, fd, message, SEND),
             What::ReadAt { fd, into, parts, at } => {

@@ -26,6 +26,10 @@ pub(crate) enum What {
         from: *const u8,
         len: usize,
     },
+    RecvMessage {
+        fd: RawFd,
+        message: *mut libc::msghdr,
+    },
     /// A message whose parts, address and control data stay where they are until the request is made.
     SendMessage {
         fd: RawFd,
@@ -76,6 +80,9 @@ impl<'a> Request<'a> {
                 len: into.len(),
                 flags: *flags | libc::MSG_DONTWAIT,
             },
+            Op::RecvMessage { socket, message } => {
+                What::RecvMessage { fd: socket.as_raw_fd(), message: message.raw.get() }
+            }
             Op::Send { socket, from } => What::Send { fd: socket.as_raw_fd(), from: from.as_ptr(), len: from.len() },
             Op::WriteAt { file, from, at } => {
                 What::WriteAt { fd: file.as_raw_fd(), from: from.as_ptr(), len: from.len(), at: *at }

@@ -48,8 +48,14 @@ impl Uring {
             .map_err(|e| io::Error::new(e.kind(), format!("io_uring_setup: {e}")))?;
         let mut probe = io_uring::Probe::new();
         ring.submitter().register_probe(&mut probe)?;
-        let needed =
-            [opcode::Nop::CODE, opcode::Recv::CODE, opcode::Send::CODE, opcode::SendMsg::CODE, opcode::Readv::CODE];
+        let needed = [
+            opcode::Nop::CODE,
+            opcode::Recv::CODE,
+            opcode::RecvMsg::CODE,
+            opcode::Send::CODE,
+            opcode::SendMsg::CODE,
+            opcode::Readv::CODE,
+        ];
         if let Some(missing) = needed.iter().find(|&&code| !probe.is_supported(code)) {
             let text = format!("io_uring: the kernel lacks operation {missing}; Linux 5.6 has it");
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
@@ -102,6 +108,9 @@ fn reap(ring: &mut IoUring, outcomes: &mut [Outcome]) -> usize {
 fn entry(request: &Request<'_>) -> squeue::Entry {
     match request.what {
         What::Recv { fd, into, len, flags } => opcode::Recv::new(types::Fd(fd), into, length(len)).flags(flags).build(),
+        What::RecvMessage { fd, message } => {
+            opcode::RecvMsg::new(types::Fd(fd), message).flags(libc::MSG_DONTWAIT as u32).build()
+        }
         What::Send { fd, from, len } => opcode::Send::new(types::Fd(fd), from, length(len)).flags(SEND).build(),
         What::SendMessage { fd, message } => opcode::SendMsg::new(types::Fd(fd), message).flags(SEND as u32).build(),
         What::ReadAt { fd, into, parts, at } => {

@@ -239,6 +239,7 @@ proptest! {
                         sent[i] += n;
                         told[i] += n;
                     }
+                    // The reader is slow now and then.
                     Err(e) => prop_assert!([libc::EAGAIN, libc::EINTR, libc::ENOBUFS].contains(&e), "{e}"),
                 }
             }

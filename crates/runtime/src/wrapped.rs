@@ -23,7 +23,7 @@ use crate::park::Wait;
 use crate::record::{Mp, Ref};
 use crate::vp::{Left, Vp};
 
-pub use kumihimo_batch::{Address, Op as SystemCall};
+pub use kumihimo_batch::{Address, Message, Op as SystemCall};
 
 /// Nanoseconds that a call waits for its batch to start, at most; on a virtual processor whose microprocesses never leave, until these are interrupted.
 const DEADLINE: u64 = 50_000;

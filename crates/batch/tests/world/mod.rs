@@ -1,14 +1,14 @@
 //! Real objects that random programs of system calls act upon.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kumihimo_batch::{Address, Batch, Call, Counters, Op, Outcome};
+use kumihimo_batch::{Address, Batch, Call, Counters, Message, Op, Outcome};
 use proptest::prelude::*;
 
 pub const STREAMS: usize = 3;
@@ -141,6 +141,12 @@ impl World {
                     Op::Send { socket: self.near[*stream].as_fd(), from: &sent[i] }
                 }
                 Step::Send { stream, .. } => Op::SendVectored { socket: self.near[*stream].as_fd(), from: &slices[i] },
+                Step::Recv { stream, len } if len % 2 == 1 => {
+                    let (first, second) = room.split_at_mut(len / 3);
+                    let parts = Box::leak(Box::new([IoSliceMut::new(first), IoSliceMut::new(second)]));
+                    let message = Box::leak(Box::new(Message::new(parts)));
+                    Op::RecvMessage { socket: self.far[*stream].as_fd(), message }
+                }
                 Step::Recv { stream, .. } => Op::Recv { socket: self.far[*stream].as_fd(), into: room, flags: 0 },
                 Step::Datagram { connected: true, .. } => {
                     Op::SendDatagram { socket: self.connected.as_fd(), to: None, from: &sent[i] }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::park::{self, Waiter};
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
-use kumihimo_runtime::wrapped::{self, SystemCall};
+use kumihimo_runtime::wrapped::{self, Message, SystemCall};
 
 /// Shared by a socket and its clones, as the kernel shares them. Plain values: Relaxed.
 #[derive(Debug, Default)]
@@ -208,19 +208,14 @@ impl<S: AsFd> Socket<S> {
     }
 
     pub(crate) fn recv_vectored(&self, kind: Kind, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let bufs = &mut bufs[..];
-        let count = bufs.len().min(MAX_IOV);
-        let room: usize = bufs[..count].iter().map(|b| b.len()).sum();
+        let room: usize = bufs.iter().take(MAX_IOV).map(|b| b.len()).sum();
         if room == 0 {
             return Ok(0);
         }
         self.attempt(Interest::Read, |fd| {
-            let mut message = message(bufs.as_mut_ptr().cast(), count);
-            // SAFETY: `IoSliceMut` has the layout of `iovec`; the first `count` of them are valid for writes; no name, no control buffer.
-            let n = check(unsafe {
-                libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT)
-            })?;
-            let whole = kind == Kind::Tcp || message.msg_flags & libc::MSG_CTRUNC == 0;
+            let message = Message::new(bufs);
+            let n = wrapped::call(SystemCall::RecvMessage { socket: fd, message: &message }, false)?;
+            let whole = kind == Kind::Tcp || !message.lost_control();
             Ok(Done { value: n, dry: whole && n != 0 && n < room })
         })
     }
@@ -247,20 +242,6 @@ impl<S: AsFd> Socket<S> {
 
 /// The kernel refuses more (UIO_MAXIOV).
 const MAX_IOV: usize = 1024;
-
-fn message(iov: *mut libc::iovec, count: usize) -> libc::msghdr {
-    // SAFETY: all-zero is a valid msghdr: null pointers with lengths of 0.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = iov;
-    message.msg_iovlen = count;
-    message
-}
-
-// Round libc's own recvmsg, as in crates/batch/src/plain.rs.
-
-fn check(n: libc::c_long) -> io::Result<usize> {
-    usize::try_from(n).map_err(|_| io::Error::last_os_error())
-}
 
 /// Whether O_NONBLOCK is set on a socket that comes from elsewhere.
 pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {

@@ -1,0 +1,316 @@
+//! Sockets whose system calls enter the kernel together: when batches start, what they come to, and that nothing can be left half done.
+//!
+//! One runtime at a time: the tests of this file take turns.
+
+use std::io::{ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kumihimo_batch::fault::Faulty;
+use kumihimo_io::net::UnixStream;
+use kumihimo_runtime::runtime::{BatchMetrics, BatchPolicy, Builder, Preemption, Runtime, metrics};
+use kumihimo_runtime::thread;
+use kumihimo_runtime::wrapped::{self, SystemCall};
+
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn runtime(policy: BatchPolicy) -> Builder {
+    Runtime::builder().vps(1).batch(policy)
+}
+
+fn seen() -> BatchMetrics {
+    metrics().expect("a runtime runs").batch
+}
+
+/// Pairs that talk, all at once: each byte comes back.
+fn talk(pairs: usize, rounds: usize) {
+    let all: Vec<_> = (0..pairs)
+        .map(|i| {
+            let (mut near, mut far) = UnixStream::pair().unwrap();
+            let echo = thread::spawn(move || {
+                let mut room = [0; 100];
+                while let Ok(n @ 1..) = far.read(&mut room) {
+                    far.write_all(&room[..n]).unwrap();
+                }
+            });
+            let ask = thread::spawn(move || {
+                for round in 0..rounds {
+                    let sent = [(i * 31 + round) as u8; 64];
+                    near.write_all(&sent).unwrap();
+                    let mut got = [0; 64];
+                    near.read_exact(&mut got).unwrap();
+                    assert_eq!(got, sent);
+                }
+            });
+            (ask, echo)
+        })
+        .collect();
+    for (ask, echo) in all {
+        ask.join().unwrap();
+        echo.join().unwrap();
+    }
+}
+
+#[test]
+fn many_enter_together_and_it_is_counted() {
+    let _alone = alone();
+    runtime(BatchPolicy::Fixed(16)).build().unwrap().run(|| {
+        talk(32, 20);
+        let seen = seen();
+        assert_eq!(seen.policy, "fixed=16");
+        // 32 x 20 requests and replies, each sent and received.
+        assert!(seen.calls >= 2 * 2 * 32 * 20, "{seen:?}");
+        assert_eq!(seen.sizes.iter().sum::<u64>(), seen.batches, "{seen:?}");
+        assert!(seen.batches < seen.calls / 4, "{seen:?}");
+        if seen.back_end == "uring" {
+            assert!(seen.entries < seen.calls / 4, "{seen:?}");
+        } else {
+            assert!(seen.entries <= seen.calls && seen.refused.is_some(), "{seen:?}");
+        }
+        assert!(seen.waited_ns > 0);
+    });
+}
+
+#[test]
+fn one_alone_waits_for_nobody() {
+    let _alone = alone();
+    for policy in [BatchPolicy::Fixed(64), BatchPolicy::Adaptive, BatchPolicy::Paper, BatchPolicy::Off] {
+        runtime(policy).build().unwrap().run(|| talk(1, 20));
+    }
+}
+
+#[test]
+fn thin_traffic_is_plain() {
+    let _alone = alone();
+    runtime(BatchPolicy::Adaptive).build().unwrap().run(|| {
+        talk(1, 20);
+        assert_eq!(seen().calls, 0);
+    });
+}
+
+#[test]
+fn a_call_waits_no_longer_beside_one_that_computes() {
+    let _alone = alone();
+    let runtime = runtime(BatchPolicy::Fixed(64)).build().unwrap();
+    runtime.run(|| {
+        if metrics().unwrap().preemption == Preemption::Off.to_string() {
+            return println!("skipped: nothing is preempted here");
+        }
+        let over = Arc::new(AtomicBool::new(false));
+        let computes = |over: Arc<AtomicBool>| {
+            thread::spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            })
+        };
+        // One that never leaves stands behind the caller: the batch is not due, not full, and nobody but the clock starts it.
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let caller = thread::spawn({
+            let over = over.clone();
+            move || {
+                (&near).write_all(b"x").unwrap();
+                over.store(true, Ordering::Relaxed);
+            }
+        });
+        let others: Vec<_> = (0..2).map(|_| computes(over.clone())).collect();
+        caller.join().unwrap();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        far.read_exact(&mut [0]).unwrap();
+    });
+}
+
+#[test]
+fn what_several_send_to_one_connection_is_merged_under_the_default_policy() {
+    let _alone = alone();
+    runtime(BatchPolicy::Adaptive).build().unwrap().run(|| {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let near = Arc::new(near);
+        let senders: Vec<_> = (0..16u8)
+            .map(|i| {
+                let near = near.clone();
+                thread::spawn(move || {
+                    for _ in 0..50 {
+                        (&*near).write_all(&[i; 32]).unwrap();
+                        thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        let mut counts = [0; 16];
+        let mut message = [0; 32];
+        for _ in 0..16 * 50 {
+            far.read_exact(&mut message).unwrap();
+            assert!(message.iter().all(|byte| *byte == message[0]), "torn: {message:?}");
+            counts[usize::from(message[0])] += 1;
+        }
+        assert_eq!(counts, [50; 16]);
+        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        let seen = seen();
+        assert!(seen.merged > 100, "{seen:?}");
+    });
+}
+
+/// Microprocesses are cancelled, panic, or come to their deadline wherever they are; what their buffers lay in is used again at once.
+#[test]
+fn nobody_leaves_a_buffer_with_the_kernel() {
+    let _alone = alone();
+    runtime(BatchPolicy::Fixed(64)).build().unwrap().run(|| {
+        let ended = Arc::new(AtomicUsize::new(0));
+        for round in 0..20 {
+            let mut handles = Vec::new();
+            for i in 0..24usize {
+                let (mut near, mut far) = UnixStream::pair().unwrap();
+                let count = ended.clone();
+                handles.push(thread::spawn(move || {
+                    struct Ended(Arc<AtomicUsize>);
+                    impl Drop for Ended {
+                        fn drop(&mut self) {
+                            self.0.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    let _ended = Ended(count);
+                    let mut room = [0u8; 512];
+                    loop {
+                        near.write_all(&[i as u8; 200]).unwrap();
+                        if i % 5 == 4 && round % 2 == 0 {
+                            std::panic::resume_unwind(Box::new("ends by itself"));
+                        }
+                        let n = near.read(&mut room).unwrap();
+                        assert!(room[..n].iter().all(|byte| *byte == !(i as u8)));
+                    }
+                }));
+                handles.push(thread::spawn(move || {
+                    let mut room = [0u8; 512];
+                    while let Ok(n @ 1..) = far.read(&mut room) {
+                        assert!(room[..n].iter().all(|byte| *byte == i as u8));
+                        if far.write_all(&vec![!(i as u8); n]).is_err() {
+                            break;
+                        }
+                    }
+                }));
+            }
+            for _ in 0..round {
+                thread::yield_now();
+            }
+            handles.iter().step_by(2).for_each(|handle| handle.cancel());
+            for handle in handles {
+                let _ = handle.join();
+            }
+        }
+        assert_eq!(ended.load(Ordering::Relaxed), 20 * 24);
+    });
+}
+
+#[test]
+fn a_kernel_that_fails_now_and_then_loses_nothing() {
+    let _alone = alone();
+    let seed = std::process::id().into();
+    println!("seed {seed}");
+    let make =
+        move || -> Box<dyn kumihimo_batch::Backend> { Box::new(Faulty::new(kumihimo_batch::open(64).0, seed, 5)) };
+    runtime(BatchPolicy::Fixed(8)).batch_back_end(make).build().unwrap().run(|| {
+        let pairs: Vec<_> = (0..12u8)
+            .map(|i| {
+                let (near, far) = UnixStream::pair().unwrap();
+                let send = thread::spawn(move || {
+                    let all: Vec<u8> = (0..20_000u32).map(|n| (n % 251) as u8 ^ i).collect();
+                    let mut rest = &all[..];
+                    while !rest.is_empty() {
+                        match (&near).write(&rest[..rest.len().min(700)]) {
+                            Ok(n) => rest = &rest[n..],
+                            Err(e) => assert_eq!(e.raw_os_error(), Some(libc::ENOBUFS), "{e}"),
+                        }
+                    }
+                    all
+                });
+                let receive = thread::spawn(move || {
+                    let (mut all, mut room) = (Vec::new(), [0; 900]);
+                    loop {
+                        match (&far).read(&mut room) {
+                            Ok(0) => return all,
+                            Ok(n) => all.extend_from_slice(&room[..n]),
+                            Err(e) => assert_eq!(e.kind(), ErrorKind::ConnectionReset, "{e}"),
+                        }
+                    }
+                });
+                (send, receive)
+            })
+            .collect();
+        for (send, receive) in pairs {
+            assert!(send.join().unwrap() == receive.join().unwrap());
+        }
+    });
+}
+
+#[test]
+fn policies_may_be_changed_while_calls_wait() {
+    let _alone = alone();
+    runtime(BatchPolicy::Off).vps(2).build().unwrap().run(|| {
+        let over = Arc::new(AtomicBool::new(false));
+        let changes = thread::spawn({
+            let over = over.clone();
+            move || {
+                let policies = [
+                    BatchPolicy::Fixed(3),
+                    BatchPolicy::Adaptive,
+                    BatchPolicy::Paper,
+                    BatchPolicy::Off,
+                    BatchPolicy::Fixed(64),
+                ];
+                for policy in policies.into_iter().cycle() {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    kumihimo_runtime::runtime::set_batch_policy(policy).unwrap();
+                    thread::sleep(Duration::from_micros(200));
+                }
+            }
+        });
+        talk(20, 200);
+        over.store(true, Ordering::Relaxed);
+        changes.join().unwrap();
+    });
+}
+
+#[test]
+fn calls_of_a_foreign_kernel_thread_are_plain() {
+    let _alone = alone();
+    let _runtime = runtime(BatchPolicy::Fixed(64)).build().unwrap();
+    let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let sent = wrapped::call(SystemCall::Send { socket: std::os::fd::AsFd::as_fd(&near), from: b"abc" }, true);
+    assert_eq!(sent.unwrap(), 3);
+    far.read_exact(&mut [0; 3]).unwrap();
+    assert_eq!(seen().calls, 0);
+}
+
+#[test]
+fn the_papers_policy_says_what_it_never_batches() {
+    let _alone = alone();
+    runtime(BatchPolicy::Paper).build().unwrap().run(|| {
+        talk(8, 10);
+        let said = seen().explained;
+        assert_eq!(said.len(), 5, "one line for each kind that could be: {said:?}");
+        for line in said {
+            assert!(line.contains(": from ") || line.contains(": never, "), "{line}");
+        }
+    });
+}
+
+#[test]
+fn a_policy_that_is_none_is_an_error() {
+    let _alone = alone();
+    // SAFETY: the tests of this file take turns, and no other kernel thread reads the environment now.
+    unsafe { std::env::set_var("KUMI_BATCH", "often") };
+    let error = Runtime::builder().build().err().expect("an error");
+    // SAFETY: as above.
+    unsafe { std::env::remove_var("KUMI_BATCH") };
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("KUMI_BATCH") && error.to_string().contains("adaptive"), "{error}");
+    let none = kumihimo_runtime::runtime::set_batch_policy(BatchPolicy::Off).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::NotFound);
+}
