@@ -19,6 +19,7 @@ mod stall;
 mod talk;
 mod timer;
 mod trace;
+mod transaction;
 mod variant;
 
 pub use park::park_one;
@@ -56,6 +57,7 @@ pub fn run(request: &Request) -> Result<(), String> {
         "queues" => queues::queues,
         "echo" => echo::serve,
         "syscall-batch" => batch::batch,
+        "transaction" => transaction::transaction,
         "stall" => stall::stall,
         "trace" => trace::hashing,
         "events" => events::events,

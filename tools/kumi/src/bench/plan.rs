@@ -3,7 +3,7 @@
 use super::contender::{Contender, Runtime};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 21] = [
     "yield",
     "null-fork",
     "message",
@@ -24,6 +24,7 @@ pub const NAMES: [&str; 20] = [
     "kernel-threads",
     "trace",
     "syscall-batch",
+    "transaction",
 ];
 
 /// Every queue design of ours.
@@ -102,6 +103,7 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "priority-local" => each(&|_| join(POLICIES.map(|policy| plan.designs("full", &[policy])))),
         "spin-holder" => each(&|_| join(["lock=with", "lock=without"].map(|lock| plan.ours("full", &[lock])))),
         "kernel-threads" => plan.kernel_threads(),
+        "transaction" => vec![Cell { vps: 1, contenders: plan.ours("full", &[]) }],
         "syscall-batch" => vec![Cell { vps: 1, contenders: plan.ours("full", &[]) }],
         "trace" => vec![Cell { vps: 1, contenders: TRACED.map(|trace| traced(options, trace)).into() }],
         _ => Vec::new(),
