@@ -27,10 +27,13 @@ mod traits;
 mod address;
 mod socket;
 mod tcp;
+mod udp;
 pub mod unix;
+mod unix_datagram;
 
 pub use std::net::{
     AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs,
 };
 pub use tcp::{Incoming, TcpListener, TcpStream};
-pub use unix::{UnixListener, UnixStream};
+pub use udp::UdpSocket;
+pub use unix::{UnixDatagram, UnixListener, UnixStream};
