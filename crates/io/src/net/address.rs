@@ -128,7 +128,11 @@ pub(super) fn stream_socket(family: libc::c_int) -> io::Result<OwnedFd> {
 
 /// Connects to `addr`, waiting within `limit`. The source has the stream's registration.
 pub(super) fn connect(addr: &SocketAddr, limit: &Limit) -> io::Result<(TcpStream, Source)> {
-    let fd = stream_socket(if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
+    connect_on(stream_socket(if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?, addr, limit)
+}
+
+/// The same, with a fresh socket that does not wait.
+pub(super) fn connect_on(fd: OwnedFd, addr: &SocketAddr, limit: &Limit) -> io::Result<(TcpStream, Source)> {
     let started = start(&fd, addr);
     let stream = TcpStream::from(fd);
     let source = Source::new(stream.as_raw_fd());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kumihimo_runtime::cancel;
-use kumihimo_runtime::readiness::Interest;
+use kumihimo_runtime::readiness::{Interest, Source};
 
 use super::address::{bind_each, connect, each, resolve};
 use super::socket::{Done, Kind, Limit, Options, Socket, is_nonblocking, longest_backlog};
@@ -46,8 +46,11 @@ impl TcpStream {
     }
 
     fn connect_within(addr: &SocketAddr, limit: &Limit) -> io::Result<TcpStream> {
-        let (stream, source) = connect(addr, limit)?;
-        Ok(TcpStream(Socket::with_source(stream, Arc::default(), source)))
+        Ok(TcpStream::connected(connect(addr, limit)?))
+    }
+
+    pub(super) fn connected((stream, source): (std::net::TcpStream, Source)) -> TcpStream {
+        TcpStream(Socket::with_source(stream, Arc::default(), source))
     }
 
     /// Whether small writes go out at once (`TCP_NODELAY`) instead of waiting for more.

@@ -2,6 +2,7 @@
 #![allow(dead_code)]
 
 pub mod datagrams;
+pub mod halves;
 pub mod hard;
 pub mod limits;
 pub mod tcp;
@@ -49,6 +50,8 @@ macro_rules! bodies {
                 udp_options, udp_multicast, udp_many_receivers;
             datagrams: datagram_pair, datagrams_by_path, datagrams_by_abstract_name, datagrams_wait_for_room,
                 datagram_timeouts, datagram_shutdown;
+            halves: lent_halves, owned_halves, halves_become_one, keepalive_and_linger, buffer_sizes, shared_ports,
+                built_sockets, peer_credentials;
         }
     };
 }
