@@ -4,6 +4,9 @@
 //! names, `LISTEN_PID` whom they are meant for. [`take`] receives them, [`hand_over`] gives them away. A server that is to be replaced
 //! without refusing anybody starts its successor with its listeners, and [drains](super::Server::drain): what waits in the
 //! backlog is accepted by one of the two.
+//!
+//! Both have the same open file. Sockets of Kumihimo keep `O_NONBLOCK` set on it: one that takes its listener out into std's type, which
+//! clears it, may make `accept` block a kernel thread of the other.
 
 use std::ffi::{CString, OsString, c_char};
 use std::fmt;
@@ -91,7 +94,7 @@ impl Inherited {
         if !T::fits(&found) {
             return Err(not(name, index, &found.to_string(), T::WHAT));
         }
-        Ok(self.0[index].take().map(|(_, fd)| T::from(fd)))
+        Ok(self.0[index].take().map(|(_, fd)| T::waiting(fd)))
     }
 }
 
@@ -145,6 +148,8 @@ pub trait Kind: From<OwnedFd> + sealed::Sealed {
     const WHAT: &'static str;
     #[doc(hidden)]
     fn fits(found: &Found) -> bool;
+    #[doc(hidden)]
+    fn waiting(fd: OwnedFd) -> Self;
 }
 
 mod sealed {
@@ -160,6 +165,12 @@ macro_rules! kinds {
                 fn fits(found: &Found) -> bool {
                     let fits: fn(&Found) -> bool = $fits;
                     fits(found)
+                }
+                fn waiting(fd: OwnedFd) -> Self {
+                    let socket = $socket::from(fd);
+                    // O_NONBLOCK belongs to the open file, which whoever handed it over still has, and may have set for reasons of its own.
+                    socket.set_nonblocking(false).expect("an open socket");
+                    socket
                 }
             }
         )*

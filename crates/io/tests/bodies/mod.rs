@@ -4,6 +4,7 @@
 pub mod datagrams;
 pub mod halves;
 pub mod hard;
+pub mod hostile;
 pub mod limits;
 pub mod tcp;
 pub mod udp;
