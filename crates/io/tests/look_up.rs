@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use kumihimo_io::net::{TcpListener, TcpStream};
+use kumihimo_io::net::{TcpListener, TcpStream, UdpSocket};
 use kumihimo_runtime::runtime::{Runtime, metrics};
 use kumihimo_runtime::thread;
 
@@ -38,6 +38,10 @@ fn numeric_addresses_are_not_looked_up() {
             assert_eq!(stream.expect("it listens").peer_addr().expect("connected"), at);
         }
         drop(TcpListener::bind("[::1]:0"));
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("numeric");
+        udp.send_to(b"x", at).expect("sent");
+        udp.send_to(b"x", &*text).expect("sent");
+        udp.connect(at).expect("numeric");
         assert_eq!(left_the_vp(), 0);
 
         let name = format!("localhost:{}", at.port());
@@ -47,6 +51,11 @@ fn numeric_addresses_are_not_looked_up() {
             drop(stream.expect("localhost has a name"));
             assert!(left_the_vp() > n as u64, "a name is looked up");
         }
+        let before = left_the_vp();
+        udp.send_to(b"x", &*name).expect("localhost has a name");
+        udp.connect(("localhost", at.port())).expect("localhost has a name");
+        drop(UdpSocket::bind("localhost:0").expect("localhost has a name"));
+        assert_eq!(left_the_vp(), before + 3);
         assert!(TcpStream::connect("127.0.0.1").is_err(), "no port");
     });
 }

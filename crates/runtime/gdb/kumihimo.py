@@ -25,7 +25,7 @@ FREE, LIVE, PARKED, DONE, ABANDONED = range(5)
 PERMIT, CANCELLED = 8, 16
 GENERATION_SHIFT = 8
 LENT = 2
-TIMED = 0x80
+TIMED, KIND = 0x80, 0x1F
 NO_INHERITANCE = 0xFF
 # park.rs, Wait::encode; {:x} takes the object.
 WAITS = {
@@ -137,7 +137,7 @@ class Microprocess:
         return self.phase in (LIVE, PARKED, ABANDONED)
 
     def waits_for(self):
-        text = WAITS.get(self.wait_kind & ~TIMED)
+        text = WAITS.get(self.wait_kind & KIND)
         if text is None:
             return "nothing known"
         return text.format(self.wait_object) + (", with a deadline" if self.wait_kind & TIMED else "")

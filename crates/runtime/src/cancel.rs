@@ -96,7 +96,8 @@ pub(crate) fn request(who: &park::Waiter) {
     }
 }
 
-pub(crate) fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
+/// The earlier of two deadlines, if there is any.
+pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     a.into_iter().chain(b).min()
 }
 

@@ -217,7 +217,7 @@ mod vp_side {
         fn sleep(&self, nap: &mut Duration) {
             let instance = self.instance();
             self.pool.top_up(instance.default_kind);
-            let ebb = instance.ebb();
+            let ebb = self.ebb();
             self.idle.word.lie_down();
             let now = instance.now();
             let mut wait = self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));

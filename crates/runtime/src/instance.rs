@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kumihimo_arch::tls;
 use kumihimo_events::Kernel;
@@ -11,10 +11,11 @@ use kumihimo_events::kernel;
 use kumihimo_queue::{Set, Taker};
 use kumihimo_trace::Session;
 
+use crate::ebb::Tide;
 use crate::no_events::{NoEvents, lock};
 use crate::park::Foreign;
 use crate::place::Placer;
-use crate::pool::{self, Kind};
+use crate::pool::Kind;
 use crate::record::Mp;
 use crate::runtime::Settings;
 use crate::tracing;
@@ -23,8 +24,6 @@ use crate::wrapped::Wrapping;
 
 /// So many runnable ones are enough to wake another VP, however little it had to do when it was woken last.
 const MANY: usize = 16;
-/// How long a slot is unused before its memory goes back, at least.
-const EBB_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Instance {
     pub(crate) vps: Box<[Vp]>,
@@ -61,9 +60,7 @@ pub(crate) struct Instance {
     /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
     pub(crate) deadlock_seen: AtomicBool,
     pub(crate) deadlock_mark: AtomicU64,
-    /// When the pools may give memory back again, on this instance's clock; and whether there is any to give.
-    ebb_at: AtomicU64,
-    may_ebb: AtomicBool,
+    pub(crate) tide: Tide,
     pub(crate) deadlock_since: AtomicU64,
     ending: AtomicBool,
     me: Weak<Instance>,
@@ -150,8 +147,7 @@ impl Instance {
                 tick_at: AtomicU64::new(0),
                 deadlock_seen: AtomicBool::new(false),
                 deadlock_mark: AtomicU64::new(0),
-                ebb_at: AtomicU64::new(0),
-                may_ebb: AtomicBool::new(false),
+                tide: Tide::default(),
                 deadlock_since: AtomicU64::new(0),
                 ending: AtomicBool::new(false),
                 me: weak.clone(),
@@ -224,16 +220,6 @@ impl Instance {
 
     pub(crate) fn all_idle(&self) -> bool {
         self.idle_vps.load(Ordering::SeqCst) == self.vps.len()
-    }
-
-    /// For a VP that is about to sleep: lets the pools give memory back, once a second. Says when to come again, if there is more.
-    pub(crate) fn ebb(&self) -> Option<Duration> {
-        let (now, at) = (self.now(), self.ebb_at.load(Ordering::Relaxed));
-        let next = now + EBB_EVERY.as_nanos() as u64;
-        if now >= at && self.ebb_at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            self.may_ebb.store(pool::ebb(), Ordering::Relaxed);
-        }
-        self.may_ebb.load(Ordering::Relaxed).then_some(EBB_EVERY)
     }
 
     /// Nobody runs anything: spinning for others' work is of no use.

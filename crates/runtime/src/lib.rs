@@ -22,6 +22,8 @@ mod dump;
 #[cfg(not(loom))]
 mod dump_signal;
 #[cfg(not(loom))]
+mod ebb;
+#[cfg(not(loom))]
 mod environment;
 #[cfg(not(loom))]
 mod fork;

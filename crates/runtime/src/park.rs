@@ -36,6 +36,8 @@ pub enum Wait {
     Select,
     Message(usize),
     Io(i32),
+    /// As `Io`, for so long that what was not in use of the stack has been given back.
+    Idle(i32),
     Scope,
     Blocking,
     Batch,
@@ -409,6 +411,14 @@ fn wake_from_outside(who: Ref) {
 impl Wait {
     /// In the encoded kind: the wait has a deadline. Gone with the next wait.
     pub(crate) const TIMED: u8 = 0x80;
+    /// The same: a VP that idles has seen it before: see [`crate::ebb`].
+    pub(crate) const LONG: u8 = 0x40;
+    /// The same: [`Wait::Idle`].
+    const TRIMMED: u8 = 0x20;
+    /// What is not one of these.
+    pub(crate) const KIND: u8 = !(Wait::TIMED | Wait::LONG | Wait::TRIMMED);
+    /// For a descriptor, with the stack as it was left.
+    pub(crate) const IO: u8 = 13;
 
     #[inline(always)]
     pub(crate) fn encode(self) -> (u8, usize) {
@@ -425,7 +435,8 @@ impl Wait {
             Wait::Channel(a) => (10, a),
             Wait::Select => (11, 0),
             Wait::Message(a) => (12, a),
-            Wait::Io(fd) => (13, fd as usize),
+            Wait::Io(fd) => (Wait::IO, fd as usize),
+            Wait::Idle(fd) => (Wait::IO | Wait::TRIMMED, fd as usize),
             Wait::Scope => (14, 0),
             Wait::Blocking => (15, 0),
             Wait::Batch => (16, 0),
@@ -433,7 +444,7 @@ impl Wait {
     }
 
     pub(crate) fn decode(kind: u8, object: usize) -> Option<Wait> {
-        Some(match kind & !Wait::TIMED {
+        Some(match kind & Wait::KIND {
             1 => Wait::Park,
             2 => Wait::Sleep,
             3 => Wait::Join(object as u64),
@@ -446,7 +457,7 @@ impl Wait {
             10 => Wait::Channel(object),
             11 => Wait::Select,
             12 => Wait::Message(object),
-            13 => Wait::Io(object as i32),
+            Wait::IO => Wait::Io(object as i32),
             14 => Wait::Scope,
             15 => Wait::Blocking,
             16 => Wait::Batch,
@@ -470,7 +481,7 @@ impl std::fmt::Display for Wait {
             Wait::Channel(a) => write!(f, "the channel at {a:#x}"),
             Wait::Select => write!(f, "one of several channels"),
             Wait::Message(a) => write!(f, "a message at {a:#x}"),
-            Wait::Io(fd) => write!(f, "descriptor {fd}"),
+            Wait::Io(fd) | Wait::Idle(fd) => write!(f, "descriptor {fd}"),
             Wait::Scope => write!(f, "the end of its scope's children"),
             Wait::Blocking => write!(f, "a blocking call"),
             Wait::Batch => write!(f, "its batch of system calls"),

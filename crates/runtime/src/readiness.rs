@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::carrier::Carrier;
+use crate::ebb;
 use crate::instance::{self, Instance};
 use crate::no_events::lock;
 use crate::park::{self, Wait, Waiter, fetch};
@@ -209,6 +210,7 @@ impl Source {
     pub fn wait(&self, interest: Interest, seen: Seen, deadline: Option<Instant>) -> io::Result<()> {
         let Some(entry) = self.register()? else { return poll(self.fd, interest, deadline) };
         let me = park::current();
+        let mut why = Wait::Io(self.fd);
         loop {
             {
                 let mut waiters = lock(&entry.waiters);
@@ -218,7 +220,7 @@ impl Source {
                 }
                 waiters.enrol(interest, &me);
             }
-            park::park(Wait::Io(self.fd), deadline);
+            park::park(why, deadline);
             // An edge takes those that it wakes off the list.
             if entry.edges(interest) != seen.0 {
                 return Ok(());
@@ -231,6 +233,10 @@ impl Source {
             if deadline.is_some_and(|d| Instant::now() >= d) {
                 lock(&entry.waiters).strike(interest, &me);
                 return Err(io::ErrorKind::TimedOut.into());
+            }
+            if ebb::is_due() {
+                ebb::give_stack_back();
+                why = Wait::Idle(self.fd);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::cancel;
@@ -19,6 +19,8 @@ pub(crate) struct Data {
     /// Children that panicked; those of them whose outcome was taken.
     panicked: AtomicUsize,
     handled: AtomicUsize,
+    /// See [`Scope::tolerate_panics`].
+    tolerant: AtomicBool,
     owner: Waiter,
     deadline: Option<Instant>,
     /// For `cancel`: the living children, and those that have ended since the list was last swept.
@@ -66,7 +68,8 @@ impl Data {
     }
 
     fn has_unhandled(&self) -> bool {
-        self.panicked.load(Ordering::Relaxed) > self.handled.load(Ordering::Relaxed)
+        !self.tolerant.load(Ordering::Relaxed)
+            && self.panicked.load(Ordering::Relaxed) > self.handled.load(Ordering::Relaxed)
     }
 
     fn enrol(&self, child: &Thread) {
@@ -113,6 +116,7 @@ where
             running: AtomicUsize::new(0),
             panicked: AtomicUsize::new(0),
             handled: AtomicUsize::new(0),
+            tolerant: AtomicBool::new(false),
             owner: park::current(),
             deadline,
             children: Mutex::default(),
@@ -208,6 +212,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Asks all children to end, and those that are spawned later as soon as they begin.
     pub fn cancel(&self) {
         self.data.cancel();
+    }
+
+    /// Children's panics are their own affair: the scope does not panic because of them. They are reported as any
+    /// (by the process's panic hook, [`Builder::on_panic`](crate::runtime::Builder::on_panic)). For servers, say.
+    pub fn tolerate_panics(&self) {
+        self.data.tolerant.store(true, Ordering::Relaxed);
     }
 
     /// Waits for the children up to `deadline` and cancels those that are left: those that never wait would not notice.

@@ -123,7 +123,7 @@ fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, left: Left) {
         Left::ToFront => Cause::ChildFirst as u8,
         Left::Ended => Cause::Ended as u8,
         Left::Parked => {
-            record.wait = me.map_or(0, |me| me.wait_kind.load(Relaxed) & !Wait::TIMED);
+            record.wait = me.map_or(0, |me| me.wait_kind.load(Relaxed) & Wait::KIND);
             Cause::Parked as u8
         }
     };

@@ -1,6 +1,7 @@
 //! From names and addresses to what the kernel takes, and connecting to it.
 
 use std::any::TypeId;
+use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
 use std::mem::size_of;
@@ -90,6 +91,30 @@ pub(super) fn each<T>(addrs: &[SocketAddr], mut f: impl FnMut(&SocketAddr) -> io
     Err(last.unwrap_or_else(|| io::Error::new(ErrorKind::InvalidInput, "could not resolve to any addresses")))
 }
 
+/// As [`each`], of what is bound: the error names the address, and says what can be done.
+pub(super) fn bind_each<T>(addrs: &[SocketAddr], mut f: impl FnMut(&SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    each(addrs, |addr| bind_at(addr, || f(addr)))
+}
+
+/// Makes `f`'s error, if it is about the address `at`, one that names it. Its kind stays.
+pub(super) fn bind_at<T>(at: &dyn Display, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    f().map_err(|e| {
+        let advice = match e.raw_os_error() {
+            Some(libc::EADDRINUSE) => {
+                "another socket has it: choose another address, or end its owner (ss -lnp shows it)"
+            }
+            Some(libc::EADDRNOTAVAIL) => "no interface of this machine has it (ip address shows them)",
+            Some(libc::EAFNOSUPPORT) => "this machine has no such protocol (IPv6 may be off): choose an IPv4 address",
+            Some(libc::EACCES) => {
+                "not permitted: ports below net.ipv4.ip_unprivileged_port_start need CAP_NET_BIND_SERVICE, and paths a \
+                 directory that can be written"
+            }
+            _ => return e,
+        };
+        io::Error::new(e.kind(), format!("cannot bind {at}: {e}; {advice}"))
+    })
+}
+
 /// A new socket of ours: closed on exec, not waiting.
 pub(super) fn stream_socket(family: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
@@ -103,7 +128,11 @@ pub(super) fn stream_socket(family: libc::c_int) -> io::Result<OwnedFd> {
 
 /// Connects to `addr`, waiting within `limit`. The source has the stream's registration.
 pub(super) fn connect(addr: &SocketAddr, limit: &Limit) -> io::Result<(TcpStream, Source)> {
-    let fd = stream_socket(if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?;
+    connect_on(stream_socket(if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?, addr, limit)
+}
+
+/// The same, with a fresh socket that does not wait.
+pub(super) fn connect_on(fd: OwnedFd, addr: &SocketAddr, limit: &Limit) -> io::Result<(TcpStream, Source)> {
     let started = start(&fd, addr);
     let stream = TcpStream::from(fd);
     let source = Source::new(stream.as_raw_fd());

@@ -25,12 +25,23 @@
 #[macro_use]
 mod traits;
 mod address;
+mod halves;
+pub mod inherited;
+mod memory;
+mod options;
+mod serve;
 mod socket;
 mod tcp;
+mod udp;
 pub mod unix;
+mod unix_datagram;
 
+pub use halves::{OwnedReadHalf, OwnedWriteHalf, ReadHalf, ReuniteError, WriteHalf};
+pub use options::{Keepalive, SocketBuilder, UCred};
+pub use serve::{Cause, Listener, Server, Tally, Trouble};
 pub use std::net::{
     AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs,
 };
 pub use tcp::{Incoming, TcpListener, TcpStream};
-pub use unix::{UnixListener, UnixStream};
+pub use udp::UdpSocket;
+pub use unix::{UnixDatagram, UnixListener, UnixStream};

@@ -250,6 +250,13 @@ pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
     flags != -1 && flags & libc::O_NONBLOCK != 0
 }
 
+/// Whether nothing will be received any more (`shutdown`), on a datagram socket.
+pub(crate) fn is_shut_down(fd: BorrowedFd<'_>) -> bool {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+    // SAFETY: one live pollfd; does not wait.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 && poll.revents & libc::POLLRDHUP != 0 }
+}
+
 /// Lengthens the backlog to what the machine allows; std asks for 128.
 pub(crate) fn longest_backlog(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: no pointer. Calling listen again on a listening socket only changes the backlog; the kernel caps it.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kumihimo_runtime::cancel;
-use kumihimo_runtime::readiness::Interest;
+use kumihimo_runtime::readiness::{Interest, Source};
 
-use super::address::{connect, each, resolve};
+use super::address::{bind_each, connect, each, resolve};
 use super::socket::{Done, Kind, Limit, Options, Socket, is_nonblocking, longest_backlog};
 
 /// A TCP connection, as [`std::net::TcpStream`].
@@ -46,8 +46,11 @@ impl TcpStream {
     }
 
     fn connect_within(addr: &SocketAddr, limit: &Limit) -> io::Result<TcpStream> {
-        let (stream, source) = connect(addr, limit)?;
-        Ok(TcpStream(Socket::with_source(stream, Arc::default(), source)))
+        Ok(TcpStream::connected(connect(addr, limit)?))
+    }
+
+    pub(super) fn connected((stream, source): (std::net::TcpStream, Source)) -> TcpStream {
+        TcpStream(Socket::with_source(stream, Arc::default(), source))
     }
 
     /// Whether small writes go out at once (`TCP_NODELAY`) instead of waiting for more.
@@ -87,10 +90,10 @@ impl TcpListener {
     /// Listens on the first address of `addr` that can be bound; port 0 lets the kernel choose. Sets `SO_REUSEADDR`, as std does.
     ///
     /// # Errors
-    /// That of the last address tried; `InvalidInput` if there is none.
+    /// That of the last address tried, naming it; `InvalidInput` if there is none.
     pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<TcpListener> {
         let addrs = resolve(addr)?;
-        let listener = each(&addrs, |a| std::net::TcpListener::bind(a))?;
+        let listener = bind_each(&addrs, |a| std::net::TcpListener::bind(a))?;
         longest_backlog(listener.as_fd())?;
         Ok(TcpListener::from(listener))
     }

@@ -1,4 +1,4 @@
-//! The impls that all four types share. Macros because the types are distinct, as in std, and Rust has no other way to write them once.
+//! The impls that all six types share. Macros because the types are distinct, as in std, and Rust has no other way to write them once.
 
 /// Descriptor traits, conversion from and to std's type, and Debug as std prints it.
 macro_rules! descriptor_traits {
@@ -48,10 +48,55 @@ macro_rules! descriptor_traits {
     };
 }
 
+/// The timeouts of everything that reads and writes.
+macro_rules! timeouts {
+    ($ours:ident) => {
+        impl $ours {
+            /// How long a read may wait before it fails with `WouldBlock`; `None`, the default: for ever.
+            ///
+            /// # Errors
+            /// `InvalidInput` if the duration is zero.
+            pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+                // The kernel's copy is for those who take the descriptor out; our own calls never wait there.
+                self.0.inner.set_read_timeout(timeout)?;
+                self.0.options.set_timeout(Interest::Read, timeout);
+                Ok(())
+            }
+
+            /// How long a write may wait before it fails with `WouldBlock`; `None`, the default: for ever.
+            ///
+            /// # Errors
+            /// `InvalidInput` if the duration is zero.
+            pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+                self.0.inner.set_write_timeout(timeout)?;
+                self.0.options.set_timeout(Interest::Write, timeout);
+                Ok(())
+            }
+
+            /// The timeout of reads.
+            ///
+            /// # Errors
+            /// None today; the signature is std's.
+            pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+                Ok(self.0.options.get_timeout(Interest::Read))
+            }
+
+            /// The timeout of writes.
+            ///
+            /// # Errors
+            /// None today; the signature is std's.
+            pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+                Ok(self.0.options.get_timeout(Interest::Write))
+            }
+        }
+    };
+}
+
 /// Conversions of a stream, `Read` and `Write` for it and for references to it, timeouts and what else both stream types have.
 macro_rules! stream_traits {
     ($ours:ident, $theirs:ty, $kind:expr) => {
         descriptor_traits!($ours, $theirs);
+        timeouts!($ours);
 
         impl From<$theirs> for $ours {
             /// Takes over the timeouts and the nonblocking mode that the stream has.
@@ -143,43 +188,6 @@ macro_rules! stream_traits {
             /// `NotConnected` if the stream is not connected (any more).
             pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
                 self.0.inner.shutdown(how)
-            }
-
-            /// How long a read may wait before it fails with `WouldBlock`; `None`, the default: for ever.
-            ///
-            /// # Errors
-            /// `InvalidInput` if the duration is zero.
-            pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-                // The kernel's copy is for those who take the descriptor out; our own calls never wait there.
-                self.0.inner.set_read_timeout(timeout)?;
-                self.0.options.set_timeout(Interest::Read, timeout);
-                Ok(())
-            }
-
-            /// How long a write may wait before it fails with `WouldBlock`; `None`, the default: for ever.
-            ///
-            /// # Errors
-            /// `InvalidInput` if the duration is zero.
-            pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-                self.0.inner.set_write_timeout(timeout)?;
-                self.0.options.set_timeout(Interest::Write, timeout);
-                Ok(())
-            }
-
-            /// The timeout of reads.
-            ///
-            /// # Errors
-            /// None today; the signature is std's.
-            pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
-                Ok(self.0.options.get_timeout(Interest::Read))
-            }
-
-            /// The timeout of writes.
-            ///
-            /// # Errors
-            /// None today; the signature is std's.
-            pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
-                Ok(self.0.options.get_timeout(Interest::Write))
             }
 
             /// Reads without taking: the next read gets the same bytes. Waits for the first byte as a read does.
@@ -307,5 +315,122 @@ macro_rules! listener_traits {
         }
 
         impl std::iter::FusedIterator for Incoming<'_> {}
+    };
+}
+
+/// Conversions of a datagram socket, and what both types have. `O_NONBLOCK` is kept set on the open file, as for listeners: std's own calls,
+/// which then never wait, do the rest. `$nobody`: the sender of nothing.
+macro_rules! datagram_traits {
+    ($ours:ident, $theirs:ty, $nobody:expr) => {
+        descriptor_traits!($ours, $theirs);
+        timeouts!($ours);
+
+        impl From<$theirs> for $ours {
+            /// Takes over the timeouts and the nonblocking mode that the socket has. Sets `O_NONBLOCK` on the open file.
+            fn from(socket: $theirs) -> Self {
+                let options = Options::default();
+                options.set_nonblocking(is_nonblocking(socket.as_fd()));
+                options.set_timeout(Interest::Read, socket.read_timeout().unwrap_or(None));
+                options.set_timeout(Interest::Write, socket.write_timeout().unwrap_or(None));
+                socket.set_nonblocking(true).expect("FIONBIO works on every open socket");
+                $ours(Socket::new(socket, Arc::new(options)))
+            }
+        }
+
+        impl From<$ours> for $theirs {
+            /// Gives `O_NONBLOCK` the state that `set_nonblocking` asked for. Clones must not wait after that.
+            fn from(socket: $ours) -> Self {
+                let nonblocking = socket.0.options.nonblocking();
+                socket.0.inner.set_nonblocking(nonblocking).expect("FIONBIO works on every open socket");
+                socket.0.inner
+            }
+        }
+
+        impl $ours {
+            /// A second handle to the same socket; options set through one hold for both. Several may wait at once: each datagram goes to
+            /// one of them.
+            ///
+            /// # Errors
+            /// No descriptor left.
+            pub fn try_clone(&self) -> io::Result<$ours> {
+                Ok($ours(Socket::new(self.0.inner.try_clone()?, self.0.options.clone())))
+            }
+
+            /// The address that it is bound to.
+            ///
+            /// # Errors
+            /// As getsockname(2).
+            pub fn local_addr(&self) -> io::Result<SocketAddr> {
+                self.0.inner.local_addr()
+            }
+
+            /// The address that it is connected to.
+            ///
+            /// # Errors
+            /// `NotConnected` if it is not.
+            pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+                self.0.inner.peer_addr()
+            }
+
+            /// Waits for a datagram; returns its length and where it comes from. What `buf` has no room for is lost. A cancellation point.
+            ///
+            /// # Errors
+            /// `WouldBlock` after the read timeout; `TimedOut` when the deadline of a scope has passed; else as recvfrom(2).
+            pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+                self.receive((0, $nobody), || self.0.inner.recv_from(buf))
+            }
+
+            /// Waits for a datagram; returns its length. What `buf` has no room for is lost. A cancellation point.
+            ///
+            /// # Errors
+            /// As [`recv_from`](Self::recv_from); an error that the peer of a connected socket has sent back (`ConnectionRefused`).
+            pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
+                self.receive(0, || self.0.inner.recv(buf))
+            }
+
+            /// Sends a datagram to the connected peer, waiting for room. A cancellation point.
+            ///
+            /// # Errors
+            /// `WouldBlock` after the write timeout; `TimedOut` when the deadline of a scope has passed; else as send(2): `EMSGSIZE` if it is
+            /// too long for one datagram, `NotConnected` or `EDESTADDRREQ` without a peer. Never a signal.
+            pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
+                self.0.attempt(Interest::Write, |_| Ok(Done { value: self.0.inner.send(buf)?, dry: false }))
+            }
+
+            fn receive<T: Clone>(&self, nothing: T, mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+                self.0.attempt(Interest::Read, |fd| {
+                    let value = match f() {
+                        // A call that waits would return 0 now; one that does not wait is told nothing of it.
+                        Err(e)
+                            if e.kind() == io::ErrorKind::WouldBlock
+                                && !self.0.options.nonblocking()
+                                && is_shut_down(fd) =>
+                        {
+                            nothing.clone()
+                        }
+                        other => other?,
+                    };
+                    // A datagram that was short says nothing of the next one.
+                    Ok(Done { value, dry: false })
+                })
+            }
+
+            /// Whether calls that would wait fail with `WouldBlock` instead, for this handle and its clones.
+            ///
+            /// # Errors
+            /// None today; the signature is std's.
+            pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+                self.0.options.set_nonblocking(nonblocking);
+                Ok(())
+            }
+
+            /// Takes the pending error of the socket (SO_ERROR), if there is one.
+            ///
+            /// # Errors
+            /// As getsockopt(2).
+            pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+                self.0.inner.take_error()
+            }
+        }
     };
 }

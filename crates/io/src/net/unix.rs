@@ -1,4 +1,4 @@
-//! UNIX stream sockets, as `std::os::unix::net`.
+//! UNIX sockets, as `std::os::unix::net`.
 
 use std::io;
 use std::mem::offset_of;
@@ -13,10 +13,11 @@ use std::time::Duration;
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::readiness::Interest;
 
-use super::address::{connect_raw, stream_socket};
+use super::address::{bind_at, connect_raw, stream_socket};
 use super::socket::{Done, Kind, Limit, Options, Socket, is_nonblocking, longest_backlog};
 use kumihimo_runtime::thread::blocking;
 
+pub use super::unix_datagram::UnixDatagram;
 pub use std::os::unix::net::SocketAddr;
 
 /// A connection over a UNIX socket, as [`std::os::unix::net::UnixStream`].
@@ -96,17 +97,19 @@ impl UnixListener {
     /// Listens on `path`, which must not exist yet; nobody removes it afterwards.
     ///
     /// # Errors
-    /// As bind(2): `AddrInUse` if the path exists.
+    /// As bind(2), naming the path: `AddrInUse` if it exists.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
-        UnixListener::prepare(std::os::unix::net::UnixListener::bind(path)?)
+        let path = path.as_ref();
+        UnixListener::prepare(bind_at(&path.display(), || std::os::unix::net::UnixListener::bind(path))?)
     }
 
     /// Listens on `addr`.
     ///
     /// # Errors
-    /// As bind(2).
+    /// As bind(2), naming the address.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixListener> {
-        UnixListener::prepare(std::os::unix::net::UnixListener::bind_addr(addr)?)
+        let bound = bind_at(&format_args!("{addr:?}"), || std::os::unix::net::UnixListener::bind_addr(addr))?;
+        UnixListener::prepare(bound)
     }
 
     fn prepare(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {

@@ -1,9 +1,13 @@
 //! The bodies of the socket tests: run once on plain std threads and once inside microprocesses.
 #![allow(dead_code)]
 
+pub mod datagrams;
+pub mod halves;
 pub mod hard;
+pub mod hostile;
 pub mod limits;
 pub mod tcp;
+pub mod udp;
 pub mod unix;
 
 /// Waits for what was spawned; panics if it panicked.
@@ -43,6 +47,12 @@ macro_rules! bodies {
                 many_acceptors, two_readers, urgent_data, bulk_both_ways, a_thousand_connections;
             unix: pair, by_path, by_abstract_name, bad_paths, full_backlog, descriptors_in_the_stream, timeouts,
                 shutdown_and_peek, unix_incoming;
+            udp: udp_echo, udp_connected, udp_timeouts, udp_nonblocking_and_conversion, udp_bad_addresses, udp_refused,
+                udp_options, udp_multicast, udp_many_receivers;
+            datagrams: datagram_pair, datagrams_by_path, datagrams_by_abstract_name, datagrams_wait_for_room,
+                datagram_timeouts, datagram_shutdown;
+            halves: lent_halves, owned_halves, halves_become_one, keepalive_and_linger, buffer_sizes, shared_ports,
+                built_sockets, peer_credentials;
         }
     };
 }

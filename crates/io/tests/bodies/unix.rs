@@ -15,10 +15,10 @@ use super::Env;
 use super::tcp::SHORT;
 
 /// A path of our own, removed at the end.
-struct Place(PathBuf);
+pub struct Place(pub PathBuf);
 
 impl Place {
-    fn new() -> Place {
+    pub fn new() -> Place {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         Place(std::env::temp_dir().join(format!("kumi-io-{}-{n}", std::process::id())))

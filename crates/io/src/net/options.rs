@@ -1,0 +1,282 @@
+//! Options that std leaves out, and sockets that have them from the start.
+
+use std::io;
+use std::mem::size_of;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use kumihimo_runtime::cancel;
+use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+
+use super::address::{bind_each, connect_on, each, resolve};
+use super::socket::Limit;
+use super::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
+
+/// When the kernel asks whether a silent peer is still there, and when it takes it for gone (tcp(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// Silence before the first question. Whole seconds.
+    pub idle: Duration,
+    /// Between questions. Whole seconds.
+    pub interval: Duration,
+    /// Questions without an answer after which the connection is at its end, with `ErrorKind::TimedOut`.
+    pub count: u32,
+}
+
+/// Who is at the other end of a UNIX stream, as it was when that connected (unix(7), `SO_PEERCRED`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UCred {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Process; `None`: not of this process-id namespace.
+    pub pid: Option<i32>,
+}
+
+macro_rules! buffers {
+    ($($socket:ident)*) => {
+        $(
+            impl $socket {
+                /// Size of the kernel's buffer for what has arrived, in bytes. The kernel doubles it for its own needs and bounds it by
+                /// `net.core.rmem_max`; a TCP listener hands it down to what it accepts.
+                ///
+                /// # Errors
+                /// As setsockopt(2).
+                pub fn set_recv_buffer_size(&self, bytes: usize) -> io::Result<()> {
+                    SockRef::from(self).set_recv_buffer_size(bytes)
+                }
+
+                /// As the kernel counts it: twice what was asked for.
+                ///
+                /// # Errors
+                /// As getsockopt(2).
+                pub fn recv_buffer_size(&self) -> io::Result<usize> {
+                    SockRef::from(self).recv_buffer_size()
+                }
+
+                /// Size of the kernel's buffer for what is to be sent, in bytes: doubled, and bounded by `net.core.wmem_max`.
+                ///
+                /// # Errors
+                /// As setsockopt(2).
+                pub fn set_send_buffer_size(&self, bytes: usize) -> io::Result<()> {
+                    SockRef::from(self).set_send_buffer_size(bytes)
+                }
+
+                /// As the kernel counts it: twice what was asked for.
+                ///
+                /// # Errors
+                /// As getsockopt(2).
+                pub fn send_buffer_size(&self) -> io::Result<usize> {
+                    SockRef::from(self).send_buffer_size()
+                }
+            }
+        )*
+    };
+}
+
+buffers!(TcpStream TcpListener UdpSocket UnixStream UnixListener UnixDatagram);
+
+impl TcpStream {
+    /// What closing does with data that has not been sent: `None`, the default: the kernel goes on sending, and closing does not wait. A
+    /// time in whole seconds: closing waits so long, on the kernel thread; zero: data is dropped and the peer sees a reset.
+    ///
+    /// # Errors
+    /// As setsockopt(2).
+    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
+        SockRef::from(self).set_linger(linger)
+    }
+
+    /// See [`set_linger`](TcpStream::set_linger).
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        SockRef::from(self).linger()
+    }
+
+    /// Whether the kernel asks after a silent peer. `None`, the default: never.
+    ///
+    /// # Errors
+    /// As setsockopt(2): `InvalidInput` for times of zero, or beyond 32,767 seconds.
+    pub fn set_keepalive(&self, keepalive: Option<Keepalive>) -> io::Result<()> {
+        let socket = SockRef::from(self);
+        let Some(Keepalive { idle, interval, count }) = keepalive else { return socket.set_keepalive(false) };
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(count))
+    }
+
+    /// See [`set_keepalive`](TcpStream::set_keepalive).
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn keepalive(&self) -> io::Result<Option<Keepalive>> {
+        let socket = SockRef::from(self);
+        if !socket.keepalive()? {
+            return Ok(None);
+        }
+        Ok(Some(Keepalive {
+            idle: socket.tcp_keepalive_time()?,
+            interval: socket.tcp_keepalive_interval()?,
+            count: socket.tcp_keepalive_retries()?,
+        }))
+    }
+}
+
+impl UnixStream {
+    /// Who is at the other end; for a pair, who made it.
+    ///
+    /// # Errors
+    /// As getsockopt(2).
+    pub fn peer_cred(&self) -> io::Result<UCred> {
+        let mut cred = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: both are live, and `length` is that of `cred`.
+        let got = unsafe {
+            libc::getsockopt(
+                self.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut cred).cast(),
+                &raw mut length,
+            )
+        };
+        if got != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(UCred { uid: cred.uid, gid: cred.gid, pid: Some(cred.pid).filter(|pid| *pid != 0) })
+    }
+}
+
+/// Settings that a socket must have before it is bound or connected.
+///
+/// ```
+/// # use kumihimo_io::net::SocketBuilder;
+/// // Two listeners share a port: the kernel divides the connections between them.
+/// let first = SocketBuilder::new().reuse_port(true).listen("127.0.0.1:0")?;
+/// let second = SocketBuilder::new().reuse_port(true).listen(first.local_addr()?)?;
+/// # std::io::Result::Ok(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct SocketBuilder {
+    reuse_port: bool,
+    only_v6: Option<bool>,
+    backlog: Option<u32>,
+    recv_buffer: Option<usize>,
+    send_buffer: Option<usize>,
+    local: Option<SocketAddr>,
+}
+
+impl SocketBuilder {
+    /// As std's sockets are.
+    pub fn new() -> SocketBuilder {
+        SocketBuilder::default()
+    }
+
+    /// Several sockets of one user may be bound to the same address, if all of them say so; the kernel divides what comes (`SO_REUSEPORT`).
+    pub fn reuse_port(mut self, on: bool) -> SocketBuilder {
+        self.reuse_port = on;
+        self
+    }
+
+    /// Whether a socket at an IPv6 address (`[::]`) takes IPv6 only, or IPv4 too (`IPV6_V6ONLY`). Default: as `net.ipv6.bindv6only` says.
+    pub fn only_v6(mut self, on: bool) -> SocketBuilder {
+        self.only_v6 = Some(on);
+        self
+    }
+
+    /// How many connections a listener lets wait to be accepted. Default, and upper bound: `net.core.somaxconn`.
+    pub fn backlog(mut self, connections: u32) -> SocketBuilder {
+        self.backlog = Some(connections);
+        self
+    }
+
+    /// See [`TcpStream::set_recv_buffer_size`]. Before a connection is made, it also bounds TCP's window.
+    pub fn recv_buffer_size(mut self, bytes: usize) -> SocketBuilder {
+        self.recv_buffer = Some(bytes);
+        self
+    }
+
+    /// See [`TcpStream::set_send_buffer_size`].
+    pub fn send_buffer_size(mut self, bytes: usize) -> SocketBuilder {
+        self.send_buffer = Some(bytes);
+        self
+    }
+
+    /// The address from which [`connect`](SocketBuilder::connect) connects.
+    pub fn local_addr(mut self, addr: SocketAddr) -> SocketBuilder {
+        self.local = Some(addr);
+        self
+    }
+
+    /// As [`TcpListener::bind`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn listen<A: ToSocketAddrs>(&self, addr: A) -> io::Result<TcpListener> {
+        let backlog = self.backlog.map_or(libc::c_int::MAX, |n| n.try_into().unwrap_or(libc::c_int::MAX));
+        let socket = bind_each(&resolve(addr)?, |addr| {
+            let socket = self.socket(addr, Type::STREAM)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&(*addr).into())?;
+            socket.listen(backlog)?;
+            Ok(socket)
+        })?;
+        Ok(TcpListener::from(std::net::TcpListener::from(blocking(socket)?)))
+    }
+
+    /// As [`UdpSocket::bind`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn udp<A: ToSocketAddrs>(&self, addr: A) -> io::Result<UdpSocket> {
+        let socket = bind_each(&resolve(addr)?, |addr| {
+            let socket = self.socket(addr, Type::DGRAM)?;
+            socket.bind(&(*addr).into())?;
+            Ok(socket)
+        })?;
+        Ok(UdpSocket::from(std::net::UdpSocket::from(blocking(socket)?)))
+    }
+
+    /// As [`TcpStream::connect`]. A cancellation point.
+    ///
+    /// # Errors
+    /// The same, and those of binding to [`local_addr`](SocketBuilder::local_addr).
+    pub fn connect<A: ToSocketAddrs>(&self, addr: A) -> io::Result<TcpStream> {
+        cancel::point();
+        let addrs = resolve(addr)?;
+        let limit = Limit::new(None);
+        each(&addrs, |addr| {
+            let socket = self.socket(addr, Type::STREAM)?;
+            if let Some(local) = self.local {
+                bind_each(&[local], |local| socket.bind(&(*local).into()))?;
+            }
+            Ok(TcpStream::connected(connect_on(OwnedFd::from(socket), addr, &limit)?))
+        })
+    }
+
+    /// Not waiting, as [`connect_on`] wants it.
+    fn socket(&self, addr: &SocketAddr, kind: Type) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(*addr), kind.nonblocking(), None)?;
+        if self.reuse_port {
+            socket.set_reuse_port(true)?;
+        }
+        if let (Some(only), true) = (self.only_v6, addr.is_ipv6()) {
+            socket.set_only_v6(only)?;
+        }
+        if let Some(bytes) = self.recv_buffer {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        if let Some(bytes) = self.send_buffer {
+            socket.set_send_buffer_size(bytes)?;
+        }
+        Ok(socket)
+    }
+}
+
+/// What the conversions take for "calls wait".
+fn blocking(socket: Socket) -> io::Result<Socket> {
+    socket.set_nonblocking(false)?;
+    Ok(socket)
+}

@@ -1,0 +1,611 @@
+//! A server: accepts, a microprocess for each connection, sheds what is too much, and drains.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use kumihimo_runtime::cancel::{self, Cancelled};
+use kumihimo_runtime::park::{self, Wait, Waiter};
+use kumihimo_runtime::{NoEvents, thread};
+use socket2::SockRef;
+
+use super::memory::Resident;
+use super::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
+
+/// One kind of trouble is told of so often, at most.
+const SAY_EVERY: Duration = Duration::from_secs(1);
+/// How long to wait when the kernel has nothing to accept with: twice as long each time, ...
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// ... up to this.
+const LONGEST_PAUSE: Duration = Duration::from_millis(256);
+
+/// What several listeners of one server share: limits, the count of connections, and the end.
+///
+/// ```no_run
+/// use kumihimo_io::net::{Server, TcpListener};
+/// use std::io::{Read, Write};
+/// use std::time::Duration;
+/// # use kumihimo_runtime::thread;
+///
+/// let server = Server::new().connections(10_000).refusal("busy, try again later\n");
+/// let listener = TcpListener::bind("127.0.0.1:7000")?;
+/// let tally = thread::scope(|s| {
+///     s.spawn(|| {
+///         thread::sleep(Duration::from_secs(3600)); // or wait for a signal
+///         server.drain(Duration::from_secs(10));
+///     });
+///     server.serve(&listener, |mut stream, _peer| {
+///         let mut buffer = [0; 4096];
+///         while let Ok(n @ 1..) = stream.read(&mut buffer) {
+///             if server.is_draining() || stream.write_all(&buffer[..n]).is_err() { break; }
+///         }
+///     })
+/// })?;
+/// println!("{tally:?}");
+/// # std::io::Result::Ok(())
+/// ```
+pub struct Server {
+    connections: usize,
+    memory: u64,
+    refusal: Vec<u8>,
+    stack_size: Option<usize>,
+    hook: Option<Box<Hook>>,
+    /// Connections of all listeners.
+    open: AtomicUsize,
+    /// `state.until` is there. SeqCst, as the counts of connections: whoever drains sees the count, or the last one sees this.
+    draining: AtomicBool,
+    state: Mutex<State>,
+}
+
+type Hook = dyn Fn(&Trouble) + Send + Sync;
+
+#[derive(Default)]
+struct State {
+    /// When the draining is over.
+    until: Option<Instant>,
+    /// Those inside `serve`.
+    serving: Vec<Waiter>,
+    /// By kind: when it was last told of, and how often it came up since.
+    said: [(Option<Instant>, u64); Cause::COUNT],
+}
+
+/// What became of the connections of one call of [`Server::serve`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Tally {
+    /// Ended by themselves.
+    pub served: u64,
+    /// Ended by a panic; nobody else noticed.
+    pub panicked: u64,
+    /// Still under way when the time to drain was over, and cancelled.
+    pub cancelled: u64,
+    /// Closed at once, since they were too many.
+    pub refused: u64,
+}
+
+/// Why connections are refused, or not accepted for the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// As many are open as [`Server::connections`] allows.
+    Connections,
+    /// The process has more memory resident than [`Server::memory`] allows.
+    Memory,
+    /// The process (`EMFILE`) or the machine (`ENFILE`) has no descriptor left.
+    Descriptors,
+    /// The kernel has no memory for another one (`ENOBUFS`, `ENOMEM`): nothing is accepted for a moment.
+    Kernel,
+    /// No microprocess can begin: a limit of the runtime's, or no memory for a stack.
+    Microprocesses,
+}
+
+/// What [`Server::on_trouble`] is told. As text: one line that says what happened, where, and what can be done.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Trouble {
+    /// The listener's address.
+    pub listener: String,
+    /// Why.
+    pub cause: Cause,
+    /// How often since this cause was last told of, on any listener of the server.
+    pub count: u64,
+    /// More about it: the limit that is reached, or the error.
+    pub detail: String,
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        Server::new()
+    }
+}
+
+/// Settings.
+impl Server {
+    /// Without limits. What goes wrong is said on standard error.
+    #[must_use]
+    pub fn new() -> Server {
+        Server {
+            connections: usize::MAX,
+            memory: u64::MAX,
+            refusal: Vec::new(),
+            stack_size: None,
+            hook: None,
+            open: AtomicUsize::new(0),
+            draining: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Most connections open at a time, over all listeners; further ones are refused. Leave some descriptors of `ulimit -n` for the rest.
+    #[must_use]
+    pub fn connections(mut self, most: usize) -> Server {
+        self.connections = most;
+        self
+    }
+
+    /// Most memory that the process may have resident, in bytes, for a further connection to be accepted. What the connections that are open
+    /// do with theirs is not bounded by this: leave room below the limit of the machine or the control group.
+    #[must_use]
+    pub fn memory(mut self, most: u64) -> Server {
+        self.memory = most;
+        self
+    }
+
+    /// Sent to those that are refused, before they are closed, if it fits the socket's buffer. Default: nothing.
+    #[must_use]
+    pub fn refusal(mut self, message: impl Into<Vec<u8>>) -> Server {
+        self.refusal = message.into();
+        self
+    }
+
+    /// Usable stack of a connection's microprocess, in bytes. Default: the runtime's.
+    #[must_use]
+    pub fn stack_size(mut self, bytes: usize) -> Server {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// Told of what goes wrong, of each cause once a second at most, instead of standard error. Runs where connections are accepted: none is
+    /// while it waits.
+    #[must_use]
+    pub fn on_trouble(mut self, hook: impl Fn(&Trouble) + Send + Sync + 'static) -> Server {
+        self.hook = Some(Box::new(hook));
+        self
+    }
+}
+
+impl Server {
+    /// Accepts from `listener` and runs `serve` for each connection, in a microprocess of its own, until the server is
+    /// [drained](Server::drain). Several listeners: as many microprocesses that call this. Blocks the caller. A cancellation point: the
+    /// connections are cancelled with it, and awaited. After the deadline of an enclosing scope, all is as if drained with no time left.
+    ///
+    /// What waits in the backlog when the draining begins stays there: for whoever else has the listener, or reset when it is closed. A
+    /// connection whose `serve` panics is closed and counted. One that never comes to a cancellation point is waited for.
+    ///
+    /// # Errors
+    /// What accept(2) says of a listener that is none (any more), when the connections under way have ended, or are cancelled by `drain`.
+    /// `Unsupported` if there is no procfs to learn of memory.
+    pub fn serve<L, F>(&self, listener: &L, serve: F) -> io::Result<Tally>
+    where
+        L: Listener,
+        F: Fn(L::Stream, L::Addr) + Send + Sync,
+    {
+        let resident = (self.memory != u64::MAX).then(Resident::open).transpose()?;
+        let here = Here {
+            open: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+            tally: Counts::default(),
+            waiter: park::current(),
+        };
+        let _enrolled = self.enrol(&here.waiter);
+        let accepted = thread::scope(|s| {
+            s.tolerate_panics();
+            let acceptor = s.spawn(|| {
+                let _over = Over(&here);
+                self.accept(listener, resident.as_ref(), &here, |connection, stream, addr| {
+                    let mut builder = thread::Builder::new().name("connection".to_owned());
+                    if let Some(bytes) = self.stack_size {
+                        builder = builder.stack_size(bytes);
+                    }
+                    let serve = &serve;
+                    builder
+                        .spawn_scoped(s, move || {
+                            let mut connection = connection;
+                            serve(stream, addr);
+                            connection.is_whole = true;
+                        })
+                        .map(drop)
+                })
+            });
+            while !self.is_draining() && !here.over.load(Ordering::Acquire) {
+                here.wait(None);
+            }
+            acceptor.cancel();
+            let accepted = acceptor.join().unwrap_or_else(|payload| {
+                if payload.is::<Cancelled>() { Ok(()) } else { std::panic::resume_unwind(payload) }
+            });
+            while here.open.load(Ordering::SeqCst) != 0 {
+                let until = cancel::earlier(self.until(), cancel::deadline());
+                if until.is_some_and(|until| Instant::now() >= until) {
+                    s.cancel();
+                    break;
+                }
+                here.wait(until);
+            }
+            accepted
+        });
+        accepted.map(|()| here.tally())
+    }
+
+    /// Has every [`serve`](Server::serve) of this server come to its end: nothing is accepted any more, the connections under way have
+    /// `time` to end, those that have not are cancelled. Returns at once. Called again: the earlier end counts. A server that was drained serves
+    /// no more.
+    pub fn drain(&self, time: Duration) {
+        // Beyond the clock's range: no end.
+        let until = Instant::now().checked_add(time);
+        self.with(|state| {
+            state.until = cancel::earlier(state.until, until);
+            self.draining.store(true, Ordering::SeqCst);
+            state.serving.iter().for_each(Waiter::wake);
+        });
+    }
+
+    /// Whether it drains, or has been drained: a connection that could go on for ever had better end when it has finished what it does.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Connections open now, over all listeners.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    fn until(&self) -> Option<Instant> {
+        self.with(|state| state.until)
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let _quiet = NoEvents::new();
+        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn enrol<'a>(&'a self, waiter: &'a Waiter) -> impl Drop + use<'a> {
+        struct Strike<'a>(&'a Server, &'a Waiter);
+        impl Drop for Strike<'_> {
+            fn drop(&mut self) {
+                self.0.with(|state| {
+                    if let Some(at) = state.serving.iter().position(|w| w == self.1) {
+                        state.serving.swap_remove(at);
+                    }
+                });
+            }
+        }
+        self.with(|state| state.serving.push(waiter.clone()));
+        Strike(self, waiter)
+    }
+
+    /// Accepts until something ends it.
+    fn accept<'a, L: Listener>(
+        &'a self,
+        listener: &L,
+        resident: Option<&Resident>,
+        here: &'a Here,
+        begin: impl Fn(Connection<'a>, L::Stream, L::Addr) -> io::Result<()>,
+    ) -> io::Result<()> {
+        // Given up to accept, and refuse, one when there is no other descriptor left.
+        let mut reserve = listener.as_fd().try_clone_to_owned().ok();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let e = match listener.accept() {
+                Ok((stream, addr)) => {
+                    pause = FIRST_PAUSE;
+                    if reserve.is_none() {
+                        reserve = listener.as_fd().try_clone_to_owned().ok();
+                    }
+                    let connection = Connection::new(self, here);
+                    if let Some((cause, detail)) = self.is_too_much(resident) {
+                        self.refuse(&stream, here);
+                        // Closed before the next one is looked at.
+                        drop((connection.not_counted(), stream));
+                        self.say(listener, cause, detail);
+                    } else if let Err(e) = begin(connection, stream, addr) {
+                        here.tally.refused.fetch_add(1, Ordering::Relaxed);
+                        self.say(listener, Cause::Microprocesses, e.to_string());
+                    }
+                    continue;
+                }
+                Err(e) => e,
+            };
+            match Failure::of(&e) {
+                Failure::OfOne => continue,
+                Failure::Descriptors => {
+                    self.refuse_one(listener, &mut reserve, here);
+                    self.say(listener, Cause::Descriptors, e.to_string());
+                }
+                Failure::Memory => self.say(listener, Cause::Kernel, e.to_string()),
+                Failure::Deadline => return Ok(()),
+                Failure::Final => return Err(e),
+            }
+            thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// The newest connection is counted already.
+    fn is_too_much(&self, resident: Option<&Resident>) -> Option<(Cause, String)> {
+        if self.open() > self.connections {
+            return Some((Cause::Connections, format!("{} are open", self.connections)));
+        }
+        let now = resident?.bytes();
+        (now > self.memory).then(|| {
+            let mib = |bytes| bytes >> 20;
+            (Cause::Memory, format!("{} MiB are resident, {} allowed", mib(now), mib(self.memory)))
+        })
+    }
+
+    /// Says no. Waits for nothing.
+    fn refuse(&self, stream: &impl AsFd, here: &Here) {
+        here.tally.refused.fetch_add(1, Ordering::Relaxed);
+        let socket = SockRef::from(stream);
+        // Whatever fails: it is being closed.
+        let _ = socket.send_with_flags(&self.refusal, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+        // Closed with something unread it would send a reset, which may take the message with it.
+        let mut unread = [MaybeUninit::uninit(); 4096];
+        for _ in 0..16 {
+            if !matches!(socket.recv_with_flags(&mut unread, libc::MSG_DONTWAIT), Ok(4096)) {
+                break;
+            }
+        }
+    }
+
+    /// By the reserve: whoever waits gets an answer instead of nothing. If somebody else is faster, they go on waiting.
+    fn refuse_one<L: Listener>(&self, listener: &L, reserve: &mut Option<OwnedFd>, here: &Here) {
+        if reserve.take().is_some()
+            // Does not wait: a listener of ours has O_NONBLOCK.
+            && let Ok((stream, _)) = SockRef::from(listener).accept()
+        {
+            self.refuse(&stream, here);
+        }
+        *reserve = listener.as_fd().try_clone_to_owned().ok();
+    }
+
+    fn say<L: Listener>(&self, listener: &L, cause: Cause, detail: String) {
+        let count = self.with(|state| {
+            let (last, count) = &mut state.said[cause as usize];
+            *count += 1;
+            let now = Instant::now();
+            if last.is_some_and(|last| now < last + SAY_EVERY) {
+                return 0;
+            }
+            *last = Some(now);
+            std::mem::take(count)
+        });
+        if count == 0 {
+            return;
+        }
+        let trouble = Trouble { listener: listener.address(), cause, count, detail };
+        match &self.hook {
+            Some(hook) => hook(&trouble),
+            None => eprintln!("kumihimo: {trouble}"),
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("open", &self.open())
+            .field("draining", &self.is_draining())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Cause {
+    const COUNT: usize = Cause::Microprocesses as usize + 1;
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Trouble { listener, cause, count, detail } = self;
+        let (what, advice) = match cause {
+            Cause::Connections => ("connections refused", "as many as Server::connections allows"),
+            Cause::Memory => ("connections refused", "see Server::memory"),
+            Cause::Descriptors => (
+                "times no connection could be accepted",
+                "raise the descriptor limit (ulimit -n), or set Server::connections",
+            ),
+            Cause::Kernel => ("times no connection could be accepted", "the kernel is short of memory"),
+            Cause::Microprocesses => ("connections closed", "no microprocess can begin"),
+        };
+        write!(f, "server at {listener}: {count} {what}: {detail}; {advice}")
+    }
+}
+
+/// One call of `serve`. In the frame of that, which waits for all that refer to it.
+struct Here {
+    open: AtomicUsize,
+    /// Nothing is accepted any more.
+    over: AtomicBool,
+    tally: Counts,
+    waiter: Waiter,
+}
+
+#[derive(Default)]
+struct Counts {
+    served: AtomicU64,
+    panicked: AtomicU64,
+    cancelled: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Here {
+    /// Until woken, or for no reason. A cancellation point.
+    fn wait(&self, until: Option<Instant>) {
+        cancel::point();
+        park::park(Wait::Scope, until);
+        cancel::point();
+    }
+
+    fn tally(&self) -> Tally {
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let Counts { served, panicked, cancelled, refused } = &self.tally;
+        Tally { served: get(served), panicked: get(panicked), cancelled: get(cancelled), refused: get(refused) }
+    }
+}
+
+/// The acceptor's end is something to wait for.
+struct Over<'a>(&'a Here);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Release);
+        self.0.waiter.wake();
+    }
+}
+
+/// One that is open: counted as long as it lives.
+struct Connection<'a> {
+    server: &'a Server,
+    here: &'a Here,
+    /// Its closure has returned.
+    is_whole: bool,
+    /// It began, so that its end is counted.
+    began: bool,
+}
+
+impl<'a> Connection<'a> {
+    fn new(server: &'a Server, here: &'a Here) -> Connection<'a> {
+        server.open.fetch_add(1, Ordering::Relaxed);
+        here.open.fetch_add(1, Ordering::SeqCst);
+        Connection { server, here, is_whole: false, began: true }
+    }
+
+    fn not_counted(mut self) -> Connection<'a> {
+        self.began = false;
+        self
+    }
+}
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        let counts = &self.here.tally;
+        let count = match (self.is_whole, std::thread::panicking(), cancel::requested()) {
+            _ if !self.began => None,
+            (true, ..) => Some(&counts.served),
+            (_, true, true) => Some(&counts.cancelled),
+            (_, true, false) => Some(&counts.panicked),
+            // It could not begin.
+            (_, false, _) => None,
+        };
+        if let Some(count) = count {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        self.server.open.fetch_sub(1, Ordering::Relaxed);
+        if self.here.open.fetch_sub(1, Ordering::SeqCst) == 1 && self.server.is_draining() {
+            self.here.waiter.wake();
+        }
+    }
+}
+
+/// What an error of accept(2) is about.
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    /// One connection, which is gone; the next one may be all right.
+    OfOne,
+    Descriptors,
+    Memory,
+    Deadline,
+    Final,
+}
+
+impl Failure {
+    fn of(e: &io::Error) -> Failure {
+        match e.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => Failure::Descriptors,
+            Some(libc::ENOBUFS | libc::ENOMEM) => Failure::Memory,
+            // accept(2), "Error handling": errors of the new connection that are passed on. EPERM: a firewall's rule.
+            Some(
+                libc::ECONNABORTED
+                | libc::ENETDOWN
+                | libc::EPROTO
+                | libc::ENOPROTOOPT
+                | libc::EHOSTDOWN
+                | libc::ENONET
+                | libc::EHOSTUNREACH
+                | libc::ENETUNREACH
+                | libc::ETIMEDOUT
+                | libc::EPERM,
+            ) => Failure::OfOne,
+            None if e.kind() == ErrorKind::TimedOut => Failure::Deadline,
+            _ => Failure::Final,
+        }
+    }
+}
+
+/// What a [`Server`] accepts from: [`TcpListener`] or [`UnixListener`].
+pub trait Listener: AsFd + Sync + sealed::Sealed {
+    /// A connection.
+    type Stream: AsFd + Send;
+    /// Where it comes from.
+    type Addr: Send;
+    #[doc(hidden)]
+    fn accept(&self) -> io::Result<(Self::Stream, Self::Addr)>;
+    #[doc(hidden)]
+    fn address(&self) -> String;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+impl sealed::Sealed for TcpListener {}
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+    type Addr = std::net::SocketAddr;
+    fn accept(&self) -> io::Result<(TcpStream, Self::Addr)> {
+        self.accept()
+    }
+    fn address(&self) -> String {
+        self.local_addr().map_or_else(|e| e.to_string(), |addr| addr.to_string())
+    }
+}
+
+impl sealed::Sealed for UnixListener {}
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+    type Addr = unix::SocketAddr;
+    fn accept(&self) -> io::Result<(UnixStream, Self::Addr)> {
+        self.accept()
+    }
+    fn address(&self) -> String {
+        self.local_addr().map_or_else(|e| e.to_string(), |addr| format!("{addr:?}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_accept() {
+        let of = |n| Failure::of(&io::Error::from_raw_os_error(n));
+        for (n, failure) in [
+            (libc::EMFILE, Failure::Descriptors),
+            (libc::ENFILE, Failure::Descriptors),
+            (libc::ENOBUFS, Failure::Memory),
+            (libc::ENOMEM, Failure::Memory),
+            (libc::ECONNABORTED, Failure::OfOne),
+            (libc::EPERM, Failure::OfOne),
+            (libc::EBADF, Failure::Final),
+            (libc::EINVAL, Failure::Final),
+        ] {
+            assert_eq!(of(n), failure, "{n}");
+        }
+        assert_eq!(Failure::of(&io::Error::new(ErrorKind::TimedOut, "the scope's")), Failure::Deadline);
+    }
+}

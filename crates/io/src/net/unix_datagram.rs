@@ -1,0 +1,171 @@
+//! UNIX datagrams.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kumihimo_runtime::readiness::{Interest, Source};
+use socket2::SockRef;
+
+use super::address::bind_at;
+use super::socket::{Done, Limit, Options, Socket, is_nonblocking, is_shut_down};
+use super::unix::SocketAddr;
+
+/// A UNIX datagram socket, as [`std::os::unix::net::UnixDatagram`]. Datagrams arrive in order and are not lost: a sender waits for room at the
+/// receiver.
+pub struct UnixDatagram(Socket<std::os::unix::net::UnixDatagram>);
+
+datagram_traits!(UnixDatagram, std::os::unix::net::UnixDatagram, nobody()?);
+
+impl UnixDatagram {
+    /// A socket at `path`, which must not exist yet; nobody removes it afterwards.
+    ///
+    /// # Errors
+    /// As bind(2), naming the path: `AddrInUse` if it exists.
+    pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixDatagram> {
+        let path = path.as_ref();
+        bind_at(&path.display(), || std::os::unix::net::UnixDatagram::bind(path)).map(UnixDatagram::from)
+    }
+
+    /// A socket at `addr`.
+    ///
+    /// # Errors
+    /// As bind(2), naming the address.
+    pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixDatagram> {
+        bind_at(&format_args!("{addr:?}"), || std::os::unix::net::UnixDatagram::bind_addr(addr)).map(UnixDatagram::from)
+    }
+
+    /// A socket without an address: it can send, and receive from a peer to which it is connected and that is connected to it.
+    ///
+    /// # Errors
+    /// No descriptor left.
+    pub fn unbound() -> io::Result<UnixDatagram> {
+        std::os::unix::net::UnixDatagram::unbound().map(UnixDatagram::from)
+    }
+
+    /// Two connected sockets without names.
+    ///
+    /// # Errors
+    /// No descriptors left.
+    pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
+        let (a, b) = std::os::unix::net::UnixDatagram::pair()?;
+        Ok((a.into(), b.into()))
+    }
+
+    /// Fixes the peer to the socket at `path`. Does not wait.
+    ///
+    /// # Errors
+    /// As connect(2).
+    pub fn connect<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
+        self.0.inner.connect(path)
+    }
+
+    /// Fixes the peer to the socket with the address `addr`. Does not wait.
+    ///
+    /// # Errors
+    /// As connect(2).
+    pub fn connect_addr(&self, addr: &SocketAddr) -> io::Result<()> {
+        self.0.inner.connect_addr(addr)
+    }
+
+    /// Sends a datagram to the socket at `path`, waiting for room there. A cancellation point.
+    ///
+    /// # Errors
+    /// As [`send`](UnixDatagram::send); `NotFound` or `ConnectionRefused` if there is no socket; no descriptor left, when it has to wait.
+    pub fn send_to<P: AsRef<Path>>(&self, buf: &[u8], path: P) -> io::Result<usize> {
+        self.send_to_addr(buf, &SocketAddr::from_pathname(path)?)
+    }
+
+    /// Sends a datagram to the socket with the address `addr`, as [`send_to`](UnixDatagram::send_to) does.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn send_to_addr(&self, buf: &[u8], addr: &SocketAddr) -> io::Result<usize> {
+        let limit = Limit::new(self.0.options.get_timeout(Interest::Write));
+        loop {
+            let sent = self.0.attempt(Interest::Write, |_| {
+                let value = match self.0.inner.send_to_addr(buf, addr) {
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.waits_for_itself() => None,
+                    other => Some(other?),
+                };
+                Ok(Done { value, dry: false })
+            })?;
+            match sent {
+                Some(n) => return Ok(n),
+                None => wait_for_room_at(addr, &limit)?,
+            }
+        }
+    }
+
+    /// Whether a call that would wait is to fail, or waits for room in this socket's own buffer: its readiness tells of both.
+    fn waits_for_itself(&self) -> bool {
+        let mut sent: libc::c_int = 0;
+        // SAFETY: SIOCOUTQ writes one int.
+        let told = unsafe { libc::ioctl(self.0.fd(), libc::TIOCOUTQ, &raw mut sent) } == 0;
+        let room = SockRef::from(&self.0.inner).send_buffer_size();
+        self.0.options.nonblocking() || told && room.is_ok_and(|room| sent as usize >= room)
+    }
+
+    /// As [`recv`](UnixDatagram::recv), and leaves the datagram for the next call.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.receive(0, || SockRef::from(&self.0.inner).peek(uninit(buf)))
+    }
+
+    /// As [`recv_from`](UnixDatagram::recv_from), and leaves the datagram for the next call.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn peek_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.receive((0, nobody()?), || {
+            let (n, from) = SockRef::from(&self.0.inner).peek_from(uninit(buf))?;
+            let from = match (from.as_pathname(), from.as_abstract_namespace()) {
+                (Some(path), _) => SocketAddr::from_pathname(path)?,
+                (_, Some(name)) => SocketAddr::from_abstract_name(name)?,
+                (None, None) => nobody()?,
+            };
+            Ok((n, from))
+        })
+    }
+
+    /// Ends one direction or both, for all handles. A call that waits to receive returns 0.
+    ///
+    /// # Errors
+    /// `NotConnected` if it has no peer.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.0.inner.shutdown(how)
+    }
+}
+
+/// The address without a name.
+fn nobody() -> io::Result<SocketAddr> {
+    SocketAddr::from_pathname("")
+}
+
+/// Waits until a datagram can be sent to `addr`, or at least until it is worth a try.
+///
+/// Readiness tells of room at the *connected* peer only (unix_dgram_poll in the kernel's net/unix/af_unix.c): so a socket of this call's
+/// own is connected to `addr`, and waited for.
+fn wait_for_room_at(addr: &SocketAddr, limit: &Limit) -> io::Result<()> {
+    let envoy = std::os::unix::net::UnixDatagram::unbound()?;
+    match envoy.connect_addr(addr) {
+        // Gone, or by now connected to somebody: sending says it better. (To a peer that is connected to the sender there always is room.)
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNREFUSED | libc::EPERM)) => return Ok(()),
+        other => other?,
+    }
+    let source = Source::new(envoy.as_raw_fd());
+    let seen = source.seen(Interest::Write);
+    limit.wait(&source, Interest::Write, seen, || io::Error::from_raw_os_error(libc::EAGAIN))
+}
+
+fn uninit(buf: &mut [u8]) -> &mut [MaybeUninit<u8>] {
+    // SAFETY: the same layout; socket2 promises to write initialised bytes only.
+    unsafe { &mut *(std::ptr::from_mut(buf) as *mut [MaybeUninit<u8>]) }
+}
