@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::called::Called;
 use crate::carrier::{self, Carrier, Standing};
 use crate::instance;
 use crate::record::{Mp, Ref};
@@ -38,6 +39,7 @@ pub enum Wait {
     Io(i32),
     Scope,
     Blocking,
+    Future,
 }
 
 /// Marks: a record's address in units of its alignment (user addresses end at 2^47), then as much of its generation as fits.
@@ -66,6 +68,8 @@ pub(crate) struct Foreign {
     word: AtomicU32,
     /// The user's park token, as a microprocess has one.
     pub(crate) token: AtomicU32,
+    /// By the wakers of the future that it drives.
+    pub(crate) called: Called,
     pub(crate) id: u64,
     pub(crate) stand_in: stand_in::Shared,
 }
@@ -77,6 +81,7 @@ impl Foreign {
         Foreign {
             word: AtomicU32::new(EMPTY),
             token: AtomicU32::new(0),
+            called: Called::new(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             stand_in: stand_in::Shared::new(),
         }
@@ -427,6 +432,7 @@ impl Wait {
             Wait::Io(fd) => (13, fd as usize),
             Wait::Scope => (14, 0),
             Wait::Blocking => (15, 0),
+            Wait::Future => (16, 0),
         }
     }
 
@@ -447,6 +453,7 @@ impl Wait {
             13 => Wait::Io(object as i32),
             14 => Wait::Scope,
             15 => Wait::Blocking,
+            16 => Wait::Future,
             _ => return None,
         })
     }
@@ -470,6 +477,7 @@ impl std::fmt::Display for Wait {
             Wait::Io(fd) => write!(f, "descriptor {fd}"),
             Wait::Scope => write!(f, "the end of its scope's children"),
             Wait::Blocking => write!(f, "a blocking call"),
+            Wait::Future => write!(f, "a future"),
         }
     }
 }
