@@ -12,6 +12,7 @@ pub fn run() -> Result<(), String> {
     }
     events();
     preemption();
+    batches();
     Ok(())
 }
 
@@ -49,6 +50,31 @@ fn preemption() {
             println!("{clock:<24} no: {}", refused.why);
             println!("{:<24} to enable: {}", "", refused.remedy);
             println!("{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT says otherwise)");
+        }
+    }
+}
+
+/// How system calls enter the kernel together, and what that costs here.
+fn batches() {
+    let name = "batches: uring";
+    let (backend, refused) = kumihimo_batch::open(kumihimo_batch::LARGEST as u32);
+    match refused {
+        None => println!("{name:<24} yes: one kernel entry for up to {} calls", kumihimo_batch::LARGEST),
+        Some(why) => {
+            println!("{name:<24} no: {why}; plain calls, of which some are merged");
+            println!(
+                "{:<24} to enable: Linux 5.6 or later, kernel.io_uring_disabled=0, no seccomp filter against io_uring_setup",
+                ""
+            );
+        }
+    }
+    let mut batch = kumihimo_batch::Batch::new(backend);
+    if let Ok(costs) = kumihimo_batch::Costs::measure(&mut batch)
+        && costs.entry > 0.0
+    {
+        println!("{:<24} {:.0} ns (D of paper P2)", "kernel entry", costs.entry);
+        for policy in [kumihimo_batch::Policy::Adaptive, kumihimo_batch::Policy::Paper] {
+            println!("{:<24} {}", format!("batches: {policy}"), policy.explain(&costs).join("; "));
         }
     }
 }
