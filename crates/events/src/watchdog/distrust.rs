@@ -8,7 +8,7 @@ use std::time::Duration;
 pub enum Case {
     /// Its kernel thread runs and runs, masked.
     MaskNeverCleared,
-    /// [`UserScheduler::blocked`] does not return.
+    /// [`UserScheduler::blocked`](crate::sched::UserScheduler::blocked) does not return.
     BlockedNeverAnswered,
     /// What was to be preempted runs on.
     NoYield,
