@@ -2,11 +2,14 @@
 //!
 //! Each waits for longer than the second after which a deadlock is reported: that the report does not come is the test.
 
+use std::future::poll_fn;
 use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use kumihimo::future;
 use kumihimo::net::UnixStream;
 use kumihimo::runtime::{OnDeadlock, Runtime, metrics};
 use kumihimo::sync::{Barrier, Mutex, RwLock, Semaphore, mpsc};
@@ -85,6 +88,24 @@ fn waiting_for_a_descriptor_is_no_deadlock() {
         let mut byte = [0];
         near.read_exact(&mut byte).expect("it writes");
         writer.join().expect("no panic");
+    });
+}
+
+#[test]
+fn waiting_for_a_future_is_no_deadlock() {
+    while_another_goes_to_sleep_last("waiting_for_a_future_is_no_deadlock", || {
+        let mut waker = None;
+        future::block_on(poll_fn(|context| {
+            if waker.is_some() {
+                return Poll::Ready(());
+            }
+            let called = waker.insert(context.waker().clone()).clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(LONGER);
+                called.wake();
+            });
+            Poll::Pending
+        }));
     });
 }
 

@@ -22,9 +22,11 @@
 //! not Kumihimo's (std's locks, files, C libraries) blocks the kernel thread: wrap it in [`thread::blocking`].
 //!
 //! # Where things are
-//! [`thread`]: spawning, scopes, sleeping, priorities, cancellation. [`sync`]: locks, channels, messages. [`net`]: sockets.
+//! [`thread`]: spawning, scopes, sleeping, priorities, cancellation. [`sync`]: locks, channels, messages. [`net`]: sockets. [`future`]: async crates.
 //! [`runtime`]: settings, metrics, the end. [`policy`]: scheduling policies.
 #![forbid(unsafe_code)]
+
+pub mod future;
 
 pub use kumihimo_io::net;
 pub use kumihimo_sync as sync;

@@ -45,6 +45,7 @@ WAITS = {
     14: "the end of its scope's children",
     15: "a blocking call",
     16: "its batch of system calls",
+    17: "a future",
 }
 RECORD = "context fs state priority inherited level wait_kind wait_object home class slot_end serial label_len label waits_on newer saved"
 THREAD = "this vp current token slot fs"

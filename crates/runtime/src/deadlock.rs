@@ -1,6 +1,6 @@
 //! All microprocesses wait for each other: who waits for what.
 //!
-//! Nobody runs, nobody waits for the clock or a descriptor or is inside `blocking`, and yet some live: only a foreign kernel
+//! Nobody runs, nobody waits for the clock, a descriptor or a future (which another runtime's threads may wake) or is inside `blocking`, and yet some live: only a foreign kernel
 //! thread could still wake one, which the runtime cannot know. So after a second of this it says once, on stderr, what it sees, with backtraces,
 //! and does what `Builder::on_deadlock` asks for.
 
@@ -50,7 +50,7 @@ pub(crate) fn next_look(vp: &Vp) -> Option<Duration> {
     None
 }
 
-/// Somebody waits for the clock or a descriptor, on whatever VP, or is runnable but not yet seen by a VP that was called.
+/// Somebody waits for the clock, a descriptor or a future, on whatever VP, or is runnable but not yet seen by a VP that was called.
 ///
 /// Not asked of the timers and the descriptors, of which most may be left over from waits that ended otherwise.
 fn somebody_may_wake() -> bool {
@@ -59,7 +59,8 @@ fn somebody_may_wake() -> bool {
         found |= match mp.state.phase() {
             Phase::Live => true,
             Phase::Parked => {
-                mp.wait_kind.load(Ordering::Relaxed) & Wait::TIMED != 0 || matches!(waits_for(mp), Some(Wait::Io(_)))
+                mp.wait_kind.load(Ordering::Relaxed) & Wait::TIMED != 0
+                    || matches!(waits_for(mp), Some(Wait::Io(_) | Wait::Future))
             }
             _ => false,
         };

@@ -6,6 +6,7 @@
 
 pub(crate) mod state;
 
+mod called;
 mod exact;
 mod idle;
 
@@ -29,6 +30,8 @@ mod environment;
 mod fork;
 #[cfg(not(loom))]
 mod futex;
+#[cfg(not(loom))]
+pub mod future;
 #[cfg(not(loom))]
 mod handoff;
 #[cfg(not(loom))]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::called::Called;
 use crate::carrier::{self, Carrier, Standing};
 use crate::instance;
 use crate::record::{Mp, Ref};
@@ -41,6 +42,7 @@ pub enum Wait {
     Scope,
     Blocking,
     Batch,
+    Future,
 }
 
 /// Marks: a record's address in units of its alignment (user addresses end at 2^47), then as much of its generation as fits.
@@ -69,6 +71,8 @@ pub(crate) struct Foreign {
     word: AtomicU32,
     /// The user's park token, as a microprocess has one.
     pub(crate) token: AtomicU32,
+    /// By the wakers of the future that it drives.
+    pub(crate) called: Called,
     pub(crate) id: u64,
     pub(crate) stand_in: stand_in::Shared,
 }
@@ -80,6 +84,7 @@ impl Foreign {
         Foreign {
             word: AtomicU32::new(EMPTY),
             token: AtomicU32::new(0),
+            called: Called::new(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             stand_in: stand_in::Shared::new(),
         }
@@ -440,6 +445,7 @@ impl Wait {
             Wait::Scope => (14, 0),
             Wait::Blocking => (15, 0),
             Wait::Batch => (16, 0),
+            Wait::Future => (17, 0),
         }
     }
 
@@ -461,6 +467,7 @@ impl Wait {
             14 => Wait::Scope,
             15 => Wait::Blocking,
             16 => Wait::Batch,
+            17 => Wait::Future,
             _ => return None,
         })
     }
@@ -485,6 +492,7 @@ impl std::fmt::Display for Wait {
             Wait::Scope => write!(f, "the end of its scope's children"),
             Wait::Blocking => write!(f, "a blocking call"),
             Wait::Batch => write!(f, "its batch of system calls"),
+            Wait::Future => write!(f, "a future"),
         }
     }
 }

@@ -10,6 +10,7 @@ use kumihimo_arch::stack::{self, Class};
 use kumihimo_arch::x86_64::Context;
 use kumihimo_queue::{Links, Node};
 
+use crate::called::Called;
 use crate::carrier::KernelThread;
 use crate::scope::Data as ScopeData;
 use crate::state::{Phase, State, Wake};
@@ -68,6 +69,8 @@ pub(crate) struct Mp {
     pub(crate) waits_on: Cell<*const KernelThread>,
     /// Calls of dlopen and dlclose that it is in. By the running one.
     pub(crate) linking: Cell<i32>,
+    /// By the wakers of the future that it drives.
+    pub(crate) called: Called,
     /// Deadline that the innermost scope hands down.
     pub(crate) deadline: Cell<Option<Instant>>,
     /// For policies that look at the clock: see [`crate::place`].
@@ -153,6 +156,7 @@ impl Mp {
             next_free: Cell::new(std::ptr::null()),
             waits_on: Cell::new(std::ptr::null()),
             linking: Cell::new(0),
+            called: Called::new(),
             wait_kind: AtomicU8::new(0),
             wait_object: AtomicUsize::new(0),
             name: UnsafeCell::new(None),

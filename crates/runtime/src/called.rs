@@ -1,0 +1,127 @@
+//! What the wakers of a future say to the one who drives it ([`crate::future`]): one word, apart from the user's park token.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// CALLED where nobody drives a future.
+#[derive(Debug)]
+pub(crate) struct Called(AtomicU32);
+
+const SILENT: u32 = 0;
+const CALLED: u32 = 1;
+
+impl Called {
+    pub(crate) fn new() -> Called {
+        Called(AtomicU32::new(CALLED))
+    }
+
+    /// The future may have become ready: the caller wakes its driver afterwards, also if others have called before. A waker of a former life
+    /// can call, and cannot wake.
+    ///
+    /// A read-modify-write, and not a store: the driver has to see what each of several callers did before, whosever call it finds.
+    pub(crate) fn call(&self) {
+        self.0.swap(CALLED, Ordering::AcqRel);
+    }
+
+    /// By the driver, before each poll: whether there was a call since the last time.
+    #[must_use]
+    pub(crate) fn take(&self) -> bool {
+        self.0.swap(SILENT, Ordering::Acquire) == CALLED
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::state::{Park, State, Wake};
+    use loom::sync::atomic::AtomicBool;
+    use loom::sync::{Arc, Notify};
+    use loom::thread::{JoinHandle, spawn};
+
+    /// A driver, and the run queue in front of it.
+    struct Driver {
+        called: Called,
+        state: State,
+        queued: Notify,
+        /// What two wakers do.
+        done: [AtomicBool; 2],
+    }
+
+    impl Driver {
+        fn new() -> Arc<Driver> {
+            let driver = Driver {
+                called: Called::new(),
+                state: State::new(),
+                queued: Notify::new(),
+                done: [AtomicBool::new(false), AtomicBool::new(false)],
+            };
+            driver.state.begin();
+            Arc::new(driver)
+        }
+
+        /// One that is never called ends the model as a deadlock.
+        fn drive(&self, mut is_ready: impl FnMut() -> bool) {
+            let _ = self.called.take();
+            while !is_ready() {
+                while !self.called.take() {
+                    if !self.state.take_permit() && self.state.commit_park() == Park::Parked {
+                        self.queued.wait();
+                    }
+                }
+            }
+            self.called.call();
+        }
+
+        fn is_done(&self, n: usize) -> bool {
+            self.done[n].load(Ordering::Relaxed)
+        }
+    }
+
+    fn waker(driver: &Arc<Driver>, n: usize) -> JoinHandle<()> {
+        let (driver, generation) = (driver.clone(), driver.state.generation());
+        spawn(move || {
+            driver.done[n].store(true, Ordering::Relaxed);
+            driver.called.call();
+            if driver.state.wake(generation) == Wake::Queue {
+                driver.queued.notify();
+            }
+        })
+    }
+
+    fn model(f: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(3);
+        builder.check(f);
+    }
+
+    /// Whoever calls last, the driver sees what both have done.
+    #[test]
+    fn two_wakers() {
+        model(|| {
+            let driver = Driver::new();
+            let wakers = [waker(&driver, 0), waker(&driver, 1)];
+            driver.drive(|| driver.is_done(0) && driver.is_done(1));
+            wakers.into_iter().for_each(|w| w.join().unwrap());
+        });
+    }
+
+    /// A future that drives another inside its `poll`: the inner call takes what was meant for the outer one, and gives it back.
+    #[test]
+    fn nested() {
+        model(|| {
+            let driver = Driver::new();
+            let wakers = [waker(&driver, 0), waker(&driver, 1)];
+            let mut inner = false;
+            driver.drive(|| {
+                let is_ready = driver.is_done(0);
+                if !std::mem::replace(&mut inner, true) {
+                    driver.drive(|| driver.is_done(1));
+                }
+                is_ready
+            });
+            wakers.into_iter().for_each(|w| w.join().unwrap());
+        });
+    }
+}

@@ -1,0 +1,416 @@
+//! Futures driven by microprocesses and kernel threads, and their wakers.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::future::{pending, poll_fn, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use kumihimo_runtime::future::{block_on, block_on_timeout, block_on_until};
+use kumihimo_runtime::runtime::{Builder, Preemption, Runtime};
+use kumihimo_runtime::{cancel, thread};
+
+/// Runs `f` in a microprocess and on a kernel thread that is none.
+fn on_both(vps: usize, f: impl Fn() + Send) {
+    f();
+    on_runtime(vps, f);
+}
+
+fn on_runtime(vps: usize, f: impl FnOnce() + Send) {
+    on(Runtime::builder().vps(vps), f);
+}
+
+fn on(runtime: Builder, f: impl FnOnce() + Send) {
+    // One runtime a process: the tests of this file take turns.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    runtime.build().unwrap().run(f);
+}
+
+/// Pending once, then ready; `give` gets the waker.
+async fn once(mut give: impl FnMut(&Waker)) {
+    let mut polled = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut polled, true) {
+            return Poll::Ready(());
+        }
+        give(cx.waker());
+        Poll::Pending
+    })
+    .await;
+}
+
+#[test]
+fn ready_at_once_and_after_many_awaits() {
+    on_both(2, || {
+        assert_eq!(block_on(ready(7)), 7);
+        let text = String::from("borrowed");
+        let sum = block_on(async {
+            let mut sum = 0;
+            for n in 0..100 {
+                once(Waker::wake_by_ref).await;
+                sum += n + ready(text.len()).await;
+            }
+            sum
+        });
+        assert_eq!(sum, 4950 + 800);
+    });
+}
+
+#[test]
+fn woken_by_kernel_threads_and_by_microprocesses() {
+    on_runtime(2, || {
+        let drive = || {
+            for _ in 0..200 {
+                block_on(once(|waker| {
+                    let waker = waker.clone();
+                    std::thread::spawn(move || waker.wake());
+                }));
+                block_on(once(|waker| {
+                    let waker = waker.clone();
+                    thread::spawn(move || waker.wake());
+                }));
+            }
+        };
+        let others = [thread::spawn(drive), thread::spawn(drive)];
+        let kernel = std::thread::spawn(drive);
+        drive();
+        others.into_iter().for_each(|t| t.join().unwrap());
+        thread::blocking(|| kernel.join().unwrap());
+    });
+}
+
+#[test]
+fn the_park_token_is_another_one() {
+    on_both(1, || {
+        thread::current().unpark();
+        let mut polls = 0;
+        // Nobody calls: were the token taken for a call, there would be a second poll.
+        let never = poll_fn(|_| {
+            polls += 1;
+            Poll::<()>::Pending
+        });
+        assert_eq!(block_on_timeout(never, Duration::from_millis(5)), None);
+        assert_eq!(polls, 1);
+        thread::park();
+        // And no waker leaves a token.
+        let mut late = None;
+        block_on(once(|waker| {
+            waker.wake_by_ref();
+            late = Some(waker.clone());
+        }));
+        late.unwrap().wake();
+        let until = Instant::now() + Duration::from_millis(5);
+        thread::park_until(until);
+        assert!(Instant::now() >= until, "somebody left a token");
+    });
+}
+
+#[test]
+fn a_future_that_wakes_itself_lets_others_run() {
+    on(Runtime::builder().vps(1).preemption(Preemption::Off), || {
+        let ran = Arc::new(AtomicBool::new(false));
+        let seen = ran.clone();
+        let other = thread::spawn(move || seen.store(true, SeqCst));
+        block_on(poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            if ran.load(SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        }));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn an_inner_one_gives_back_what_was_meant_for_the_outer_one() {
+    on_both(2, || {
+        block_on(once(|outer| {
+            outer.wake_by_ref();
+            block_on(once(|inner| {
+                let inner = inner.clone();
+                std::thread::spawn(move || inner.wake());
+            }));
+        }));
+        // Also if the inner one panics.
+        block_on(once(|outer| {
+            outer.wake_by_ref();
+            let inner = catch_unwind(|| block_on(async { panic!("inside {}", std::hint::black_box(1)) }));
+            assert!(inner.is_err());
+        }));
+    });
+}
+
+#[test]
+fn panics_pass_through() {
+    on_both(1, || {
+        let dropped = Cell::new(false);
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            let _owned = scopeguard(|| dropped.set(true));
+            block_on(async {
+                let _owned = &_owned;
+                once(Waker::wake_by_ref).await;
+                panic!("as {}", std::hint::black_box("asked"));
+            })
+        }));
+        assert_eq!(caught.unwrap_err().downcast_ref::<String>().unwrap(), "as asked");
+        assert!(dropped.get());
+        assert_eq!(block_on(ready(1)), 1);
+    });
+}
+
+fn scopeguard<F: FnMut()>(f: F) -> impl Drop {
+    struct Guard<F: FnMut()>(F);
+    impl<F: FnMut()> Drop for Guard<F> {
+        fn drop(&mut self) {
+            (self.0)();
+        }
+    }
+    Guard(f)
+}
+
+/// A waker that is used after its call, after its microprocess, and after the next life of that one's record has begun.
+#[test]
+fn wakers_used_after_the_end() {
+    on_runtime(1, || {
+        let mut wakers = Vec::new();
+        for round in 0..50 {
+            let kept = thread::spawn(|| {
+                let mut kept = None;
+                block_on(once(|waker| {
+                    waker.wake_by_ref();
+                    kept = Some(waker.clone());
+                }));
+                let kept = kept.unwrap();
+                kept.wake_by_ref();
+                // Harmless to whatever waits next.
+                let until = Instant::now() + Duration::from_micros(100);
+                thread::sleep_until(until);
+                assert!(Instant::now() >= until);
+                kept
+            });
+            wakers.push(kept.join().unwrap());
+            let all = wakers.clone();
+            let next = thread::spawn(move || {
+                let mut polls = 0;
+                let late = poll_fn(|_| {
+                    polls += 1;
+                    all.iter().for_each(Waker::wake_by_ref);
+                    Poll::<()>::Pending
+                });
+                assert_eq!(block_on_timeout(late, Duration::from_micros(100)), None);
+                polls
+            });
+            // Nobody of these wakes it: they are all of former lives.
+            assert_eq!(next.join().unwrap(), 1, "round {round}");
+        }
+        std::thread::spawn(move || wakers.into_iter().for_each(Waker::wake)).join().unwrap();
+    });
+    // Of a kernel thread that has ended.
+    let kept = std::thread::spawn(|| block_on(poll_fn(|cx| Poll::Ready(cx.waker().clone())))).join().unwrap();
+    kept.wake_by_ref();
+    kept.wake();
+}
+
+#[test]
+fn cancelled_while_it_waits() {
+    on_runtime(2, || {
+        let dropped = Arc::new(AtomicBool::new(false));
+        let (seen, (told, hear)) = (dropped.clone(), mpsc::channel());
+        let waits = thread::spawn(move || {
+            let _owned = scopeguard(|| seen.store(true, SeqCst));
+            block_on(async move {
+                let _owned = _owned;
+                told.send(()).unwrap();
+                pending::<()>().await;
+            });
+        });
+        thread::blocking(|| hear.recv().unwrap());
+        waits.cancel();
+        assert!(waits.join().unwrap_err().is::<cancel::Cancelled>());
+        assert!(dropped.load(SeqCst));
+        // Held back: the future is driven to its end.
+        let (told, hear) = mpsc::channel();
+        let masked = thread::spawn(move || {
+            let value = cancel::masked(|| {
+                block_on(async {
+                    once(|waker| told.send(waker.clone()).unwrap()).await;
+                    9
+                })
+            });
+            assert!(cancel::requested());
+            value
+        });
+        let waker = thread::blocking(|| hear.recv().unwrap());
+        masked.cancel();
+        waker.wake();
+        assert_eq!(masked.join().unwrap(), 9);
+        // Before the first poll.
+        let gone = thread::spawn(|| {
+            cancel::masked(|| {
+                while !cancel::requested() {
+                    thread::yield_now();
+                }
+            });
+            block_on(poll_fn(|_| -> Poll<()> { panic!("polled") }));
+        });
+        gone.cancel();
+        assert!(gone.join().unwrap_err().is::<cancel::Cancelled>());
+    });
+}
+
+#[test]
+fn deadlines() {
+    on_both(1, || {
+        let past = Instant::now() - Duration::from_millis(1);
+        assert_eq!(block_on_until(ready(1), past), Some(1));
+        assert_eq!(block_on_until(pending::<()>(), past), None);
+        assert_eq!(block_on_timeout(ready(1), Duration::MAX), Some(1));
+        // By reference it can be driven on.
+        let mut turns = 0;
+        let mut both = pin!(poll_fn(|_| {
+            turns += 1;
+            if turns == 1 { Poll::Pending } else { Poll::Ready("at last") }
+        }));
+        assert_eq!(block_on_until(both.as_mut(), past), None);
+        assert_eq!(block_on(both), "at last");
+    });
+    // A scope's deadline cancels its children.
+    on_runtime(2, || {
+        let deadline = Instant::now() + Duration::from_millis(5);
+        let ended = thread::scope_until(deadline, |s| s.spawn(|| block_on(pending::<()>())).join());
+        assert!(ended.unwrap_err().is::<cancel::Cancelled>());
+    });
+}
+
+#[test]
+fn inside_blocking_the_kernel_thread_waits() {
+    on_runtime(1, || {
+        block_on(once(|outer| {
+            outer.wake_by_ref();
+            thread::blocking(|| {
+                block_on(once(|inner| {
+                    let inner = inner.clone();
+                    thread::spawn(move || inner.wake());
+                }));
+            });
+        }));
+    });
+}
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: the system's, and a count.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.set(ALLOCATED.get() + 1);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn nothing_is_allocated() {
+    on_both(1, || {
+        let drive = || {
+            block_on(async {
+                for _ in 0..100 {
+                    once(|waker| {
+                        let another = waker.clone();
+                        waker.wake_by_ref();
+                        drop(another);
+                    })
+                    .await;
+                }
+            });
+        };
+        // The first wait of a kernel thread makes its parker.
+        drive();
+        let before = ALLOCATED.get();
+        drive();
+        assert_eq!(ALLOCATED.get() - before, 0);
+    });
+}
+
+/// Drivers of both kinds, each of which waits for events that wakers of both kinds bring in random order; some wakers are used again, late.
+#[test]
+fn random_wakers() {
+    const DRIVERS: usize = 8;
+    const EVENTS: usize = 2_000;
+    #[derive(Default)]
+    struct Place {
+        events: AtomicUsize,
+        waker: Mutex<Option<Waker>>,
+    }
+    let seed = std::env::var("KUMI_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(1, |d| d.as_nanos() as u64));
+    println!("random_wakers: KUMI_SEED={seed}");
+    on_runtime(2, || {
+        let places: Arc<[Place]> = (0..DRIVERS).map(|_| Place::default()).collect();
+        let drive = |n: usize| {
+            let places = places.clone();
+            move || {
+                for wanted in 1..=EVENTS {
+                    block_on(poll_fn(|cx| {
+                        *places[n].waker.lock().unwrap() = Some(cx.waker().clone());
+                        if places[n].events.load(SeqCst) >= wanted { Poll::Ready(()) } else { Poll::Pending }
+                    }));
+                }
+            }
+        };
+        let wake = |n: u64| {
+            let places = places.clone();
+            move || {
+                let mut random = seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+                let mut below = |bound: usize| {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    (random.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
+                };
+                let (mut left, mut late) = ([EVENTS / 4; DRIVERS], None::<Waker>);
+                while left.iter().any(|n| *n > 0) {
+                    let at = below(DRIVERS);
+                    if left[at] > 0 {
+                        left[at] -= 1;
+                        places[at].events.fetch_add(1, SeqCst);
+                        let waker = places[at].waker.lock().unwrap().take();
+                        if let Some(waker) = waker {
+                            if below(4) == 0 {
+                                late = Some(waker.clone());
+                            }
+                            waker.wake();
+                        }
+                    }
+                    match below(16) {
+                        0 => late.iter().for_each(Waker::wake_by_ref),
+                        1 | 2 => thread::yield_now(),
+                        _ => {}
+                    }
+                }
+            }
+        };
+        let kernel = (0..DRIVERS / 2).map(|n| std::thread::spawn(drive(n)));
+        let mut kernel: Vec<_> = kernel.chain((0..2).map(|n| std::thread::spawn(wake(n)))).collect();
+        let micro = (DRIVERS / 2..DRIVERS).map(|n| thread::spawn(drive(n)));
+        let micro: Vec<_> = micro.chain((2..4).map(|n| thread::spawn(wake(n)))).collect();
+        micro.into_iter().for_each(|t| t.join().unwrap());
+        thread::blocking(|| kernel.drain(..).for_each(|t| t.join().unwrap()));
+    });
+}
