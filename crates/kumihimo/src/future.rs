@@ -32,8 +32,8 @@
 //! | a runtime that has to be there | Tokio's: `tokio::net`, `time`, `fs`, `process`, `signal`, `spawn`, and all that stands on them: hyper-util, reqwest's async client, tonic, sqlx, tokio-postgres, the AWS SDK | beside it, below: `examples/src/bin/beside_tokio.rs` |
 //! | a runtime whose futures must stay on its thread | monoio, glommio, compio, `tokio::task::LocalSet` | not through it: leave them on kernel threads of their own, and talk to those through a channel |
 //!
-//! Of the second and third kind there is often a blocking twin that needs none of this and runs unchanged on [`net`](crate::net): ureq, rustls,
-//! tungstenite, redis, `std`'s own.
+//! Of the second and third kind there is often a blocking twin that needs none of this: rustls, tungstenite and httparse take whatever reads and writes,
+//! so [`net`](crate::net) as well as `std::net`; ureq and redis a connection of one's own, of some twenty lines.
 //!
 //! # Beside Tokio
 //! Build a `tokio::runtime::Runtime` of one worker or two; these are kernel threads of their own, the kernel shares the cores out. Microprocesses use its
