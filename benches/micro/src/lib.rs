@@ -11,6 +11,7 @@ mod mutex;
 mod park;
 mod preempt;
 mod preempted;
+mod priority_io;
 mod queues;
 mod ready;
 mod sieve;
@@ -56,6 +57,7 @@ pub fn run(request: &Request) -> Result<(), String> {
         "queues" => queues::queues,
         "echo" => echo::serve,
         "syscall-batch" => batch::batch,
+        "priority-io" => priority_io::serve,
         "stall" => stall::stall,
         "trace" => trace::hashing,
         "events" => events::events,

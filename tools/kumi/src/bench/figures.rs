@@ -1,5 +1,7 @@
 //! The figures to reach, and whether they were.
 
+mod io;
+
 use super::plan::Options;
 use super::row::Row;
 
@@ -64,7 +66,6 @@ const NULL_FORK: &[(&str, &str)] = &[("work", "null-fork")];
 const CHILD: &[(&str, &str)] = &[("order", "child")];
 const FULL_MIN: &[(&str, &str)] = &[("stack", "min"), ("count", "100000")];
 const LEAN_MIN: &[(&str, &str)] = &[("stack", "min"), ("count", "1000000")];
-const THOUSAND: &[(&str, &str)] = &[("connections", "1000")];
 
 const WORST_BPF: &[(&str, &str)] = &[("stall", "worst"), ("events", "bpf")];
 const WORST_PERF: &[(&str, &str)] = &[("stall", "worst"), ("events", "perf")];
@@ -130,13 +131,6 @@ const FIGURES: &[Figure] = {
         alone("spread", Pick { queue: "-", ..full("locked_over_ring") }, AtLeast(4.3)),
         ratio("queues", design("locked", YIELD), design("steal", YIELD), AtMost(1.15)),
         ratio("queues", design("locked", NULL_FORK), design("steal", NULL_FORK), AtMost(1.15)),
-        ratio("echo", Pick { keys: THOUSAND, ..full("rps") }, Pick { keys: THOUSAND, ..of("go", "rps") }, AtLeast(1.0)),
-        ratio(
-            "echo",
-            Pick { keys: THOUSAND, ..full("rps") },
-            Pick { keys: THOUSAND, ..of("tokio", "rps") },
-            AtLeast(1.0),
-        ),
         alone("stall", Pick { keys: WORST_BPF, ..full("p99_ratio") }, AtMost(1.5)),
         alone("stall", Pick { keys: WORST_PERF, ..full("p99_ratio") }, AtMost(2.5)),
         alone("stall", Pick { keys: WORST_BPF, ..full("p999_ratio") }, AtMost(2.0)),
@@ -221,7 +215,7 @@ impl Verdict {
 /// Every figure of `bench`, judged by the rows of this run.
 pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    for figure in FIGURES.iter().filter(|f| f.bench == bench) {
+    for figure in FIGURES.iter().chain(io::FIGURES).filter(|f| f.bench == bench) {
         let at = if figure.at.is_empty() { vps_of(bench, options) } else { figure.at.to_vec() };
         for vps in at {
             let ours = figure.ours.read(bench, rows, options, vps);
@@ -253,7 +247,7 @@ fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
     match bench {
         "parked" => options.vps.last().copied().into_iter().collect(),
         "spread" => vec![8],
-        "echo" | "events" | "preempt" | "trace" => vec![1],
+        "echo" | "kv" | "priority-io" | "connections" | "events" | "preempt" | "trace" => vec![1],
         "kernel-threads" => vec![2],
         "stall" => vec![super::plan::STALL_VPS],
         _ => options.vps.clone(),
@@ -325,7 +319,7 @@ mod tests {
     use super::*;
 
     fn options() -> Options {
-        Options { vps: vec![1], rivals: true, full: false, runs: 1, queue: "ring".into() }
+        Options { vps: vec![1], rivals: true, full: false, runs: 1, queue: "ring".into(), seed: 1 }
     }
 
     fn rows(lines: &[(&str, &str)]) -> Vec<Row> {
@@ -362,7 +356,7 @@ mod tests {
 
     #[test]
     fn every_figure_belongs_to_a_benchmark_and_has_a_name_of_its_own() {
-        let mut names: Vec<_> = FIGURES.iter().map(|f| (f.bench, f.what())).collect();
+        let mut names: Vec<_> = FIGURES.iter().chain(io::FIGURES).map(|f| (f.bench, f.what())).collect();
         assert!(names.iter().all(|(bench, _)| NAMES.contains(bench)));
         let all = names.len();
         names.sort();
