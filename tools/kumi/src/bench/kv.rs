@@ -23,8 +23,8 @@ const LOAD: &str = "redis-benchmark";
 
 /// Runs every cell.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
-    if let Err(trouble) = output_on(&own_cores(), Command::new(LOAD).arg("--version")) {
-        missing.note(BENCH, not_installed(trouble, LOAD, "redis-tools"));
+    if let Err(trouble) = load_is_there() {
+        missing.note(BENCH, trouble);
         return Vec::new();
     }
     let mut servers = Vec::new();
@@ -53,6 +53,22 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
         }
     }
     samples
+}
+
+/// SET and GET once each on a server of its own: 50 connections, 16 requests under way on each.
+pub fn pipelined(contender: Contender, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
+    load_is_there()?;
+    let server = Server::start(contender, programs)?;
+    let mut samples = Vec::new();
+    for command in COMMANDS {
+        samples.extend(server.slice(&Cell { command, connections: CONNECTIONS[0], pipeline: PIPELINES[1] })?);
+    }
+    Ok(samples)
+}
+
+fn load_is_there() -> Result<(), Trouble> {
+    let said = output_on(&own_cores(), Command::new(LOAD).arg("--version"));
+    said.map(drop).map_err(|trouble| not_installed(trouble, LOAD, "redis-tools"))
 }
 
 struct Cell {
