@@ -4,6 +4,7 @@ mod io;
 
 use super::plan::Options;
 use super::row::Row;
+use super::stats::summary;
 
 /// Which row of a benchmark.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,10 @@ struct Pick {
     /// A note to read instead of the median.
     note: &'static str,
 }
+
+/// Whose ratios are medians over rounds, each round with itself: of contenders that are alive at once, slice by slice. Of the others it is
+/// the ratio of the medians.
+const PAIRED: [&str; 2] = ["echo", "kv"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Goal {
@@ -218,11 +223,7 @@ pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
     for figure in FIGURES.iter().chain(io::FIGURES).filter(|f| f.bench == bench) {
         let at = if figure.at.is_empty() { vps_of(bench, options) } else { figure.at.to_vec() };
         for vps in at {
-            let ours = figure.ours.read(bench, rows, options, vps);
-            let measured = match figure.over {
-                None => ours,
-                Some(over) => ours.zip(over.read(bench, rows, options, vps)).map(|(a, b)| a / b),
-            };
+            let measured = figure.measured(bench, rows, options, vps);
             let reached = match (measured, figure.goal) {
                 (None, _) => false,
                 _ if figure.ours.fell_short(bench, rows, options, vps) => false,
@@ -270,9 +271,14 @@ impl Pick {
     }
 
     fn read(&self, bench: &str, rows: &[Row], options: &Options, vps: usize) -> Option<f64> {
+        let row = self.row(bench, rows, options, vps)?;
+        if self.note.is_empty() { Some(row.summary.median) } else { row.notes.get(self.note)?.parse().ok() }
+    }
+
+    fn row<'a>(&self, bench: &str, rows: &'a [Row], options: &Options, vps: usize) -> Option<&'a Row> {
         let vps = if self.vps == 0 { vps } else { self.vps };
         let queue = if self.queue.is_empty() { options.queue.as_str() } else { self.queue };
-        let row = rows.iter().find(|row| {
+        rows.iter().find(|row| {
             let id = &row.identity;
             let rival = self.variant == "-";
             id.bench == bench
@@ -281,8 +287,7 @@ impl Pick {
                 && id.vps == vps
                 && (rival || (id.variant == self.variant && id.queue == queue))
                 && self.keys.iter().all(|(key, value)| id.keys.get(*key).is_some_and(|v| v == value))
-        })?;
-        if self.note.is_empty() { Some(row.summary.median) } else { row.notes.get(self.note)?.parse().ok() }
+        })
     }
 
     fn what(&self) -> String {
@@ -300,6 +305,21 @@ impl Pick {
 }
 
 impl Figure {
+    fn measured(&self, bench: &str, rows: &[Row], options: &Options, vps: usize) -> Option<f64> {
+        let Some(over) = self.over else { return self.ours.read(bench, rows, options, vps) };
+        if PAIRED.contains(&bench) {
+            let [ours, other] = [self.ours, over].map(|pick| pick.row(bench, rows, options, vps));
+            let (ours, other) = (&ours?.values, &other?.values);
+            // Who was silent in a slice has no row of it, and nobody can say of which.
+            if ours.len() == other.len() {
+                let ratios: Vec<f64> = ours.iter().zip(other).map(|(a, b)| a / b).collect();
+                return summary(&ratios).map(|ratios| ratios.median);
+            }
+        }
+        let ours = self.ours.read(bench, rows, options, vps)?;
+        Some(ours / over.read(bench, rows, options, vps)?)
+    }
+
     fn what(&self) -> String {
         match self.over {
             None => self.ours.what(),
@@ -339,6 +359,23 @@ mod tests {
         let verdicts = judge("yield", &rows(&[("kumihimo", "switch 20 ns"), ("floor", "switch 10 ns")]), &options());
         assert_eq!((verdicts[0].measured, verdicts[0].word()), (Some(2.0), "reached"));
         assert_eq!(verdicts[1].word(), "missed (not measured)");
+    }
+
+    #[test]
+    fn round_by_round_where_slices_alternate() {
+        let mut rows = Rows::default();
+        for (runtime, value) in
+            [("kumihimo", 10), ("redis", 10), ("kumihimo", 50), ("redis", 20), ("kumihimo", 90), ("redis", 300)]
+        {
+            let line = format!("rps {value} 1/s command=set connections=50 pipeline=16");
+            rows.add(Sample::parse(&line, &from("kv", runtime, 1)).unwrap()).unwrap();
+        }
+        let judged = |rows: &Rows| judge("kv", &rows.rows(), &options()).into_iter().find_map(|v| v.measured);
+        // 1, 2.5 and 0.3; the medians are 50 and 20.
+        assert_eq!(judged(&rows), Some(1.0));
+        let line = "rps 20 1/s command=set connections=50 pipeline=16";
+        rows.add(Sample::parse(line, &from("kv", "redis", 1)).unwrap()).unwrap();
+        assert_eq!(judged(&rows), Some(2.5));
     }
 
     #[test]
