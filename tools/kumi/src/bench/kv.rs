@@ -40,16 +40,18 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     let mut order = Order::new(options.seed);
     for _ in 0..options.runs {
         for cell in cells() {
+            let mut round = vec![Vec::new(); servers.len()];
             for i in order.round(servers.len()) {
                 let Some(server) = &servers[i] else { continue };
                 match server.slice(&cell) {
-                    Ok(some) => samples.extend(some),
+                    Ok(some) => round[i] = some,
                     Err(trouble) => {
                         missing.note(&format!("{} {}", server.contender.describe(BENCH, 1), cell.keys()), trouble);
                         servers[i] = None;
                     }
                 }
             }
+            samples.extend(round.into_iter().flatten());
         }
     }
     samples

@@ -62,7 +62,8 @@ impl Ord for Number {
 
 /// Every chart that the rows of `bench` make.
 pub fn plots(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
-    let samples: Vec<&Sample> = rows.samples().collect();
+    // What is a copy of another row says so, and would hide it.
+    let samples: Vec<&Sample> = rows.samples().filter(|sample| !sample.notes.contains_key("is")).collect();
     let mut metrics: Vec<&str> = Vec::new();
     for sample in &samples {
         if !metrics.contains(&sample.identity.metric.as_str()) {
@@ -148,7 +149,10 @@ impl Chart {
             .x_label_area_size(36)
             .y_label_area_size(76)
             .build_cartesian_2d(x, y)?;
-        let number = |value: &f64| table::number(*value);
+        let number = |value: &f64| match *value {
+            few if few < 100.0 && few.fract() == 0.0 => few.to_string(),
+            other => table::number(other),
+        };
         chart
             .configure_mesh()
             .x_desc(&self.key)
