@@ -134,13 +134,16 @@ fn batches(programs: &Programs) -> Result<(), String> {
     Ok(())
 }
 
-/// Of each operation: how many calls were in a batch, and the ratio of batched to plain. From the samples `ratio`, with the keys `op` and `n`,
-/// of the benchmark `syscall-batch`.
+/// Of each operation: how many calls were in a batch, and the ratio of batched to plain. From the samples `ratio` of the benchmark
+/// `syscall-batch`, with the keys `op`, `n` and `batch=fixed`.
 fn curves(programs: &Programs) -> Result<Vec<(String, Vec<(u32, f64)>)>, String> {
     let samples = ours("").run(programs, "syscall-batch", 1).map_err(why)?;
     let mut curves: Vec<(String, Vec<(u32, f64)>)> = Vec::new();
     for sample in samples.iter().filter(|s| s.identity.metric == "ratio") {
         let of = |key: &str| sample.identity.keys.get(key);
+        if of("batch").is_none_or(|batch| batch != "fixed") {
+            continue;
+        }
         let (Some(op), Some(n)) = (of("op"), of("n").and_then(|n| n.parse().ok())) else { continue };
         let i = curves.iter().position(|(known, _)| known == op).unwrap_or_else(|| {
             curves.push((op.clone(), Vec::new()));
