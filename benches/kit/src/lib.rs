@@ -5,12 +5,14 @@
 //! a sample: `metric value unit [key=value ...] [key:=value ...]`. `key=value` is part of the row's
 //! identity, `key:=value` only a note beside it.
 
+mod entries;
 mod late;
 mod measure;
 mod page;
 mod request;
 pub mod work;
 
+pub use entries::Entries;
 pub use late::Lateness;
 pub use measure::{CpuClock, Memory, per, raise_descriptors, sample};
 pub use page::{AwaitedPage, Provider};

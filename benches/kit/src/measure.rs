@@ -48,9 +48,9 @@ impl CpuClock {
 /// Memory, in bytes, at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// Resident in this process (`VmRSS`).
+    /// Resident in the process (`VmRSS`).
     pub rss: u64,
-    /// The most that ever was resident in this process (`VmHWM`).
+    /// The most that ever was resident in the process (`VmHWM`).
     pub peak_rss: u64,
     /// Kernel memory of the *whole machine* that cannot be reclaimed: slab, kernel stacks, page tables.
     /// Only differences over a quiet moment mean anything.
@@ -64,13 +64,24 @@ impl Memory {
     /// If /proc is not mounted.
     #[must_use]
     pub fn now() -> Self {
-        let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
+        Memory::of(std::process::id()).expect("/proc/self/status")
+    }
+
+    /// As [`now`](Memory::now), of another process.
+    ///
+    /// # Errors
+    /// There is no such process.
+    ///
+    /// # Panics
+    /// If /proc is not mounted.
+    pub fn of(pid: u32) -> std::io::Result<Self> {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let meminfo = fs::read_to_string("/proc/meminfo").expect("/proc/meminfo");
-        Memory {
+        Ok(Memory {
             rss: kilobytes(&status, "VmRSS:"),
             peak_rss: kilobytes(&status, "VmHWM:"),
             kernel: ["SUnreclaim:", "KernelStack:", "PageTables:"].iter().map(|line| kilobytes(&meminfo, line)).sum(),
-        }
+        })
     }
 
     /// Growth of `rss` and `kernel` since `before`, for each of `count`; 0 where it shrank.

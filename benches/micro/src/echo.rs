@@ -20,16 +20,22 @@ pub fn serve(request: &Request) {
             variant.spawn(move || echo(stream));
         }
     });
+    until_told();
+}
+
+/// Returns never: ends the process when its standard input ends.
+pub fn until_told() -> ! {
     let copied = thread::blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
     copied.expect("stdin");
     if let Some(lost) = runtime::metrics().and_then(|now| now.trace_lost) {
         println!("lost {lost}");
     }
     // The connections' microprocesses wait for clients that are gone; the process ends with them.
-    std::process::exit(0);
+    std::process::exit(0)
 }
 
-fn echo(mut stream: TcpStream) {
+/// Sends back what comes, until the other side closes.
+pub fn echo(mut stream: TcpStream) {
     stream.set_nodelay(true).expect("nodelay");
     let mut buffer = [0; 1024];
     while let Ok(n) = stream.read(&mut buffer) {

@@ -11,6 +11,7 @@ mod mutex;
 mod park;
 mod preempt;
 mod preempted;
+mod priority_io;
 mod queues;
 mod ready;
 mod sieve;
@@ -58,6 +59,7 @@ pub fn run(request: &Request) -> Result<(), String> {
         "echo" => echo::serve,
         "syscall-batch" => batch::batch,
         "transaction" => transaction::transaction,
+        "priority-io" => priority_io::serve,
         "stall" => stall::stall,
         "trace" => trace::hashing,
         "events" => events::events,

@@ -36,6 +36,9 @@ enum Command {
     /// The load of `echo`, as a process of its own
     #[command(hide = true)]
     BenchLoad(bench::load::Args),
+    /// The load of `priority-io`, as a process of its own
+    #[command(hide = true)]
+    BenchPriorityLoad(bench::priority_load::Args),
     /// The other side of `stall`, as a process of its own
     #[command(hide = true)]
     BenchOutside(bench::outside::Args),
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Command::Trace(args) => return ended(trace::run(args)),
         Command::BenchChild(args) => bench::child::run(args),
         Command::BenchLoad(args) => bench::load::run(args),
+        Command::BenchPriorityLoad(args) => bench::priority_load::run(args),
         Command::BenchOutside(args) => bench::outside::run(args),
     };
     ended(done.map(|()| ExitCode::SUCCESS))

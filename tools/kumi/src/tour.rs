@@ -7,6 +7,7 @@ mod faults;
 mod files;
 mod kinds;
 mod loops;
+mod many;
 mod million;
 mod ring;
 mod sieve;
@@ -23,10 +24,10 @@ pub struct Args {
     /// The folder whose files are hashed [default: documentation or the Rust toolchain]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Only this chapter, 1 to 8
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=8))]
+    /// Only this chapter, 1 to 9
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=9))]
     chapter: Option<u8>,
-    /// Where the trace of chapter 7 goes
+    /// Where the trace of chapter 8 goes
     #[arg(long, default_value = "tour.perfetto")]
     trace: PathBuf,
     /// Overflow a microprocess's stack: the child process of the last chapter
@@ -77,12 +78,13 @@ pub fn run(args: Args) -> Result<(), String> {
              a kernel thread. The program is the same; the figures below are those of kernel threads.",
         );
     }
-    let chapters: [(&str, Chapter); 8] = [
+    let chapters: [(&str, Chapter); 9] = [
         ("A sieve of 126 threads", sieve::run),
         ("A million of them", million::run),
         ("The ring", ring::run),
         ("A file each", files::run),
         ("A connection each", echo::run),
+        ("Ten thousand connections", many::run),
         ("Nobody waits for another's block", blocks::run),
         ("Nobody waits for another's loop", loops::run),
         ("When things go wrong", faults::run),
@@ -99,7 +101,7 @@ pub fn run(args: Args) -> Result<(), String> {
             failed.push(title);
         }
     }
-    text::heading(9, "This machine");
+    text::heading(10, "This machine");
     text::table(&["", "kernel threads", "microprocesses"], &figures.0);
     println!();
     text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));

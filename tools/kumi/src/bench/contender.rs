@@ -24,10 +24,16 @@ pub enum Runtime {
     Go,
     Tokio,
     Std,
+    /// What a server costs that does nothing else, in C. `echo` only.
+    Floor,
+    /// A program of its own, and not ours to build. `kv` only.
+    Redis,
 }
 
 impl Runtime {
     pub const RIVALS: [Runtime; 3] = [Runtime::Go, Runtime::Tokio, Runtime::Std];
+    /// Those whose sources are in benches/rivals.
+    pub const BUILT: [Runtime; 4] = [Runtime::Go, Runtime::Tokio, Runtime::Std, Runtime::Floor];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -35,6 +41,8 @@ impl Runtime {
             Runtime::Go => "go",
             Runtime::Tokio => "tokio",
             Runtime::Std => "std",
+            Runtime::Floor => "floor",
+            Runtime::Redis => "redis",
         }
     }
 }
@@ -137,6 +145,9 @@ impl Contender {
         if let Some(source) = self.value("events") {
             command.env("KUMI_EVENTS", source);
         }
+        if let Some(batch) = self.value("batch") {
+            command.env("KUMI_BATCH", batching(batch)?);
+        }
         // Every start of a traced one writes the same nothing, which costs it no disk.
         match self.value("trace") {
             Some("on") => _ = command.env("KUMI_TRACE", TRACE),
@@ -161,9 +172,7 @@ impl Contender {
     ) -> Result<Vec<Sample>, Trouble> {
         let mut command = self.command(programs, bench, vps)?;
         command.args(more);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = spawn_on(&cores_for(vps), &mut command)?;
-        let output = finish(child)?;
+        let output = output_on(&cores_for(vps), &mut command)?;
         let identity = self.identity(bench, vps);
         let samples: Vec<_> = output.lines().map(|line| Sample::parse(line, &identity)).collect::<Result<_, _>>()?;
         if samples.is_empty() {
@@ -171,6 +180,23 @@ impl Contender {
         }
         Ok(samples)
     }
+}
+
+/// The value of `KUMI_BATCH` that a value of `batch` stands for.
+fn batching(batch: &str) -> Result<&'static str, String> {
+    match batch {
+        "adaptive" => Ok("adaptive"),
+        // As many as a batch holds.
+        "forced" => Ok("fixed=64"),
+        "plain" => Ok("off"),
+        other => Err(format!("batch={other}: no such batching")),
+    }
+}
+
+/// Runs `command` on `cores` to its end. What it printed; an error says how it failed.
+pub fn output_on(cores: &[usize], command: &mut Command) -> Result<String, Trouble> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    finish(spawn_on(cores, command)?)
 }
 
 /// Waits for the end and returns the standard output; an error says how it failed, with the end of what it complained.
@@ -232,8 +258,7 @@ mod tests {
 
     fn shell(script: &str) -> Result<String, Trouble> {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        finish(spawn_on(&cores_for(1), &mut command)?)
+        output_on(&cores_for(1), command.args(["-c", script]))
     }
 
     #[test]
@@ -252,6 +277,24 @@ mod tests {
         let last = before.last().unwrap().to_string();
         assert_eq!(allowed.split_whitespace().last().unwrap(), last);
         assert_eq!(own_cores(), before);
+    }
+
+    #[test]
+    fn what_a_cell_says_is_in_the_environment() {
+        let programs = Programs::from([(Runtime::Kumihimo, Ok(PathBuf::from("kumi")))]);
+        let with = |arg: &str| {
+            let args = vec![arg.to_owned()];
+            let ours =
+                Contender { runtime: Runtime::Kumihimo, variant: "full", queue: "ring".into(), args, at_most: 1 };
+            let command = ours.command(&programs, "echo", 1)?;
+            let all: Vec<_> =
+                command.get_envs().map(|(key, value)| (key.to_owned(), value.map(ToOwned::to_owned))).collect();
+            Ok::<_, String>(all)
+        };
+        assert_eq!(with("batch=forced").unwrap(), [("KUMI_BATCH".into(), Some("fixed=64".into()))]);
+        assert_eq!(with("batch=plain").unwrap(), [("KUMI_BATCH".into(), Some("off".into()))]);
+        assert_eq!(with("events=watch").unwrap(), [("KUMI_EVENTS".into(), Some("watch".into()))]);
+        assert!(with("batch=much").is_err());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! `idle_cost` of `events`: what a source costs when nothing blocks. Each work without a source, with each, and without again.
 
 use super::contender::{Contender, Missing, Programs, Trouble};
-use super::echo::Pair;
+use super::pair::Pair;
 use super::plan::{self, Options};
 use super::row::Sample;
 
 const CONNECTIONS: usize = 1_000;
+const SLICE_MS: u64 = 500;
 const VPS: usize = 1;
 
 /// A work that is a benchmark of its own.
@@ -82,19 +83,17 @@ fn echo(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sa
         }
         match Pair::start(plan::with_source(options, source, "part=serve"), programs, CONNECTIONS) {
             Ok(pair) => pairs.push((source, pair)),
-            Err(why) => missing.note(&format!("idle_cost work=echo events={source}"), why.into()),
+            Err(trouble) => missing.note(&format!("idle_cost work=echo events={source}"), trouble),
         }
     }
     let mut samples = Vec::new();
     for _ in 0..options.runs * 2 {
         let mut base = None;
         for (source, pair) in &mut pairs {
-            let rate =
-                pair.slice(CONNECTIONS).map(|row| row.iter().find(|s| s.identity.metric == "rps").map(|s| s.value));
-            match (rate, base) {
-                (Ok(Some(rate)), None) if rate > 0.0 && *source == "off" => base = Some(rate),
-                (Ok(Some(rate)), Some(base)) if rate > 0.0 => {
-                    samples.push(ratio(&pair.contender, source, "echo", base / rate));
+            match (pair.slice(SLICE_MS).map(|slice| slice.rate()), base) {
+                (Ok(rate), None) if rate > 0.0 && *source == "off" => base = Some(rate),
+                (Ok(rate), Some(base)) if rate > 0.0 => {
+                    samples.push(ratio(&pair.server.contender, source, "echo", base / rate));
                 }
                 (Err(why), _) => {
                     missing.note(&format!("idle_cost work=echo events={source}"), why.into());

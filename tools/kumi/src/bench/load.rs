@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::{Duration, Instant};
 
 use kumihimo_bench_kit::{Lateness, raise_descriptors};
 use rustix::event::{Timespec, epoll};
+use rustix::fd::OwnedFd;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 /// Bytes of a request and of its reply.
 const SIZE: usize = 64;
@@ -22,7 +24,8 @@ pub struct Args {
 }
 
 /// Connects, says `ready`, then obeys its standard input: each line is a number of milliseconds to run the loop for, and
-/// is answered by `REQUESTS SECONDS P50 P99 P999` (microseconds; 0 where there was no request).
+/// is answered by `REQUESTS SECONDS P50 P99 P999 ALL` (microseconds; 0 where there was no request; all: with those that were under way at the
+/// end). 0: one request over each connection.
 pub fn run(args: Args) -> Result<(), String> {
     raise_descriptors();
     let mut load = Load::connect(args.port, args.connections).map_err(|e| format!("load: {e}"))?;
@@ -32,46 +35,71 @@ pub fn run(args: Args) -> Result<(), String> {
         let millis: u64 = line.trim().parse().map_err(|_| format!("load: {line:?} is no number of milliseconds"))?;
         let slice = load.run(Duration::from_millis(millis)).map_err(|e| format!("load: {e}"))?;
         let late = &slice.late;
-        println!("{} {} {} {} {}", late.len(), slice.took.as_secs_f64(), late.us(0.5), late.us(0.99), late.us(0.999));
+        let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|q| late.us(q));
+        println!("{} {} {p50} {p99} {p999} {}", late.len(), slice.took.as_secs_f64(), slice.all);
     }
     Ok(())
 }
 
-struct Connection {
+/// A connection with at most one request under way.
+pub struct Connection {
     stream: TcpStream,
     request: [u8; SIZE],
     got: usize,
     sent_at: Instant,
 }
 
-struct Load {
-    epoll: rustix::fd::OwnedFd,
+/// A closed loop over all of its connections.
+pub struct Load {
+    epoll: OwnedFd,
     connections: Vec<Connection>,
 }
 
-struct Slice {
-    late: Lateness,
-    took: Duration,
+pub struct Slice {
+    pub late: Lateness,
+    pub took: Duration,
+    /// Replies in all.
+    all: u64,
+}
+
+/// Connections from one address to one port, as far as ports go: the system's choice is from 28,232 unless told otherwise.
+const FROM_ONE: usize = 20_000;
+
+/// So many connections, and an epoll on all of them by their numbers.
+pub fn connect(port: u16, count: usize) -> std::io::Result<(OwnedFd, Vec<Connection>)> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let mut connections = Vec::with_capacity(count);
+    for i in 0..count {
+        let stream = connect_from(i / FROM_ONE, port)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        // Edge-triggered: the kernel looks at each ready socket once. A load that costs more than the servers would measure itself.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, &stream, epoll::EventData::new_u64(i as u64), flags)?;
+        connections.push(Connection { stream, request: [0; SIZE], got: 0, sent_at: Instant::now() });
+    }
+    Ok((epoll, connections))
+}
+
+/// From 127.0.0.1, or as many addresses further on: the whole 127.0.0.0/8 is this machine.
+fn connect_from(further: usize, port: u16) -> std::io::Result<TcpStream> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if further > 0 {
+        let from = Ipv4Addr::from_bits(Ipv4Addr::LOCALHOST.to_bits() + further as u32);
+        bind(&socket, &SocketAddrV4::new(from, 0))?;
+    }
+    net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    Ok(socket.into())
 }
 
 impl Load {
-    fn connect(port: u16, count: usize) -> std::io::Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let mut connections = Vec::with_capacity(count);
-        for i in 0..count {
-            let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-            stream.set_nodelay(true)?;
-            stream.set_nonblocking(true)?;
-            // Edge-triggered: the kernel looks at each ready socket once. A load that costs more than the servers would measure itself.
-            let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-            epoll::add(&epoll, &stream, epoll::EventData::new_u64(i as u64), flags)?;
-            connections.push(Connection { stream, request: [0; SIZE], got: 0, sent_at: Instant::now() });
-        }
+    pub fn connect(port: u16, count: usize) -> std::io::Result<Self> {
+        let (epoll, connections) = connect(port, count)?;
         Ok(Load { epoll, connections })
     }
 
     /// The loop, and then the replies that are still under way.
-    fn run(&mut self, length: Duration) -> std::io::Result<Slice> {
+    pub fn run(&mut self, length: Duration) -> std::io::Result<Slice> {
         let mut late = Lateness::default();
         let end = Instant::now() + length;
         for connection in &mut self.connections {
@@ -101,12 +129,14 @@ impl Load {
             }
         }
         // On a busy machine there may be no reply within the whole slice: that is a rate of 0, and not a failure.
-        Ok(Slice { late, took: length })
+        let all = late.len() + self.connections.len() as u64;
+        Ok(Slice { late, took: length, all })
     }
 }
 
 impl Connection {
-    fn send(&mut self, now: Instant) -> std::io::Result<()> {
+    /// The next request.
+    pub fn send(&mut self, now: Instant) -> std::io::Result<()> {
         let number = u64::from_le_bytes(self.request[..8].try_into().expect("eight bytes")).wrapping_add(1);
         self.request[..8].copy_from_slice(&number.to_le_bytes());
         self.got = 0;
@@ -118,7 +148,7 @@ impl Connection {
     }
 
     /// Whether the reply is complete now. One read takes what there is: more than the rest of a reply never is, and less makes an edge.
-    fn receive(&mut self) -> std::io::Result<bool> {
+    pub fn receive(&mut self) -> std::io::Result<bool> {
         let mut reply = [0; SIZE];
         let read = self.stream.read(&mut reply[self.got..])?;
         if read == 0 {
@@ -152,6 +182,7 @@ mod tests {
         for _ in 0..2 {
             let slice = load.run(Duration::from_millis(20)).unwrap();
             assert!(slice.late.len() > 3 && !slice.took.is_zero());
+            assert_eq!(slice.all, slice.late.len() + 3);
         }
         drop(load);
         server.join().unwrap();

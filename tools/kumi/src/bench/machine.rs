@@ -24,6 +24,13 @@ pub fn description() -> Vec<(&'static str, String)> {
     ]
 }
 
+/// Memory that the kernel could give out, in bytes.
+pub fn available() -> u64 {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes = after(&memory, "MemAvailable").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
 fn after<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let line = text.lines().find(|line| line.starts_with(name))?;
     Some(line.split_once(':')?.1.trim())

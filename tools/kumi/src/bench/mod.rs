@@ -1,18 +1,25 @@
 //! `kumi bench`: contenders in turn, medians, tables, JSON, and the figures to reach.
 
 pub mod child;
-mod contender;
+mod connections;
+pub mod contender;
 mod echo;
 mod figures;
 mod idle;
+pub mod kv;
 pub mod load;
 pub mod machine;
+mod order;
 pub mod outside;
+pub mod pair;
 mod plan;
+mod plot;
+mod priority_io;
+pub mod priority_load;
 mod program;
 mod report;
-mod rivals;
-mod row;
+pub mod rivals;
+pub mod row;
 mod stall;
 mod stats;
 mod table;
@@ -58,6 +65,9 @@ pub struct Args {
     /// Our run queues
     #[arg(long, value_parser = plan::QUEUES, default_value = child::default_queue())]
     queue: String,
+    /// From which random orders are drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 /// Runs the benchmarks. An error if any contender failed or was missing.
@@ -68,7 +78,14 @@ pub fn run(args: Args) -> Result<(), String> {
             vps.push(n);
         }
     }
-    let options = Options { vps, rivals: args.rivals, full: args.full, runs: args.runs.into(), queue: args.queue };
+    let options = Options {
+        vps,
+        rivals: args.rivals,
+        full: args.full,
+        runs: args.runs.into(),
+        queue: args.queue,
+        seed: args.seed,
+    };
     let names: Vec<&str> = plan::NAMES.into_iter().filter(|&name| args.name == "all" || args.name == name).collect();
     let programs = rivals::programs(options.rivals);
     // Opened now: an unwritable path should not cost an hour of measuring.
@@ -111,6 +128,9 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     let run = |contender: &Contender, vps| contender.run(programs, bench, vps);
     let mut samples = match bench {
         "echo" => echo::run(options, programs, &mut missing),
+        "kv" => kv::run(options, programs, &mut missing),
+        "priority-io" => priority_io::run(options, programs, &mut missing),
+        "connections" => connections::run(options, programs, &mut missing),
         "stall" => stall::run(options, programs, &mut missing),
         "trace" => trace::run(options, programs, &mut missing),
         _ => rounds(bench, options, &mut missing, run),
@@ -247,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_missing_contender_is_a_failure_and_not_silence() {
-        let options = Options { vps: vec![1], rivals: true, full: false, runs: 1, queue: "ring".into() };
+        let options = Options { vps: vec![1], rivals: true, full: false, runs: 1, queue: "ring".into(), seed: 1 };
         let outcome = one("message", &options, &Programs::new());
         assert_eq!(outcome.failures.len(), 5);
         assert!(outcome.verdicts.iter().all(|v| v.word() == "missed (not measured)"));

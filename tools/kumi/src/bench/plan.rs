@@ -3,7 +3,7 @@
 use super::contender::{Contender, Runtime};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 24] = [
     "yield",
     "null-fork",
     "message",
@@ -16,6 +16,9 @@ pub const NAMES: [&str; 21] = [
     "queues",
     "latency",
     "echo",
+    "kv",
+    "priority-io",
+    "connections",
     "stall",
     "events",
     "preempt",
@@ -56,6 +59,8 @@ pub struct Options {
     pub full: bool,
     pub runs: usize,
     pub queue: String,
+    /// Of every order that is random.
+    pub seed: u64,
 }
 
 /// Contenders that are measured against each other: same work, same number of VPs, in turn.
@@ -111,20 +116,41 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
 }
 
 /// Connections of each cell of `echo`.
-pub fn echo_connections(options: &Options) -> Vec<usize> {
-    if options.full { vec![10, 1_000, 10_000] } else { vec![1_000] }
-}
+pub const ECHO_CONNECTIONS: [usize; 4] = [1, 10, 1_000, 10_000];
+
+/// How the floor's servers wait; `echo` takes the better one.
+pub const FLOORS: [&str; 2] = ["epoll", "uring"];
+
+/// How we batch, in `echo`.
+const BATCHES: [&str; 3] = ["batch=adaptive", "batch=forced", "batch=plain"];
 
 /// Servers of one cell of `echo`.
-pub fn echo_servers(options: &Options, connections: usize) -> Vec<Contender> {
+pub fn echo_servers(options: &Options) -> Vec<Contender> {
     let plan = Plan { options };
-    let threads = if connections <= 1_000 { plan.rival(Runtime::Std, &[], usize::MAX) } else { Vec::new() };
     join([
-        plan.ours("full", &[]),
-        plan.rival(Runtime::Go, &[], usize::MAX),
-        plan.rival(Runtime::Tokio, &[], usize::MAX),
-        threads,
+        join(BATCHES.map(|batch| plan.ours("full", &[batch]))),
+        plan.rivals(&[], usize::MAX),
+        join(FLOORS.map(|calls| plan.rival(Runtime::Floor, &[&format!("calls={calls}")], usize::MAX))),
     ])
+}
+
+/// Servers of `kv`.
+pub fn kv_servers(options: &Options) -> Vec<Contender> {
+    let plan = Plan { options };
+    let rival = |runtime| plan.rival(runtime, &[], usize::MAX);
+    join([plan.ours("full", &[]), rival(Runtime::Redis), rival(Runtime::Tokio)])
+}
+
+/// Servers of `priority-io`: the second is what the first is compared with.
+pub fn priority_servers(options: &Options) -> Vec<Contender> {
+    let plan = Plan { options };
+    join(["priorities=on", "priorities=off"].map(|priorities| plan.ours("full", &[priorities])))
+}
+
+/// Servers of `connections`.
+pub fn connection_servers(options: &Options) -> Vec<Contender> {
+    let plan = Plan { options };
+    join([plan.full_or_both(&[]), plan.rivals(&[], usize::MAX)])
 }
 
 /// Our contender of `idle_cost`, with one argument more.
@@ -351,19 +377,22 @@ mod tests {
     use super::*;
 
     fn options(full: bool) -> Options {
-        Options { vps: vec![1, 2], rivals: true, full, runs: 5, queue: "ring".into() }
+        Options { vps: vec![1, 2], rivals: true, full, runs: 5, queue: "ring".into(), seed: 1 }
     }
 
     #[test]
     fn every_benchmark_has_cells() {
-        for bench in NAMES.iter().filter(|&&b| b != "echo") {
+        let apart = ["echo", "kv", "priority-io", "connections"];
+        for bench in NAMES.iter().filter(|bench| !apart.contains(bench)) {
             for full in [false, true] {
                 let cells = cells(bench, &options(full));
                 assert!(!cells.is_empty() && cells.iter().all(|c| !c.contenders.is_empty()), "{bench}");
             }
         }
-        assert_eq!(echo_servers(&options(true), 1_000).len(), 4);
-        assert_eq!(echo_servers(&options(true), 10_000).len(), 3);
+        let servers = [echo_servers, kv_servers, priority_servers, connection_servers];
+        assert_eq!(servers.map(|of| of(&options(true)).len()), [8, 3, 2, 5]);
+        let alone = Options { rivals: false, ..options(false) };
+        assert_eq!(servers.map(|of| of(&alone).len()), [3, 1, 2, 1]);
     }
 
     #[test]

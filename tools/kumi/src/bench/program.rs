@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::contender::spawn_on;
 
 /// A program that is told things line by line and ends when it hears no more.
@@ -25,6 +27,12 @@ impl Program {
     /// The process's id.
     pub fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Asks it to end, by SIGTERM: for those that do not mind their standard input.
+    pub fn terminate(&self) {
+        // Not waited for yet, so the id is still this child's; should it be gone, it needs no asking.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
     }
 
     /// Says a line to it.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::figures::Verdict;
 use super::machine;
+use super::plot::{Plot, plots};
 use super::row::{Row, Rows};
 use super::table;
 
@@ -43,10 +44,13 @@ impl Outcome {
         self.rows.rows().iter().map(|row| format!("{}\n", row.json())).collect()
     }
 
-    fn markdown(&self) -> String {
+    fn markdown(&self, plots: &[Plot]) -> String {
         let mut text = format!("\n## {}\n\n", self.bench);
         if !self.verdicts.is_empty() {
             text += &format!("{}\n", table::markdown(&FIGURES, &self.verdict_cells()));
+        }
+        for plot in plots {
+            text += &format!("![{}]({})\n\n", plot.name, plot.name);
         }
         text += &table::markdown(&ROWS, &self.row_cells());
         for failure in &self.failures {
@@ -89,20 +93,24 @@ impl Outcome {
     }
 }
 
-/// Writes `report.md`, `rows.jsonl` and `samples.jsonl` (every single sample) into `folder`, which it makes.
+/// Writes `report.md`, `rows.jsonl`, `samples.jsonl` (every single sample) and a chart of every curve into `folder`, which it makes.
 pub fn write(folder: &Path, command: &str, outcomes: &[Outcome]) -> Result<(), String> {
-    let text = whole(command, outcomes);
+    let drawn = outcomes.iter().map(|o| plots(&o.bench, &o.rows)).collect::<Result<Vec<_>, _>>()?;
+    let text = whole(command, outcomes, &drawn);
     let rows: String = outcomes.iter().map(Outcome::json_lines).collect();
     let samples: String = outcomes.iter().flat_map(|o| o.rows.samples()).map(sample_line).collect();
     fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    for (name, content) in [("report.md", text), ("rows.jsonl", rows), ("samples.jsonl", samples)] {
+    let files = [("report.md", text), ("rows.jsonl", rows), ("samples.jsonl", samples)]
+        .map(|(name, text)| (name.to_owned(), text));
+    let drawn = drawn.into_iter().flatten().map(|plot| (plot.name, plot.svg));
+    for (name, content) in files.into_iter().chain(drawn) {
         let path = folder.join(name);
         fs::write(&path, content).map_err(|e| format!("{}: {e}", path.display()))?;
     }
     Ok(())
 }
 
-fn whole(command: &str, outcomes: &[Outcome]) -> String {
+fn whole(command: &str, outcomes: &[Outcome], plots: &[Vec<Plot>]) -> String {
     let mut text = format!(
         "# Measurements\n\nMade by `{command}`. Medians of alternating runs; `samples.jsonl` has every sample.\n\n"
     );
@@ -112,8 +120,8 @@ fn whole(command: &str, outcomes: &[Outcome]) -> String {
     let verdicts: Vec<_> = outcomes.iter().flat_map(|o| &o.verdicts).collect();
     let reached = verdicts.iter().filter(|v| v.reached).count();
     text += &format!("\n{reached} of {} figures reached.\n", verdicts.len());
-    for outcome in outcomes {
-        text += &outcome.markdown();
+    for (outcome, plots) in outcomes.iter().zip(plots) {
+        text += &outcome.markdown(plots);
     }
     text
 }
@@ -169,16 +177,21 @@ mod tests {
     #[test]
     fn what_failed_is_in_every_form() {
         assert!(outcome().plain().contains("MISSING ROW: tokio yield: no"));
-        assert!(outcome().markdown().contains("Missing row: tokio yield: no"));
+        assert!(outcome().markdown(&[]).contains("Missing row: tokio yield: no"));
         assert!(outcome().plain().contains("NOT MEASURED: yield events=bpf: no"));
-        assert!(outcome().markdown().contains("Not measured: yield events=bpf: no"));
+        assert!(outcome().markdown(&[]).contains("Not measured: yield events=bpf: no"));
     }
 
     #[test]
     fn a_report_has_figures_rows_and_machine() {
-        let text = whole("kumi bench yield", &[outcome()]);
+        let text = whole(
+            "kumi bench yield",
+            &[outcome()],
+            &[vec![Plot { name: "yield-switch.svg".into(), svg: String::new() }]],
+        );
         assert!(text.contains("| switch full / go | 1 | <= 0.260 | 0.200 | reached |"), "{text}");
         assert!(text.contains("1 of 1 figures reached"));
         assert!(text.contains("| kernel |"));
+        assert!(text.contains("![yield-switch.svg](yield-switch.svg)"));
     }
 }

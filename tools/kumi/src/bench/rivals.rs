@@ -15,7 +15,7 @@ pub fn programs(with_rivals: bool) -> Programs {
     let me = std::env::current_exe().map_err(|e| format!("own program: {e}"));
     let mut programs = Programs::from([(Runtime::Kumihimo, me)]);
     if with_rivals {
-        for rival in Runtime::RIVALS {
+        for rival in Runtime::BUILT {
             eprintln!("building rival {}", rival.name());
             let built = build(rival);
             if let Err(why) = &built {
@@ -39,6 +39,14 @@ fn build(rival: Runtime) -> Result<PathBuf, String> {
         let mut go = Command::new("go");
         go.args(["build", "-o"]).arg(&program).arg(".").current_dir(&source);
         run(&mut go, "Go (`make bench` installs it)")?;
+        return Ok(program);
+    }
+    if rival == Runtime::Floor {
+        std::fs::create_dir_all(&target).map_err(|e| format!("{}: {e}", target.display()))?;
+        let program = target.join("rival-floor");
+        let mut cc = Command::new("cc");
+        cc.args(["-O2", "-o"]).arg(&program).args(["main.c", "epoll.c", "uring.c"]).current_dir(&source);
+        run(&mut cc, "cc, a C compiler,")?;
         return Ok(program);
     }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -72,7 +80,7 @@ mod tests {
 
     #[test]
     fn the_rivals_sources_are_where_they_are_looked_for() {
-        for rival in Runtime::RIVALS {
+        for rival in Runtime::BUILT {
             assert!(repository().join("benches/rivals").join(rival.name()).is_dir());
         }
     }

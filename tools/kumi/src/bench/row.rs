@@ -64,6 +64,8 @@ pub struct Row {
     pub identity: Identity,
     pub unit: String,
     pub summary: Summary,
+    /// Of every sample, in the order in which they came: that of the rounds.
+    pub values: Vec<f64>,
     pub notes: BTreeMap<String, String>,
 }
 
@@ -153,6 +155,7 @@ impl Rows {
                 identity: identity.clone(),
                 unit: samples[0].unit.clone(),
                 summary: summary(&values).expect("a row has a sample"),
+                values,
                 notes,
             }
         };

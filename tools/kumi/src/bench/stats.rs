@@ -22,6 +22,18 @@ pub fn summary(samples: &[f64]) -> Option<Summary> {
     Some(Summary { median, min, max, runs: sorted.len() })
 }
 
+/// The quartiles; `None` of no samples. Between two samples: in proportion.
+pub fn quartiles(samples: &[f64]) -> Option<[f64; 3]> {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    Some([0.25, 0.5, 0.75].map(|share| {
+        let at = share * last as f64;
+        let below = sorted[at.floor() as usize];
+        below + (sorted[at.ceil() as usize] - below) * at.fract()
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,6 +41,14 @@ mod tests {
     #[test]
     fn of_nothing_there_is_none() {
         assert_eq!(summary(&[]), None);
+    }
+
+    #[test]
+    fn quartiles_of_few() {
+        assert_eq!(quartiles(&[]), None);
+        assert_eq!(quartiles(&[7.0]), Some([7.0; 3]));
+        assert_eq!(quartiles(&[5.0, 1.0, 2.0, 4.0, 3.0]), Some([2.0, 3.0, 4.0]));
+        assert_eq!(quartiles(&[1.0, 2.0]), Some([1.25, 1.5, 1.75]));
     }
 
     #[test]

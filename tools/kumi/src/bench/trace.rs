@@ -5,11 +5,12 @@ use std::path::Path;
 use kumihimo_trace::session;
 
 use super::contender::{Contender, Missing, Programs, TRACE, Trouble};
-use super::echo::Pair;
+use super::pair::Pair;
 use super::plan::{self, Options};
 use super::row::Sample;
 
 const CONNECTIONS: usize = 1_000;
+const SLICE_MS: u64 = 500;
 const VPS: usize = 1;
 
 /// Both loads.
@@ -21,7 +22,7 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     });
     match echo(&contenders, options, programs) {
         Ok(more) => samples.extend(more),
-        Err(why) => missing.note("trace load=echo", why.into()),
+        Err(trouble) => missing.note("trace load=echo", trouble),
     }
     samples
 }
@@ -52,7 +53,7 @@ fn hashing(contenders: &[Contender], options: &Options, programs: &Programs) -> 
 }
 
 /// All servers live at once, slices in turn, as in the benchmark `echo`. The ratio is that of the time a request.
-fn echo(contenders: &[Contender], options: &Options, programs: &Programs) -> Result<Vec<Sample>, String> {
+fn echo(contenders: &[Contender], options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
     eprintln!("  overhead load=echo");
     let start = |contender: &Contender| Pair::start(contender.clone(), programs, CONNECTIONS);
     let mut pairs = contenders.iter().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -60,12 +61,11 @@ fn echo(contenders: &[Contender], options: &Options, programs: &Programs) -> Res
     for _ in 0..options.runs * 2 {
         let mut base = None;
         for (i, pair) in pairs.iter_mut().enumerate() {
-            let row = pair.slice(CONNECTIONS)?;
+            let rate = pair.slice(SLICE_MS)?.rate();
             // On a busy machine there may be no reply within a slice, and then nothing to compare.
-            let Some(rate) = row.iter().find(|s| s.identity.metric == "rps").map(|s| s.value).filter(|r| *r > 0.0)
-            else {
+            if rate == 0.0 {
                 break;
-            };
+            }
             match base {
                 None => base = Some(rate),
                 Some(base) => ratios.push((i, base / rate)),
@@ -75,7 +75,7 @@ fn echo(contenders: &[Contender], options: &Options, programs: &Programs) -> Res
     // Only a server that ends says what it lost.
     let mut lost = Vec::new();
     for pair in pairs {
-        let traced = pair.contender.value("trace") == Some("on");
+        let traced = pair.server.contender.value("trace") == Some("on");
         let (said, pid) = pair.end();
         // It is converting what nobody wants when it is told to end, and gets no time for that.
         let _ = std::fs::remove_file(session::spool_path(Path::new(TRACE), pid));

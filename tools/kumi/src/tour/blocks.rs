@@ -1,4 +1,4 @@
-//! Chapter 6: a clock on the same VP as a page fault, a lock and a pipe that keep their microprocesses waiting in the kernel.
+//! Chapter 7: a clock on the same VP as a page fault, a lock and a pipe that keep their microprocesses waiting in the kernel.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! Chapter 7: a clock on the same VP as an endless loop; and which priority ran when, drawn.
+//! Chapter 8: a clock on the same VP as an endless loop; and which priority ran when, drawn.
 
 use std::hint::black_box;
 use std::process::Command;

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+pub use crate::bench::machine::available;
+
 /// What this process takes, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -27,11 +29,6 @@ impl Memory {
 
 fn parse(status: &str) -> Memory {
     Memory { resident: kilobytes(status, "VmRSS:"), page_tables: kilobytes(status, "VmPTE:") }
-}
-
-/// Memory that the kernel could give out, in bytes.
-pub fn available() -> u64 {
-    kilobytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), "MemAvailable:")
 }
 
 /// Kernel stacks of the whole machine, in bytes.

@@ -4,6 +4,8 @@ mod fuse;
 mod load;
 mod stalls;
 
+pub use load::precise;
+
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;

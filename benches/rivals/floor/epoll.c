@@ -1,0 +1,75 @@
+// Readiness, edge by edge: one read and one write a request, and one wait for all that are ready.
+#define _GNU_SOURCE
+#include "floor.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void watch(int epoll, int fd, unsigned events)
+{
+	struct epoll_event event = { .events = events, .data.fd = fd };
+	CHECK("epoll_ctl", epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0);
+}
+
+static void take_all(int epoll, int listener)
+{
+	for (;;) {
+		int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd < 0) {
+			CHECK("accept", errno == EAGAIN || errno == ECONNABORTED);
+			return;
+		}
+		int one = 1;
+		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+		watch(epoll, fd, EPOLLIN | EPOLLRDHUP | EPOLLET);
+	}
+}
+
+static void echo(int fd)
+{
+	char buffer[1024];
+	for (;;) {
+		ssize_t n = recv(fd, buffer, sizeof buffer, 0);
+		if (n <= 0) {
+			if (n == 0 || errno != EAGAIN)
+				close(fd);
+			return;
+		}
+		// A client that does not read what it asked for is none of this benchmark's.
+		if (send(fd, buffer, n, MSG_NOSIGNAL) != n) {
+			close(fd);
+			return;
+		}
+		// Less than there was room for: it is empty, and more makes an edge.
+		if (n < (ssize_t)sizeof buffer)
+			return;
+	}
+}
+
+void serve_epoll(int listener)
+{
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+	CHECK("epoll_create", epoll >= 0);
+	watch(epoll, listener, EPOLLIN);
+	watch(epoll, STDIN_FILENO, EPOLLIN | EPOLLHUP);
+	ready(listener);
+	for (;;) {
+		struct epoll_event events[256];
+		int count = epoll_wait(epoll, events, 256, -1);
+		CHECK("epoll_wait", count >= 0 || errno == EINTR);
+		for (int i = 0; i < count; i++) {
+			int fd = events[i].data.fd;
+			char said[64];
+			if (fd == listener)
+				take_all(epoll, listener);
+			else if (fd != STDIN_FILENO)
+				echo(fd);
+			else if (read(STDIN_FILENO, said, sizeof said) <= 0)
+				exit(0);
+		}
+	}
+}

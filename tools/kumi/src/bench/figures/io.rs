@@ -1,0 +1,105 @@
+//! The figures of what is done over connections.
+
+use super::Goal::{AtLeast, AtMost};
+use super::{Figure, Goal, Pick, alone, full, of, ratio};
+
+type Keys = &'static [(&'static str, &'static str)];
+
+/// The keys of one cell of `echo`: of ours, by batching; of the rivals; of the floor.
+struct Cell {
+    adaptive: Keys,
+    forced: Keys,
+    plain: Keys,
+    rival: Keys,
+    floor: Keys,
+}
+
+macro_rules! cell {
+    ($connections:literal) => {
+        Cell {
+            adaptive: &[("batch", "adaptive"), ("connections", $connections)],
+            forced: &[("batch", "forced"), ("connections", $connections)],
+            plain: &[("batch", "plain"), ("connections", $connections)],
+            rival: &[("connections", $connections)],
+            floor: &[("calls", "better"), ("connections", $connections)],
+        }
+    };
+}
+
+const ONE: Cell = cell!("1");
+const TEN: Cell = cell!("10");
+const THOUSAND: Cell = cell!("1000");
+const MYRIAD: Cell = cell!("10000");
+
+/// Ours, adaptive, over a rival's.
+const fn rival(cell: &Cell, metric: &'static str, runtime: &'static str, goal: Goal) -> Figure {
+    ratio("echo", Pick { keys: cell.adaptive, ..full(metric) }, Pick { keys: cell.rival, ..of(runtime, metric) }, goal)
+}
+
+/// Ours, adaptive, over the floor's.
+const fn floor(cell: &Cell, metric: &'static str, goal: Goal) -> Figure {
+    ratio("echo", Pick { keys: cell.adaptive, ..full(metric) }, Pick { keys: cell.floor, ..of("floor", metric) }, goal)
+}
+
+/// Adaptive over forced, or plain.
+const fn adaptive(cell: &Cell, other: Keys) -> Figure {
+    ratio("echo", Pick { keys: cell.adaptive, ..full("rps") }, Pick { keys: other, ..full("rps") }, AtLeast(0.97))
+}
+
+const fn kv(metric: &'static str, keys: Keys, goal: Goal) -> Figure {
+    ratio("kv", Pick { keys, ..full(metric) }, Pick { keys, ..of("redis", metric) }, goal)
+}
+
+macro_rules! kv {
+    ($metric:literal, $command:literal, $connections:literal, $pipeline:literal, $goal:expr) => {
+        kv($metric, &[("command", $command), ("connections", $connections), ("pipeline", $pipeline)], $goal)
+    };
+}
+
+pub const FIGURES: &[Figure] = &[
+    rival(&TEN, "rps", "tokio", AtLeast(1.05)),
+    rival(&THOUSAND, "rps", "tokio", AtLeast(1.1)),
+    rival(&MYRIAD, "rps", "tokio", AtLeast(1.1)),
+    rival(&TEN, "rps", "go", AtLeast(1.25)),
+    rival(&THOUSAND, "rps", "go", AtLeast(1.4)),
+    rival(&MYRIAD, "rps", "go", AtLeast(1.25)),
+    rival(&THOUSAND, "cpu", "tokio", AtMost(0.9)),
+    floor(&THOUSAND, "cpu", AtMost(1.15)),
+    rival(&MYRIAD, "cpu", "tokio", AtMost(0.9)),
+    floor(&MYRIAD, "cpu", AtMost(1.15)),
+    alone("echo", Pick { keys: THOUSAND.forced, ..full("entries_per_request") }, AtMost(0.25)),
+    adaptive(&ONE, ONE.forced),
+    adaptive(&ONE, ONE.plain),
+    adaptive(&TEN, TEN.forced),
+    adaptive(&TEN, TEN.plain),
+    adaptive(&THOUSAND, THOUSAND.forced),
+    adaptive(&THOUSAND, THOUSAND.plain),
+    adaptive(&MYRIAD, MYRIAD.forced),
+    adaptive(&MYRIAD, MYRIAD.plain),
+    rival(&TEN, "p99", "tokio", AtMost(1.0)),
+    floor(&TEN, "p99", AtMost(1.0)),
+    rival(&TEN, "p999", "tokio", AtMost(1.0)),
+    floor(&TEN, "p999", AtMost(1.0)),
+    rival(&THOUSAND, "p99", "tokio", AtMost(1.0)),
+    floor(&THOUSAND, "p99", AtMost(1.0)),
+    rival(&THOUSAND, "p999", "tokio", AtMost(1.0)),
+    floor(&THOUSAND, "p999", AtMost(1.0)),
+    rival(&MYRIAD, "p99", "tokio", AtMost(1.0)),
+    floor(&MYRIAD, "p99", AtMost(1.0)),
+    rival(&MYRIAD, "p999", "tokio", AtMost(1.0)),
+    floor(&MYRIAD, "p999", AtMost(1.0)),
+    rival(&ONE, "p50", "std", AtMost(1.05)),
+    kv!("rps", "set", "50", "16", AtLeast(1.3)),
+    kv!("rps", "set", "50", "1", AtLeast(1.0)),
+    kv!("cpu", "set", "50", "1", AtMost(0.9)),
+    kv!("rps", "set", "1000", "1", AtLeast(1.0)),
+    kv!("cpu", "set", "1000", "1", AtMost(0.9)),
+    kv!("rps", "get", "50", "16", AtLeast(1.3)),
+    kv!("rps", "get", "50", "1", AtLeast(1.0)),
+    kv!("cpu", "get", "50", "1", AtMost(0.9)),
+    kv!("rps", "get", "1000", "1", AtLeast(1.0)),
+    kv!("cpu", "get", "1000", "1", AtMost(0.9)),
+    alone("priority-io", full("high_p99_ratio"), AtMost(0.2)),
+    alone("priority-io", full("low_rps_ratio"), AtLeast(0.95)),
+    alone("connections", Pick { keys: &[("connections", "10000")], ..full("rss") }, AtMost(16_384.0)),
+];

@@ -1,0 +1,41 @@
+//! In which order contenders that live at once get their slices.
+
+use kumihimo_bench_kit::work::Dice;
+
+/// Another order for each round, drawn from a seed: what comes always after the same is not measured by itself.
+pub struct Order(Dice);
+
+impl Order {
+    pub fn new(seed: u64) -> Self {
+        Order(Dice::new(seed))
+    }
+
+    /// All numbers below `count`, each once.
+    pub fn round(&mut self, count: usize) -> Vec<usize> {
+        let mut all: Vec<usize> = (0..count).collect();
+        for left in (1..count).rev() {
+            all.swap(left, self.0.below(left as u64 + 1) as usize);
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everyone_once_and_not_always_alike() {
+        let mut order = Order::new(1);
+        let rounds: Vec<_> = (0..20).map(|_| order.round(5)).collect();
+        for round in &rounds {
+            let mut sorted = round.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3, 4]);
+        }
+        assert!(rounds.iter().any(|round| *round != rounds[0]));
+        let mut same = Order::new(1);
+        assert_eq!(rounds, (0..20).map(|_| same.round(5)).collect::<Vec<_>>());
+        assert!(order.round(0).is_empty());
+    }
+}
