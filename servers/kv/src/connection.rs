@@ -67,12 +67,11 @@ impl Connection {
         loop {
             self.session.now = database::now();
             self.run_all()?;
-            if self.session.after == After::Drop {
-                return Err(ErrorKind::ConnectionAborted.into());
-            }
             self.send()?;
-            if self.session.after == After::Close {
-                return Ok(());
+            match self.session.after {
+                After::Next => {}
+                After::Close => return Ok(()),
+                After::Drop => return Err(ErrorKind::ConnectionAborted.into()),
             }
             self.session.show();
             self.count();

@@ -7,6 +7,9 @@ use bytes::BytesMut;
 use redis_protocol::resp2::encode::extend_encode_borrowed;
 use redis_protocol::resp2::types::BorrowedFrame as Frame;
 
+/// First words of errors that are codes.
+const CODES: [&str; 5] = ["MISCONF", "NOPROTO", "OOM", "WRONGPASS", "WRONGTYPE"];
+
 /// The versions of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
@@ -91,13 +94,12 @@ impl Reply {
         }
     }
 
-    /// An error. One without a code of its own, in capitals, is an `ERR`.
+    /// An error. One without a code of its own is an `ERR`.
     pub fn error(&mut self, error: &str) {
         let code = error.split(' ').next().unwrap_or_default();
-        let coded = !code.is_empty() && code.bytes().all(|b| b.is_ascii_uppercase());
-        let text = if coded { Cow::Borrowed(error) } else { Cow::Owned(format!("ERR {error}")) };
+        let text = if CODES.contains(&code) { Cow::Borrowed(error) } else { Cow::Owned(format!("ERR {error}")) };
         // The client's own bytes may be in it.
-        let clean = text.replace(['\r', '\n'], " ");
+        let clean = text.trim_end_matches(['\r', '\n']).replace(['\r', '\n'], " ");
         self.put(Frame::Error(&clean));
     }
 

@@ -75,6 +75,8 @@ pub struct Requests {
     end: usize,
     /// How far the command under way was understood, from its start.
     at: usize,
+    /// How many bytes from there on have no end of a line among them.
+    searched: usize,
     /// Arguments that are still to come.
     missing: usize,
     /// The length of the argument that comes next, once it is known.
@@ -95,6 +97,7 @@ impl Default for Requests {
             start: 0,
             end: 0,
             at: 0,
+            searched: 0,
             missing: 0,
             bulk: None,
             places: Vec::new(),
@@ -229,14 +232,13 @@ impl Requests {
                         None => return Found::Unfinished,
                         Some(b'$') => {}
                         // Whatever it is, it is complained about when its line is whole, as Redis does.
-                        Some(&other) => match line_end(rest) {
-                            None if rest.len() > MAX_LINE => return malformed("too big bulk count string"),
-                            None => return Found::Unfinished,
-                            Some(_) => {
-                                let shown = if other == b'\n' { ' ' } else { char::from(other) };
-                                return malformed(format!("expected '$', got '{shown}'"));
-                            }
-                        },
+                        Some(&other) => {
+                            return match self.number("too big bulk count string") {
+                                Ok(None) => Found::Unfinished,
+                                Ok(Some(_)) => malformed(format!("expected '$', got '{}'", char::from(other))),
+                                Err(found) => found,
+                            };
+                        }
                     }
                     match self.number("too big bulk count string") {
                         Ok(Some(Some(length))) if (0..=MAX_BULK as i64).contains(&length) => length as usize,
@@ -265,9 +267,10 @@ impl Requests {
         // One digit, as nearly always.
         if let [_, digit @ b'0'..=b'9', b'\r', _, ..] = rest {
             self.at += 4;
+            self.searched = 0;
             return Ok(Some(Some(i64::from(digit - b'0'))));
         }
-        let Some(end) = line_end(rest) else {
+        let Some(end) = end_of_line(rest, &mut self.searched, b'\r') else {
             return if rest.len() > MAX_LINE { Err(malformed(too_long)) } else { Ok(None) };
         };
         if rest.len() < end + 2 {
@@ -275,23 +278,21 @@ impl Requests {
         }
         let number = integer(&rest[1..end]);
         self.at += end + 2;
+        self.searched = 0;
         Ok(Some(number))
     }
 
     /// An inline command: words, perhaps quoted, up to the end of the line.
     fn line(&mut self) -> Found {
         let rest = &self.buffer[self.start..self.end];
-        let searched = self.at.min(rest.len());
-        // A NUL ends a line that has no end for Redis, which takes it for the end of a C string.
-        let end = rest[searched..].iter().position(|&b| b == b'\n' || b == 0).map(|i| i + searched);
-        let end = end.filter(|&i| rest[i] == b'\n');
-        let Some(end) = end else {
+        let Some(end) = end_of_line(rest, &mut self.searched, b'\n') else {
             if rest.len() > MAX_LINE {
                 return malformed("too big inline request");
             }
             return Found::Unfinished;
         };
         self.at = end + 1;
+        self.searched = 0;
         self.inline = true;
         self.unquoted.clear();
         let line = rest[..end].strip_suffix(b"\r").unwrap_or(&rest[..end]);
@@ -307,10 +308,11 @@ fn malformed(what: impl Into<Cow<'static, str>>) -> Found {
     Found::Malformed(format!("Protocol error: {}", what.into()).into())
 }
 
-/// Where the `\r` of a header is. Redis looks for it as in a C string: a NUL before it hides it.
-fn line_end(header: &[u8]) -> Option<usize> {
-    let end = header.iter().position(|&b| b == b'\r' || b == 0)?;
-    (header[end] == b'\r').then_some(end)
+/// Where `end` is. Redis looks for it as in a C string: a NUL before it hides it. What was `searched` is not looked at again.
+fn end_of_line(line: &[u8], searched: &mut usize, end: u8) -> Option<usize> {
+    let found = line[*searched..].iter().position(|&b| b == end || b == 0);
+    *searched = found.map_or(line.len(), |found| *searched + found);
+    (line.get(*searched) == Some(&end)).then_some(*searched)
 }
 
 /// A decimal number in the one way in which Redis writes it: no sign but `-`, no leading zeros, no spaces.

@@ -29,7 +29,7 @@ pub enum After {
     Next,
     /// The reply, then the end.
     Close,
-    /// The end at once, without a reply.
+    /// The end, without a reply to this one.
     Drop,
 }
 

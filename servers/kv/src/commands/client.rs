@@ -40,7 +40,8 @@ pub fn echo(session: &mut Session, args: Args<'_>) -> Answer {
 /// `SELECT number`
 pub fn select(session: &mut Session, args: Args<'_>) -> Answer {
     let wanted = number(args.at(1))?;
-    i32::try_from(wanted).map_err(|_| "value is not an integer or out of range")?;
+    i32::try_from(wanted)
+        .map_err(|_| format!("value is out of range, value must between {} and {}", i32::MIN, i32::MAX))?;
     session.number =
         usize::try_from(wanted).ok().filter(|&number| number < DATABASES).ok_or("DB index is out of range")?;
     if let Some(client) = &session.client {
@@ -122,6 +123,7 @@ fn plain(text: &[u8], what: &str) -> Result<String, String> {
 /// `CLIENT ...`
 pub fn client(session: &mut Session, args: Args<'_>) -> Answer {
     let Some(me) = session.client.clone() else { return Err("no client".into()) };
+    session.show();
     let name = args.at(1).to_ascii_lowercase();
     let exactly = |words: usize| {
         let fits = args.len() == words;

@@ -1,5 +1,6 @@
 //! The server itself.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use kumihimo::sync::atomic::Ordering::Relaxed;
@@ -41,8 +42,18 @@ pub fn config(session: &mut Session, args: Args<'_>) -> Answer {
         ("timeout", "0".to_owned()),
         ("unixsocket", settings.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
     ];
-    let wanted = |name: &str| args.from(2).any(|pattern| glob::matches(&pattern.to_ascii_lowercase(), name.as_bytes()));
-    let found: Vec<_> = all.iter().filter(|(name, _)| wanted(name)).collect();
+    let mut found: Vec<(Cow<'_, str>, &str)> = Vec::new();
+    for pattern in args.from(2) {
+        let lower = pattern.to_ascii_lowercase();
+        let literal = !pattern.iter().any(|b| b"*?[".contains(b));
+        for (name, value) in all.iter().filter(|(name, _)| glob::matches(&lower, name.as_bytes())) {
+            // What is no pattern is repeated as it was written.
+            let shown = if literal { String::from_utf8_lossy(pattern) } else { Cow::Borrowed(*name) };
+            if !found.iter().any(|(other, _)| *other == shown) {
+                found.push((shown, value));
+            }
+        }
+    }
     session.reply.map(found.len());
     for (name, value) in found {
         session.reply.bulk(name.as_bytes());
