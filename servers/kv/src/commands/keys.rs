@@ -1,0 +1,269 @@
+//! Keys, whatever they hold, and when they expire.
+
+use std::borrow::Cow;
+
+use kumihimo::sync::Arc;
+
+use crate::commands::{SYNTAX, number};
+use crate::glob;
+use crate::request::Args;
+use crate::session::{Answer, Session};
+use crate::shard::{FOREVER, Time};
+
+/// `DEL key ...`
+pub fn del(session: &mut Session, args: Args<'_>) -> Answer {
+    let databases = &session.server.databases;
+    let mut shards = databases.lock_all(session.number, args.from(1));
+    let (mut gone, mut removed) = (Vec::new(), Vec::new());
+    for name in args.from(1) {
+        let key = databases.key(name);
+        let shard = shards.of(&key);
+        if let Some(slot) = shard.find(&key, session.now) {
+            gone.push(shard.remove(slot));
+            removed.push(name);
+        }
+    }
+    if removed.len() > 1 && databases.shared.log.get().is_some() {
+        // One record: after a crash all are gone, or none.
+        removed.insert(0, b"DEL");
+        shards.of(&databases.key(removed[1])).record(&removed);
+    } else if let [name] = removed[..] {
+        shards.of(&databases.key(name)).record(&[b"DEL", name]);
+    }
+    drop(shards);
+    session.reply.count(gone.len());
+    Ok(())
+}
+
+/// `EXISTS key ...`
+pub fn exists(session: &mut Session, args: Args<'_>) -> Answer {
+    let databases = &session.server.databases;
+    let mut shards = databases.lock_all(session.number, args.from(1));
+    let there = args.from(1).filter(|name| {
+        let key = databases.key(name);
+        shards.of(&key).find(&key, session.now).is_some()
+    });
+    let count = there.count();
+    drop(shards);
+    session.reply.count(count);
+    Ok(())
+}
+
+/// `TYPE key`
+pub fn kind(session: &mut Session, args: Args<'_>) -> Answer {
+    let key = session.key(args.at(1));
+    let mut shard = session.server.databases.lock(session.number, &key);
+    let kind = shard.find(&key, session.now).map_or("none", |slot| shard.entry(slot).value.kind());
+    session.reply.simple(kind);
+    Ok(())
+}
+
+/// How a time is given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// From now.
+    Seconds,
+    /// From now.
+    Milliseconds,
+    /// Since 1970.
+    AtSecond,
+    /// Since 1970.
+    AtMillisecond,
+}
+
+/// When `value` is, which may be before 1970 and then counts as 1; `None` if it is beyond all numbers.
+pub fn expiry(unit: Unit, value: i64, now: Time) -> Option<Time> {
+    let value = match unit {
+        Unit::Seconds | Unit::AtSecond => value.checked_mul(1000)?,
+        Unit::Milliseconds | Unit::AtMillisecond => value,
+    };
+    let value = match unit {
+        Unit::Seconds | Unit::Milliseconds => value.checked_add(now as i64)?,
+        Unit::AtSecond | Unit::AtMillisecond => value,
+    };
+    Some(value.max(1) as Time)
+}
+
+/// `EXPIRE key seconds [NX|XX|GT|LT]`
+pub fn expire(session: &mut Session, args: Args<'_>) -> Answer {
+    expire_by(session, args, Unit::Seconds, "expire")
+}
+
+/// `PEXPIRE key milliseconds [NX|XX|GT|LT]`
+pub fn pexpire(session: &mut Session, args: Args<'_>) -> Answer {
+    expire_by(session, args, Unit::Milliseconds, "pexpire")
+}
+
+/// `EXPIREAT key second [NX|XX|GT|LT]`
+pub fn expireat(session: &mut Session, args: Args<'_>) -> Answer {
+    expire_by(session, args, Unit::AtSecond, "expireat")
+}
+
+/// `PEXPIREAT key millisecond [NX|XX|GT|LT]`
+pub fn pexpireat(session: &mut Session, args: Args<'_>) -> Answer {
+    expire_by(session, args, Unit::AtMillisecond, "pexpireat")
+}
+
+#[derive(Default)]
+struct Only {
+    not_set: bool,
+    set: bool,
+    later: bool,
+    earlier: bool,
+}
+
+impl Only {
+    fn parse(args: Args<'_>) -> Result<Only, Cow<'static, str>> {
+        let mut only = Only::default();
+        for word in args.from(3) {
+            let flag = match word.to_ascii_lowercase().as_slice() {
+                b"nx" => &mut only.not_set,
+                b"xx" => &mut only.set,
+                b"gt" => &mut only.later,
+                b"lt" => &mut only.earlier,
+                _ => return Err(format!("Unsupported option {}", String::from_utf8_lossy(word)).into()),
+            };
+            *flag = true;
+        }
+        if only.not_set && (only.set || only.later || only.earlier) {
+            return Err("NX and XX, GT or LT options at the same time are not compatible".into());
+        }
+        if only.later && only.earlier {
+            return Err("GT and LT options at the same time are not compatible".into());
+        }
+        Ok(only)
+    }
+
+    /// Whether one that expires at `old` may expire at `new` instead. What never expires is later than everything.
+    fn allows(&self, old: Time, new: Time) -> bool {
+        !(self.not_set && old != FOREVER
+            || self.set && old == FOREVER
+            || self.later && new <= old
+            || self.earlier && new >= old)
+    }
+}
+
+fn expire_by(session: &mut Session, args: Args<'_>, unit: Unit, name: &str) -> Answer {
+    let only = Only::parse(args)?;
+    let value = number(args.at(2))?;
+    let when = expiry(unit, value, session.now).ok_or_else(|| format!("invalid expire time in '{name}' command"))?;
+    let key = session.key(args.at(1));
+    let mut shard = session.server.databases.lock(session.number, &key);
+    let slot = shard.find(&key, session.now).filter(|&slot| only.allows(shard.entry(slot).expires, when));
+    session.reply.integer(i64::from(slot.is_some()));
+    let Some(slot) = slot else { return Ok(()) };
+    if when <= session.now {
+        let gone = shard.remove(slot);
+        shard.record(&[b"DEL", key.bytes]);
+        drop(shard);
+        drop(gone);
+    } else {
+        shard.set_expiry(slot, when);
+        shard.record(&[b"PEXPIREAT", key.bytes, itoa::Buffer::new().format(when).as_bytes()]);
+    }
+    Ok(())
+}
+
+/// `PERSIST key`
+pub fn persist(session: &mut Session, args: Args<'_>) -> Answer {
+    let key = session.key(args.at(1));
+    let mut shard = session.server.databases.lock(session.number, &key);
+    let slot = shard.find(&key, session.now).filter(|&slot| shard.entry(slot).expires != FOREVER);
+    if let Some(slot) = slot {
+        shard.set_expiry(slot, FOREVER);
+        shard.record(&[b"PERSIST", key.bytes]);
+    }
+    session.reply.integer(i64::from(slot.is_some()));
+    Ok(())
+}
+
+/// `TTL key`
+pub fn ttl(session: &mut Session, args: Args<'_>) -> Answer {
+    left(session, args, |milliseconds| (milliseconds + 500) / 1000)
+}
+
+/// `PTTL key`
+pub fn pttl(session: &mut Session, args: Args<'_>) -> Answer {
+    left(session, args, |milliseconds| milliseconds)
+}
+
+fn left(session: &mut Session, args: Args<'_>, shown: fn(i64) -> i64) -> Answer {
+    let key = session.key(args.at(1));
+    let mut shard = session.server.databases.lock(session.number, &key);
+    let left = match shard.find(&key, session.now).map(|slot| shard.entry(slot).expires) {
+        None => -2,
+        Some(FOREVER) => -1,
+        Some(expires) => shown(expires.saturating_sub(session.now) as i64),
+    };
+    session.reply.integer(left);
+    Ok(())
+}
+
+/// `KEYS pattern`
+pub fn keys(session: &mut Session, args: Args<'_>) -> Answer {
+    let mut found: Vec<Box<[u8]>> = Vec::new();
+    let mut shards = session.server.databases.lock_whole(session.number);
+    for shard in shards.shards() {
+        let living = shard.entries().filter(|entry| entry.expires > session.now);
+        found.extend(living.filter(|entry| glob::matches(args.at(1), &entry.key)).map(|entry| entry.key.clone()));
+    }
+    drop(shards);
+    session.reply.array(found.len());
+    found.iter().for_each(|key| session.reply.bulk(key));
+    Ok(())
+}
+
+/// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`
+pub fn scan(session: &mut Session, args: Args<'_>) -> Answer {
+    let cursor =
+        std::str::from_utf8(args.at(1)).ok().and_then(|text| text.parse::<u64>().ok()).ok_or("invalid cursor")?;
+    let (mut pattern, mut count, mut kind) = (None, 10, None);
+    let mut words = args.from(2);
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or(SYNTAX)?;
+        if word.eq_ignore_ascii_case(b"match") {
+            pattern = Some(value);
+        } else if word.eq_ignore_ascii_case(b"count") {
+            count = usize::try_from(number(value)?).ok().filter(|&count| count > 0).ok_or(SYNTAX)?;
+        } else if word.eq_ignore_ascii_case(b"type") {
+            kind = Some(value);
+        } else {
+            return Err(SYNTAX);
+        }
+    }
+    let mut found: Vec<Box<[u8]>> = Vec::new();
+    let next = session.databases().scan(session.number, cursor, count, session.now, |entry| {
+        let fits = pattern.is_none_or(|pattern| glob::matches(pattern, &entry.key))
+            && kind.is_none_or(|kind| entry.value.kind().as_bytes().eq_ignore_ascii_case(kind));
+        if fits {
+            found.push(entry.key.clone());
+        }
+    });
+    session.reply.array(2);
+    session.reply.bulk(itoa::Buffer::new().format(next).as_bytes());
+    session.reply.array(found.len());
+    found.iter().for_each(|key| session.reply.bulk(key));
+    Ok(())
+}
+
+/// `DBSIZE`
+pub fn dbsize(session: &mut Session, _: Args<'_>) -> Answer {
+    let mut shards = session.server.databases.lock_whole(session.number);
+    let count = shards.shards().map(|shard| shard.len()).sum();
+    drop(shards);
+    session.reply.count(count);
+    Ok(())
+}
+
+/// `FLUSHALL [ASYNC|SYNC]`
+pub fn flushall(session: &mut Session, args: Args<'_>) -> Answer {
+    match args.get(1) {
+        None => {}
+        Some(word)
+            if args.len() == 2 && (word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")) => {}
+        Some(_) => return Err(SYNTAX),
+    }
+    Arc::clone(&session.server).databases.clear();
+    session.reply.ok();
+    Ok(())
+}

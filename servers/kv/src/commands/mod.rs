@@ -1,0 +1,27 @@
+//! What the commands do, by what they are about. Semantics and errors are Redis 7.0's: <https://redis.io/commands>.
+
+pub mod client;
+pub mod introspect;
+pub mod keys;
+pub mod lists;
+pub mod pubsub;
+pub mod server;
+pub mod strings;
+
+use std::borrow::Cow;
+
+use crate::request::integer;
+
+/// A number from a client.
+pub fn number(text: &[u8]) -> Result<i64, Cow<'static, str>> {
+    integer(text).ok_or(Cow::Borrowed("value is not an integer or out of range"))
+}
+
+/// The error for words that are not as they should be.
+pub const SYNTAX: Cow<'static, str> = Cow::Borrowed("syntax error");
+
+/// The error for a subcommand that there is not.
+pub fn no_subcommand(of: &str, name: &[u8]) -> Cow<'static, str> {
+    let name = String::from_utf8_lossy(&name[..name.len().min(128)]).into_owned();
+    format!("unknown subcommand '{name}'. Try {of} HELP.").into()
+}

@@ -1,0 +1,230 @@
+//! Texts, and numbers in them.
+
+use kumihimo::sync::Arc;
+
+use crate::commands::keys::{Unit, expiry};
+use crate::commands::{SYNTAX, number};
+use crate::request::{Args, MAX_BULK};
+use crate::session::{Answer, Session, wrong_arity};
+use crate::shard::{FOREVER, Shard, Time, WRONG_TYPE};
+use crate::value::Value;
+
+/// `GET key`
+pub fn get(session: &mut Session, args: Args<'_>) -> Answer {
+    let key = session.key(args.at(1));
+    let mut shard = session.server.databases.lock(session.number, &key);
+    session.reply.bulk_or_null(shard.text(&key, session.now)?);
+    Ok(())
+}
+
+/// `SET key value [NX|XX] [GET] [EX seconds|PX milliseconds|EXAT second|PXAT millisecond|KEEPTTL]`
+pub fn set(session: &mut Session, args: Args<'_>) -> Answer {
+    let how = if args.len() == 3 { How::default() } else { how(session, args)? };
+    let (key, value) = (session.key(args.at(1)), args.at(2));
+    let mut shard = session.server.databases.lock(session.number, &key);
+    if how.get {
+        session.reply.bulk_or_null(shard.text(&key, session.now)?);
+    }
+    let slot = shard.find(&key, session.now);
+    if how.only_if.is_some_and(|there| slot.is_some() != there) {
+        if !how.get {
+            session.reply.null();
+        }
+        return Ok(());
+    }
+    let expires = match (how.keep, slot) {
+        (true, Some(slot)) => shard.entry(slot).expires,
+        _ => how.expires,
+    };
+    let old = shard.set(&key, slot, value, expires);
+    record_set(&shard, key.bytes, value, expires);
+    drop(shard);
+    drop(old);
+    if !how.get {
+        session.reply.ok();
+    }
+    Ok(())
+}
+
+fn record_set(shard: &Shard, key: &[u8], value: &[u8], expires: Time) {
+    if expires == FOREVER {
+        shard.record(&[b"SET", key, value]);
+    } else {
+        shard.record(&[b"SET", key, value, b"PXAT", itoa::Buffer::new().format(expires).as_bytes()]);
+    }
+}
+
+struct How {
+    /// Whether the key must be there, or must not.
+    only_if: Option<bool>,
+    get: bool,
+    keep: bool,
+    expires: Time,
+}
+
+impl Default for How {
+    fn default() -> How {
+        How { only_if: None, get: false, keep: false, expires: FOREVER }
+    }
+}
+
+fn how(session: &Session, args: Args<'_>) -> Result<How, std::borrow::Cow<'static, str>> {
+    let mut how = How::default();
+    let mut limit: Option<(Unit, &[u8])> = None;
+    let mut words = args.from(3);
+    while let Some(word) = words.next() {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        let unit = if is("ex") {
+            Some(Unit::Seconds)
+        } else if is("px") {
+            Some(Unit::Milliseconds)
+        } else if is("exat") {
+            Some(Unit::AtSecond)
+        } else if is("pxat") {
+            Some(Unit::AtMillisecond)
+        } else {
+            None
+        };
+        if let Some(unit) = unit {
+            // The same one again replaces what it said before.
+            if how.keep || limit.is_some_and(|(other, _)| other != unit) {
+                return Err(SYNTAX);
+            }
+            limit = Some((unit, words.next().ok_or(SYNTAX)?));
+        } else if is("nx") && how.only_if != Some(true) {
+            how.only_if = Some(false);
+        } else if is("xx") && how.only_if != Some(false) {
+            how.only_if = Some(true);
+        } else if is("get") {
+            how.get = true;
+        } else if is("keepttl") && limit.is_none() {
+            how.keep = true;
+        } else {
+            return Err(SYNTAX);
+        }
+    }
+    if let Some((unit, text)) = limit {
+        let value = number(text)?;
+        // A command from the log may have expired long ago.
+        how.expires =
+            expiry(unit, value, session.now).filter(|_| value > 0).ok_or("invalid expire time in 'set' command")?;
+    }
+    Ok(how)
+}
+
+/// `SETNX key value`
+pub fn setnx(session: &mut Session, args: Args<'_>) -> Answer {
+    let (key, value) = (session.key(args.at(1)), args.at(2));
+    let mut shard = session.server.databases.lock(session.number, &key);
+    let there = shard.find(&key, session.now).is_some();
+    if !there {
+        shard.set(&key, None, value, FOREVER);
+        record_set(&shard, key.bytes, value, FOREVER);
+    }
+    session.reply.integer(i64::from(!there));
+    Ok(())
+}
+
+/// `MGET key ...`
+pub fn mget(session: &mut Session, args: Args<'_>) -> Answer {
+    session.reply.array(args.len() - 1);
+    let server = Arc::clone(&session.server);
+    let mut shards = server.databases.lock_all(session.number, args.from(1));
+    for name in args.from(1) {
+        let key = server.databases.key(name);
+        session.reply.bulk_or_null(shards.of(&key).text(&key, session.now).unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// `MSET key value ...`
+pub fn mset(session: &mut Session, args: Args<'_>) -> Answer {
+    if args.len() % 2 == 0 {
+        return Err(wrong_arity("mset"));
+    }
+    let databases = &session.server.databases;
+    let mut shards = databases.lock_all(session.number, args.from(1).step_by(2));
+    let mut old = Vec::new();
+    for (name, value) in args.from(1).step_by(2).zip(args.from(2).step_by(2)) {
+        let key = databases.key(name);
+        let shard = shards.of(&key);
+        let slot = shard.find(&key, session.now);
+        old.extend(shard.set(&key, slot, value, FOREVER));
+    }
+    if databases.shared.log.get().is_some() {
+        let command: Vec<_> = std::iter::once(&b"MSET"[..]).chain(args.from(1)).collect();
+        shards.of(&databases.key(args.at(1))).record(&command);
+    }
+    drop(shards);
+    drop(old);
+    session.reply.ok();
+    Ok(())
+}
+
+/// `APPEND key value`
+pub fn append(session: &mut Session, args: Args<'_>) -> Answer {
+    let (key, more) = (session.key(args.at(1)), args.at(2));
+    let mut shard = session.server.databases.lock(session.number, &key);
+    let length = match shard.find(&key, session.now) {
+        None => {
+            shard.set(&key, None, more, FOREVER);
+            more.len()
+        }
+        Some(slot) => shard.change(slot, |value| match value {
+            Value::Text(text) if text.len() + more.len() > MAX_BULK => {
+                Err("string exceeds maximum allowed size (proto-max-bulk-len)")
+            }
+            Value::Text(text) => {
+                text.extend_from_slice(more);
+                Ok(text.len())
+            }
+            Value::List(_) => Err(WRONG_TYPE),
+        })?,
+    };
+    shard.record(&[b"APPEND", key.bytes, more]);
+    session.reply.count(length);
+    Ok(())
+}
+
+/// `STRLEN key`
+pub fn strlen(session: &mut Session, args: Args<'_>) -> Answer {
+    let key = session.key(args.at(1));
+    let mut shard = session.server.databases.lock(session.number, &key);
+    session.reply.count(shard.text(&key, session.now)?.map_or(0, <[u8]>::len));
+    Ok(())
+}
+
+/// `INCR key`
+pub fn incr(session: &mut Session, args: Args<'_>) -> Answer {
+    add(session, args.at(1), 1)
+}
+
+/// `DECR key`
+pub fn decr(session: &mut Session, args: Args<'_>) -> Answer {
+    add(session, args.at(1), -1)
+}
+
+/// `INCRBY key by`
+pub fn incrby(session: &mut Session, args: Args<'_>) -> Answer {
+    add(session, args.at(1), number(args.at(2))?)
+}
+
+/// `DECRBY key by`
+pub fn decrby(session: &mut Session, args: Args<'_>) -> Answer {
+    add(session, args.at(1), number(args.at(2))?.checked_neg().ok_or("decrement would overflow")?)
+}
+
+fn add(session: &mut Session, name: &[u8], by: i64) -> Answer {
+    let key = session.key(name);
+    let mut shard = session.server.databases.lock(session.number, &key);
+    let old = shard.text(&key, session.now)?.map_or(Ok(0), number)?;
+    let new = old.checked_add(by).ok_or("increment or decrement would overflow")?;
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(new).as_bytes();
+    let slot = shard.find(&key, session.now);
+    let expires = slot.map_or(FOREVER, |slot| shard.entry(slot).expires);
+    shard.set(&key, slot, digits, expires);
+    record_set(&shard, key.bytes, digits, expires);
+    session.reply.integer(new);
+    Ok(())
+}

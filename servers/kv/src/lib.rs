@@ -1,0 +1,44 @@
+//! `kumi serve kv`: an in-memory key-value server that speaks Redis's protocol, RESP2 and RESP3, with a microprocess for each connection.
+//!
+//! Written as any user of Kumihimo would write it: plain blocking code, and nothing that users cannot import. A connection's loop
+//! (`connection.rs`) reads, runs every command that has arrived whole, and writes all replies at once.
+//!
+//! ```
+//! use std::io::{Read, Write};
+//! use kumihimo_kv::{Server, Settings};
+//!
+//! let settings = Settings { listen: Some(([127, 0, 0, 1], 0).into()), ..Settings::default() };
+//! let running = Server::start(settings)?;
+//! let mut client = kumihimo::net::TcpStream::connect(running.address().expect("it listens"))?;
+//! client.write_all(b"SET greeting hello\r\nGET greeting\r\nSHUTDOWN\r\n")?;
+//! let mut replies = String::new();
+//! client.read_to_string(&mut replies)?;
+//! assert_eq!(replies, "+OK\r\n$5\r\nhello\r\n");
+//! running.wait()?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod blocked;
+mod channels;
+mod clients;
+mod command;
+mod commands;
+mod connection;
+mod database;
+mod glob;
+mod log;
+mod options;
+mod replay;
+mod reply;
+mod request;
+mod server;
+mod session;
+mod shard;
+mod stream;
+mod value;
+
+pub use log::Sync;
+pub use options::{Options, run};
+pub use replay::Replayed;
+pub use server::{Running, Server, Settings};

@@ -1,0 +1,111 @@
+//! `serve kv` on the command line.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use kumihimo::sync::Arc;
+use kumihimo::thread;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::log::Sync;
+use crate::server::{Server, Settings};
+
+/// What can be said on the command line.
+#[derive(Args, Debug)]
+pub struct Options {
+    /// Listen for TCP here; port 0 takes a free one. [default: 127.0.0.1:6379, unless --unix is given]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Listen for UNIX streams here
+    #[arg(long, value_name = "PATH")]
+    unix: Option<PathBuf>,
+    /// Store nothing more beyond so many bytes (k, m, g: units of 1024); 0: no limit
+    #[arg(long, value_name = "N", default_value = "0", value_parser = bytes)]
+    maxmemory: usize,
+    /// Write changes down there, and begin with what was written down
+    #[arg(long, value_name = "FILE")]
+    append_log: Option<PathBuf>,
+    /// When a change in the append log is safe on the disk
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "everysec")]
+    sync: Sync,
+    /// How many may be connected at once
+    #[arg(long, value_name = "N", default_value = "10000", value_parser = at_least_one)]
+    max_connections: usize,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "a whole number above 0 is wanted".to_owned())
+}
+
+fn bytes(text: &str) -> Result<usize, String> {
+    let lower = text.to_ascii_lowercase();
+    let digits = lower.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match &lower[digits.len()..] {
+        "" | "b" => Some(0),
+        "k" | "kb" => Some(10),
+        "m" | "mb" => Some(20),
+        "g" | "gb" => Some(30),
+        _ => None,
+    };
+    let number = digits.parse::<usize>().ok();
+    let value = number.zip(shift).and_then(|(number, shift)| number.checked_mul(1 << shift));
+    value.ok_or_else(|| "a number of bytes is wanted, as 1000000, 64m or 2g".to_owned())
+}
+
+/// Serves until SIGTERM, SIGINT or `SHUTDOWN`. Prints where it listens once it does. Blocks the calling kernel thread.
+///
+/// # Errors
+/// As [`Server::start`] and [`Running::wait`](crate::Running::wait), in words.
+pub fn run(options: Options) -> Result<(), String> {
+    let served = thread::spawn(move || serve(options)).join();
+    served.map_err(|_| "the server panicked".to_owned())?.map_err(|e| e.to_string())
+}
+
+fn serve(options: Options) -> io::Result<()> {
+    let default = || options.unix.is_none().then(|| ([127, 0, 0, 1], 6379).into());
+    let settings = Settings {
+        listen: options.listen.or_else(default),
+        unix: options.unix.clone(),
+        max_memory: options.maxmemory,
+        append_log: options.append_log,
+        sync: options.sync,
+        max_connections: options.max_connections,
+    };
+    // Before anything can be asked to end.
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let path = settings.append_log.clone();
+    let running = Server::start(settings)?;
+    if let (Some(found), Some(path)) = (&running.replayed, path) {
+        let path = path.display();
+        if found.dropped > 0 {
+            eprintln!("kv: {path}: {} bytes at the end were no whole command and are dropped", found.dropped);
+        }
+        if let Some(kept) = &found.kept {
+            eprintln!("kv: {path}: they do not look like the begin of one either, and are kept in {}", kept.display());
+        }
+        eprintln!("kv: {path}: {} commands read", found.commands);
+    }
+    if let Some(address) = running.address() {
+        println!("listening {address}");
+    }
+    if let Some(path) = &options.unix {
+        println!("listening {}", path.display());
+    }
+    let server = Arc::clone(running.server());
+    let handle = signals.handle();
+    let waiting = thread::spawn(move || {
+        // Waiting for a signal blocks a kernel thread.
+        thread::blocking(|| {
+            if signals.forever().next().is_some() {
+                server.stop();
+            }
+        });
+    });
+    let ended = running.wait();
+    handle.close();
+    let _ = waiting.join();
+    ended
+}

@@ -1,0 +1,323 @@
+//! The append log: what was acknowledged is there again, however the server ended.
+
+mod beside;
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use beside::{Client, Folder, KV, Reply, Served, encoded, text, until};
+use kumihimo_tests::rounds;
+use rustix::process::Signal;
+
+/// A command of each kind that changes something, and what is there then.
+fn change_everything(client: &mut Client) -> Vec<Reply> {
+    for command in [
+        "set a 1",
+        "set b 2 px 100000000",
+        "incrby a 41",
+        "append b x",
+        "setnx c 3",
+        "setnx c 4",
+        "mset d 5 e 6",
+        "del d nothing",
+        "rpush l 1 2 3 4",
+        "lpush l 0",
+        "lpop l",
+        "rpop l 2",
+        "expire e 100000",
+        "persist e",
+        "expire c 1000000",
+        "select 3",
+        "set a three",
+        "decr n",
+        "select 0",
+        "blpop l 0",
+        "set gone x px 1",
+        "set old x",
+        "expire old -1",
+        "set k v ex 100000",
+        "set k w keepttl",
+    ] {
+        let reply = client.ask(&command.split(' ').collect::<Vec<_>>());
+        assert!(!matches!(reply, Reply::Line('-', _)), "{command}: {reply:?}");
+    }
+    until("it has expired", || client.ask(&["exists", "gone"]) == Reply::integer(0));
+    assert_eq!(client.ask(&["incr", "gone"]), Reply::integer(1));
+    contents(client)
+}
+
+fn contents(client: &mut Client) -> Vec<Reply> {
+    let mut all = Vec::new();
+    for number in ["0", "3"] {
+        client.ask(&["select", number]);
+        let keys = client.ask(&["keys", "*"]).sorted();
+        for key in keys.members() {
+            let ttl = client.ask(&[b"ttl", key.bytes()]);
+            let text = client.ask(&[b"get", key.bytes()]);
+            let list = client.ask(&[b"lrange", key.bytes(), b"0", b"-1"]);
+            // Whether it expires, not when.
+            all.extend([key.clone(), text, list, Reply::integer(i64::from(ttl != Reply::integer(-1)))]);
+        }
+    }
+    client.ask(&["select", "0"]);
+    all
+}
+
+fn start(log: &str, sync: &str) -> Served {
+    Served::start(&["--append-log", log, "--sync", sync])
+}
+
+#[test]
+fn everything_is_there_again() {
+    let folder = Folder::new("again");
+    for sync in ["always", "everysec", "no"] {
+        let log = text(&folder.file(sync));
+        let server = start(&log, sync);
+        let before = change_everything(&mut server.client());
+        // Gracefully: then nothing is lost whatever the policy.
+        server.signal(Signal::TERM);
+        assert!(server.ended().0.success());
+        let server = start(&log, sync);
+        assert_eq!(contents(&mut server.client()), before, "{sync}");
+        server.client().ask(&["flushall"]);
+        server.client().give(&["shutdown"]);
+        let (status, said) = server.ended();
+        assert!(status.success() && said.contains("commands read"), "{said}");
+        assert_eq!(contents(&mut start(&log, sync).client()), []);
+    }
+}
+
+#[test]
+fn redis_reads_it_too() {
+    let folder = Folder::new("redis-reads");
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        return kumihimo_tests::skip("redis_reads_it_too", "no redis-server (apt-get install redis-server)");
+    }
+    let log = folder.file("appendonly.aof");
+    let server = start(&text(&log), "always");
+    let before = change_everything(&mut server.client());
+    server.kill();
+    let found = Command::new("redis-check-aof").arg(&log).output().expect("it comes with redis-server");
+    assert!(String::from_utf8_lossy(&found.stdout).contains("AOF is valid") || found.status.success(), "{found:?}");
+    let redis = Served::redis("redis_reads_it_too", &folder).expect("it is here");
+    let mut client = redis.client();
+    // As a client would, which is how Redis reads its own.
+    client.send(&std::fs::read(&log).expect("the log"));
+    client.ask(&["echo", "the end"]);
+    until("it has read all", || client.reply() == Reply::bulk("the end"));
+    let mut client = redis.client();
+    assert_eq!(contents(&mut client), before);
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    let folder = Folder::new("kill");
+    let log = text(&folder.file("log"));
+    let acknowledged: Vec<AtomicU64> = (0..4).map(|_| AtomicU64::new(0)).collect();
+    for mut round in rounds("what_was_acknowledged_survives_kill_9") {
+        let server = start(&log, "always");
+        std::thread::scope(|scope| {
+            for (i, acknowledged) in acknowledged.iter().enumerate() {
+                let mut client = server.client();
+                scope.spawn(move || {
+                    // One counter each, which the other end of the machine's life must not set back.
+                    loop {
+                        let key = format!("counter:{i}");
+                        if !client.try_send(&encoded(&["incr", &key]).repeat(3)) {
+                            return;
+                        }
+                        for _ in 0..3 {
+                            match client.try_reply() {
+                                Some(Reply::Line(':', n)) => {
+                                    acknowledged.store(n.parse().expect("a number"), Ordering::SeqCst)
+                                }
+                                Some(other) => panic!("{other:?}"),
+                                None => return,
+                            }
+                        }
+                    }
+                });
+            }
+            // Under load, at any moment.
+            std::thread::sleep(Duration::from_micros(20_000 + round.random.below(80_000)));
+            server.signal(Signal::KILL);
+        });
+        drop(server);
+        let server = start(&log, "always");
+        let mut client = server.client();
+        for (i, acknowledged) in acknowledged.iter().enumerate() {
+            let sure = acknowledged.load(Ordering::SeqCst);
+            let there = match client.ask(&["get", &format!("counter:{i}")]) {
+                Reply::Bulk('$', Some(digits)) => String::from_utf8(digits).expect("digits").parse().expect("a number"),
+                _ => 0_u64,
+            };
+            // Three were under way at most.
+            assert!((sure..=sure + 3).contains(&there), "{sure} acknowledged, {there} there");
+            acknowledged.store(there, Ordering::SeqCst);
+        }
+        server.kill();
+    }
+    assert!(acknowledged.iter().any(|counter| counter.load(Ordering::SeqCst) > 0));
+}
+
+#[test]
+fn a_tail_cut_off_at_any_byte() {
+    let folder = Folder::new("tail");
+    let log = folder.file("log");
+    let server = start(&text(&log), "always");
+    let mut client = server.client();
+    client.ask(&["set", "first", "1"]);
+    let first = std::fs::metadata(&log).expect("the log").len() as usize;
+    client.ask(&["set", "second", "22"]);
+    let second = std::fs::metadata(&log).expect("the log").len() as usize;
+    server.kill();
+    let whole = std::fs::read(&log).expect("the log");
+    assert_eq!(whole.len(), second);
+    for length in (0..=second).rev() {
+        std::fs::write(&log, &whole[..length]).expect("a file");
+        let server = start(&text(&log), "no");
+        let mut client = server.client();
+        let expected = i64::from(length >= first) + i64::from(length == second);
+        assert_eq!(client.ask(&["exists", "first", "second"]), Reply::integer(expected), "{length}");
+        let left = std::fs::metadata(&log).expect("the log").len() as usize;
+        // Before the first one stands `SELECT 0`, a command as well.
+        assert!(left <= length && [0, 23, first, second].contains(&left), "{left} of {length}");
+        client.give(&["shutdown"]);
+        let (_, said) = server.ended();
+        let told = format!("{} bytes at the end were no whole command and are dropped", length - left);
+        assert_eq!(said.contains(&told), length != left, "{length}: {said}");
+    }
+}
+
+#[test]
+fn a_tail_that_is_no_command() {
+    let folder = Folder::new("corrupt");
+    let log = folder.file("log");
+    for tail in [
+        &b"*1\r\n:5\r\n"[..],
+        b"hello\r\n",
+        b"*1\r\n$4\r\nNOPE\r\n",
+        b"*1\r\n$3\r\nGET\r\n",
+        &[0; 5000],
+        b"*1\r\n$1\r\n",
+    ] {
+        let mut bytes = encoded(&["set", "a", "1"]);
+        let good = bytes.len();
+        bytes.extend_from_slice(tail);
+        std::fs::write(&log, &bytes).expect("a file");
+        let server = start(&text(&log), "always");
+        let mut client = server.client();
+        assert_eq!(client.ask(&["get", "a"]), Reply::bulk("1"));
+        client.ask(&["set", "b", "2"]);
+        server.kill();
+        let server = start(&text(&log), "always");
+        assert_eq!(server.client().ask(&["mget", "a", "b"]).members(), [Reply::bulk("1"), Reply::bulk("2")]);
+        server.kill();
+        // What is not just cut off is kept for who wants to look.
+        let kept = folder.file(&format!("log.dropped-{good}"));
+        let begins = tail.starts_with(b"*1\r\n$1") || tail.starts_with(&[0]);
+        assert_eq!(std::fs::read(&kept).ok(), (!begins).then(|| tail.to_vec()), "{tail:?}");
+        let _ = std::fs::remove_file(kept);
+    }
+}
+
+#[test]
+fn one_log_has_one_server() {
+    let folder = Folder::new("two");
+    let log = text(&folder.file("log"));
+    let server = start(&log, "no");
+    let output = Command::new(KV).args(["--listen", "127.0.0.1:0", "--append-log", &log]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("another process writes it") && said.contains(&log), "{said}");
+    assert_eq!(server.client().ask(&["set", "a", "1"]), Reply::ok());
+    let nowhere = text(&folder.file("no/such/folder"));
+    let output =
+        Command::new(KV).args(["--listen", "127.0.0.1:0", "--append-log", &nowhere]).output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("No such file or directory") && said.contains(&nowhere),
+        "{said}"
+    );
+}
+
+#[test]
+fn no_space_left_for_the_log() {
+    let test = "no_space_left_for_the_log";
+    let folder = Folder::new("space");
+    let place = text(&folder.0);
+    let mount = "mount -t tmpfs -o size=128k tmpfs \"$1\" && head -c 64k /dev/zero >\"$1/ballast\"";
+    let may = Command::new("unshare").args(["-rm", "sh", "-c", mount, "sh", &place]).output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        return kumihimo_tests::skip(test, "may not mount a small tmpfs (unshare -rm)");
+    }
+    for sync in ["always", "everysec"] {
+        let run = format!("{mount} && exec \"$0\" --listen 127.0.0.1:0 --append-log \"$1/log\" --sync \"$2\"");
+        let server = Served::spawn(Command::new("unshare").args(["-rm", "sh", "-c", &run, KV, &place, sync]));
+        let inside = |name: &str| format!("/proc/{}/root{place}/{name}", server.child.id());
+        let mut client = server.client();
+        assert_eq!(client.ask(&["set", "first", "1"]), Reply::ok());
+        let value = "x".repeat(1000);
+        let mut stored = 0;
+        let refused = loop {
+            match client.ask(&["set", &format!("key:{stored}"), &value]) {
+                Reply::Line('+', _) => stored += 1,
+                Reply::Line('-', refused) => break refused,
+                other => panic!("{other:?}"),
+            }
+            assert!(stored < 100, "100 kB in 64");
+        };
+        assert_eq!(refused, "MISCONF Errors writing to the append log: No space left on device (os error 28)");
+        // One that was told so after the fact has lost its connection; reads go on, changes do not.
+        let mut client = server.client();
+        assert_eq!(client.ask(&["get", "first"]), Reply::bulk("1"));
+        assert_eq!(client.ask(&["set", "more", "1"]), Reply::error(&refused));
+        // What is in the file is whole.
+        until("it ends with a whole command", || {
+            let log = std::fs::read(inside("log")).expect("the log");
+            log.windows(value.len() + 4).last().is_some_and(|end| end.ends_with(b"x\r\n"))
+        });
+        std::fs::remove_file(inside("ballast")).expect("it is there");
+        until("there is room again", || client.ask(&["set", "more", "1"]) == Reply::ok());
+        server.signal(Signal::TERM);
+        let log = std::fs::File::open(inside("log")).expect("the log");
+        let (status, said) = server.ended();
+        assert!(status.success(), "{status}: {said}");
+        assert!(said.contains("changes are refused") && said.contains("written again"), "{said}");
+        // Read what the namespace leaves, from outside.
+        let copy = folder.file("copy");
+        std::io::copy(&mut &log, &mut std::fs::File::create(&copy).expect("a file")).expect("a copy");
+        let server = start(&text(&copy), "no");
+        let mut client = server.client();
+        for i in 0..stored {
+            assert_eq!(client.ask(&["strlen", &format!("key:{i}")]), Reply::integer(1000), "{i} of {stored}");
+        }
+        assert_eq!(client.ask(&["get", "more"]), Reply::bulk("1"));
+    }
+}
+
+#[test]
+fn the_end_answers_what_has_arrived() {
+    let folder = Folder::new("end");
+    let log = text(&folder.file("log"));
+    let server = start(&log, "everysec");
+    let (mut waits, mut listens, mut works) = (server.client(), server.client(), server.client());
+    waits.give(&["blpop", "queue", "0"]);
+    listens.ask(&["subscribe", "news"]);
+    assert_eq!(works.ask(&["set", "a", "1"]), Reply::ok());
+    works.send(&encoded(&["incr", "a"]).repeat(1000));
+    assert_eq!(works.reply(), Reply::integer(2));
+    server.signal(Signal::INT);
+    let mut last = 2;
+    while let Some(reply) = works.try_reply() {
+        last += 1;
+        assert_eq!(reply, Reply::integer(last));
+    }
+    for client in [&mut waits, &mut listens] {
+        while client.try_reply().is_some() {}
+    }
+    let (status, said) = server.ended();
+    assert!(status.success(), "{status}: {said}");
+    let server = start(&log, "everysec");
+    assert_eq!(server.client().ask(&["get", "a"]), Reply::bulk(&last.to_string()));
+}
