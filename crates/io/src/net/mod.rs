@@ -24,8 +24,8 @@
 
 #[macro_use]
 mod traits;
-mod address;
-mod socket;
+pub(crate) mod address;
+pub(crate) mod socket;
 mod tcp;
 pub mod unix;
 

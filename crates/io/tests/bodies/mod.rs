@@ -1,8 +1,11 @@
-//! The bodies of the socket tests: run once on plain std threads and once inside microprocesses.
+//! The bodies of the tests: run once on plain std threads and once inside microprocesses.
 #![allow(dead_code)]
 
+pub mod children;
+pub mod files;
 pub mod hard;
 pub mod limits;
+pub mod streams;
 pub mod tcp;
 pub mod unix;
 
@@ -43,6 +46,22 @@ macro_rules! bodies {
                 many_acceptors, two_readers, urgent_data, bulk_both_ways, a_thousand_connections;
             unix: pair, by_path, by_abstract_name, bad_paths, full_backlog, descriptors_in_the_stream, timeouts,
                 shutdown_and_peek, unix_incoming;
+        }
+    };
+}
+
+/// Calls `$with!` with every body about files, streams and children.
+#[macro_export]
+macro_rules! file_bodies {
+    ($with:ident) => {
+        $with! {
+            files: whole_files, reading_and_writing, at_offsets, clones_share_the_position, options, attributes, names,
+                directories, copies, errors_of_the_device, a_full_disk, locks, conversions, fifos, a_full_fifo,
+                a_nonblocking_fifo, a_deadline_ends_a_wait, a_terminal;
+            streams: a_pipe, bulk, many_writers, many_readers, without_a_reader, a_deadline_ends_both, flags_stay,
+                copy_between_anything;
+            children: output, much_output, through_a_child, waiting, a_deadline_ends_a_wait_for_one, what_cannot_begin,
+                what_a_child_is_given, streams_of_ours;
         }
     };
 }
