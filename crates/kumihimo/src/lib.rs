@@ -17,18 +17,19 @@
 //! ```
 //!
 //! # What blocks what
-//! Everything in [`sync`], [`net`] and [`thread`] blocks the calling *microprocess*; its virtual processor goes on with the others. Called
-//! from a kernel thread that is no microprocess (`main`, `std::thread::spawn`), it blocks that kernel thread; both kinds mix freely. What is
-//! not Kumihimo's (std's locks, files, C libraries) blocks the kernel thread: wrap it in [`thread::blocking`].
+//! Everything in [`sync`], [`net`], [`fs`], [`io`], [`process`], [`signal`] and [`thread`] blocks the calling *microprocess*; its virtual processor goes on with
+//! the others. Called from a kernel thread that is no microprocess (`main`, `std::thread::spawn`), it blocks that kernel thread; both kinds mix freely. What is
+//! not Kumihimo's (std's locks, C libraries) blocks the kernel thread: wrap it in [`thread::blocking`].
 //!
 //! # Where things are
 //! [`thread`]: spawning, scopes, sleeping, priorities, cancellation. [`sync`]: locks, channels, messages. [`net`]: sockets. [`future`]: async crates.
+//! [`fs`], [`io`], [`process`], [`signal`]: files, standard streams and pipes, child processes, signals.
 //! [`runtime`]: settings, metrics, the end. [`policy`]: scheduling policies.
 #![forbid(unsafe_code)]
 
 pub mod future;
 
-pub use kumihimo_io::net;
+pub use kumihimo_io::{fs, io, net, process, signal};
 pub use kumihimo_sync as sync;
 
 /// Microprocesses: `std::thread`, and what goes beyond it.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use kumihimo_events::source::Kind as Source;
+
 use crate::called::Called;
 use crate::carrier::{self, Carrier, Standing};
 use crate::instance;
@@ -180,6 +182,13 @@ pub fn on_vp() -> bool {
 #[inline]
 pub fn vps() -> Option<usize> {
     Carrier::current().map(|carrier| carrier.vp().instance().vps.len())
+}
+
+/// Whether a kernel thread that sleeps in a system call gives its virtual processor up by itself, so that nobody need say before: an event source tells
+/// of it, or the caller has no virtual processor that it could hold up. False with event source `off`.
+#[inline]
+pub fn sleeps_are_told() -> bool {
+    Carrier::current().is_none_or(|carrier| carrier.vp().instance().kernel.source() != Source::Off)
 }
 
 /// Blocks the caller until it is woken, the deadline passes, or spuriously.

@@ -53,19 +53,19 @@ fn is_numeric<A>(addr: &A) -> bool {
 ///
 /// # Safety
 /// `A` and `B` may differ in their lifetimes: the caller keeps nothing of `B` for longer than `addr` is borrowed.
-unsafe fn view<A, B>(addr: &A) -> Option<&B> {
+pub(crate) unsafe fn view<A: ?Sized, B>(addr: &A) -> Option<&B> {
     // SAFETY: the same type but for lifetimes, which are the caller's to see to.
     (type_id::<A>() == type_id::<B>()).then(|| unsafe { &*std::ptr::from_ref(addr).cast::<B>() })
 }
 
 /// The type's id with all its lifetimes taken for `'static`: `A` may borrow, which `TypeId::of` does not allow.
-fn type_id<A>() -> TypeId {
+fn type_id<A: ?Sized>() -> TypeId {
     trait Named {
         fn id(&self) -> TypeId
         where
             Self: 'static;
     }
-    impl<A> Named for PhantomData<A> {
+    impl<A: ?Sized> Named for PhantomData<A> {
         fn id(&self) -> TypeId
         where
             Self: 'static,

@@ -24,13 +24,13 @@
 
 #[macro_use]
 mod traits;
-mod address;
+pub(crate) mod address;
 mod halves;
 pub mod inherited;
 mod memory;
 mod options;
 mod serve;
-mod socket;
+pub(crate) mod socket;
 mod tcp;
 mod udp;
 pub mod unix;

@@ -3,7 +3,11 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 
+use kumihimo_io::fs;
+use kumihimo_io::io::pipe;
 use kumihimo_io::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use kumihimo_io::process::{Command, Stdio};
+use kumihimo_io::signal;
 
 use super::Env;
 use super::tcp::{LOCAL, listen};
@@ -56,4 +60,35 @@ pub fn descriptors_run_out(_: Env) {
     drop(served);
     let other = TcpStream::connect(addr).unwrap();
     assert_eq!(other.peer_addr().unwrap(), addr);
+}
+
+/// The same for files, pipes and children. Some calls do without, or say so and can be repeated.
+pub fn descriptors_run_out_for_files(_: Env) {
+    lower_descriptor_limit(200);
+    let (reader, writer) = pipe().unwrap();
+    let mut sleeps = Command::new("sleep").arg("0.1").spawn().unwrap();
+    let mut both = Command::new("sh");
+    both.args(["-c", "echo a; echo b >&2"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = both.spawn().unwrap();
+    let mut files = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        files.push(file);
+        assert!(files.len() <= 200);
+    }
+    for _ in 0..3 {
+        assert!(is_emfile(fs::File::open("/dev/null")));
+        assert!(is_emfile(fs::read("/dev/null")));
+        assert!(is_emfile(fs::read_dir("/")));
+        assert!(is_emfile(fs::copy("/etc/passwd", "/dev/null")));
+        assert!(is_emfile(pipe()));
+        assert!(is_emfile(reader.try_clone()));
+        assert!(is_emfile(writer.try_clone()));
+        assert!(is_emfile(Command::new("true").output()));
+        assert!(is_emfile(signal::stream(signal::Kind::USER_1)));
+    }
+    // None is left for a pidfd: a kernel thread waits.
+    assert!(sleeps.wait().unwrap().success());
+    // Nor for waiting for both streams at once.
+    let output = running.wait_with_output().unwrap();
+    assert_eq!((&output.stdout[..], &output.stderr[..]), (&b"a\n"[..], &b"b\n"[..]));
 }

@@ -1,11 +1,14 @@
-//! The bodies of the socket tests: run once on plain std threads and once inside microprocesses.
+//! The bodies of the tests: run once on plain std threads and once inside microprocesses.
 #![allow(dead_code)]
 
+pub mod children;
 pub mod datagrams;
+pub mod files;
 pub mod halves;
 pub mod hard;
 pub mod hostile;
 pub mod limits;
+pub mod streams;
 pub mod tcp;
 pub mod udp;
 pub mod unix;
@@ -53,6 +56,22 @@ macro_rules! bodies {
                 datagram_timeouts, datagram_shutdown;
             halves: lent_halves, owned_halves, halves_become_one, keepalive_and_linger, buffer_sizes, shared_ports,
                 built_sockets, peer_credentials;
+        }
+    };
+}
+
+/// Calls `$with!` with every body about files, streams and children.
+#[macro_export]
+macro_rules! file_bodies {
+    ($with:ident) => {
+        $with! {
+            files: whole_files, reading_and_writing, at_offsets, clones_share_the_position, options, attributes, names,
+                directories, copies, errors_of_the_device, a_full_disk, locks, conversions, fifos, a_full_fifo,
+                a_nonblocking_fifo, a_deadline_ends_a_wait, a_terminal;
+            streams: a_pipe, bulk, many_writers, many_readers, without_a_reader, a_deadline_ends_both, flags_stay,
+                copy_between_anything;
+            children: output, much_output, through_a_child, waiting, a_deadline_ends_a_wait_for_one, what_cannot_begin,
+                what_a_child_is_given, streams_of_ours;
         }
     };
 }

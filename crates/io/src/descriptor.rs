@@ -1,0 +1,339 @@
+//! Reading and writing a descriptor of any kind: files, pipes, FIFOs, terminals.
+//!
+//! The kernel has two kinds. What can be polled (pipes, FIFOs, terminals, sockets, most devices) is tried without waiting, and waited for by
+//! readiness; `O_NONBLOCK` is never set, because that flag belongs to the open file, which other processes may share. Where the kernel takes `RWF_NOWAIT`
+//! the attempt is one call; where not, poll(2) says whether a plain call would wait. What cannot be polled (regular files, block devices, directories) is
+//! a plain call, which the event source sees if it sleeps; without an event source, an attempt for what is in memory and then `blocking`.
+//!
+//! Source: the manual pages preadv2(2), poll(2), epoll_ctl(2), pipe(7), fifo(7).
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use kumihimo_runtime::park::sleeps_are_told;
+use kumihimo_runtime::readiness::{Interest, Seen, Source};
+use kumihimo_runtime::{cancel, thread};
+
+use crate::net::socket::Limit;
+
+/// Makes a call that may have to wait for a disk and seldom does. To say so before each (`blocking`) costs more than most of them take, so that is
+/// left to the event source, if there is one.
+pub(crate) fn brief<T>(f: impl FnOnce() -> T) -> T {
+    if sleeps_are_told() { f() } else { thread::blocking(f) }
+}
+
+/// Repeats what a signal interrupts.
+pub(crate) fn patient<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match f() {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+/// What was found out about the open file. A plain value: Relaxed; whoever finds it out writes the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Nobody has asked yet.
+    Unknown,
+    /// Cannot be polled.
+    Stored,
+    /// As above, and an attempt would wait like a plain call, or is refused.
+    StoredUntried,
+    /// Can be polled; as far as is known it takes RWF_NOWAIT.
+    Polled,
+    /// Can be polled, and refuses RWF_NOWAIT.
+    PolledUntried,
+}
+
+impl Kind {
+    fn of(mode: libc::mode_t) -> Kind {
+        match mode & libc::S_IFMT {
+            libc::S_IFREG | libc::S_IFDIR | libc::S_IFBLK => Kind::Stored,
+            _ => Kind::Polled,
+        }
+    }
+
+    fn from(n: u8) -> Kind {
+        [Kind::Unknown, Kind::Stored, Kind::StoredUntried, Kind::Polled, Kind::PolledUntried][usize::from(n)]
+    }
+}
+
+/// Something with a descriptor, and its readiness. The source goes first: it must leave its epoll while the descriptor is still open.
+#[derive(Debug)]
+pub(crate) struct Descriptor<S> {
+    source: Source,
+    kind: AtomicU8,
+    /// Waits although the open file has O_NONBLOCK.
+    insists: bool,
+    pub(crate) inner: S,
+}
+
+impl<S: AsFd> Descriptor<S> {
+    pub(crate) fn new(inner: S) -> Descriptor<S> {
+        Descriptor::of_kind(inner, Kind::Unknown)
+    }
+
+    pub(crate) fn of_kind(inner: S, kind: Kind) -> Descriptor<S> {
+        let source = Source::new(inner.as_fd().as_raw_fd());
+        Descriptor { source, kind: AtomicU8::new(kind as u8), insists: false, inner }
+    }
+
+    /// Whoever set O_NONBLOCK did not ask us: it waits all the same.
+    pub(crate) fn insisting(self) -> Descriptor<S> {
+        Descriptor { insists: true, ..self }
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.inner.as_fd().as_raw_fd()
+    }
+
+    /// What a look at the file by other ways has shown.
+    pub(crate) fn learn(&self, mode: libc::mode_t) {
+        if self.known() != Kind::Unknown {
+            return;
+        }
+        let mut kind = Kind::of(mode);
+        // A direct read waits for the disk whatever it is told.
+        if kind == Kind::Stored && !sleeps_are_told() && flags(self.inner.as_fd()) & libc::O_DIRECT != 0 {
+            kind = Kind::StoredUntried;
+        }
+        self.kind.store(kind as u8, Ordering::Relaxed);
+    }
+
+    fn known(&self) -> Kind {
+        Kind::from(self.kind.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn kind(&self) -> io::Result<Kind> {
+        let known = self.known();
+        if known != Kind::Unknown {
+            return Ok(known);
+        }
+        self.learn(mode(self.inner.as_fd())?);
+        Ok(self.known())
+    }
+
+    pub(crate) fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored(&mut [IoSliceMut::new(buf)])
+    }
+
+    pub(crate) fn read_vectored(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let empty = bufs.iter().all(|b| b.is_empty());
+        // SAFETY: an `IoSliceMut` each, which has the layout of `iovec` and is valid for writes.
+        self.transfer(Interest::Read, empty, None, |flags, at| unsafe {
+            call(libc::SYS_preadv2, self.inner.as_fd(), bufs.as_mut_ptr().cast(), bufs.len(), at, flags)
+        })
+    }
+
+    pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut buf = IoSliceMut::new(buf);
+        // SAFETY: as above.
+        self.transfer(Interest::Read, buf.is_empty(), Some(at), |flags, at| unsafe {
+            call(libc::SYS_preadv2, self.inner.as_fd(), (&raw mut buf).cast(), 1, at, flags)
+        })
+    }
+
+    /// Reads to the end of `buf`'s capacity at most.
+    pub(crate) fn read_spare(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        let spare = buf.spare_capacity_mut();
+        let iov = libc::iovec { iov_base: spare.as_mut_ptr().cast(), iov_len: spare.len() };
+        // SAFETY: the spare capacity is valid for writes.
+        let n = self.transfer(Interest::Read, iov.iov_len == 0, None, |flags, at| unsafe {
+            call(libc::SYS_preadv2, self.inner.as_fd(), &raw const iov, 1, at, flags)
+        })?;
+        // SAFETY: the kernel has written the first n bytes of the spare capacity.
+        unsafe { buf.set_len(buf.len() + n) };
+        Ok(n)
+    }
+
+    pub(crate) fn write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.write_vectored(&[IoSlice::new(buf)])
+    }
+
+    pub(crate) fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        // A plain write waits until all is written, and poll(2) promises room for PIPE_BUF bytes only: no more is begun where that is asked.
+        let first = bufs.iter().find(|b| !b.is_empty()).map_or(&[][..], |b| &b[..b.len().min(libc::PIPE_BUF)]);
+        let first = IoSlice::new(first);
+        let empty = bufs.iter().all(|b| b.is_empty());
+        self.transfer(Interest::Write, empty, None, |flags, at| {
+            let some = flags == 0 && self.known() == Kind::PolledUntried;
+            let bufs = if some { std::slice::from_ref(&first) } else { bufs };
+            // SAFETY: an `IoSlice` each, which has the layout of `iovec` and is valid for reads.
+            unsafe { call(libc::SYS_pwritev2, self.inner.as_fd(), bufs.as_ptr().cast(), bufs.len(), at, flags) }
+        })
+    }
+
+    pub(crate) fn write_at(&self, buf: &[u8], at: u64) -> io::Result<usize> {
+        let buf = IoSlice::new(buf);
+        // SAFETY: as above.
+        self.transfer(Interest::Write, buf.is_empty(), Some(at), |flags, at| unsafe {
+            call(libc::SYS_pwritev2, self.inner.as_fd(), (&raw const buf).cast(), 1, at, flags)
+        })
+    }
+
+    /// `transfer` gets the flags and the offset; -1 is the open file's own. An `empty` one never waits.
+    fn transfer(
+        &self,
+        interest: Interest,
+        empty: bool,
+        at: Option<u64>,
+        mut transfer: impl FnMut(libc::c_int, i64) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        cancel::point();
+        let at = match at {
+            None => -1,
+            Some(at) => i64::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
+        };
+        match self.kind()? {
+            Kind::Polled | Kind::PolledUntried if !empty => self.when_ready(interest, |flags| transfer(flags, at)),
+            _ if sleeps_are_told() => patient(|| transfer(0, at)),
+            // Buffered writes are copies into memory; few file systems take RWF_NOWAIT for them.
+            Kind::Stored if interest == Interest::Read && nowait_is_right() => match transfer(libc::RWF_NOWAIT, at) {
+                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                    self.kind.store(Kind::StoredUntried as u8, Ordering::Relaxed);
+                    thread::blocking(|| patient(|| transfer(0, at)))
+                }
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                    thread::blocking(|| patient(|| transfer(0, at)))
+                }
+                done => done,
+            },
+            _ => thread::blocking(|| patient(|| transfer(0, at))),
+        }
+    }
+
+    /// Makes `attempt`, which is given flags, until it says something other than `WouldBlock` or `Interrupted`.
+    fn when_ready<T>(
+        &self,
+        interest: Interest,
+        mut attempt: impl FnMut(libc::c_int) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let mut limit = None;
+        // Asked before everything else: whatever comes from here on ends the wait.
+        let mut seen = self.source.seen(interest);
+        loop {
+            let outcome = if self.known() == Kind::PolledUntried {
+                match poll(self.inner.as_fd(), interest, Some(Duration::ZERO)) {
+                    // Somebody else may be faster.
+                    Ok(true) => brief(|| attempt(0)),
+                    Ok(false) => Err(ErrorKind::WouldBlock.into()),
+                    Err(e) => Err(e),
+                }
+            } else {
+                attempt(libc::RWF_NOWAIT)
+            };
+            match outcome {
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) && self.known() == Kind::Polled => {
+                    self.kind.store(Kind::PolledUntried as u8, Ordering::Relaxed);
+                    continue;
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock && !self.is_nonblocking() => {}
+                other => return other,
+            }
+            self.wait(interest, seen, limit.get_or_insert_with(|| Limit::new(None)))?;
+            seen = self.source.seen(interest);
+        }
+    }
+
+    /// Makes `attempt`, which never waits, until it says something other than `WouldBlock` or `Interrupted`. A cancellation point.
+    pub(crate) fn attempt<T>(&self, interest: Interest, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        cancel::point();
+        let mut limit = None;
+        let mut seen = self.source.seen(interest);
+        loop {
+            match patient(&mut attempt) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                other => return other,
+            }
+            self.wait(interest, seen, limit.get_or_insert_with(|| Limit::new(None)))?;
+            seen = self.source.seen(interest);
+        }
+    }
+
+    fn wait(&self, interest: Interest, seen: Seen, limit: &Limit) -> io::Result<()> {
+        match limit.wait(&self.source, interest, seen, Limit::scope_passed) {
+            Ok(()) => Ok(()),
+            Err(e) if e.kind() == ErrorKind::TimedOut => Err(e),
+            // Not to be had by epoll: registered already under the same number (EEXIST), too many watches (ENOSPC), no memory.
+            Err(_) => {
+                let remaining = limit.remaining()?;
+                match thread::blocking(|| patient(|| poll(self.inner.as_fd(), interest, remaining)))? {
+                    true => Ok(()),
+                    false => Err(Limit::scope_passed()),
+                }
+            }
+        }
+    }
+
+    /// Whether whoever opened it wants `WouldBlock`. Asked only before a wait.
+    fn is_nonblocking(&self) -> bool {
+        !self.insists && flags(self.inner.as_fd()) & libc::O_NONBLOCK != 0
+    }
+}
+
+/// # Safety
+/// `iov` are `count` vectors, valid for what `number` does with them.
+unsafe fn call(
+    number: libc::c_long,
+    fd: BorrowedFd<'_>,
+    iov: *const libc::iovec,
+    count: usize,
+    at: i64,
+    flags: libc::c_int,
+) -> io::Result<usize> {
+    // The kernel refuses more (UIO_MAXIOV); a short transfer is no error.
+    let count = count.min(1024);
+    // Round libc's own: a pthread cancellation point costs two atomic operations. The offset's upper half is 0 on 64 bits.
+    // SAFETY: the caller's promise.
+    let n = unsafe { libc::syscall(number, fd.as_raw_fd(), iov, count, at, 0, flags) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether a call of that kind would not wait; false: the time is over.
+pub(crate) fn poll(fd: BorrowedFd<'_>, interest: Interest, time: Option<Duration>) -> io::Result<bool> {
+    let events = match interest {
+        Interest::Read => libc::POLLIN | libc::POLLRDHUP,
+        Interest::Write => libc::POLLOUT,
+    };
+    let mut p = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    // Rounded up: too early would be an error of its own.
+    let ms = time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+    // SAFETY: one live pollfd.
+    match unsafe { libc::poll(&raw mut p, 1, ms) } {
+        n if n < 0 => Err(io::Error::last_os_error()),
+        n => Ok(n > 0),
+    }
+}
+
+fn mode(fd: BorrowedFd<'_>) -> io::Result<libc::mode_t> {
+    // SAFETY: all-zero is a valid stat, and it is live.
+    unsafe {
+        let mut stat: libc::stat = std::mem::zeroed();
+        match libc::fstat(fd.as_raw_fd(), &raw mut stat) {
+            0 => Ok(stat.st_mode),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// Of the open file; 0 if it is none.
+fn flags(fd: BorrowedFd<'_>) -> libc::c_int {
+    // SAFETY: F_GETFL takes no pointer.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) }.max(0)
+}
+
+/// Linux 5.9 and 5.10 may answer 0 to a read with RWF_NOWAIT before the end of the file (preadv2(2), BUGS).
+fn nowait_is_right() -> bool {
+    static RIGHT: OnceLock<bool> = OnceLock::new();
+    *RIGHT.get_or_init(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        !["5.9.", "5.10."].iter().any(|wrong| release.starts_with(wrong))
+    })
+}

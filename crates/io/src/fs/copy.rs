@@ -1,0 +1,107 @@
+//! Copying from file to file inside the kernel.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+use kumihimo_runtime::cancel;
+
+use super::{call, long_call};
+
+/// Bytes between two cancellation points: some milliseconds of a disk.
+const PART: usize = 16 << 20;
+
+/// Copies contents and permissions of a file; `to` is made, or replaced. Returns the number of bytes.
+///
+/// Tried in this order: a *reflink* (ioctl_ficlone(2): both files share their blocks until one is written; btrfs, XFS, bcachefs), which takes no time and no room;
+/// copy_file_range(2), inside the kernel, by the server where that can; read and write. Kernel thread: `blocking`. A cancellation point every 16 MiB; then, as
+/// after an error, a part of `to` is there.
+///
+/// # Errors
+/// As open(2), read(2) and write(2); `InvalidInput` if `from` is no regular file.
+pub fn copy<P: AsRef<Path>, Q: AsRef<Path>>(from: P, to: Q) -> io::Result<u64> {
+    let (from, mode) = call(|| {
+        let from = File::open(from)?;
+        let metadata = from.metadata()?;
+        if !metadata.is_file() {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                "the source path is neither a regular file nor a symlink to a regular file",
+            ));
+        }
+        Ok((from, metadata.permissions().mode()))
+    })?;
+    let to = call(|| {
+        let to = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(to)?;
+        let metadata = to.metadata()?;
+        // It was there before, with others. A pipe or a device keeps its own.
+        if metadata.is_file() && metadata.permissions().mode() != mode {
+            to.set_permissions(PermissionsExt::from_mode(mode))?;
+        }
+        Ok(to)
+    })?;
+    if long_call(|| reflink(from.as_fd(), to.as_fd()))? {
+        return Ok(from.metadata()?.len());
+    }
+    let copied = copy_ranges(from.as_fd(), to.as_fd())?;
+    Ok(copied + copy_plainly(&from, &to)?)
+}
+
+/// False: the file system cannot, or not between these two.
+fn reflink(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<bool> {
+    // SAFETY: FICLONE takes a descriptor.
+    if unsafe { libc::ioctl(to.as_raw_fd(), libc::FICLONE, from.as_raw_fd()) } == 0 {
+        return Ok(true);
+    }
+    let e = io::Error::last_os_error();
+    match e.raw_os_error() {
+        Some(libc::EIO | libc::ENOSPC | libc::EDQUOT) => Err(e),
+        _ => Ok(false),
+    }
+}
+
+/// From position to position of two open files, for as long as copy_file_range(2) goes on: what is left is for others to copy.
+pub(crate) fn copy_ranges(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut copied = 0;
+    loop {
+        let null = std::ptr::null_mut();
+        let (source, target) = (from.as_raw_fd(), to.as_raw_fd());
+        // SAFETY: no offsets are given.
+        let n = long_call(|| match unsafe { libc::copy_file_range(source, null, target, null, PART, 0) } {
+            -1 => Err(io::Error::last_os_error()),
+            n => Ok(n as u64),
+        });
+        match n {
+            // The end; or a file that has no size (procfs) although there is something in it.
+            Ok(0) => return Ok(copied),
+            Ok(n) => copied += n,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => match e.raw_os_error() {
+                Some(libc::EIO | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EISDIR) => return Err(e),
+                // Not between these two, or not here: ENOSYS, EXDEV, EINVAL, EOPNOTSUPP, EPERM (seccomp), EBADF (append).
+                _ => return Ok(copied),
+            },
+        }
+    }
+}
+
+fn copy_plainly(mut from: &File, mut to: &File) -> io::Result<u64> {
+    let mut part = vec![0; 128 << 10];
+    let mut copied = 0;
+    loop {
+        cancel::point();
+        let n = long_call(|| {
+            let n = from.read(&mut part)?;
+            to.write_all(&part[..n])?;
+            Ok(n)
+        });
+        match n {
+            Ok(0) => return Ok(copied),
+            Ok(n) => copied += n as u64,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}

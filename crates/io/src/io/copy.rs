@@ -1,0 +1,135 @@
+//! From a reader to a writer, inside the kernel where both are known to be descriptors.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use kumihimo_runtime::readiness::Interest;
+
+use super::{PipeReader, PipeWriter};
+use crate::descriptor::{Descriptor, Kind, brief, poll};
+use crate::fs::{File, copy_ranges};
+use crate::net::address::view;
+use crate::process::{ChildStderr, ChildStdin, ChildStdout};
+
+/// Copies all that `reader` has to `writer`, and returns the number of bytes.
+///
+/// Between two of Kumihimo's own descriptors ([`File`], pipes, a child's standard streams, or references to them) the bytes stay in the kernel: copy_file_range(2) from file to
+/// file, splice(2) where one of the two is a pipe. Anything else, sockets among it (splice(2) cannot be told not to wait for them), goes through a buffer, as in
+/// std. Waits as reader and writer do; a cancellation point.
+///
+/// # Errors
+/// Of the reader or the writer; `Interrupted` is retried.
+pub fn copy<R, W>(reader: &mut R, writer: &mut W) -> io::Result<u64>
+where
+    R: Read + ?Sized,
+    W: Write + ?Sized,
+{
+    let copied = match (source(reader), target(writer)) {
+        (Some(End::File(from)), Some(End::File(to))) => copy_ranges(from.as_fd(), to.as_fd())?,
+        (Some(from), Some(to)) => splice_all(&from, &to)?,
+        _ => 0,
+    };
+    // The rest, if the kernel would not go on.
+    Ok(copied + io::copy(reader, writer)?)
+}
+
+/// A descriptor that was recognised.
+enum End<'a> {
+    File(&'a File),
+    Pipe(&'a dyn Pipe),
+}
+
+trait Pipe: AsFd {
+    /// Waits until it is ready.
+    fn ready(&self, interest: Interest) -> io::Result<()>;
+}
+
+macro_rules! pipes {
+    ($($type:ty),*) => {
+        $(impl Pipe for $type {
+            fn ready(&self, interest: Interest) -> io::Result<()> {
+                ready(&self.0, interest)
+            }
+        })*
+    };
+}
+
+pipes!(PipeReader, PipeWriter, ChildStdin, ChildStdout, ChildStderr, File);
+
+fn ready<S: AsFd>(descriptor: &Descriptor<S>, interest: Interest) -> io::Result<()> {
+    descriptor.attempt(interest, || match poll(descriptor.inner.as_fd(), interest, Some(Duration::ZERO))? {
+        true => Ok(()),
+        false => Err(ErrorKind::WouldBlock.into()),
+    })
+}
+
+/// `A` seen as a `T` or a `&T`.
+fn known<A: ?Sized, T>(a: &A) -> Option<&T> {
+    // SAFETY: what is seen is used while `a` is borrowed.
+    unsafe { view::<A, T>(a).or_else(|| view::<A, &T>(a).copied()) }
+}
+
+impl End<'_> {
+    fn of(file: &File) -> End<'_> {
+        match file.0.kind() {
+            Ok(Kind::Stored | Kind::StoredUntried) => End::File(file),
+            // A FIFO, or what splice(2) refuses.
+            _ => End::Pipe(file),
+        }
+    }
+
+    fn wait(&self, interest: Interest) -> io::Result<()> {
+        match self {
+            // Its own waits are the kernel's.
+            End::File(_) => Ok(()),
+            End::Pipe(pipe) => pipe.ready(interest),
+        }
+    }
+}
+
+fn source<R: ?Sized>(reader: &R) -> Option<End<'_>> {
+    None.or_else(|| known::<R, File>(reader).map(End::of))
+        .or_else(|| known::<R, PipeReader>(reader).map(|pipe| End::Pipe(pipe)))
+        .or_else(|| known::<R, ChildStdout>(reader).map(|pipe| End::Pipe(pipe)))
+        .or_else(|| known::<R, ChildStderr>(reader).map(|pipe| End::Pipe(pipe)))
+}
+
+fn target<W: ?Sized>(writer: &W) -> Option<End<'_>> {
+    None.or_else(|| known::<W, File>(writer).map(End::of))
+        .or_else(|| known::<W, PipeWriter>(writer).map(|pipe| End::Pipe(pipe)))
+        .or_else(|| known::<W, ChildStdin>(writer).map(|pipe| End::Pipe(pipe)))
+}
+
+impl AsFd for End<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            End::File(file) => file.as_fd(),
+            End::Pipe(pipe) => pipe.as_fd(),
+        }
+    }
+}
+
+/// As long as splice(2) goes on; one of the two is a pipe.
+fn splice_all(from: &End<'_>, to: &End<'_>) -> io::Result<u64> {
+    let mut copied = 0;
+    loop {
+        from.wait(Interest::Read)?;
+        to.wait(Interest::Write)?;
+        let null = std::ptr::null_mut();
+        let (source, target) = (from.as_fd().as_raw_fd(), to.as_fd().as_raw_fd());
+        // SAFETY: no offsets are given.
+        let n = brief(|| match unsafe { libc::splice(source, null, target, null, 1 << 20, libc::SPLICE_F_NONBLOCK) } {
+            -1 => Err(io::Error::last_os_error()),
+            n => Ok(n as u64),
+        });
+        match n {
+            Ok(0) => return Ok(copied),
+            Ok(n) => copied += n,
+            // Somebody else was faster.
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) => return Ok(copied),
+            Err(e) => return Err(e),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Standard output and standard error.
+
+use std::fmt;
+use std::io::{self, IoSlice, IsTerminal, LineWriter, Write};
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
+
+use kumihimo_runtime::cancel::masked;
+
+use super::raw::Raw;
+use super::reentrant::{Reentrant, ReentrantGuard};
+use super::stdin::descriptor;
+
+static OUT: OnceLock<Reentrant<LineWriter<Raw>>> = OnceLock::new();
+static ERR: OnceLock<Reentrant<Raw>> = OnceLock::new();
+
+/// The process's standard output, as [`std::io::Stdout`]; made by [`stdout`].
+#[derive(Clone, Copy)]
+pub struct Stdout(&'static Reentrant<LineWriter<Raw>>);
+
+/// Standard output for the holder alone; made by [`Stdout::lock`].
+pub struct StdoutLock<'a>(ReentrantGuard<LineWriter<Raw>>, PhantomData<&'a ()>);
+
+/// The process's standard error, as [`std::io::Stderr`]; made by [`stderr`].
+#[derive(Clone, Copy)]
+pub struct Stderr(&'static Reentrant<Raw>);
+
+/// Standard error for the holder alone; made by [`Stderr::lock`].
+pub struct StderrLock<'a>(ReentrantGuard<Raw>, PhantomData<&'a ()>);
+
+/// The process's standard output, behind a buffer of a line, which is not std's. What is in it goes out at `exit`, as in std, unless somebody holds the
+/// lock then.
+#[must_use]
+pub fn stdout() -> Stdout {
+    Stdout(OUT.get_or_init(|| {
+        // SAFETY: it may run at any time later. Refused, what is in the buffer at the end is lost.
+        unsafe { libc::atexit(flush_at_exit) };
+        Reentrant::new(LineWriter::new(Raw(libc::STDOUT_FILENO)))
+    }))
+}
+
+/// The process's standard error, without a buffer.
+#[must_use]
+pub fn stderr() -> Stderr {
+    Stderr(ERR.get_or_init(|| Reentrant::new(Raw(libc::STDERR_FILENO))))
+}
+
+extern "C" fn flush_at_exit() {
+    // Nothing may unwind out of here, and nobody is left to be told.
+    masked(|| {
+        if let Some(out) = OUT.get().and_then(Reentrant::try_lock)
+            && let Ok(mut out) = out.try_borrow_mut()
+        {
+            let _ = out.flush();
+        }
+    });
+}
+
+macro_rules! output {
+    ($stream:ident, $lock:ident, $number:expr) => {
+        impl $stream {
+            /// Waits until nobody else writes; whoever has it may take it again. Blocks the microprocess.
+            #[must_use]
+            pub fn lock(&self) -> $lock<'static> {
+                $lock(self.0.lock(), PhantomData)
+            }
+
+            /// Whether it is a terminal ([`std::io::IsTerminal`] is for std's own types only).
+            #[must_use]
+            pub fn is_terminal(&self) -> bool {
+                self.as_fd().is_terminal()
+            }
+        }
+
+        output!(through $stream);
+        output!(through &$stream);
+        output!(debug $stream);
+        output!(debug $lock<'_>);
+        descriptor!($stream, $number);
+        descriptor!($lock<'_>, $number);
+
+        impl Write for $lock<'_> {
+            fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+                self.0.borrow_mut().write(buf)
+            }
+            fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                self.0.borrow_mut().write_vectored(bufs)
+            }
+            fn write_all(&mut self, buf: &[u8]) -> io::Result<()> {
+                self.0.borrow_mut().write_all(buf)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                self.0.borrow_mut().flush()
+            }
+        }
+    };
+    // Each call for itself: what is written by one is not mixed with others'.
+    (through $type:ty) => {
+        impl Write for $type {
+            fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+                self.lock().write(buf)
+            }
+            fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                self.lock().write_vectored(bufs)
+            }
+            fn write_all(&mut self, buf: &[u8]) -> io::Result<()> {
+                self.lock().write_all(buf)
+            }
+            fn write_fmt(&mut self, args: fmt::Arguments<'_>) -> io::Result<()> {
+                self.lock().write_fmt(args)
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                self.lock().flush()
+            }
+        }
+    };
+    (debug $type:ty) => {
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!(stringify!($type), " { .. }"))
+            }
+        }
+    };
+}
+
+output!(Stdout, StdoutLock, libc::STDOUT_FILENO);
+output!(Stderr, StderrLock, libc::STDERR_FILENO);

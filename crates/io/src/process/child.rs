@@ -1,0 +1,207 @@
+//! A child that has begun.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::process::{ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+use kumihimo_runtime::readiness::Interest;
+use kumihimo_runtime::{cancel, thread};
+use kumihimo_sync::{Mutex, PoisonError};
+
+use crate::descriptor::{Descriptor, Kind, patient, poll};
+use crate::io::pipe::{pipe_end, reads, writes};
+
+/// What a child reads as its standard input, as [`std::process::ChildStdin`].
+pub struct ChildStdin(pub(crate) Descriptor<std::process::ChildStdin>);
+
+/// What a child writes to its standard output, as [`std::process::ChildStdout`].
+pub struct ChildStdout(pub(crate) Descriptor<std::process::ChildStdout>);
+
+/// What a child writes to its standard error, as [`std::process::ChildStderr`].
+pub struct ChildStderr(pub(crate) Descriptor<std::process::ChildStderr>);
+
+pipe_end!(ChildStdin, std::process::ChildStdin);
+pipe_end!(ChildStdout, std::process::ChildStdout);
+pipe_end!(ChildStderr, std::process::ChildStderr);
+writes!(ChildStdin);
+reads!(ChildStdout);
+reads!(ChildStderr);
+
+/// A child process, as [`std::process::Child`].
+#[derive(Debug)]
+pub struct Child {
+    inner: std::process::Child,
+    /// If it was piped.
+    pub stdin: Option<ChildStdin>,
+    /// If it was piped.
+    pub stdout: Option<ChildStdout>,
+    /// If it was piped.
+    pub stderr: Option<ChildStderr>,
+}
+
+impl From<std::process::Child> for Child {
+    fn from(mut inner: std::process::Child) -> Child {
+        let (stdin, stdout, stderr) = (inner.stdin.take(), inner.stdout.take(), inner.stderr.take());
+        Child { inner, stdin: stdin.map(Into::into), stdout: stdout.map(Into::into), stderr: stderr.map(Into::into) }
+    }
+}
+
+impl Child {
+    /// The process's id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.inner.id()
+    }
+
+    /// Ends it by SIGKILL. It is still to be waited for.
+    ///
+    /// # Errors
+    /// As kill(2); none if it was waited for already.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.inner.kill()
+    }
+
+    /// Waits for its end, with its standard input closed. Blocks the microprocess. A cancellation point, unless it has ended.
+    ///
+    /// # Errors
+    /// As waitpid(2); `TimedOut` when the deadline of a scope has passed: it may be waited for again.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        drop(self.stdin.take());
+        if let Some(status) = self.inner.try_wait()? {
+            return Ok(status);
+        }
+        // Ours, and not waited for: the number is nobody else's.
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.inner.id(), 0) };
+        if fd < 0 {
+            cancel::point();
+            return thread::blocking(|| self.inner.wait());
+        }
+        // SAFETY: fresh from the kernel, owned by nobody else.
+        let pidfd = Descriptor::new(unsafe { OwnedFd::from_raw_fd(fd as i32) });
+        pidfd.attempt(Interest::Read, || self.inner.try_wait()?.ok_or(io::ErrorKind::WouldBlock.into()))
+    }
+
+    /// The status, if it has ended.
+    ///
+    /// # Errors
+    /// As waitpid(2).
+    pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.inner.try_wait()
+    }
+
+    /// Collects what it writes to standard output and standard error, as far as they are piped, and waits for its end, with its standard input closed. A cancellation point.
+    ///
+    /// # Errors
+    /// As read(2) and waitpid(2); `TimedOut` when the deadline of a scope has passed: what was collected is lost, and nobody waits for the child any more.
+    pub fn wait_with_output(mut self) -> io::Result<Output> {
+        self.collect()
+    }
+
+    pub(super) fn collect(&mut self) -> io::Result<Output> {
+        drop(self.stdin.take());
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        match (self.stdout.take(), self.stderr.take()) {
+            (None, None) => {}
+            (Some(mut out), None) => {
+                out.read_to_end(&mut stdout)?;
+            }
+            (None, Some(mut err)) => {
+                err.read_to_end(&mut stderr)?;
+            }
+            (Some(out), Some(err)) => read_both(out.0, &mut stdout, err.0, &mut stderr)?,
+        }
+        Ok(Output { status: self.wait()?, stdout, stderr })
+    }
+
+    /// `wait` on one that nobody else has: not waited for to the end, it is left to be reaped by later calls.
+    pub(super) fn left_if_cut_short<T>(self, wait: fn(&mut Child) -> io::Result<T>) -> io::Result<T> {
+        struct Left(Option<Child>);
+        impl Drop for Left {
+            fn drop(&mut self) {
+                if let Some(mut child) = self.0.take()
+                    && matches!(child.try_wait(), Ok(None))
+                {
+                    LEFT.lock().unwrap_or_else(PoisonError::into_inner).push(child.inner);
+                }
+            }
+        }
+        wait(Left(Some(self)).0.as_mut().expect("put in just now"))
+    }
+}
+
+/// Children that nobody waits for any more.
+static LEFT: Mutex<Vec<std::process::Child>> = Mutex::new(Vec::new());
+
+/// Reaps those that have ended.
+pub(super) fn reap_left() {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+}
+
+/// Reads both to their ends, whichever has something.
+fn read_both(
+    out: Descriptor<std::process::ChildStdout>,
+    stdout: &mut Vec<u8>,
+    err: Descriptor<std::process::ChildStderr>,
+    stderr: &mut Vec<u8>,
+) -> io::Result<()> {
+    // Readable when one of them is. None: no descriptor is left for it, and a kernel thread waits.
+    let set = epoll_set(&[out.inner.as_fd(), err.inner.as_fd()]).map(|set| Descriptor::of_kind(set, Kind::Polled)).ok();
+    let (mut out, mut err) = (Some(out), Some(err));
+    loop {
+        let mut attempt = || {
+            drain(&mut out, stdout)?;
+            drain(&mut err, stderr)?;
+            if out.is_none() && err.is_none() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+        };
+        if let Some(set) = &set {
+            return set.attempt(Interest::Read, attempt);
+        }
+        match patient(&mut attempt) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            other => return other,
+        }
+        cancel::point();
+        thread::blocking(|| poll_both([out.as_ref().map(Descriptor::fd), err.as_ref().map(Descriptor::fd)]));
+    }
+}
+
+/// Sleeps until one is readable, or for no reason.
+fn poll_both(fds: [Option<RawFd>; 2]) {
+    // poll(2) ignores negative descriptors.
+    let mut all = fds.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
+    // SAFETY: two live pollfds.
+    unsafe { libc::poll(all.as_mut_ptr(), 2, -1) };
+}
+
+/// Reads what there is; none at the end.
+fn drain<S: AsFd>(end: &mut Option<Descriptor<S>>, into: &mut Vec<u8>) -> io::Result<()> {
+    while let Some(open) = end
+        && poll(open.inner.as_fd(), Interest::Read, Some(Duration::ZERO))?
+    {
+        into.try_reserve(4096)?;
+        if open.read_spare(into)? == 0 {
+            *end = None;
+        }
+    }
+    Ok(())
+}
+
+fn epoll_set(fds: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+    // SAFETY: no pointers.
+    let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+    if set < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fresh from the kernel, owned by nobody else.
+    let set = unsafe { OwnedFd::from_raw_fd(set) };
+    for fd in fds {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        // SAFETY: one live event, copied by the kernel.
+        if unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(set)
+}

@@ -1,0 +1,153 @@
+//! Signals of the process, waited for by a microprocess.
+//!
+//! ```
+//! use kumihimo_io::signal::{self, Kind};
+//!
+//! let mut hangups = signal::stream(Kind::HANGUP)?;
+//! # unsafe { libc::raise(libc::SIGHUP) };
+//! hangups.recv()?; // blocks this microprocess until SIGHUP comes
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! A handler counts into an eventfd, whose readiness is waited for, so nothing that a signal handler must not do is done there. It stays installed for as long as the process lives
+//! (signal-hook-registry), after whatever handler there was, and with `SA_RESTART`: the signal's default action is gone from the first [`stream`] or [`ctrl_c`] on. The kernel
+//! itself merges equal signals that it has not delivered yet (signal(7)); each delivery is counted, and given to every stream.
+//!
+//! `SIGPIPE` is ignored by Rust programs; a write without a reader is `BrokenPipe`.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use kumihimo_runtime::readiness::Interest;
+use signal_hook_registry::{FORBIDDEN, SigId};
+
+use crate::descriptor::Descriptor;
+
+/// Which signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kind(libc::c_int);
+
+impl Kind {
+    /// SIGALRM: a timer of alarm(2).
+    pub const ALARM: Kind = Kind(libc::SIGALRM);
+    /// SIGCHLD: a child process ended or stopped.
+    pub const CHILD: Kind = Kind(libc::SIGCHLD);
+    /// SIGHUP: the terminal is gone; for daemons, read the settings again.
+    pub const HANGUP: Kind = Kind(libc::SIGHUP);
+    /// SIGINT: Ctrl-C.
+    pub const INTERRUPT: Kind = Kind(libc::SIGINT);
+    /// SIGPIPE: a write without a reader.
+    pub const PIPE: Kind = Kind(libc::SIGPIPE);
+    /// SIGQUIT: Ctrl-\.
+    pub const QUIT: Kind = Kind(libc::SIGQUIT);
+    /// SIGTERM: an end is asked for.
+    pub const TERMINATE: Kind = Kind(libc::SIGTERM);
+    /// SIGUSR1.
+    pub const USER_1: Kind = Kind(libc::SIGUSR1);
+    /// SIGUSR2.
+    pub const USER_2: Kind = Kind(libc::SIGUSR2);
+    /// SIGWINCH: the terminal has another size.
+    pub const WINDOW_CHANGE: Kind = Kind(libc::SIGWINCH);
+
+    /// By its number; real-time signals, say.
+    #[must_use]
+    pub const fn from_raw(number: i32) -> Kind {
+        Kind(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn as_raw(self) -> i32 {
+        self.0
+    }
+}
+
+/// The deliveries of one signal from [`stream`] on. Dropped, it no longer counts; the signal's default action does not come back.
+#[derive(Debug)]
+pub struct Stream {
+    kind: Kind,
+    id: SigId,
+    counter: Descriptor<Arc<OwnedFd>>,
+    /// Deliveries taken from the counter and not yet given out.
+    due: u64,
+}
+
+/// Counts the deliveries of `kind` from now on.
+///
+/// # Errors
+/// `InvalidInput` for what cannot be handled so: SIGKILL, SIGSTOP, faults (SIGSEGV, SIGILL, SIGFPE, SIGBUS), SIGTRAP, which Kumihimo's own events use, and numbers that are no signal's; no descriptor left.
+pub fn stream(kind: Kind) -> io::Result<Stream> {
+    if FORBIDDEN.contains(&kind.0) || [libc::SIGTRAP, libc::SIGBUS].contains(&kind.0) {
+        return Err(io::Error::new(ErrorKind::InvalidInput, format!("signal {} cannot be waited for", kind.0)));
+    }
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: fresh from the kernel, owned by nobody else.
+    let counter = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+    let told = counter.clone();
+    let count = move || {
+        let one = 1u64;
+        // SAFETY: 8 live bytes. It does not wait; full at 2^64 - 1.
+        unsafe { libc::write(told.as_raw_fd(), (&raw const one).cast(), 8) };
+    };
+    // SAFETY: write(2) may be called in a handler; errno is kept by the registry's.
+    let id = unsafe { signal_hook_registry::register(kind.0, count) }?;
+    Ok(Stream { kind, id, counter: Descriptor::new(counter), due: 0 })
+}
+
+impl Stream {
+    /// Which signal it is.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Blocks the microprocess until the signal is delivered; returns once for each delivery. A cancellation point.
+    ///
+    /// # Errors
+    /// `TimedOut` when the deadline of a scope has passed.
+    pub fn recv(&mut self) -> io::Result<()> {
+        if self.due == 0 {
+            self.due = self.counter.attempt(Interest::Read, || {
+                let mut n = 0u64;
+                // SAFETY: 8 live bytes.
+                match unsafe { libc::read(self.counter.fd(), (&raw mut n).cast(), 8) } {
+                    8 => Ok(n),
+                    _ => Err(io::Error::last_os_error()),
+                }
+            })?;
+        }
+        self.due -= 1;
+        Ok(())
+    }
+}
+
+/// Never ends; each item is a [`recv`](Stream::recv).
+impl Iterator for Stream {
+    type Item = io::Result<Kind>;
+
+    fn next(&mut self) -> Option<io::Result<Kind>> {
+        Some(self.recv().map(|()| self.kind))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        signal_hook_registry::unregister(self.id);
+    }
+}
+
+/// Blocks the microprocess until SIGINT (Ctrl-C) is delivered. A cancellation point.
+///
+/// From the first call on SIGINT does not end the process any more; one that comes while nobody waits here is lost: a program that must see each
+/// keeps a [`stream`].
+///
+/// # Errors
+/// As [`stream`] and [`Stream::recv`].
+pub fn ctrl_c() -> io::Result<()> {
+    stream(Kind::INTERRUPT)?.recv()
+}

@@ -1,0 +1,56 @@
+//! Bad input about files and children that CAVEATS.md lists: each in a microprocess beside microprocesses, beside std threads, and on a std thread.
+
+mod bodies;
+
+use bodies::{Env, STD, children, files, streams};
+use kumihimo_runtime::thread;
+
+const MICROPROCESSES: Env = Env {
+    spawn: |f| {
+        let microprocess = thread::spawn(f);
+        Box::new(move || microprocess.join().expect("the other microprocess panicked"))
+    },
+};
+
+fn everywhere(body: fn(Env)) {
+    body(STD);
+    for env in [STD, MICROPROCESSES] {
+        if let Err(payload) = thread::spawn(move || body(env)).join() {
+            std::panic::resume_unwind(payload);
+        }
+    }
+}
+
+#[test]
+fn full_disks_and_devices_that_fail() {
+    everywhere(files::a_full_disk);
+    everywhere(files::errors_of_the_device);
+}
+
+#[test]
+fn paths_and_options_that_mean_nothing() {
+    everywhere(files::options);
+    everywhere(files::directories);
+}
+
+#[test]
+fn full_and_empty_fifos() {
+    everywhere(files::a_full_fifo);
+    everywhere(files::a_deadline_ends_a_wait);
+    everywhere(streams::a_deadline_ends_both);
+}
+
+#[test]
+fn a_fifo_that_is_not_to_wait() {
+    everywhere(files::a_nonblocking_fifo);
+}
+
+#[test]
+fn a_pipe_without_readers() {
+    everywhere(streams::without_a_reader);
+}
+
+#[test]
+fn children_that_cannot_begin() {
+    everywhere(children::what_cannot_begin);
+}
