@@ -191,7 +191,8 @@ mod tests {
     #[test]
     fn a_row_says_what_it_is_of() {
         let options = Options { vps: vec![1], rivals: true, full: false, runs: 1, queue: "ring".into(), seed: 1 };
-        let slice = Slice { requests: 10.0, seconds: 0.5, p50: 1.0, p99: 2.0, p999: 3.0, all: 20.0, cpu: 40_000.0 };
+        let slice =
+            Slice { requests: 10.0, seconds: 0.5, p50: 1.0, p99: 2.0, p999: 3.0, all: 20.0, cpu: 40_000.0, took: 1.0 };
         let all = plan::echo_servers(&options);
         let ours = row(&all[0], &slice, 10);
         assert_eq!((ours[0].value, ours[4].value), (20.0, 2.0));

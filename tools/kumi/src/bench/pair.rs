@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::Instant;
 
 use kumihimo_bench_kit::{Entries, Memory};
 
@@ -61,6 +62,8 @@ pub struct Slice {
     pub all: f64,
     /// CPU time of the server, in nanoseconds, for all of them.
     pub cpu: f64,
+    /// Seconds until the last of them was there.
+    pub took: f64,
 }
 
 impl Slice {
@@ -68,12 +71,12 @@ impl Slice {
         self.requests / self.seconds
     }
 
-    fn parse(said: &str, cpu: f64) -> Result<Self, String> {
+    fn parse(said: &str, cpu: f64, took: f64) -> Result<Self, String> {
         let numbers: Vec<f64> = said.split(' ').filter_map(|word| word.parse().ok()).collect();
         let &[requests, seconds, p50, p99, p999, all] = numbers.as_slice() else {
             return Err(format!("the load said {said:?}"));
         };
-        Ok(Slice { requests, seconds, p50, p99, p999, all, cpu })
+        Ok(Slice { requests, seconds, p50, p99, p999, all, cpu, took })
     }
 }
 
@@ -94,9 +97,10 @@ impl Pair {
 
     /// One slice of the load. With 0 ms: one request over each connection.
     pub fn slice(&mut self, ms: u64) -> Result<Slice, String> {
-        let before = self.server.cpu_time();
+        let (before, start) = (self.server.cpu_time(), Instant::now());
         let said = ask(&mut self.load, ms)?;
-        Slice::parse(&said, self.server.cpu_time().saturating_sub(before) as f64)
+        let took = start.elapsed().as_secs_f64();
+        Slice::parse(&said, self.server.cpu_time().saturating_sub(before) as f64, took)
     }
 
     /// How often the server enters the kernel for a request, over a slice of its own: counting is not for nothing.
@@ -153,8 +157,8 @@ mod tests {
 
     #[test]
     fn a_slice_is_what_the_load_said() {
-        let slice = Slice::parse("100 0.5 1 2 3 110", 1_100.0).unwrap();
+        let slice = Slice::parse("100 0.5 1 2 3 110", 1_100.0, 0.6).unwrap();
         assert_eq!((slice.rate(), slice.p999, slice.cpu / slice.all), (200.0, 3.0, 10.0));
-        assert!(Slice::parse("load: gone", 0.0).is_err());
+        assert!(Slice::parse("load: gone", 0.0, 0.0).is_err());
     }
 }
