@@ -10,11 +10,12 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
-use kumihimo_runtime::park::sleeps_are_told;
+use kumihimo_runtime::park::{self, Waiter, sleeps_are_told};
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
+use kumihimo_runtime::wrapped::{self, SystemCall};
 use kumihimo_runtime::{cancel, thread};
 
 use crate::net::socket::Limit;
@@ -71,6 +72,9 @@ pub(crate) struct Descriptor<S> {
     kind: AtomicU8,
     /// Waits although the open file has O_NONBLOCK.
     insists: bool,
+    /// Where the last read at a given place ended, and whose it was. Hints: Relaxed.
+    read_to: AtomicU64,
+    reader: AtomicU64,
     pub(crate) inner: S,
 }
 
@@ -81,7 +85,8 @@ impl<S: AsFd> Descriptor<S> {
 
     pub(crate) fn of_kind(inner: S, kind: Kind) -> Descriptor<S> {
         let source = Source::new(inner.as_fd().as_raw_fd());
-        Descriptor { source, kind: AtomicU8::new(kind as u8), insists: false, inner }
+        let (read_to, reader) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
+        Descriptor { source, kind: AtomicU8::new(kind as u8), insists: false, read_to, reader, inner }
     }
 
     /// Whoever set O_NONBLOCK did not ask us: it waits all the same.
@@ -132,11 +137,33 @@ impl<S: AsFd> Descriptor<S> {
     }
 
     pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        if self.follows_others(at, buf.len()) && self.kind()? == Kind::Stored && nowait_is_right() {
+            cancel::point();
+            match wrapped::call(SystemCall::ReadAt { file: self.inner.as_fd(), into: buf, at }, true) {
+                // Not in memory, or it cannot be told.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::EINTR)) => {}
+                done => return done,
+            }
+        }
         let mut buf = IoSliceMut::new(buf);
         // SAFETY: as above.
         self.transfer(Interest::Read, buf.is_empty(), Some(at), |flags, at| unsafe {
             call(libc::SYS_preadv2, self.inner.as_fd(), (&raw mut buf).cast(), 1, at, flags)
         })
+    }
+
+    /// Whether a read begins where that of another microprocess has ended: they may become one.
+    fn follows_others(&self, at: u64, len: usize) -> bool {
+        if !park::on_vp() {
+            return false;
+        }
+        let me = Waiter::mark();
+        let before = (self.read_to.load(Ordering::Relaxed), self.reader.load(Ordering::Relaxed));
+        self.read_to.store(at.wrapping_add(len as u64), Ordering::Relaxed);
+        if before.1 != me {
+            self.reader.store(me, Ordering::Relaxed);
+        }
+        before.0 == at && before.1 != me
     }
 
     /// Reads to the end of `buf`'s capacity at most.

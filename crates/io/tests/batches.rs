@@ -3,12 +3,13 @@
 //! One runtime at a time: the tests of this file take turns.
 
 use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kumihimo_batch::fault::Faulty;
-use kumihimo_io::net::UnixStream;
+use kumihimo_io::net::{UdpSocket, UnixStream};
 use kumihimo_runtime::runtime::{BatchMetrics, BatchPolicy, Builder, Preemption, Runtime, metrics};
 use kumihimo_runtime::thread;
 use kumihimo_runtime::wrapped::{self, SystemCall};
@@ -153,6 +154,64 @@ fn what_several_send_to_one_connection_is_merged_under_the_default_policy() {
         let seen = seen();
         assert!(seen.merged > 100, "{seen:?}");
     });
+}
+
+#[test]
+fn datagrams_of_several_are_merged_and_stay_datagrams() {
+    let _alone = alone();
+    runtime(BatchPolicy::Adaptive).build().unwrap().run(|| {
+        let to = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let from = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+        let at = to.local_addr().unwrap();
+        let mut counts = [0; 16];
+        for _ in 0..10 {
+            let senders: Vec<_> = (0..16u8)
+                .map(|i| {
+                    let from = from.clone();
+                    thread::spawn(move || assert_eq!(from.send_to(&[i; 48], at).unwrap(), 48))
+                })
+                .collect();
+            senders.into_iter().for_each(|sender| sender.join().unwrap());
+            let mut room = [0; 100];
+            for _ in 0..16 {
+                let (n, peer) = to.recv_from(&mut room).unwrap();
+                assert_eq!((n, peer), (48, from.local_addr().unwrap()));
+                assert!(room[..48].iter().all(|byte| *byte == room[0]));
+                counts[usize::from(room[0])] += 1;
+            }
+        }
+        assert_eq!(counts, [10; 16]);
+        let seen = seen();
+        assert!(seen.merged > 50, "{seen:?}");
+    });
+}
+
+#[test]
+fn reads_of_several_that_follow_each_other_are_merged() {
+    let _alone = alone();
+    // Beside the build, where files are on a disk: one in memory only cannot be asked whether a read would wait.
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("followed-{}", std::process::id()));
+    let contents: Arc<Vec<u8>> = Arc::new((0..16 * 4096u32).map(|i| (i / 16 % 251) as u8).collect());
+    std::fs::write(&path, &*contents).unwrap();
+    runtime(BatchPolicy::Adaptive).build().unwrap().run(|| {
+        let file = Arc::new(kumihimo_io::fs::File::open(&path).unwrap());
+        for _ in 0..10 {
+            let readers: Vec<_> = (0..16usize)
+                .map(|i| {
+                    let (file, contents) = (file.clone(), contents.clone());
+                    thread::spawn(move || {
+                        let mut room = vec![0; 4096];
+                        let n = file.read_at(&mut room, i as u64 * 4096).unwrap();
+                        assert!(n == 4096 && room == contents[i * 4096..][..4096]);
+                    })
+                })
+                .collect();
+            readers.into_iter().for_each(|reader| reader.join().unwrap());
+        }
+        let seen = seen();
+        assert!(seen.merged > 50, "{seen:?}");
+    });
+    std::fs::remove_file(&path).unwrap();
 }
 
 /// Microprocesses are cancelled, panic, or come to their deadline wherever they are; what their buffers lay in is used again at once.

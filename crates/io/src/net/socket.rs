@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::park::{self, Waiter};
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
-use kumihimo_runtime::wrapped::{self, Message, SystemCall};
+use kumihimo_runtime::wrapped::{self, Address, Message, SystemCall};
 
 /// Shared by a socket and its clones, as the kernel shares them. Plain values: Relaxed.
 #[derive(Debug, Default)]
@@ -226,6 +226,15 @@ impl<S: AsFd> Socket<S> {
         self.attempt(Interest::Write, |fd| {
             let n = wrapped::call(SystemCall::Send { socket: fd, from: buf }, shared)?;
             Ok(Done { value: n, dry: n < buf.len() })
+        })
+    }
+
+    /// Over UDP: what several microprocesses send to one peer may leave in one system call.
+    pub(crate) fn send_datagram(&self, to: Option<&Address>, buf: &[u8]) -> io::Result<usize> {
+        let shared = self.options.is_shared_by_senders();
+        self.attempt(Interest::Write, |fd| {
+            let value = wrapped::call(SystemCall::SendDatagram { socket: fd, to, from: buf }, shared)?;
+            Ok(Done { value, dry: false })
         })
     }
 

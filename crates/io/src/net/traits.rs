@@ -394,7 +394,7 @@ macro_rules! datagram_traits {
             /// `WouldBlock` after the write timeout; `TimedOut` when the deadline of a scope has passed; else as send(2): `EMSGSIZE` if it is
             /// too long for one datagram, `NotConnected` or `EDESTADDRREQ` without a peer. Never a signal.
             pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
-                self.0.attempt(Interest::Write, |_| Ok(Done { value: self.0.inner.send(buf)?, dry: false }))
+                self.send_one(buf)
             }
 
             fn receive<T: Clone>(&self, nothing: T, mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::readiness::Interest;
+use kumihimo_runtime::wrapped::Address;
 
 use super::address::{bind_each, each, resolve};
 use super::socket::{Done, Options, Socket, is_nonblocking, is_shut_down};
@@ -47,7 +48,11 @@ impl UdpSocket {
         let to = *resolve(addr)?
             .first()
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no addresses to send data to"))?;
-        self.0.attempt(Interest::Write, |_| Ok(Done { value: self.0.inner.send_to(buf, to)?, dry: false }))
+        self.0.send_datagram(Some(&Address::new(&to)), buf)
+    }
+
+    fn send_one(&self, buf: &[u8]) -> io::Result<usize> {
+        self.0.send_datagram(None, buf)
     }
 
     /// As [`recv_from`](UdpSocket::recv_from), and leaves the datagram for the next call.

@@ -73,6 +73,10 @@ impl UnixDatagram {
         self.0.inner.connect_addr(addr)
     }
 
+    fn send_one(&self, buf: &[u8]) -> io::Result<usize> {
+        self.0.attempt(Interest::Write, |_| Ok(Done { value: self.0.inner.send(buf)?, dry: false }))
+    }
+
     /// Sends a datagram to the socket at `path`, waiting for room there. A cancellation point.
     ///
     /// # Errors
