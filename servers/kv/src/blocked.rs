@@ -14,9 +14,12 @@ pub struct Waiter {
     changed: Condvar,
 }
 
+/// A key, and an item that was under it.
+pub type Given = (Box<[u8]>, Box<[u8]>);
+
 enum Outcome {
     Waiting,
-    Given(Box<[u8]>, Box<[u8]>),
+    Given(Given),
     /// Wants nothing any more, or has it.
     Over,
 }
@@ -38,7 +41,7 @@ impl Waiter {
     }
 
     /// Waits for an item, until `deadline` or until it is [`over`](Waiter::over): the key and the item.
-    pub fn wait(&self, deadline: Option<Instant>) -> Option<(Box<[u8]>, Box<[u8]>)> {
+    pub fn wait(&self, deadline: Option<Instant>) -> Option<Given> {
         let outcome = self.lock();
         let waiting = |outcome: &mut Outcome| matches!(outcome, Outcome::Waiting);
         let mut outcome = match deadline {
@@ -48,7 +51,7 @@ impl Waiter {
             }
         };
         match std::mem::replace(&mut *outcome, Outcome::Over) {
-            Outcome::Given(key, item) => Some((key, item)),
+            Outcome::Given(given) => Some(given),
             Outcome::Waiting | Outcome::Over => None,
         }
     }
@@ -72,7 +75,7 @@ pub struct Claim<'a> {
 impl Claim<'_> {
     /// Gives it `item`, which was under `key`.
     pub fn give(mut self, key: Box<[u8]>, item: Box<[u8]>) {
-        *self.outcome = Outcome::Given(key, item);
+        *self.outcome = Outcome::Given((key, item));
         self.waiter.changed.notify_all();
     }
 }

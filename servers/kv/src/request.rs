@@ -265,7 +265,7 @@ impl Requests {
     fn number(&mut self, too_long: &'static str) -> Result<Option<Option<i64>>, Found> {
         let rest = &self.buffer[self.start + self.at..self.end];
         // One digit, as nearly always.
-        if let [_, digit @ b'0'..=b'9', b'\r', _, ..] = rest {
+        if let [b'*' | b'$', digit @ b'0'..=b'9', b'\r', _, ..] = rest {
             self.at += 4;
             self.searched = 0;
             return Ok(Some(Some(i64::from(digit - b'0'))));
@@ -276,7 +276,8 @@ impl Requests {
         if rest.len() < end + 2 {
             return Ok(None);
         }
-        let number = integer(&rest[1..end]);
+        // The first byte may be the end of the line itself.
+        let number = rest.get(1..end).and_then(integer);
         self.at += end + 2;
         self.searched = 0;
         Ok(Some(number))
@@ -451,6 +452,7 @@ mod tests {
             ("*99999999999\r\n".to_owned(), "invalid multibulk length"),
             ("*1\r\n*1\r\n".to_owned(), "expected '$', got '*'"),
             ("*1\r\n:5\r\n".to_owned(), "expected '$', got ':'"),
+            ("*1\r\n\r\n".to_owned(), "expected '$', got '\r'"),
             ("*1\r\n$-1\r\n".to_owned(), "invalid bulk length"),
             ("*1\r\n$536870913\r\n".to_owned(), "invalid bulk length"),
             ("*1\r\n$a\r\n".to_owned(), "invalid bulk length"),

@@ -214,7 +214,7 @@ pub fn wrong_arity(name: &str) -> Cow<'static, str> {
 }
 
 /// As C prints it.
-fn until_nul(text: &[u8]) -> Cow<'_, str> {
+pub fn until_nul(text: &[u8]) -> Cow<'_, str> {
     let end = text.iter().position(|&b| b == 0).unwrap_or(text.len());
     String::from_utf8_lossy(&text[..end])
 }

@@ -305,6 +305,7 @@ fn malformed_input_ends_as_with_redis() {
             client.try_send(b"\r\n*1\r\n$4\r\nQUIT\r\nQUIT\r\n");
             let end = b"\r\n".repeat(40_000);
             client.try_send(&end);
+            client.half_close();
             let mut replies = Vec::new();
             while let Some(reply) = client.try_reply() {
                 // Unordered, or about the connection.
@@ -317,7 +318,12 @@ fn malformed_input_ends_as_with_redis() {
             replies
         });
         let ttl = |reply: &Reply| !matches!(reply, Reply::Line(':', _));
-        let [ours, theirs] = said.map(|replies| replies.into_iter().filter(ttl).collect::<Vec<_>>());
+        let [mut ours, mut theirs] = said.map(|replies| replies.into_iter().filter(ttl).collect::<Vec<_>>());
+        // Redis may know the command that a change has made of another one.
+        if let Some(at) = ours.iter().position(|reply| *reply == Reply::error("unknown command")) {
+            ours.truncate(at);
+            theirs.truncate(at);
+        }
         assert_eq!(ours, theirs, "{:?}", String::from_utf8_lossy(&bytes));
     }
 }

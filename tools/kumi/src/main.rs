@@ -4,6 +4,7 @@
 mod bench;
 mod doctor;
 mod events;
+mod serve;
 mod tour;
 mod trace;
 
@@ -30,6 +31,9 @@ enum Command {
     Events(events::Args),
     /// Run a program and record what its microprocesses do, for <https://ui.perfetto.dev>; or check such a record
     Trace(trace::Args),
+    /// Run a server that speaks a protocol of others
+    #[command(subcommand)]
+    Serve(serve::Server),
     /// Our side of one benchmark, as a process of its own
     #[command(hide = true)]
     BenchChild(bench::child::Args),
@@ -51,6 +55,7 @@ fn main() -> ExitCode {
         Command::Doctor => doctor::run(),
         Command::Events(args) => events::run(args),
         Command::Trace(args) => return ended(trace::run(args)),
+        Command::Serve(server) => serve::run(server),
         Command::BenchChild(args) => bench::child::run(args),
         Command::BenchLoad(args) => bench::load::run(args),
         Command::BenchPriorityLoad(args) => bench::priority_load::run(args),

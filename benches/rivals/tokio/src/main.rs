@@ -2,6 +2,7 @@
 
 mod echo;
 mod fork;
+mod kv;
 mod stall;
 mod talk;
 mod wait;
@@ -16,6 +17,9 @@ fn main() {
             std::process::exit(2);
         }
     };
+    if request.bench == "kv" {
+        return kv::serve();
+    }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(request.vps).enable_all().build().expect("runtime");
     // What runs in `block_on` itself is on none of the workers, and slower: hence `spawn`.

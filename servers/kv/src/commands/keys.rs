@@ -7,7 +7,7 @@ use kumihimo::sync::Arc;
 use crate::commands::{SYNTAX, number};
 use crate::glob;
 use crate::request::Args;
-use crate::session::{Answer, Session};
+use crate::session::{Answer, Session, until_nul};
 use crate::shard::{FOREVER, Time};
 
 /// `DEL key ...`
@@ -121,7 +121,7 @@ impl Only {
                 b"xx" => &mut only.set,
                 b"gt" => &mut only.later,
                 b"lt" => &mut only.earlier,
-                _ => return Err(format!("Unsupported option {}", String::from_utf8_lossy(word)).into()),
+                _ => return Err(format!("Unsupported option {}", until_nul(word)).into()),
             };
             *flag = true;
         }

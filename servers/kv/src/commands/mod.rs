@@ -11,6 +11,7 @@ pub mod strings;
 use std::borrow::Cow;
 
 use crate::request::integer;
+use crate::session::until_nul;
 
 /// A number from a client.
 pub fn number(text: &[u8]) -> Result<i64, Cow<'static, str>> {
@@ -22,6 +23,6 @@ pub const SYNTAX: Cow<'static, str> = Cow::Borrowed("syntax error");
 
 /// The error for a subcommand that there is not.
 pub fn no_subcommand(of: &str, name: &[u8]) -> Cow<'static, str> {
-    let name = String::from_utf8_lossy(&name[..name.len().min(128)]).into_owned();
+    let name = until_nul(&name[..name.len().min(128)]);
     format!("unknown subcommand '{name}'. Try {of} HELP.").into()
 }

@@ -85,8 +85,9 @@ pub fn info(session: &mut Session, args: Args<'_>) -> Answer {
 }
 
 type Lines = Vec<(String, String)>;
+type Section = (&'static str, fn(&Session) -> Lines);
 
-const SECTIONS: [(&str, fn(&Session) -> Lines); 6] = [
+const SECTIONS: [Section; 6] = [
     ("Server", about_server),
     ("Clients", about_clients),
     ("Memory", about_memory),

@@ -139,7 +139,7 @@ pub fn mget(session: &mut Session, args: Args<'_>) -> Answer {
 
 /// `MSET key value ...`
 pub fn mset(session: &mut Session, args: Args<'_>) -> Answer {
-    if args.len() % 2 == 0 {
+    if args.len().is_multiple_of(2) {
         return Err(wrong_arity("mset"));
     }
     let databases = &session.server.databases;

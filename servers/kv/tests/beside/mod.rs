@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -202,9 +202,14 @@ impl Reply {
 
 pub trait Socket: Read + Write + Send {
     fn timed(&self);
+    fn half_close(&self);
 }
 
 impl Socket for TcpStream {
+    fn half_close(&self) {
+        let _ = self.shutdown(Shutdown::Write);
+    }
+
     fn timed(&self) {
         self.set_read_timeout(Some(PATIENCE)).expect("a socket");
         self.set_write_timeout(Some(PATIENCE)).expect("a socket");
@@ -212,6 +217,10 @@ impl Socket for TcpStream {
 }
 
 impl Socket for UnixStream {
+    fn half_close(&self) {
+        let _ = self.shutdown(Shutdown::Write);
+    }
+
     fn timed(&self) {
         self.set_read_timeout(Some(PATIENCE)).expect("a socket");
         self.set_write_timeout(Some(PATIENCE)).expect("a socket");
@@ -234,6 +243,11 @@ impl Client {
     /// As [`send`](Client::send), to one who may have gone.
     pub fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.0.get_mut().write_all(bytes).is_ok()
+    }
+
+    /// Sends nothing more.
+    pub fn half_close(&self) {
+        self.0.get_ref().half_close();
     }
 
     /// Sends one command.

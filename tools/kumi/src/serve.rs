@@ -1,0 +1,17 @@
+//! `kumi serve`: servers that people know, written with Kumihimo.
+
+use clap::Subcommand;
+
+/// The servers there are.
+#[derive(Subcommand)]
+pub enum Server {
+    /// An in-memory key-value server that speaks Redis's protocol, RESP2 and RESP3
+    Kv(kumihimo_kv::Options),
+}
+
+/// Serves until told to end.
+pub fn run(server: Server) -> Result<(), String> {
+    match server {
+        Server::Kv(options) => kumihimo_kv::run(options),
+    }
+}
