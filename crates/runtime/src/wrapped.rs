@@ -2,7 +2,7 @@
 //!
 //! A microprocess that makes a call either makes it at once, or leaves it with its virtual processor and waits; [`Policy`] decides. The
 //! virtual processor makes all that it was left in one batch when there are enough of them, when nothing else of their level is runnable here, or
-//! when the first has waited for [`DEADLINE`]. To the microprocess it looks like any call that blocks: at most one of its own is in a batch.
+//! when the first has waited for `DEADLINE`. To the microprocess it looks like any call that blocks: at most one of its own is in a batch.
 //!
 //! A batch runs masked: its calls do not wait, and their buffers were touched before, so nothing of it sleeps. Who waits for a batch is not cancelled
 //! meanwhile: the wait is bounded, and the call's buffers are borrowed until it is over.
