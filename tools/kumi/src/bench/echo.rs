@@ -84,10 +84,7 @@ impl Cell<'_> {
     fn entries(&mut self, i: usize) -> Option<Sample> {
         let pair = self.pairs[i].as_mut()?;
         match pair.entries(slice_ms(self.connections)) {
-            Ok(each) if each.is_finite() => {
-                Some(sample(&pair.server.contender, "entries_per_request", each, "1", self.connections))
-            }
-            Ok(_) => None,
+            Ok(each) => Some(sample(&pair.server.contender, "entries_per_request", each, "1", self.connections)),
             Err(trouble) => {
                 self.missing.note("echo entries_per_request", trouble);
                 None
@@ -106,17 +103,17 @@ fn sample(contender: &Contender, metric: &str, value: f64, unit: &str, connectio
     Sample::parse(&line, &contender.identity("echo", 1)).expect("a sample")
 }
 
-/// Samples of the whole row. No reply in time: the rate is 0, the rest is unknown.
+/// Samples of the whole row.
 fn row(contender: &Contender, slice: &Slice, connections: usize) -> Vec<Sample> {
-    let all = [
+    [
         (MORE, slice.rate(), "1/s"),
         ("p50", slice.p50, "us"),
         ("p99", slice.p99, "us"),
         ("p999", slice.p999, "us"),
         ("cpu", slice.cpu / slice.all / 1e3, "us"),
-    ];
-    let known = if slice.requests > 0.0 { all.len() } else { 1 };
-    all[..known].iter().map(|(metric, value, unit)| sample(contender, metric, *value, unit, connections)).collect()
+    ]
+    .map(|(metric, value, unit)| sample(contender, metric, value, unit, connections))
+    .into()
 }
 
 /// The floor's better server, metric by metric, as rows of its own (`calls=better`, the note `is` says which).
@@ -197,7 +194,5 @@ mod tests {
         let ours = row(&all[0], &slice, 10);
         assert_eq!((ours[0].value, ours[4].value), (20.0, 2.0));
         assert_eq!(ours[0].identity.keys["batch"], "adaptive");
-        let silent = row(&all[0], &Slice { requests: 0.0, ..slice }, 10);
-        assert_eq!((silent.len(), silent[0].value), (1, 0.0));
     }
 }

@@ -54,7 +54,7 @@ pub struct Slice {
     /// Replies within the slice, and its length in seconds.
     pub requests: f64,
     pub seconds: f64,
-    /// Microseconds; 0 where there was no reply.
+    /// Microseconds, of all replies.
     pub p50: f64,
     pub p99: f64,
     pub p999: f64,

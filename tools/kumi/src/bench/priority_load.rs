@@ -51,7 +51,7 @@ pub fn run(args: Args) -> Result<(), String> {
         });
         let (slice, late) = (slice.map_err(said)?, late.map_err(said)?);
         let [p50, p99] = [0.5, 0.99].map(|q| late.us(q));
-        println!("{} {} {} {p50} {p99}", slice.late.len(), slice.took.as_secs_f64(), late.len());
+        println!("{} {} {} {p50} {p99}", slice.requests, slice.took.as_secs_f64(), late.len());
     }
     Ok(())
 }

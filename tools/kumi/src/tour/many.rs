@@ -71,8 +71,7 @@ fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
             }
         };
         let slice = middle(all);
-        // Zero: no reply came before the slice was over.
-        let us = |us: f64| if us > 0.0 { text::time(Duration::from_secs_f64(us / 1e6)) } else { "-".to_owned() };
+        let us = |us: f64| text::time(Duration::from_secs_f64(us / 1e6));
         let cpu = us(slice.cpu / slice.all / 1e3);
         let rate = text::number(rate(&slice) as u64);
         if batch == "adaptive" {
