@@ -5,7 +5,7 @@
 //! another kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`preempt`] how one that runs is interrupted; [`record`] what happened, step by step; [`watchdog`] finds out
 //! who does not do his part.
 //!
-//! `examples/minimal` is a user scheduler of its own in one file, to begin one's own from.
+//! `examples/minimal` is a user scheduler of its own, to begin one's own from.
 
 pub mod barrier;
 #[cfg(not(loom))]
@@ -13,6 +13,8 @@ pub mod bpf;
 #[cfg(not(loom))]
 pub mod callers;
 mod corrupt;
+#[cfg(not(loom))]
+mod held_up;
 #[cfg(not(loom))]
 pub mod kernel;
 #[cfg(not(loom))]

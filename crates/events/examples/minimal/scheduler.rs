@@ -15,6 +15,9 @@
 //!    handler of SIGTRAP if the event source tells of returns, else where it next enters here. It is queued like any other.
 //! 3. *Whoever makes something runnable tells somebody* (`announce`): a VP that nobody carries, or the one that runs what is least.
 
+#[path = "list.rs"] // wherever this file is taken from
+mod list;
+
 use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::marker::PhantomData;
@@ -31,6 +34,7 @@ use kumihimo_arch::{overflow, tls};
 use kumihimo_events::kernel::Settings;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
 use kumihimo_events::{Kernel, KernelThread, Slot, Step, trap};
+use list::List;
 
 /// Priorities are 0 (lowest) to 63.
 const LEVELS: usize = 64;
@@ -198,30 +202,6 @@ impl Drop for Masked {
         if thread.slot().exit() {
             thread.deliver();
         }
-    }
-}
-
-/// First in, first out, linked through the microprocesses.
-#[derive(Clone, Copy, Default)]
-struct List {
-    first: Option<&'static Mp>,
-    last: Option<&'static Mp>,
-}
-
-impl List {
-    fn push(&mut self, mp: &'static Mp) {
-        mp.next.set(None);
-        match self.last.replace(mp) {
-            Some(last) => last.next.set(Some(mp)),
-            None => self.first = Some(mp),
-        }
-    }
-
-    fn pop(&mut self) -> Option<&'static Mp> {
-        let mp = self.first?;
-        self.first = mp.next.take();
-        self.last = self.last.filter(|_| self.first.is_some());
-        Some(mp)
     }
 }
 
