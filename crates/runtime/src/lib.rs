@@ -70,8 +70,6 @@ pub mod spinning;
 #[cfg(not(loom))]
 mod stand_in;
 #[cfg(not(loom))]
-#[cfg(not(loom))]
-#[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]
 mod tick;
@@ -79,7 +77,6 @@ mod tick;
 mod timer;
 #[cfg(not(loom))]
 mod tracing;
-#[cfg(not(loom))]
 #[cfg(not(loom))]
 mod vp;
 #[cfg(not(loom))]
