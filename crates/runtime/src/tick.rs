@@ -24,15 +24,17 @@ const SHORTEST: u64 = 50_000;
 const REMIND_AFTER: u64 = 3_000_000;
 /// So much later than announced, somebody else looks.
 const OVERDUE: u64 = 10_000_000;
-/// In `timer`: there is none.
+/// No time on the instance's clock.
 const NEVER: u64 = u64::MAX;
 
 /// What the keeper of the time knows and tells of a virtual processor.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// Number of switches at the last look, and since when it is that, on the instance's clock. By who keeps the time.
+    /// Number of switches at the last look, and when the turn began that was under way then. By who keeps the time.
     switches: AtomicU64,
     since: AtomicU64,
+    /// When a turn was ended, until whoever had it makes room or is seen to go on; else [`NEVER`]. By who keeps the time.
+    ended: AtomicU64,
     /// When its bell rang last.
     rung: AtomicU64,
     /// The turn that began at that number of switches is over. Taken by the carrier.
@@ -49,7 +51,7 @@ pub(crate) struct Turn {
     pub(crate) answers: AtomicU64,
     /// Number of switches at which its descriptors were last given to be watched: of interest as long as there was no further one.
     watched: AtomicU64,
-    /// When its first timer is due. By its carrier.
+    /// When its first timer is due; none: [`NEVER`]. By its carrier.
     timer: AtomicU64,
 }
 
@@ -58,6 +60,7 @@ impl Turn {
         Turn {
             switches: AtomicU64::new(u64::MAX),
             since: AtomicU64::new(0),
+            ended: AtomicU64::new(NEVER),
             rung: AtomicU64::new(0),
             over: AtomicU64::new(u64::MAX),
             alone: AtomicU64::new(u64::MAX),
@@ -68,6 +71,36 @@ impl Turn {
             watched: AtomicU64::new(u64::MAX),
             timer: AtomicU64::new(NEVER),
         }
+    }
+
+    /// Looks at it, `now`. True: there was a switch since the last look, and another turn has begun.
+    fn notice(&self, switches: u64, now: u64) -> bool {
+        let seen = self.switches.swap(switches, Ordering::Relaxed);
+        if seen == switches {
+            return false;
+        }
+        let ended = self.ended.swap(NEVER, Ordering::Relaxed);
+        // Whoever came when the last turn was ended runs since then. Of any other switch it is not known when it was.
+        let followed = ended != NEVER && switches == seen.wrapping_add(1);
+        self.since.store(if followed { ended } else { now }, Ordering::Relaxed);
+        true
+    }
+
+    /// The turn is over, `now`. Whoever has it may go on: then the next one begins.
+    fn end(&self, now: u64) {
+        self.over.store(self.switches.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.ended.store(now, Ordering::Relaxed);
+        self.since.store(now, Ordering::Relaxed);
+    }
+
+    /// Whoever has the turn is seen to run on, be it ended or not.
+    fn goes_on(&self) {
+        self.ended.store(NEVER, Ordering::Relaxed);
+    }
+
+    /// What is `now` left of the turn, where it lasts for a `quantum`.
+    fn left(&self, quantum: u64, now: u64) -> u64 {
+        quantum.saturating_sub(now.saturating_sub(self.since.load(Ordering::Relaxed)))
     }
 
     /// A timer was armed for `at`. Owner only.
@@ -120,35 +153,27 @@ impl Instance {
         let pace = (quantum / 2).clamp(SHORTEST, LONGEST);
         let turn = &vp.tick;
         let switches = vp.counters.switches.load(Ordering::Relaxed);
-        let left = || quantum.saturating_sub(now.saturating_sub(turn.since.load(Ordering::Relaxed)));
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
-        let seen = turn.switches.swap(switches, Ordering::Relaxed);
-        if seen != switches {
-            // Whoever came when the last turn was over runs since then. Of any other switch it is not known when it was.
-            let followed = switches == seen.wrapping_add(1)
-                && turn.rung.load(Ordering::Relaxed) == turn.since.load(Ordering::Relaxed);
-            if !followed {
-                turn.since.store(now, Ordering::Relaxed);
-            }
+        if turn.notice(switches, now) {
             // Whoever switches looks at its timers by itself.
             let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
-            return pace.min(left().max(SHORTEST)).min(due);
+            return pace.min(turn.left(quantum, now).max(SHORTEST)).min(due);
         }
         if self.kernel.is_raised(index) {
             // Rung for already; once more if that was of no use.
             if now.saturating_sub(turn.rung.load(Ordering::Relaxed)) >= REMIND_AFTER {
+                turn.goes_on();
                 turn.rung.store(now, Ordering::Relaxed);
                 self.kernel.remind(index);
             }
             return pace;
         }
-        let left = left();
+        turn.goes_on();
+        let left = turn.left(quantum, now);
         let is_alone = turn.alone.load(Ordering::Relaxed) == switches && !self.queues.has_visible_work(vp.index);
         let is_over = left == 0 && !is_alone;
         if is_over {
-            turn.over.store(switches, Ordering::Relaxed);
-            // It may go on: the next turn begins.
-            turn.since.store(now, Ordering::Relaxed);
+            turn.end(now);
         }
         if is_over || due == 0 || self.queues.has_injected(vp.index) {
             turn.rung.store(now, Ordering::Relaxed);
@@ -219,5 +244,58 @@ impl Vp {
             // A failure (no memory) leaves it to the end of the quantum.
             let _ = self.instance().kernel.watch_once(self.index as u32, self.poller.as_fd());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUANTUM: u64 = 1_000;
+
+    /// One whose turn began at 0, with that number of switches.
+    fn begun(switches: u64) -> Turn {
+        let turn = Turn::new();
+        assert!(turn.notice(switches, 0) && !turn.notice(switches, 400));
+        assert_eq!((turn.left(QUANTUM, 0), turn.left(QUANTUM, 400), turn.left(QUANTUM, 1_100)), (1_000, 600, 0));
+        turn
+    }
+
+    #[test]
+    fn who_follows_has_a_whole_turn_from_the_end_of_the_last() {
+        for switches in [0, 7, u64::MAX - 1] {
+            let turn = begun(switches);
+            turn.end(1_100);
+            assert_eq!(turn.over.load(Ordering::Relaxed), switches);
+            // However late it is seen.
+            assert!(turn.notice(switches.wrapping_add(1), 1_500));
+            assert_eq!((turn.left(QUANTUM, 1_500), turn.left(QUANTUM, 2_100)), (600, 0));
+        }
+    }
+
+    #[test]
+    fn a_switch_that_nobody_asked_for_begins_when_it_is_seen() {
+        let turn = begun(7);
+        assert!(turn.notice(8, 500));
+        assert_eq!(turn.left(QUANTUM, 500), 1_000);
+        // Nor is it known when the last of several was, though the first one was asked for ...
+        turn.end(1_500);
+        assert!(turn.notice(10, 1_900));
+        assert_eq!(turn.left(QUANTUM, 1_900), 1_000);
+        // ... or the one before.
+        turn.end(2_900);
+        assert!(turn.notice(11, 3_000) && turn.notice(12, 3_400));
+        assert_eq!(turn.left(QUANTUM, 3_400), 1_000);
+    }
+
+    #[test]
+    fn one_that_goes_on_has_a_whole_turn_and_leaves_nothing_of_it() {
+        let turn = begun(7);
+        turn.end(1_000);
+        assert!(!turn.notice(7, 1_200));
+        turn.goes_on();
+        assert_eq!(turn.left(QUANTUM, 1_200), 800);
+        assert!(turn.notice(8, 1_900));
+        assert_eq!(turn.left(QUANTUM, 1_900), 1_000);
     }
 }
