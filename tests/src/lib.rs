@@ -1,6 +1,7 @@
 //! What the integration and stress tests share: seeds, rounds, skips and the project's own documents.
 
 pub mod documents;
+mod hang;
 pub mod process;
 pub mod refusal;
 mod seed;

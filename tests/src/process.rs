@@ -5,6 +5,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
+use crate::hang;
+
 /// What a test's own process left.
 #[derive(Debug)]
 pub struct Ended {
@@ -49,7 +51,7 @@ pub fn start(name: &str, environment: &[(&str, &str)]) -> Child {
 /// Runs this test program once more, for the one test `name`.
 ///
 /// # Panics
-/// If it hangs, with what it wrote.
+/// If it hangs, with what it wrote and where it stood.
 #[must_use]
 pub fn again(name: &str, environment: &[(&str, &str)]) -> Ended {
     finish(name, start(name, environment))
@@ -58,9 +60,13 @@ pub fn again(name: &str, environment: &[(&str, &str)]) -> Ended {
 /// Waits for the end of a process that [`start`] began.
 ///
 /// # Panics
-/// If it hangs, with what it wrote.
+/// If it hangs, with what it wrote and where it stood.
 #[must_use]
 pub fn finish(name: &str, child: Child) -> Ended {
+    finish_within(LIMIT, name, child)
+}
+
+fn finish_within(limit: Duration, name: &str, child: Child) -> Ended {
     let pid = child.id();
     let (sender, receiver) = mpsc::channel();
     let reader = std::thread::spawn(move || {
@@ -68,14 +74,19 @@ pub fn finish(name: &str, child: Child) -> Ended {
         let _ = sender.send(());
         output
     });
-    let hangs = receiver.recv_timeout(LIMIT).is_err();
-    if hangs {
-        let _ = Command::new("kill").args(["-ABRT", &pid.to_string()]).status();
+    let hangs = receiver.recv_timeout(limit).is_err().then(|| hang::report(pid));
+    if hangs.is_some() {
+        // One that is stopped hears of the first after the second.
+        for signal in ["-ABRT", "-CONT"] {
+            let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+        }
     }
     let output = reader.join().expect("the reader does not panic");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let ended = Ended { status: output.status, stdout: text(&output.stdout), stderr: text(&output.stderr) };
-    assert!(!hangs, "{name} hangs: {ended:#?}");
+    if let Some(stood) = hangs {
+        panic!("{name} hangs: {}\n{}\n{}\n{stood}", ended.status, ended.stdout, ended.stderr);
+    }
     ended
 }
 
@@ -193,4 +204,48 @@ pub fn kernel_threads() -> usize {
     };
     let threads = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
     threads.filter(|entry| std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| !exiting(&stat))).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    #[inline(never)]
+    fn waits_for_ever() {
+        println!("here");
+        loop {
+            std::thread::park();
+        }
+    }
+
+    /// Kernel threads by name and state, with their stacks if there is a gdb that may look; and what it wrote, and that it is gone.
+    #[test]
+    fn one_that_hangs_is_said_to_and_where() {
+        const NAME: &str = "process::tests::one_that_hangs_is_said_to_and_where";
+        if is_child(NAME) {
+            let waits = std::thread::Builder::new().name("hangs".into()).spawn(waits_for_ever);
+            return waits.expect("a kernel thread").join().expect("it does not end");
+        }
+        let mut child = start(NAME, &[]);
+        // It hangs from here on, however long one waits.
+        let (mut said, stdout) = (Vec::new(), child.stdout.as_mut().expect("a pipe"));
+        while !said.ends_with(b"here\n") {
+            let mut byte = [0];
+            stdout.read_exact(&mut byte).expect("it says so");
+            said.extend(byte);
+        }
+        let finished = std::panic::catch_unwind(|| finish_within(Duration::ZERO, NAME, child));
+        let report = finished.expect_err("it hangs");
+        let report = report.downcast_ref::<String>().expect("a report");
+        assert!(report.contains(NAME) && report.contains("SIGABRT"), "{report}");
+        let its = report.lines().find(|line| line.contains(", hangs, ")).expect("its kernel thread");
+        assert!(its.split(", ").count() == 6 && !its.contains("os error"), "{report}");
+        let has_gdb = Command::new("gdb").arg("--version").stdout(Stdio::null()).status().is_ok();
+        if !has_gdb || report.contains("ptrace: Operation not permitted") {
+            return crate::skip(NAME, "no gdb, or it may not look");
+        }
+        assert!(report.contains("waits_for_ever"), "{report}");
+    }
 }
