@@ -144,16 +144,20 @@ fn under_fire(means: Preemption, mut random: Random) {
     assert!(fire_at(&all, means, random.split()) > 0, "there was no fire");
 }
 
-/// Three of each load on two virtual processors, with quanta as short as there are: how often they were preempted.
+const VPS: u64 = 2;
+
+/// Three of each load on these virtual processors, with quanta as short as there are: how often they were preempted.
 fn fire_at(loads: &[Load], means: Preemption, mut random: Random) -> u64 {
     let policy = RoundRobin::with_quantum(Duration::ZERO);
-    let runtime = Runtime::builder().vps(2).policy(policy).preemption(means).build().expect("a runtime");
+    let runtime = Runtime::builder().vps(VPS as usize).policy(policy).preemption(means).build().expect("a runtime");
     runtime.run(|| {
         let errors: Vec<AtomicU64> = loads.iter().map(|_| AtomicU64::new(0)).collect();
         let since = std::time::Instant::now();
-        // Some wait more than they compute: who is done computes until all are, so that there is always something to interrupt. Not with its own load: one
-        // that takes a lock again and again is preempted with it in its hands mostly, and others get it by chance.
-        let behind = AtomicU64::new(3 * loads.len() as u64);
+        // Some wait more than they compute: the first that are done, one for each virtual processor, compute until all are, so that there is always something to
+        // interrupt. Not with their own load: one that takes a lock again and again is preempted with it in its hands mostly, and others get it by
+        // chance. Nor all: the last few would get every twentieth turn.
+        let all = 3 * loads.len() as u64;
+        let behind = AtomicU64::new(all);
         thread::scope(|s| {
             for _ in 0..3 {
                 for (load, errors) in loads.iter().zip(&errors) {
@@ -163,7 +167,9 @@ fn fire_at(loads: &[Load], means: Preemption, mut random: Random) -> u64 {
                             let rounds = 100 + random.below(4000) as c_int;
                             errors.fetch_add((load.1)(random.number(), rounds) as u64, Relaxed);
                         }
-                        behind.fetch_sub(1, Relaxed);
+                        if behind.fetch_sub(1, Relaxed) <= all - VPS {
+                            return;
+                        }
                         while behind.load(Relaxed) > 0 {
                             errors.fetch_add(fire_integer(random.number(), 100) as u64, Relaxed);
                         }
