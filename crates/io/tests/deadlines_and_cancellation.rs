@@ -1,10 +1,12 @@
 //! What scopes hand down, and what ends a waiting call from outside.
 
 use std::io::{ErrorKind, Read, Write};
+use std::os::linux::net::SocketAddrExt;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use kumihimo_io::net::{TcpListener, TcpStream, UnixStream};
+use kumihimo_io::net::unix::SocketAddr;
+use kumihimo_io::net::{SocketBuilder, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
 use kumihimo_runtime::cancel::Cancelled;
 use kumihimo_runtime::thread;
 
@@ -28,6 +30,8 @@ fn a_deadline_handed_down_ends_every_wait() {
         let (mut stream, _other) = pair();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (mut a, _b) = UnixStream::pair().unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (datagram, _c) = UnixDatagram::pair().unwrap();
         let buf = &mut [0; 10];
         for timeout in [None, Some(LONG)] {
             stream.set_read_timeout(timeout).unwrap();
@@ -36,6 +40,9 @@ fn a_deadline_handed_down_ends_every_wait() {
                 assert_eq!(stream.peek(buf).unwrap_err().kind(), ErrorKind::TimedOut);
                 assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::TimedOut);
                 assert_eq!(a.read(buf).unwrap_err().kind(), ErrorKind::TimedOut);
+                assert_eq!(udp.recv(buf).unwrap_err().kind(), ErrorKind::TimedOut);
+                assert_eq!(udp.recv_from(buf).unwrap_err().kind(), ErrorKind::TimedOut);
+                assert_eq!(datagram.recv(buf).unwrap_err().kind(), ErrorKind::TimedOut);
             });
         }
         stream.set_read_timeout(Some(SHORT)).unwrap();
@@ -57,6 +64,20 @@ fn writes_and_connects_end_at_the_deadline_too() {
             };
             assert_eq!(e.kind(), ErrorKind::TimedOut);
         });
+        // A backlog that is full: the kernel asks again after a second at the earliest.
+        let listener = SocketBuilder::new().backlog(0).listen("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let mut waiting = Vec::new();
+        let e = thread::scope_until(Instant::now() + SHORT, |_| {
+            loop {
+                match TcpStream::connect(at) {
+                    Ok(stream) => waiting.push(stream),
+                    Err(e) => break e,
+                }
+            }
+        });
+        assert_eq!(e.kind(), ErrorKind::TimedOut);
+        assert!(e.to_string().contains("deadline of an enclosing scope"), "{e}");
     });
 }
 
@@ -76,7 +97,7 @@ fn a_call_that_need_not_wait_succeeds_after_the_deadline() {
 
 #[test]
 fn cancelling_ends_calls_that_wait() {
-    let calls: [fn(); 4] = [
+    let calls: [fn(); 8] = [
         || {
             let (mut stream, _other) = pair();
             drop(stream.read(&mut [0]));
@@ -89,6 +110,23 @@ fn cancelling_ends_calls_that_wait() {
         || {
             let (mut a, _b) = UnixStream::pair().unwrap();
             drop(a.read(&mut [0]));
+        },
+        || drop(UdpSocket::bind("127.0.0.1:0").unwrap().recv_from(&mut [0])),
+        || {
+            let (a, _b) = UnixDatagram::pair().unwrap();
+            drop(a.recv(&mut [0]));
+        },
+        || {
+            let (a, _b) = UnixDatagram::pair().unwrap();
+            while a.send(&[0; 1000]).is_ok() {}
+        },
+        || {
+            // Without a connection.
+            let name = format!("kumi-io-{}-{:x}", std::process::id(), thread::current().id().as_u64());
+            let at = SocketAddr::from_abstract_name(name).unwrap();
+            let _receiver = UnixDatagram::bind_addr(&at).unwrap();
+            let sender = UnixDatagram::unbound().unwrap();
+            while sender.send_to_addr(&[0; 1000], &at).is_ok() {}
         },
     ];
     for call in calls {

@@ -8,7 +8,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
-use bodies::{Env, STD, hostile};
+use bodies::{Env, STD, datagrams, hostile, udp};
 use kumihimo_io::net::{SocketBuilder, TcpListener, TcpStream, UdpSocket};
 use kumihimo_runtime::thread;
 
@@ -86,6 +86,19 @@ fn closed_behind_its_back() {
 #[test]
 fn descriptors_of_another_kind() {
     everywhere(hostile::descriptors_of_another_kind);
+}
+
+#[test]
+fn datagrams_that_do_not_fit_or_arrive() {
+    everywhere(udp::udp_connected);
+    everywhere(udp::udp_bad_addresses);
+    everywhere(udp::udp_refused);
+}
+
+#[test]
+fn datagrams_to_the_busy() {
+    everywhere(datagrams::datagrams_wait_for_room);
+    everywhere(datagrams::datagram_timeouts);
 }
 
 /// Runs `f` on a kernel thread whose sockets are in a network of their own, with a loopback interface. False if this user may not.

@@ -103,6 +103,52 @@ fn those_that_do_not_end_are_cancelled() {
     });
 }
 
+/// Who waits for a request has nothing to lose; who has one under way answers it.
+#[test]
+fn idle_connections_are_not_waited_for() {
+    everywhere(|| {
+        let server = Server::new();
+        let (listener, at) = listen();
+        let tally = thread::scope(|s| {
+            let serving = s.spawn(|| {
+                server.serve(&listener, |mut stream: TcpStream, _| {
+                    stream.write_all(b"hello").unwrap();
+                    let mut buf = [0; 5];
+                    while let Ok(1..) = server.idle(|| stream.peek(&mut buf)) {
+                        stream.read_exact(&mut buf).unwrap();
+                        stream.write_all(&buf).unwrap();
+                    }
+                })
+            });
+            let mut idle: Vec<_> = (0..10).map(|_| connect(at)).collect();
+            let mut busy = connect(at);
+            let mut buf = [0; 5];
+            for stream in idle.iter_mut().chain([&mut busy]) {
+                stream.write_all(b"first").unwrap();
+                stream.read_exact(&mut buf).unwrap();
+            }
+            let are_idle = |n: usize| format!("{server:?}").contains(&format!("idle: {n},"));
+            while !are_idle(11) {
+                thread::yield_now();
+            }
+            busy.write_all(b"h").unwrap();
+            while !are_idle(10) {
+                thread::yield_now();
+            }
+            server.drain(LONG);
+            for stream in idle {
+                assert_eq!(rest(stream), b"");
+            }
+            busy.write_all(b"alf!").unwrap();
+            busy.read_exact(&mut buf).unwrap();
+            assert_eq!(&buf, b"half!");
+            assert_eq!(rest(busy), b"");
+            serving.join().unwrap().unwrap()
+        });
+        assert_eq!((tally.served, tally.cancelled), (11, 0));
+    });
+}
+
 #[test]
 fn too_many_connections_are_refused() {
     everywhere(|| {

@@ -45,7 +45,7 @@ pub fn take() -> io::Result<Inherited> {
     let Some(count) = text("LISTEN_FDS") else { return Ok(Inherited::default()) };
     let wrong = |what: String| io::Error::new(ErrorKind::InvalidInput, format!("sockets handed over: {what}"));
     let count = match count.parse::<RawFd>() {
-        Ok(count) if count >= 0 && count <= RawFd::MAX - FIRST => count,
+        Ok(count) if (0..=RawFd::MAX - FIRST).contains(&count) => count,
         _ => return Err(wrong(format!("LISTEN_FDS is {count:?}, not a number of descriptors"))),
     };
     let names: Vec<String> =
@@ -90,7 +90,7 @@ impl Inherited {
     /// The same.
     pub fn at<T: Kind>(&mut self, index: usize) -> io::Result<Option<T>> {
         let Some(Some((name, fd))) = self.0.get(index) else { return Ok(None) };
-        let found = Found::of(fd.as_fd()).map_err(|e| not(&name, index, &format!("no socket ({e})"), T::WHAT))?;
+        let found = Found::of(fd.as_fd()).map_err(|e| not(name, index, &format!("no socket ({e})"), T::WHAT))?;
         if !T::fits(&found) {
             return Err(not(name, index, &found.to_string(), T::WHAT));
         }

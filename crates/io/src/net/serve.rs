@@ -1,19 +1,23 @@
 //! A server: accepts, a microprocess for each connection, sheds what is too much, and drains.
 
+use std::cell::Cell;
+use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use kumihimo_runtime::NoEvents;
 use kumihimo_runtime::cancel::{self, Cancelled};
 use kumihimo_runtime::park::{self, Wait, Waiter};
-use kumihimo_runtime::{NoEvents, thread};
+use kumihimo_runtime::thread::{self, Thread};
 use socket2::SockRef;
 
 use super::memory::Resident;
+use super::trouble::{Cause, Failure, Trouble};
 use super::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
 
 /// One kind of trouble is told of so often, at most.
@@ -59,6 +63,8 @@ pub struct Server {
     /// `state.until` is there. SeqCst, as the counts of connections: whoever drains sees the count, or the last one sees this.
     draining: AtomicBool,
     state: Mutex<State>,
+    /// Those inside [`idle`](Server::idle), by their ids.
+    idle: Mutex<HashMap<u64, Thread>>,
 }
 
 type Hook = dyn Fn(&Trouble) + Send + Sync;
@@ -77,7 +83,7 @@ struct State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Tally {
-    /// Ended by themselves.
+    /// Ended by themselves, or were [idle](Server::idle) when the draining began.
     pub served: u64,
     /// Ended by a panic; nobody else noticed.
     pub panicked: u64,
@@ -85,36 +91,6 @@ pub struct Tally {
     pub cancelled: u64,
     /// Closed at once, since they were too many.
     pub refused: u64,
-}
-
-/// Why connections are refused, or not accepted for the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Cause {
-    /// As many are open as [`Server::connections`] allows.
-    Connections,
-    /// The process has more memory resident than [`Server::memory`] allows.
-    Memory,
-    /// The process (`EMFILE`) or the machine (`ENFILE`) has no descriptor left.
-    Descriptors,
-    /// The kernel has no memory for another one (`ENOBUFS`, `ENOMEM`): nothing is accepted for a moment.
-    Kernel,
-    /// No microprocess can begin: a limit of the runtime's, or no memory for a stack.
-    Microprocesses,
-}
-
-/// What [`Server::on_trouble`] is told. As text: one line that says what happened, where, and what can be done.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Trouble {
-    /// The listener's address.
-    pub listener: String,
-    /// Why.
-    pub cause: Cause,
-    /// How often since this cause was last told of, on any listener of the server.
-    pub count: u64,
-    /// More about it: the limit that is reached, or the error.
-    pub detail: String,
 }
 
 impl Default for Server {
@@ -137,6 +113,7 @@ impl Server {
             open: AtomicUsize::new(0),
             draining: AtomicBool::new(false),
             state: Mutex::default(),
+            idle: Mutex::default(),
         }
     }
 
@@ -242,7 +219,7 @@ impl Server {
     }
 
     /// Has every [`serve`](Server::serve) of this server come to its end: nothing is accepted any more, the connections under way have
-    /// `time` to end, those that have not are cancelled. Returns at once. Called again: the earlier end counts. A server that was drained serves
+    /// `time` to end, those that have not are cancelled, those that are [idle](Server::idle) at once. Returns at once. Called again: the earlier end counts. A server that was drained serves
     /// no more.
     pub fn drain(&self, time: Duration) {
         // Beyond the clock's range: no end.
@@ -252,11 +229,53 @@ impl Server {
             self.draining.store(true, Ordering::SeqCst);
             state.serving.iter().for_each(Waiter::wake);
         });
+        for connection in self.with_idle(std::mem::take).into_values() {
+            connection.cancel();
+        }
     }
 
     /// Whether it drains, or has been drained: a connection that could go on for ever had better end when it has finished what it does.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Runs `wait` for a connection that has nothing to do until it returns: it waits for the next request, say. Draining then does not wait for
+    /// it: it is cancelled at once.
+    ///
+    /// ```no_run
+    /// # use std::io::{BufRead, BufReader};
+    /// # let server = kumihimo_io::net::Server::new();
+    /// # let stream = kumihimo_io::net::TcpStream::connect("127.0.0.1:1")?;
+    /// # let (mut reader, mut line) = (BufReader::new(stream), String::new());
+    /// // The next request begins whenever the client likes; once it has begun, it is answered.
+    /// while !server.idle(|| reader.fill_buf())?.is_empty() {
+    ///     reader.read_line(&mut line)?;
+    /// }
+    /// # std::io::Result::Ok(())
+    /// ```
+    pub fn idle<R>(&self, wait: impl FnOnce() -> R) -> R {
+        struct Busy<'a>(&'a Server, u64);
+        impl Drop for Busy<'_> {
+            fn drop(&mut self) {
+                self.0.with_idle(|idle| idle.remove(&self.1));
+                CUT_IDLE.set(std::thread::panicking() && cancel::requested());
+            }
+        }
+        let me = thread::current();
+        let id = me.id().as_u64().get();
+        self.with_idle(|idle| idle.insert(id, me.clone()));
+        let _busy = Busy(self, id);
+        // Whoever drains has either found this one, or is found here.
+        if self.is_draining() {
+            me.cancel();
+            cancel::point();
+        }
+        wait()
+    }
+
+    fn with_idle<R>(&self, f: impl FnOnce(&mut HashMap<u64, Thread>) -> R) -> R {
+        let _quiet = NoEvents::new();
+        f(&mut self.idle.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Connections open now, over all listeners.
@@ -400,29 +419,9 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
             .field("open", &self.open())
+            .field("idle", &self.with_idle(|idle| idle.len()))
             .field("draining", &self.is_draining())
             .finish_non_exhaustive()
-    }
-}
-
-impl Cause {
-    const COUNT: usize = Cause::Microprocesses as usize + 1;
-}
-
-impl fmt::Display for Trouble {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Trouble { listener, cause, count, detail } = self;
-        let (what, advice) = match cause {
-            Cause::Connections => ("connections refused", "as many as Server::connections allows"),
-            Cause::Memory => ("connections refused", "see Server::memory"),
-            Cause::Descriptors => (
-                "times no connection could be accepted",
-                "raise the descriptor limit (ulimit -n), or set Server::connections",
-            ),
-            Cause::Kernel => ("times no connection could be accepted", "the kernel is short of memory"),
-            Cause::Microprocesses => ("connections closed", "no microprocess can begin"),
-        };
-        write!(f, "server at {listener}: {count} {what}: {detail}; {advice}")
     }
 }
 
@@ -468,6 +467,11 @@ impl Drop for Over<'_> {
     }
 }
 
+thread_local! {
+    /// The microprocess, a connection's, unwinds out of [`Server::idle`].
+    static CUT_IDLE: Cell<bool> = const { Cell::new(false) };
+}
+
 /// One that is open: counted as long as it lives.
 struct Connection<'a> {
     server: &'a Server,
@@ -497,6 +501,7 @@ impl Drop for Connection<'_> {
         let count = match (self.is_whole, std::thread::panicking(), cancel::requested()) {
             _ if !self.began => None,
             (true, ..) => Some(&counts.served),
+            (_, true, true) if CUT_IDLE.get() => Some(&counts.served),
             (_, true, true) => Some(&counts.cancelled),
             (_, true, false) => Some(&counts.panicked),
             // It could not begin.
@@ -508,41 +513,6 @@ impl Drop for Connection<'_> {
         self.server.open.fetch_sub(1, Ordering::Relaxed);
         if self.here.open.fetch_sub(1, Ordering::SeqCst) == 1 && self.server.is_draining() {
             self.here.waiter.wake();
-        }
-    }
-}
-
-/// What an error of accept(2) is about.
-#[derive(Debug, PartialEq, Eq)]
-enum Failure {
-    /// One connection, which is gone; the next one may be all right.
-    OfOne,
-    Descriptors,
-    Memory,
-    Deadline,
-    Final,
-}
-
-impl Failure {
-    fn of(e: &io::Error) -> Failure {
-        match e.raw_os_error() {
-            Some(libc::EMFILE | libc::ENFILE) => Failure::Descriptors,
-            Some(libc::ENOBUFS | libc::ENOMEM) => Failure::Memory,
-            // accept(2), "Error handling": errors of the new connection that are passed on. EPERM: a firewall's rule.
-            Some(
-                libc::ECONNABORTED
-                | libc::ENETDOWN
-                | libc::EPROTO
-                | libc::ENOPROTOOPT
-                | libc::EHOSTDOWN
-                | libc::ENONET
-                | libc::EHOSTUNREACH
-                | libc::ENETUNREACH
-                | libc::ETIMEDOUT
-                | libc::EPERM,
-            ) => Failure::OfOne,
-            None if e.kind() == ErrorKind::TimedOut => Failure::Deadline,
-            _ => Failure::Final,
         }
     }
 }
@@ -584,28 +554,5 @@ impl Listener for UnixListener {
     }
     fn address(&self) -> String {
         self.local_addr().map_or_else(|e| e.to_string(), |addr| format!("{addr:?}"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_of_accept() {
-        let of = |n| Failure::of(&io::Error::from_raw_os_error(n));
-        for (n, failure) in [
-            (libc::EMFILE, Failure::Descriptors),
-            (libc::ENFILE, Failure::Descriptors),
-            (libc::ENOBUFS, Failure::Memory),
-            (libc::ENOMEM, Failure::Memory),
-            (libc::ECONNABORTED, Failure::OfOne),
-            (libc::EPERM, Failure::OfOne),
-            (libc::EBADF, Failure::Final),
-            (libc::EINVAL, Failure::Final),
-        ] {
-            assert_eq!(of(n), failure, "{n}");
-        }
-        assert_eq!(Failure::of(&io::Error::new(ErrorKind::TimedOut, "the scope's")), Failure::Deadline);
     }
 }
