@@ -7,9 +7,9 @@ use std::io::{self, ErrorKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// As many are open as [`Server::connections`] allows.
+    /// As many are open as [`Server::connections`](super::Server::connections) allows.
     Connections,
-    /// The process has more memory resident than [`Server::memory`] allows.
+    /// The process has more memory resident than [`Server::memory`](super::Server::memory) allows.
     Memory,
     /// The process (`EMFILE`) or the machine (`ENFILE`) has no descriptor left.
     Descriptors,
@@ -19,7 +19,7 @@ pub enum Cause {
     Microprocesses,
 }
 
-/// What [`Server::on_trouble`] is told. As text: one line that says what happened, where, and what can be done.
+/// What [`Server::on_trouble`](super::Server::on_trouble) is told. As text: one line that says what happened, where, and what can be done.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Trouble {
