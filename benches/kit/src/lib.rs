@@ -6,6 +6,7 @@
 //! identity, `key:=value` only a note beside it.
 
 mod entries;
+pub mod files;
 mod late;
 mod measure;
 mod page;

@@ -4,6 +4,7 @@
 mod batch;
 mod echo;
 mod events;
+mod files;
 mod fork;
 mod holder;
 mod kernel_threads;
@@ -60,6 +61,7 @@ pub fn run(request: &Request) -> Result<(), String> {
         "syscall-batch" => batch::batch,
         "transaction" => transaction::transaction,
         "priority-io" => priority_io::serve,
+        "files" => files::files,
         "stall" => stall::stall,
         "trace" => trace::hashing,
         "events" => events::events,

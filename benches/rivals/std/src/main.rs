@@ -1,6 +1,7 @@
 //! Every benchmark on kernel threads: `std::thread`, `std::sync`, `std::net`.
 
 mod echo;
+mod files;
 mod fork;
 mod preempt;
 mod stall;
@@ -28,6 +29,7 @@ fn main() {
         "latency" => wait::latency(&request),
         "echo" => echo::serve(),
         "preempt" => preempt::preempt(&request),
+        "files" => files::files(&request),
         "stall" => stall::stall(&request),
         other => {
             eprintln!("rival-std: {other}: no such benchmark on kernel threads");

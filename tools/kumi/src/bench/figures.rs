@@ -78,6 +78,8 @@ const LOWER_BPF: &[(&str, &str)] = &[("stall", "loop"), ("priority", "lower"), (
 const NONE_BPF: &[(&str, &str)] = &[("stall", "none"), ("events", "bpf")];
 const NONE: &[(&str, &str)] = &[("stall", "none")];
 const BPF: &[(&str, &str)] = &[("events", "bpf")];
+const CACHED: &[(&str, &str)] = &[("part", "cached")];
+const UNCACHED: &[(&str, &str)] = &[("part", "uncached")];
 
 const PREEMPTED: Pick = Pick { vps: 1, keys: BPF, ..full("preempted") };
 
@@ -140,6 +142,19 @@ const FIGURES: &[Figure] = {
         alone("stall", Pick { keys: WORST_PERF, ..full("p99_ratio") }, AtMost(2.5)),
         alone("stall", Pick { keys: WORST_BPF, ..full("p999_ratio") }, AtMost(2.0)),
         alone("stall", Pick { keys: LOWER_BPF, ..full("p99_ratio") }, AtMost(1.5)),
+        ratio(
+            "files",
+            Pick { keys: CACHED, ..full("reads") },
+            Pick { keys: CACHED, ..of("std", "reads") },
+            AtLeast(0.9),
+        ),
+        ratio(
+            "files",
+            Pick { keys: UNCACHED, ..full("reads") },
+            Pick { keys: UNCACHED, ..of("fio", "reads") },
+            AtLeast(0.95),
+        ),
+        ratio("files", full("tree"), of("std", "tree"), AtMost(1.0)),
         ratio("stall", Pick { keys: NONE_BPF, ..full("p99") }, Pick { keys: NONE, ..of("go", "p99") }, AtMost(1.2)),
         ratio(
             "events",

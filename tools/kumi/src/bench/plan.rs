@@ -3,7 +3,7 @@
 use super::contender::{Contender, Runtime};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 24] = [
+pub const NAMES: [&str; 25] = [
     "yield",
     "null-fork",
     "message",
@@ -19,6 +19,7 @@ pub const NAMES: [&str; 24] = [
     "kv",
     "priority-io",
     "connections",
+    "files",
     "stall",
     "events",
     "preempt",
@@ -95,6 +96,7 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "spread" => vec![Cell { vps: 8, contenders: plan.spread() }],
         "queues" => each(&|_| plan.queues()),
         "latency" => each(&|_| plan.latency()),
+        "files" => each(&|_| plan.files()),
         "stall" => plan.stall(),
         "events" => ["part=wakes", "part=preempts"]
             .map(|part| Cell {
@@ -223,6 +225,13 @@ impl Plan<'_> {
         let source = format!("events={source}");
         let args = [args, &[source.as_str()]].concat();
         vec![self.make(Runtime::Kumihimo, "full", &self.options.queue, &args, at_most)]
+    }
+
+    /// fio reads directly, so it is beside our direct reads only.
+    fn files(&self) -> Vec<Contender> {
+        let parts = ["part=cached", "part=uncached", "part=tree"];
+        let both = |part| join([self.ours("full", &[part]), self.rival(Runtime::Std, &[part], usize::MAX)]);
+        join([join(parts.map(both)), self.rival(Runtime::Std, &["part=fio"], usize::MAX)])
     }
 
     /// A cell a kind. Without `full`: what tells nothing more is left out (Go, Tokio in plain calls and kernel threads know no
