@@ -2,11 +2,12 @@
 //!
 //! `cargo run --release -p kumihimo-examples --bin index FOLDER WORD...`
 
+use kumihimo::fs;
 use kumihimo::sync::{Mutex, Semaphore};
 use kumihimo::thread::{self, Scope};
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::{fs, io};
 
 /// As many are open at a time, at most.
 const OPEN: usize = 128;
@@ -21,7 +22,7 @@ struct Index {
 impl Index {
     fn folder<'s>(&'s self, folder: &Path, scope: &'s Scope<'s, '_>) -> io::Result<()> {
         let _open = self.open.acquire();
-        for entry in thread::blocking(|| fs::read_dir(folder))? {
+        for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let (kind, path) = (entry.file_type()?, entry.path());
             if kind.is_dir() {
@@ -36,7 +37,7 @@ impl Index {
     fn file(&self, path: &Path) -> io::Result<()> {
         let bytes = {
             let _open = self.open.acquire();
-            thread::blocking(|| fs::read(path))?
+            fs::read(path)?
         };
         let mut counts = HashMap::<String, usize>::new();
         for word in String::from_utf8_lossy(&bytes).split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()) {
