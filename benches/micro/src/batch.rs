@@ -17,7 +17,7 @@ use kumihimo_runtime::wrapped::{self, SystemCall};
 use crate::variant::Variant;
 
 const SIZES: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
-/// Slices of each way.
+/// Slices of each way, unless `slices=N` says otherwise.
 const SLICES: usize = 15;
 /// Calls in a slice, about.
 const CALLS: usize = 4096;
@@ -41,11 +41,11 @@ const ALL: [(What, &str); 5] =
     [(What::Nop, "nop"), (What::Recv, "recv"), (What::Send, "send"), (What::Read, "pread"), (What::Stat, "statx")];
 
 pub fn batch(request: &Request) {
-    let variant = Variant::of(request);
+    let (variant, slices) = (Variant::of(request), request.value("slices", SLICES));
     for (what, name) in ALL {
         let mut curve = Vec::new();
         for n in SIZES {
-            let times = measure(what, n, variant);
+            let times = measure(what, n, slices, variant);
             sample("plain", times.plain, "ns", &format!("op={name} n={n}"));
             times.ratios("ratio", name, n);
             curve.push((n, times));
@@ -56,7 +56,7 @@ pub fn batch(request: &Request) {
         }
     }
     for (what, name) in [(What::SendToOne, "send"), (What::ReadAdjacent, "pread")] {
-        measure(what, 16, variant).ratios("merged", name, 16);
+        measure(what, 16, slices, variant).ratios("merged", name, 16);
     }
 }
 
@@ -100,10 +100,10 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn measure(what: What, n: usize, variant: Variant) -> Times {
+fn measure(what: What, n: usize, slices: usize, variant: Variant) -> Times {
     let objects = Arc::new(Objects::new(what, n));
     let (mut plain, mut batched, mut adaptive) = (Vec::new(), Vec::new(), Vec::new());
-    for slice in 0..SLICES + 1 {
+    for slice in 0..slices + 1 {
         let ways: [(&mut Vec<f64>, BatchPolicy); 3] = [
             (&mut plain, BatchPolicy::Off),
             (&mut batched, BatchPolicy::Fixed(n)),
