@@ -1,5 +1,5 @@
 //! `syscall-batch`: the paper's getpid loop, today. `n` microprocesses make one call after the other: plain, each giving way after its call; and in batches of
-//! `n`; and as the adaptive policy would have it. The three alternate, slice by slice, so that what disturbs the machine disturbs all alike.
+//! `n`; and as the adaptive policy would have it. `merged`: where calls can become one; `unmerged`: the same in the order of arrival, each by itself. The three alternate, slice by slice, so that what disturbs the machine disturbs all alike.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use kumihimo::runtime::{BatchPolicy, set_batch_policy};
 use kumihimo::sync::Barrier;
 use kumihimo::thread;
 use kumihimo_bench_kit::{Request, sample};
-use kumihimo_runtime::wrapped::{self, SystemCall};
+use kumihimo_runtime::wrapped::{self, FIRST_COME, Order, SystemCall};
 
 use crate::variant::Variant;
 
@@ -48,6 +48,15 @@ pub fn batch(request: &Request) {
             let times = measure(what, n, slices, variant);
             sample("plain", times.plain, "ns", &format!("op={name} n={n}"));
             times.ratios("ratio", name, n);
+            if what == What::Nop {
+                // Equal questions get one answer; what an entry costs shows where each is asked.
+                wrapped::set_order(FIRST_COME);
+                let times = measure(what, n, slices, variant);
+                wrapped::set_order(Order::default());
+                sample("unmerged", times.fixed_ratio, "x", &format!("op={name} n={n} batch=fixed"));
+                curve.push((n, times));
+                continue;
+            }
             curve.push((n, times));
         }
         // What is always plain has nothing to be fitted.
@@ -57,12 +66,16 @@ pub fn batch(request: &Request) {
     }
     for (what, name) in [(What::SendToOne, "send"), (What::ReadAdjacent, "pread")] {
         measure(what, 16, slices, variant).ratios("merged", name, 16);
+        wrapped::set_order(FIRST_COME);
+        let times = measure(what, 16, slices, variant);
+        wrapped::set_order(Order::default());
+        sample("unmerged", times.fixed_ratio, "x", &format!("op={name} n=16 batch=fixed to=one"));
     }
 }
 
 /// Equation 4 by least squares over `1/N`: `batched(N) = E/N + (t + w)`; and what it says of each N, beside what was measured.
 fn fitted(name: &str, curve: &[(usize, Times)]) {
-    let points: Vec<(f64, f64)> = curve.iter().skip(1).map(|(n, times)| (1.0 / *n as f64, times.batched)).collect();
+    let points: Vec<(f64, f64)> = curve.iter().skip(2).map(|(n, times)| (1.0 / *n as f64, times.batched)).collect();
     let count = points.len() as f64;
     let mean = |f: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / count;
     let (x, y) = (mean(&|p| p.0), mean(&|p| p.1));
@@ -111,7 +124,10 @@ fn measure(what: What, n: usize, slices: usize, variant: Variant) -> Times {
         ];
         for (times, policy) in ways {
             set_batch_policy(policy).expect("a runtime runs");
-            let took = run(&objects, n, policy == BatchPolicy::Off, variant);
+            let rounds = (CALLS / n).min(objects.most);
+            let turns = (CALLS / (rounds * n)).max(1);
+            let took: f64 = (0..turns).map(|_| run(&objects, n, rounds, policy == BatchPolicy::Off, variant)).sum();
+            let took = took / turns as f64;
             if slice > 0 {
                 times.push(took);
             }
@@ -123,8 +139,7 @@ fn measure(what: What, n: usize, slices: usize, variant: Variant) -> Times {
 }
 
 /// One slice.
-fn run(objects: &Arc<Objects>, n: usize, yields: bool, variant: Variant) -> f64 {
-    let rounds = (CALLS / n).min(objects.most);
+fn run(objects: &Arc<Objects>, n: usize, rounds: usize, yields: bool, variant: Variant) -> f64 {
     objects.fill(rounds);
     let all = Arc::new(Barrier::new(n + 1));
     let callers: Vec<_> = (0..n)

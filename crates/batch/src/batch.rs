@@ -148,6 +148,7 @@ impl Batch {
         let together = self.arrangement.group(at);
         let head = usize::from(self.arrangement.indices[at]);
         let what = match &calls[head].op {
+            Op::Nop => Some((What::Nop, together)),
             Op::Send { .. } | Op::SendVectored { .. } => self.stream(calls, at, together),
             Op::SendDatagram { .. } => self.datagrams(calls, at, together),
             Op::ReadAt { .. } => self.reads(calls, at, together),

@@ -1,7 +1,7 @@
 //! What entering the kernel costs on this machine, and what a request in a batch costs: the D and t of the paper (section 4.4), measured.
 //!
 //! A plain call of kind k takes `D + w`, with the work w of the kernel. In a batch of N it takes `E/N + t + w`: its part of the one entry, putting the request
-//! and taking its outcome, the same work. The paper has E = D. Here E and t + w are fitted from batches of one and of many, and D is a call without work.
+//! and taking its outcome, the same work. The paper has E = D. Here E and t + w are fitted from batches of four and of many, and D is a call without work.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -52,8 +52,9 @@ pub struct Costs {
     pub kinds: [Option<Cost>; KINDS],
 }
 
-/// Calls in the larger batch.
+/// Calls in the larger batch, and in the smaller one: fewer would not enter together.
 const MANY: usize = 32;
+const SOME: usize = 4;
 /// The best of so many rounds counts: what disturbs makes them longer only.
 const ROUNDS: usize = 7;
 /// Bytes of a message, and of a block of the file.
@@ -104,21 +105,22 @@ struct Trial {
 impl Trial {
     fn cost(&mut self, kind: Kind, batch: &mut Batch) -> io::Result<Cost> {
         let counters = Counters::default();
-        let (mut plain, mut one, mut many) = (f64::MAX, f64::MAX, f64::MAX);
+        let (mut plain, mut some, mut many) = (f64::MAX, f64::MAX, f64::MAX);
         for _ in 0..ROUNDS {
             plain = plain.min(self.time(kind, |calls| {
                 for call in calls {
                     alone(&mut call.op);
                 }
             })?);
-            one = one.min(self.time(kind, |calls| {
-                for call in calls {
-                    batch.run(std::slice::from_mut(call), &counters);
+            some = some.min(self.time(kind, |calls| {
+                for calls in calls.chunks_mut(SOME) {
+                    batch.run(calls, &counters);
                 }
             })?);
             many = many.min(self.time(kind, |calls| batch.run(calls, &counters))?);
         }
-        let entry = ((one - many) * MANY as f64 / (MANY - 1) as f64).max(0.0);
+        // E/SOME + each, and E/MANY + each.
+        let entry = ((some - many) / (1.0 / SOME as f64 - 1.0 / MANY as f64)).max(0.0);
         Ok(Cost { plain, entry, each: many - entry / MANY as f64 })
     }
 

@@ -40,11 +40,14 @@ enum Union {
     Stream(RawFd),
     Datagrams(RawFd),
     Reads(RawFd),
+    /// They ask the same and change nothing: one answer is everybody's.
+    Nops,
 }
 
 impl Union {
     fn of(op: &Op<'_>) -> Option<Union> {
         match op {
+            Op::Nop => Some(Union::Nops),
             Op::Send { socket, from } => {
                 (!from.is_empty() && from.len() <= SMALL).then(|| Union::Stream(socket.as_raw_fd()))
             }
@@ -58,18 +61,15 @@ impl Union {
             Op::ReadAt { file, into, .. } => {
                 (!into.is_empty() && into.len() <= SMALL).then(|| Union::Reads(file.as_raw_fd()))
             }
-            Op::Nop
-            | Op::Recv { .. }
-            | Op::RecvMessage { .. }
-            | Op::WriteAt { .. }
-            | Op::Sync { .. }
-            | Op::Stat { .. } => None,
+            Op::Recv { .. } | Op::RecvMessage { .. } | Op::WriteAt { .. } | Op::Sync { .. } | Op::Stat { .. } => None,
         }
     }
 
     fn slot(self) -> usize {
-        let (Union::Stream(fd) | Union::Datagrams(fd) | Union::Reads(fd)) = self;
-        fd as usize % SLOTS
+        match self {
+            Union::Stream(fd) | Union::Datagrams(fd) | Union::Reads(fd) => fd as usize % SLOTS,
+            Union::Nops => 0,
+        }
     }
 }
 

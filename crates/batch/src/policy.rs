@@ -90,7 +90,7 @@ pub enum Decision {
 const FIXED: u32 = 16;
 
 /// Nanoseconds that a call in a batch costs its microprocess besides: to leave, and to be made runnable again. Measured: `kumi bench syscall-batch`.
-pub const LEAVING: f64 = 30.0;
+pub const LEAVING: f64 = 80.0;
 
 impl Policy {
     /// As a number, for one atomic word.

@@ -23,6 +23,7 @@ use crate::park::Wait;
 use crate::record::{Mp, Ref};
 use crate::vp::{Left, Vp};
 
+pub use kumihimo_batch::order::{FIRST_COME, Order};
 pub use kumihimo_batch::{Address, Message, Op as SystemCall};
 
 /// Nanoseconds that a call waits for its batch to start, at most; on a virtual processor whose microprocesses never leave, until these are interrupted.
@@ -98,12 +99,16 @@ impl Wrapping {
             }
         };
         let mut batch = Box::new(Batch::new(backend));
-        if matches!(self.policy(), Policy::Adaptive | Policy::Paper) {
+        if self.lacks_costs() {
             // Without descriptors nothing is known, and nothing is batched but for merging.
             self.costs.get_or_init(|| Costs::measure(&mut batch).unwrap_or_else(|_| Costs::none()));
             self.set_policy(self.policy());
         }
         batch
+    }
+
+    fn lacks_costs(&self) -> bool {
+        self.costs.get().is_none() && matches!(self.policy(), Policy::Adaptive | Policy::Paper)
     }
 
     /// What calls cost, once that was measured; before, nothing is known to pay.
@@ -209,12 +214,12 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
         let vp = carrier.vp();
         let level = vp.level.get();
         match vp.decide(&op, level, shared) {
-            None => {
+            Verdict::Plain => {
                 drop(carrier);
                 return alone(op);
             }
-            Some(threshold) if vp.wrapped.is_open() => break (carrier, threshold),
-            Some(_) => {}
+            Verdict::Wait(threshold) => break (carrier, threshold),
+            Verdict::Prepare => {}
         }
         // It may be another one's next time.
         let instance = vp.instance().counted();
@@ -272,9 +277,18 @@ impl Wrapped {
     }
 }
 
+/// What is to be done about a call.
+enum Verdict {
+    /// Made at once.
+    Plain,
+    /// It waits until so many wait.
+    Wait(usize),
+    /// First the batch has to be opened, or the costs measured.
+    Prepare,
+}
+
 impl Vp {
-    /// How many start the batch that `op` is to wait for; `None`: it is made at once.
-    fn decide(&self, op: &Op<'_>, level: u8, shared: bool) -> Option<usize> {
+    fn decide(&self, op: &Op<'_>, level: u8, shared: bool) -> Verdict {
         let (wrapped, instance) = (&self.wrapped, self.instance());
         let kind = op.kind();
         let gate = GATES[kind as usize].load(Ordering::Relaxed);
@@ -283,17 +297,20 @@ impl Vp {
         wrapped.asked.set(wrapped.asked.get() + 1);
         wrapped.batchable.set(wrapped.batchable.get() + u64::from(!kind.is_always_plain()));
         if waiting + runnable + 1 < usize::from(gate) && !shared {
-            return None;
+            return Verdict::Plain;
         }
         let wrapping = &instance.wrapping;
+        if wrapping.lacks_costs() && gate != NEVER {
+            // The first that may be worth it has the costs measured.
+            return Verdict::Prepare;
+        }
         let living =
             if wrapping.policy() == Policy::Paper { instance.living() as usize / instance.vps.len() } else { 0 };
         let now = Situation { waiting, runnable, living, shared, share: wrapped.share() };
         match wrapping.policy().decide(kind, wrapping.costs(), now) {
-            Decision::Wait(n) => Some(n),
-            // The first that may be worth it has the costs measured.
-            Decision::Plain if wrapping.costs.get().is_none() && gate != NEVER && !wrapped.is_open() => Some(LARGEST),
-            Decision::Plain => None,
+            Decision::Plain => Verdict::Plain,
+            Decision::Wait(_) if !wrapped.is_open() => Verdict::Prepare,
+            Decision::Wait(n) => Verdict::Wait(n),
         }
     }
 
@@ -334,6 +351,7 @@ impl Vp {
             // SAFETY: each lies on the stack of a microprocess that waits for its outcome, or in the caller's frame; `NonNull` has the
             // layout of a reference, and nobody else touches them before they have an outcome.
             let these = unsafe { &mut *(std::ptr::from_mut(&mut calls[..now]) as *mut [&mut Call<'_>]) };
+            batch.order = order();
             batch.run(these, &wrapped.counters);
             wrapped.waiting.set((n - now) as u32);
             let mut woken = [const { None }; LARGEST];
@@ -358,6 +376,19 @@ impl Vp {
             }
         }
     }
+}
+
+/// In which order batches enter: [`Order`] as a word, for experiments.
+static ORDER: AtomicU8 = AtomicU8::new(3);
+
+/// Changes in which order the calls of a batch enter the kernel, and whether they are merged: what the default is measured against.
+pub fn set_order(order: Order) {
+    ORDER.store(u8::from(order.by_priority) | u8::from(order.by_content) << 1, Ordering::Relaxed);
+}
+
+fn order() -> Order {
+    let word = ORDER.load(Ordering::Relaxed);
+    Order { by_priority: word & 1 != 0, by_content: word & 2 != 0 }
 }
 
 /// The highest level first, else as they are. How many have that level.
