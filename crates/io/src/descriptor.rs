@@ -305,6 +305,8 @@ impl<S: AsFd> Descriptor<S> {
     }
 }
 
+/// `number`: preadv2 or pwritev2.
+///
 /// # Safety
 /// `iov` are `count` vectors, valid for what `number` does with them.
 unsafe fn call(
@@ -317,9 +319,23 @@ unsafe fn call(
 ) -> io::Result<usize> {
     // The kernel refuses more (UIO_MAXIOV); a short transfer is no error.
     let count = count.min(1024);
+    let fd = fd.as_raw_fd();
     // Round libc's own: a pthread cancellation point costs two atomic operations. The offset's upper half is 0 on 64 bits.
     // SAFETY: the caller's promise.
-    let n = unsafe { libc::syscall(number, fd.as_raw_fd(), iov, count, at, 0, flags) };
+    let n = unsafe {
+        if count == 1 && flags == 0 {
+            // A vector costs a tenth of a cached read.
+            let libc::iovec { iov_base, iov_len } = *iov;
+            match (number == libc::SYS_preadv2, at) {
+                (true, -1) => libc::syscall(libc::SYS_read, fd, iov_base, iov_len),
+                (true, at) => libc::syscall(libc::SYS_pread64, fd, iov_base, iov_len, at),
+                (false, -1) => libc::syscall(libc::SYS_write, fd, iov_base, iov_len),
+                (false, at) => libc::syscall(libc::SYS_pwrite64, fd, iov_base, iov_len, at),
+            }
+        } else {
+            libc::syscall(number, fd, iov, count, at, 0, flags)
+        }
+    };
     usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
