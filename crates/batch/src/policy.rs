@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn thin_traffic_waits_for_nobody() {
-        let costs = costs(500.0, 100.0, 420.0);
+        let costs = costs(500.0, 100.0, 380.0);
         for shared in [false, true] {
             assert_eq!(Policy::Adaptive.decide(Kind::Recv, &costs, Situation { shared, ..ALONE }), Decision::Plain);
         }

@@ -36,6 +36,7 @@ pub struct Client {
     pub blocked: AtomicBool,
     /// What it says of itself.
     pub told: Mutex<Told>,
+    killed: AtomicBool,
     stream: Arc<Stream>,
 }
 
@@ -65,6 +66,7 @@ impl Client {
 
     /// Ends its connection.
     pub fn kill(&self) {
+        self.killed.store(true, Relaxed);
         self.stream.shutdown(Shutdown::Both);
     }
 
@@ -166,15 +168,16 @@ impl Clients {
             patterns: AtomicUsize::new(0),
             blocked: AtomicBool::new(false),
             told: Mutex::default(),
+            killed: AtomicBool::new(false),
             stream: Arc::clone(stream),
         });
         state.clients.insert(client.id, Arc::clone(&client));
         Some(Here { server: Arc::clone(server), client })
     }
 
-    /// All of them, by age.
+    /// All of them, by age, but those whose end has been asked for.
     pub fn all(&self) -> Vec<Arc<Client>> {
-        self.lock().clients.values().cloned().collect()
+        self.lock().clients.values().filter(|client| !client.killed.load(Relaxed)).cloned().collect()
     }
 
     /// How many came, and how many of them were sent away.

@@ -1,16 +1,15 @@
 //! The append log: each change as the command that makes it, in the order in which the changes were made, so that running the file again makes
 //! the same data. One microprocess writes; all that piles up while it does goes out together.
 
-use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use kumihimo::fs::{File, OpenOptions, TryLockError};
 use kumihimo::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use kumihimo::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use kumihimo::thread;
 
 use crate::reply::Reply;
 
@@ -89,9 +88,9 @@ impl Log {
     /// As open(2); `AddrInUse` if another process has it.
     pub fn open(path: &Path) -> io::Result<File> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
-            rustix::io::Errno::WOULDBLOCK => io::Error::new(io::ErrorKind::AddrInUse, "another process writes it"),
-            e => e.into(),
+        file.try_lock().map_err(|e| match e {
+            TryLockError::WouldBlock => io::Error::new(io::ErrorKind::AddrInUse, "another process writes it"),
+            TryLockError::Error(e) => e,
         })?;
         Ok(file)
     }
@@ -180,15 +179,13 @@ impl Log {
                 Sync::No => ending,
             };
             let trial = || {
-                thread::blocking(|| {
-                    file.write_all_at(&batch, good)?;
-                    if sync { file.sync_data() } else { Ok(()) }
-                })
+                file.write_all_at(&batch, good)?;
+                if sync { file.sync_data() } else { Ok(()) }
             };
             let mut outcome = trial();
             while let Err(e) = &outcome {
                 // Nothing of it may stay: half a command would be the end for whoever reads the file.
-                let cut = thread::blocking(|| file.set_len(good));
+                let cut = file.set_len(good);
                 if !self.failed(e, cut.err().as_ref()) {
                     break;
                 }

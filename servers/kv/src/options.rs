@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use kumihimo::signal::{self, Kind};
 use kumihimo::sync::Arc;
 use kumihimo::thread;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use crate::log::Sync;
 use crate::server::{Server, Settings};
@@ -75,7 +74,7 @@ fn serve(options: Options) -> io::Result<()> {
         max_connections: options.max_connections,
     };
     // Before anything can be asked to end.
-    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    let signals = [signal::stream(Kind::TERMINATE)?, signal::stream(Kind::INTERRUPT)?];
     let path = settings.append_log.clone();
     let running = Server::start(settings)?;
     if let (Some(found), Some(path)) = (&running.replayed, path) {
@@ -94,18 +93,18 @@ fn serve(options: Options) -> io::Result<()> {
     if let Some(path) = &options.unix {
         println!("listening {}", path.display());
     }
-    let server = Arc::clone(running.server());
-    let handle = signals.handle();
-    let waiting = thread::spawn(move || {
-        // Waiting for a signal blocks a kernel thread.
-        thread::blocking(|| {
-            if signals.forever().next().is_some() {
+    let waiting = signals.map(|mut signal| {
+        let server = Arc::clone(running.server());
+        thread::spawn(move || {
+            if signal.recv().is_ok() {
                 server.stop();
             }
-        });
+        })
     });
     let ended = running.wait();
-    handle.close();
-    let _ = waiting.join();
+    for waiting in waiting {
+        waiting.cancel();
+        let _ = waiting.join();
+    }
     ended
 }

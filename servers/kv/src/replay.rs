@@ -1,9 +1,9 @@
 //! Reading the append log at start.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use kumihimo::fs::File;
 use kumihimo::sync::Arc;
 
 use crate::request::{Found, Requests};

@@ -1,12 +1,12 @@
 //! The server: what all connections share, how it begins and how it ends.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use kumihimo::fs::{self, File};
 use kumihimo::net::{TcpListener, UnixListener, UnixStream};
 use kumihimo::sync::atomic::AtomicU64;
 use kumihimo::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -223,7 +223,7 @@ impl Running {
             let _ = acceptor.join();
         }
         if let Some(path) = &server.settings.unix {
-            let _ = std::fs::remove_file(path);
+            let _ = fs::remove_file(path);
         }
         server.clients.dismiss();
         server.clients.wait(Instant::now() + GRACE);
@@ -239,12 +239,12 @@ impl Running {
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(e) if e.kind() == ErrorKind::AddrInUse => {
-            let socket = std::fs::symlink_metadata(path)?.file_type().is_socket();
+            let socket = fs::symlink_metadata(path)?.file_type().is_socket();
             let refused = || UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
             if !socket || !refused() {
                 return Err(e);
             }
-            std::fs::remove_file(path)?;
+            fs::remove_file(path)?;
             UnixListener::bind(path)
         }
         bound => bound,
