@@ -113,6 +113,7 @@ fn live(at: Duration, rate: f64) -> String {
     )
 }
 
+/// Ours, with one argument, or none.
 fn ours(arg: &str) -> Contender {
     let args = if arg.is_empty() { Vec::new() } else { vec![arg.to_owned()] };
     let queue = crate::bench::child::default_queue().to_owned();
@@ -146,7 +147,8 @@ type Curve = Vec<(u32, f64)>;
 /// Of each operation its curve. From the samples `ratio` of the benchmark
 /// `syscall-batch`, with the keys `op`, `n` and `batch=fixed`.
 fn curves(programs: &Programs) -> Result<Vec<(String, Curve)>, String> {
-    let samples = ours("").run(programs, "syscall-batch", 1).map_err(why)?;
+    // Fewer slices than in the benchmark: a few seconds.
+    let samples = ours("slices=3").run(programs, "syscall-batch", 1).map_err(why)?;
     let mut curves: Vec<(String, Curve)> = Vec::new();
     for sample in samples.iter().filter(|s| s.identity.metric == "ratio") {
         let of = |key: &str| sample.identity.keys.get(key);
