@@ -171,6 +171,9 @@ impl Server {
         L: Listener,
         F: Fn(L::Stream, L::Addr) + Send + Sync,
     {
+        if self.is_draining() {
+            return Ok(Tally::default());
+        }
         let resident = (self.memory != u64::MAX).then(Resident::open).transpose()?;
         let here = Here {
             open: AtomicUsize::new(0),
@@ -325,15 +328,19 @@ impl Server {
                     if reserve.is_none() {
                         reserve = listener.as_fd().try_clone_to_owned().ok();
                     }
-                    let connection = Connection::new(self, here);
-                    if let Some((cause, detail)) = self.is_too_much(resident) {
-                        self.refuse(&stream, here);
-                        // Closed before the next one is looked at.
-                        drop((connection.not_counted(), stream));
-                        self.say(listener, cause, detail);
-                    } else if let Err(e) = begin(connection, stream, addr) {
-                        here.tally.refused.fetch_add(1, Ordering::Relaxed);
-                        self.say(listener, Cause::Microprocesses, e.to_string());
+                    match self.admit(resident, here) {
+                        Ok(connection) => {
+                            if let Err(e) = begin(connection, stream, addr) {
+                                here.tally.refused.fetch_add(1, Ordering::Relaxed);
+                                self.say(listener, Cause::Microprocesses, e.to_string());
+                            }
+                        }
+                        Err((cause, detail)) => {
+                            self.refuse(&stream, here);
+                            // Closed before the next one is looked at.
+                            drop(stream);
+                            self.say(listener, cause, detail);
+                        }
                     }
                     continue;
                 }
@@ -354,16 +361,18 @@ impl Server {
         }
     }
 
-    /// The newest connection is counted already.
-    fn is_too_much(&self, resident: Option<&Resident>) -> Option<(Cause, String)> {
-        if self.open() > self.connections {
-            return Some((Cause::Connections, format!("{} are open", self.connections)));
+    /// Counts a connection as open, unless that is too much.
+    fn admit<'a>(&'a self, resident: Option<&Resident>, here: &'a Here) -> Result<Connection<'a>, (Cause, String)> {
+        let now = resident.map_or(0, Resident::bytes);
+        if now > self.memory {
+            let text = format!("{} MiB are resident, {} allowed", now >> 20, self.memory >> 20);
+            return Err((Cause::Memory, text));
         }
-        let now = resident?.bytes();
-        (now > self.memory).then(|| {
-            let mib = |bytes| bytes >> 20;
-            (Cause::Memory, format!("{} MiB are resident, {} allowed", mib(now), mib(self.memory)))
-        })
+        self.open
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < self.connections).then_some(n + 1))
+            .map_err(|n| (Cause::Connections, format!("{n} are open")))?;
+        here.open.fetch_add(1, Ordering::SeqCst);
+        Ok(Connection { server: self, here, is_whole: false })
     }
 
     /// Says no. Waits for nothing.
@@ -478,28 +487,12 @@ struct Connection<'a> {
     here: &'a Here,
     /// Its closure has returned.
     is_whole: bool,
-    /// It began, so that its end is counted.
-    began: bool,
-}
-
-impl<'a> Connection<'a> {
-    fn new(server: &'a Server, here: &'a Here) -> Connection<'a> {
-        server.open.fetch_add(1, Ordering::Relaxed);
-        here.open.fetch_add(1, Ordering::SeqCst);
-        Connection { server, here, is_whole: false, began: true }
-    }
-
-    fn not_counted(mut self) -> Connection<'a> {
-        self.began = false;
-        self
-    }
 }
 
 impl Drop for Connection<'_> {
     fn drop(&mut self) {
         let counts = &self.here.tally;
         let count = match (self.is_whole, std::thread::panicking(), cancel::requested()) {
-            _ if !self.began => None,
             (true, ..) => Some(&counts.served),
             (_, true, true) if CUT_IDLE.get() => Some(&counts.served),
             (_, true, true) => Some(&counts.cancelled),
