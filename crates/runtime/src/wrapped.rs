@@ -7,6 +7,8 @@
 //! A batch runs masked: its calls do not wait, and their buffers were touched before, so nothing of it sleeps. Who waits for a batch is not cancelled
 //! meanwhile: the wait is bounded, and the call's buffers are borrowed until it is over.
 
+mod trial;
+
 use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::ptr::NonNull;
@@ -22,6 +24,7 @@ use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::{Mp, Ref};
 use crate::vp::{Left, Vp};
+use trial::Trial;
 
 pub use kumihimo_batch::order::{FIRST_COME, Order};
 pub use kumihimo_batch::{Address, Message, Op as SystemCall};
@@ -44,6 +47,8 @@ pub type MakeBackend = Arc<dyn Fn() -> Box<dyn Backend> + Send + Sync>;
 pub(crate) struct Wrapping {
     /// [`Policy::to_word`]. Relaxed: it decides about each call alone.
     policy: AtomicU32,
+    /// How often the policy was set.
+    settings: AtomicU32,
     make: Option<MakeBackend>,
     costs: OnceLock<Costs>,
     /// Why there is no uring.
@@ -52,7 +57,13 @@ pub(crate) struct Wrapping {
 
 impl Wrapping {
     pub(crate) fn new(policy: Policy, make: Option<MakeBackend>) -> Wrapping {
-        let wrapping = Wrapping { policy: AtomicU32::new(0), make, costs: OnceLock::new(), refused: OnceLock::new() };
+        let wrapping = Wrapping {
+            policy: AtomicU32::new(0),
+            settings: AtomicU32::new(0),
+            make,
+            costs: OnceLock::new(),
+            refused: OnceLock::new(),
+        };
         wrapping.set_policy(policy);
         wrapping
     }
@@ -64,6 +75,7 @@ impl Wrapping {
     /// From the next call on.
     pub(crate) fn set_policy(&self, policy: Policy) {
         self.policy.store(policy.to_word(), Ordering::Relaxed);
+        self.settings.fetch_add(1, Ordering::Relaxed);
         for kind in Kind::ALL {
             let gate = match policy {
                 _ if kind.is_always_plain() => NEVER,
@@ -132,6 +144,7 @@ pub(crate) struct Wrapped {
     /// Calls so far, and those of them that may be batched: the paper's alpha.
     asked: Cell<u64>,
     batchable: Cell<u64>,
+    trial: Trial,
     pub(crate) counters: Counters,
 }
 
@@ -146,6 +159,7 @@ impl Wrapped {
             batch: UnsafeCell::new(None),
             asked: Cell::new(0),
             batchable: Cell::new(0),
+            trial: Trial::default(),
             counters: Counters::default(),
         }
     }
@@ -309,9 +323,21 @@ impl Vp {
         let now = Situation { waiting, runnable, living, shared, share: wrapped.share() };
         match wrapping.policy().decide(kind, wrapping.costs(), now) {
             Decision::Plain => Verdict::Plain,
+            // What can be merged saves more than any such trial is about.
+            Decision::Wait(_)
+                if wrapping.policy() == Policy::Adaptive && !shared && kind != Kind::Nop && !self.batches_pay() =>
+            {
+                Verdict::Plain
+            }
             Decision::Wait(_) if !wrapped.is_open() => Verdict::Prepare,
             Decision::Wait(n) => Verdict::Wait(n),
         }
+    }
+
+    /// As far as was tried out here.
+    fn batches_pay(&self) -> bool {
+        let instance = self.instance();
+        self.wrapped.trial.in_batches(instance.wrapping.settings.load(Ordering::Relaxed), || instance.now())
     }
 
     /// Whether nobody who could make a further call of that level comes before those who wait.
