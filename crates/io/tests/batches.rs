@@ -365,7 +365,7 @@ fn a_policy_that_is_none_is_an_error() {
     let _alone = alone();
     // SAFETY: the tests of this file take turns, and no other kernel thread reads the environment now.
     unsafe { std::env::set_var("KUMI_BATCH", "often") };
-    let error = Runtime::builder().build().err().expect("an error");
+    let Err(error) = Runtime::builder().build() else { panic!("a runtime under a policy that is none") };
     // SAFETY: as above.
     unsafe { std::env::remove_var("KUMI_BATCH") };
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
