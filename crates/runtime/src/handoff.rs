@@ -326,19 +326,24 @@ fn take_back(mp: &'static Mp) {
 #[cold]
 pub(crate) fn come_back() -> Carrier {
     loop {
-        // SAFETY: the caller's standing is `OnVp`: GS is set.
-        let kt = unsafe { KernelThread::here() };
-        debug_assert_eq!(kt.slot().depth(), 0);
-        // SAFETY: the kernel thread's own stack has no VP, so a microprocess runs.
-        let mp = unsafe { crate::carrier::running_here() }.expect("a microprocess lost its VP");
-        if !kt.events().turn().is_astray() {
-            // SAFETY: as above. It has no VP, so nothing is injected that would switch: it is the same kernel thread.
-            unsafe { KernelThread::stay() }.mask();
+        // SAFETY: the caller's standing is `OnVp`: GS is set. It has no VP, so nothing is injected that would switch: it is the same kernel thread.
+        let kt = unsafe { KernelThread::stay() };
+        // Before the looks: until here a bell may interrupt one that went on without a VP (`await_another_turn`), which then has one, or an entry in a queue.
+        kt.mask();
+        if !kt.vp.get().is_null() {
+            kt.unmask();
+        } else if kt.events().turn().is_astray() {
+            kt.unmask();
+            // SAFETY: the kernel thread's own stack has no VP, so a microprocess runs.
+            let mp = unsafe { crate::carrier::running_here() }.expect("a microprocess lost its VP");
+            // It is in a run queue already: it waits here.
+            await_turn(kt.instance(), mp, false);
+        } else {
+            // SAFETY: as above; masked.
+            let mp = unsafe { crate::carrier::running_here() }.expect("a microprocess lost its VP");
             // SAFETY: it is bound, masked, and its kernel thread has no VP.
             return unsafe { leave_bound(mp) };
         }
-        // It is in a run queue already: it waits here.
-        await_turn(kt.instance(), mp, false);
         if let Some(carrier) = Carrier::current() {
             return carrier;
         }
