@@ -14,7 +14,7 @@ say() { summary+=("$1"); printf '%s\n' "$1"; }
 # counts FILE: "passed failed skipped" of what cargo test (or a nested script's closing line) printed.
 counts() {
   awk '
-    match($0, /test result: [A-Za-z]+\. [0-9]+ passed; [0-9]+ failed; [0-9]+ ignored/) {
+    match($0, /^test result: [A-Za-z]+\. [0-9]+ passed; [0-9]+ failed; [0-9]+ ignored/) {
       split(substr($0, RSTART, RLENGTH), w, " "); p += w[4]; f += w[6]; s += w[8] }
     /\[skip\] / { s++; p-- }
     /^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped$/ { whole = $1 " " $3 " " $5 }

@@ -18,6 +18,15 @@ pub struct Ended {
     pub stderr: String,
 }
 
+impl Ended {
+    /// How it ended and what it wrote, set in: who counts results, or reads those of the outer test, must not take its for the outer one's.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let written = self.stdout.lines().chain(self.stderr.lines());
+        written.fold(self.status.to_string(), |told, line| told + "\n  | " + line)
+    }
+}
+
 /// No test takes long; whoever gets here hangs. Not a measure of speed.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -85,7 +94,7 @@ fn finish_within(limit: Duration, name: &str, child: Child) -> Ended {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let ended = Ended { status: output.status, stdout: text(&output.stdout), stderr: text(&output.stderr) };
     if let Some(stood) = hangs {
-        panic!("{name} hangs: {}\n{}\n{}\n{stood}", ended.status, ended.stdout, ended.stderr);
+        panic!("{name} hangs: {}\n{stood}", ended.told());
     }
     ended
 }
@@ -103,7 +112,7 @@ pub fn alone(name: &str, body: impl FnOnce()) {
     for line in ended.stderr.lines().filter(|line| line.starts_with("[skip]")) {
         let _ = writeln!(std::io::stderr(), "\n{line}");
     }
-    assert!(ended.status.success(), "{name}: {}\n{}\n{}", ended.status, ended.stdout, ended.stderr);
+    assert!(ended.status.success(), "{name}: {}", ended.told());
     // libtest is content with a name that no test has.
     assert!(!ended.stdout.contains("running 0 tests"), "there is no test {name}");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use kumihimo::net::{Shutdown, UnixStream};
 use kumihimo::policy::{Feedback, FixedPriority, Priority, RoundRobin};
-use kumihimo::runtime::{Design, Runtime, metrics};
+use kumihimo::runtime::{Design, Events, Runtime, metrics};
 use kumihimo::sync::{Mutex, OnceLock};
 use kumihimo::thread::{self, Builder, JoinHandle};
 use kumihimo_tests::process::{alone, kernel_threads, one_to_one};
@@ -430,6 +430,30 @@ fn unparking_before_the_time_is_over() {
                 });
                 handle.thread().unpark();
                 handle.join().expect("no panic");
+            }
+        });
+    });
+}
+
+/// Without events nobody makes a computing one leave but its own switch points. What the other VP of the ring gives away comes to its turn all the same.
+#[test]
+fn those_given_to_one_that_computes_begin() {
+    alone("those_given_to_one_that_computes_begin", || {
+        let policy = RoundRobin::with_quantum(Duration::from_micros(100));
+        let builder = Runtime::builder().vps(2).queue(Design::Ring).events(Events::Off);
+        builder.policy(policy).build().expect("a runtime").run(|| {
+            for _ in 0..300 {
+                let missing = Arc::new(AtomicU32::new(6));
+                let compute_until_all_have_begun = || {
+                    let missing = missing.clone();
+                    move || {
+                        missing.fetch_sub(1, SeqCst);
+                        while missing.load(SeqCst) > 0 {
+                            thread::cancellation_point();
+                        }
+                    }
+                };
+                join_all((0..6).map(|_| thread::spawn(compute_until_all_have_begun())).collect());
             }
         });
     });

@@ -437,6 +437,10 @@ impl Vp {
         }
         self.fire_timers(now);
         self.run_batch_if_late(now);
+        // One that computes passes switch points without a switch, and what the previous VP gave away would wait for one.
+        if let Some(taker) = self.queue.exchange() {
+            self.instance().rouse(taker);
+        }
         self.check_turn(now);
         if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
             self.polled_ns.set(now);

@@ -208,7 +208,7 @@ fn fire(name: &str, means: Preemption) {
         return;
     }
     let ended = again(name, &[]);
-    assert!(ended.status.success(), "{name}: {}\n{}\n{}", ended.status, ended.stdout, ended.stderr);
+    assert!(ended.status.success(), "{name}: {}", ended.told());
     for line in ended.stderr.lines().filter(|line| line.starts_with("[skip]")) {
         let _ = writeln!(std::io::stderr(), "\n{line}");
     }
