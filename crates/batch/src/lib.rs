@@ -25,6 +25,6 @@ pub use costs::{Cost, Costs};
 pub use counters::{BUCKETS, Counters};
 pub use op::{Address, Class, KINDS, Kind, Message, Op, Outcome};
 pub use plain::Plain;
-pub use policy::{BadPolicy, Decision, LEAVING, Policy, Situation};
+pub use policy::{BadPolicy, Decision, Policy, Situation};
 pub use request::Request;
 pub use uring::Uring;

@@ -90,7 +90,7 @@ pub enum Decision {
 const FIXED: u32 = 16;
 
 /// Nanoseconds that a call in a batch costs its microprocess besides: to leave, and to be made runnable again. Measured: `kumi bench syscall-batch`.
-pub const LEAVING: f64 = 80.0;
+const LEAVING: f64 = 80.0;
 
 impl Policy {
     /// As a number, for one atomic word.
@@ -113,6 +113,17 @@ impl Policy {
         }
     }
 
+    /// How many have to be there that [`Adaptive`](Policy::Adaptive) has calls of `kind` that share no object wait for each other. `None`: it never has.
+    pub fn gathers_from(self, kind: Kind, costs: &Costs) -> Option<usize> {
+        match (self, kind) {
+            (Policy::Adaptive, _) if kind.is_always_plain() => None,
+            // Equal questions get one answer.
+            (Policy::Adaptive, Kind::Nop) => costs.of(kind).map(|_| 2),
+            (Policy::Adaptive, _) => costs.of(kind).and_then(|cost| cost.pays_from(LEAVING)),
+            _ => None,
+        }
+    }
+
     /// What becomes of a call of `kind`.
     pub fn decide(self, kind: Kind, costs: &Costs, now: Situation) -> Decision {
         if kind.is_always_plain() {
@@ -131,7 +142,7 @@ impl Policy {
                 _ => Decision::Plain,
             },
             Policy::Adaptive => {
-                let pays = costs.of(kind).and_then(|cost| cost.pays_from(LEAVING)).is_some_and(|n| expected >= n);
+                let pays = self.gathers_from(kind, costs).is_some_and(|n| expected >= n);
                 if expected > 1 && (pays || now.shared) { Decision::Wait(LARGEST) } else { Decision::Plain }
             }
         }
@@ -160,7 +171,7 @@ impl Policy {
                 })
                 .collect(),
             Policy::Adaptive => batchable
-                .map(|kind| match costs.of(kind).and_then(|cost| cost.pays_from(LEAVING)) {
+                .map(|kind| match self.gathers_from(kind, costs) {
                     Some(n) if n <= LARGEST => format!("{}: from {n} on", kind.name()),
                     _ => format!("{}: only what can be merged", kind.name()),
                 })
@@ -192,6 +203,13 @@ mod tests {
         }
         let some = |runnable| Policy::Adaptive.decide(Kind::Recv, &costs, Situation { runnable, ..ALONE });
         assert_eq!((some(1), some(2)), (Decision::Plain, Decision::Wait(LARGEST)));
+    }
+
+    #[test]
+    fn two_equal_questions_are_enough() {
+        let costs = costs(500.0, 100.0, 380.0);
+        let near = |runnable| Policy::Adaptive.decide(Kind::Nop, &costs, Situation { runnable, ..ALONE });
+        assert_eq!((near(0), near(1)), (Decision::Plain, Decision::Wait(LARGEST)));
     }
 
     #[test]

@@ -444,7 +444,8 @@ impl Vp {
         self.check_turn(now);
         if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
             self.polled_ns.set(now);
-            self.poller.poll_ready(turn::ready_go_first(now));
+            // The few that go first make small batches.
+            self.poller.poll_ready(turn::ready_go_first(now) && !self.instance().wrapping.gathers());
         }
         if self.may_share.get() {
             // A woken one stays with those that woke it; not for ever beside a VP that has nothing to do.

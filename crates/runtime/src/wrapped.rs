@@ -24,7 +24,7 @@ use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::{Mp, Ref};
 use crate::vp::{Left, Vp};
-use trial::Trial;
+use trial::{Reading, Trial};
 
 pub use kumihimo_batch::order::{FIRST_COME, Order};
 pub use kumihimo_batch::{Address, Message, Op as SystemCall};
@@ -87,10 +87,15 @@ impl Wrapping {
         }
     }
 
+    /// Whether calls are gathered, though each by itself might be served sooner.
+    pub(crate) fn gathers(&self) -> bool {
+        matches!(self.policy(), Policy::Fixed(_) | Policy::Paper)
+    }
+
     /// How many make a batch that is cheaper than plain calls.
     fn pays_from(&self, kind: Kind) -> u8 {
         let Some(costs) = self.costs.get() else { return MEASURE_FROM };
-        let pays = costs.of(kind).and_then(|cost| cost.pays_from(kumihimo_batch::LEAVING));
+        let pays = Policy::Adaptive.gathers_from(kind, costs);
         pays.filter(|&n| n <= LARGEST).map_or(NEVER, |n| n as u8)
     }
 
@@ -227,7 +232,7 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
         let Some(carrier) = Carrier::regain().filter(Carrier::is_running) else { return alone(op) };
         let vp = carrier.vp();
         let level = vp.level.get();
-        match vp.decide(&op, level, shared) {
+        match carrier.decide(&op, level, shared) {
             Verdict::Plain => {
                 drop(carrier);
                 return alone(op);
@@ -301,13 +306,14 @@ enum Verdict {
     Prepare,
 }
 
-impl Vp {
+impl Carrier {
     fn decide(&self, op: &Op<'_>, level: u8, shared: bool) -> Verdict {
-        let (wrapped, instance) = (&self.wrapped, self.instance());
+        let vp = self.vp();
+        let (wrapped, instance) = (&vp.wrapped, vp.instance());
         let kind = op.kind();
         let gate = GATES[kind as usize].load(Ordering::Relaxed);
         let waiting = wrapped.waiting.get() as usize;
-        let runnable = if self.queue().levels() >> level == 0 { 0 } else { self.queue().len() };
+        let runnable = if vp.queue().levels() >> level == 0 { 0 } else { vp.queue().len() };
         wrapped.asked.set(wrapped.asked.get() + 1);
         wrapped.batchable.set(wrapped.batchable.get() + u64::from(!kind.is_always_plain()));
         if waiting + runnable + 1 < usize::from(gate) && !shared {
@@ -336,10 +342,21 @@ impl Vp {
 
     /// As far as was tried out here.
     fn batches_pay(&self) -> bool {
-        let instance = self.instance();
-        self.wrapped.trial.in_batches(instance.wrapping.settings.load(Ordering::Relaxed), || instance.now())
+        let vp = self.vp();
+        vp.wrapped.trial.in_batches(vp.instance().wrapping.settings.load(Ordering::Relaxed), || self.reading())
     }
 
+    #[cold]
+    fn reading(&self) -> Reading {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: room for one time. The call does not wait, and cannot fail: Linux has this clock since 2.6.
+        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+        // Each kernel thread that lives has a base of its own.
+        Reading { thread: self.kernel_thread().fs, on_core: time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 }
+    }
+}
+
+impl Vp {
     /// Whether nobody who could make a further call of that level comes before those who wait.
     pub(crate) fn batch_is_due(&self) -> bool {
         self.queue().levels() >> self.wrapped.level.get() == 0 && self.queue().injector_is_empty()
