@@ -6,7 +6,10 @@
 //!
 //! The paper's batch is synchronous and so is this one: no request is under way when [`Batch::run`] returns, so the buffers of a call are its
 //! caller's again, whatever happens to the caller next.
+//!
+//! Reads that go to the disk in any case have no place in a batch: those are the [`Anchor`]'s.
 
+mod anchor;
 mod backend;
 mod batch;
 mod costs;
@@ -19,6 +22,7 @@ mod policy;
 mod request;
 mod uring;
 
+pub use anchor::Anchor;
 pub use backend::{Backend, open};
 pub use batch::{Batch, Call, LARGEST, alone};
 pub use costs::{Cost, Costs};

@@ -359,7 +359,7 @@ fn read(bytes: &[u8]) {
 }
 
 /// The same for writing.
-fn write(bytes: &mut [u8]) {
+pub(crate) fn write(bytes: &mut [u8]) {
     let last = bytes.len().saturating_sub(1);
     for at in (0..bytes.len()).step_by(PAGE).chain((last > 0).then_some(last)) {
         let byte = &raw mut bytes[at];

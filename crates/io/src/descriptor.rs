@@ -3,7 +3,7 @@
 //! The kernel has two kinds. What can be polled (pipes, FIFOs, terminals, sockets, most devices) is tried without waiting, and waited for by
 //! readiness; `O_NONBLOCK` is never set, because that flag belongs to the open file, which other processes may share. Where the kernel takes `RWF_NOWAIT`
 //! the attempt is one call; where not, poll(2) says whether a plain call would wait. What cannot be polled (regular files, block devices, directories) is
-//! a plain call, which the event source sees if it sleeps; without an event source, an attempt for what is in memory and then `blocking`.
+//! a plain call, which the event source sees if it sleeps (a direct read: the anchor's affair); without an event source, an attempt for what is in memory and then `blocking`.
 //!
 //! Source: the manual pages preadv2(2), poll(2), epoll_ctl(2), pipe(7), fifo(7).
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 use kumihimo_runtime::park::{self, Waiter, sleeps_are_told};
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
 use kumihimo_runtime::wrapped::{self, SystemCall};
-use kumihimo_runtime::{cancel, thread};
+use kumihimo_runtime::{anchored, cancel, thread};
 
 use crate::net::socket::Limit;
 
@@ -65,6 +65,15 @@ impl Kind {
     }
 }
 
+/// Whether reads at a place go to the disk by the anchor.
+struct Direct;
+
+impl Direct {
+    const UNASKED: u8 = 0;
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+}
+
 /// Something with a descriptor, and its readiness. The source goes first: it must leave its epoll while the descriptor is still open.
 #[derive(Debug)]
 pub(crate) struct Descriptor<S> {
@@ -72,6 +81,8 @@ pub(crate) struct Descriptor<S> {
     kind: AtomicU8,
     /// Waits although the open file has O_NONBLOCK.
     insists: bool,
+    /// A [`Direct`]. As `kind`.
+    direct: AtomicU8,
     /// Where the last read at a given place ended, and whose it was. Hints: Relaxed.
     read_to: AtomicU64,
     reader: AtomicU64,
@@ -86,7 +97,8 @@ impl<S: AsFd> Descriptor<S> {
     pub(crate) fn of_kind(inner: S, kind: Kind) -> Descriptor<S> {
         let source = Source::new(inner.as_fd().as_raw_fd());
         let (read_to, reader) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
-        Descriptor { source, kind: AtomicU8::new(kind as u8), insists: false, read_to, reader, inner }
+        let (kind, direct) = (AtomicU8::new(kind as u8), AtomicU8::new(Direct::UNASKED));
+        Descriptor { source, kind, insists: false, direct, read_to, reader, inner }
     }
 
     /// Whoever set O_NONBLOCK did not ask us: it waits all the same.
@@ -137,7 +149,14 @@ impl<S: AsFd> Descriptor<S> {
     }
 
     pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
-        if self.follows_others(at, buf.len()) && self.kind()? == Kind::Stored && nowait_is_right() {
+        if self.goes_to_disk() && !buf.is_empty() && i64::try_from(at).is_ok() && self.kind()? == Kind::Stored {
+            cancel::point();
+            match anchored::read_at(self.inner.as_fd(), buf, at) {
+                Some(Err(e)) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EINTR | libc::EOPNOTSUPP)) => {}
+                Some(done) => return done,
+                None => {}
+            }
+        } else if self.follows_others(at, buf.len()) && self.kind()? == Kind::Stored && nowait_is_right() {
             cancel::point();
             match wrapped::call(SystemCall::ReadAt { file: self.inner.as_fd(), into: buf, at }, true) {
                 // Not in memory, or it cannot be told.
@@ -150,6 +169,34 @@ impl<S: AsFd> Descriptor<S> {
         self.transfer(Interest::Read, buf.is_empty(), Some(at), |flags, at| unsafe {
             call(libc::SYS_preadv2, self.inner.as_fd(), (&raw mut buf).cast(), 1, at, flags)
         })
+    }
+
+    /// Whether a read waits for the disk whatever is in memory, and the file system lets it begin without waiting: only then no kernel thread waits
+    /// in its place.
+    fn goes_to_disk(&self) -> bool {
+        match self.direct.load(Ordering::Relaxed) {
+            Direct::UNASKED => self.ask_direct(),
+            direct => direct == Direct::YES,
+        }
+    }
+
+    #[cold]
+    fn ask_direct(&self) -> bool {
+        let direct = flags(self.inner.as_fd()) & libc::O_DIRECT != 0 && self.takes_nowait();
+        self.direct.store(if direct { Direct::YES } else { Direct::NO }, Ordering::Relaxed);
+        direct
+    }
+
+    /// Asked with a direct read of a block: an empty one says nothing.
+    fn takes_nowait(&self) -> bool {
+        #[repr(align(4096))]
+        struct Block([u8; 4096]);
+        let mut block = Box::new(Block([0; 4096]));
+        let mut iov = IoSliceMut::new(&mut block.0);
+        // SAFETY: one vector, valid for writes.
+        let read =
+            || unsafe { call(libc::SYS_preadv2, self.inner.as_fd(), (&raw mut iov).cast(), 1, 0, libc::RWF_NOWAIT) };
+        nowait_is_right() && brief(read).err().is_none_or(|e| e.kind() == ErrorKind::WouldBlock)
     }
 
     /// Whether a read begins where that of another microprocess has ended: they may become one.

@@ -35,6 +35,11 @@ pub(crate) fn batch() -> io::Result<BatchPolicy> {
     }
 }
 
+/// Asked where one would be opened.
+pub(crate) fn uring_is_off() -> bool {
+    std::env::var_os("KUMI_URING").is_some_and(|off| off == "off")
+}
+
 pub(crate) fn events() -> io::Result<Option<Events>> {
     match std::env::var("KUMI_EVENTS") {
         Ok(text) => Events::from_name(&text).map(Some).ok_or_else(|| {

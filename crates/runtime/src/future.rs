@@ -112,7 +112,7 @@ fn called(who: &Waiter) -> &Called {
     }
 }
 
-fn waker(me: &Waiter) -> Waker {
+pub(crate) fn waker(me: &Waiter) -> Waker {
     match me.who() {
         // SAFETY: the functions of `MARK` take any mark, from any thread, at any time.
         Who::Micro(_) => unsafe { Waker::from_raw(marked(Waiter::mark())) },

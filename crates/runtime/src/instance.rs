@@ -11,6 +11,7 @@ use kumihimo_events::kernel;
 use kumihimo_queue::{Set, Taker};
 use kumihimo_trace::Session;
 
+use crate::anchored::Anchored;
 use crate::ebb::Tide;
 use crate::no_events::{NoEvents, lock};
 use crate::park::Foreign;
@@ -51,6 +52,7 @@ pub(crate) struct Instance {
     /// The kernel's half.
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) wrapping: Wrapping,
+    pub(crate) anchored: Anchored,
     /// Calls injected: see [`crate::preempt`].
     pub(crate) injected: AtomicU64,
     /// Kernel threads that stood aside with their microprocesses, where no call could be injected.
@@ -141,6 +143,7 @@ impl Instance {
                 next_outside: AtomicUsize::new(0),
                 one_level: OneLevel::new(),
                 kernel,
+                anchored: Anchored::default(),
                 wrapping: Wrapping::new(settings.batch, settings.batch_back_end.clone()),
                 injected: AtomicU64::new(0),
                 stood_aside: AtomicU64::new(0),

@@ -11,6 +11,8 @@ mod exact;
 mod idle;
 
 #[cfg(not(loom))]
+pub mod anchored;
+#[cfg(not(loom))]
 pub mod cancel;
 #[cfg(not(loom))]
 mod carrier;

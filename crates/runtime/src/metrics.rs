@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_arch::tls;
 
+use crate::anchored::AnchorMetrics;
 use crate::instance::{self, Instance};
 use crate::pool;
 use crate::wrapped::BatchMetrics;
@@ -62,6 +63,8 @@ pub struct Metrics {
     pub trace_lost: Option<u64>,
     /// System calls that entered the kernel together.
     pub batch: BatchMetrics,
+    /// Reads that go to the disk in any case.
+    pub anchor: AnchorMetrics,
     /// One entry per VP.
     pub vps: Vec<VpMetrics>,
 }
@@ -156,6 +159,7 @@ impl Instance {
                 tls::Kind::Kernel => "kernel",
             },
             batch: self.batch_metrics(),
+            anchor: self.anchored.metrics(),
             trace_lost: self.trace.as_ref().map(|session| session.lost()),
             vps,
         }

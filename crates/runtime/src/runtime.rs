@@ -39,6 +39,7 @@ pub(crate) const MAX_VPS: usize = kumihimo_queue::MAX_VPS;
 /// What a panic hook of the runtime gets: the microprocess that panicked and the payload.
 pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 
+pub use crate::anchored::AnchorMetrics;
 pub use crate::dump::dump;
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
 pub use crate::wrapped::{BatchMetrics, set_batch_policy};

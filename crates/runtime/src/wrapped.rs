@@ -20,6 +20,7 @@ use kumihimo_batch::{
 };
 
 use crate::carrier::Carrier;
+use crate::environment;
 use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::{Mp, Ref};
@@ -103,7 +104,7 @@ impl Wrapping {
     fn open(&self) -> Box<Batch> {
         let backend: Box<dyn Backend> = match &self.make {
             Some(make) => make(),
-            None if std::env::var_os("KUMI_URING").is_some_and(|off| off == "off") => {
+            None if environment::uring_is_off() => {
                 let _ = self.refused.set("KUMI_URING=off".to_owned());
                 Box::new(Plain)
             }
