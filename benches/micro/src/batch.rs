@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -59,6 +60,8 @@ pub fn batch(request: &Request) {
             }
             curve.push((n, times));
         }
+        let worst = curve.iter().map(|(_, times)| times.adaptive_ratio / times.fixed_ratio.min(1.0));
+        sample("adaptive_worst", worst.fold(0.0, f64::max), "x", &format!("op={name}"));
         // What is always plain has nothing to be fitted.
         if what != What::Stat {
             fitted(name, &curve);
@@ -193,6 +196,8 @@ impl Objects {
         }
         let file = File::open("/proc/self/exe").expect("this program");
         assert!(file.metadata().expect("stat").len() > (64 * 2 * BLOCK) as u64, "a file of 512 KB at least");
+        // Into memory: who does not wait for the disk finds it there.
+        file.read_exact_at(&mut vec![0; 64 * 2 * BLOCK], 0).expect("readable");
         let most = match what {
             What::Recv | What::Send => 256,
             What::SendToOne => 16,

@@ -9,8 +9,10 @@ use std::cell::Cell;
 
 /// Calls after which the clock is read.
 const WINDOW: u32 = 1024;
-/// Calls after the way has changed that are not timed: batches of the one before are under way, and what is in the caches is its.
-const SETTLE: u32 = 128;
+/// The same at the beginning: a first opinion soon.
+const FIRST_WINDOW: u32 = 128;
+/// Part of a window, after the way has changed, that is not timed: batches of the one before are under way, and what is in the caches is its.
+const SETTLE: u32 = 8;
 /// Windows of each way at the beginning.
 const FIRST: u32 = 3;
 /// One window in so many is the other way's.
@@ -64,10 +66,10 @@ impl Trial {
         }
         let Some(since) = self.since.get() else {
             self.since.set(Some(now));
-            return self.left.set(WINDOW - 1);
+            return self.left.set(self.window() - 1);
         };
         if since.thread == now.thread {
-            self.book(now.on_core.saturating_sub(since.on_core) / u64::from(WINDOW));
+            self.book(now.on_core.saturating_sub(since.on_core) / u64::from(self.window()));
         }
         let windows = self.windows.get() + 1;
         self.windows.set(windows);
@@ -79,7 +81,11 @@ impl Trial {
     fn take(&self, in_batches: bool, now: Reading) {
         let settled = self.in_batches.replace(in_batches) == in_batches;
         self.since.set(settled.then_some(now));
-        self.left.set(if settled { WINDOW } else { SETTLE } - 1);
+        self.left.set(if settled { self.window() } else { self.window() / SETTLE } - 1);
+    }
+
+    fn window(&self) -> u32 {
+        if self.windows.get() < 2 * FIRST { FIRST_WINDOW } else { WINDOW }
     }
 
     /// A window took so long a call. Of the past a quarter is forgotten; a window in which the core was shared counts as a bad one and no more.
@@ -112,7 +118,7 @@ mod tests {
             let n = 100 * WINDOW;
             let batched = run(&trial, 1, &clock, costs, n);
             let other = if few { batched } else { n - batched };
-            let windows = FIRST * WINDOW..=(FIRST + 4) * (WINDOW + SETTLE);
+            let windows = FIRST * FIRST_WINDOW..=4 * (WINDOW + WINDOW / SETTLE);
             assert!(windows.contains(&other), "{costs:?}: {other} of {n}");
         }
     }
@@ -135,7 +141,7 @@ mod tests {
             let reading = || Reading { thread: n.replace(n.get() + 1), on_core: 0 };
             trial.in_batches(1, reading)
         });
-        assert!(batched.count() as u32 <= (FIRST + 2) * (WINDOW + SETTLE));
+        assert!(batched.count() as u32 <= 2 * (WINDOW + WINDOW / SETTLE));
         assert_eq!(trial.took, [Cell::new(0), Cell::new(0)]);
     }
 

@@ -1,4 +1,4 @@
-//! The figures of what is done over connections.
+//! The figures of system calls: in batches, and over connections.
 
 use super::Goal::{AtLeast, AtMost};
 use super::{Figure, Goal, Pick, alone, full, of, ratio};
@@ -56,7 +56,37 @@ macro_rules! kv {
     };
 }
 
+const fn batch(metric: &'static str, keys: Keys, most: f64) -> Figure {
+    alone("syscall-batch", Pick { keys, ..full(metric) }, AtMost(most))
+}
+
+macro_rules! batch {
+    ($metric:literal, $op:literal, $most:literal) => {
+        batch($metric, &[("op", $op), ("n", "16"), ("batch", "fixed")], $most)
+    };
+}
+
+const fn transaction(metric: &'static str, keys: Keys, goal: Goal) -> Figure {
+    alone("transaction", Pick { keys, ..full(metric) }, goal)
+}
+
 pub const FIGURES: &[Figure] = &[
+    batch!("ratio", "nop", 0.55),
+    batch!("ratio", "recv", 0.97),
+    batch!("ratio", "send", 0.97),
+    batch!("ratio", "pread", 1.05),
+    batch!("merged", "send", 0.3),
+    batch!("merged", "pread", 0.6),
+    batch("adaptive_worst", &[("op", "nop")], 1.05),
+    batch("adaptive_worst", &[("op", "recv")], 1.05),
+    batch("adaptive_worst", &[("op", "send")], 1.05),
+    batch("adaptive_worst", &[("op", "pread")], 1.05),
+    batch("adaptive_worst", &[("op", "statx")], 1.05),
+    transaction("rate_of_best", &[("mix", "paper")], AtLeast(0.95)),
+    transaction("rate_of_best", &[("mix", "reads")], AtLeast(0.95)),
+    transaction("rate_of_best", &[("mix", "bursty")], AtLeast(0.95)),
+    transaction("p99_of_lowest", &[("mix", "paper")], AtMost(1.05)),
+    transaction("p99_of_lowest", &[("mix", "reads")], AtMost(1.05)),
     rival(&TEN, "rps", "tokio", AtLeast(1.05)),
     rival(&THOUSAND, "rps", "tokio", AtLeast(1.1)),
     rival(&MYRIAD, "rps", "tokio", AtLeast(1.1)),
