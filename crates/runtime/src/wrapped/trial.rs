@@ -9,16 +9,14 @@ use std::cell::Cell;
 
 /// Calls after which the clock is read.
 const WINDOW: u32 = 1024;
-/// The same at the beginning: a first opinion soon.
+/// The same of the first two, one of each way: an opinion soon.
 const FIRST_WINDOW: u32 = 128;
 /// Part of a window, after the way has changed, that is not timed: batches of the one before are under way, and what is in the caches is its.
 const SETTLE: u32 = 8;
-/// Windows of each way at the beginning.
-const FIRST: u32 = 3;
-/// One window in so many is the other way's.
+/// One window in so many is the other way's; at the beginning the 4th, the 8th and so on, a first opinion being a hasty one.
 const AGAIN: u32 = 32;
 /// In percent of a plain call: a batch must take less.
-const PAYS: u64 = 95;
+const PAYS: u64 = 97;
 
 /// The clock of a kernel thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +60,10 @@ impl Trial {
         if self.of.replace(of) != of {
             self.windows.set(0);
             self.took.iter().for_each(|took| took.set(0));
-            return self.take(false, now);
+            // What calls cost by themselves speaks for a batch, or nobody would ask.
+            self.take(true, now);
+            self.since.set(None);
+            return self.left.set(FIRST_WINDOW - 1);
         }
         let Some(since) = self.since.get() else {
             self.since.set(Some(now));
@@ -74,7 +75,8 @@ impl Trial {
         let windows = self.windows.get() + 1;
         self.windows.set(windows);
         let better = self.took[1].get() * 100 < self.took[0].get() * PAYS;
-        self.take(if windows < 2 * FIRST { windows % 2 == 1 } else { better != windows.is_multiple_of(AGAIN) }, now);
+        let again = windows.is_multiple_of(AGAIN) || (4..AGAIN).contains(&windows) && windows.is_power_of_two();
+        self.take(windows != 1 && better != again, now);
     }
 
     /// From this call on.
@@ -85,14 +87,18 @@ impl Trial {
     }
 
     fn window(&self) -> u32 {
-        if self.windows.get() < 2 * FIRST { FIRST_WINDOW } else { WINDOW }
+        if self.windows.get() < 2 { FIRST_WINDOW } else { WINDOW }
     }
 
-    /// A window took so long a call. Of the past a quarter is forgotten; a window in which the core was shared counts as a bad one and no more.
+    /// A window took so long a call. Whatever disturbs it makes it longer: a shorter one is believed sooner.
     fn book(&self, each: u64) {
         let took = &self.took[usize::from(self.in_batches.get())];
         let before = took.get();
-        took.set(if before == 0 { each.max(1) } else { (before * 3 + each.min(before * 2)) / 4 });
+        took.set(match before {
+            0 => each.max(1),
+            _ if each < before => (before + each) / 2,
+            _ => (before * 7 + each.min(before * 2)) / 8,
+        });
     }
 }
 
@@ -118,7 +124,8 @@ mod tests {
             let n = 100 * WINDOW;
             let batched = run(&trial, 1, &clock, costs, n);
             let other = if few { batched } else { n - batched };
-            let windows = FIRST * FIRST_WINDOW..=4 * (WINDOW + WINDOW / SETTLE);
+            // The 4th, 8th, 16th, 32nd, 64th and 96th.
+            let windows = FIRST_WINDOW + 5 * WINDOW..=2 * FIRST_WINDOW + 6 * (WINDOW + WINDOW / SETTLE);
             assert!(windows.contains(&other), "{costs:?}: {other} of {n}");
         }
     }
@@ -136,12 +143,12 @@ mod tests {
     #[test]
     fn times_of_two_kernel_threads_are_not_compared() {
         let (trial, n) = (Trial::default(), Cell::new(0));
-        // Each reading comes from another one, and batches look as if they took no time.
+        // Each reading comes from another one, and everything looks as if it took no time.
         let batched = (0..50 * WINDOW).filter(|_| {
             let reading = || Reading { thread: n.replace(n.get() + 1), on_core: 0 };
             trial.in_batches(1, reading)
         });
-        assert!(batched.count() as u32 <= 2 * (WINDOW + WINDOW / SETTLE));
+        assert!(batched.count() as u32 <= 6 * (WINDOW + WINDOW / SETTLE));
         assert_eq!(trial.took, [Cell::new(0), Cell::new(0)]);
     }
 

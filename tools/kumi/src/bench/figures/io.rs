@@ -57,7 +57,7 @@ macro_rules! kv {
 }
 
 const fn batch(metric: &'static str, keys: Keys, most: f64) -> Figure {
-    alone("syscall-batch", Pick { keys, ..full(metric) }, AtMost(most))
+    Figure { at: &[1], ..alone("syscall-batch", Pick { keys, ..full(metric) }, AtMost(most)) }
 }
 
 macro_rules! batch {
@@ -67,7 +67,7 @@ macro_rules! batch {
 }
 
 const fn transaction(metric: &'static str, keys: Keys, goal: Goal) -> Figure {
-    alone("transaction", Pick { keys, ..full(metric) }, goal)
+    Figure { at: &[1], ..alone("transaction", Pick { keys, ..full(metric) }, goal) }
 }
 
 pub const FIGURES: &[Figure] = &[
