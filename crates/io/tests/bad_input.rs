@@ -2,24 +2,7 @@
 
 mod bodies;
 
-use bodies::{Env, STD, hard, tcp, unix};
-use kumihimo_runtime::thread;
-
-const MICROPROCESSES: Env = Env {
-    spawn: |f| {
-        let microprocess = thread::spawn(f);
-        Box::new(move || microprocess.join().expect("the other microprocess panicked"))
-    },
-};
-
-fn everywhere(body: fn(Env)) {
-    body(STD);
-    for env in [STD, MICROPROCESSES] {
-        if let Err(payload) = thread::spawn(move || body(env)).join() {
-            std::panic::resume_unwind(payload);
-        }
-    }
-}
+use bodies::{everywhere, hard, tcp, unix};
 
 #[test]
 fn a_peer_that_resets_in_mid_read() {

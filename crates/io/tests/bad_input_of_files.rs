@@ -2,24 +2,7 @@
 
 mod bodies;
 
-use bodies::{Env, STD, children, files, streams};
-use kumihimo_runtime::thread;
-
-const MICROPROCESSES: Env = Env {
-    spawn: |f| {
-        let microprocess = thread::spawn(f);
-        Box::new(move || microprocess.join().expect("the other microprocess panicked"))
-    },
-};
-
-fn everywhere(body: fn(Env)) {
-    body(STD);
-    for env in [STD, MICROPROCESSES] {
-        if let Err(payload) = thread::spawn(move || body(env)).join() {
-            std::panic::resume_unwind(payload);
-        }
-    }
-}
+use bodies::{children, everywhere, files, streams};
 
 #[test]
 fn full_disks_and_devices_that_fail() {

@@ -8,16 +8,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 
-use bodies::{Env, STD, datagrams, hostile, udp};
+use bodies::{Env, datagrams, hostile, udp};
 use kumihimo_io::net::{SocketBuilder, TcpListener, TcpStream, UdpSocket};
-use kumihimo_runtime::thread;
-
-const MICROPROCESSES: Env = Env {
-    spawn: |f| {
-        let microprocess = thread::spawn(f);
-        Box::new(move || microprocess.join().expect("the other microprocess panicked"))
-    },
-};
 
 fn sockets() -> usize {
     let all = std::fs::read_dir("/proc/self/fd").expect("procfs");
@@ -34,12 +26,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 fn everywhere(body: fn(Env)) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let before = sockets();
-    body(STD);
-    for env in [STD, MICROPROCESSES] {
-        if let Err(payload) = thread::spawn(move || body(env)).join() {
-            std::panic::resume_unwind(payload);
-        }
-    }
+    bodies::everywhere(body);
     assert_eq!(sockets(), before);
 }
 

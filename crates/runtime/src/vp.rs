@@ -437,6 +437,7 @@ impl Vp {
         }
         self.fire_timers(now);
         self.run_batch_if_late(now);
+        self.wrapped.look(now, self.counters.idle_ns.load(Ordering::Relaxed));
         // One that computes passes switch points without a switch, and what the previous VP gave away would wait for one.
         if let Some(taker) = self.queue.exchange() {
             self.instance().rouse(taker);

@@ -35,6 +35,10 @@ const DEADLINE: u64 = 50_000;
 /// Calls of a lower level that enter together, where levels differ: what becomes runnable meanwhile waits for no more than these.
 const STEP: usize = 16;
 
+/// Nanoseconds over which it is told whether traffic is thin: where more than one part in `SPARE` was idle.
+const LOOK_EVERY: u64 = 1_000_000;
+const SPARE: u64 = 20;
+
 /// How many have to be there (waiting, runnable, the caller) before a call of each kind is worth a thought: one load on the way of every call.
 static GATES: [AtomicU8; KINDS] = [const { AtomicU8::new(NEVER) }; KINDS];
 const NEVER: u8 = u8::MAX;
@@ -151,6 +155,10 @@ pub(crate) struct Wrapped {
     asked: Cell<u64>,
     batchable: Cell<u64>,
     trial: Trial,
+    /// There was time to spare lately: batches could save some of it, and would make callers wait for each other.
+    thin: Cell<bool>,
+    /// When that was looked at, and how long the virtual processor had been idle by then.
+    looked: Cell<(u64, u64)>,
     pub(crate) counters: Counters,
 }
 
@@ -166,6 +174,8 @@ impl Wrapped {
             asked: Cell::new(0),
             batchable: Cell::new(0),
             trial: Trial::default(),
+            thin: Cell::new(true),
+            looked: Cell::new((0, 0)),
             counters: Counters::default(),
         }
     }
@@ -194,6 +204,15 @@ impl Wrapped {
             (*self.who.get())[n as usize] = Some(who);
         }
         self.waiting.set(n + 1);
+    }
+
+    /// At a look at the clock: whether traffic is thin.
+    pub(crate) fn look(&self, now: u64, idle: u64) {
+        let (at, before) = self.looked.get();
+        if now.saturating_sub(at) >= LOOK_EVERY {
+            self.thin.set((idle - before) * SPARE > now - at);
+            self.looked.set((now, idle));
+        }
     }
 
     fn share(&self) -> f64 {
@@ -317,10 +336,10 @@ impl Carrier {
         let runnable = if vp.queue().levels() >> level == 0 { 0 } else { vp.queue().len() };
         wrapped.asked.set(wrapped.asked.get() + 1);
         wrapped.batchable.set(wrapped.batchable.get() + u64::from(!kind.is_always_plain()));
-        if waiting + runnable + 1 < usize::from(gate) && !shared {
+        let wrapping = &instance.wrapping;
+        if !shared && (waiting + runnable + 1 < usize::from(gate) || wrapped.thin.get() && !wrapping.gathers()) {
             return Verdict::Plain;
         }
-        let wrapping = &instance.wrapping;
         if wrapping.lacks_costs() && gate != NEVER {
             // The first that may be worth it has the costs measured.
             return Verdict::Prepare;

@@ -13,6 +13,8 @@ pub mod tcp;
 pub mod udp;
 pub mod unix;
 
+use kumihimo_runtime::thread;
+
 /// Waits for what was spawned; panics if it panicked.
 pub type Join = Box<dyn FnOnce()>;
 
@@ -35,6 +37,41 @@ pub const STD: Env = Env {
         Box::new(move || thread.join().expect("the other thread panicked"))
     },
 };
+
+/// In microprocesses.
+pub const MICROPROCESSES: Env = Env {
+    spawn: |f| {
+        let microprocess = thread::spawn(f);
+        Box::new(move || microprocess.join().expect("the other microprocess panicked"))
+    },
+};
+
+/// A body in a microprocess of its own, and what it starts in `rest`.
+pub fn inside(body: fn(Env), rest: Env) {
+    if let Err(payload) = thread::spawn(move || body(rest)).join() {
+        std::panic::resume_unwind(payload);
+    }
+}
+
+/// On a std thread, in a microprocess beside std threads, and in one beside microprocesses.
+pub fn everywhere(body: fn(Env)) {
+    body(STD);
+    [STD, MICROPROCESSES].into_iter().for_each(|rest| inside(body, rest));
+}
+
+/// Of each body a test that runs it in a microprocess.
+#[macro_export]
+macro_rules! inside_tests {
+    ($($module:ident: $($body:ident),*;)*) => {
+        $($(#[test] fn $body() { bodies::inside(bodies::$module::$body, bodies::MICROPROCESSES) })*)*
+
+        /// The body in a microprocess, what it starts on std threads.
+        mod with_std_threads {
+            use super::bodies;
+            $($(#[test] fn $body() { bodies::inside(bodies::$module::$body, bodies::STD) })*)*
+        }
+    };
+}
 
 /// Calls `$with!` with every body.
 #[macro_export]
