@@ -149,7 +149,7 @@ impl<S: AsFd> Descriptor<S> {
     }
 
     pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
-        if self.goes_to_disk() && !buf.is_empty() && i64::try_from(at).is_ok() && self.kind()? == Kind::Stored {
+        if !buf.is_empty() && i64::try_from(at).is_ok() && park::on_vp() && self.goes_to_disk() {
             cancel::point();
             match anchored::read_at(self.inner.as_fd(), buf, at) {
                 Some(Err(e)) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EINTR | libc::EOPNOTSUPP)) => {}
@@ -182,7 +182,10 @@ impl<S: AsFd> Descriptor<S> {
 
     #[cold]
     fn ask_direct(&self) -> bool {
-        let direct = flags(self.inner.as_fd()) & libc::O_DIRECT != 0 && self.takes_nowait();
+        // Of a pipe the flag means something else, and from a device a read may take what is meant for the caller.
+        let direct = flags(self.inner.as_fd()) & libc::O_DIRECT != 0
+            && matches!(self.kind(), Ok(Kind::Stored | Kind::StoredUntried))
+            && self.takes_nowait();
         self.direct.store(if direct { Direct::YES } else { Direct::NO }, Ordering::Relaxed);
         direct
     }

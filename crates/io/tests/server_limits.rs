@@ -75,8 +75,8 @@ fn a_server_without_descriptors() {
                     other => panic!("{other:?}"),
                 }
             }
-            // The reserve is back, and there is a descriptor for one more.
-            files.truncate(files.len() - 2);
+            // For one more, and what the runtime has done without: a kernel thread has two or three.
+            files.truncate(files.len() - 16);
             let mut last = clients.pop().expect("one more");
             thread::blocking(|| last.connect(&at.into()).unwrap());
             assert_eq!(thread::blocking(|| answer(&mut last)), "hello");

@@ -437,7 +437,6 @@ impl Vp {
         }
         self.fire_timers(now);
         self.run_batch_if_late(now);
-        self.wrapped.look(now, self.counters.idle_ns.load(Ordering::Relaxed));
         // One that computes passes switch points without a switch, and what the previous VP gave away would wait for one.
         if let Some(taker) = self.queue.exchange() {
             self.instance().rouse(taker);
@@ -452,11 +451,13 @@ impl Vp {
             // A woken one stays with those that woke it; not for ever beside a VP that has nothing to do.
             self.queue.loosen();
         }
-        // Those that only yield never come through `push`: without this they would stay on the VP where they began, beside idle ones.
-        if self.running().is_some()
-            && let Some(taker) = self.queue.surplus(self.instance().someone_idles())
-        {
-            self.given_away(taker);
+        if self.running().is_some() {
+            // Those that only yield never come through `push`: without this they would stay on the VP where they began, beside idle ones.
+            if let Some(taker) = self.queue.surplus(self.instance().someone_idles()) {
+                self.given_away(taker);
+            }
+            // Whoever idles has not booked it yet.
+            self.wrapped.look(now, self.counters.idle_ns.load(Ordering::Relaxed));
         }
         self.settle_now();
     }

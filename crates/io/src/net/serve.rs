@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -398,8 +398,11 @@ impl Server {
             && let Ok((stream, _)) = SockRef::from(listener).accept()
         {
             self.refuse(&stream, here);
+            *reserve = put_over(stream.into(), listener.as_fd());
         }
-        *reserve = listener.as_fd().try_clone_to_owned().ok();
+        if reserve.is_none() {
+            *reserve = listener.as_fd().try_clone_to_owned().ok();
+        }
     }
 
     fn say<L: Listener>(&self, listener: &L, cause: Cause, detail: String) {
@@ -548,4 +551,11 @@ impl Listener for UnixListener {
     fn address(&self) -> String {
         self.local_addr().map_or_else(|e| e.to_string(), |addr| format!("{addr:?}"))
     }
+}
+
+/// Closes `old`, and has its number stand for what `new` stands for: in between nobody can take it, as they could if one were closed and the other opened.
+fn put_over(old: OwnedFd, new: BorrowedFd<'_>) -> Option<OwnedFd> {
+    // SAFETY: no pointers; both are open, and `old` owns its number before and after.
+    let number = unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) };
+    (number >= 0).then_some(old)
 }
