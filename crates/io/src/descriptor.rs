@@ -10,10 +10,10 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use kumihimo_runtime::park::{self, Waiter, sleeps_are_told};
+use kumihimo_runtime::park::{self, sleeps_are_told};
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
 use kumihimo_runtime::wrapped::{self, SystemCall};
 use kumihimo_runtime::{anchored, cancel, thread};
@@ -83,9 +83,6 @@ pub(crate) struct Descriptor<S> {
     insists: bool,
     /// A [`Direct`]. As `kind`.
     direct: AtomicU8,
-    /// Where the last read at a given place ended, and whose it was. Hints: Relaxed.
-    read_to: AtomicU64,
-    reader: AtomicU64,
     pub(crate) inner: S,
 }
 
@@ -96,9 +93,8 @@ impl<S: AsFd> Descriptor<S> {
 
     pub(crate) fn of_kind(inner: S, kind: Kind) -> Descriptor<S> {
         let source = Source::new(inner.as_fd().as_raw_fd());
-        let (read_to, reader) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
         let (kind, direct) = (AtomicU8::new(kind as u8), AtomicU8::new(Direct::UNASKED));
-        Descriptor { source, kind, insists: false, direct, read_to, reader, inner }
+        Descriptor { source, kind, insists: false, direct, inner }
     }
 
     /// Whoever set O_NONBLOCK did not ask us: it waits all the same.
@@ -156,7 +152,10 @@ impl<S: AsFd> Descriptor<S> {
                 Some(done) => return done,
                 None => {}
             }
-        } else if self.follows_others(at, buf.len()) && self.kind()? == Kind::Stored && nowait_is_right() {
+        } else if wrapped::follows_another(self.fd(), at, buf.len())
+            && self.kind()? == Kind::Stored
+            && nowait_is_right()
+        {
             cancel::point();
             match wrapped::call(SystemCall::ReadAt { file: self.inner.as_fd(), into: buf, at }, true) {
                 // Not in memory, or it cannot be told.
@@ -200,20 +199,6 @@ impl<S: AsFd> Descriptor<S> {
         let read =
             || unsafe { call(libc::SYS_preadv2, self.inner.as_fd(), (&raw mut iov).cast(), 1, 0, libc::RWF_NOWAIT) };
         nowait_is_right() && brief(read).err().is_none_or(|e| e.kind() == ErrorKind::WouldBlock)
-    }
-
-    /// Whether a read begins where that of another microprocess has ended: they may become one.
-    fn follows_others(&self, at: u64, len: usize) -> bool {
-        if !park::on_vp() {
-            return false;
-        }
-        let me = Waiter::mark();
-        let before = (self.read_to.load(Ordering::Relaxed), self.reader.load(Ordering::Relaxed));
-        self.read_to.store(at.wrapping_add(len as u64), Ordering::Relaxed);
-        if before.1 != me {
-            self.reader.store(me, Ordering::Relaxed);
-        }
-        before.0 == at && before.1 != me
     }
 
     /// Reads to the end of `buf`'s capacity at most.

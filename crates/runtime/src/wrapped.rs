@@ -7,6 +7,7 @@
 //! A batch runs masked: its calls do not wait, and their buffers were touched before, so nothing of it sleeps. Who waits for a batch is not cancelled
 //! meanwhile: the wait is bounded, and the call's buffers are borrowed until it is over.
 
+mod adjacent;
 mod trial;
 
 use std::cell::{Cell, UnsafeCell};
@@ -25,8 +26,10 @@ use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::{Mp, Ref};
 use crate::vp::{Left, Vp};
+use adjacent::LastReads;
 use trial::{Reading, Trial};
 
+pub use adjacent::follows_another;
 pub use kumihimo_batch::order::{FIRST_COME, Order};
 pub use kumihimo_batch::{Address, Message, Op as SystemCall};
 
@@ -159,6 +162,7 @@ pub(crate) struct Wrapped {
     thin: Cell<bool>,
     /// When that was looked at, and how long the virtual processor had been idle by then.
     looked: Cell<(u64, u64)>,
+    last_reads: LastReads,
     pub(crate) counters: Counters,
 }
 
@@ -176,6 +180,7 @@ impl Wrapped {
             trial: Trial::default(),
             thin: Cell::new(true),
             looked: Cell::new((0, 0)),
+            last_reads: LastReads::new(),
             counters: Counters::default(),
         }
     }
