@@ -8,6 +8,7 @@ use std::time::Instant;
 use kumihimo_arch::tls;
 use kumihimo_events::Kernel;
 use kumihimo_events::kernel;
+use kumihimo_events::source::Kind as Source;
 use kumihimo_queue::{Set, Taker};
 use kumihimo_trace::Session;
 
@@ -69,6 +70,8 @@ pub(crate) struct Instance {
 }
 
 static CURRENT: AtomicPtr<Instance> = AtomicPtr::new(std::ptr::null_mut());
+/// The instance's event source is `off`. By itself: asked before every call that may sleep. Relaxed: it is set before a microprocess runs.
+static NOTHING_TELLS: AtomicBool = AtomicBool::new(false);
 /// Foreign kernel threads that are inside an instance right now: its end waits for them.
 static VISITORS: AtomicUsize = AtomicUsize::new(0);
 
@@ -98,6 +101,12 @@ pub(crate) fn forget() {
 /// Whether a runtime runs in this process.
 pub(crate) fn running() -> bool {
     !CURRENT.load(Ordering::Acquire).is_null()
+}
+
+/// Whether the runtime of this process, if it has one, hears of kernel threads that sleep.
+#[inline]
+pub(crate) fn hears_of_sleeps() -> bool {
+    !NOTHING_TELLS.load(Ordering::Relaxed)
 }
 
 impl Instance {
@@ -189,7 +198,11 @@ impl Instance {
     /// Makes it the process's instance. Error if there is one.
     pub(crate) fn publish(self: &Arc<Instance>) -> bool {
         let me = Arc::as_ptr(self).cast_mut();
-        CURRENT.compare_exchange(std::ptr::null_mut(), me, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let alone = CURRENT.compare_exchange(std::ptr::null_mut(), me, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if alone {
+            NOTHING_TELLS.store(self.kernel.source() == Source::Off, Ordering::Relaxed);
+        }
+        alone
     }
 
     /// No foreign thread finds it any more, and none is inside it.

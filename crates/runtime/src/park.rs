@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-use kumihimo_events::source::Kind as Source;
-
 use crate::called::Called;
 use crate::carrier::{self, Carrier, Standing};
 use crate::instance;
@@ -188,7 +186,7 @@ pub fn vps() -> Option<usize> {
 /// of it, or the caller has no virtual processor that it could hold up. False with event source `off`.
 #[inline]
 pub fn sleeps_are_told() -> bool {
-    Carrier::current().is_none_or(|carrier| carrier.vp().instance().kernel.source() != Source::Off)
+    instance::hears_of_sleeps() || Carrier::current().is_none()
 }
 
 /// Blocks the caller until it is woken, the deadline passes, or spuriously.

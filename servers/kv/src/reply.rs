@@ -77,7 +77,7 @@ impl Reply {
     /// No value.
     pub fn null(&mut self) {
         match self.version {
-            Version::Two => self.put(Frame::Null),
+            Version::Two => self.bytes.extend_from_slice(b"$-1\r\n"),
             Version::Three => self.bytes.extend_from_slice(b"_\r\n"),
         }
     }

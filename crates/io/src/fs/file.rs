@@ -203,27 +203,27 @@ impl File {
         self.0.inner.is_terminal()
     }
 
+    /// Appends all of a file that was just opened.
+    pub(super) fn read_whole(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        buf.try_reserve(usize::try_from(self.size()).unwrap_or(0))?;
+        self.append(buf)
+    }
+
+    /// 0 where it is not known.
+    fn size(&self) -> u64 {
+        self.metadata().map_or(0, |metadata| metadata.size())
+    }
+
     /// How much is left to read, as far as is known.
     fn rest(&self) -> usize {
-        let Ok(metadata) = self.metadata() else { return 0 };
-        let size = metadata.size();
+        let size = self.size();
         let position = if size == 0 { 0 } else { (&self.0.inner).stream_position().unwrap_or(0) };
         usize::try_from(size.saturating_sub(position)).unwrap_or(0)
     }
-}
 
-impl Read for &File {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buf)
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.0.read_vectored(bufs)
-    }
-
-    fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
+    /// Appends what is left, into the room that there is as long as it lasts.
+    fn append(&self, buf: &mut Vec<u8>) -> io::Result<usize> {
         let before = buf.len();
-        buf.try_reserve(self.rest())?;
         loop {
             if buf.len() < buf.capacity() {
                 if self.0.read_spare(buf)? == 0 {
@@ -241,6 +241,21 @@ impl Read for &File {
                 }
             }
         }
+    }
+}
+
+impl Read for &File {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.0.read_vectored(bufs)
+    }
+
+    fn read_to_end(&mut self, buf: &mut Vec<u8>) -> io::Result<usize> {
+        buf.try_reserve(self.rest())?;
+        self.append(buf)
     }
 
     fn read_to_string(&mut self, buf: &mut String) -> io::Result<usize> {

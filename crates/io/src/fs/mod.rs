@@ -57,7 +57,7 @@ fn long_call<T>(f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 /// As open(2) and read(2).
 pub fn read<P: AsRef<Path>>(path: P) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.read_to_end(&mut bytes)?;
+    File::open(path)?.read_whole(&mut bytes)?;
     Ok(bytes)
 }
 
