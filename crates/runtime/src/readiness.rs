@@ -398,6 +398,11 @@ impl Poller {
         self.registered.load(Ordering::Relaxed) != 0
     }
 
+    /// How many descriptors are in the set.
+    pub(crate) fn waited_for(&self) -> u32 {
+        self.registered.load(Ordering::Relaxed) as u32
+    }
+
     /// Takes in what is ready; `first`: before the others of their level. Does not block. Owner only.
     pub(crate) fn poll_ready(&self, first: bool) {
         self.wait(Some(Duration::ZERO), first);

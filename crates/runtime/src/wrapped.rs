@@ -368,7 +368,8 @@ impl Carrier {
     /// As far as was tried out here.
     fn batches_pay(&self) -> bool {
         let vp = self.vp();
-        vp.wrapped.trial.in_batches(vp.instance().wrapping.settings.load(Ordering::Relaxed), || self.reading())
+        let setting = vp.instance().wrapping.settings.load(Ordering::Relaxed);
+        vp.wrapped.trial.in_batches(setting, vp.poller.waited_for(), || self.reading())
     }
 
     #[cold]
