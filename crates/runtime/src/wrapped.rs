@@ -38,8 +38,9 @@ const DEADLINE: u64 = 50_000;
 /// Calls of a lower level that enter together, where levels differ: what becomes runnable meanwhile waits for no more than these.
 const STEP: usize = 16;
 
-/// Nanoseconds over which it is told whether traffic is thin: where more than one part in `SPARE` was idle.
-const LOOK_EVERY: u64 = 1_000_000;
+/// Nanoseconds over which it is told whether traffic is thin: where more than one part in `SPARE` was idle. Longer than a few that come by chance at once keep
+/// everybody busy.
+const LOOK_EVERY: u64 = 20_000_000;
 const SPARE: u64 = 20;
 
 /// How many have to be there (waiting, runnable, the caller) before a call of each kind is worth a thought: one load on the way of every call.
