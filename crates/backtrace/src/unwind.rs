@@ -154,6 +154,10 @@ impl Walker {
         let (pc, regs) = match from {
             From::Saved(_) => {
                 let (Ok(bp), Ok(pc)) = (word(base + 16), word(base + 24)) else { return Trace::default() };
+                // Read in between: the slot is another one's by now, and as good as new.
+                if pc == 0 {
+                    return Trace { cut: true, ..Trace::default() };
+                }
                 if at_first(pc) {
                     return Trace { begins_with: Some(bp), ..Trace::default() };
                 }
@@ -265,6 +269,13 @@ fn parse_call(text: &str) -> Option<(From, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stack_of_which_nothing_is_written_yet_has_no_frames() {
+        let mut walker = Walker::of_all_loaded();
+        let trace = walker.walk_copy(From::Saved(0x1000), &[0; 4096]);
+        assert!(trace.cut && trace.frames.is_empty(), "{trace:?}");
+    }
 
     #[test]
     fn what_proc_says_of_a_system_call() {
