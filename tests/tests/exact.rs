@@ -205,6 +205,61 @@ fn one_that_is_woken_from_outside_outranks_whoever_is_lowest() {
     });
 }
 
+/// One is woken from outside just as its VP goes from one of the highest level to one of the lowest, which never leaves.
+#[test]
+fn one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next() {
+    const NAME: &str = "one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next";
+    alone(NAME, || {
+        const ROUNDS: u64 = 30_000;
+        let runtime = Runtime::builder().vps(1).policy(FixedPriority).build().expect("a runtime");
+        let scheduled = runtime.run(|| {
+            if one_to_one() {
+                return false;
+            }
+            thread::current().set_priority(level(63));
+            let over = Arc::new(AtomicBool::new(false));
+            let until_over = over.clone();
+            let hog = move || {
+                while !until_over.load(SeqCst) {
+                    thread::cancellation_point();
+                }
+            };
+            let hog = Builder::new().priority(level(10)).spawn(hog).expect("it begins");
+            let main = thread::current();
+            let answers = move || {
+                for _ in 0..ROUNDS {
+                    thread::park();
+                    main.unpark();
+                }
+            };
+            let high = Builder::new().priority(level(30)).spawn(answers).expect("it begins");
+            let (woken, asked) = (high.thread().clone(), Arc::new(AtomicU64::new(0)));
+            let seen = asked.clone();
+            let waker = std::thread::spawn(move || {
+                for round in 1..=ROUNDS {
+                    while seen.load(SeqCst) < round {
+                        std::hint::spin_loop();
+                    }
+                    (0..round % 64).for_each(|_| std::hint::spin_loop());
+                    woken.unpark();
+                }
+            });
+            for round in 1..=ROUNDS {
+                asked.store(round, SeqCst);
+                thread::park();
+            }
+            over.store(true, SeqCst);
+            waker.join().expect("no panic");
+            high.join().expect("no panic");
+            hog.join().expect("no panic");
+            true
+        });
+        if !scheduled {
+            skip(NAME, "the kernel schedules there");
+        }
+    });
+}
+
 /// Those that run, and whose priority sinks below what is queued, wherever that is, give way to it; and whoever rises runs.
 #[test]
 fn a_running_one_that_sinks_gives_way_to_what_waits_elsewhere() {

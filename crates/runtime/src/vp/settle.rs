@@ -162,11 +162,18 @@ impl Vp {
         let level = mp.level.get();
         if self.instance().meet(level) {
             tracing::settles(self);
+            // What comes in from here on is compared with this one, and not with the one that leaves: nobody would look again at what is shown already.
+            self.level.set(level);
             // Not every switch has looked around: a child that runs first, or the one who joined.
             if !self.queue.injector_is_empty() {
                 self.take_injected();
             }
-            tracing::settled(self, Some(mp), self.settle(mark(level)));
+            let settled = self.settle(mark(level));
+            tracing::settled(self, Some(mp), settled);
+            // From the kernel thread's own stack nobody runs yet who could have been urged.
+            if settled.0 > mark(level) && self.running().is_none() {
+                self.urge_now();
+            }
         }
     }
 
