@@ -273,7 +273,7 @@ impl Kernel {
             rung: self.bells.rung.load(Ordering::Relaxed),
             not_rung: self.bells.refused.load(Ordering::Relaxed),
             misbehaved: self.watchdog.accused.iter().map(|n| n.load(Ordering::Relaxed)).sum(),
-            overridden: self.watchdog.overridden.load(Ordering::Relaxed),
+            overridden: self.watchdog.overridden.load(Ordering::Acquire),
             ..Counts::default()
         };
         drop(pool);

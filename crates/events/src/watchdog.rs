@@ -90,6 +90,9 @@ pub(crate) struct Watchdog {
     started: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
     pub(crate) accused: [AtomicU64; 4],
+    /// Those found so far that are overridden.
+    to_override: AtomicU64,
+    /// The same, once the user scheduler was told, so that nothing goes where it would stay.
     pub(crate) overridden: AtomicU64,
 }
 
@@ -104,6 +107,7 @@ impl Watchdog {
             started: AtomicBool::new(false),
             thread: Mutex::default(),
             accused: [const { AtomicU64::new(0) }; 4],
+            to_override: AtomicU64::new(0),
             overridden: AtomicU64::new(0),
         };
         watchdog.set(Distrust::default());
@@ -312,6 +316,7 @@ impl Kernel {
                     say(format_args!("kumihimo: watchdog: virtual processor {vp} goes on\n"));
                 }
             }
+            self.watchdog.overridden.store(self.watchdog.to_override.load(Ordering::Relaxed), Ordering::Release);
         }
         runs
     }

@@ -64,7 +64,7 @@ impl Kernel {
             std::process::abort();
         }
         // Last: whoever counts has the whole report.
-        self.watchdog.overridden.fetch_add(u64::from(on == OnMisbehaviour::Override), Ordering::Relaxed);
+        self.watchdog.to_override.fetch_add(u64::from(on == OnMisbehaviour::Override), Ordering::Relaxed);
         self.watchdog.accused[case as usize].fetch_add(1, Ordering::Release);
     }
 
