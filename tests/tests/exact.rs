@@ -225,27 +225,41 @@ fn one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next() {
                 }
             };
             let hog = Builder::new().priority(level(10)).spawn(hog).expect("it begins");
-            let main = thread::current();
-            let answers = move || {
-                for _ in 0..ROUNDS {
-                    thread::park();
-                    main.unpark();
+            let (asked, answered) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let answers = {
+                let answered = answered.clone();
+                move || {
+                    for round in 1..=ROUNDS {
+                        // A permit may be left over from a round in which it had not parked yet.
+                        while answered.load(SeqCst) < round {
+                            thread::park();
+                            answered.store(round, SeqCst);
+                        }
+                    }
                 }
             };
             let high = Builder::new().priority(level(30)).spawn(answers).expect("it begins");
-            let (woken, asked) = (high.thread().clone(), Arc::new(AtomicU64::new(0)));
-            let seen = asked.clone();
+            let (main, woken, asks) = (thread::current(), high.thread().clone(), asked.clone());
             let waker = std::thread::spawn(move || {
                 for round in 1..=ROUNDS {
-                    while seen.load(SeqCst) < round {
+                    while asks.load(SeqCst) < round {
                         std::hint::spin_loop();
                     }
-                    (0..round % 64).for_each(|_| std::hint::spin_loop());
                     woken.unpark();
+                    while answered.load(SeqCst) < round {
+                        std::hint::spin_loop();
+                    }
+                    // Meanwhile it parks again, likely.
+                    (0..500).for_each(|_| std::hint::spin_loop());
+                    main.unpark();
                 }
             });
             for round in 1..=ROUNDS {
                 asked.store(round, SeqCst);
+                // The wake-up takes some hundred nanoseconds: at some length it comes between the look around and the switch.
+                (0..round % 2048).for_each(|n| {
+                    std::hint::black_box(n);
+                });
                 thread::park();
             }
             over.store(true, SeqCst);
