@@ -41,6 +41,8 @@ pub(super) struct Reading {
 pub(super) struct Trial {
     /// For which setting of the policy: another one begins anew.
     of: Cell<u32>,
+    /// How many descriptors were waited for when it began: of many more a few say nothing.
+    crowd: Cell<u32>,
     in_batches: Cell<bool>,
     /// Calls until the clock is read, and of the whole window.
     left: Cell<u32>,
@@ -68,7 +70,9 @@ impl Trial {
 
     #[cold]
     fn step(&self, of: u32, crowd: u32, now: Reading) {
-        if self.of.replace(of) != of {
+        let outgrown = crowd > (self.crowd.get().saturating_mul(2)).max(WINDOW / (ROUND * ROUNDS));
+        if self.of.replace(of) != of || outgrown {
+            self.crowd.set(crowd);
             self.windows.set(0);
             self.took.iter().for_each(|took| took.set(0));
             self.take(false, crowd, now);
@@ -186,6 +190,21 @@ mod tests {
         };
         let batched = (0..100 * CROWD * ROUND * ROUNDS).map(way).sum::<u32>();
         assert!(batched < 10 * CROWD * ROUND * ROUNDS, "{batched}");
+    }
+
+    /// A server is tried out while its clients connect, and then serves them all.
+    #[test]
+    fn what_a_few_were_served_with_says_nothing_of_many() {
+        let (trial, clock) = (Trial::default(), Cell::new(0));
+        run(&trial, 1, &clock, (1000, 500), 50 * WINDOW);
+        const CROWD: u32 = 10_000;
+        let batched = (0..6 * CROWD * ROUND * ROUNDS).filter(|_| {
+            let way = trial.in_batches(1, CROWD, || Reading { thread: 1, on_core: clock.get() });
+            clock.set(clock.get() + if way { 1200 } else { 1000 });
+            way
+        });
+        // The first of each way, and the 4th.
+        assert!(batched.count() as u32 <= 3 * CROWD * ROUND + CROWD * ROUND * ROUNDS + WINDOW);
     }
 
     #[test]
