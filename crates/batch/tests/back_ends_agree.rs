@@ -1,5 +1,6 @@
 //! Random programs of system calls come to the same on every back end, in every order.
 
+mod resident;
 mod world;
 
 use kumihimo_batch::order::{FIRST_COME, Order};

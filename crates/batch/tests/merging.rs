@@ -1,5 +1,7 @@
 //! Calls that become one system call come to what each would have come to alone.
 
+mod resident;
+
 use std::fs::File;
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -11,6 +13,7 @@ use std::sync::atomic::Ordering;
 use kumihimo_batch::fault::Faulty;
 use kumihimo_batch::{Address, Backend, Batch, Call, Counters, LARGEST, Op, Plain, Uring};
 use proptest::prelude::*;
+use resident::Resident;
 
 /// Each back end that this machine allows.
 fn batches() -> Vec<Batch> {
@@ -52,6 +55,7 @@ fn sixteen_adjacent_reads_are_one_system_call() {
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("adjacent-{}", std::process::id()));
     std::fs::write(&path, (0..65_536u32).flat_map(|i| (i as u16).to_le_bytes()).collect::<Vec<_>>()).unwrap();
     let file = File::open(&path).unwrap();
+    let _resident = Resident::of(&file);
     for mut batch in batches() {
         let mut rooms = vec![vec![0u8; 4096]; 16];
         // Backwards: the order of arrival does not matter.
@@ -194,6 +198,7 @@ proptest! {
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("reads-{}", std::process::id()));
         std::fs::write(&path, (0..15_123u32).map(|i| (i % 241) as u8).collect::<Vec<_>>()).unwrap();
         let file = File::open(&path).unwrap();
+        let _resident = Resident::of(&file);
         for mut batch in batches() {
             let mut rooms: Vec<Vec<u8>> = reads.iter().map(|(_, len)| vec![0; len * 512]).collect();
             let calls = rooms.iter_mut().zip(&reads);

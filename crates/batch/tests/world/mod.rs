@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use kumihimo_batch::{Address, Batch, Call, Counters, Message, Op, Outcome};
 use proptest::prelude::*;
 
+use crate::resident::Resident;
+
 pub const STREAMS: usize = 3;
 pub const FILE_SIZE: usize = 40_000;
 
@@ -56,6 +58,7 @@ pub struct World {
     receiver: UdpSocket,
     peer: Address,
     file: File,
+    resident: Resident,
     path: PathBuf,
     written: u8,
 }
@@ -77,6 +80,7 @@ impl World {
         std::fs::write(&path, contents).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
         file.sync_all().unwrap();
+        let resident = Resident::of(&file);
         let (mut near, mut far): (Vec<std::os::fd::OwnedFd>, Vec<std::os::fd::OwnedFd>) = (vec![], vec![]);
         for i in 0..STREAMS {
             if i == 0 {
@@ -97,11 +101,13 @@ impl World {
         let connected = UdpSocket::bind("127.0.0.1:0").unwrap();
         connected.connect(at).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-        World { near, far, sender, connected, receiver, peer: Address::new(&at), file, path, written: 0 }
+        World { near, far, sender, connected, receiver, peer: Address::new(&at), file, resident, path, written: 0 }
     }
 
     /// Makes all steps in one batch. What each saw, in the order of the steps.
     pub fn run(&mut self, batch: &mut Batch, steps: &[Step], levels: &[u8]) -> Vec<Seen> {
+        // Writes may have made it longer.
+        self.resident = Resident::of(&self.file);
         let path = std::ffi::CString::new(self.path.to_str().unwrap()).unwrap();
         let mut rooms: Vec<Vec<u8>> = Vec::new();
         let mut stats = Vec::new();
