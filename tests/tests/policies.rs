@@ -172,15 +172,20 @@ fn an_outranked_one_goes_on_before_its_equals() {
                     thread::current().set_priority(Priority::HIGHEST);
                     // Who draws a number touches no page that is not there yet: a block would be a reason for the other one to run.
                     let (outranked, next) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-                    let (seen, draw) = (outranked.clone(), next.clone());
+                    let computes = Arc::new(AtomicBool::new(false));
+                    let (seen, draw, begun) = (outranked.clone(), next.clone(), computes.clone());
                     let first = thread::spawn(move || {
                         while !seen.load(SeqCst) {
+                            begun.store(true, SeqCst);
                             compute();
                         }
                         draw.fetch_add(1, SeqCst)
                     });
                     let second = thread::spawn(move || next.fetch_add(1, SeqCst));
-                    thread::sleep(Duration::from_millis(5));
+                    // Awake again, it outranks the one that computes by then.
+                    while !computes.load(SeqCst) {
+                        thread::sleep(Duration::from_millis(1));
+                    }
                     outranked.store(true, SeqCst);
                     let order = (first.join().expect("no panic"), second.join().expect("no panic"));
                     assert_eq!(order, (0, 1), "{name}, {design:?}");
