@@ -211,8 +211,9 @@ pub fn kernel_threads() -> usize {
         let flags = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(6));
         flags.and_then(|flags| flags.parse::<u64>().ok()).expect("proc_pid_stat(5)") & 4 != 0
     };
-    let threads = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
-    threads.filter(|entry| std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| !exiting(&stat))).count()
+    let stat = |thread| std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+    let all = kumihimo_bench_kit::kernel_threads(std::process::id()).expect("procfs");
+    all.into_iter().filter(|&thread| stat(thread).is_ok_and(|stat| !exiting(&stat))).count()
 }
 
 #[cfg(test)]

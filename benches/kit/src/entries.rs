@@ -47,9 +47,7 @@ impl Entries {
     pub fn of(pid: u32) -> io::Result<Entries> {
         let number = tracepoint().map_err(|e| said("tracefs", &e))?;
         let mut counters = Vec::new();
-        for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-            let name = thread?.file_name();
-            let Some(thread) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        for thread in crate::kernel_threads(pid)? {
             match open(number, thread) {
                 Ok(counter) => counters.push(counter),
                 // It has ended meanwhile.

@@ -7,6 +7,7 @@
 
 mod entries;
 pub mod files;
+mod kernel_threads;
 mod late;
 mod measure;
 mod page;
@@ -14,6 +15,7 @@ mod request;
 pub mod work;
 
 pub use entries::Entries;
+pub use kernel_threads::kernel_threads;
 pub use late::Lateness;
 pub use measure::{CpuClock, Memory, per, raise_descriptors, sample};
 pub use page::{AwaitedPage, Provider};

@@ -22,8 +22,7 @@ fn seize(pid: u32) {
     let mut seized = HashSet::new();
     loop {
         let before = seized.len();
-        for entry in std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten() {
-            let tid: i32 = entry.file_name().to_string_lossy().parse().expect("a number");
+        for tid in kumihimo_bench_kit::kernel_threads(pid).expect("it lives") {
             // One that a seized one started is seized already (EPERM); one that has ended is not there (ESRCH).
             if seized.insert(tid) {
                 ptrace(libc::PTRACE_SEIZE, tid, libc::PTRACE_O_TRACECLONE as usize);

@@ -122,9 +122,10 @@ fn stopped(source: Events) {
 
 /// The state of a process: `T` is stopped.
 fn state(pid: u32) -> String {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it lives").flatten();
     let of = |stat: String| stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?');
-    tasks.map(|task| std::fs::read_to_string(task.path().join("stat")).map(of).unwrap_or('?')).collect()
+    let all = kumihimo_bench_kit::kernel_threads(pid).expect("it lives").into_iter();
+    all.map(|thread| std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).map(of).unwrap_or('?'))
+        .collect()
 }
 
 fn signal(child: &Child, signal: i32) {

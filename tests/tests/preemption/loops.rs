@@ -295,8 +295,8 @@ fn await_one_that_computes() {
 
 /// Kernel threads of this process that run or could, the calling one apart.
 fn running() -> usize {
-    let threads = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
-    let stats = threads.filter_map(|entry| std::fs::read_to_string(entry.path().join("stat")).ok());
+    let all = kumihimo_bench_kit::kernel_threads(std::process::id()).expect("procfs").into_iter();
+    let stats = all.filter_map(|thread| std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok());
     stats.filter(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'))).count() - 1
 }
 

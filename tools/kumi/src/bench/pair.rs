@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
-use kumihimo_bench_kit::{Entries, Memory};
+use kumihimo_bench_kit::{Entries, Memory, kernel_threads};
 
 use super::contender::{Contender, Programs, Trouble, own_cores};
 use super::program::Program;
@@ -138,10 +138,10 @@ pub fn ask(load: &mut Program, ms: u64) -> Result<String, String> {
 
 /// Nanoseconds on a core so far, over all kernel threads of a process.
 pub fn cpu_time(pid: u32) -> u64 {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    let Ok(threads) = kernel_threads(pid) else { return 0 };
     threads
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok())
+        .iter()
+        .filter_map(|thread| fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok())
         .filter_map(|text| text.split(' ').next()?.parse::<u64>().ok())
         .sum()
 }
