@@ -306,6 +306,48 @@ fn a_kernel_that_fails_now_and_then_loses_nothing() {
     });
 }
 
+/// The kernel interrupts the sleep of every kernel thread that has used a uring when that is closed.
+#[test]
+fn of_those_that_are_opened_at_once_none_is_closed() {
+    struct Counted(Box<dyn kumihimo_batch::Backend>, Arc<AtomicUsize>);
+    impl kumihimo_batch::Backend for Counted {
+        fn name(&self) -> &'static str {
+            self.0.name()
+        }
+        fn enter(&mut self, requests: &[kumihimo_batch::Request<'_>], outcomes: &mut [kumihimo_batch::Outcome]) -> u64 {
+            self.0.enter(requests, outcomes)
+        }
+    }
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let _alone = alone();
+    let closed = Arc::new(AtomicUsize::new(0));
+    let its = closed.clone();
+    // As a kernel may that has other things to do: all come to want one meanwhile.
+    let make = move || -> Box<dyn kumihimo_batch::Backend> {
+        std::thread::sleep(Duration::from_millis(5));
+        Box::new(Counted(kumihimo_batch::open(64).0, its.clone()))
+    };
+    runtime(BatchPolicy::Fixed(3)).vps(2).batch_back_end(make).build().unwrap().run(|| {
+        let all: Vec<_> = (0..40u8)
+            .map(|i| {
+                thread::spawn(move || {
+                    let (mut near, mut far) = UnixStream::pair().unwrap();
+                    let mut room = [0];
+                    near.write_all(&[i]).unwrap();
+                    far.read_exact(&mut room).unwrap();
+                    assert_eq!(room, [i]);
+                })
+            })
+            .collect();
+        all.into_iter().for_each(|one| one.join().unwrap());
+        assert_eq!(closed.load(Ordering::Relaxed), 0);
+    });
+}
+
 #[test]
 fn policies_may_be_changed_while_calls_wait() {
     let _alone = alone();

@@ -14,7 +14,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kumihimo_batch::{
     Backend, Batch, Call, Costs, Counters, Decision, KINDS, Kind, LARGEST, Op, Plain, Policy, Situation,
@@ -62,6 +62,10 @@ pub(crate) struct Wrapping {
     costs: OnceLock<Costs>,
     /// Why there is no uring.
     refused: OnceLock<String>,
+    /// Batches that came second to their virtual processor, for the next one that has none. Held while one is opened, so that there are few; and none is closed
+    /// while the runtime runs: the kernel wakes every kernel thread that ever used a uring when that is closed (`io_ring_exit_work`), and a sleep that
+    /// is interrupted so ends early (EINTR) if its kernel thread's return is told by a trap.
+    spares: Mutex<Vec<Batch>>,
 }
 
 impl Wrapping {
@@ -72,6 +76,7 @@ impl Wrapping {
             make,
             costs: OnceLock::new(),
             refused: OnceLock::new(),
+            spares: Mutex::default(),
         };
         wrapping.set_policy(policy);
         wrapping
@@ -108,8 +113,12 @@ impl Wrapping {
         pays.filter(|&n| n <= LARGEST).map_or(NEVER, |n| n as u8)
     }
 
-    /// A batch for one virtual processor. Allocates, and makes system calls: not while masked.
+    /// A batch for one virtual processor. Allocates, makes system calls, and waits while another one is opened: not while masked.
     fn open(&self) -> Box<Batch> {
+        let mut spares = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(batch) = spares.pop() {
+            return Box::new(batch);
+        }
         let backend: Box<dyn Backend> = match &self.make {
             Some(make) => make(),
             None if environment::uring_is_off() => {
@@ -131,6 +140,11 @@ impl Wrapping {
             self.set_policy(self.policy());
         }
         batch
+    }
+
+    /// One that its virtual processor had no need of.
+    fn keep(&self, batch: Box<Batch>) {
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner).push(*batch);
     }
 
     fn lacks_costs(&self) -> bool {
@@ -270,10 +284,15 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
         let instance = vp.instance().counted();
         drop(carrier);
         let batch = instance.wrapping.open();
-        let Some(carrier) = Carrier::regain() else { return alone(op) };
+        let Some(carrier) = Carrier::regain() else {
+            instance.wrapping.keep(batch);
+            return alone(op);
+        };
         let spare = carrier.vp().wrapped.install(batch);
         drop(carrier);
-        drop(spare);
+        if let Some(batch) = spare {
+            instance.wrapping.keep(batch);
+        }
     };
     let vp = carrier.vp();
     let Some(mp) = carrier.running() else { unreachable!("asked above") };
