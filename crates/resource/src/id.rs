@@ -1,0 +1,439 @@
+//! What every resource is known by, on the whole machine: 64 bits.
+//!
+//! ```text
+//!  63  62-61     60-49       48-44     43-23   22-0
+//!  0 | machine | space     | kind    | slot  | generation
+//!      \__ location ____/            \___ serial ____/
+//! ```
+//! *Location* is the machine, and on it the address space that issued the id. A *slot* is a place in that address space's table of the kind;
+//! its *generation* moves on whenever the resource there ends, so an id never leads to a successor ([`crate::serials`] sees to that, beyond the end
+//! of the process too). The top bit belongs to kernel threads that are no resource.
+//!
+//! Printed as `SPACE.KIND.SLOT.GENERATION`, with `MACHINE/` before it on any but machine 0: `12.microprocess.42.7`.
+
+use std::fmt;
+use std::num::NonZero;
+use std::str::FromStr;
+
+pub(crate) const GENERATION_BITS: u32 = 23;
+pub(crate) const SLOT_BITS: u32 = 21;
+const KIND_BITS: u32 = 5;
+const SPACE_BITS: u32 = 12;
+const MACHINE_BITS: u32 = 2;
+
+const SERIAL_BITS: u32 = GENERATION_BITS + SLOT_BITS;
+const SPACE_SHIFT: u32 = SERIAL_BITS + KIND_BITS;
+const MACHINE_SHIFT: u32 = SPACE_SHIFT + SPACE_BITS;
+const _: () = assert!(MACHINE_SHIFT + MACHINE_BITS == 63);
+
+const fn low(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+/// How many slots a kind has in one address space.
+pub const SLOTS: u32 = 1 << SLOT_BITS;
+/// How many lives a slot has.
+pub const GENERATIONS: u32 = 1 << GENERATION_BITS;
+/// How many kinds there can be.
+pub const KINDS: usize = 1 << KIND_BITS;
+/// How many address spaces can have a number at once; 0 is none.
+pub const SPACES: u16 = 1 << SPACE_BITS;
+
+/// A kind of resource: the row of the table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind(u8);
+
+/// Numbers are part of every id: never change one.
+impl Kind {
+    /// A process that takes part.
+    pub const SPACE: Kind = Kind(1);
+    /// A user-level thread.
+    pub const MICROPROCESS: Kind = Kind(2);
+    /// A microprocess's part: its stack and TLS block.
+    pub const STACK: Kind = Kind(3);
+    /// A microprocess's part: its share of the processor, which is its priority and what the policy makes of it.
+    pub const SHARE: Kind = Kind(4);
+    /// A virtual processor.
+    pub const VP: Kind = Kind(5);
+    /// What wakes a microprocess at a time.
+    pub const TIMER: Kind = Kind(6);
+    /// Memory.
+    pub const REGION: Kind = Kind(7);
+    /// The queue behind a synchronous message.
+    pub const MAILBOX: Kind = Kind(8);
+    /// An open file.
+    pub const FILE: Kind = Kind(9);
+    /// A socket.
+    pub const SOCKET: Kind = Kind(10);
+    /// The first of those that applications define.
+    pub const FIRST_OWN: Kind = Kind(16);
+
+    /// The names of the kinds that are not the application's, by number; empty where there is none.
+    const NAMES: [&str; 11] =
+        ["", "space", "microprocess", "stack", "share", "vp", "timer", "region", "mailbox", "file", "socket"];
+
+    /// Kind number `n`, 1 to 31.
+    #[must_use]
+    pub const fn new(n: u8) -> Option<Kind> {
+        if n == 0 || n as usize >= KINDS { None } else { Some(Kind(n)) }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// The row that it is.
+    #[must_use]
+    pub const fn row(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Whether an application defined it.
+    #[must_use]
+    pub const fn is_own(self) -> bool {
+        self.0 >= Kind::FIRST_OWN.0
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Kind::NAMES.get(self.row()) {
+            Some(name) => f.pad(name),
+            None if f.width().is_some() => f.pad(&format!("kind{}", self.0)),
+            None => write!(f, "kind{}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Kind {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Kind, IdError> {
+        let all = (1..KINDS as u8).filter_map(Kind::new);
+        all.into_iter()
+            .find(|kind| kind.to_string() == text)
+            .ok_or_else(|| IdError(format!("{text:?} is no kind of resource")))
+    }
+}
+
+/// Slot and generation: which resource of a kind within its address space.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Serial(u64);
+
+impl Serial {
+    /// Life number `generation` of slot `slot`.
+    ///
+    /// # Panics
+    /// If one of them is beyond its range.
+    #[must_use]
+    pub const fn new(slot: u32, generation: u32) -> Serial {
+        assert!(slot < SLOTS && generation < GENERATIONS);
+        Serial((slot as u64) << GENERATION_BITS | generation as u64)
+    }
+
+    /// From its 44 bits; higher ones are ignored.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Serial {
+        Serial(bits & low(SERIAL_BITS))
+    }
+
+    /// As 44 bits.
+    #[must_use]
+    #[inline]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The place in the table.
+    #[must_use]
+    #[inline]
+    pub const fn slot(self) -> u32 {
+        (self.0 >> GENERATION_BITS) as u32
+    }
+
+    /// Which life of that slot.
+    #[must_use]
+    #[inline]
+    pub const fn generation(self) -> u32 {
+        (self.0 & low(GENERATION_BITS)) as u32
+    }
+}
+
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot(), self.generation())
+    }
+}
+
+impl fmt::Debug for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Where ids come from: a machine, and an address space of it. Number 0 is an address space that nobody else can find.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Location {
+    /// 0 to 3.
+    machine: u8,
+    space: u16,
+}
+
+impl Location {
+    /// An address space without a number.
+    pub const NOWHERE: Location = Location { machine: 0, space: 0 };
+
+    /// Address space `space` of this machine.
+    #[must_use]
+    pub const fn new(space: u16) -> Option<Location> {
+        if space < SPACES { Some(Location { machine: 0, space }) } else { None }
+    }
+
+    /// The machine's number.
+    #[must_use]
+    pub const fn machine(self) -> u8 {
+        self.machine
+    }
+
+    /// The address space's number on that machine.
+    #[must_use]
+    pub const fn space(self) -> u16 {
+        self.space
+    }
+}
+
+/// What a resource is known by. See the head of this file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(NonZero<u64>);
+
+impl Id {
+    /// The id of one resource.
+    #[must_use]
+    #[inline]
+    pub const fn new(location: Location, kind: Kind, serial: Serial) -> Id {
+        let bits = (location.machine as u64) << MACHINE_SHIFT
+            | (location.space as u64) << SPACE_SHIFT
+            | (kind.0 as u64) << SERIAL_BITS
+            | serial.0;
+        match NonZero::new(bits) {
+            Some(bits) => Id(bits),
+            None => unreachable!(),
+        }
+    }
+
+    /// From 64 bits, if they are an id.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Option<Id> {
+        let kind = bits >> SERIAL_BITS & low(KIND_BITS);
+        match NonZero::new(bits) {
+            Some(all) if kind != 0 && bits >> 63 == 0 => Some(Id(all)),
+            _ => None,
+        }
+    }
+
+    /// As 64 bits.
+    #[must_use]
+    #[inline]
+    pub const fn bits(self) -> NonZero<u64> {
+        self.0
+    }
+
+    /// Machine and address space.
+    #[must_use]
+    pub const fn location(self) -> Location {
+        let bits = self.0.get();
+        Location {
+            machine: (bits >> MACHINE_SHIFT & low(MACHINE_BITS)) as u8,
+            space: (bits >> SPACE_SHIFT & low(SPACE_BITS)) as u16,
+        }
+    }
+
+    /// The kind of resource.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        Kind((self.0.get() >> SERIAL_BITS & low(KIND_BITS)) as u8)
+    }
+
+    /// Slot and generation.
+    #[must_use]
+    pub const fn serial(self) -> Serial {
+        Serial::from_bits(self.0.get())
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Location { machine, space } = self.location();
+        let (kind, serial) = (self.kind(), self.serial());
+        // Signal handlers print ids: nothing is allocated unless columns are wanted.
+        match (f.width(), machine) {
+            (None, 0) => write!(f, "{space}.{kind}.{serial}"),
+            (None, _) => write!(f, "{machine}/{space}.{kind}.{serial}"),
+            (Some(_), 0) => f.pad(&format!("{space}.{kind}.{serial}")),
+            (Some(_), _) => f.pad(&format!("{machine}/{space}.{kind}.{serial}")),
+        }
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// An id as bits, or the number of a kernel thread that is no microprocess (its top bit is set), as people read it. Anything else in hexadecimal.
+/// Allocates nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Printed(pub u64);
+
+impl fmt::Display for Printed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Id::from_bits(self.0) {
+            Some(id) => id.fmt(f),
+            None if self.0 >> 63 == 0 => write!(f, "{:x}", self.0),
+            None => write!(f, "kernel-thread.{}", self.0 & (u64::MAX >> 1)),
+        }
+    }
+}
+
+/// A text that is no id, or no kind; says which part of it is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdError(String);
+
+impl fmt::Display for IdError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for IdError {}
+
+/// A number as `Display` writes it: no sign, no leading zeros. Two texts are never one id.
+fn decimal<T: FromStr + fmt::Display>(text: &str) -> Option<T> {
+    text.parse().ok().filter(|n: &T| n.to_string() == text)
+}
+
+impl FromStr for Id {
+    type Err = IdError;
+
+    /// As printed. The kind may be left out where it is `microprocess`: `12.42.7`.
+    fn from_str(text: &str) -> Result<Id, IdError> {
+        let wrong = |what: &str| {
+            IdError(format!(
+                "{text:?} is no id ({what}): SPACE.KIND.SLOT.GENERATION is wanted, as in 12.microprocess.42.7"
+            ))
+        };
+        let (machine, rest) = match text.split_once('/') {
+            Some((machine, rest)) => {
+                let machine = decimal::<u8>(machine).filter(|m| (1..1 << MACHINE_BITS).contains(m));
+                (machine.ok_or_else(|| wrong("its machine"))?, rest)
+            }
+            None => (0, text),
+        };
+        let mut parts: Vec<&str> = rest.split('.').collect();
+        if parts.len() == 3 {
+            parts.insert(1, "microprocess");
+        }
+        let [space, kind, slot, generation] = parts[..] else { return Err(wrong("the number of its parts")) };
+        let space = decimal(space).filter(|n| *n < SPACES).ok_or_else(|| wrong("its address space"))?;
+        let kind = kind.parse().map_err(|_| wrong("its kind"))?;
+        let slot = decimal(slot).filter(|n| *n < SLOTS).ok_or_else(|| wrong("its slot"))?;
+        let generation = decimal(generation).filter(|n| *n < GENERATIONS).ok_or_else(|| wrong("its generation"))?;
+        Ok(Id::new(Location { machine, space }, kind, Serial::new(slot, generation)))
+    }
+}
+
+/// As printed.
+impl serde::Serialize for Id {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Id {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Id, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn printed() {
+        let id = Id::new(Location::new(12).unwrap(), Kind::MICROPROCESS, Serial::new(42, 7));
+        assert_eq!(id.to_string(), "12.microprocess.42.7");
+        assert_eq!("12.42.7".parse(), Ok(id));
+        let far = Id::new(
+            Location { machine: 3, space: 4095 },
+            Kind::new(31).unwrap(),
+            Serial::new(SLOTS - 1, GENERATIONS - 1),
+        );
+        assert_eq!(far.to_string(), "3/4095.kind31.2097151.8388607");
+        assert_eq!(far.bits().get(), u64::MAX >> 1);
+    }
+
+    #[test]
+    fn malformed_ones_say_what_is_wrong() {
+        for (text, part) in [
+            ("", "number of its parts"),
+            ("1.2", "number of its parts"),
+            ("1.vp.2.3.4", "number of its parts"),
+            ("4096.vp.0.1", "address space"),
+            ("-1.vp.0.1", "address space"),
+            ("01.vp.0.1", "address space"),
+            ("1.fiber.0.1", "kind"),
+            ("1.kind32.0.1", "kind"),
+            ("1.kind5.0.1", "kind"),
+            ("1..0.1", "kind"),
+            ("1.vp.2097152.1", "slot"),
+            ("1.vp.+1.1", "slot"),
+            ("1.vp.0.8388608", "generation"),
+            ("1.vp.0.1 ", "generation"),
+            ("1.vp.0.99999999999999999999", "generation"),
+            ("0/1.vp.0.1", "machine"),
+            ("4/1.vp.0.1", "machine"),
+            ("1.vp.0.1\0", "generation"),
+        ] {
+            let said = text.parse::<Id>().expect_err(text).to_string();
+            assert!(
+                said.contains(&format!("(its {part})")) || said.contains(&format!("(the {part})")),
+                "{text}: {said}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_id_comes_back(bits in any::<u64>()) {
+            match Id::from_bits(bits) {
+                Some(id) => {
+                    prop_assert_eq!(id.bits().get(), bits);
+                    prop_assert_eq!(Id::new(id.location(), id.kind(), id.serial()), id);
+                    prop_assert_eq!(id.to_string().parse::<Id>(), Ok(id));
+                }
+                None => prop_assert!(bits >> 63 == 1 || bits >> SERIAL_BITS & low(KIND_BITS) == 0),
+            }
+        }
+
+        #[test]
+        fn no_text_panics_and_none_has_two_readings(text in "[0-9./a-z]{0,24}") {
+            if let Ok(id) = text.parse::<Id>() {
+                let short = id.to_string().replace(".microprocess.", ".");
+                prop_assert!(text == id.to_string() || text == short);
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The resource interface (P3): everything that an address space manages is a *resource* behind five operations, found in one [`table`], and locked there.
+//!
+//! [`id`]: what a resource is known by on the whole machine, 64 bits. [`serials`]: which ids come next, and never twice. [`names`]: the name tree above them.
+//! [`locking`]: three designs, chosen at start. [`slots`]: the management table of a kind whose resources are values. [`chunks`]: an array by slot.
+//!
+//! A kind is a [`Row`](table::Row):
+//!
+//! ```
+//! use std::any::Any;
+//! use kumihimo_resource::id::{Kind, Location, Serial};
+//! use kumihimo_resource::locking::Locking;
+//! use kumihimo_resource::names::Name;
+//! use kumihimo_resource::serials::Generations;
+//! use kumihimo_resource::slots::Slots;
+//! use kumihimo_resource::table::{Error, Row, Table, Usage};
+//!
+//! const WORD: Kind = Kind::FIRST_OWN;
+//! static WORDS: Slots<String> = Slots::new();
+//!
+//! struct Words(Generations);
+//!
+//! impl Row for Words {
+//!     fn kind(&self) -> Kind {
+//!         WORD
+//!     }
+//!     fn open(&self, order: &mut dyn Any) -> Result<Serial, Error> {
+//!         let word = order.downcast_ref::<&str>().copied().unwrap_or_default().to_owned();
+//!         WORDS.open(Locking::Vp, &self.0, 0, word).map_err(|_| Error::Full(WORD))
+//!     }
+//!     fn usage(&self, each: &mut dyn FnMut(Usage)) {
+//!         WORDS.for_each(|serial, word| each(Usage { serial, owner: None, state: format!("says {word}") }));
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let table = Table::new(Location::new(12).expect("0 to 4095"), Generations::unclaimed(), Locking::Vp);
+//! table.define(Box::leak(Box::new(Words(Generations::unclaimed()))))?;
+//! let id = table.open(WORD, &mut "hello")?;
+//! assert_eq!(id.to_string(), "12.kind16.0.0");
+//! table.name(&Name::new(WORD, "greeting")?, id)?;
+//! assert_eq!(table.names().find(&Name::parse("/kind16/greeting")?)?, id);
+//! assert!(matches!(table.close(id), Err(Error::Unsupported(..))), "words do not end");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! In a program the table is [`table::table`], which the runtime begins with its rows; `kumihimo::resource` has what programs need.
+#![forbid(unsafe_code)]
+
+pub mod chunks;
+pub mod id;
+pub mod locking;
+pub mod names;
+pub mod serials;
+pub mod slots;
+pub mod table;

@@ -1,0 +1,533 @@
+//! The name tree: `/kind/name` for whoever wants to be found by name (P3, figure 2).
+//!
+//! Two levels: a name stands under the kind of what it names, and what it names is a resource and never another name, so there are no cycles.
+//! A name is 1 to 255 bytes without `/`, NUL and other control characters, and not `.` or `..`; within its kind it is one resource's, which may
+//! have several. Names end with their resource ([`Names::forget`]).
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::id::{Id, KINDS, Kind};
+use crate::locking::Locking;
+
+/// Bytes of the longest name.
+pub const LONGEST: usize = 255;
+/// Parts of the tree where nothing is in common: so many that two which change names at once seldom meet.
+const PARTS: usize = 64;
+/// What waits for one that watches and does not look, at most.
+const UNSEEN: usize = 1024;
+
+/// Why a name was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NameError {
+    /// It is no name; says why not.
+    Invalid(String),
+    /// Somebody else has it.
+    Taken(Id),
+    /// Nobody has it.
+    Unknown(String),
+    /// A name stays under its kind.
+    OtherKind(Kind),
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NameError::Invalid(why) => f.write_str(why),
+            NameError::Taken(id) => write!(f, "{id} has that name: rename or unlink it first"),
+            NameError::Unknown(name) => write!(f, "nothing is named {name:?}"),
+            NameError::OtherKind(kind) => write!(f, "a name stays under the kind of what it names, which is /{kind}"),
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+/// A name as the tree holds it: `/kind/name`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    kind: Kind,
+    text: Arc<str>,
+}
+
+impl Name {
+    /// `text` under `kind`.
+    ///
+    /// # Errors
+    /// [`NameError::Invalid`].
+    pub fn new(kind: Kind, text: &str) -> Result<Name, NameError> {
+        let shown: String = text.chars().take(40).collect();
+        let invalid = |why: &str| Err(NameError::Invalid(format!("{shown:?} is no name of a resource: {why}")));
+        if text.is_empty() {
+            invalid("it is empty")
+        } else if text.len() > LONGEST {
+            invalid(&format!("it has {} bytes, {LONGEST} are possible", text.len()))
+        } else if text.contains('/') {
+            invalid("it has a slash, and the tree has two levels only: /kind/name")
+        } else if text.chars().any(char::is_control) {
+            invalid("it has a NUL or another control character")
+        } else if text == "." || text == ".." {
+            invalid("the tree has no such links")
+        } else {
+            Ok(Name { kind, text: text.into() })
+        }
+    }
+
+    /// From `/kind/name`.
+    ///
+    /// # Errors
+    /// [`NameError::Invalid`].
+    pub fn parse(path: &str) -> Result<Name, NameError> {
+        let shown: String = path.chars().take(40).collect();
+        let (kind, text) = path
+            .strip_prefix('/')
+            .and_then(|rest| rest.split_once('/'))
+            .ok_or_else(|| NameError::Invalid(format!("{shown:?} is no name of a resource: /kind/name is wanted")))?;
+        let kind = kind.parse().map_err(|e| NameError::Invalid(format!("{shown:?}: {e}")))?;
+        Name::new(kind, text)
+    }
+
+    /// The kind under which it stands.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Without its kind.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("/{}/{}", self.kind, self.text))
+    }
+}
+
+/// What has happened to a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// It names a resource now.
+    Linked(Name, Id),
+    /// It names nothing any more.
+    Unlinked(Name, Id),
+    /// The first one has become the second one.
+    Renamed(Name, Name, Id),
+}
+
+#[derive(Default)]
+struct Unseen {
+    changes: VecDeque<Change>,
+    lost: u64,
+}
+
+/// Changes of names since somebody began to watch: those of one name in their order.
+pub struct Watch {
+    kind: Option<Kind>,
+    unseen: Mutex<Unseen>,
+    arrived: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("kind", &self.kind).finish_non_exhaustive()
+    }
+}
+
+impl Watch {
+    /// The oldest change that was not taken yet.
+    pub fn next(&self) -> Option<Change> {
+        held(&self.unseen).changes.pop_front()
+    }
+
+    /// How many changes were dropped, since more than 1,024 waited.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        held(&self.unseen).lost
+    }
+
+    fn note(&self, change: &Change) {
+        let (Change::Linked(name, _) | Change::Unlinked(name, _) | Change::Renamed(name, ..)) = change;
+        if self.kind.is_some_and(|kind| kind != name.kind) {
+            return;
+        }
+        {
+            let mut unseen = held(&self.unseen);
+            if unseen.changes.len() < UNSEEN { unseen.changes.push_back(change.clone()) } else { unseen.lost += 1 }
+        }
+        (self.arrived)();
+    }
+}
+
+type ById = HashMap<Id, Vec<Name>>;
+
+/// The tree.
+pub struct Names {
+    design: Locking,
+    /// Each with a lock of its own, taken in the order of their places.
+    parts: Box<[Mutex<BTreeMap<Name, Id>>]>,
+    /// The same by resource. Inside the lock of the name's part.
+    of: Box<[Mutex<ById>]>,
+    watches: Mutex<Vec<Weak<Watch>>>,
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Names").field("design", &self.design).finish_non_exhaustive()
+    }
+}
+
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where `key` belongs among `n`. The same in every process.
+fn part(key: &impl std::hash::Hash, n: usize) -> usize {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key) as usize % n
+}
+
+impl Names {
+    /// An empty tree.
+    #[must_use]
+    pub fn new(design: Locking) -> Names {
+        let parts = match design {
+            Locking::Kind => 1,
+            Locking::Id => KINDS,
+            Locking::Vp => PARTS,
+        };
+        Names {
+            design,
+            parts: (0..parts).map(|_| Mutex::default()).collect(),
+            of: (0..parts).map(|_| Mutex::default()).collect(),
+            watches: Mutex::default(),
+        }
+    }
+
+    fn place(&self, name: &Name) -> usize {
+        match self.design {
+            Locking::Kind => 0,
+            Locking::Id => name.kind.row(),
+            Locking::Vp => part(name, PARTS),
+        }
+    }
+
+    fn of(&self, id: Id) -> MutexGuard<'_, ById> {
+        held(
+            &self.of[match self.design {
+                Locking::Kind => 0,
+                Locking::Id => id.kind().row(),
+                Locking::Vp => part(&id, PARTS),
+            }],
+        )
+    }
+
+    /// Names `id`.
+    ///
+    /// # Errors
+    /// [`NameError::Taken`], [`NameError::OtherKind`].
+    pub fn link(&self, name: &Name, id: Id) -> Result<(), NameError> {
+        if name.kind != id.kind() {
+            return Err(NameError::OtherKind(id.kind()));
+        }
+        let mut part = held(&self.parts[self.place(name)]);
+        if let Some(holder) = part.get(name) {
+            return Err(NameError::Taken(*holder));
+        }
+        part.insert(name.clone(), id);
+        self.of(id).entry(id).or_default().push(name.clone());
+        self.tell(&Change::Linked(name.clone(), id));
+        Ok(())
+    }
+
+    /// Takes a name away. Returns what it named.
+    ///
+    /// # Errors
+    /// [`NameError::Unknown`].
+    pub fn unlink(&self, name: &Name) -> Result<Id, NameError> {
+        let mut part = held(&self.parts[self.place(name)]);
+        let id = part.remove(name).ok_or_else(|| NameError::Unknown(name.to_string()))?;
+        self.of_one(id, |names| names.retain(|n| n != name));
+        self.tell(&Change::Unlinked(name.clone(), id));
+        Ok(id)
+    }
+
+    /// Replaces a name by another, in one step: nobody finds both, or neither. To itself: nothing happens.
+    ///
+    /// # Errors
+    /// [`NameError::Unknown`], [`NameError::Taken`], [`NameError::OtherKind`]; the name stays.
+    pub fn rename(&self, from: &Name, to: &Name) -> Result<(), NameError> {
+        if from.kind != to.kind {
+            return Err(NameError::OtherKind(from.kind));
+        }
+        let (first, second) = (self.place(from).min(self.place(to)), self.place(from).max(self.place(to)));
+        let mut low = held(&self.parts[first]);
+        let mut high = (first != second).then(|| held(&self.parts[second]));
+        let mut at = |name: &Name, f: &mut dyn FnMut(&mut BTreeMap<Name, Id>) -> Option<Id>| match &mut high {
+            Some(high) if self.place(name) == second => f(high),
+            _ => f(&mut low),
+        };
+        let id = at(from, &mut |part| part.get(from).copied()).ok_or_else(|| NameError::Unknown(from.to_string()))?;
+        if from == to {
+            return Ok(());
+        }
+        if let Some(holder) = at(to, &mut |part| part.get(to).copied()) {
+            return Err(NameError::Taken(holder));
+        }
+        at(from, &mut |part| part.remove(from));
+        at(to, &mut |part| part.insert(to.clone(), id));
+        self.of_one(id, |names| names.iter_mut().filter(|n| *n == from).for_each(|n| *n = to.clone()));
+        self.tell(&Change::Renamed(from.clone(), to.clone(), id));
+        Ok(())
+    }
+
+    fn of_one(&self, id: Id, change: impl FnOnce(&mut Vec<Name>)) {
+        let mut of = self.of(id);
+        if let Some(names) = of.get_mut(&id) {
+            change(names);
+            if names.is_empty() {
+                of.remove(&id);
+            }
+        }
+    }
+
+    /// What `name` names.
+    ///
+    /// # Errors
+    /// [`NameError::Unknown`].
+    pub fn find(&self, name: &Name) -> Result<Id, NameError> {
+        let part = held(&self.parts[self.place(name)]);
+        part.get(name).copied().ok_or_else(|| NameError::Unknown(name.to_string()))
+    }
+
+    /// The names of one resource, oldest first.
+    #[must_use]
+    pub fn of_id(&self, id: Id) -> Vec<Name> {
+        self.of(id).get(&id).cloned().unwrap_or_default()
+    }
+
+    /// All names, or those of one kind, in order. Others change meanwhile: each part is right at the moment at which it is looked at.
+    #[must_use]
+    pub fn list(&self, kind: Option<Kind>) -> Vec<(Name, Id)> {
+        let mut all: Vec<(Name, Id)> = Vec::new();
+        for part in &self.parts {
+            let part = held(part);
+            all.extend(
+                part.iter().filter(|(name, _)| kind.is_none_or(|k| k == name.kind)).map(|(n, id)| (n.clone(), *id)),
+            );
+        }
+        all.sort();
+        all
+    }
+
+    /// Takes all names of a resource that ends. To be called only where it may have some: it looks.
+    pub fn forget(&self, id: Id) {
+        for name in self.of_id(id) {
+            // Somebody may have renamed it since: then that is the one to go.
+            if self.find(&name) == Ok(id) {
+                let _ = self.unlink(&name);
+            }
+        }
+        if !self.of_id(id).is_empty() {
+            self.forget(id);
+        }
+    }
+
+    /// Begins to watch, one kind or all. `arrived` is called, with locks of the tree held, whenever there is something to take: it must not block, and not
+    /// ask the tree. Ends when the `Watch` is dropped.
+    #[must_use]
+    pub fn watch(&self, kind: Option<Kind>, arrived: Box<dyn Fn() + Send + Sync>) -> Arc<Watch> {
+        let watch = Arc::new(Watch { kind, unseen: Mutex::default(), arrived });
+        let mut watches = held(&self.watches);
+        watches.retain(|w| w.strong_count() > 0);
+        watches.push(Arc::downgrade(&watch));
+        watch
+    }
+
+    fn tell(&self, change: &Change) {
+        // Kept while they are told: changes of one name come in their order.
+        for watch in held(&self.watches).iter().filter_map(Weak::upgrade) {
+            watch.note(change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::id::{Location, Serial};
+
+    fn id(kind: Kind, slot: u32) -> Id {
+        Id::new(Location::default(), kind, Serial::new(slot, 1))
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(Kind::TIMER, text).unwrap()
+    }
+
+    #[test]
+    fn names_that_are_none() {
+        for (path, why) in [
+            ("", "/kind/name is wanted"),
+            ("timer/a", "/kind/name is wanted"),
+            ("/timer", "/kind/name is wanted"),
+            ("/timer/", "empty"),
+            ("/timer/a/b", "slash"),
+            ("/timer/../vp", "slash"),
+            ("/timer/..", "no such links"),
+            ("/timer/a\0b", "NUL"),
+            ("/timer/a\nb", "control"),
+            ("/clock/a", "no kind"),
+            ("//a", "no kind"),
+        ] {
+            let said = Name::parse(path).expect_err(path).to_string();
+            assert!(said.contains(why), "{path:?}: {said}");
+        }
+        let (longest, longer) = ("x".repeat(LONGEST), "x".repeat(LONGEST + 1));
+        assert!(Name::new(Kind::TIMER, &longest).is_ok());
+        assert!(Name::new(Kind::TIMER, &longer).expect_err("too long").to_string().contains("256 bytes"));
+    }
+
+    #[test]
+    fn a_name_stays_under_its_kind() {
+        for design in Locking::ALL {
+            let names = Names::new(design);
+            assert_eq!(names.link(&name("a"), id(Kind::VP, 1)), Err(NameError::OtherKind(Kind::VP)));
+            names.link(&name("a"), id(Kind::TIMER, 1)).unwrap();
+            let elsewhere = Name::new(Kind::VP, "a").unwrap();
+            assert_eq!(names.rename(&name("a"), &elsewhere), Err(NameError::OtherKind(Kind::TIMER)));
+            assert_eq!(names.find(&name("a")), Ok(id(Kind::TIMER, 1)));
+        }
+    }
+
+    #[test]
+    fn who_watches_sees_the_changes_in_order() {
+        for design in Locking::ALL {
+            let names = Names::new(design);
+            let (timers, vps) =
+                (names.watch(Some(Kind::TIMER), Box::new(|| ())), names.watch(Some(Kind::VP), Box::new(|| ())));
+            let one = id(Kind::TIMER, 1);
+            names.link(&name("a"), one).unwrap();
+            names.rename(&name("a"), &name("b")).unwrap();
+            names.forget(one);
+            let seen: Vec<_> = std::iter::from_fn(|| timers.next()).collect();
+            let expected = [
+                Change::Linked(name("a"), one),
+                Change::Renamed(name("a"), name("b"), one),
+                Change::Unlinked(name("b"), one),
+            ];
+            assert_eq!(seen, expected);
+            assert_eq!(vps.next(), None);
+        }
+    }
+
+    #[test]
+    fn who_does_not_look_loses_changes_and_is_told_how_many() {
+        let names = Names::new(Locking::Vp);
+        let watch = names.watch(None, Box::new(|| ()));
+        for n in 0..UNSEEN as u32 + 5 {
+            names.link(&name(&n.to_string()), id(Kind::TIMER, n)).unwrap();
+        }
+        assert_eq!(watch.lost(), 5);
+        assert_eq!(std::iter::from_fn(|| watch.next()).count(), UNSEEN);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Link(u8, u32),
+        Unlink(u8),
+        Rename(u8, u8),
+        Forget(u32),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0u8..12, 0u32..5).prop_map(|(name, id)| Step::Link(name, id)),
+            2 => (0u8..12).prop_map(Step::Unlink),
+            3 => (0u8..12, 0u8..12).prop_map(|(from, to)| Step::Rename(from, to)),
+            1 => (0u32..5).prop_map(Step::Forget),
+        ]
+    }
+
+    proptest! {
+        /// Against a plain map.
+        #[test]
+        fn every_design_is_the_same_tree(steps in prop::collection::vec(step(), 0..60)) {
+            for design in Locking::ALL {
+                let (names, mut model) = (Names::new(design), BTreeMap::<Name, Id>::new());
+                let text = |n: &u8| name(&n.to_string());
+                for step in &steps {
+                    match step {
+                        Step::Link(n, slot) => {
+                            let (n, it) = (text(n), id(Kind::TIMER, *slot));
+                            let expected = model.get(&n).map_or(Ok(()), |holder| Err(NameError::Taken(*holder)));
+                            prop_assert_eq!(names.link(&n, it), expected);
+                            model.entry(n).or_insert(it);
+                        }
+                        Step::Unlink(n) => {
+                            let n = text(n);
+                            prop_assert_eq!(names.unlink(&n).ok(), model.remove(&n));
+                        }
+                        Step::Rename(from, to) => {
+                            let (from, to) = (text(from), text(to));
+                            let expected = match (model.get(&from), model.get(&to)) {
+                                (None, _) => Err(NameError::Unknown(from.to_string())),
+                                (Some(_), Some(holder)) if from != to => Err(NameError::Taken(*holder)),
+                                _ => Ok(()),
+                            };
+                            prop_assert_eq!(names.rename(&from, &to), expected.clone());
+                            if expected.is_ok() {
+                                let it = model.remove(&from).unwrap();
+                                model.insert(to, it);
+                            }
+                        }
+                        Step::Forget(slot) => {
+                            names.forget(id(Kind::TIMER, *slot));
+                            model.retain(|_, it| *it != id(Kind::TIMER, *slot));
+                        }
+                    }
+                    let all: Vec<_> = model.iter().map(|(n, it)| (n.clone(), *it)).collect();
+                    prop_assert_eq!(names.list(Some(Kind::TIMER)), all);
+                    for slot in 0..5 {
+                        let mut of = names.of_id(id(Kind::TIMER, slot));
+                        of.sort();
+                        let expected: Vec<_> = model.iter().filter(|(_, it)| **it == id(Kind::TIMER, slot)).map(|(n, _)| n.clone()).collect();
+                        prop_assert_eq!(of, expected);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Two that rename into each other's parts, at once, in both directions: neither waits for the other for ever, and nothing is lost.
+    #[test]
+    fn renames_crosswise() {
+        for design in Locking::ALL {
+            let names = Names::new(design);
+            for n in 0..8 {
+                names.link(&name(&format!("{n}")), id(Kind::TIMER, n)).unwrap();
+            }
+            std::thread::scope(|scope| {
+                for t in 0..4u32 {
+                    let names = &names;
+                    scope.spawn(move || {
+                        for turn in 0..2_000u32 {
+                            let (from, to) = ((turn * 7 + t) % 16, (turn * 5 + 3 * t) % 16);
+                            let _ = names.rename(&name(&from.to_string()), &name(&to.to_string()));
+                        }
+                    });
+                }
+            });
+            let mut left: Vec<_> = names.list(None).into_iter().map(|(_, it)| it.serial().slot()).collect();
+            left.sort_unstable();
+            assert_eq!(left, (0..8).collect::<Vec<_>>(), "{design}");
+        }
+    }
+}
