@@ -1,0 +1,500 @@
+//! The run-time directory: whose it is, what is refused, what happens where there is no room; numbers and generations.
+
+mod harness;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use harness::{Double, Room, alone, fork, is_root, locked, pipe, skip, wait_for_ever};
+use kumihimo_machine::directory::Directory;
+use kumihimo_machine::space::{Control, Number};
+use kumihimo_machine::{Error, Machine};
+use kumihimo_resource::id::{GENERATIONS, SPACES};
+use kumihimo_resource::serials::{CLAIMED_AT_ONCE, Generations, Serials};
+
+/// Any user but root: not even the name has to exist.
+const SOMEBODY: u32 = 54321;
+
+fn said<T>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::Directory(text)) => text,
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("it was used"),
+    }
+}
+
+fn take(room: &Room) -> Result<Number, Error> {
+    Number::take_in(room.directory())
+}
+
+fn next_is(room: &Room, number: u16) {
+    fs::write(room.path().join("next"), format!("{number:010}\n")).unwrap();
+}
+
+#[test]
+fn a_directory_is_made_for_its_user_alone() {
+    let room = Room::new();
+    let number = take(&room).unwrap();
+    let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().mode() & 0o777;
+    assert_eq!((mode(""), mode("next"), mode("1")), (0o700, 0o600, 0o600));
+    assert_eq!((number.location().space(), number.first_generation(), number.directory()), (1, 0, &*room.path()));
+}
+
+#[test]
+fn directories_that_were_planted_are_refused() {
+    let room = Room::new();
+    let refused = |plant: &dyn Fn(&Path), says: &str| {
+        let path = room.0.join("planted");
+        plant(&path);
+        let before = fs::symlink_metadata(&path).unwrap();
+        let texts = [said(Directory::own(&path)), said(Machine::at(&path))];
+        for text in texts {
+            assert!(
+                text.contains(says) && text.contains(path.to_str().unwrap()) && text.contains("KUMI_DIR"),
+                "{text}"
+            );
+        }
+        let after = fs::symlink_metadata(&path).unwrap();
+        assert_eq!((before.ino(), before.mode(), before.mtime_nsec()), (after.ino(), after.mode(), after.mtime_nsec()));
+        fs::rename(&path, room.0.join(format!("done-{}", before.ino()))).unwrap();
+    };
+    fs::create_dir(room.0.join("elsewhere")).unwrap();
+    refused(&|path| symlink(room.0.join("elsewhere"), path).unwrap(), "symbolic link");
+    refused(&|path| symlink("nowhere", path).unwrap(), "symbolic link");
+    refused(&|path| fs::write(path, "").unwrap(), "no directory");
+    for mode in [0o777, 0o720, 0o702, 0o1777] {
+        let plant = |path: &Path| {
+            fs::create_dir(path).unwrap();
+            fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        };
+        refused(&plant, "written by others");
+    }
+    assert_eq!(fs::read_dir(room.0.join("elsewhere")).unwrap().count(), 0);
+}
+
+#[test]
+fn another_users_directory_is_refused() {
+    const NAME: &str = "another_users_directory_is_refused";
+    if !is_root() {
+        return skip(NAME, "only root can make a directory another user's");
+    }
+    let room = Room::new();
+    for mode in [0o700, 0o755] {
+        let path = room.0.join(format!("{mode:o}"));
+        fs::create_dir(&path).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(&path, Some(SOMEBODY), None).unwrap();
+        // Root, and a third user who may not even look into it.
+        for uid in [0, SOMEBODY + 1] {
+            fork(uid, || {
+                let text = said(Directory::own(&path));
+                assert!(text.contains(&format!("belongs to user {SOMEBODY} and not to user {uid}")), "{text}");
+                if mode == 0o755 || uid == 0 {
+                    let text = said(Number::take_in(Directory::at(&path).unwrap()));
+                    assert!(text.contains("only their processes join there"), "{text}");
+                }
+            })
+            .ends_well();
+        }
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn entries_that_were_planted_are_refused_and_left_alone() {
+    let room = Room::new();
+    room.directory();
+    let make_fifo = |path: &Path| {
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    };
+    let make_writable = |path: &Path| {
+        fs::write(path, "").unwrap();
+        fs::set_permissions(path, PermissionsExt::from_mode(0o666)).unwrap();
+    };
+    let contents = |text: &'static str| move |path: &Path| fs::write(path, text).unwrap();
+    type Plant<'a> = (&'a dyn Fn(&Path), &'a str);
+    let plants: [Plant<'_>; 10] = [
+        (&|path| symlink(room.0.join("target"), path).unwrap(), "symbolic link"),
+        (&|path| fs::create_dir(path).unwrap(), "no file"),
+        (&make_fifo, "no file"),
+        (&|path| drop(UnixListener::bind(path).unwrap()), "no file"),
+        (&make_writable, "written by others"),
+        (&contents("nonsense"), "does not say what it should"),
+        (&contents("0000000001"), "does not say what it should"),
+        (&contents("0000000001\n\n"), "does not say what it should"),
+        (&contents("+000000001\n"), "does not say what it should"),
+        (&contents("9999999999\n"), "out of range"),
+    ];
+    for name in ["next", "7"] {
+        for (plant, says) in plants {
+            if name != "next" {
+                next_is(&room, 7);
+            }
+            let path = room.path().join(name);
+            plant(&path);
+            let before = fs::symlink_metadata(&path).unwrap();
+            let text = said(take(&room));
+            assert!(text.contains(says) && text.contains(path.to_str().unwrap()), "{text}");
+            let after = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((before.ino(), before.len(), before.mode()), (after.ino(), after.len(), after.mode()));
+            if before.is_dir() { fs::remove_dir(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+        }
+    }
+    assert!(!room.0.join("target").exists());
+    next_is(&room, 7);
+    assert_eq!(take(&room).unwrap().location().space(), 7, "without them all is well");
+}
+
+#[test]
+fn sockets_that_were_planted_are_refused_and_left_alone() {
+    alone(|| {
+        let room = Room::new();
+        let number = room.number();
+        let path = room.path().join("1.socket");
+        let start = || Control::start(number.clone(), std::sync::Weak::<Double>::new());
+        let plants: [&dyn Fn(); 3] =
+            [&|| symlink(room.0.join("target"), &path).unwrap(), &|| fs::write(&path, "").unwrap(), &|| {
+                fs::create_dir(&path).unwrap()
+            }];
+        for plant in plants {
+            plant();
+            let before = fs::symlink_metadata(&path).unwrap().ino();
+            for text in [said(start()), said(room.machine().neighbour(1).and_then(|mut one| one.space()))] {
+                assert!(text.contains("no socket") && text.contains(path.to_str().unwrap()), "{text}");
+            }
+            assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), before);
+            if path.is_dir() { fs::remove_dir(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+        }
+        // What a dead one left is no obstacle.
+        drop(UnixListener::bind(&path).unwrap());
+        start().unwrap();
+    });
+}
+
+#[test]
+fn other_things_in_the_directory_are_no_business_of_ours() {
+    let room = Room::new();
+    room.directory();
+    for name in
+        ["notes.txt", "0", "4096.socket", "01.socket", "+1.socket", ".socket", "18446744073709551617.socket", "x"]
+    {
+        fs::write(room.path().join(name), "mine").unwrap();
+    }
+    let _one = room.serve(Double::default());
+    let spaces = room.machine().spaces().unwrap();
+    assert_eq!(spaces.iter().map(|one| one.number()).collect::<Vec<_>>(), [1]);
+    assert_eq!(fs::read(room.path().join("0")).unwrap(), b"mine");
+}
+
+#[test]
+fn numbers_come_in_turn_and_wrap() {
+    alone(|| {
+        let room = Room::new();
+        for turn in 1..5 {
+            assert_eq!(take(&room).unwrap().location().space(), turn, "one that was just given back comes last");
+        }
+        next_is(&room, SPACES - 1);
+        let last = take(&room).unwrap();
+        assert_eq!(last.location().space(), SPACES - 1);
+        assert_eq!(take(&room).unwrap().location().space(), 1);
+        next_is(&room, SPACES - 1);
+        assert_eq!(take(&room).unwrap().location().space(), 1, "the last one is taken");
+    });
+}
+
+#[test]
+fn no_generation_comes_twice_under_a_number() {
+    alone(|| {
+        let room = Room::new();
+        room.directory();
+        let mut first = 0;
+        for _ in 0..20 {
+            next_is(&room, 9);
+            let number = take(&room).unwrap();
+            assert_eq!((number.location().space(), number.first_generation()), (9, first));
+            let of = Generations::new(first, number.claim());
+            // As a table does: a slot's lives, until more are claimed.
+            let serials = Serials::new();
+            let mut now = serials.first(&of).unwrap();
+            let mut most = now.generation();
+            for _ in 0..5_000_000 {
+                now = serials.next(now, &of).unwrap();
+                most = most.max(now.generation());
+            }
+            drop(number);
+            first = fs::read_to_string(room.path().join("9")).unwrap().trim().parse().unwrap();
+            assert!(first > most && first - most <= 2 * CLAIMED_AT_ONCE, "{first} {most}");
+        }
+        assert!(first > 20 * CLAIMED_AT_ONCE, "more were claimed on the way");
+    });
+}
+
+#[test]
+fn a_number_whose_generations_are_used_up_is_not_given_out() {
+    alone(|| {
+        let room = Room::new();
+        room.directory();
+        let note =
+            |number: u16, used: u32| fs::write(room.path().join(number.to_string()), format!("{used:010}\n")).unwrap();
+        note(1, GENERATIONS);
+        note(2, GENERATIONS - CLAIMED_AT_ONCE + 1);
+        note(3, GENERATIONS - CLAIMED_AT_ONCE);
+        let number = take(&room).unwrap();
+        assert_eq!((number.location().space(), number.first_generation()), (3, GENERATIONS - CLAIMED_AT_ONCE));
+        drop(number);
+        (1..SPACES).for_each(|number| note(number, GENERATIONS));
+        let text = said(take(&room));
+        assert!(text.contains("used up (4095)"), "{text}");
+    });
+}
+
+#[test]
+fn all_numbers_are_taken() {
+    let room = Room::new();
+    room.directory();
+    let (room, test) = (&room, "all_numbers_are_taken");
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if limit.maximum.is_some_and(|most| most < 5_000) {
+        return skip(test, "too few descriptors are allowed");
+    }
+    fork(0, || {
+        let all = rustix::process::Rlimit { current: limit.maximum, ..limit };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, all).unwrap();
+        let locked = |number: u16| locked(&room.path().join(number.to_string()));
+        let mut held: Vec<File> = (1..SPACES).map(locked).collect();
+        let text = said(take(room));
+        assert!(text.contains("all 4095 numbers") && text.contains("taken (4095)"), "{text}");
+        drop(held.remove(1233));
+        assert_eq!(take(room).unwrap().location().space(), 1234, "there is one again");
+    })
+    .ends_well();
+}
+
+/// One that stopped, or was stopped, while it took a number does not keep others from it.
+#[test]
+fn whoever_holds_the_turn_is_not_waited_for_for_ever() {
+    let room = Room::new();
+    room.directory();
+    next_is(&room, 5);
+    let _held = locked(&room.path().join("next"));
+    assert_eq!(take(&room).unwrap().location().space(), 5);
+}
+
+/// Runs `body` as root of a mount namespace of its own.
+fn with_mounts(test: &str, body: impl FnOnce()) {
+    if !is_root() {
+        return skip(test, "only root can mount");
+    }
+    fork(0, || {
+        // SAFETY: a flag; this process has one kernel thread.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
+        let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", private).unwrap();
+        body();
+    })
+    .ends_well();
+}
+
+fn mount(at: &Path, options: &std::ffi::CStr, flags: rustix::mount::MountFlags) {
+    fs::create_dir_all(at).unwrap();
+    rustix::mount::mount("kumihimo", at, "tmpfs", flags, options).unwrap();
+}
+
+#[test]
+fn a_full_directory_is_a_clear_error() {
+    let room = Room::new();
+    with_mounts("a_full_directory_is_a_clear_error", || {
+        let flags = rustix::mount::MountFlags::empty();
+        // No room for a file; then none for what it says.
+        mount(&room.path(), c"mode=0700,nr_inodes=2", flags);
+        let text = said(take(&room));
+        assert!(text.contains("full") && text.contains("KUMI_DIR"), "{text}");
+        mount(&room.path(), c"mode=0700,size=12k", flags);
+        let number = take(&room).unwrap();
+        let mut filler = File::create(room.path().join("filler")).unwrap();
+        while filler.write_all(&[0; 4096]).is_ok() {}
+        assert!(number.claim()(5 * CLAIMED_AT_ONCE), "what is noted already is written over");
+        let text = said(take(&room));
+        assert!(text.contains("full"), "{text}");
+        drop(number);
+        next_is(&room, 1);
+        assert_eq!(take(&room).unwrap().first_generation(), 5 * CLAIMED_AT_ONCE, "numbers that were used need no room");
+    });
+}
+
+#[test]
+fn a_read_only_directory_is_a_clear_error() {
+    let room = Room::new();
+    with_mounts("a_read_only_directory_is_a_clear_error", || {
+        mount(&room.0.join("mount"), c"mode=0755", rustix::mount::MountFlags::empty());
+        let inner = room.0.join("mount/kumihimo");
+        let open = Directory::own(&inner).unwrap();
+        let before = Number::take_in(Directory::own(&inner).unwrap()).unwrap();
+        let claim = before.claim();
+        drop(before);
+        rustix::mount::mount_remount(room.0.join("mount"), rustix::mount::MountFlags::RDONLY, "").unwrap();
+        for path in [&inner, &room.0.join("mount/another")] {
+            let text = said(Directory::own(path));
+            assert!(text.contains("Read-only") && text.contains(path.to_str().unwrap()), "{text}");
+        }
+        let text = said(Number::take_in(open));
+        assert!(text.contains("read-only"), "{text}");
+        assert!(!claim(2 * CLAIMED_AT_ONCE), "nor can more be claimed");
+    });
+}
+
+#[test]
+fn a_path_that_is_too_long_for_a_socket() {
+    let room = Room::new();
+    let long = room.0.join("x".repeat(200));
+    fs::create_dir(&long).unwrap();
+    let serve = |path: &Path| {
+        let number = std::sync::Arc::new(Number::take_in(Directory::own(path).unwrap())?);
+        Control::start(number, std::sync::Weak::<Double>::new())
+    };
+    let path = long.join("kumihimo");
+    let control = serve(&path).unwrap();
+    // It goes through /proc.
+    let mut neighbour = Machine::at(&path).unwrap().neighbour(1).unwrap();
+    assert!(matches!(neighbour.space(), Err(Error::Refused(_))), "nobody answers, but it is reached");
+    with_mounts("a_path_that_is_too_long_for_a_socket", || {
+        mount(Path::new("/proc"), c"", rustix::mount::MountFlags::empty());
+        let text = said(serve(&path));
+        assert!(text.contains("too long") && text.contains("/proc") && text.contains("KUMI_DIR"), "{text}");
+        let mut neighbour = Machine::at(&path).unwrap().neighbour(1).unwrap();
+        assert!(said(neighbour.space()).contains("too long"));
+        let control = serve(&room.path()).unwrap();
+        let mut neighbour = room.machine().neighbour(1).unwrap();
+        assert!(matches!(neighbour.space(), Err(Error::Refused(_))), "a short one needs no /proc");
+        drop(control);
+    });
+    drop(control);
+}
+
+#[test]
+fn a_forks_child_keeps_no_number_alive_and_does_no_harm() {
+    let room = Room::new();
+    let (mut hears, mut says) = pipe();
+    let (gate, mut opens) = pipe();
+    let parent = fork(0, || {
+        let served = room.serve(Double::with(1));
+        let (raw, claim) = (served.raw(), served.number.claim());
+        let mut held = Some((served, raw));
+        let child = fork(0, || {
+            // Whoever forked is to end before it.
+            // SAFETY: integers.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
+            // A test that fails does not open the gate.
+            // SAFETY: an integer.
+            unsafe { libc::alarm(60) };
+            assert!(!claim(9 * CLAIMED_AT_ONCE), "it has no number");
+            let before = harness::descriptors();
+            let number = held.as_ref().map(|(served, _)| served.number.clone()).unwrap();
+            number.forget_in_child();
+            number.forget_in_child();
+            // Lock, directory, stop, listener, connection.
+            assert_eq!(harness::descriptors(), before - 5);
+            // Their numbers are others' now.
+            let others: Vec<File> = (0..5).map(|_| File::open("/dev/null").unwrap()).collect();
+            assert!(!claim(9 * CLAIMED_AT_ONCE));
+            drop((number, held.take()));
+            others.iter().for_each(|other| assert!(other.metadata().is_ok(), "a stranger's was closed"));
+            says.write_all(b"forgotten\n").unwrap();
+            let _ = (&gate).read(&mut [0]);
+        });
+        std::mem::forget(child);
+        wait_for_ever();
+    });
+    drop(gate);
+    let mut line = [0; 10];
+    hears.read_exact(&mut line).unwrap();
+    // What the child did was nothing to the parent.
+    let machine = room.machine();
+    assert_eq!(machine.neighbour(1).unwrap().microprocesses().unwrap().len(), 1);
+    next_is(&room, 1);
+    assert_eq!(take(&room).unwrap().location().space(), 2, "the number is taken");
+    parent.kill();
+    // The child lives.
+    assert!(machine.spaces().unwrap().is_empty());
+    next_is(&room, 1);
+    let number = take(&room).unwrap();
+    assert_eq!((number.location().space(), number.first_generation()), (1, CLAIMED_AT_ONCE));
+    opens.write_all(b"x").unwrap();
+}
+
+/// Runs `body` in a process with that environment, and no other variable that counts.
+fn with_environment(variables: &[(&str, &Path)], uid: u32, body: impl FnOnce()) {
+    fork(uid, || {
+        // SAFETY: this process has one kernel thread.
+        unsafe {
+            std::env::remove_var("KUMI_DIR");
+            std::env::remove_var("XDG_RUNTIME_DIR");
+            variables.iter().for_each(|(name, value)| std::env::set_var(name, value));
+        }
+        body();
+    })
+    .ends_well();
+}
+
+#[test]
+fn the_directory_that_the_environment_names() {
+    let room = Room::new();
+    let (chosen, session) = (room.path(), room.0.join("session"));
+    fs::create_dir(&session).unwrap();
+    with_environment(&[("KUMI_DIR", &chosen), ("XDG_RUNTIME_DIR", &session)], 0, || {
+        assert_eq!(Directory::mine().unwrap().path(), chosen);
+        assert_eq!(Machine::mine().unwrap().path(), chosen);
+        assert_eq!(Number::take().unwrap().directory(), chosen);
+    });
+    with_environment(&[("KUMI_DIR", Path::new("relative"))], 0, || {
+        assert!(said(Directory::mine()).contains("absolute"));
+    });
+    let missing = room.0.join("missing/kumihimo");
+    with_environment(&[("KUMI_DIR", &missing), ("XDG_RUNTIME_DIR", &session)], 0, || {
+        let text = said(Directory::mine());
+        assert!(text.contains(missing.to_str().unwrap()), "it counts alone: {text}");
+    });
+}
+
+#[test]
+fn the_directory_of_a_user_without_a_session() {
+    const NAME: &str = "the_directory_of_a_user_without_a_session";
+    if !is_root() {
+        return skip(NAME, "only root can be another user");
+    }
+    let room = Room::new();
+    let (session, own) = (room.0.join("session"), room.0.join("own"));
+    fs::create_dir(&session).unwrap();
+    fs::create_dir(&own).unwrap();
+    std::os::unix::fs::chown(&own, Some(SOMEBODY), None).unwrap();
+    let mounts = |shm: &'static std::ffi::CStr, environment: &[(&str, &Path)], expected: &Result<&str, &str>| {
+        with_mounts(NAME, || {
+            mount(Path::new("/dev/shm"), shm, rustix::mount::MountFlags::empty());
+            if let Err(planted) = expected {
+                fs::create_dir(planted).unwrap();
+            }
+            with_environment(environment, SOMEBODY, || match expected {
+                Ok(path) => {
+                    // Both are of one mind: one is made, and then found.
+                    assert_eq!(Directory::mine().unwrap().path(), Path::new(path));
+                    assert_eq!(Directory::mine().unwrap().path(), Path::new(path));
+                    let _ = fs::remove_dir(path);
+                }
+                Err(path) => assert!(said(Directory::mine()).contains(path)),
+            });
+        });
+    };
+    let shm = format!("/dev/shm/kumihimo-{SOMEBODY}");
+    let tmp = format!("/tmp/kumihimo-{SOMEBODY}");
+    mounts(c"mode=1777", &[], &Ok(&shm));
+    // Another user's, whose variable came along, is not used.
+    mounts(c"mode=1777", &[("XDG_RUNTIME_DIR", &session)], &Ok(&shm));
+    mounts(c"mode=1777", &[("XDG_RUNTIME_DIR", &own)], &Ok(own.join("kumihimo").to_str().unwrap()));
+    // Full, or not to be written: the next one.
+    mounts(c"mode=1777,nr_inodes=1", &[], &Ok(&tmp));
+    mounts(c"mode=0755", &[], &Ok(&tmp));
+    mounts(c"mode=1777", &[], &Err(&shm));
+}

@@ -1,0 +1,384 @@
+//! What the tests of this crate share: directories of their own, processes, and an address space that answers what it is told to.
+#![allow(dead_code, reason = "each test program uses some of it")]
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kumihimo_machine::answer::{Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State};
+use kumihimo_machine::directory::Directory;
+use kumihimo_machine::space::{Control, Limits, Number};
+use kumihimo_machine::{Machine, Neighbour};
+use kumihimo_resource::id::{Id, Kind, Location, Serial};
+
+/// Says that a test cannot run here, and why; the scripts count it as skipped. Past libtest's capture.
+pub fn skip(test: &str, why: &str) {
+    io::stderr().write_all(format!("\n[skip] {test}: {why}\n").as_bytes()).expect("standard error is open");
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// A directory of one test, which others may pass through; removed in the end.
+pub struct Room(pub PathBuf);
+
+impl Room {
+    pub fn new() -> Room {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("kumi-machine-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("a directory for the test");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("it is ours");
+        Room(path)
+    }
+
+    /// A run-time directory in it.
+    pub fn directory(&self) -> Directory {
+        Directory::own(&self.path()).expect("a run-time directory")
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.0.join("kumihimo")
+    }
+
+    pub fn machine(&self) -> Machine {
+        machine(&self.path())
+    }
+
+    pub fn number(&self) -> Arc<Number> {
+        Arc::new(Number::take_in(self.directory()).expect("a number"))
+    }
+
+    pub fn serve(&self, double: Double) -> Served {
+        self.serve_within(double, Limits::default())
+    }
+
+    pub fn serve_within(&self, mut double: Double, limits: Limits) -> Served {
+        let number = self.number();
+        double.location = number.location();
+        let double = Arc::new(double);
+        let answer: Arc<dyn Answer> = double.clone();
+        let control = Control::start_within(number.clone(), Arc::downgrade(&answer), limits).expect("a control socket");
+        let space = number.location().space();
+        Served { control, number, double, space, path: self.path() }
+    }
+}
+
+/// With a time limit that a busy machine keeps: no test is about speed.
+fn machine(path: &Path) -> Machine {
+    Machine::at(path).expect("the run-time directory").time_limit(Duration::from_secs(60))
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An address space that takes part.
+pub struct Served {
+    pub control: Control,
+    pub number: Arc<Number>,
+    pub double: Arc<Double>,
+    pub space: u16,
+    path: PathBuf,
+}
+
+impl Served {
+    pub fn neighbour(&self) -> Neighbour {
+        machine(&self.path).neighbour(self.space).expect("it lives")
+    }
+
+    /// Its socket, the greeting read.
+    pub fn raw(&self) -> Raw {
+        let mut raw = Raw::connect(&self.path.join(format!("{}.socket", self.space)));
+        assert!(raw.line().contains(r#""protocol":1"#));
+        raw
+    }
+}
+
+/// A peer that does as the test likes.
+pub struct Raw(pub BufReader<UnixStream>);
+
+impl Raw {
+    pub fn connect(path: &Path) -> Raw {
+        Raw(BufReader::new(UnixStream::connect(path).expect("a control socket")))
+    }
+
+    pub fn say(&mut self, text: impl AsRef<[u8]>) {
+        self.0.get_mut().write_all(text.as_ref()).expect("it is read");
+    }
+
+    /// The next line; empty at the end.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        match self.0.read_line(&mut line) {
+            Ok(_) => line,
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => String::new(),
+            Err(e) => panic!("{e}"),
+        }
+    }
+
+    pub fn rest(&mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        match self.0.read_to_end(&mut rest) {
+            Ok(_) => rest,
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => rest,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+pub type Hook = Box<dyn Fn() + Send + Sync>;
+
+/// What answers in these tests; the real one is the runtime's.
+#[derive(Default)]
+pub struct Double {
+    pub location: Location,
+    pub microprocesses: u32,
+    pub acted: Mutex<Vec<(Id, Action)>>,
+    pub metrics: Vec<Metric>,
+    pub trace: Option<Vec<u8>>,
+    /// Called before anything is answered about one microprocess.
+    pub before: Option<Hook>,
+    /// Called when it is gone.
+    pub at_end: AtEnd,
+}
+
+/// Called when it is dropped.
+#[derive(Default)]
+pub struct AtEnd(pub Option<Hook>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        if let Some(at_end) = &self.0 {
+            at_end();
+        }
+    }
+}
+
+impl Double {
+    pub fn with(microprocesses: u32) -> Double {
+        Double { microprocesses, ..Double::default() }
+    }
+
+    pub fn id(&self, slot: u32) -> Id {
+        Id::new(self.location, Kind::MICROPROCESS, Serial::new(slot, 1))
+    }
+
+    pub fn one(&self, slot: u32) -> Microprocess {
+        let waits = slot % 2 == 1;
+        Microprocess {
+            id: self.id(slot),
+            name: (slot % 4 == 1).then(|| format!("worker \"{slot}\"\n")),
+            state: if waits { State::Waiting } else { State::Runnable },
+            stopping: slot % 8 == 2,
+            waits_for: waits.then(|| "a message".into()),
+            priority: (slot % 64) as u8,
+            inherited: (slot % 16 == 3).then_some(63),
+            vp: (slot % 2) as u16,
+            kernel_thread: slot.is_multiple_of(32).then_some(4711),
+        }
+    }
+
+    pub fn row(&self, slot: u32) -> Resource {
+        let id = Id::new(self.location, Kind::TIMER, Serial::new(slot, 1));
+        Resource { id, owner: Some(self.id(slot)), state: "armed".into(), names: vec![format!("/timer/{slot}")] }
+    }
+}
+
+impl Answer for Double {
+    fn space(&self) -> Space {
+        Space {
+            id: Id::new(self.location, Kind::SPACE, Serial::new(0, 0)),
+            pid: std::process::id(),
+            program: "double".into(),
+            version: "0".into(),
+            vps: 2,
+            living: self.microprocesses.into(),
+            queue: "ring".into(),
+            policy: "fifo".into(),
+            events: "off".into(),
+            locking: "vp".into(),
+        }
+    }
+
+    fn microprocesses(&self, each: &mut dyn FnMut(Microprocess)) {
+        (0..self.microprocesses).for_each(|slot| each(self.one(slot)));
+    }
+
+    fn microprocess(&self, id: Id) -> Result<Microprocess, Refused> {
+        if let Some(before) = &self.before {
+            before();
+        }
+        let slot = id.serial().slot();
+        if slot >= self.microprocesses || id != self.id(slot) {
+            return Err(Refused::Stale(format!("{id} has ended")));
+        }
+        Ok(self.one(slot))
+    }
+
+    fn resources(&self, kind: Option<Kind>, each: &mut dyn FnMut(Resource)) {
+        if kind.is_none_or(|kind| kind == Kind::TIMER) {
+            (0..self.microprocesses).for_each(|slot| each(self.row(slot)));
+        }
+    }
+
+    fn act(&self, id: Id, action: Action) -> Result<Done, Refused> {
+        self.microprocess(id)?;
+        self.acted.lock().unwrap().push((id, action));
+        Ok(Done::Now)
+    }
+
+    fn backtrace(&self, id: Id) -> Result<String, Refused> {
+        self.microprocess(id).map(|one| format!("{one:?}\nmain\n"))
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        self.metrics.clone()
+    }
+
+    fn trace(&self, out: &mut dyn Write) -> io::Result<()> {
+        match &self.trace {
+            Some(trace) => out.write_all(trace),
+            None => Err(io::Error::new(io::ErrorKind::Unsupported, "nothing is traced here")),
+        }
+    }
+}
+
+/// A process of the test's, killed in the end.
+pub struct Process(pub i32);
+
+/// Runs `body` in a process of its own, as user `uid` if that is not 0. It ends well if `body` returns.
+pub fn fork(uid: u32, body: impl FnOnce()) -> Process {
+    // SAFETY: the child is one kernel thread with a copy of this one's stack; it allocates, which glibc allows after fork, and never returns.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", io::Error::last_os_error());
+    if pid > 0 {
+        return Process(pid);
+    }
+    // The process does not outlive the test's kernel thread, however that ends.
+    // SAFETY: integers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        if uid != 0 {
+            // SAFETY: integers, and no groups.
+            let set = unsafe {
+                libc::setgroups(0, std::ptr::null()) == 0 && libc::setgid(uid) == 0 && libc::setuid(uid) == 0
+            };
+            assert!(set, "{}", io::Error::last_os_error());
+        }
+        body();
+    }));
+    if let Err(panic) = &done {
+        let text = panic.downcast_ref::<String>().map_or("a panic in the child", |text| text);
+        let _ = io::stderr().write_all(format!("in the child: {text}\n").as_bytes());
+    }
+    // SAFETY: ends the process without anything that belongs to the parent.
+    unsafe { libc::_exit(i32::from(done.is_err())) }
+}
+
+/// Runs `body` in a process of its own: what other tests fork has copies of this one's locks, which then last longer than they should.
+pub fn alone(body: impl FnOnce()) {
+    fork(0, body).ends_well();
+}
+
+/// Locks a file as whoever has that number does.
+pub fn locked(path: &Path) -> std::fs::File {
+    let file = std::fs::File::options().create(true).truncate(false).write(true).open(path).expect("a file of ours");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("nobody else has it");
+    file
+}
+
+impl Process {
+    /// Waits for its end, which must be a good one.
+    pub fn ends_well(mut self) {
+        let status = self.reap();
+        assert_eq!(status, 0, "it ended with {status:#x}");
+    }
+
+    /// Waits for its end, which must be by SIGKILL.
+    pub fn was_killed(mut self) {
+        assert_eq!(self.reap(), libc::SIGKILL);
+    }
+
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: integers; it is our child, and not reaped.
+        assert_eq!(unsafe { libc::kill(self.0, signal) }, 0);
+    }
+
+    pub fn kill(self) {
+        self.signal(libc::SIGKILL);
+        self.was_killed();
+    }
+
+    /// Kills it, unless it has ended, which must have been well.
+    pub fn kill_if_it_lives(mut self) {
+        self.signal(libc::SIGKILL);
+        let status = self.reap();
+        assert!(status == 0 || status == libc::SIGKILL, "it ended with {status:#x}");
+    }
+
+    /// Until it is stopped.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let mut status = 0;
+        // SAFETY: a status of ours.
+        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, libc::WUNTRACED) }, self.0);
+        assert!(libc::WIFSTOPPED(status));
+    }
+
+    fn reap(&mut self) -> i32 {
+        let mut status = 0;
+        // SAFETY: a status of ours.
+        assert_eq!(unsafe { libc::waitpid(self.0, &raw mut status, 0) }, self.0);
+        self.0 = 0;
+        status
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.0 != 0 {
+            // SAFETY: integers, and no status.
+            unsafe {
+                libc::kill(self.0, libc::SIGKILL);
+                libc::waitpid(self.0, std::ptr::null_mut(), 0);
+            }
+        }
+    }
+}
+
+/// Two ends: one process says, another one hears.
+pub fn pipe() -> (io::PipeReader, io::PipeWriter) {
+    io::pipe().expect("a pipe")
+}
+
+/// A process that serves `double` in `room`, and its number, once it does.
+pub fn serving(room: &Room, double: Double) -> (Process, u16) {
+    let (mut hears, mut says) = pipe();
+    let process = fork(0, move || {
+        let served = room.serve(double);
+        says.write_all(&served.space.to_ne_bytes()).unwrap();
+        wait_for_ever();
+    });
+    let mut number = [0; 2];
+    hears.read_exact(&mut number).expect("it begins");
+    (process, u16::from_ne_bytes(number))
+}
+
+pub fn wait_for_ever() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+pub fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}

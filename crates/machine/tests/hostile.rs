@@ -1,0 +1,418 @@
+//! Peers that are broken, malicious, stopped, or of another version, on both sides of the control socket.
+
+mod harness;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use harness::{Double, Raw, Room, fork, is_root, locked, pipe, serving, skip, wait_for_ever};
+use kumihimo_machine::answer::Refused;
+use kumihimo_machine::protocol::LONGEST_REQUEST;
+use kumihimo_machine::space::Limits;
+use kumihimo_machine::{Error, Neighbour};
+use proptest::prelude::*;
+
+const SPACE: &str = "{\"protocol\":1,\"ask\":\"space\"}\n";
+const LIST: &str = "{\"protocol\":1,\"ask\":\"microprocesses\"}\n";
+
+fn soon(millis: u64) -> Limits {
+    Limits { patience: Duration::from_millis(millis), ..Limits::default() }
+}
+
+#[test]
+fn what_is_no_request_is_an_error_and_the_connection_goes_on() {
+    let room = Room::new();
+    let served = room.serve(Double::with(1));
+    let mut raw = served.raw();
+    for (line, kind) in [
+        ("nonsense", "invalid"),
+        ("", "invalid"),
+        ("\0\u{7f}", "invalid"),
+        ("{\"protocol\":1,\"ask\":\"dance\"}", "invalid"),
+        ("{\"protocol\":1,\"ask\":\"microprocess\",\"id\":\"1.fiber.0.1\"}", "invalid"),
+        ("{\"protocol\":1,\"ask\":\"resources\",\"kind\":\"fiber\"}", "invalid"),
+        ("{\"protocol\":2,\"ask\":\"space\"}", "unsupported"),
+        ("{\"protocol\":1,\"ask\":\"microprocess\",\"id\":\"9.0.1\"}", "stale"),
+    ] {
+        raw.say(format!("{line}\n"));
+        let said = raw.line();
+        assert!(said.contains(&format!("{{\"error\":{{\"kind\":\"{kind}\"")), "{line}: {said}");
+        raw.say(SPACE);
+        assert!(raw.line().contains("\"program\":\"double\""));
+        assert_eq!(raw.line(), "{\"end\":1}\n");
+    }
+}
+
+#[test]
+fn a_request_that_is_too_long_ends_the_connection() {
+    let room = Room::new();
+    let served = room.serve(Double::with(1));
+    // The longest there may be, and one byte more; with an end and without.
+    for (length, end, fits) in [(LONGEST_REQUEST, "\n", true), (LONGEST_REQUEST + 1, "\n", false), (1 << 20, "", false)]
+    {
+        let mut raw = served.raw();
+        let line = SPACE.trim_end().to_owned();
+        let line = line.clone() + &" ".repeat(length - line.len()) + end;
+        // It may be closed before all is sent.
+        let _ = raw.0.get_mut().write_all(line.as_bytes());
+        if fits {
+            assert!(raw.line().contains("double"));
+            continue;
+        }
+        assert!(raw.line().contains("more than 65536 bytes"));
+        assert_eq!(raw.line(), "");
+    }
+    assert_eq!(served.neighbour().space().unwrap().living, 1);
+}
+
+#[test]
+fn one_that_asks_nothing_is_closed() {
+    let room = Room::new();
+    let served = room.serve_within(Double::with(1), soon(200));
+    let (mut silent, mut half) = (served.raw(), served.raw());
+    half.say("{\"protocol\":1,");
+    assert_eq!((silent.line(), half.line()), (String::new(), String::new()));
+    assert_eq!(served.neighbour().space().unwrap().living, 1);
+}
+
+#[test]
+fn one_that_does_not_take_its_answer_disturbs_nobody_and_is_closed() {
+    let room = Room::new();
+    let served = room.serve_within(Double::with(100_000), soon(300));
+    let mut raws: Vec<Raw> = (0..10).map(|_| served.raw()).collect();
+    raws.iter_mut().for_each(|raw| raw.say(LIST));
+    let mut neighbour = served.neighbour();
+    for slot in 0..20 {
+        assert_eq!(neighbour.microprocess(served.double.id(slot)).unwrap(), served.double.one(slot));
+    }
+    // They are closed, sooner or later: what each has taken until then is no whole answer.
+    while connections(&mut neighbour).unwrap() > 1.0 {}
+    for mut raw in raws {
+        let rest = raw.rest();
+        assert!(!rest.ends_with(b"{\"end\":100000}\n") && rest.len() < 1 << 20, "{}", rest.len());
+    }
+    assert_eq!(neighbour.space().unwrap().living, 100_000);
+}
+
+/// How many it has, that of the one who asks included.
+fn connections(neighbour: &mut Neighbour) -> Result<f64, Error> {
+    let metrics = neighbour.metrics()?;
+    Ok(metrics.iter().find(|one| one.name == "kumihimo_control_connections").unwrap().samples[0].1)
+}
+
+/// At most so much is in memory for those who do not take it, however many ask.
+#[test]
+fn lists_that_are_not_taken_do_not_fill_memory() {
+    let room = Room::new();
+    let served = room.serve(Double::with(200_000));
+    let mut raws: Vec<Raw> = (0..20).map(|_| served.raw()).collect();
+    raws.iter_mut().for_each(|raw| raw.say(LIST));
+    // Each is refused, or served so far: the last one knows of all before it.
+    let firsts: Vec<String> = raws.iter_mut().map(Raw::line).collect();
+    let busy = firsts.iter().filter(|line| line.contains("\"busy\"")).count();
+    assert!(busy > 10, "{busy} of 20: 64 MiB are less than four of these");
+    // What is no list is answered all the same.
+    assert_eq!(served.neighbour().space().unwrap().living, 200_000);
+}
+
+#[test]
+fn the_one_idle_for_longest_makes_room() {
+    let room = Room::new();
+    let served = room.serve_within(Double::with(1), Limits { connections: 3, ..Limits::default() });
+    let mut raws = [served.raw(), served.raw(), served.raw()];
+    let ask = |raw: &mut Raw| {
+        raw.say(SPACE);
+        assert!(raw.line().contains("double"));
+        assert_eq!(raw.line(), "{\"end\":1}\n");
+    };
+    ask(&mut raws[0]);
+    let mut fourth = served.raw();
+    assert_eq!(raws[1].line(), "");
+    ask(&mut raws[2]);
+    ask(&mut fourth);
+    ask(&mut raws[0]);
+}
+
+#[test]
+fn a_flood_of_connections_and_garbage() {
+    let room = Room::new();
+    let served = room.serve(Double::with(100));
+    let path = room.path().join(format!("{}.socket", served.space));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let flood = || {
+            let mut open = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                if let Ok(mut stream) = UnixStream::connect(&path) {
+                    let _ = stream.set_nonblocking(true);
+                    let _ = stream.write(&[b'\n'; 3000]);
+                    open.push(stream);
+                }
+                if open.len() > 150 {
+                    open.drain(..100);
+                }
+            }
+        };
+        scope.spawn(flood);
+        scope.spawn(flood);
+        let mut neighbour = served.neighbour();
+        let answers: Vec<_> = (0..10).map(|_| (neighbour.microprocesses(), connections(&mut neighbour))).collect();
+        over.store(true, Ordering::Relaxed);
+        let mut answered = 0;
+        for (all, open) in answers {
+            match all {
+                Ok(all) => {
+                    assert_eq!(all.len(), 100);
+                    answered += 1;
+                }
+                // Where connections come faster than answers it says so.
+                Err(Error::Refused(Refused::Busy(_)) | Error::Timeout(_) | Error::Gone(_)) => {}
+                Err(e) => panic!("{e:?}"),
+            }
+            assert!(open.is_err() || open.is_ok_and(|open| open <= 64.0));
+        }
+        assert!(answered > 0, "who is let in has time to ask");
+    });
+    assert_eq!(served.neighbour().microprocesses().unwrap().len(), 100);
+}
+
+#[test]
+fn a_stopped_one_is_told_from_a_slow_one() {
+    let room = Room::new();
+    let (process, number) = serving(&room, Double::with(5));
+    let mut connected = room.machine().time_limit(Duration::from_secs(1)).neighbour(number).unwrap();
+    assert_eq!(connected.microprocesses().unwrap().len(), 5);
+    process.stop();
+    let machine = room.machine().time_limit(Duration::from_millis(100));
+    for neighbour in [&mut connected, &mut machine.neighbour(number).unwrap()] {
+        let error = neighbour.microprocesses().unwrap_err();
+        let Error::Stopped(text) = error else { panic!("{error:?}") };
+        assert!(text.contains(&format!("kill -CONT {}", process.0)), "{text}");
+    }
+    assert_eq!(machine.spaces().unwrap().len(), 1, "it lives");
+    // Until nobody more is let in.
+    let path = room.path().join(format!("{number}.socket"));
+    let mut waiting = Vec::new();
+    let socket = || {
+        use rustix::net::*;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
+        connect(&socket, &SocketAddrUnix::new(&path).unwrap()).map(|()| socket)
+    };
+    while let Ok(one) = socket() {
+        waiting.push(one);
+    }
+    let error = machine.neighbour(number).unwrap().space().unwrap_err();
+    assert!(matches!(&error, Error::Timeout(text) if text.contains("stopped")), "{error:?}");
+    drop(waiting);
+    process.signal(libc::SIGCONT);
+    let machine = room.machine();
+    assert_eq!(machine.neighbour(number).unwrap().microprocesses().unwrap().len(), 5);
+}
+
+#[test]
+fn one_that_takes_too_long_is_a_timeout() {
+    let room = Room::new();
+    let (gate, opens) = pipe();
+    let waits = Box::new(move || drop((&gate).read(&mut [0])));
+    let served = room.serve(Double { before: Some(waits), ..Double::with(1) });
+    let machine = room.machine().time_limit(Duration::from_millis(50));
+    let mut neighbour = machine.neighbour(served.space).unwrap();
+    let error = neighbour.microprocess(served.double.id(0)).unwrap_err();
+    assert!(matches!(&error, Error::Timeout(text) if text.contains("within 50ms")), "{error:?}");
+    drop(opens);
+    assert_eq!(served.neighbour().microprocesses().unwrap().len(), 1, "what was answered too late is nobody's answer");
+}
+
+#[test]
+fn one_in_another_pid_namespace() {
+    const NAME: &str = "one_in_another_pid_namespace";
+    if !is_root() {
+        return skip(NAME, "only root can make a pid namespace");
+    }
+    let room = Room::new();
+    let here = room.serve(Double::with(3));
+    let (mut hears, mut says) = pipe();
+    let (room, there) = (&room, here.double.id(2));
+    let outer = fork(0, || {
+        // SAFETY: a flag; this process has one kernel thread.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
+        let inner = fork(0, || {
+            assert_eq!(std::process::id(), 1);
+            // It sees no process id of the one outside, and asks it all the same.
+            let mut outside = room.machine().neighbour(here.space).unwrap();
+            assert_eq!(outside.microprocess(there).unwrap().id, there);
+            let _served = room.serve(Double::with(4));
+            says.write_all(b"x").unwrap();
+            wait_for_ever();
+        });
+        std::mem::forget(inner);
+        wait_for_ever();
+    });
+    hears.read_exact(&mut [0]).unwrap();
+    let mut spaces = room.machine().spaces().unwrap();
+    assert_eq!(spaces.len(), 2);
+    let space = spaces[1].space().unwrap();
+    assert_eq!((space.pid, space.living), (1, 4), "it is number 1 to itself");
+    drop(outer);
+}
+
+/// An address space that speaks as the test likes.
+struct Impostor {
+    room: Room,
+    _lock: File,
+    listener: UnixListener,
+}
+
+impl Impostor {
+    fn new() -> Impostor {
+        let room = Room::new();
+        room.directory();
+        let lock = locked(&room.path().join("1"));
+        let listener = UnixListener::bind(room.path().join("1.socket")).unwrap();
+        Impostor { room, _lock: lock, listener }
+    }
+
+    /// What a client makes of it when each connection hears `says` and then the end.
+    fn hears<T>(&self, says: &[u8], ask: impl FnOnce(&mut Neighbour) -> Result<T, Error>) -> Result<T, Error> {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for stream in self.listener.incoming() {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let mut stream = stream.unwrap();
+                    let _ = stream.write_all(says);
+                }
+            });
+            let machine = self.room.machine().time_limit(Duration::from_secs(1));
+            let answer = ask(&mut machine.neighbour(1).unwrap());
+            over.store(true, Ordering::Relaxed);
+            UnixStream::connect(self.room.path().join("1.socket")).unwrap();
+            answer
+        })
+    }
+}
+
+const GREETING: &str = "{\"protocol\":1,\"version\":\"9.9.9\",\"space\":1,\"new\":true}\n";
+
+#[test]
+fn two_versions_of_the_library() {
+    let impostor = Impostor::new();
+    let error = impostor.hears(b"{\"protocol\":7,\"version\":\"9.9.9\",\"space\":1}\n", Neighbour::space).unwrap_err();
+    let Error::Protocol(text) = error else { panic!("{error:?}") };
+    assert!(text.contains("protocol 7") && text.contains("9.9.9") && text.contains("protocol 1"), "{text}");
+    // Fields that a later one adds are no obstacle.
+    let answer = "{\"done\":\"now\",\"since\":3}\n{\"end\":1,\"took\":2}\n";
+    let id = "1.0.0".parse().unwrap();
+    let act = |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::answer::Action::Cancel);
+    impostor.hears(format!("{GREETING}{answer}").as_bytes(), act).unwrap();
+}
+
+#[test]
+fn answers_that_are_none_are_errors() {
+    let impostor = Impostor::new();
+    let protocol = |says: &str, part: &str| match impostor.hears(says.as_bytes(), Neighbour::microprocesses) {
+        Err(Error::Protocol(text)) => assert!(text.contains(part), "{text}"),
+        other => panic!("{says}: {other:?}"),
+    };
+    protocol("HTTP/1.1 400 Bad Request\r\n\r\n", "cannot be understood");
+    protocol("{\"end\":0}\n", "without an answer");
+    protocol(&GREETING.replace("\"space\":1", "\"space\":2"), "address space 2");
+    protocol(&format!("{GREETING}{{}}\n"), "missing field");
+    protocol(&format!("{GREETING}{{\"end\":3}}\n"), "0 lines came of 3");
+    protocol(&format!("{GREETING}{{\"end\":-1}}\n"), "");
+    let gone = |says: &str| {
+        let error = impostor.hears(says.as_bytes(), Neighbour::microprocesses).unwrap_err();
+        assert!(matches!(error, Error::Gone(_)), "{says}: {error:?}");
+    };
+    gone("");
+    gone("{\"protocol\":1,");
+    for says in [GREETING.to_owned(), format!("{GREETING}{{\"id\":")] {
+        let error = impostor.hears(says.as_bytes(), Neighbour::microprocesses).unwrap_err();
+        assert!(matches!(&error, Error::Refused(Refused::Busy(_)) | Error::Gone(_)), "{error:?}");
+    }
+    let error =
+        impostor.hears(b"{\"error\":{\"kind\":\"denied\",\"message\":\"no\"}}\n", Neighbour::space).unwrap_err();
+    assert!(matches!(error, Error::Refused(Refused::Denied(text)) if text == "no"));
+    // No answer of two, and no part of a trace that would fill memory.
+    let two = "{\"done\":\"now\"}\n{\"done\":\"now\"}\n{\"end\":2}\n";
+    let id = "1.0.0".parse().unwrap();
+    let act = |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::answer::Action::Cancel);
+    let error = impostor.hears(format!("{GREETING}{two}").as_bytes(), act).unwrap_err();
+    assert!(matches!(error, Error::Protocol(_)), "{error:?}");
+    let trace = format!("{GREETING}{{\"bytes\":1152921504606846976}}\n");
+    let error = impostor.hears(trace.as_bytes(), |one| one.trace(&mut Vec::new())).unwrap_err();
+    assert!(matches!(error, Error::Protocol(_)), "{error:?}");
+}
+
+/// A line that never ends, and an answer that is one line.
+#[test]
+fn an_endless_line_is_an_error() {
+    let impostor = Impostor::new();
+    let endless = vec![b' '; 18 << 20];
+    let says = [GREETING.as_bytes(), &endless].concat();
+    let error = impostor.hears(&says, Neighbour::microprocesses).unwrap_err();
+    assert!(matches!(&error, Error::Protocol(text) if text.contains("without an end")), "{error:?}");
+}
+
+#[test]
+fn garbage_does_the_client_no_harm() {
+    let impostor = Impostor::new();
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let line = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..100),
+        Just(b"{\"end\":1}\n".to_vec()),
+        Just(b"{\"error\":{}}\n".to_vec()),
+        Just(b"{\"bytes\":9}\n".to_vec()),
+    ];
+    let says = proptest::collection::vec(line, 0..5).prop_map(|lines| [GREETING.as_bytes(), &lines.concat()].concat());
+    runner
+        .run(&says, |says| {
+            prop_assert!(impostor.hears(&says, Neighbour::microprocesses).is_err());
+            let mut out = Vec::new();
+            let _ = impostor.hears(&says, |one| one.trace(&mut out));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn garbage_does_the_server_no_harm() {
+    let room = Room::new();
+    let served = room.serve(Double::with(2));
+    let neighbour = std::cell::RefCell::new(served.neighbour());
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let line = prop_oneof![
+        proptest::collection::vec(any::<u8>(), 0..2000),
+        Just(LIST.as_bytes().to_vec()),
+        Just(b"{\"protocol\":1,\"ask\":\"act\",\"id\":\"1.0.0\",\"action\":\"suspend\"}\n".to_vec()),
+        Just(vec![b'[', 200]),
+        Just("[".repeat(2000).into_bytes()),
+    ];
+    runner
+        .run(&proptest::collection::vec(line, 0..5), |lines| {
+            let mut raw = served.raw();
+            let _ = raw.0.get_mut().write_all(&lines.concat());
+            let _ = raw.0.get_ref().shutdown(std::net::Shutdown::Write);
+            let said = raw.rest();
+            for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                prop_assert!(serde_json::from_slice::<serde_json::Value>(line).is_ok(), "a line of JSON: {:?}", line);
+            }
+            prop_assert_eq!(neighbour.borrow_mut().microprocesses().unwrap().len(), 2);
+            Ok(())
+        })
+        .unwrap();
+    assert!(served.double.acted.lock().unwrap().is_empty());
+}

@@ -1,0 +1,166 @@
+//! Who may see and steer an address space: its user, root, and whom it lets in.
+
+mod harness;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::net::UnixListener;
+
+use harness::{Double, Room, fork, is_root, pipe, serving, skip};
+use kumihimo_machine::answer::{Action, Refused};
+use kumihimo_machine::{Error, Machine};
+
+const OWNER: u32 = 54321;
+const GUEST: u32 = 54322;
+const STRANGER: u32 = 54323;
+
+/// A room whose run-time directory is another user's.
+fn room_of_owner(test: &str) -> Option<Room> {
+    if !is_root() {
+        skip(test, "only root can be several users");
+        return None;
+    }
+    let room = Room::new();
+    fs::create_dir(room.path()).unwrap();
+    fs::set_permissions(room.path(), std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    chown(room.path(), Some(OWNER), None).unwrap();
+    Some(room)
+}
+
+fn denied<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::Refused(Refused::Denied(text))) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn others_are_refused_counted_and_change_nothing() {
+    let Some(room) = room_of_owner("others_are_refused_counted_and_change_nothing") else { return };
+    let room = &room;
+    let (mut hears, mut says) = pipe();
+    let (mut told, mut tells) = pipe();
+    let server = fork(OWNER, || {
+        let served = room.serve(Double::with(3));
+        let mut step = |text: &[u8]| {
+            says.write_all(text).unwrap();
+            told.read_exact(&mut [0]).unwrap();
+        };
+        step(b"1");
+        served.control.allow(GUEST).unwrap();
+        served.control.allow(GUEST).unwrap();
+        step(b"2");
+        let acted = served.double.acted.lock().unwrap().clone();
+        assert_eq!(acted, [(served.double.id(0), Action::Suspend), (served.double.id(1), Action::Resume)]);
+        // Three of the stranger's.
+        assert_eq!(served.control.refused(), 3);
+        let refused = served.neighbour().metrics().unwrap();
+        assert_eq!((refused[0].name.as_str(), refused[0].samples[0].1), ("kumihimo_control_refused_total", 3.0));
+        assert!(served.control.disallow(GUEST).unwrap());
+        assert!(!served.control.disallow(GUEST).unwrap());
+        step(b"3");
+        assert_eq!(served.control.refused(), 4, "the guest's, over the connection that was let in");
+        assert_eq!(served.double.acted.lock().unwrap().len(), 2);
+    });
+    let mut wait = || hears.read_exact(&mut [0]).unwrap();
+    let mut go = || tells.write_all(b"x").unwrap();
+    let id = |slot| Double { location: kumihimo_resource::id::Location::new(1).unwrap(), ..Double::default() }.id(slot);
+    let look = || Machine::at(&room.path()).and_then(|machine| machine.neighbour(1));
+
+    wait();
+    // Nobody but the owner and root even gets near.
+    let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().mode() & 0o777;
+    assert_eq!((mode(""), mode("1.socket")), (0o700, 0o600));
+    for uid in [GUEST, STRANGER] {
+        fork(uid, || assert!(matches!(look(), Err(Error::Directory(text)) if text.contains("denied")))).ends_well();
+    }
+    // Root sees, steers, and sweeps nothing of another user's.
+    assert_eq!(look().unwrap().act(id(0), Action::Suspend).unwrap(), kumihimo_machine::answer::Done::Now);
+    assert_eq!(room.machine().spaces().unwrap().len(), 1);
+    go();
+
+    wait();
+    assert_eq!((mode(""), mode("1.socket"), mode("1")), (0o755, 0o666, 0o600));
+    let (mut guest_hears, mut guest_says) = pipe();
+    let (mut guest_told, mut guest_tells) = pipe();
+    let guest = fork(GUEST, || {
+        let mut spaces = room.machine().spaces().unwrap();
+        assert_eq!(spaces.len(), 1);
+        spaces[0].act(id(1), Action::Resume).unwrap();
+        guest_says.write_all(b"x").unwrap();
+        guest_told.read_exact(&mut [0]).unwrap();
+        // Over the connection that it has.
+        let text = denied(spaces[0].act(id(2), Action::Cancel));
+        assert!(text.contains(&format!("does not let user {GUEST} in")), "{text}");
+        // The socket's mode is back.
+        denied(look().unwrap().space());
+    });
+    guest_hears.read_exact(&mut [0]).unwrap();
+    fork(STRANGER, || {
+        for text in [
+            denied(look().unwrap().act(id(2), Action::Cancel)),
+            denied(look().unwrap().microprocesses()),
+            denied(look().unwrap().space()),
+        ] {
+            assert!(text.contains(&format!("user {OWNER}")) && text.contains(&format!("user {STRANGER}")), "{text}");
+        }
+    })
+    .ends_well();
+    go();
+
+    wait();
+    guest_tells.write_all(b"x").unwrap();
+    guest.ends_well();
+    go();
+    server.ends_well();
+}
+
+/// Whoever listens there must be the one whose directory it is.
+#[test]
+fn a_socket_that_somebody_else_serves_is_not_used() {
+    let Some(room) = room_of_owner("a_socket_that_somebody_else_serves_is_not_used") else { return };
+    // Root could, and gave it to the owner, for all that its inode says.
+    let listener = UnixListener::bind(room.path().join("1.socket")).unwrap();
+    let owned_by_root = room.machine().neighbour(1).unwrap_err();
+    assert!(owned_by_root.to_string().contains("belongs to user 0"), "{owned_by_root}");
+    chown(room.path().join("1.socket"), Some(OWNER), None).unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).unwrap();
+        heard
+    });
+    let error = room.machine().neighbour(1).unwrap().space().unwrap_err();
+    assert!(matches!(&error, Error::Directory(text) if text.contains("served by user 0")), "{error:?}");
+    assert_eq!(server.join().unwrap(), b"", "it was told nothing");
+}
+
+/// What others left is theirs to sweep: the directory tells root which of them live.
+#[test]
+fn dead_ones_of_another_user_are_not_listed_and_not_swept() {
+    let Some(room) = room_of_owner("dead_ones_of_another_user_are_not_listed_and_not_swept") else { return };
+    let (room, (mut hears, mut says)) = (&room, pipe());
+    let dead = fork(OWNER, || {
+        let _served = room.serve(Double::with(1));
+        says.write_all(b"x").unwrap();
+        harness::wait_for_ever();
+    });
+    hears.read_exact(&mut [0]).unwrap();
+    dead.kill();
+    assert!(room.machine().spaces().unwrap().is_empty());
+    assert!(room.path().join("1.socket").exists());
+    fork(OWNER, || {
+        assert!(room.machine().spaces().unwrap().is_empty());
+        assert!(!room.path().join("1.socket").exists());
+    })
+    .ends_well();
+}
+
+/// One of one's own is served by whoever one is, root too.
+#[test]
+fn ones_own_needs_no_list() {
+    let room = Room::new();
+    let (_process, number) = serving(&room, Double::with(2));
+    assert_eq!(room.machine().neighbour(number).unwrap().microprocesses().unwrap().len(), 2);
+}
