@@ -76,6 +76,41 @@ fn a_sleep_is_no_deadlock() {
     while_another_goes_to_sleep_last("a_sleep_is_no_deadlock", || thread::sleep(LONGER));
 }
 
+/// Somebody may resume it; and when it is, it is seen again that all wait.
+#[test]
+fn waiting_for_one_that_is_suspended_is_no_deadlock() {
+    const NAME: &str = "waiting_for_one_that_is_suspended_is_no_deadlock";
+    alone(NAME, || {
+        if is_one_to_one() {
+            return skip(NAME, "kernel threads are not suspended");
+        }
+        for parked in [false, true] {
+            let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+            runtime.run(|| {
+                let stopped = thread::spawn(move || {
+                    if parked {
+                        thread::park();
+                    } else {
+                        let _ = thread::current().suspend().expect("a microprocess");
+                    }
+                });
+                if parked {
+                    assert_ne!(stopped.thread().suspend().expect("a microprocess"), thread::Suspended::Gone);
+                    stopped.thread().unpark();
+                }
+                let one = stopped.thread().clone();
+                let resumes = std::thread::spawn(move || {
+                    std::thread::sleep(LONGER);
+                    assert!(one.resume().expect("a microprocess"));
+                });
+                // All that live wait from here on, and no timer runs.
+                stopped.join().expect("no panic");
+                thread::blocking(|| resumes.join()).expect("no panic");
+            });
+        }
+    });
+}
+
 #[test]
 fn waiting_for_a_descriptor_is_no_deadlock() {
     let (mut near, far) = UnixStream::pair().expect("a pair");

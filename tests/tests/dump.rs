@@ -72,6 +72,36 @@ fn is_told(said: &str, name: &str, state: &str, function: &str) {
 }
 
 #[test]
+fn those_that_are_suspended() {
+    const NAME: &str = "those_that_are_suspended";
+    alone(NAME, || {
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            if metrics().expect("it runs").tls == "kernel" {
+                return skip(NAME, "kernel threads are not suspended");
+            }
+            let (held, waits) = (named("held", yields_here), named("waits", parks_here));
+            thread::yield_now();
+            for one in [&held, &waits] {
+                assert_eq!(one.thread().suspend().expect("a microprocess"), thread::Suspended::Now);
+            }
+            // One was queued and is put aside.
+            thread::yield_now();
+            let said = dumped();
+            is_told(&said, "held", "held until it is resumed; ", "yields_here");
+            is_told(&said, "waits", "waits for an unpark; ", "parks_here");
+            for name in ["held", "waits"] {
+                assert!(about(&said, name)[0].ends_with(", suspended"), "{said}");
+            }
+            waits.thread().unpark();
+            for one in [held, waits] {
+                assert!(one.thread().resume().expect("a microprocess"));
+                one.join().expect("no panic");
+            }
+        });
+    });
+}
+
+#[test]
 fn on_request_with_one_in_each_state() {
     const NAME: &str = "on_request_with_one_in_each_state";
     alone(NAME, || {

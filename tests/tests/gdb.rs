@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use kumihimo::runtime::{Events, Runtime};
-use kumihimo::thread;
+use kumihimo::thread::{self, Suspended};
 use kumihimo_tests::process::{is_child, is_one_to_one};
 use kumihimo_tests::{root, skip};
 
@@ -61,6 +61,14 @@ fn one_of_each() {
         while kumihimo::runtime::metrics().expect("it runs").bound == 0 || !BLOCKS.load(Relaxed) {
             thread::yield_now();
         }
+        let held = named("held", yields_here);
+        let stopped = named("stopped", parks_here);
+        thread::yield_now();
+        for one in [&held, &stopped] {
+            assert_ne!(one.thread().suspend().expect("a microprocess"), Suspended::Gone);
+        }
+        // One was queued and is put aside, the other one waits.
+        thread::yield_now();
         let yields = named("yields", yields_here);
         thread::yield_now();
         let fresh = named("fresh", || 7);
@@ -68,6 +76,11 @@ fn one_of_each() {
         parked.thread().unpark();
         sender.send(5).expect("it listens");
         writer.write_all(b"x").expect("it reads");
+        stopped.thread().unpark();
+        for one in [held, stopped] {
+            assert!(one.thread().resume().expect("a microprocess"));
+            one.join().expect("no panic");
+        }
         parked.join().expect("no panic");
         blocked.join().expect("no panic");
         yields.join().expect("no panic");
@@ -150,6 +163,8 @@ fn check_each(said: &str) {
         ("yields", "queued", "yields_here"),
         ("blocks", "blocked", "blocks_here"),
         ("fresh", "has not begun", "will call"),
+        ("held", "held until it is resumed", "yields_here"),
+        ("stopped", "waits for an unpark", "parks_here"),
     ] {
         let lines = about(said, name);
         assert!(lines.first().is_some_and(|head| head.contains(state)), "{name}\n{said}");
@@ -210,7 +225,11 @@ fn a_live_process_and_its_core_file() {
     );
     std::fs::remove_file(core).expect("gdb wrote it");
     let (list, said) = said.split_once("each\n").expect("the list comes first");
-    assert!(list.contains("parks: waits for an unpark, priority 32") && list.contains("6 microprocesses"), "{list}");
+    assert!(list.contains("parks: waits for an unpark, priority 32") && list.contains("8 microprocesses"), "{list}");
+    for (name, state) in [("held", "held until it is resumed"), ("stopped", "waits for an unpark")] {
+        let line = list.lines().find(|line| line.contains(&format!(" {name}: "))).unwrap_or_else(|| panic!("{list}"));
+        assert!(line.contains(&format!(" {name}: {state}, priority")) && line.ends_with(", suspended"), "{line}");
+    }
     let (all, said) = said.split_once("one\n").expect("then all of them");
     check_each(all);
     let (one, selected) = said.split_once("selected\n").expect("then two of them");

@@ -81,7 +81,9 @@ impl KernelThread {
         slot.pending.store(0, Ordering::Relaxed);
         self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
         self.kernel.handed[vp as usize].store(0, Ordering::Relaxed);
-        slot.state.store(ThreadState::User as u32, Ordering::Relaxed);
+        // Bound until the VP is here: whoever looks for the microprocess finds it in between, too.
+        let bound = slot.state.load(Ordering::Relaxed) & BOUND;
+        slot.state.store(ThreadState::User as u32 | bound, Ordering::Relaxed);
         self.kernel.watchdog.rest(self.index, false);
         slot.install(token);
         // See `Kernel::raise`.
@@ -151,8 +153,8 @@ impl KernelThread {
         self.kernel.source.end(self.index, slot.times.load(Ordering::Relaxed));
         self.kernel.bound.fetch_add(1, Ordering::Relaxed);
         self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
-        self.put_down();
         slot.state.store(ThreadState::Runnable as u32 | BOUND, Ordering::Relaxed);
+        self.put_down();
         self.kernel.call(vp, None);
     }
 

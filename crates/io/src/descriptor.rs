@@ -13,11 +13,13 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
+use kumihimo_resource::id::Id;
 use kumihimo_runtime::park::{self, sleeps_are_told};
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
 use kumihimo_runtime::wrapped::{self, SystemCall};
 use kumihimo_runtime::{anchored, cancel, thread};
 
+use crate::handles::Handle;
 use crate::net::socket::Limit;
 
 /// Makes a call that may have to wait for a disk and seldom does. To say so before each (`blocking`) costs more than most of them take, so that is
@@ -83,6 +85,7 @@ pub(crate) struct Descriptor<S> {
     insists: bool,
     /// A [`Direct`]. As `kind`.
     direct: AtomicU8,
+    handle: Handle,
     pub(crate) inner: S,
 }
 
@@ -93,13 +96,19 @@ impl<S: AsFd> Descriptor<S> {
 
     pub(crate) fn of_kind(inner: S, kind: Kind) -> Descriptor<S> {
         let source = Source::new(inner.as_fd().as_raw_fd());
+        let handle = Handle::file(inner.as_fd().as_raw_fd());
         let (kind, direct) = (AtomicU8::new(kind as u8), AtomicU8::new(Direct::UNASKED));
-        Descriptor { source, kind, insists: false, direct, inner }
+        Descriptor { source, kind, insists: false, direct, handle, inner }
     }
 
     /// Whoever set O_NONBLOCK did not ask us: it waits all the same.
     pub(crate) fn insisting(self) -> Descriptor<S> {
         Descriptor { insists: true, ..self }
+    }
+
+    /// Its id in the resource table.
+    pub(crate) fn resource(&self) -> Option<Id> {
+        self.handle.id()
     }
 
     pub(crate) fn fd(&self) -> RawFd {

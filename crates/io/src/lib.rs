@@ -9,6 +9,7 @@
 pub mod net;
 mod descriptor;
 pub mod fs;
+mod handles;
 pub mod io;
 pub mod process;
 pub mod signal;

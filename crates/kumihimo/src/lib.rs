@@ -25,6 +25,7 @@
 //! [`thread`]: spawning, scopes, sleeping, priorities, cancellation. [`sync`]: locks, channels, messages. [`net`]: sockets. [`future`]: async crates.
 //! [`fs`], [`io`], [`process`], [`signal`]: files, standard streams and pipes, child processes, signals.
 //! [`runtime`]: settings, metrics, the end. [`policy`]: scheduling policies.
+//! [`machine`]: every microprocess of the machine, seen and steered. [`resource`]: the table of what the runtime manages; ids, names, kinds of one's own.
 #![forbid(unsafe_code)]
 
 pub mod future;
@@ -45,6 +46,81 @@ pub mod thread {
 pub mod runtime {
     pub use kumihimo_runtime::NoEvents;
     pub use kumihimo_runtime::runtime::*;
+}
+
+/// Every microprocess of the machine, seen and steered from outside; `kumi ps`, `kumi suspend` and their like are the same as commands.
+///
+/// A process joins with its first microprocess: it takes a number in its user's run-time directory, which is part of all its ids, and answers at a socket there,
+/// on a kernel thread of its own. There is no daemon. `KUMI_DIR` names the directory, `KUMI_MACHINE=off` keeps out of it. Who may ask: the same user, root,
+/// and whom [`allow`](machine::allow) lets in.
+///
+/// ```
+/// use kumihimo::machine::{self, Action, Done, Machine, State};
+/// use kumihimo::thread;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let one = thread::spawn(thread::park);
+/// let id = one.thread().id().resource().expect("it is a microprocess");
+/// # if machine::number().is_err() { one.thread().unpark(); return Ok(()); }
+///
+/// // From here on as any other process of the user's would do it.
+/// let mut space = Machine::mine()?.neighbour(id.location().space())?;
+/// assert_eq!(space.act(id, Action::Suspend)?, Done::Now);
+/// one.thread().unpark();
+/// assert_eq!(space.microprocess(id)?.state, State::Suspended);
+/// assert_eq!(space.act(id, Action::Resume)?, Done::Now);
+///
+/// one.join().expect("no panic");
+/// assert!(space.microprocess(id).is_err(), "ids never lead to a successor");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A [`Neighbour`](machine::Neighbour) blocks its kernel thread while it waits, for 2 s at most unless told: use [`thread::blocking`] in a microprocess where event source
+/// `off` runs.
+pub mod machine {
+    pub use kumihimo_machine::answer::{Action, Done, Metric, Microprocess, Refused, Resource, Space, State};
+    pub use kumihimo_machine::{Error, Machine, Neighbour};
+    pub use kumihimo_runtime::membership::{allow, disallow, number};
+}
+
+/// The resource table of this address space: everything that the runtime manages, behind five operations, with ids and names.
+///
+/// Microprocesses, their parts, virtual processors, [`Region`](resource::Region)s, mailboxes, files and sockets are there; an application adds a kind by a
+/// [`Row`](resource::Row), whose resources [`Entries`](resource::Entries) can keep. `kumi resources` shows the table from outside.
+///
+/// ```
+/// use kumihimo::resource::{Kind, Name, Region, table};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut region = Region::new(4096)?;
+/// region[0] = 7;
+/// table().name(&Name::new(Kind::REGION, "scratch")?, region.id())?;
+///
+/// let found = table().names().find(&Name::parse("/region/scratch")?)?;
+/// let mut said = Vec::new();
+/// table().read(found, &mut said)?;
+/// assert_eq!(said, b"4096 bytes");
+///
+/// drop(region);
+/// assert!(table().read(found, &mut said).is_err(), "its id is stale");
+/// assert!(table().names().find(&Name::parse("/region/scratch")?).is_err(), "and its name is gone");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// How the table keeps two from using one resource at once is chosen by the first runtime of the process:
+/// [`Builder::locking`](runtime::Builder::locking), `KUMI_LOCKING`.
+pub mod resource {
+    pub use kumihimo_resource::id::{Id, IdError, Kind, Serial};
+    pub use kumihimo_resource::locking::{Locking, LockingError};
+    pub use kumihimo_resource::names::{Change, Name, NameError, Watch};
+    pub use kumihimo_resource::slots::{Missing, Slots};
+    pub use kumihimo_resource::table::{Command, Error, Operation, Row, Table, Usage};
+    pub use kumihimo_runtime::entries::Entries;
+    pub use kumihimo_runtime::membership::table;
+    pub use kumihimo_runtime::region::Region;
+    pub use kumihimo_runtime::rows::Begin;
 }
 
 /// Scheduling policies: where a runnable microprocess is placed.

@@ -15,23 +15,24 @@ tells, the runtime then finds out by itself, later. Breakpoints are not affected
 own breakpoints on as well, which end any program (gdb 13).
 """
 
+import re
 import struct
 
 import gdb
 import gdb.unwinder
 
-VERSION = 1
-FREE, LIVE, PARKED, DONE, ABANDONED = range(5)
-PERMIT, CANCELLED = 8, 16
+VERSION = 2
+FREE, LIVE, PARKED, DONE, ABANDONED, HELD = range(6)
+PERMIT, CANCELLED, SUSPENDED = 8, 16, 32
 GENERATION_SHIFT = 8
 LENT = 2
 TIMED, KIND = 0x80, 0x1F
 NO_INHERITANCE = 0xFF
-# park.rs, Wait::encode; {:x} takes the object.
+# park.rs, Wait::encode; the braces take the object, {id} as an id.
 WAITS = {
     1: "an unpark",
     2: "the clock",
-    3: "the end of microprocess {:x}",
+    3: "the end of microprocess {id}",
     4: "the mutex at {:#x}",
     5: "the rwlock at {:#x}",
     6: "the condition variable at {:#x}",
@@ -47,7 +48,7 @@ WAITS = {
     16: "its batch of system calls",
     17: "a future",
 }
-RECORD = "context fs state priority inherited level wait_kind wait_object home class slot_end serial label_len label waits_on newer saved"
+RECORD = "context fs state priority inherited level wait_kind wait_object home class slot_end label_len label waits_on newer saved"
 THREAD = "this vp current token slot fs"
 MOST_FRAMES = 200
 
@@ -87,6 +88,14 @@ def symbol_address(name):
         gdb.execute("set language " + language, to_string=True)
 
 
+def printed(bits):
+    """An id as people read it (crates/resource/src/id.rs)."""
+    if bits >> 63:
+        return "kernel-thread.%d" % (bits & 0x7FFF_FFFF_FFFF_FFFF)
+    machine, space = bits >> 61 & 3, bits >> 49 & 0xFFF
+    return "%s%d.microprocess.%d.%d" % ("%d/" % machine if machine else "", space, bits >> 23 & 0x1F_FFFF, bits & 0x7F_FFFF)
+
+
 class Root:
     """The runtime's `Root` (crates/runtime/src/debug.rs)."""
 
@@ -101,10 +110,10 @@ class Root:
         if magic != b"KUMIDBG\0" or version != VERSION:
             raise gdb.GdbError("kumi: the program's records are of version %d, this script reads %d" % (version, VERSION))
         data = read(at, size)
-        self.oldest, self.first_step = struct.unpack_from("<QQ", data, 16)
-        self.slot_sizes = struct.unpack_from("<16Q", data, 32)
+        self.prefix, self.oldest, self.first_step = struct.unpack_from("<QQQ", data, 16)
+        self.slot_sizes = struct.unpack_from("<16Q", data, 40)
         names = RECORD.split()
-        offset = 32 + 128
+        offset = 40 + 128
         self.record = dict(zip(names, struct.unpack_from("<%dI" % len(names), data, offset)))
         offset += 4 * len(names)
         names = THREAD.split()
@@ -124,7 +133,7 @@ class Microprocess:
         self.context, self.newer, self.waits_on = q("context"), q("newer"), q("waits_on")
         state = q("state")
         self.phase, self.flags, generation = state & 7, state, state >> GENERATION_SHIFT
-        self.id = (generation & 0x7FFF_FFFF) << 32 | struct.unpack_from("<I", data, o["serial"])[0]
+        self.id = printed(root.prefix | generation)
         self.priority, self.inherited, self.level = b("priority"), b("inherited"), b("level")
         self.wait_kind, self.wait_object = b("wait_kind"), q("wait_object")
         self.home = struct.unpack_from("<H", data, o["home"])[0]
@@ -135,19 +144,21 @@ class Microprocess:
         self.thread = None
 
     def lives(self):
-        return self.phase in (LIVE, PARKED, ABANDONED)
+        return self.phase in (LIVE, PARKED, HELD, ABANDONED)
 
     def waits_for(self):
         text = WAITS.get(self.wait_kind & KIND)
         if text is None:
             return "nothing known"
-        return text.format(self.wait_object) + (", with a deadline" if self.wait_kind & TIMED else "")
+        return text.format(self.wait_object, id=printed(self.wait_object)) + (", with a deadline" if self.wait_kind & TIMED else "")
 
     def describe(self, threads):
         if self.thread is not None:
             return self.thread.describe()
         if self.phase == PARKED:
             return "waits for " + self.waits_for()
+        if self.phase == HELD:
+            return "held until it is resumed"
         if self.phase == ABANDONED:
             return "left behind by a runtime that ended, waits for " + self.waits_for()
         if self.context == 0:
@@ -254,11 +265,8 @@ class Snapshot:
 
     def find(self, text):
         wanted = text.strip().lstrip("#")
-        try:
-            number = int(wanted, 16)
-        except ValueError:
-            number = None
-        found = [mp for mp in self.microprocesses if mp.id == number] or [mp for mp in self.microprocesses if mp.name == text.strip()]
+        full = re.sub(r"^([0-9/]+)\.([0-9]+\.[0-9]+)$", r"\1.microprocess.\2", wanted)
+        found = [mp for mp in self.microprocesses if mp.id == full] or [mp for mp in self.microprocesses if mp.name == text.strip()]
         if len(found) != 1:
             raise gdb.GdbError("kumi: %s microprocess is called %s" % ("no" if not found else "more than one", wanted))
         return found[0]
@@ -364,7 +372,7 @@ def print_frames(frame, root):
 
 
 def backtrace(mp, snapshot):
-    print("microprocess %x %s: %s" % (mp.id, mp.name or "(no name)", mp.describe(snapshot.threads)))
+    print("microprocess %s %s: %s" % (mp.id, mp.name or "(no name)", mp.describe(snapshot.threads)))
     thread = mp.thread
     if thread is None and mp.context == 0:
         for t in snapshot.threads:
@@ -459,10 +467,10 @@ class Microprocesses(gdb.Command):
         SUBSTITUTE.show(None)
         snapshot = Snapshot()
         for mp in snapshot.microprocesses:
-            cancelled = ", cancelled" if mp.flags & CANCELLED else ""
+            flags = "".join(text for bit, text in ((CANCELLED, ", cancelled"), (SUSPENDED, ", suspended")) if mp.flags & bit)
             print(
-                "microprocess %x %s: %s, priority %s, level %d%s"
-                % (mp.id, mp.name or "(no name)", mp.describe(snapshot.threads), mp.priority_text(), mp.level, cancelled)
+                "microprocess %s %s: %s, priority %s, level %d%s"
+                % (mp.id, mp.name or "(no name)", mp.describe(snapshot.threads), mp.priority_text(), mp.level, flags)
             )
         print("%d microprocesses on %d kernel threads of the runtime" % (len(snapshot.microprocesses), len(snapshot.threads)))
 

@@ -53,7 +53,7 @@ mod models {
         fn new() -> Arc<Driver> {
             let driver = Driver {
                 called: Called::new(),
-                state: State::new(),
+                state: State::new(1),
                 queued: Notify::new(),
                 done: [AtomicBool::new(false), AtomicBool::new(false)],
             };

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::x86_64::{self, Context};
-use kumihimo_events::{self as events, Slot, trap};
+use kumihimo_events::{self as events, Slot, barrier, trap};
 
 use crate::instance::Instance;
 use crate::record::Mp;
@@ -64,6 +64,9 @@ pub(crate) struct KernelThread {
     /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run there.
     pub(crate) idle: UnsafeCell<Context>,
 }
+
+/// In the shared page: whose id this is does not run yet. No id has it.
+pub(crate) const ANNOUNCED: u64 = 1 << 63;
 
 const _: () = assert!(
     std::mem::offset_of!(KernelThread, this) == 0
@@ -132,6 +135,19 @@ impl KernelThread {
         let slot = self.slot();
         slot.microprocess.store(mp.id(), Ordering::Relaxed);
         slot.priority.store(i32::from(mp.level.get()), Ordering::Relaxed);
+    }
+
+    /// As [`show`](KernelThread::show), of one that runs here next unless it turns out to be suspended: nobody takes it for running yet.
+    #[inline(always)]
+    pub(crate) fn announce(&self, mp: &Mp) {
+        self.slot().microprocess.store(mp.id() | ANNOUNCED, Ordering::Relaxed);
+        // The store before the load of the word: see `suspend.rs`, which has the other half.
+        barrier::light();
+    }
+
+    /// Nothing runs here: whoever ran last must not be taken to be here still.
+    pub(crate) fn shows_nobody(&self) {
+        self.slot().microprocess.store(0, Ordering::Relaxed);
     }
 
     /// The caller's, which it stays on from here: nothing is injected until [`unmask`](KernelThread::unmask).

@@ -8,6 +8,8 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use kumihimo_resource::id::Printed;
+
 use crate::instance::Instance;
 use crate::park::Wait;
 use crate::record::Mp;
@@ -57,7 +59,9 @@ fn somebody_may_wake() -> bool {
     let mut found = false;
     pool::for_each(|mp| {
         found |= match mp.state.phase() {
-            Phase::Live => true,
+            // A suspended one is resumed from outside.
+            Phase::Live | Phase::Held => true,
+            Phase::Parked if mp.state.is_suspended() => true,
             Phase::Parked => {
                 mp.wait_kind.load(Ordering::Relaxed) & Wait::TIMED != 0
                     || matches!(waits_for(mp), Some(Wait::Io(_) | Wait::Future))
@@ -82,7 +86,10 @@ fn report(instance: &Instance) {
         total += 1;
         if waiting.len() < SHOWN {
             let what = waits_for(mp).map_or_else(|| "nothing known".into(), |w| w.to_string());
-            waiting.push((mp.reference(), format!("  microprocess {:x} {} waits for {what}", mp.id(), dump::name(mp))));
+            waiting.push((
+                mp.reference(),
+                format!("  microprocess {} {} waits for {what}", Printed(mp.id()), dump::name(mp)),
+            ));
         }
     });
     if total == 0 {

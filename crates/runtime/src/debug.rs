@@ -5,11 +5,12 @@
 #![debugger_visualizer(gdb_script_file = "../gdb/kumihimo.py")]
 
 use std::mem::offset_of;
-use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 use kumihimo_arch::stack::Class;
 use kumihimo_arch::x86_64;
 use kumihimo_events::{Slot, slot};
+use kumihimo_resource::id::{Id, Kind, Location, Serial};
 
 use crate::carrier::KernelThread;
 use crate::record::Mp;
@@ -17,7 +18,7 @@ use crate::vp::Vp;
 
 /// Counts changes of [`Root`], of what its offsets lead to, of the phases in `state.rs`, of the encoding of [`crate::park::Wait`] and of what a
 /// switch leaves on the stack. The script names the version that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The root. Offsets are bytes from the beginning of what they are named after.
 #[repr(C)]
@@ -30,6 +31,8 @@ pub struct Root {
     pub version: u32,
     /// Bytes of this.
     pub size: u32,
+    /// What the id of each microprocess begins with; the rest is the serial in its state. Stored once, before there are any.
+    pub prefix: AtomicU64,
     /// The first of all records; each leads to the next one.
     #[allow(private_interfaces)]
     pub(crate) oldest: AtomicPtr<Mp>,
@@ -63,7 +66,6 @@ pub struct Record {
     pub home: u32,
     pub class: u32,
     pub slot_end: u32,
-    pub serial: u32,
     pub label_len: u32,
     pub label: u32,
     pub waits_on: u32,
@@ -113,6 +115,9 @@ const fn slot_sizes() -> [u64; Class::COUNT] {
     sizes
 }
 
+/// Of an address space without a number.
+const NOWHERE: u64 = Id::new(Location::NOWHERE, Kind::MICROPROCESS, Serial::from_bits(0)).bits().get();
+
 /// The one of this process. `used`: a linker that sees no reader keeps it all the same.
 #[used]
 #[unsafe(no_mangle)]
@@ -120,6 +125,7 @@ pub static KUMIHIMO_DEBUG: Root = Root {
     magic: *b"KUMIDBG\0",
     version: VERSION,
     size: size_of::<Root>() as u32,
+    prefix: AtomicU64::new(NOWHERE),
     oldest: AtomicPtr::new(std::ptr::null_mut()),
     first_step: x86_64::FIRST_STEP,
     slot_sizes: slot_sizes(),
@@ -135,7 +141,6 @@ pub static KUMIHIMO_DEBUG: Root = Root {
         home: offset_of!(Mp, home) as u32,
         class: offset_of!(Mp, class) as u32,
         slot_end: offset_of!(Mp, slot_end) as u32,
-        serial: offset_of!(Mp, serial) as u32,
         label_len: offset_of!(Mp, label_len) as u32,
         label: offset_of!(Mp, label) as u32,
         waits_on: offset_of!(Mp, waits_on) as u32,

@@ -12,7 +12,9 @@ use kumihimo_backtrace::unwind::call_of;
 use kumihimo_backtrace::{From, STACK, Symbols, Trace, Walker};
 use kumihimo_events::Slot;
 use kumihimo_events::sched::ThreadState;
+use kumihimo_resource::id::Printed;
 
+use crate::carrier::ANNOUNCED;
 use crate::instance::{self, Instance};
 use crate::no_events::lock;
 use crate::record::{Mp, Ref};
@@ -86,13 +88,23 @@ pub(crate) fn write_all(out: &mut impl Write, walks: bool) -> io::Result<()> {
         };
         n += 1;
         let Seen { who, text, trace } = seen;
-        writeln!(out, "microprocess {:x} {}: {text}", who.id(), name(mp))?;
+        writeln!(out, "microprocess {} {}: {text}", Printed(who.id()), name(mp))?;
         if let (Some(trace), Some(symbols)) = (trace, &mut symbols) {
             out.write_all(render(&trace, symbols).as_bytes())?;
         }
     }
     writeln!(out, "kumihimo: {n} microprocesses")?;
     out.flush()
+}
+
+/// What one microprocess is doing: its line of the dump, and its backtrace. None if it has ended. Blocks the kernel thread, which must be none of the
+/// runtime's.
+pub(crate) fn one(who: Ref) -> Option<String> {
+    let mut walker = Walker::of_all_loaded();
+    let mut symbols = Symbols::new(walker.modules.clone());
+    let seen = instance::visit(|instance| instance.and_then(|i| see(i, who.mp, Some(&mut walker))))?;
+    let trace = seen.trace.map_or_else(String::new, |trace| render(&trace, &mut symbols));
+    (seen.who == who).then(|| format!("microprocess {} {}: {}\n{trace}", Printed(who.id()), name(who.mp), seen.text))
 }
 
 /// Backtraces of some that wait, as text; each is empty if it cannot be had. Blocks the kernel thread.
@@ -139,10 +151,12 @@ pub(crate) fn name(mp: &Mp) -> String {
 fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Option<Seen> {
     let who = mp.reference();
     let phase = mp.state.phase();
-    if !matches!(phase, Phase::Live | Phase::Parked) {
+    if !matches!(phase, Phase::Live | Phase::Parked | Phase::Held) {
         return None;
     }
-    let (state, trace) = if phase == Phase::Parked {
+    let (state, trace) = if phase == Phase::Held {
+        ("held until it is resumed".into(), walker.and_then(|walker| still(who, walker)))
+    } else if phase == Phase::Parked {
         let what = deadlock::waits_for(mp).map_or_else(|| "nothing known".into(), |wait| wait.to_string());
         (format!("waits for {what}"), walker.and_then(|walker| still(who, walker)))
     } else {
@@ -159,8 +173,13 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
     };
     let home = mp.home.load(Ordering::Relaxed);
     let cancelled = if mp.state.is_cancelled() { ", cancelled" } else { "" };
+    let suspended = if mp.state.is_suspended() { ", suspended" } else { "" };
     // Anything else is of another life.
-    who.is_current().then(|| Seen { who, text: format!("{state}; priority {priority}, VP {home}{cancelled}"), trace })
+    who.is_current().then(|| Seen {
+        who,
+        text: format!("{state}; priority {priority}, VP {home}{cancelled}{suspended}"),
+        trace,
+    })
 }
 
 /// The saved stack pointer. Others write it while they switch: read like [`crate::park::fetch_stack`] does.
@@ -169,7 +188,7 @@ fn context(mp: &'static Mp) -> usize {
     unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }.load(Ordering::Acquire).addr()
 }
 
-fn waits_for_its_turn(mp: &'static Mp) -> bool {
+pub(crate) fn waits_for_its_turn(mp: &'static Mp) -> bool {
     context(mp) == 0
 }
 
@@ -180,12 +199,14 @@ fn still(who: Ref, walker: &mut Walker) -> Option<Trace> {
 }
 
 /// The kernel thread that a microprocess is on.
-struct On {
-    tid: u32,
+pub(crate) struct On {
+    pub(crate) tid: u32,
+    /// The number of its slot.
+    pub(crate) index: u32,
     /// The VP under it; none: bound without.
-    vp: Option<u32>,
+    pub(crate) vp: Option<u32>,
     /// Where in the kernel it is, if it is there.
-    call: Option<i64>,
+    pub(crate) call: Option<i64>,
 }
 
 impl std::fmt::Display for On {
@@ -215,19 +236,37 @@ impl On {
     }
 }
 
+/// Whether a kernel thread that carries no virtual processor has a microprocess all the same: bound, or in user mode, its VP being lent or claimed at
+/// this moment. The slot of one that has none to run keeps the last one's id.
+pub(crate) fn has_microprocess(slot: &Slot) -> bool {
+    let state = ThreadState::read(slot.state.load(Ordering::Relaxed));
+    state.is_some_and(|(state, bound)| bound || state == ThreadState::User)
+}
+
 /// Where a LIVE one is, as the shared page has it; none if it is queued.
-fn on(instance: &Instance, who: Ref) -> Option<On> {
-    let id = who.id();
-    instance.kernel.slots().find_map(|slot: &Slot| {
+pub(crate) fn on(instance: &Instance, who: Ref) -> Option<On> {
+    shown(instance, |word| word == who.id())
+}
+
+/// As [`on`]; also where it is about to run, or to be found suspended.
+pub(crate) fn on_or_announced(instance: &Instance, who: Ref) -> Option<On> {
+    shown(instance, |word| word & !ANNOUNCED == who.id())
+}
+
+fn shown(instance: &Instance, is: impl Fn(u64) -> bool) -> Option<On> {
+    instance.kernel.slots().zip(1..).find_map(|(slot, index): (&Slot, u32)| {
         let tid = slot.tid.load(Ordering::Acquire);
-        if tid == 0 || slot.microprocess.load(Ordering::Relaxed) != id {
+        if tid == 0 || !is(slot.microprocess.load(Ordering::Relaxed)) {
             return None;
         }
+        // An idle one shows nobody. (To ask whether its VP sleeps would be to ask too late: it may be another one's by then.)
         let vp = (0..instance.vps.len() as u32).find(|vp| slot.carries(*vp));
-        // The slot of a kernel thread that has none to run keeps the last one's id.
-        let bound = ThreadState::read(slot.state.load(Ordering::Relaxed)).is_some_and(|(_, bound)| bound);
-        let idles = vp.is_some_and(|vp| instance.vps[vp as usize].idle.word.is_sleeping());
-        (if vp.is_some() { !idles } else { bound }).then(|| On { tid, vp, call: call_of(tid).map(|(_, call)| call) })
+        (vp.is_some() || has_microprocess(slot)).then(|| On {
+            tid,
+            index,
+            vp,
+            call: call_of(tid).map(|(_, call)| call),
+        })
     })
 }
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::num::NonZero;
 
+use kumihimo_resource::locking::Locking;
+
 use crate::runtime::{BatchPolicy, DEFAULT_DESIGN, Design, Distrust, Events, MAX_VPS, Preemption};
 
 pub(crate) fn vps() -> io::Result<usize> {
@@ -32,6 +34,16 @@ pub(crate) fn batch() -> io::Result<BatchPolicy> {
             text.parse().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_BATCH: {why}")))
         }
         Err(_) => Ok(BatchPolicy::default()),
+    }
+}
+
+pub(crate) fn locking() -> io::Result<Option<Locking>> {
+    match std::env::var("KUMI_LOCKING") {
+        Ok(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_LOCKING: {why}"))),
+        Err(_) => Ok(None),
     }
 }
 

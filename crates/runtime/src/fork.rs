@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::carrier::{Standing, set_standing, standing};
 use crate::stand_in;
 
+static RUNS: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
 static ON_MICROPROCESS: AtomicBool = AtomicBool::new(false);
 
@@ -18,17 +19,26 @@ pub(crate) fn is_child() -> bool {
 }
 
 extern "C" fn in_child() {
-    // On the caller's TLS block, which the child has a copy of.
-    FORKED.store(true, Ordering::Relaxed);
-    if standing() != Standing::Foreign || stand_in::forget() {
-        ON_MICROPROCESS.store(true, Ordering::Relaxed);
-        set_standing(Standing::Foreign);
+    if RUNS.load(Ordering::Relaxed) {
+        // On the caller's TLS block, which the child has a copy of.
+        FORKED.store(true, Ordering::Relaxed);
+        if standing() != Standing::Foreign || stand_in::forget() {
+            ON_MICROPROCESS.store(true, Ordering::Relaxed);
+            set_standing(Standing::Foreign);
+        }
+        crate::instance::forget();
     }
-    crate::instance::forget();
+    crate::membership::forget();
 }
 
-/// Once per process.
+/// Before the first runtime of the process.
 pub(crate) fn install() {
+    RUNS.store(true, Ordering::Relaxed);
+    watch();
+}
+
+/// Before the process joins the machine, be it without a runtime.
+pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: the handler touches atomics and one thread-local without destructor.

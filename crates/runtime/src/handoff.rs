@@ -49,6 +49,8 @@ impl UserScheduler for Instance {
         self.kernel.keep_time();
         // SAFETY: as above.
         unsafe { Carrier::here() }.run();
+        // Nor when it carries a VP again, until it has chosen.
+        kt.shows_nobody();
         if kt.vp.get().is_null() {
             publish_bound(self, kt);
         }
@@ -102,7 +104,7 @@ impl UserScheduler for Instance {
     }
 
     fn name_of(&self, id: u64, out: &mut [u8]) -> usize {
-        crate::pool::find(id).map_or(0, |mp| mp.label(out))
+        crate::identity::find(id).map_or(0, |mp| mp.label(out))
     }
 
     fn tick(&self) -> Option<std::time::Duration> {
@@ -129,7 +131,7 @@ fn await_turn(instance: &Instance, mp: &'static Mp, may_give_up: bool) -> bool {
         tracing::unblocked(instance, kt, mp);
         instance.inject(home, mp);
     }
-    let patience = Patience::new(instance, home);
+    let patience = Patience::new(instance, mp, home);
     let has_vp = thread.await_turn(|| may_give_up && patience.is_over());
     if let Some(vp) = thread.vp() {
         let vp = &instance.vps[vp as usize];
@@ -177,12 +179,15 @@ pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
 
 /// So many looks of a waiter at a VP that is held up and makes no switch meanwhile are enough ([`events::turn`] says how often one looks).
 const PATIENCE: u32 = 5;
+/// Of one that is suspended, which is to go on only if all else stands still: it may hold malloc's lock.
+const PATIENCE_SUSPENDED: u32 = 100;
 /// The same for one that runs: nanoseconds of its kernel thread's CPU time. Not of the clock's: that thread may have no core.
 const PATIENCE_RUNNING: u64 = 10_000_000;
 
 /// Why a waiter may give up.
 struct Patience<'a> {
     instance: &'a Instance,
+    mp: &'static Mp,
     vp: usize,
     /// At the last look: switches of the VP, its kernel thread, whether the running microprocess was to give way.
     seen: Cell<(u64, u32, bool)>,
@@ -193,8 +198,8 @@ struct Patience<'a> {
 }
 
 impl<'a> Patience<'a> {
-    fn new(instance: &'a Instance, vp: usize) -> Patience<'a> {
-        Patience { instance, vp, seen: Cell::default(), looks: Cell::new(0), since: Cell::new(0) }
+    fn new(instance: &'a Instance, mp: &'static Mp, vp: usize) -> Patience<'a> {
+        Patience { instance, mp, vp, seen: Cell::default(), looks: Cell::new(0), since: Cell::new(0) }
     }
 
     /// Whether the VP makes no switch although it should: it is held up ([`events::Kernel::is_held_up`]), not idle; or the running microprocess is to give
@@ -207,6 +212,7 @@ impl<'a> Patience<'a> {
         let carrier = kernel.carrier(self.vp as u32).map_or(0, |slot| slot.tid.load(Ordering::Relaxed));
         let should = kernel.preemption() == events::preempt::Means::Off || kernel.is_raised(self.vp as u32);
         let now = (vp.counters.switches.load(Ordering::Relaxed), carrier, should);
+        let suspended = self.mp.state.is_suspended();
         let ran = || CpuClock::of(carrier as i32).read().unwrap_or(0);
         if self.seen.replace(now) != now {
             self.looks.set(0);
@@ -215,10 +221,10 @@ impl<'a> Patience<'a> {
         }
         if !vp.idle.word.is_sleeping() && kernel.is_held_up(self.vp as u32) {
             self.looks.set(self.looks.get() + 1);
-            return self.looks.get() >= PATIENCE;
+            return self.looks.get() >= if suspended { PATIENCE_SUSPENDED } else { PATIENCE };
         }
         self.looks.set(self.looks.get().saturating_sub(1));
-        should && ran().saturating_sub(self.since.get()) >= PATIENCE_RUNNING
+        should && !suspended && ran().saturating_sub(self.since.get()) >= PATIENCE_RUNNING
     }
 }
 
@@ -234,7 +240,14 @@ impl Carrier {
         // SAFETY: the waiter set it before it was queued. Its kernel thread stays as long as the microprocess is queued: that cannot end
         // without a VP, nor get one while this entry is in our hands.
         let waiter = unsafe { &*next.waits_on.get() };
+        kt.announce(next);
+        // One that went on without is not held by that: it is when it wants a VP again.
+        if next.state.is_suspended() && !waiter.events().turn().is_astray() && self.vp().hold(next) {
+            return Some(self);
+        }
         let index = waiter.events().index();
+        // It has its own kernel thread, where it is seen.
+        kt.shows_nobody();
         if waiter.events().hand(kt.events()) {
             kt.put_down();
             // Masked, as in the pool.
@@ -315,6 +328,10 @@ fn take_back(mp: &'static Mp) {
         let carrier = unsafe { Carrier::here() };
         carrier.vp().level.set(mp.level.get());
         tracing::runs(carrier.vp(), mp);
+        // On its return, as it was told.
+        if mp.state.is_suspended() {
+            drop(carrier.leave(Left::Held));
+        }
         return;
     }
     kt.put_down();

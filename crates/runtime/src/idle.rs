@@ -152,7 +152,10 @@ mod vp_side {
                         Some(next)
                     }
                     None if vp.instance().stopped() => break,
-                    None => vp.idle(&mut nap),
+                    None => {
+                        self.kernel_thread().shows_nobody();
+                        vp.idle(&mut nap)
+                    }
                 };
                 if let Some(next) = next {
                     if next.waits_elsewhere() {

@@ -10,6 +10,7 @@ use kumihimo_events::Kernel;
 use kumihimo_events::kernel;
 use kumihimo_events::source::Kind as Source;
 use kumihimo_queue::{Set, Taker};
+use kumihimo_resource::table::{Table, table};
 use kumihimo_trace::Session;
 
 use crate::anchored::Anchored;
@@ -32,6 +33,8 @@ pub(crate) struct Instance {
     /// After `vps`: their handles point into it, and fields are dropped in order.
     pub(crate) queues: Set<Mp>,
     pub(crate) placer: Placer,
+    /// The resource table of the process: what is made and ended here goes through it.
+    pub(crate) table: &'static Table,
     pub(crate) settings: Settings,
     /// See [`crate::tracing`].
     pub(crate) trace: Option<Arc<Session>>,
@@ -139,6 +142,7 @@ impl Instance {
                 vps: vps.into(),
                 queues,
                 placer,
+                table: table(),
                 trace: trace.clone(),
                 default_kind,
                 clock: Instant::now(),

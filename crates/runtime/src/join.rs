@@ -15,8 +15,12 @@ use std::sync::atomic::Ordering;
 
 use kumihimo_policy::Why;
 use kumihimo_queue::Origin;
+use kumihimo_resource::id::Kind;
+use kumihimo_resource::table::table;
 
 use crate::carrier::Carrier;
+use crate::identity;
+use crate::no_events::NoEvents;
 use crate::park::{self, Foreign, Wait, Who};
 use crate::pool;
 use crate::record::{Mp, Ref};
@@ -126,8 +130,10 @@ pub(crate) fn left(carrier: &Carrier, mp: &'static Mp) {
 
 fn release(vp: &Vp, mp: &'static Mp) {
     crate::spawn::clean(mp);
-    mp.state.release();
-    vp.pool.give(mp);
+    if identity::close(vp.instance().table, mp) {
+        let _held = vp.instance().table.enter(Kind::STACK);
+        vp.pool.give(mp);
+    }
 }
 
 /// Waits until the outcome of `who` is there, or `deadline`. Blocks the microprocess. False at the deadline or when cancelled.
@@ -182,8 +188,12 @@ pub(crate) fn taken(mp: &'static Mp) {
         Some(carrier) => release(carrier.vp(), mp),
         None => {
             crate::spawn::clean(mp);
-            mp.state.release();
-            pool::give_outside(mp);
+            // The runtime may have ended, the process's pool has not.
+            let _quiet = NoEvents::new();
+            if identity::close(table(), mp) {
+                let _held = table().enter(Kind::STACK);
+                pool::give_outside(mp);
+            }
         }
     }
 }

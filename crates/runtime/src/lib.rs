@@ -13,6 +13,8 @@ mod idle;
 #[cfg(not(loom))]
 pub mod anchored;
 #[cfg(not(loom))]
+mod answer;
+#[cfg(not(loom))]
 pub mod cancel;
 #[cfg(not(loom))]
 mod carrier;
@@ -27,6 +29,8 @@ mod dump_signal;
 #[cfg(not(loom))]
 mod ebb;
 #[cfg(not(loom))]
+pub mod entries;
+#[cfg(not(loom))]
 mod environment;
 #[cfg(not(loom))]
 mod fork;
@@ -37,9 +41,13 @@ pub mod future;
 #[cfg(not(loom))]
 mod handoff;
 #[cfg(not(loom))]
+mod identity;
+#[cfg(not(loom))]
 mod instance;
 #[cfg(not(loom))]
 mod join;
+#[cfg(not(loom))]
+pub mod membership;
 #[cfg(not(loom))]
 mod metrics;
 #[cfg(not(loom))]
@@ -61,7 +69,11 @@ pub mod readiness;
 #[cfg(not(loom))]
 mod record;
 #[cfg(not(loom))]
+pub mod region;
+#[cfg(not(loom))]
 mod requests;
+#[cfg(not(loom))]
+pub mod rows;
 #[cfg(not(loom))]
 pub mod runtime;
 #[cfg(not(loom))]
@@ -76,6 +88,8 @@ mod spawn;
 pub mod spinning;
 #[cfg(not(loom))]
 mod stand_in;
+#[cfg(not(loom))]
+mod suspend;
 #[cfg(not(loom))]
 pub mod thread;
 #[cfg(not(loom))]

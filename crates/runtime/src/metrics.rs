@@ -1,5 +1,7 @@
 //! A snapshot of the running runtime's counters.
 
+mod families;
+
 use std::sync::atomic::Ordering;
 
 use kumihimo_arch::tls;

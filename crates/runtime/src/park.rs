@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use kumihimo_resource::id::{Kind, Printed};
+
 use crate::called::Called;
 use crate::carrier::{self, Carrier, Standing};
 use crate::instance;
@@ -154,7 +156,7 @@ impl Eq for Waiter {}
 
 impl std::fmt::Debug for Waiter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Waiter({:x})", self.id())
+        write!(f, "Waiter({})", Printed(self.id()))
     }
 }
 
@@ -248,7 +250,11 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant
         return;
     }
     let armed_at = vp.index;
-    vp.timers().arm(mp.reference(), at);
+    {
+        // A timer is a resource: opened here, closed by whoever finds it due or stale.
+        let _held = vp.instance().table.enter_own(Kind::TIMER, &mp.claim);
+        vp.timers().arm(mp.reference(), at);
+    }
     vp.tick.sooner(at);
     mp.wait_kind.store(mp.wait_kind.load(Ordering::Relaxed) | Wait::TIMED, Ordering::Relaxed);
     let number = mp.timer.load(Ordering::Relaxed);
@@ -485,7 +491,7 @@ impl std::fmt::Display for Wait {
         match self {
             Wait::Park => write!(f, "an unpark"),
             Wait::Sleep => write!(f, "the clock"),
-            Wait::Join(id) => write!(f, "the end of microprocess {id:x}"),
+            Wait::Join(id) => write!(f, "the end of microprocess {}", Printed(*id)),
             Wait::Mutex(a) => write!(f, "the mutex at {a:#x}"),
             Wait::RwLock(a) => write!(f, "the rwlock at {a:#x}"),
             Wait::Condvar(a) => write!(f, "the condition variable at {a:#x}"),

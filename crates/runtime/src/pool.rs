@@ -7,11 +7,13 @@
 use std::cell::Cell;
 use std::io;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use kumihimo_arch::stack::{self, Class};
 use kumihimo_arch::tls;
+use kumihimo_resource::table::has_whole_kinds;
 
+use crate::identity;
 use crate::no_events::lock;
 use crate::record::{self, Mp};
 
@@ -87,7 +89,6 @@ static FREE: [Mutex<Free>; KINDS] = [const { Mutex::new(Free::new()) }; KINDS];
 const EBB: usize = 2048;
 /// The newest record. All of them, living or not, are a list that only grows and begins in [`crate::debug`]; this is its other end.
 static ALL: Mutex<Option<&'static Mp>> = Mutex::new(None);
-static SERIAL: AtomicU32 = AtomicU32::new(1);
 static SLOTS: AtomicUsize = AtomicUsize::new(0);
 static STACK_BYTES: AtomicU64 = AtomicU64::new(0);
 
@@ -112,6 +113,10 @@ impl VpPool {
     }
 
     fn most(kind: usize) -> usize {
+        // What a kind has in common lies in one place then, under its lock.
+        if has_whole_kinds() {
+            return 0;
+        }
         let limited =
             MAX_SLOTS.load(Ordering::Relaxed) != usize::MAX || MAX_STACK_BYTES.load(Ordering::Relaxed) != u64::MAX;
         let most = if limited { LOCAL_MAX_LIMITED } else { LOCAL_MAX };
@@ -148,6 +153,9 @@ impl VpPool {
 
     #[cold]
     fn refill(&self, kind: Kind) -> io::Result<&'static Mp> {
+        if self.most[kind.index()] == 0 {
+            return take_outside(kind);
+        }
         let mut batch = take_batch(kind);
         if batch.is_empty() {
             batch = make(kind, BATCH)?;
@@ -240,8 +248,16 @@ fn make(kind: Kind, n: usize) -> io::Result<Vec<&'static Mp>> {
                 }
             }
         }
+        let Some(serial) = identity::first() else {
+            failure = Some(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                "no id is left for another microprocess: all slots of this address space are in use or were used up",
+            ));
+            continue;
+        };
         // SAFETY: a fresh slot of this class, with the block above `top`.
-        let mp = unsafe { Mp::create(end, kind.class, top, fs, SERIAL.fetch_add(1, Ordering::Relaxed)) };
+        let mp = unsafe { Mp::create(end, kind.class, top, fs, serial) };
+        identity::made(mp, serial);
         made.push(mp);
     }
     if let (true, Some(e)) = (made.is_empty(), failure) {
@@ -318,17 +334,6 @@ pub(crate) fn for_each(mut f: impl FnMut(&'static Mp)) {
         f(mp);
         link = &mp.newer;
     }
-}
-
-/// The living one of that id. Takes no lock.
-pub(crate) fn find(id: u64) -> Option<&'static Mp> {
-    let mut found = None;
-    for_each(|mp| {
-        if mp.id() == id {
-            found = Some(mp);
-        }
-    });
-    found
 }
 
 /// How many slots exist, and their address space in bytes.

@@ -3,15 +3,18 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use kumihimo_arch::stack::{self, Class};
 use kumihimo_arch::x86_64::Context;
 use kumihimo_queue::{Links, Node};
+use kumihimo_resource::id::{Printed, Serial};
+use kumihimo_resource::locking::Claim;
 
 use crate::called::Called;
 use crate::carrier::KernelThread;
+use crate::identity;
 use crate::scope::Data as ScopeData;
 use crate::state::{Phase, State, Wake};
 
@@ -58,7 +61,8 @@ pub(crate) struct Mp {
     pub(crate) bounded: Cell<bool>,
     /// The scope that waits for its end.
     pub(crate) scope: Cell<Option<NonNull<ScopeData>>>,
-    pub(crate) serial: u32,
+    /// When its timer is due, on the instance's clock. For reports.
+    pub(crate) timer_at: AtomicU64,
     /// In a pool: the next one there.
     pub(crate) next_free: Cell<*const Mp>,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
@@ -75,6 +79,8 @@ pub(crate) struct Mp {
     pub(crate) deadline: Cell<Option<Instant>>,
     /// For policies that look at the clock: see [`crate::place`].
     pub(crate) account: Cell<Account>,
+    /// The lock of this resource, for those designs that have one each.
+    pub(crate) claim: Claim,
     /// The record that was made after this one: see [`crate::pool::for_each`].
     pub(crate) newer: AtomicPtr<Mp>,
 }
@@ -131,11 +137,17 @@ impl Mp {
     ///
     /// # Safety
     /// `slot_end` is the end of a slot of `class` that nobody uses yet, `top` a 64-aligned address in it with nothing below.
-    pub(crate) unsafe fn create(slot_end: *mut u8, class: Class, top: *mut u8, fs: usize, serial: u32) -> &'static Mp {
+    pub(crate) unsafe fn create(
+        slot_end: *mut u8,
+        class: Class,
+        top: *mut u8,
+        fs: usize,
+        serial: Serial,
+    ) -> &'static Mp {
         let mp = Mp {
             context: UnsafeCell::new(Context::NULL),
             fs: Cell::new(fs),
-            state: State::new(),
+            state: State::new(serial.bits()),
             links: Links::new(),
             priority: AtomicU8::new(0),
             inherited: AtomicU8::new(NO_INHERITANCE),
@@ -152,7 +164,7 @@ impl Mp {
             scope: Cell::new(None),
             token: AtomicU32::new(0),
             timer: AtomicU32::new(0),
-            serial,
+            timer_at: AtomicU64::new(0),
             next_free: Cell::new(std::ptr::null()),
             waits_on: Cell::new(std::ptr::null()),
             linking: Cell::new(0),
@@ -164,6 +176,7 @@ impl Mp {
             label: [const { AtomicU8::new(0) }; 47],
             deadline: Cell::new(None),
             account: Cell::new(Account::default()),
+            claim: Claim::new(),
             newer: AtomicPtr::new(std::ptr::null_mut()),
         };
         // SAFETY: within the fresh slot, 64-aligned, and live for ever: neither a record nor what lies above it is ever given back.
@@ -190,9 +203,10 @@ impl Mp {
         Ref { mp: self, generation: self.state.generation() }
     }
 
-    /// Unique among the living. The top bit is clear: ids with it are those of kernel threads.
+    /// As [`kumihimo_resource::id::Id`]. The top bit is clear: ids with it are those of kernel threads.
+    #[inline]
     pub(crate) fn id(&self) -> u64 {
-        id(self.serial, self.state.generation())
+        identity::id(self.state.generation())
     }
 
     /// The larger of its own and the inherited priority.
@@ -237,10 +251,6 @@ impl Mp {
     }
 }
 
-fn id(serial: u32, generation: u64) -> u64 {
-    ((generation & 0x7fff_ffff) << 32) | u64::from(serial)
-}
-
 /// A microprocess in one of its lives.
 #[derive(Clone, Copy)]
 pub(crate) struct Ref {
@@ -255,7 +265,7 @@ impl Ref {
     }
 
     pub(crate) fn id(self) -> u64 {
-        id(self.mp.serial, self.generation)
+        identity::id(self.generation)
     }
 
     #[inline]
@@ -264,7 +274,7 @@ impl Ref {
     }
 
     pub(crate) fn is_alive(self) -> bool {
-        self.is_current() && matches!(self.mp.state.phase(), Phase::Live | Phase::Parked)
+        self.is_current() && matches!(self.mp.state.phase(), Phase::Live | Phase::Parked | Phase::Held)
     }
 
     pub(crate) fn item(self) -> NonNull<Mp> {
@@ -282,6 +292,6 @@ impl Eq for Ref {}
 
 impl std::fmt::Debug for Ref {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "#{:x}", self.id())
+        write!(f, "#{}", Printed(self.id()))
     }
 }

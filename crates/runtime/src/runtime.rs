@@ -13,6 +13,7 @@ use std::time::Duration;
 use kumihimo_arch::{overflow, stack, tls};
 use kumihimo_policy::{Policy, Priority, RoundRobin};
 pub use kumihimo_queue::{Capacity, Design};
+use kumihimo_resource::id::Printed;
 
 use crate::instance::{self, Instance};
 use crate::place::Placer;
@@ -21,7 +22,7 @@ use crate::record::colour_max;
 use crate::spawn::{self, Order};
 use crate::thread::Thread;
 use crate::wrapped::MakeBackend;
-use crate::{dump_signal, environment, fork, join, preempt, shutdown};
+use crate::{dump_signal, environment, fork, join, membership, preempt, shutdown};
 
 /// The run-queue design that measurements choose; see `kumi bench queues`.
 pub const DEFAULT_DESIGN: Design = Design::Ring;
@@ -47,6 +48,7 @@ pub use kumihimo_batch::{Backend, Policy as BatchPolicy};
 pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
 pub use kumihimo_events::watchdog::{Distrust, OnMisbehaviour};
+pub use kumihimo_resource::locking::Locking;
 
 /// What happens when all microprocesses wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -80,6 +82,8 @@ pub(crate) struct Settings {
     pub(crate) trace_buffer: Option<usize>,
     pub(crate) dump_signal: Option<i32>,
     pub(crate) distrust: Option<Distrust>,
+    /// As asked for. What the process has: [`kumihimo_resource::table::Table::locking`].
+    pub(crate) locking: Option<Locking>,
     pub(crate) batch: BatchPolicy,
     pub(crate) batch_back_end: Option<MakeBackend>,
 }
@@ -104,7 +108,10 @@ pub(crate) fn kind(size: usize, lean: bool) -> io::Result<Kind> {
 
 /// Settings of a [`Runtime`].
 ///
-/// `KUMI_VPS` and `KUMI_QUEUE` in the environment stand in for `vps` and `queue` where the program does not set them.
+/// `KUMI_VPS`, `KUMI_QUEUE` and `KUMI_LOCKING` in the environment stand in for `vps`, `queue` and `locking` where the program does not set them.
+///
+/// The first runtime of a process also joins the machine: it takes a number in the user's run-time directory and answers at a control socket there (`kumihimo::machine`).
+/// Where that cannot be, or with `KUMI_MACHINE=off`, it runs as well, and nobody sees it from outside.
 #[must_use]
 pub struct Builder {
     vps: Option<usize>,
@@ -157,6 +164,7 @@ impl Builder {
                 trace_buffer: None,
                 dump_signal: None,
                 distrust: None,
+                locking: None,
                 batch: BatchPolicy::default(),
                 batch_back_end: None,
             },
@@ -191,6 +199,13 @@ impl Builder {
     /// The run-queue design. Default: [`DEFAULT_DESIGN`].
     pub fn queue(mut self, design: Design) -> Builder {
         self.design = Some(design);
+        self
+    }
+
+    /// How the resource table keeps its resources from being used by two at once. Default: [`Locking::default`]. The first runtime of the process decides, unless
+    /// it had a socket, file, mailbox or region before that; another design later is an error of `build`. `KUMI_LOCKING` stands in where the program does not say.
+    pub fn locking(mut self, design: Locking) -> Builder {
+        self.settings.locking = Some(design);
         self
     }
 
@@ -365,7 +380,11 @@ impl Builder {
         if instance::running() {
             return Err(running());
         }
+        if self.settings.locking.is_none() {
+            self.settings.locking = environment::locking()?;
+        }
         once_per_process()?;
+        membership::begin(self.settings.locking)?;
         dump_signal::prepare(self.settings.dump_signal)?;
         pool::MAX_SLOTS.store(self.settings.max_stacks, Ordering::Relaxed);
         pool::MAX_STACK_BYTES.store(self.settings.max_stack_memory, Ordering::Relaxed);
@@ -405,7 +424,8 @@ fn describe(slot_end: usize, out: &mut [u8]) -> usize {
     let mut w = Cut { out, len: 0 };
     use std::fmt::Write;
     let name = std::str::from_utf8(&label[..n]).unwrap_or("?");
-    let _ = if n == 0 { write!(w, "(no name) (id {:x})", mp.id()) } else { write!(w, "'{name}' (id {:x})", mp.id()) };
+    let id = Printed(mp.id());
+    let _ = if n == 0 { write!(w, "(no name) (id {id})") } else { write!(w, "'{name}' (id {id})") };
     w.len
 }
 

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
-use crate::park::Waiter;
-use crate::{cancel, pool, tracing};
+use crate::park::{Waiter, Who};
+use crate::{cancel, pool, suspend, tracing};
 
 /// How long the kernel threads get to end after the VPs were told to stop.
 const THREADS_GRACE: Duration = Duration::from_millis(500);
@@ -44,6 +44,10 @@ fn cancel_all(instance: &Instance) {
     living.extend(instance.stand_ins().into_iter().map(Waiter::of_foreign));
     for who in &living {
         cancel::request(who);
+        // It cannot unwind while it is held.
+        if let Who::Micro(who) = who.who() {
+            let _ = suspend::resume(*who);
+        }
     }
 }
 
@@ -72,6 +76,7 @@ pub(crate) fn stop(instance: &Arc<Instance>) {
     if kernel.counts().threads == 0 {
         for vp in &instance.vps {
             vp.pool.clear();
+            vp.regions.clear();
             vp.timers().clear();
         }
     }

@@ -40,6 +40,7 @@ mod on {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::time::Instant;
 
+    use kumihimo_resource::id::Printed;
     use tracing::level_filters::LevelFilter;
     use tracing::{Span, debug, debug_span, trace};
 
@@ -99,7 +100,7 @@ mod on {
 
     /// By the one that spawned.
     pub(crate) fn spawned(who: Ref, name: Option<&str>) {
-        tell(LevelFilter::DEBUG, || debug!(target: "kumihimo", id = format_args!("{:x}", who.id()), name, "spawned"));
+        tell(LevelFilter::DEBUG, || debug!(target: "kumihimo", id = %Printed(who.id()), name, "spawned"));
     }
 
     /// The life of the calling microprocess: a span of its own, below no other.
@@ -116,7 +117,7 @@ mod on {
         let span = tell(LevelFilter::DEBUG, || {
             // SAFETY: the running microprocess's own name.
             let name = unsafe { &*mp.name.get() }.as_deref();
-            debug_span!(target: "kumihimo", parent: None, "microprocess", id = format_args!("{:x}", mp.id()), name)
+            debug_span!(target: "kumihimo", parent: None, "microprocess", id = %Printed(mp.id()), name)
         });
         let span = span.unwrap_or_else(Span::none);
         let _inside = span.enter();

@@ -14,6 +14,8 @@ use kumihimo_arch::tls;
 use kumihimo_arch::x86_64::Context;
 use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::Origin;
+use kumihimo_resource::id::Kind as ResourceKind;
+use kumihimo_resource::table::Table;
 
 use crate::carrier::{Carrier, Standing, set_standing};
 use crate::instance::{self, Instance};
@@ -95,8 +97,8 @@ where
         Some(carrier) => {
             let vp = carrier.vp();
             vp.instance().admit()?;
-            let mp = vp.pool.take(order.kind)?;
-            let started = prepare(mp, order, scope, f);
+            let started = open(vp.instance().table, order, scope, f, |kind| vp.pool.take(kind))?;
+            let mp = started.who.mp;
             bump(&vp.counters.spawned);
             tracing::spawned(vp, mp);
             launch(carrier, mp, order.child_first);
@@ -105,8 +107,8 @@ where
         None => instance::visit(|instance| {
             let instance = instance.ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
             instance.admit()?;
-            let mp = pool::take_outside(order.kind)?;
-            let started = prepare(mp, order, scope, f);
+            let started = open(instance.table, order, scope, f, pool::take_outside)?;
+            let mp = started.who.mp;
             instance.spawned_outside.fetch_add(1, Ordering::Release);
             let to = instance.next_vp();
             mp.home.store(to as u16, Ordering::Relaxed);
@@ -115,6 +117,31 @@ where
             Ok(started)
         }),
     }
+}
+
+/// Opens a microprocess and its parts: the procedures of three rows of the table, found by the compiler.
+#[inline]
+fn open<F, T>(
+    table: &Table,
+    order: &Order,
+    scope: Option<&ScopeData>,
+    f: F,
+    take: impl FnOnce(Kind) -> io::Result<&'static Mp>,
+) -> io::Result<Started<T>>
+where
+    F: FnOnce() -> T,
+{
+    let mp = {
+        let _held = table.enter(ResourceKind::STACK);
+        take(order.kind)?
+    };
+    {
+        let _held = table.enter_own(ResourceKind::SHARE, &mp.claim);
+        mp.priority.store(order.priority.get(), Ordering::Relaxed);
+        mp.account.set(Account { due_ns: order.due_ns, ..Account::default() });
+    }
+    let _held = table.enter_own(ResourceKind::MICROPROCESS, &mp.claim);
+    Ok(prepare(mp, order, scope, f))
 }
 
 /// Writes closure and context; the record's life begins.
@@ -135,9 +162,7 @@ where
         packet.write(Packet { record: mp, body: Body { closure: ManuallyDrop::new(f) } });
         *mp.context.get() = Context::prepare(packet.cast(), entry::<F, T>, packet.cast());
     }
-    mp.priority.store(order.priority.get(), Ordering::Relaxed);
     mp.deadline.set(order.deadline);
-    mp.account.set(Account { due_ns: order.due_ns, ..Account::default() });
     if let Some(name) = &order.name {
         mp.set_label(Some(name));
         // SAFETY: not running yet, so its name is ours.

@@ -12,13 +12,24 @@
 //!                           |  DONE  |                          | ABANDONED |
 //!                           +--------+                          +-----------+
 //! ```
-//! 8 cancel: LIVE or PARKED, + CANCELLED, for the rest of that life.
+//! 8 cancel: LIVE, PARKED or HELD, + CANCELLED, for the rest of that life. 9 retire: DONE -> ABANDONED, where the serials are used up.
+//!
+//! A suspended one runs no further. It may stay parked; what must not happen is that it is switched to:
+//! ```text
+//!   LIVE, PARKED  -- 10 suspend: + SUSPENDED
+//!   LIVE   + SUSPENDED  -- 11 hold --->  HELD        by the carrier that would switch to it, or has just left it
+//!   PARKED + SUSPENDED  -- 3 wake ---->  HELD        it would be runnable now; nobody queues it
+//!   HELD                -- 12 resume -->  LIVE       - SUSPENDED; the resumer queues it
+//!   LIVE, PARKED        -- 12 resume: - SUSPENDED
+//!   HELD                -- 7 abandon -->  ABANDONED
+//! ```
 //!
 //! LIVE is running or queued: which of the two is known to the carrier alone and is nobody else's business. The rest of the
-//! word is the generation: it moves on at *release*, so that every reference to the former life is stale from then on.
+//! word is the serial of that life ([`kumihimo_resource::id::Serial`]), here called generation: it moves on at *release*, so that every reference to
+//! the former life is stale from then on.
 //!
-//! Who may do what: 1, 5, 6 the carrier that holds the microprocess; 2 the carrier that has just left its stack; 4 the
-//! microprocess; 3 and 8 anybody; 7 the end of the runtime. Whoever moves PARKED to LIVE owns the duty to queue it.
+//! Who may do what: 1, 5, 6, 9, 11 the carrier that holds the microprocess; 2 the carrier that has just left its stack; 4 the
+//! microprocess; 3, 8, 10 and 12 anybody; 7 the end of the runtime. Whoever moves PARKED or HELD to LIVE owns the duty to queue it.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -30,10 +41,12 @@ const LIVE: u64 = 1;
 const PARKED: u64 = 2;
 const DONE: u64 = 3;
 const ABANDONED: u64 = 4;
+const HELD: u64 = 5;
 const PHASE: u64 = 7;
 const PERMIT: u64 = 8;
 const CANCELLED: u64 = 16;
-const FLAGS: u64 = PHASE | PERMIT | CANCELLED;
+const SUSPENDED: u64 = 32;
+const FLAGS: u64 = PHASE | PERMIT | CANCELLED | SUSPENDED;
 const GENERATION_SHIFT: u32 = 8;
 
 #[derive(Debug)]
@@ -61,6 +74,34 @@ pub(crate) enum Park {
     Permit,
 }
 
+/// What became of a request to suspend.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspend {
+    /// It runs or is queued, and will be held before it runs again: whoever runs it is to be told.
+    Asked,
+    /// It waits, and will not run when that is over.
+    Waits,
+    /// It was suspended before.
+    Already,
+    /// It has ended, or the reference is stale.
+    Gone,
+}
+
+/// What a resumer has to do.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// It was held and is the caller's to queue.
+    Queue,
+    /// It was not stopped yet, or waits.
+    Cleared,
+    /// It was not suspended.
+    Already,
+    /// It has ended, or the reference is stale.
+    Gone,
+}
+
 /// Phase as seen from outside, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -69,12 +110,13 @@ pub(crate) enum Phase {
     Parked,
     Done,
     Abandoned,
+    Held,
 }
 
 impl State {
     /// FREE, with a generation that no reference has.
-    pub(crate) fn new() -> State {
-        State(AtomicU64::new(1 << GENERATION_SHIFT))
+    pub(crate) fn new(generation: u64) -> State {
+        State(AtomicU64::new(generation << GENERATION_SHIFT))
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -87,6 +129,7 @@ impl State {
             LIVE => Phase::Live,
             PARKED => Phase::Parked,
             DONE => Phase::Done,
+            HELD => Phase::Held,
             _ => Phase::Abandoned,
         }
     }
@@ -115,7 +158,7 @@ impl State {
         Park::Permit
     }
 
-    /// 3. PARKED -> LIVE, or leaves a permit. AcqRel: what the waker did happens before what the woken one does.
+    /// 3. PARKED -> LIVE (suspended: HELD), or leaves a permit. AcqRel: what the waker did happens before what the woken one does.
     #[inline]
     pub(crate) fn wake(&self, generation: u64) -> Wake {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -124,9 +167,10 @@ impl State {
                 return Wake::Gone;
             }
             let (next, result) = match word & PHASE {
-                PARKED => ((word & !PHASE) | LIVE, Wake::Queue),
+                PARKED if word & SUSPENDED == 0 => ((word & !PHASE) | LIVE, Wake::Queue),
+                PARKED => ((word & !PHASE) | HELD, Wake::Permit),
                 // Also when the permit is there already: the write publishes the waker's stores.
-                LIVE => (word | PERMIT, Wake::Permit),
+                LIVE | HELD => (word | PERMIT, Wake::Permit),
                 _ => return Wake::Gone,
             };
             match self.0.compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed) {
@@ -165,17 +209,23 @@ impl State {
 
     /// 6. DONE -> FREE, next generation. A plain store: wakers leave a DONE word alone.
     #[inline]
-    pub(crate) fn release(&self) {
-        let word = self.0.load(Ordering::Relaxed);
-        debug_assert_eq!(word & PHASE, DONE);
-        self.0.store(((word >> GENERATION_SHIFT) + 1) << GENERATION_SHIFT, Ordering::Release);
+    pub(crate) fn release(&self, next: u64) {
+        debug_assert_eq!(self.0.load(Ordering::Relaxed) & PHASE, DONE);
+        self.0.store(next << GENERATION_SHIFT, Ordering::Release);
     }
 
-    /// 8. LIVE or PARKED: marks it as cancelled. False if that life has ended. The caller wakes it afterwards.
+    /// 9. DONE -> ABANDONED: it was its last life.
+    pub(crate) fn retire(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        debug_assert_eq!(word & PHASE, DONE);
+        self.0.store((word & !FLAGS) | ABANDONED, Ordering::Release);
+    }
+
+    /// 8. LIVE, PARKED or HELD: marks it as cancelled. False if that life has ended. The caller wakes it afterwards.
     pub(crate) fn cancel(&self, generation: u64) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            if word >> GENERATION_SHIFT != generation || !matches!(word & PHASE, LIVE | PARKED) {
+            if word >> GENERATION_SHIFT != generation || !matches!(word & PHASE, LIVE | PARKED | HELD) {
                 return false;
             }
             match self.0.compare_exchange_weak(word, word | CANCELLED, Ordering::AcqRel, Ordering::Relaxed) {
@@ -191,10 +241,66 @@ impl State {
         self.0.load(Ordering::Relaxed) & CANCELLED != 0
     }
 
-    /// 7. PARKED -> ABANDONED: it will never run again, and neither will its memory be used again.
+    /// 10. LIVE or PARKED: it is to run no further. AcqRel: whoever holds it back or resumes it sees what the caller did.
+    pub(crate) fn suspend(&self, generation: u64) -> Suspend {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            let done = match word & PHASE {
+                _ if word >> GENERATION_SHIFT != generation => return Suspend::Gone,
+                LIVE | PARKED | HELD if word & SUSPENDED != 0 => return Suspend::Already,
+                LIVE => Suspend::Asked,
+                PARKED => Suspend::Waits,
+                _ => return Suspend::Gone,
+            };
+            match self.0.compare_exchange_weak(word, word | SUSPENDED, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return done,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Whether it is to run no further. By a carrier that holds it, a look at the word that it has at hand.
+    #[inline(always)]
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & SUSPENDED != 0
+    }
+
+    /// 11. LIVE -> HELD, if it is still suspended: false, and it is the caller's to run or queue. Release: whoever resumes it hands its context on.
+    pub(crate) fn hold(&self) -> bool {
+        let mut word = self.0.load(Ordering::Relaxed);
+        while word & SUSPENDED != 0 {
+            debug_assert_eq!(word & PHASE, LIVE);
+            let held = (word & !PHASE) | HELD;
+            match self.0.compare_exchange_weak(word, held, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// 12. HELD -> LIVE, or takes the request back.
+    pub(crate) fn unsuspend(&self, generation: u64) -> Resume {
+        let mut word = self.0.load(Ordering::Relaxed);
+        loop {
+            let (next, done) = match word & PHASE {
+                _ if word >> GENERATION_SHIFT != generation => return Resume::Gone,
+                LIVE | PARKED if word & SUSPENDED == 0 => return Resume::Already,
+                LIVE | PARKED => (word & !SUSPENDED, Resume::Cleared),
+                HELD => ((word & !(PHASE | SUSPENDED)) | LIVE, Resume::Queue),
+                _ => return Resume::Gone,
+            };
+            match self.0.compare_exchange_weak(word, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return done,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// 7. PARKED or HELD -> ABANDONED: it will never run again, and neither will its memory be used again.
     pub(crate) fn abandon(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
-        word & PHASE == PARKED
+        matches!(word & PHASE, PARKED | HELD)
             && self.0.compare_exchange(word, (word & !PHASE) | ABANDONED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
@@ -217,7 +323,7 @@ mod models {
     unsafe impl Send for Shared {}
 
     fn begun() -> (Arc<Shared>, u64) {
-        let s = Arc::new(Shared { state: State::new(), context: UnsafeCell::new(0), queued: AtomicUsize::new(0) });
+        let s = Arc::new(Shared { state: State::new(8), context: UnsafeCell::new(0), queued: AtomicUsize::new(0) });
         s.state.begin();
         let generation = s.state.generation();
         (s, generation)
@@ -266,7 +372,7 @@ mod models {
                 loom::thread::spawn(move || s.state.wake(generation))
             };
             s.state.finish();
-            s.state.release();
+            s.state.release(9);
             s.state.begin();
             let parked = s.state.commit_park();
             assert_ne!(waker.join().unwrap(), Wake::Queue);
@@ -310,6 +416,103 @@ mod models {
                 (true, Park::Parked) | (false, Park::Permit) => assert_eq!(woken, Wake::Permit),
                 (false, Park::Parked) => assert_eq!(woken, Wake::Queue),
             }
+        });
+    }
+
+    /// Suspend and resume against a park and a wake: it is in somebody's hands at every moment, runs on one carrier only, and in the end it runs.
+    #[test]
+    fn suspend_and_resume_against_park_and_wake() {
+        loom::model(|| {
+            let (s, generation) = begun();
+            let waker = {
+                let s = s.clone();
+                loom::thread::spawn(move || {
+                    if s.state.wake(generation) == Wake::Queue {
+                        switch_to(&s);
+                    }
+                })
+            };
+            let controller = {
+                let s = s.clone();
+                loom::thread::spawn(move || {
+                    assert!(matches!(s.state.suspend(generation), Suspend::Asked | Suspend::Waits));
+                    match s.state.unsuspend(generation) {
+                        Resume::Queue => switch_to(&s),
+                        resumed => assert_eq!(resumed, Resume::Cleared),
+                    }
+                })
+            };
+            // SAFETY: its carrier; loom checks.
+            s.context.with_mut(|c| unsafe { *c += 1 });
+            if s.state.commit_park() == Park::Permit {
+                switch_to(&s);
+            }
+            waker.join().unwrap();
+            controller.join().unwrap();
+            assert_eq!(
+                s.queued.load(Ordering::Relaxed),
+                1,
+                "woken once, it runs once: not suspended any more, and not forgotten"
+            );
+        });
+    }
+
+    /// As a carrier does with one from its queue.
+    fn switch_to(s: &Shared) {
+        if !s.state.is_suspended() || !s.state.hold() {
+            run(s);
+        }
+    }
+
+    /// A running one is left behind by its carrier; two suspend it, two resume it.
+    #[test]
+    fn a_running_one_that_two_suspend_and_resume() {
+        loom::model(|| {
+            let (s, generation) = begun();
+            let controllers: Vec<_> = (0..2)
+                .map(|_| {
+                    let s = s.clone();
+                    loom::thread::spawn(move || {
+                        let _ = s.state.suspend(generation);
+                        if s.state.unsuspend(generation) == Resume::Queue {
+                            switch_to(&s);
+                        }
+                    })
+                })
+                .collect();
+            // SAFETY: its carrier; loom checks.
+            s.context.with_mut(|c| unsafe { *c += 1 });
+            if !s.state.hold() {
+                switch_to(&s);
+            }
+            for c in controllers {
+                c.join().unwrap();
+            }
+            assert!(!s.state.is_suspended());
+            assert_eq!(s.queued.load(Ordering::Relaxed), 1);
+        });
+    }
+
+    /// Cancelled while held: it sees that when it is resumed.
+    #[test]
+    fn cancel_against_suspend() {
+        loom::model(|| {
+            let (s, generation) = begun();
+            let controller = {
+                let s = s.clone();
+                loom::thread::spawn(move || {
+                    assert!(s.state.cancel(generation));
+                    s.state.wake(generation)
+                })
+            };
+            let suspended = s.state.suspend(generation);
+            assert_eq!(suspended, Suspend::Asked);
+            let held = s.state.hold();
+            assert!(held);
+            let woken = controller.join().unwrap();
+            assert_eq!(woken, Wake::Permit);
+            assert_eq!(s.state.unsuspend(generation), Resume::Queue);
+            assert!(s.state.is_cancelled());
         });
     }
 }

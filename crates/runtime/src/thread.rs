@@ -8,28 +8,39 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use kumihimo_policy::{Priority, Why};
+use kumihimo_resource::id::{Id, Printed};
+
+mod join_handle;
 
 pub use crate::handoff::blocking;
 pub use crate::scope::{Scope, ScopedJoinHandle, scope, scope_until};
+pub use join_handle::JoinHandle;
+pub(crate) use join_handle::{Inner, Micro};
 
 use crate::carrier::{Carrier, current_mp};
 use crate::instance::{self, Instance};
 use crate::park::{self, Foreign, Wait, Waiter, Who};
-use crate::record::Ref;
 use crate::runtime;
 use crate::scope::Data as ScopeData;
-use crate::spawn::{self, Order, Started};
-use crate::{cancel, join, priority, stand_in};
+use crate::spawn::{self, Order};
+use crate::{cancel, priority, stand_in};
 
+pub use crate::suspend::Suspended;
 pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
 
-/// A unique identifier of a microprocess or kernel thread, unique among the living.
+/// Which microprocess, on the whole machine: what `kumi ps` shows, and what `kumi suspend` and `kumihimo::machine` take. Never that of another, after its end
+/// neither. A kernel thread that is no microprocess has one that is good within its process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ThreadId(NonZero<u64>);
 
 impl ThreadId {
     fn new(id: u64) -> ThreadId {
         ThreadId(NonZero::new(id).unwrap_or(NonZero::<u64>::MAX))
+    }
+
+    /// As an id of the resource table: a microprocess's. None for a kernel thread that is none.
+    pub fn resource(self) -> Option<Id> {
+        Id::from_bits(self.0.get())
     }
 
     /// The id as a number, never 0.
@@ -40,13 +51,13 @@ impl ThreadId {
 
 impl fmt::Debug for ThreadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ThreadId({:x})", self.0)
+        write!(f, "ThreadId({self})")
     }
 }
 
 impl fmt::Display for ThreadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}", self.0)
+        Printed(self.0.get()).fmt(f)
     }
 }
 
@@ -113,9 +124,17 @@ impl Thread {
         }
     }
 
+    pub(crate) fn who(&self) -> &Who {
+        self.who.who()
+    }
+
     /// False for a kernel thread that is no microprocess.
     pub fn is_microprocess(&self) -> bool {
         self.who.is_microprocess()
+    }
+
+    pub(crate) fn foreign(f: Arc<Foreign>, name: Option<Arc<str>>) -> Thread {
+        Thread { who: Waiter::of_foreign(f), name }
     }
 }
 
@@ -359,7 +378,7 @@ impl Builder {
         let mut order = self.order()?;
         order.deadline = cancel::earlier(order.deadline, scope.and_then(ScopeData::deadline));
         let name = order.name.clone();
-        Ok(JoinHandle { inner: Inner::Micro(started(spawn::spawn(&order, scope, f)?, name)) })
+        Ok(JoinHandle { inner: Inner::Micro(Micro::new(spawn::spawn(&order, scope, f)?, name)) })
     }
 
     #[inline]
@@ -403,10 +422,6 @@ fn due_ns(deadline: Instant) -> Option<u64> {
     }
 }
 
-fn started<T>(started: Started<T>, name: Option<Arc<str>>) -> Micro<T> {
-    Micro { thread: Thread { who: Waiter::of(started.who), name }, outcome: started.outcome }
-}
-
 /// Begins a microprocess with the defaults: `Builder::new().spawn(f)`.
 ///
 /// The caller goes on; the child runs when a VP gets to it. Dropping the handle lets it go on alone.
@@ -426,170 +441,5 @@ where
     match Builder::new().spawn(f) {
         Ok(handle) => handle,
         Err(e) => panic!("failed to spawn microprocess: {e}"),
-    }
-}
-
-pub(crate) struct Micro<T> {
-    /// A microprocess.
-    thread: Thread,
-    outcome: *mut Result<T>,
-}
-
-// SAFETY: the outcome behind it is read by one side at a time (`join.rs`), and `T: Send` is required where it was made.
-unsafe impl<T> Send for Micro<T> {}
-// SAFETY: shared access reads atomics and the name only.
-unsafe impl<T> Sync for Micro<T> {}
-
-impl<T> Micro<T> {
-    pub(crate) fn thread(&self) -> &Thread {
-        &self.thread
-    }
-
-    #[inline]
-    fn who(&self) -> Ref {
-        match self.thread.who.who() {
-            Who::Micro(who) => *who,
-            Who::Foreign(_) => unreachable!("`started` put a microprocess there"),
-        }
-    }
-
-    pub(crate) fn is_finished(&self) -> bool {
-        join::is_finished(self.who().mp)
-    }
-
-    /// False: the deadline passed or the caller was cancelled.
-    #[inline]
-    pub(crate) fn wait(&self, deadline: Option<Instant>) -> bool {
-        let who = self.who();
-        assert!(
-            current_mp().is_none_or(|mp| mp.reference() != who),
-            "failed to join thread: a microprocess cannot wait for its own end"
-        );
-        join::wait(who, deadline)
-    }
-
-    // Reads field by field: the handle may have been written a moment ago, and a load of two of them at once would wait for the stores.
-    #[inline]
-    pub(crate) fn take(self) -> Result<T> {
-        let mut me = std::mem::ManuallyDrop::new(self);
-        if me.thread.name.is_some() {
-            me.thread.name = None;
-        }
-        // SAFETY: the caller has waited; `self` is consumed, so this is the one call.
-        unsafe { spawn::take(me.who().mp, me.outcome) }
-    }
-}
-
-impl<T> Drop for Micro<T> {
-    fn drop(&mut self) {
-        if join::detach(self.who().mp) {
-            // SAFETY: `detach` says that the outcome is there and ours.
-            drop(unsafe { spawn::take(self.who().mp, self.outcome) });
-        }
-    }
-}
-
-pub(crate) enum Inner<T> {
-    Micro(Micro<T>),
-    Kernel(crate::one_to_one::Handle<T>),
-}
-
-/// The right to wait for a microprocess's end and to have its result. Dropping it lets the microprocess go on alone.
-pub struct JoinHandle<T> {
-    pub(crate) inner: Inner<T>,
-}
-
-impl<T> JoinHandle<T> {
-    /// Waits for its end. Blocks the microprocess, or the kernel thread that is none. Cancellation point: a cancelled caller unwinds, and
-    /// the other goes on alone.
-    ///
-    /// All that it did happens before the return; its thread-local destructors have run.
-    ///
-    /// # Errors
-    /// The payload of its panic, or [`Cancelled`](crate::cancel::Cancelled).
-    ///
-    /// # Panics
-    /// If a microprocess waits for itself.
-    #[inline]
-    pub fn join(self) -> Result<T> {
-        cancel::point();
-        let wait = || match &self.inner {
-            Inner::Micro(micro) => micro.wait(None),
-            Inner::Kernel(handle) => handle.wait(None),
-        };
-        while !wait() {
-            cancel::point();
-        }
-        match self.inner {
-            Inner::Micro(micro) => micro.take(),
-            Inner::Kernel(handle) => handle.join(),
-        }
-    }
-
-    /// As [`join`](JoinHandle::join), at most for `time`. What `join` says of errors is in the `Ok`.
-    ///
-    /// # Errors
-    /// The handle, if the time is over before the microprocess ends.
-    ///
-    /// # Panics
-    /// If a microprocess waits for itself.
-    pub fn join_timeout(self, time: Duration) -> std::result::Result<Result<T>, JoinHandle<T>> {
-        self.join_until(after(time))
-    }
-
-    /// As [`join`](JoinHandle::join), at most until `deadline`. What `join` says of errors is in the `Ok`.
-    ///
-    /// # Errors
-    /// The handle, if the time is over before the microprocess ends.
-    ///
-    /// # Panics
-    /// If a microprocess waits for itself.
-    pub fn join_until(self, deadline: Instant) -> std::result::Result<Result<T>, JoinHandle<T>> {
-        loop {
-            cancel::point();
-            let done = match &self.inner {
-                Inner::Micro(micro) => micro.wait(Some(deadline)),
-                Inner::Kernel(handle) => handle.wait(Some(deadline)),
-            };
-            if done {
-                return Ok(self.join());
-            }
-            if Instant::now() >= deadline {
-                return Err(self);
-            }
-        }
-    }
-
-    /// Whether its closure has returned, so that `join` will not wait.
-    pub fn is_finished(&self) -> bool {
-        match &self.inner {
-            Inner::Micro(micro) => micro.is_finished(),
-            Inner::Kernel(handle) => handle.is_finished(),
-        }
-    }
-
-    /// The microprocess.
-    pub fn thread(&self) -> &Thread {
-        match &self.inner {
-            Inner::Micro(micro) => micro.thread(),
-            Inner::Kernel(handle) => handle.thread(),
-        }
-    }
-
-    /// Asks it to end: `thread().cancel()`.
-    pub fn cancel(&self) {
-        self.thread().cancel();
-    }
-}
-
-impl<T> fmt::Debug for JoinHandle<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("JoinHandle").field("thread", self.thread()).finish_non_exhaustive()
-    }
-}
-
-impl Thread {
-    pub(crate) fn foreign(f: Arc<Foreign>, name: Option<Arc<str>>) -> Thread {
-        Thread { who: Waiter::of_foreign(f), name }
     }
 }

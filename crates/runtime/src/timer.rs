@@ -80,6 +80,7 @@ impl Timers {
     pub(crate) fn arm(&mut self, who: Ref, at: u64) {
         let number = who.mp.timer.load(Ordering::Relaxed).wrapping_add(1);
         who.mp.timer.store(number, Ordering::Relaxed);
+        who.mp.timer_at.store(at, Ordering::Relaxed);
         self.insert(Entry::new(at, who.mp, number));
         if self.len > self.sweep_at {
             self.sweep();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use kumihimo_policy::Why;
-use kumihimo_trace::record::{ASKED, Cause, GIVEN, Kind, NO_LEVEL, Record, WAIT_KERNEL};
+use kumihimo_trace::record::{ASKED, Cause, GIVEN, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAIT_RESUME};
 use kumihimo_trace::ring::Ring;
 use kumihimo_trace::session::{self, Session};
 
@@ -126,6 +126,10 @@ fn note_switch(ring: &Ring, me: Option<&Mp>, next: Option<&Mp>, left: Left) {
             record.wait = me.map_or(0, |me| me.wait_kind.load(Relaxed) & Wait::KIND);
             Cause::Parked as u8
         }
+        Left::Held => {
+            record.wait = WAIT_RESUME;
+            Cause::Parked as u8
+        }
     };
     ring.put(record);
 }
@@ -205,6 +209,13 @@ pub(crate) fn told(vp: &Vp, events: u32) {
         let bit = |event: Event, bit| if events & event.bit() != 0 { bit } else { 0 };
         let arg = bit(Event::Preempted, 1) | bit(Event::Changed, 2);
         ring.put(Record { arg, ..Record::new(Kind::Told) });
+    }
+}
+
+/// `mp`, from the VP's queue, is suspended and about to be put aside.
+pub(crate) fn held(vp: &Vp, mp: &Mp) {
+    if let Some(ring) = &vp.trace {
+        ring.put(Record { id: mp.id(), wait: WAIT_RESUME, ..Record::new(Kind::Held) });
     }
 }
 

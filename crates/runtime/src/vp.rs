@@ -30,6 +30,7 @@ use crate::park;
 use crate::pool::VpPool;
 use crate::readiness::Poller;
 use crate::record::Mp;
+use crate::region;
 use crate::requests::Requests;
 use crate::state::Park;
 use crate::tick::Turn;
@@ -63,6 +64,8 @@ pub(crate) enum Left {
     Parked,
     /// It has ended.
     Ended,
+    /// It is suspended.
+    Held,
 }
 
 /// Counters with one writer, the carrier; anyone may read.
@@ -118,6 +121,7 @@ pub(crate) struct Vp {
     turn: Cell<(u64, u64)>,
     timers: UnsafeCell<Timers>,
     pub(crate) pool: VpPool,
+    pub(crate) regions: region::Kept,
     pub(crate) poller: Poller,
     pub(crate) tick: Turn,
     /// The next one, which waits for its turn on another kernel thread: the VP goes there from this one's own stack.
@@ -212,6 +216,16 @@ impl Carrier {
 
     #[inline(always)]
     fn switch_unsettled(self, next: &'static Mp, left: Left) -> Carrier {
+        self.kernel_thread().announce(next);
+        if next.state.is_suspended() {
+            return self.switch_to_another(next, left);
+        }
+        self.switch_to_runnable(next, left)
+    }
+
+    /// It was announced, and is not suspended.
+    #[inline(always)]
+    pub(crate) fn switch_to_runnable(self, next: &'static Mp, left: Left) -> Carrier {
         let vp = self.vp();
         let fs = if next.fs.get() == 0 { self.kernel_thread().fs } else { next.fs.get() };
         if next.waits_elsewhere() {
@@ -265,6 +279,7 @@ impl Carrier {
             Left::GaveWay(why) => vp.make_ready(by, why, Origin::Yield),
             Left::ToFront => vp.make_ready_front(by),
             Left::Ended => crate::join::left(self, by),
+            Left::Held => vp.left_to_hold(by),
         }
     }
 }
@@ -318,6 +333,7 @@ impl Carrier {
             vp.countdown.set(n - 1);
         }
         match vp.urge.get() {
+            Some(_) if self.is_to_hold() => self.leave(Left::Held),
             Some(Why::Outranked) => self.give_way_to_higher(),
             Some(why) => self.give_way(why),
             None => self,
@@ -358,6 +374,7 @@ impl Vp {
             queue,
             timers: UnsafeCell::new(Timers::default()),
             pool: VpPool::new(),
+            regions: region::Kept::new(),
             poller: Poller::new(index)?,
             counters: Counters::default(),
             shown: Shown::new(),
@@ -478,7 +495,7 @@ impl Vp {
     }
 
     #[inline]
-    fn pick(&self) -> Option<&'static Mp> {
+    pub(crate) fn pick(&self) -> Option<&'static Mp> {
         let picked = self.queue.pop();
         self.warm_up_next();
         // SAFETY: queued items are records.

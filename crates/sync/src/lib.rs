@@ -20,6 +20,7 @@ mod lockrank;
 #[cfg(all(test, loom))]
 #[path = "models.rs"]
 mod loom;
+mod mailboxes;
 pub mod mpmc;
 pub mod mpsc;
 pub mod msg;

@@ -25,16 +25,17 @@
 
 mod errors;
 mod limited;
+mod post;
 
 pub use errors::{ReceiveError, SendRecvError};
 pub use std::sync::mpsc::RecvError;
 
+use self::post::{CLOSED, Call, DELIVERED, Letter, Post, UNANSWERED, Withdrawn, take};
 use crate::deadline;
-use crate::lockrank::Rank;
-use crate::shim::{AtomicUsize, Wait, Waiter, current, park, point};
-use crate::spin::Spin;
+use crate::mailboxes;
+use crate::shim::{Wait, current, park, point};
 use crate::unwind::OnUnwind;
-use crate::waitlist::{self, Node, Queue, Signal};
+use crate::waitlist::{self, Node, Signal};
 use std::cell::Cell;
 use std::fmt;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -44,24 +45,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::{Duration, Instant};
 
-/// A reply, or to a server a request, lies in the waiter's slot.
-const DELIVERED: u32 = 1;
-const CLOSED: u32 = 2;
-const UNANSWERED: u32 = 3;
-
 /// Makes a mailbox, and the first address under which it can be reached.
 #[must_use]
 pub fn mailbox<Q, R>() -> (Address<Q, R>, Mailbox<Q, R>) {
-    let state = State {
-        clients: Queue::new(),
-        taken: Queue::new(),
-        servers: Queue::new(),
-        no_clients: false,
-        no_servers: false,
-        types: std::marker::PhantomData,
+    let post = Arc::new(Post::new());
+    let mailbox = Mailbox {
+        // SAFETY: `look` is of this type; the mailbox drops its entry before its count of the post.
+        #[cfg(not(loom))]
+        entry: unsafe { mailboxes::Entry::open(Arc::as_ptr(&post).cast(), Post::<Q, R>::look) },
+        post: post.clone(),
     };
-    let post = Arc::new(Post { state: Spin::new(Rank::List, state), addresses: AtomicUsize::new(1) });
-    (Address { post: post.clone() }, Mailbox { post })
+    (Address { post }, mailbox)
 }
 
 /// Sends `message` and waits for the reply. See [`Address::send_recv`].
@@ -104,45 +98,16 @@ pub fn reply_and_receive<'a, Q, R>(
     mailbox.reply_and_receive(to, reply)
 }
 
-struct Post<Q, R> {
-    state: Spin<State<Q, R>>,
-    addresses: AtomicUsize,
-}
-
-struct State<Q, R> {
-    /// Clients whose request nobody has received yet.
-    clients: Queue,
-    /// Clients whose request was received; a [`Caller`] is valid while its client is here.
-    taken: Queue,
-    /// Servers that wait.
-    servers: Queue,
-    no_clients: bool,
-    no_servers: bool,
-    types: std::marker::PhantomData<fn(Q) -> R>,
-}
-
-/// On a client's stack, in its node's slot.
-struct Call<Q, R> {
-    request: MaybeUninit<Q>,
-    reply: MaybeUninit<R>,
-    /// In which queue the node is. Under the lock.
-    taken: Cell<bool>,
-}
-
-/// On a waiting server's stack, in its node's slot.
-struct Letter<Q> {
-    request: MaybeUninit<Q>,
-    from: *const Node,
-    serial: u64,
-}
-
 /// Where clients send to. Clone it for more clients; when all are gone, `receive` says so.
 pub struct Address<Q, R> {
     post: Arc<Post<Q, R>>,
 }
 
-/// Where a server receives. Several may, each request going to one of them.
+/// Where a server receives. Several may, each request going to one of them. A resource of kind `mailbox`.
 pub struct Mailbox<Q, R> {
+    /// Before the post.
+    #[cfg(not(loom))]
+    entry: mailboxes::Entry,
     post: Arc<Post<Q, R>>,
 }
 
@@ -278,6 +243,13 @@ impl<Q, R> Address<Q, R> {
 }
 
 impl<Q, R> Mailbox<Q, R> {
+    /// Its id in the resource table. None where the table was full when it was made.
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn resource(&self) -> Option<kumihimo_resource::id::Id> {
+        self.entry.id()
+    }
+
     /// Waits for a request.
     ///
     /// # Errors
@@ -324,190 +296,6 @@ impl<Q, R> Mailbox<Q, R> {
     #[inline]
     pub fn reply_and_receive<'a>(&'a self, to: Caller<'a, Q, R>, reply: R) -> Result<Request<'a, Q, R>, RecvError> {
         self.reply_and_receive_limited(to, reply, None).map_err(|_| RecvError)
-    }
-}
-
-#[derive(PartialEq, Eq)]
-enum Withdrawn {
-    Unreceived,
-    Received,
-    Ended,
-}
-
-impl<Q, R> Post<Q, R> {
-    /// A client gives up.
-    fn withdraw(&self, node: &Node) -> Withdrawn {
-        let mut state = self.state.lock();
-        // SAFETY: the slot of a client's node is its `Call`, on our caller's stack.
-        let taken = unsafe { &*node.slot.cast::<Call<Q, R>>() }.taken.get();
-        match (taken, if taken { state.taken.remove(node) } else { state.clients.remove(node) }) {
-            (_, false) => Withdrawn::Ended,
-            (false, true) => Withdrawn::Unreceived,
-            (true, true) => Withdrawn::Received,
-        }
-    }
-
-    /// Replies, if there is something to reply, and waits for the next request.
-    fn serve(
-        &self,
-        answer: Option<(*const Node, u64, R)>,
-        deadline: Option<Instant>,
-    ) -> Result<Request<'_, Q, R>, ReceiveError> {
-        let mut unsent = None;
-        let mut client = None;
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        if let Some((node, serial, reply)) = answer {
-            match state.answer(node, serial, Ok(reply)) {
-                Ok(waiter) => client = Some(waiter),
-                Err(reply) => unsent = reply,
-            }
-        }
-        let next = state.next(self);
-        if next.is_some() || state.no_clients {
-            drop(guard);
-            if let Some(client) = &client {
-                client.wake();
-            }
-            drop(unsent);
-            return next.ok_or(ReceiveError::Closed);
-        }
-
-        let signal = Signal::new();
-        let mut letter = MaybeUninit::<Letter<Q>>::uninit();
-        let node = Node::with(current(), &signal, letter.as_mut_ptr().cast(), 0);
-        // SAFETY: unlinked by a client, by the guard below on unwinding, or after the deadline.
-        unsafe { state.servers.insert(&node) };
-        drop(guard);
-        if let Some(client) = &client {
-            client.wake_sync();
-        }
-        drop(unsent);
-
-        let on_unwind = OnUnwind(|| {
-            if !self.state.lock().servers.remove(&node) && signal.get() == Some(DELIVERED) {
-                // SAFETY: the outcome says that the letter is there.
-                self.put_back(unsafe { node.slot.cast::<Letter<Q>>().read() });
-            }
-        });
-        let outcome = waitlist::wait_cancellable(&signal, Wait::Message(ptr::from_ref(self).addr()), deadline);
-        std::mem::forget(on_unwind);
-        let outcome = outcome.or_else(|| {
-            let queued = self.state.lock().servers.remove(&node);
-            if queued { None } else { signal.get() }
-        });
-        match outcome {
-            Some(DELIVERED) => {
-                // SAFETY: the outcome says that the letter is there, with the request in it.
-                let (letter, message) = unsafe {
-                    let letter = letter.assume_init();
-                    let message = letter.request.assume_init_read();
-                    (letter, message)
-                };
-                Ok(Request { message, from: Caller { post: self, node: letter.from, serial: letter.serial } })
-            }
-            Some(_) => Err(ReceiveError::Closed),
-            None => Err(ReceiveError::Empty),
-        }
-    }
-
-    /// A server that unwinds had been given a request: it goes back, to be received by another.
-    fn put_back(&self, letter: Letter<Q>) {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        // SAFETY: the letter holds its request.
-        let request = unsafe { letter.request.assume_init() };
-        let Some(node) = state.find(letter.from, letter.serial) else {
-            drop(guard);
-            drop(request);
-            return;
-        };
-        let server = state.servers.pop();
-        if let Some(server) = server {
-            let again = Letter { request: MaybeUninit::new(request), from: letter.from, serial: letter.serial };
-            // SAFETY: the slot of a waiting server is a `Letter`, ours by the claim.
-            unsafe { server.node.slot.cast::<Letter<Q>>().write(again) };
-            let server = server.finish(DELIVERED);
-            drop(guard);
-            server.wake();
-            return;
-        }
-        state.taken.remove(node);
-        let call = node.slot.cast::<Call<Q, R>>();
-        // SAFETY: found in `taken`, so the client is still there, and we hold the lock. The request was moved out of the slot.
-        unsafe {
-            ptr::addr_of_mut!((*call).request).write(MaybeUninit::new(request));
-            (*call).taken.set(false);
-            // Its turn is one of `taken`'s, small beside those that wait: it comes early among its equals.
-            state.clients.insert(node);
-        }
-    }
-
-    fn close(&self, queue: impl Fn(&mut State<Q, R>) -> &mut Queue) {
-        loop {
-            let mut state = self.state.lock();
-            let waiter = queue(&mut state).pop().map(|claimed| claimed.finish(CLOSED));
-            drop(state);
-            match waiter {
-                Some(waiter) => waiter.wake(),
-                None => return,
-            }
-        }
-    }
-}
-
-/// Moves a client that is in no queue to those whose request was received.
-///
-/// # Safety
-/// As [`Queue::insert`]; `call` is the node's slot.
-#[inline]
-unsafe fn take<Q, R>(taken: &mut Queue, node: &Node, call: *const Call<Q, R>) -> u64 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        (*call).taken.set(true);
-        taken.insert_last(node)
-    }
-}
-
-impl<Q, R> State<Q, R> {
-    /// The next request that is there already.
-    #[inline]
-    fn next<'a>(&mut self, post: &'a Post<Q, R>) -> Option<Request<'a, Q, R>> {
-        let node: *const Node = self.clients.pop()?.node;
-        // SAFETY: popped and not ended: the client stays until it finds itself out of `taken`. Its slot is a `Call` that
-        // holds the request.
-        unsafe {
-            let call: *const Call<Q, R> = (*node).slot.cast();
-            let serial = take(&mut self.taken, &*node, call);
-            let message = (*call).request.assume_init_read();
-            Some(Request { message, from: Caller { post, node, serial } })
-        }
-    }
-
-    /// The client that a [`Caller`] means, if it still waits.
-    #[inline]
-    fn find<'n>(&self, node: *const Node, serial: u64) -> Option<&'n Node> {
-        // The pointer alone says nothing: the client may be gone, or have come again. It is followed only once found.
-        let found = self.taken.iter().find(|n| ptr::eq(*n, node))?;
-        // SAFETY: linked, hence alive, while the lock is held, which our callers see to.
-        (found.turn() == serial).then_some(unsafe { &*node })
-    }
-
-    /// Ends the wait of a client, with a reply or (`Err`) without. Gives the reply back if the client is gone.
-    #[inline]
-    fn answer(&mut self, node: *const Node, serial: u64, reply: Result<R, ()>) -> Result<Waiter, Option<R>> {
-        let Some(node) = self.find(node, serial) else { return Err(reply.ok()) };
-        let client = self.taken.take(node);
-        let outcome = match reply {
-            Ok(reply) => {
-                let call = node.slot.cast::<Call<Q, R>>();
-                // SAFETY: the slot of a client's node is its `Call`; the client is still there, and we hold the lock.
-                unsafe { ptr::addr_of_mut!((*call).reply).write(MaybeUninit::new(reply)) };
-                DELIVERED
-            }
-            Err(()) => UNANSWERED,
-        };
-        Ok(client.finish(outcome))
     }
 }
 

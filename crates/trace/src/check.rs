@@ -1,8 +1,8 @@
 //! Proves from a trace that states never overlap and that priorities are exact.
 //!
-//! States are slices on the track of each microprocess. What exact means, and how it is counted: [`crate::exact`].
+//! States are slices on the track of each microprocess. One that is held until somebody resumes it is made ready before it runs. What exact means, and how it is counted: [`crate::exact`].
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::path::Path;
@@ -11,6 +11,7 @@ use std::rc::Rc;
 use crate::exact::{BOUND, Inversion, Steps, longer};
 use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::read::{Event, Of, Reader, Track};
+use crate::record::{WAIT_RESUME, WAITS};
 use crate::words::{LOST, NAMES, SPAWNED, State};
 
 /// Contradictions that are described; the rest is counted.
@@ -53,7 +54,7 @@ pub struct Report {
     pub bound: u64,
     /// A run has several levels and no steps: it comes from a runtime that does not tell of them.
     pub untold: bool,
-    /// States that overlap, and ends without a begin: the first twenty.
+    /// States that overlap, ends without a begin, and who runs although nobody resumed it: the first twenty.
     pub overlaps: Vec<String>,
     /// How many there are.
     pub overlap_count: u64,
@@ -215,6 +216,8 @@ impl Checker {
 struct Run {
     /// Slices open on each track.
     open: HashMap<u64, Vec<Rc<str>>>,
+    /// Tracks of those that are held until somebody resumes them.
+    held: HashSet<u64>,
     /// At which something ran.
     levels: BTreeSet<u64>,
     steps: Steps,
@@ -225,18 +228,40 @@ struct Run {
 
 impl Run {
     fn new(steps: Steps) -> Run {
-        Run { open: HashMap::new(), levels: BTreeSet::new(), steps, spawned: 0, lost: 0, ended: false }
+        Run {
+            open: HashMap::new(),
+            held: HashSet::new(),
+            levels: BTreeSet::new(),
+            steps,
+            spawned: 0,
+            lost: 0,
+            ended: false,
+        }
     }
 
     /// A complaint, if there is one.
     fn take(&mut self, event: &Event, track: &Track) -> Option<String> {
         match event.kind {
             SLICE_BEGIN => {
-                if track.of == Of::Micro && State::from_name(&event.name) == Some(State::Running) {
-                    self.levels.extend(event.number("level"));
+                let mut runs_on = false;
+                if track.of == Of::Micro {
+                    let was_held = self.held.remove(&event.track);
+                    match State::from_name(&event.name) {
+                        Some(State::Running) => {
+                            self.levels.extend(event.number("level"));
+                            runs_on = was_held;
+                        }
+                        Some(State::Parked) if event.text("for") == Some(WAITS[usize::from(WAIT_RESUME)]) => {
+                            self.held.insert(event.track);
+                        }
+                        _ => {}
+                    }
                 }
                 let open = self.open.entry(event.track).or_default();
                 open.push(event.name.clone());
+                if runs_on {
+                    return Some("runs although nobody has resumed it".to_owned());
+                }
                 (open.len() > 1).then(|| format!("{} begins inside {}", event.name, open[open.len() - 2]))
             }
             SLICE_END => {

@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use kumihimo_resource::id::{Printed, Serial};
+
 use crate::packets::{Called, Packets, Value};
 use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::record::{self, Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAITS};
@@ -34,7 +36,11 @@ pub fn convert(spool: &Spool, out: impl Write, lost: u64) -> io::Result<Summary>
     export.end(lost)
 }
 
-/// What is known of a microprocess. By serial number: one follows another in the same slot, with an id of its own.
+fn slot(id: u64) -> u32 {
+    Serial::from_bits(id).slot()
+}
+
+/// What is known of a microprocess. By slot: one follows another in it, with an id of its own.
 #[derive(Debug)]
 struct Micro {
     id: u64,
@@ -117,6 +123,7 @@ impl<W: Write> Export<W> {
             Kind::Lost => self.lost(&record, on_vp.then_some(vp)),
             Kind::Sent => self.sent(SENT, &record, Some(record.level)),
             Kind::Put => self.sent(PUT, &record, None),
+            Kind::Held => self.parked(record.id, record.wait),
             Kind::Name => {}
             // All others are a VP's.
             _ if !on_vp => {}
@@ -147,12 +154,12 @@ impl<W: Write> Export<W> {
     }
 
     fn known(&mut self, id: u64, name: Option<&str>) -> &mut Micro {
-        let serial = id as u32;
-        if self.micros.get(&serial).is_none_or(|micro| micro.id != id) {
-            if let Some(former) = self.micros.remove(&serial) {
+        let slot = slot(id);
+        if self.micros.get(&slot).is_none_or(|micro| micro.id != id) {
+            if let Some(former) = self.micros.remove(&slot) {
                 self.close(&former);
             }
-            let label = name.map_or_else(|| format!("#{id:x}"), |name| format!("{name} #{id:x}"));
+            let label = name.map_or_else(|| format!("#{}", Printed(id)), |name| format!("{name} #{}", Printed(id)));
             let track = self.packets.track(&label, Some(self.micros_group), 0);
             let micro = Micro {
                 id,
@@ -165,9 +172,9 @@ impl<W: Write> Export<W> {
                 open: 0,
                 fresh: true,
             };
-            self.micros.insert(serial, micro);
+            self.micros.insert(slot, micro);
         }
-        self.micros.get_mut(&serial).expect("put there")
+        self.micros.get_mut(&slot).expect("put there")
     }
 
     fn close(&mut self, micro: &Micro) {
@@ -249,10 +256,7 @@ impl<W: Write> Export<W> {
         let Some(id) = self.vps[vp].current.take() else { return };
         let cause = Cause::from_number(record.cause);
         match cause {
-            Cause::Parked => {
-                let wait = WAITS.get(usize::from(record.wait)).unwrap_or(&"?");
-                self.enter(id, State::Parked, &[(FOR, (*wait).into())]);
-            }
+            Cause::Parked => self.parked(id, record.wait),
             Cause::Ended => {
                 self.summary.ended += 1;
                 self.leave(id);
@@ -264,6 +268,11 @@ impl<W: Write> Export<W> {
                 self.enter(id, State::Ready, &[(VP, number(vp as u64)), (WHY, cause.name().into())]);
             }
         }
+    }
+
+    fn parked(&mut self, id: u64, wait: u8) {
+        let wait = WAITS.get(usize::from(wait)).unwrap_or(&"?");
+        self.enter(id, State::Parked, &[(FOR, (*wait).into())]);
     }
 
     /// Without a switch.
@@ -361,8 +370,8 @@ impl<W: Write> Export<W> {
 
     /// What one is called. Steps are told of late: who stands in its slot by now must not be taken for it, nor it for a new one.
     fn label(&self, id: u64) -> String {
-        let known = self.micros.get(&(id as u32)).filter(|micro| micro.id == id);
-        known.map_or_else(|| format!("#{id:x}"), |micro| micro.label.clone())
+        let known = self.micros.get(&slot(id)).filter(|micro| micro.id == id);
+        known.map_or_else(|| format!("#{}", Printed(id)), |micro| micro.label.clone())
     }
 
     fn settled(&mut self, vp: usize, record: &Record) {

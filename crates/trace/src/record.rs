@@ -45,10 +45,12 @@ pub enum Kind {
     Sent = 18,
     /// `id` is in there.
     Put = 19,
+    /// `id` was taken out of the VP's queue, and waits as `wait` says.
+    Held = 20,
 }
 
 impl Kind {
-    const ALL: [Kind; 19] = [
+    const ALL: [Kind; 20] = [
         Kind::Switch,
         Kind::Ready,
         Kind::Spawn,
@@ -68,6 +70,7 @@ impl Kind {
         Kind::Settled,
         Kind::Sent,
         Kind::Put,
+        Kind::Held,
     ];
 }
 
@@ -127,7 +130,7 @@ impl Cause {
 }
 
 /// What one waits for, by number: the runtime's kinds of waits, and the last one for what the kernel's half told.
-pub const WAITS: [&str; 17] = [
+pub const WAITS: [&str; 20] = [
     "-",
     "park",
     "sleep",
@@ -144,11 +147,17 @@ pub const WAITS: [&str; 17] = [
     "io",
     "scope",
     "blocking",
+    "batch",
+    "future",
+    "resume",
     "kernel",
 ];
 
+/// In `wait`: suspended, until it is resumed.
+pub const WAIT_RESUME: u8 = 18;
+
 /// In `wait`: blocked in the kernel without having said so before.
-pub const WAIT_KERNEL: u8 = 16;
+pub const WAIT_KERNEL: u8 = 19;
 
 /// The level is not known.
 pub const NO_LEVEL: u8 = 0xff;
@@ -237,12 +246,12 @@ mod tests {
         }
         assert_eq!(WAITS[usize::from(WAIT_KERNEL)], "kernel");
         assert_eq!(Record::from_words([0; 3]), None);
-        assert_eq!(Record::from_words([0, 0, 20]), None);
+        assert_eq!(Record::from_words([0, 0, 21]), None);
     }
 
     proptest! {
         #[test]
-        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..19, level: u8, cause: u8, wait: u8, arg: u32) {
+        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..20, level: u8, cause: u8, wait: u8, arg: u32) {
             let record = Record { kind: Kind::ALL[kind], time, id, level, cause, wait, arg };
             prop_assert_eq!(Record::from_words(record.words(time)), Some(record));
         }

@@ -161,6 +161,16 @@ impl Session {
         &self.output
     }
 
+    /// The trace up to some milliseconds ago, in the output's format, while it goes on. Stops nobody. Blocks the kernel thread.
+    ///
+    /// # Errors
+    /// Reading the spool or writing to `out` failed; the trace has ended.
+    pub fn so_far(&self, out: &mut dyn Write) -> io::Result<()> {
+        let spool = File::open(&self.spool).map_err(at(&self.spool))?;
+        let lost = self.buffers.unwritten.load(Ordering::Relaxed);
+        export::convert(&Spool::open(spool)?, out, lost).map(drop)
+    }
+
     /// Writes the rest out and converts. `None`: it is done already, or by another process (after a fork). What is noted afterwards is
     /// not in the trace. Blocks the kernel thread: about a second for a million records.
     ///

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use kumihimo_resource::id::{self as resource, Id, Location, Serial};
 use proptest::prelude::*;
 
 use crate::check::{Checker, Report, Verdict};
@@ -9,7 +10,7 @@ use crate::exact::{BOUND, Fault, Inversion};
 use crate::export::convert;
 use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::read::{Event, Of, Reader};
-use crate::record::{ASKED, Cause, GIVEN, Kind, NO_LEVEL, Record, Words, name_words};
+use crate::record::{ASKED, Cause, GIVEN, Kind, NO_LEVEL, Record, WAIT_RESUME, Words, name_words};
 use crate::spool::{CLOCK, Header, OUTSIDE, Spool, tests::file, write};
 use crate::words::Summary;
 
@@ -20,9 +21,22 @@ struct Script {
     writers: HashMap<u32, Vec<Words>>,
 }
 
+/// The id of the first life in slot `id`; of the second one with bit 32.
+fn real(id: u64) -> u64 {
+    match id {
+        0 => 0,
+        _ => Id::new(Location::NOWHERE, resource::Kind::MICROPROCESS, Serial::new(id as u32, 1 + (id >> 32) as u32))
+            .bits()
+            .get(),
+    }
+}
+
 impl Script {
     fn add(&mut self, writer: u32, record: Record) -> &mut Self {
         self.time += 1_000;
+        // Of those that were lost it is the number.
+        let id = if record.kind == Kind::Lost { record.id } else { real(record.id) };
+        let record = Record { id, ..record };
         self.writers.entry(writer).or_default().push(record.words(self.time));
         self
     }
@@ -121,7 +135,16 @@ fn a_life_is_drawn() {
     };
     let life = "Spawned Ready Running Parked Ready Running Blocked Unblocked Ready Running Ended";
     assert_eq!(on(Of::Micro).join(" "), life);
-    let vp = ["Resumed", "one #1", "Idle", "one #1", "Blocked", "one #1", "Preempted", "Changed"];
+    let vp = [
+        "Resumed",
+        "one #0.microprocess.1.1",
+        "Idle",
+        "one #0.microprocess.1.1",
+        "Blocked",
+        "one #0.microprocess.1.1",
+        "Preempted",
+        "Changed",
+    ];
     assert_eq!(on(Of::Vp), vp);
     let threads = ["Carries a VP", "Blocked", "Carries a VP", "Waits for a VP", "Carries a VP"];
     assert_eq!(on(Of::Thread), threads);
@@ -145,13 +168,32 @@ fn one_that_is_left_over_is_closed() {
 }
 
 #[test]
+fn one_that_runs_before_it_is_resumed_is_found() {
+    let held = |script: &mut Script, id| {
+        script.add(0, Record { id, wait: WAIT_RESUME, ..Record::new(Kind::Held) });
+    };
+    let mut script = Script::default();
+    script.spawn(0, 1, 9, "held");
+    held(&mut script, 1);
+    script.ready(OUTSIDE, 1, 9).switch(0, 1, 9, Cause::None);
+    script.add(0, Record { cause: Cause::Parked as u8, wait: WAIT_RESUME, ..Record::new(Kind::Switch) });
+    script.ready(OUTSIDE, 1, 9).switch(0, 1, 9, Cause::None);
+    assert_eq!(script.report(1).verdict(), Verdict::Holds);
+    script.add(0, Record { cause: Cause::Parked as u8, wait: WAIT_RESUME, ..Record::new(Kind::Switch) });
+    script.switch(0, 1, 9, Cause::None);
+    let report = script.report(1);
+    assert_eq!(report.verdict(), Verdict::Violated);
+    assert!(report.to_string().contains("held #0.microprocess.1.1: runs although nobody has resumed it"), "{report}");
+}
+
+#[test]
 fn one_on_two_vps_is_found() {
     let mut script = Script::default();
     script.spawn(0, 1, 9, "double").switch(0, 1, 9, Cause::None).switch(1, 1, 9, Cause::None);
     let report = script.report(2);
     assert_eq!((report.overlap_count, report.verdict()), (1, Verdict::Violated));
     let text = report.to_string();
-    assert!(text.contains("double #1: Running begins inside Running"), "{text}");
+    assert!(text.contains("double #0.microprocess.1.1: Running begins inside Running"), "{text}");
     // One that runs and is queued.
     let mut script = Script::default();
     script.spawn(0, 1, 9, "x").switch(0, 1, 9, Cause::None).ready(1, 1, 9);
@@ -179,7 +221,7 @@ fn what_a_vp_was_asked_for_and_keeps_is_counted_in_its_steps() {
     let report = script.report(2);
     let kept = report.kept.clone().unwrap();
     assert_eq!((kept.fault, kept.steps, &*kept.vp, kept.level), (Fault::Kept, BOUND + 1, "VP 0", 9));
-    assert_eq!(kept.behind, ("low #1".to_owned(), "VP 1".to_owned(), 3));
+    assert_eq!(kept.behind, ("low #0.microprocess.1.1".to_owned(), "VP 1".to_owned(), 3));
     assert_eq!((report.bound, report.beyond, report.verdict()), (BOUND, 1, Verdict::Violated));
     assert_eq!((report.steps, report.inverted, report.missed), (BOUND + 2, BOUND + 1, None));
     // The low one begins at 1 us, and each record is written 1 us after the one before: the first of these steps ends at 12.
@@ -320,13 +362,16 @@ fn steps_are_instants_on_the_vp_s_track() {
     let settled = of("Settled", 1);
     assert_eq!(
         (settled.number("level"), settled.text("who"), settled.number("waits")),
-        (Some(9), Some("other #2"), Some(7))
+        (Some(9), Some("other #0.microprocess.2.1"), Some(7))
     );
     assert_eq!((settled.number("given"), settled.number("asked")), (Some(1), Some(1)));
     assert_eq!(of("Settled", 2).arguments, []);
-    assert_eq!((of("Sent", 0).text("who"), of("Sent", 0).number("level")), (Some("high #3"), Some(9)));
-    assert_eq!((of("Put", 0).text("who"), of("Put", 0).number("id")), (Some("high #3"), Some(3)));
-    assert_eq!(of("Put", 1).text("who"), Some("#3"));
+    assert_eq!((of("Sent", 0).text("who"), of("Sent", 0).number("level")), (Some("high #0.microprocess.3.1"), Some(9)));
+    assert_eq!(
+        (of("Put", 0).text("who"), of("Put", 0).number("id")),
+        (Some("high #0.microprocess.3.1"), Some(real(3)))
+    );
+    assert_eq!(of("Put", 1).text("who"), Some("#0.microprocess.3.1"));
     assert_eq!(script.report(2).overlaps, [""; 0]);
 }
 

@@ -6,4 +6,5 @@ mod http;
 mod program;
 mod proxy;
 mod redis;
+mod resources;
 mod tls;

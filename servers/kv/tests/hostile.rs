@@ -196,7 +196,7 @@ fn too_many_connections() {
 
 #[test]
 fn no_descriptor_left_for_a_connection() {
-    let run = "ulimit -n 40; exec \"$0\" --listen 127.0.0.1:0";
+    let run = "ulimit -n 48; exec \"$0\" --listen 127.0.0.1:0";
     let server = Served::spawn(Command::new("sh").args(["-c", run, KV]));
     let mut clients: Vec<_> = (0..60).map(|_| server.client()).collect();
     // Who is in is served, who is not waits.

@@ -5,6 +5,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use kumihimo_resource::id::Printed;
+
 use super::{Case, Culprit, OnMisbehaviour};
 use crate::callers;
 use crate::kernel::Kernel;
@@ -51,7 +53,7 @@ impl Kernel {
         let who = if case == Case::BlockedNeverAnswered || id == 0 {
             format_args!("the user scheduler")
         } else {
-            format_args!("microprocess {id:x} '{name}'")
+            format_args!("microprocess {} '{name}'", Printed(id))
         };
         say(format_args!(
             "kumihimo: watchdog: {case}: virtual processor {vp}: kernel thread {tid} (slot {index}), {who}: for {ran:.3?} in user mode and {slept:.3?} \

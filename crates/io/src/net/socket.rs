@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use kumihimo_resource::id::Id;
 use kumihimo_runtime::cancel;
 use kumihimo_runtime::park::{self, Waiter};
 use kumihimo_runtime::readiness::{Interest, Seen, Source};
 use kumihimo_runtime::wrapped::{self, Address, Message, SystemCall};
+
+use crate::handles::Handle;
 
 /// Shared by a socket and its clones, as the kernel shares them. Plain values: Relaxed.
 #[derive(Debug, Default)]
@@ -118,6 +121,7 @@ pub(crate) struct Done<T> {
 pub(crate) struct Socket<S> {
     source: Source,
     pub(crate) options: Arc<Options>,
+    handle: Handle,
     pub(crate) inner: S,
 }
 
@@ -129,7 +133,13 @@ impl<S: AsFd> Socket<S> {
 
     /// `source` must be that of `inner`'s descriptor.
     pub(crate) fn with_source(inner: S, options: Arc<Options>, source: Source) -> Socket<S> {
-        Socket { source, options, inner }
+        let handle = Handle::socket(inner.as_fd().as_raw_fd());
+        Socket { source, options, handle, inner }
+    }
+
+    /// Its id in the resource table.
+    pub(crate) fn resource(&self) -> Option<Id> {
+        self.handle.id()
     }
 
     pub(crate) fn fd(&self) -> RawFd {

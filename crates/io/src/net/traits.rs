@@ -9,6 +9,14 @@ macro_rules! descriptor_traits {
             }
         }
 
+        impl $ours {
+            /// Its id in the resource table, of kind `socket` or `file`. None where the table was full when it was made.
+            #[must_use]
+            pub fn resource(&self) -> Option<kumihimo_resource::id::Id> {
+                self.0.resource()
+            }
+        }
+
         impl std::os::fd::AsFd for $ours {
             fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
                 self.0.inner.as_fd()

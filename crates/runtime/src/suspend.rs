@@ -1,0 +1,258 @@
+//! A microprocess runs no further until it is resumed (P0, section 5), asked for from anywhere.
+//!
+//! The request is a bit in its state word ([`crate::state`]). One that waits may go on waiting; one that is runnable is found out by the carrier that
+//! would switch to it, and *held*: it is in no queue then, and whoever resumes it queues it. One that runs is interrupted, as for a change of its priority,
+//! and held when it has left its stack: so never inside the runtime, and with none of its locks. One that is blocked in the kernel is held when it comes
+//! back to a virtual processor.
+//!
+//! *It runs no more* must be known, and not guessed. A carrier that switches announces what it switches to and then looks at the bit; who suspends sets
+//! the bit, has every core pass a barrier (membarrier), and then looks at what is announced or shown: one of the two sees the other. So what is neither after
+//! that is queued, waits or is held, and will be held before it runs.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use kumihimo_events::barrier;
+use kumihimo_events::sched::Event;
+use kumihimo_policy::Why;
+use kumihimo_queue::Origin;
+
+use crate::carrier::{Carrier, current_mp};
+use crate::dump;
+use crate::instance::{self, Instance};
+use crate::park::{self, Who};
+use crate::record::{Mp, Ref};
+use crate::state::{Phase, Resume, Suspend};
+use crate::thread::Thread;
+use crate::vp::{Left, Vp};
+use crate::{thread, tracing};
+
+/// How long who suspends another one waits for it to stop.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_micros(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+/// So many looks in a row, over half a millisecond, that find it asleep in the kernel: else it may be there for its interruption.
+const ASLEEP: u32 = 6;
+
+/// What became of a request to suspend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Suspended {
+    /// It runs no more.
+    Now,
+    /// It was suspended before.
+    Already,
+    /// It is blocked in the kernel, or waits there for its turn, and will stop when it comes back.
+    OnReturn,
+    /// It has not come to where it can stop: it is in the C library all the time, say, or a lean one that never enters the runtime.
+    Asked,
+    /// It has ended.
+    Gone,
+}
+
+impl Thread {
+    /// Stops it: it runs no further until it is [resumed](Thread::resume), wherever it is in its program, and is then as if nothing had happened. What it holds
+    /// of the program's own (locks, memory, messages not yet taken) it keeps meanwhile; of the runtime it holds nothing.
+    ///
+    /// Waits until it has stopped, for a second at most, and says how far that came; the caller's microprocess (or kernel thread) is blocked meanwhile.
+    /// Suspends the caller itself too: then it returns, with [`Suspended::Now`], when that is resumed. Requests do not count: the first resume ends
+    /// them all. Not inside [`NoEvents`](crate::NoEvents). At the end of the runtime those that are suspended are resumed, so that they can unwind.
+    ///
+    /// # Errors
+    /// `Unsupported`: a kernel thread, or one that stands in for a microprocess (1:1).
+    ///
+    /// Source: P0, section 5.
+    pub fn suspend(&self) -> io::Result<Suspended> {
+        let Who::Micro(who) = self.who() else { return Err(no_kernel_threads("suspended")) };
+        if current_mp().is_some_and(|me| me.reference() == *who) && suspend_self() {
+            return Ok(Suspended::Now);
+        }
+        Ok(suspend(*who))
+    }
+
+    /// Lets it run again. False: it was not suspended, or has ended. Never blocks, but is a switch point.
+    ///
+    /// # Errors
+    /// As [`suspend`](Thread::suspend).
+    pub fn resume(&self) -> io::Result<bool> {
+        let Who::Micro(who) = self.who() else { return Err(no_kernel_threads("resumed")) };
+        let resumed = resume(*who);
+        park::switch_point();
+        Ok(matches!(resumed, Resume::Queue | Resume::Cleared))
+    }
+
+    /// Whether it was asked to stop, and not yet resumed.
+    pub fn is_suspended(&self) -> bool {
+        matches!(self.who(), Who::Micro(who) if who.is_alive() && who.mp.state.is_suspended())
+    }
+}
+
+fn no_kernel_threads(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, format!("a kernel thread cannot be {what}, only a microprocess"))
+}
+
+/// Asks `who` to stop. Waits for nobody.
+pub(crate) fn ask(who: Ref) -> Suspend {
+    let asked = who.mp.state.suspend(who.generation);
+    if asked == Suspend::Asked && barrier::probe().is_ok() {
+        barrier::heavy();
+    }
+    asked
+}
+
+fn suspend(who: Ref) -> Suspended {
+    match ask(who) {
+        Suspend::Gone => Suspended::Gone,
+        Suspend::Already => Suspended::Already,
+        Suspend::Waits => Suspended::Now,
+        Suspend::Asked => await_stop(who),
+    }
+}
+
+/// Waits until `who`, which was asked to, has stopped, for a second at most. Blocks the caller.
+pub(crate) fn await_stop(who: Ref) -> Suspended {
+    let deadline = Instant::now() + PATIENCE;
+    let (mut pause, mut told, mut asleep) = (FIRST_PAUSE, None, 0);
+    loop {
+        let seen = instance::visit(|instance| instance.map(|instance| whereabouts(instance, who, &mut told)));
+        asleep = if let Some(Whereabouts::InTheKernel) = seen { asleep + 1 } else { 0 };
+        match seen {
+            None | Some(Whereabouts::Stopped) => return Suspended::Now,
+            Some(Whereabouts::Gone) => return Suspended::Gone,
+            Some(Whereabouts::InTheKernel) if asleep == ASLEEP => return Suspended::OnReturn,
+            Some(_) if Instant::now() >= deadline => return Suspended::Asked,
+            Some(_) => {}
+        }
+        // A microprocess lets others have its virtual processor meanwhile.
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Where one is that was asked to stop.
+enum Whereabouts {
+    Stopped,
+    Gone,
+    Runs,
+    InTheKernel,
+}
+
+/// `told`: where it was last, and heard of it. Back from the kernel, it is told again.
+fn whereabouts(instance: &Instance, who: Ref, told: &mut Option<(u32, Option<u32>)>) -> Whereabouts {
+    if !who.is_alive() {
+        return Whereabouts::Gone;
+    }
+    if who.mp.state.phase() != Phase::Live || !who.mp.state.is_suspended() {
+        return Whereabouts::Stopped;
+    }
+    let Some(on) = dump::on_or_announced(instance, who) else { return Whereabouts::Stopped };
+    // One that is back from the kernel and waits for its turn has stopped when it is held, and no sooner: a turn may be on its way.
+    if told.replace((on.index, on.vp)) != Some((on.index, on.vp)) {
+        match on.vp {
+            Some(vp) => instance.kernel.raise(vp, Event::Changed),
+            None => instance.kernel.call_back(on.index),
+        }
+    }
+    if on.call.is_some_and(|call| call >= 0) { Whereabouts::InTheKernel } else { Whereabouts::Runs }
+}
+
+/// Suspends the caller. Returns when it was resumed. A kernel thread that is no microprocess goes on at once: false.
+pub(crate) fn suspend_self() -> bool {
+    let Some(carrier) = Carrier::regain().filter(Carrier::is_running) else { return false };
+    let Some(mp) = carrier.running() else { return false };
+    let _ = mp.state.suspend(mp.state.generation());
+    carrier.leave(Left::Held);
+    true
+}
+
+/// Lets `who` run again. False: it was not suspended, or has ended.
+pub(crate) fn resume(who: Ref) -> Resume {
+    let resumed = who.mp.state.unsuspend(who.generation);
+    if resumed == Resume::Queue {
+        queue(who.mp);
+    }
+    resumed
+}
+
+/// One that was held is runnable: like one that was woken from outside.
+fn queue(mp: &'static Mp) {
+    use std::sync::atomic::Ordering::Relaxed;
+    instance::visit(|instance| {
+        // Without a runtime it is one that was left behind.
+        if let Some(instance) = instance {
+            instance.inject(usize::from(mp.home.load(Relaxed)), mp);
+        }
+    });
+}
+
+impl Carrier {
+    /// Whether the running one is to be held.
+    #[inline]
+    pub(crate) fn is_to_hold(&self) -> bool {
+        self.running().is_some_and(|mp| mp.state.is_suspended())
+    }
+
+    /// As a switch to `next`, which turned out to be suspended and is the caller's: to another one in its place.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn switch_to_another(self, next: &'static Mp, left: Left) -> Carrier {
+        let (mut next, mut left) = (Some(next), left);
+        let me = self.running();
+        // In a loop: they may be many.
+        loop {
+            let vp = self.vp();
+            // Whoever settles may hand away what is queued, and the context of one that was queued early is not saved yet. If levels have come to differ
+            // since, this VP was asked to take a step.
+            let is_queued_early = left == Left::Nothing && me.is_some();
+            match next {
+                None => return self.switch_to_idle(left),
+                // Queued before its switch, and nobody else is there: it runs on, unless it is to be held itself.
+                Some(mp) if me.is_some_and(|me| std::ptr::eq(me, mp)) => {
+                    self.kernel_thread().announce(mp);
+                    if !mp.state.is_suspended() {
+                        vp.level.set(mp.level.get());
+                        self.kernel_thread().show(mp);
+                        vp.shows(mp);
+                        return self;
+                    }
+                    left = Left::Held;
+                }
+                Some(mp) => {
+                    self.kernel_thread().announce(mp);
+                    if !mp.state.is_suspended() || !vp.hold(mp) {
+                        if !is_queued_early {
+                            vp.shows(mp);
+                        }
+                        return self.switch_to_runnable(mp, left);
+                    }
+                }
+            }
+            if me.is_none() {
+                // On the kernel thread's own stack, which looks for another one by itself: one that waits elsewhere is handed the VP from there only.
+                return self;
+            }
+            next = self.vp().pick();
+        }
+    }
+}
+
+impl Vp {
+    /// Puts `mp`, which came from a queue, aside. False: it was resumed meanwhile, and is the caller's as before.
+    pub(crate) fn hold(&self, mp: &'static Mp) -> bool {
+        // Noted before: whoever resumes it may have it run elsewhere at once.
+        tracing::held(self, mp);
+        let is_held = mp.state.hold();
+        if !is_held {
+            tracing::ready(self, mp, mp.level.get(), Why::Woken);
+        }
+        is_held
+    }
+
+    /// One that was to be held has left its stack.
+    pub(crate) fn left_to_hold(&self, mp: &'static Mp) {
+        if !mp.state.hold() {
+            // Resumed meanwhile.
+            self.make_ready(mp, Why::Woken, Origin::Wake);
+        }
+    }
+}
