@@ -2,6 +2,7 @@
 //! `floor` looks below the public interface.
 
 mod batch;
+mod control;
 mod echo;
 mod events;
 mod files;
@@ -15,6 +16,7 @@ mod preempted;
 mod priority_io;
 mod queues;
 mod ready;
+mod resources;
 mod sieve;
 mod spread;
 mod stall;
@@ -63,6 +65,8 @@ pub fn run(request: &Request) -> Result<(), String> {
         "priority-io" => priority_io::serve,
         "files" => files::files,
         "stall" => stall::stall,
+        "resources" => resources::resources,
+        "control" => control::control,
         "trace" => trace::hashing,
         "events" => events::events,
         "preempt" => preempt::preempt,
@@ -81,6 +85,9 @@ pub fn run(request: &Request) -> Result<(), String> {
         Some(policy) => builder.policy(policy),
         None => builder,
     };
+    if let Some(design) = request.get("locking") {
+        builder = builder.locking(design.parse().map_err(|e: kumihimo::resource::LockingError| e.to_string())?);
+    }
     let runtime = builder.build().map_err(|e| e.to_string())?;
     if let Some(source) = request.get("events") {
         events::check_source(source)?;

@@ -14,6 +14,12 @@ fn every_benchmark_comes_to_its_result() {
         "latency priority=high wakes=3",
         "queues work=hash",
         "trace rounds=1",
+        "resources load=create iterations=20",
+        "resources load=region iterations=20",
+        "resources load=message iterations=20",
+        "resources load=join",
+        "resources load=parts",
+        "control part=suspend rounds=3",
     ] {
         for (queue, variant) in [("ring", "full"), ("locked", "lean"), ("steal", "full")] {
             let line = format!("{line} --vps 2 --queue {queue} --variant {variant}");

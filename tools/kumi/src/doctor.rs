@@ -1,9 +1,13 @@
 //! `kumi doctor`: what this machine offers, and what the runtime makes of it.
 
 use std::fs;
+use std::path::Path;
 
+use kumihimo::resource::Locking;
 use kumihimo_arch::{stack, tls, x86_64};
 use kumihimo_events::{preempt, source};
+use kumihimo_machine::directory::Directory;
+use kumihimo_machine::space::Number;
 
 /// Prints one line for each thing found.
 pub fn run() -> Result<(), String> {
@@ -13,6 +17,8 @@ pub fn run() -> Result<(), String> {
     events();
     preemption();
     batches();
+    machine();
+    locking();
     Ok(())
 }
 
@@ -75,6 +81,58 @@ fn batches() {
         println!("{:<24} {:.0} ns (D of paper P2)", "kernel entry", costs.entry);
         for policy in [kumihimo_batch::Policy::Adaptive, kumihimo_batch::Policy::Paper] {
             println!("{:<24} {}", format!("batches: {policy}"), policy.explain(&costs).join("; "));
+        }
+    }
+}
+
+/// Whether an address space of this user can be seen and steered from outside, and where. Takes a number as one that begins does, and gives it back.
+fn machine() {
+    let (place, name) = ("run-time directory", "address space");
+    if std::env::var_os("KUMI_MACHINE").is_some_and(|off| off == "off") {
+        println!("{name:<24} no: KUMI_MACHINE=off; microprocesses run, and nobody sees or steers them from outside");
+        println!("{:<24} to enable: leave KUMI_MACHINE unset", "");
+        return;
+    }
+    let taken = Directory::mine().and_then(|directory| {
+        println!("{place:<24} {} ({})", directory.path().display(), why(directory.path()));
+        Number::take_in(directory)
+    });
+    match taken {
+        Ok(number) => {
+            let number = number.location().space();
+            println!(
+                "{name:<24} yes: one that begins gets a number, as {number} just now, and is seen by kumi ps (unless KUMI_MACHINE=off)"
+            );
+        }
+        Err(error) => {
+            println!("{name:<24} no: {error}");
+            println!("{:<24} microprocesses run, and nobody sees or steers them from outside", "");
+        }
+    }
+}
+
+/// Why it is that one.
+fn why(path: &Path) -> &'static str {
+    let within = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && path.starts_with(value));
+    if within("KUMI_DIR") {
+        "KUMI_DIR"
+    } else if within("XDG_RUNTIME_DIR") {
+        "in XDG_RUNTIME_DIR; KUMI_DIR chooses another one"
+    } else if path.starts_with("/run/user") {
+        "that of your session; KUMI_DIR chooses another one"
+    } else {
+        "no directory of a session; KUMI_DIR chooses another one"
+    }
+}
+
+/// How resources are kept from being used by two at once.
+fn locking() {
+    let name = "resource table";
+    match std::env::var("KUMI_LOCKING").map(|text| text.parse::<Locking>()) {
+        Ok(Ok(design)) => println!("{name:<24} locking design {design} (KUMI_LOCKING)"),
+        Ok(Err(error)) => println!("{name:<24} none: KUMI_LOCKING: {error}; no runtime begins"),
+        Err(_) => {
+            println!("{name:<24} locking design {} (used unless KUMI_LOCKING says otherwise)", Locking::default());
         }
     }
 }

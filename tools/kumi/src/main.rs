@@ -1,19 +1,33 @@
 //! `kumi`, the command of Kumihimo. One file (or folder) a subcommand.
 #![forbid(unsafe_code)]
 
+mod ask;
 mod bench;
 mod doctor;
 mod events;
+mod metrics;
+mod ps;
+mod resources;
 mod serve;
+mod shell;
+mod steer;
+mod text;
+mod top;
 mod tour;
 mod trace;
+mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use kumihimo_machine::answer::Action;
 
 #[derive(Parser)]
-#[command(name = "kumi", version, about = "Microprocesses on virtual processors: tour, benchmarks and checks")]
+#[command(
+    name = "kumi",
+    version,
+    about = "Microprocesses on virtual processors: tour, benchmarks, checks, and what runs seen and steered"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -29,11 +43,35 @@ enum Command {
     Doctor,
     /// Install, remove or show the events of the kernel's half for users without privileges
     Events(events::Args),
-    /// Run a program and record what its microprocesses do, for <https://ui.perfetto.dev>; or check such a record
+    /// Run a program and record what its microprocesses do, for <https://ui.perfetto.dev>; read the record of one that runs; check one
     Trace(trace::Args),
     /// Run a server that speaks a protocol of others
     #[command(subcommand)]
     Serve(serve::Server),
+    /// Show the microprocesses of every address space of yours
+    Ps(ps::Args),
+    /// Show and steer them live, in the terminal
+    Top(top::Args),
+    /// Show the usage table: every kind of resource
+    Resources(resources::Args),
+    /// Stop microprocesses until they are resumed
+    Suspend(steer::Of),
+    /// Let suspended microprocesses go on
+    Resume(steer::Of),
+    /// Cancel microprocesses: each ends where it next waits
+    Cancel(steer::Of),
+    /// Set the priority of microprocesses
+    Priority(steer::Priority),
+    /// Show where microprocesses are in their program
+    Backtrace(steer::Of),
+    /// Print a line whenever the state of a microprocess has changed, until it ends
+    Watch(watch::Args),
+    /// Print what is counted in every address space, as Prometheus reads it
+    Metrics(metrics::Args),
+    /// Print the completions of a shell
+    Completions(shell::Completions),
+    /// Print the manual page, or write one for each subcommand
+    Man(shell::Man),
     /// Our side of one benchmark, as a process of its own
     #[command(hide = true)]
     BenchChild(bench::child::Args),
@@ -56,6 +94,18 @@ fn main() -> ExitCode {
         Command::Events(args) => events::run(args),
         Command::Trace(args) => return ended(trace::run(args)),
         Command::Serve(server) => serve::run(server),
+        Command::Ps(args) => return ended(ps::run(args)),
+        Command::Top(args) => return ended(top::run(args)),
+        Command::Resources(args) => return ended(resources::run(args)),
+        Command::Suspend(of) => return ended(steer::act(of, Action::Suspend)),
+        Command::Resume(of) => return ended(steer::act(of, Action::Resume)),
+        Command::Cancel(of) => return ended(steer::act(of, Action::Cancel)),
+        Command::Priority(args) => return ended(steer::priority(args)),
+        Command::Backtrace(of) => return ended(steer::backtrace(of)),
+        Command::Watch(args) => return ended(watch::run(args)),
+        Command::Metrics(args) => return ended(metrics::run(args)),
+        Command::Completions(args) => return ended(shell::completions(args, Cli::command())),
+        Command::Man(args) => return ended(shell::man(args, Cli::command())),
         Command::BenchChild(args) => bench::child::run(args),
         Command::BenchLoad(args) => bench::load::run(args),
         Command::BenchPriorityLoad(args) => bench::priority_load::run(args),
@@ -71,5 +121,15 @@ fn ended(done: Result<ExitCode, String>) -> ExitCode {
             eprintln!("kumi: {message}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
     }
 }

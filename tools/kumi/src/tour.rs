@@ -6,12 +6,14 @@ mod echo;
 mod faults;
 mod files;
 mod kinds;
+mod locks;
 mod loops;
 mod many;
 mod million;
 mod ring;
 mod sieve;
 mod status;
+mod steered;
 mod text;
 mod watch;
 
@@ -24,8 +26,8 @@ pub struct Args {
     /// The folder whose files are hashed [default: documentation or the Rust toolchain]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Only this chapter, 1 to 9
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=9))]
+    /// Only this chapter, 1 to 11
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=11))]
     chapter: Option<u8>,
     /// Where the trace of chapter 8 goes
     #[arg(long, default_value = "tour.perfetto")]
@@ -78,7 +80,7 @@ pub fn run(args: Args) -> Result<(), String> {
              a kernel thread. The program is the same; the figures below are those of kernel threads.",
         );
     }
-    let chapters: [(&str, Chapter); 9] = [
+    let chapters: [(&str, Chapter); 11] = [
         ("A sieve of 126 threads", sieve::run),
         ("A million of them", million::run),
         ("The ring", ring::run),
@@ -87,6 +89,8 @@ pub fn run(args: Args) -> Result<(), String> {
         ("Ten thousand connections", many::run),
         ("Nobody waits for another's block", blocks::run),
         ("Nobody waits for another's loop", loops::run),
+        ("Seen and steered from outside", steered::run),
+        ("Locks in one place", locks::run),
         ("When things go wrong", faults::run),
     ];
     let mut figures = Figures::default();
@@ -101,7 +105,7 @@ pub fn run(args: Args) -> Result<(), String> {
             failed.push(title);
         }
     }
-    text::heading(10, "This machine");
+    text::heading(12, "This machine");
     text::table(&["", "kernel threads", "microprocesses"], &figures.0);
     println!();
     text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));

@@ -1,11 +1,15 @@
 //! `kumi trace`: runs a program with tracing on, and proves things from its trace.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
 use kumihimo_trace::{Summary, Verdict, check, recover, session, summaries};
+
+use crate::ask::{self, Place, Reach, Whose};
 
 /// Of `check`, where the trace proves nothing.
 const INCOMPLETE: u8 = 2;
@@ -36,6 +40,16 @@ enum What {
         #[arg(long)]
         bound: Option<u64>,
     },
+    /// Read the trace of an address space that runs, and is traced; it goes on meanwhile
+    Live {
+        /// Which one (12)
+        space: Place,
+        /// Where the trace goes
+        #[arg(short, long, default_value = "trace.perfetto")]
+        output: PathBuf,
+        #[command(flatten)]
+        whose: Whose,
+    },
 }
 
 /// Runs the program, or the check.
@@ -50,8 +64,28 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
                 Verdict::Incomplete => ExitCode::from(INCOMPLETE),
             })
         }
+        Some(What::Live { space, output, whose }) => live(space, &output, &whose),
         None => trace(&args.output, args.buffer, &args.program),
     }
+}
+
+/// What was there before stays until the whole trace is.
+fn live(place: Place, output: &Path, whose: &Whose) -> Result<ExitCode, String> {
+    let mut part = output.as_os_str().to_owned();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let failed = |e: std::io::Error| format!("{}: {e}", part.display());
+    let mut space = Reach::of(whose)?;
+    let space = space.space(place.number).map_err(|trouble| trouble.to_string())?;
+    ask::space_at(space, place).map_err(|trouble| trouble.to_string())?;
+    let mut file = BufWriter::new(File::create(&part).map_err(failed)?);
+    let read = space.trace(&mut file).map_err(|e| e.to_string()).and_then(|()| file.flush().map_err(failed));
+    if let Err(why) = read.and_then(|()| std::fs::rename(&part, output).map_err(failed)) {
+        let _ = std::fs::remove_file(&part);
+        return Err(why);
+    }
+    eprintln!("kumi: {}: open it at https://ui.perfetto.dev (\"Open trace file\")", output.display());
+    Ok(ExitCode::SUCCESS)
 }
 
 fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<ExitCode, String> {
@@ -93,7 +127,7 @@ fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<E
 fn prepare(output: &Path) -> Result<bool, String> {
     let is_file = output.metadata().map_or(true, |metadata| metadata.is_file());
     if is_file {
-        std::fs::File::create(output).map_err(|e| format!("{}: {e}", output.display()))?;
+        File::create(output).map_err(|e| format!("{}: {e}", output.display()))?;
     }
     Ok(is_file)
 }

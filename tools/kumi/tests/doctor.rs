@@ -1,4 +1,5 @@
-//! `kumi doctor` on a machine that refuses. One test: what is refused stays refused in this process, and in those that it starts.
+//! `kumi doctor` on a machine that refuses, and told of other settings. What is refused stays refused in this
+//! process, and in those that it starts: the other tests ask for nothing of that.
 
 use std::process::Command;
 
@@ -6,7 +7,14 @@ use kumihimo_tests::refusal::refuse;
 
 /// What doctor says.
 fn doctor() -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_kumi")).arg("doctor").output().expect("kumi");
+    doctor_with(&[])
+}
+
+/// With these in its environment, and a user's settings left out.
+fn doctor_with(settings: &[(&str, &str)]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kumi"));
+    command.arg("doctor").env_remove("KUMI_MACHINE").env_remove("KUMI_LOCKING").env_remove("KUMI_DIR");
+    let output = command.envs(settings.iter().copied()).output().expect("kumi");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
@@ -32,5 +40,39 @@ fn doctor_says_what_is_refused_and_what_would_enable_it() {
         }
         assert!(about(&said, "preemption: signal").0.contains("used unless KUMI_PREEMPT says otherwise"), "{said}");
         assert!(about(&said, "events: watch").0.contains("used unless KUMI_EVENTS says otherwise"), "{said}");
+    }
+}
+
+#[test]
+fn doctor_says_where_an_address_space_is_found() {
+    let folder = std::env::temp_dir().join(format!("kumi-doctor-{}", std::process::id()));
+    let place = folder.to_str().expect("text");
+    let said = doctor_with(&[("KUMI_DIR", place)]);
+    assert!(about(&said, "run-time directory").0.ends_with(&format!(" {place} (KUMI_DIR)")), "{said}");
+    assert!(about(&said, "address space").0.contains(" yes: one that begins gets a number, as 1 just now"), "{said}");
+    // It has given that back, and left no socket.
+    let mut left: Vec<_> = folder.read_dir().expect("it is there").map(|e| e.expect("an entry").file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["1", "next"]);
+    std::fs::remove_dir_all(&folder).expect("ours");
+
+    let said = doctor_with(&[("KUMI_MACHINE", "off"), ("KUMI_DIR", place)]);
+    let (line, next) = about(&said, "address space");
+    assert!(line.contains(" no: KUMI_MACHINE=off") && next.contains("to enable: "), "{said}");
+    assert!(!folder.exists());
+
+    let said = doctor_with(&[("KUMI_DIR", "relative")]);
+    assert!(about(&said, "address space").0.contains(" no: run-time directory relative: an absolute path"), "{said}");
+}
+
+#[test]
+fn doctor_says_the_locking_design() {
+    for (settings, expected) in [
+        (&[][..], "locking design vp (used unless KUMI_LOCKING says otherwise)"),
+        (&[("KUMI_LOCKING", "kind")], "locking design kind (KUMI_LOCKING)"),
+        (&[("KUMI_LOCKING", "loose")], "none: KUMI_LOCKING: \"loose\" is no locking design: kind, id or vp is wanted"),
+    ] {
+        let said = doctor_with(settings);
+        assert!(about(&said, "resource table").0.contains(expected), "{said}");
     }
 }

@@ -26,6 +26,8 @@ pub enum Runtime {
     Std,
     /// What a server costs that does nothing else, in C. `echo` only.
     Floor,
+    /// The kernel's own processes, regions and pipes, in C. `resources` only.
+    Linux,
     /// A program of its own, and not ours to build. `kv` only.
     Redis,
 }
@@ -33,7 +35,7 @@ pub enum Runtime {
 impl Runtime {
     pub const RIVALS: [Runtime; 3] = [Runtime::Go, Runtime::Tokio, Runtime::Std];
     /// Those whose sources are in benches/rivals.
-    pub const BUILT: [Runtime; 4] = [Runtime::Go, Runtime::Tokio, Runtime::Std, Runtime::Floor];
+    pub const BUILT: [Runtime; 5] = [Runtime::Go, Runtime::Tokio, Runtime::Std, Runtime::Floor, Runtime::Linux];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -42,6 +44,7 @@ impl Runtime {
             Runtime::Tokio => "tokio",
             Runtime::Std => "std",
             Runtime::Floor => "floor",
+            Runtime::Linux => "linux",
             Runtime::Redis => "redis",
         }
     }
@@ -148,6 +151,10 @@ impl Contender {
         if let Some(batch) = self.value("batch") {
             command.env("KUMI_BATCH", batching(batch)?);
         }
+        // A run-time directory of its own: no other address space of the user is in it.
+        if let Some(directory) = self.value("directory") {
+            command.env("KUMI_DIR", directory);
+        }
         // Every start of a traced one writes the same nothing, which costs it no disk.
         match self.value("trace") {
             Some("on") => _ = command.env("KUMI_TRACE", TRACE),
@@ -231,7 +238,7 @@ pub fn own_cores() -> Vec<usize> {
 }
 
 /// The last `vps` of them: interrupts tend to go to the first.
-fn cores_for(vps: usize) -> Vec<usize> {
+pub fn cores_for(vps: usize) -> Vec<usize> {
     let mut cores = own_cores();
     cores.drain(..cores.len().saturating_sub(vps));
     cores
@@ -294,6 +301,7 @@ mod tests {
         assert_eq!(with("batch=forced").unwrap(), [("KUMI_BATCH".into(), Some("fixed=64".into()))]);
         assert_eq!(with("batch=plain").unwrap(), [("KUMI_BATCH".into(), Some("off".into()))]);
         assert_eq!(with("events=watch").unwrap(), [("KUMI_EVENTS".into(), Some("watch".into()))]);
+        assert_eq!(with("directory=/tmp/a").unwrap(), [("KUMI_DIR".into(), Some("/tmp/a".into()))]);
         assert!(with("batch=much").is_err());
     }
 

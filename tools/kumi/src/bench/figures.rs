@@ -1,5 +1,6 @@
 //! The figures to reach, and whether they were.
 
+mod control;
 mod io;
 
 use super::plan::Options;
@@ -235,7 +236,7 @@ impl Verdict {
 /// Every figure of `bench`, judged by the rows of this run.
 pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    for figure in FIGURES.iter().chain(io::FIGURES).filter(|f| f.bench == bench) {
+    for figure in FIGURES.iter().chain(io::FIGURES).chain(control::FIGURES).filter(|f| f.bench == bench) {
         let at = if figure.at.is_empty() { vps_of(bench, options) } else { figure.at.to_vec() };
         for vps in at {
             let measured = figure.measured(bench, rows, options, vps);
@@ -408,7 +409,8 @@ mod tests {
 
     #[test]
     fn every_figure_belongs_to_a_benchmark_and_has_a_name_of_its_own() {
-        let mut names: Vec<_> = FIGURES.iter().chain(io::FIGURES).map(|f| (f.bench, f.what())).collect();
+        let mut names: Vec<_> =
+            FIGURES.iter().chain(io::FIGURES).chain(control::FIGURES).map(|f| (f.bench, f.what())).collect();
         assert!(names.iter().all(|(bench, _)| NAMES.contains(bench)));
         let all = names.len();
         names.sort();

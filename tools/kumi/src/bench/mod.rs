@@ -3,6 +3,8 @@
 pub mod child;
 mod connections;
 pub mod contender;
+mod control;
+mod directory;
 mod echo;
 mod figures;
 mod idle;
@@ -18,11 +20,14 @@ mod priority_io;
 pub mod priority_load;
 mod program;
 mod report;
+mod resources;
 pub mod rivals;
 pub mod row;
+mod simulate;
 mod stall;
 mod stats;
 mod table;
+mod terminal;
 mod trace;
 
 use std::io::Write;
@@ -65,6 +70,15 @@ pub struct Args {
     /// Our run queues
     #[arg(long, value_parser = plan::QUEUES, default_value = child::default_queue())]
     queue: String,
+    /// Simulate `spread` on up to 128 processors, or `resources` on up to 64 cores, instead of measuring
+    #[arg(long)]
+    simulate: bool,
+    /// What single steps take, for `--simulate`: a JSON object, as `kumihimo-bench-simulate` says; without it, built-in ones
+    #[arg(long, requires = "simulate")]
+    times: Option<PathBuf>,
+    /// Write there what single steps of `resources` take, as measured in this run, for `--times`
+    #[arg(long, conflicts_with = "simulate", value_name = "FILE")]
+    write_times: Option<PathBuf>,
     /// From which random orders are drawn
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -72,6 +86,10 @@ pub struct Args {
 
 /// Runs the benchmarks. An error if any contender failed or was missing.
 pub fn run(args: Args) -> Result<(), String> {
+    let names = match args.simulate {
+        true => simulate::names(&args.name, args.times.is_some())?,
+        false => plan::NAMES.into_iter().filter(|&name| args.name == "all" || args.name == name).collect(),
+    };
     let mut vps: Vec<usize> = Vec::new();
     for n in args.vps.into_iter().map(usize::from) {
         if !vps.contains(&n) {
@@ -86,8 +104,10 @@ pub fn run(args: Args) -> Result<(), String> {
         queue: args.queue,
         seed: args.seed,
     };
-    let names: Vec<&str> = plan::NAMES.into_iter().filter(|&name| args.name == "all" || args.name == name).collect();
-    let programs = rivals::programs(options.rivals);
+    if args.write_times.is_some() && !names.contains(&"resources") {
+        return Err(format!("--write-times: only `resources` measures such steps, and not {}", args.name));
+    }
+    let programs = if args.simulate { Programs::new() } else { rivals::programs(options.rivals) };
     // Opened now: an unwritable path should not cost an hour of measuring.
     let mut json = match &args.json {
         None => None,
@@ -98,8 +118,14 @@ pub fn run(args: Args) -> Result<(), String> {
     }
     let mut outcomes = Vec::new();
     for name in names {
-        let outcome = one(name, &options, &programs);
+        let outcome = match args.simulate {
+            true => simulate::one(name, &options, args.times.as_deref())?,
+            false => one(name, &options, &programs),
+        };
         print!("{}", outcome.plain());
+        if let (Some(path), "resources") = (&args.write_times, name) {
+            resources::write_times(path, &outcome.rows)?;
+        }
         if let Some(file) = &mut json {
             file.write_all(outcome.json_lines().as_bytes()).map_err(|e| format!("--json: {e}"))?;
         }
@@ -133,6 +159,8 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
         "connections" => connections::run(options, programs, &mut missing),
         "stall" => stall::run(options, programs, &mut missing),
         "trace" => trace::run(options, programs, &mut missing),
+        "resources" => resources::run(options, programs, &mut missing),
+        "control" => control::run(options, programs, &mut missing),
         _ => rounds(bench, options, &mut missing, run),
     };
     if bench == "events" {
@@ -153,7 +181,14 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     }
     eprintln!("  took {:.0} s", start.elapsed().as_secs_f64());
     let verdicts = figures::judge(bench, &rows.rows(), options);
-    Outcome { bench: bench.to_owned(), rows, verdicts, failures: missing.failures, refused: missing.refused }
+    Outcome {
+        bench: bench.to_owned(),
+        rows,
+        verdicts,
+        failures: missing.failures,
+        refused: missing.refused,
+        notes: Vec::new(),
+    }
 }
 
 /// Round after round; within one, the contenders of each cell in turn.

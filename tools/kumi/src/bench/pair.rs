@@ -39,6 +39,11 @@ impl Server {
     pub fn cpu_time(&self) -> u64 {
         cpu_time(self.program.id())
     }
+
+    /// The same, of those that have this name.
+    pub fn cpu_time_of(&self, name: &str) -> u64 {
+        cpu_time_of(self.program.id(), |comm| comm.trim_end() == name)
+    }
 }
 
 /// A server and its load.
@@ -138,9 +143,16 @@ pub fn ask(load: &mut Program, ms: u64) -> Result<String, String> {
 
 /// Nanoseconds on a core so far, over all kernel threads of a process.
 pub fn cpu_time(pid: u32) -> u64 {
+    cpu_time_of(pid, |_| true)
+}
+
+fn cpu_time_of(pid: u32, is_meant: impl Fn(&str) -> bool) -> u64 {
     let Ok(threads) = kernel_threads(pid) else { return 0 };
     threads
         .iter()
+        .filter(|thread| {
+            fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm")).is_ok_and(|comm| is_meant(&comm))
+        })
         .filter_map(|thread| fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok())
         .filter_map(|text| text.split(' ').next()?.parse::<u64>().ok())
         .sum()
@@ -152,7 +164,9 @@ mod tests {
 
     #[test]
     fn our_own_cpu_time_is_counted() {
-        assert!(cpu_time(std::process::id()) > 0);
+        let me = std::process::id();
+        assert!(cpu_time(me) > 0);
+        assert_eq!(cpu_time_of(me, |name| name == "nobody"), 0);
     }
 
     #[test]

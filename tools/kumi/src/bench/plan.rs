@@ -3,7 +3,7 @@
 use super::contender::{Contender, Runtime};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 25] = [
+pub const NAMES: [&str; 27] = [
     "yield",
     "null-fork",
     "message",
@@ -29,6 +29,8 @@ pub const NAMES: [&str; 25] = [
     "trace",
     "syscall-batch",
     "transaction",
+    "resources",
+    "control",
 ];
 
 /// Every queue design of ours.
@@ -48,6 +50,15 @@ const QUANTA: [&str; 3] = ["quantum=1ms", "quantum=5ms", "quantum=10ms"];
 
 /// Policies of `priority-local`.
 const POLICIES: [&str; 3] = ["policy=fixed", "policy=round-robin", "policy=feedback"];
+
+/// Loads of `resources`; `join` is `create_space`, whose programs do nothing else.
+pub const LOADS: [&str; 4] = ["create", "region", "message", "join"];
+
+/// Every way in which the resource table is locked.
+pub const LOCKINGS: [&str; 3] = ["kind", "id", "vp"];
+
+/// More VPs than most machines have cores: `resources --full`.
+const OVER_COMMITTED: [usize; 2] = [4, 8];
 
 /// VPs of `stall`.
 pub const STALL_VPS: usize = 2;
@@ -110,6 +121,7 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "priority-local" => each(&|_| join(POLICIES.map(|policy| plan.designs("full", &[policy])))),
         "spin-holder" => each(&|_| join(["lock=with", "lock=without"].map(|lock| plan.ours("full", &[lock])))),
         "kernel-threads" => plan.kernel_threads(),
+        "resources" => plan.resources(),
         "transaction" => vec![Cell { vps: 1, contenders: plan.ours("full", &[]) }],
         "syscall-batch" => vec![Cell { vps: 1, contenders: plan.ours("full", &[]) }],
         "trace" => vec![Cell { vps: 1, contenders: TRACED.map(|trace| traced(options, trace)).into() }],
@@ -162,6 +174,11 @@ pub fn with_source(options: &Options, source: &str, arg: &str) -> Contender {
 
 /// Every value of `trace` in the benchmark of that name; the first is what the other is compared with.
 pub const TRACED: [&str; 2] = ["trace=off", "trace=on"];
+
+/// Our contender of a part of `control`, whose address spaces are those of `directory`.
+pub fn control(options: &Options, part: &str, directory: &str) -> Contender {
+    Plan { options }.ours("full", &[&format!("part={part}"), directory]).remove(0)
+}
 
 /// Our contender of `trace`.
 pub fn traced(options: &Options, trace: &str) -> Contender {
@@ -282,6 +299,34 @@ impl Plan<'_> {
         join([self.ours("full", &[quantum]), rivals])
     }
 
+    /// A cell a load and number of VPs, so that what is divided by each other is measured at once. The parts that are simulated need a second core.
+    fn resources(&self) -> Vec<Cell> {
+        let over = if self.options.full { &OVER_COMMITTED[..] } else { &[] };
+        let mut vps = self.options.vps.clone();
+        vps.extend(over.iter().filter(|&over| !self.options.vps.contains(over)));
+        let cell = |load: &'static str, vps: usize| {
+            let load = format!("load={load}");
+            // Processes take a second a run, and ours some hundredths.
+            let joins = load == "load=join";
+            let runs = if joins { 2 } else { usize::MAX };
+            let ours = LOCKINGS.map(|locking| {
+                let args = [load.as_str(), &format!("locking={locking}")];
+                vec![self.make(Runtime::Kumihimo, "full", &self.options.queue, &args, runs)]
+            });
+            // A process that joins is one of the kernel's, and nothing else: that is `create` there.
+            let linux = !joins && self.options.vps.contains(&vps);
+            let linux = if linux { self.rival(Runtime::Linux, &[&load], 3) } else { Vec::new() };
+            Cell { vps, contenders: join([join(ours), linux]) }
+        };
+        let parts = Cell { vps: 2, contenders: self.ours("full", &["load=parts", "locking=kind"]) };
+        LOADS
+            .iter()
+            .flat_map(|load| vps.iter().map(move |&vps| (load, vps)))
+            .map(|(load, vps)| cell(load, vps))
+            .chain([parts])
+            .collect()
+    }
+
     /// Without a source one that blocks would hold a VP up for ever.
     fn kernel_threads(&self) -> Vec<Cell> {
         let cell = |blocked: &str| {
@@ -391,7 +436,7 @@ mod tests {
 
     #[test]
     fn every_benchmark_has_cells() {
-        let apart = ["echo", "kv", "priority-io", "connections"];
+        let apart = ["echo", "kv", "priority-io", "connections", "control"];
         for bench in NAMES.iter().filter(|bench| !apart.contains(bench)) {
             for full in [false, true] {
                 let cells = cells(bench, &options(full));
@@ -415,6 +460,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn every_load_of_the_paper_under_every_locking_beside_the_kernel() {
+        let who = |full, vps, runtime| {
+            let all = cells("resources", &options(full));
+            all.iter().filter(|c| c.vps == vps).flat_map(|c| &c.contenders).filter(|c| c.runtime == runtime).count()
+        };
+        // Four loads under three designs; the parts are measured on two.
+        assert_eq!([1, 2, 4].map(|vps| who(false, vps, Runtime::Kumihimo)), [12, 13, 0]);
+        assert_eq!([1, 2, 8].map(|vps| who(true, vps, Runtime::Kumihimo)), [12, 13, 12]);
+        assert_eq!([1, 2, 8].map(|vps| who(true, vps, Runtime::Linux)), [3, 3, 0]);
     }
 
     #[test]

@@ -21,12 +21,24 @@ pub struct Outcome {
     pub failures: Vec<String>,
     /// What this machine refuses.
     pub refused: Vec<String>,
+    /// What is to be known about them.
+    pub notes: Vec<Note>,
+}
+
+/// Something beside the rows.
+pub enum Note {
+    Text(String),
+    /// Stands for the rows on the terminal, where they would be too many.
+    Table(Vec<String>, Vec<Vec<String>>),
 }
 
 impl Outcome {
     /// For the terminal.
     pub fn plain(&self) -> String {
-        let mut text = format!("\n== {} ==\n{}", self.bench, table::plain(&ROWS, &self.row_cells()));
+        let mut text = format!("\n== {} ==\n", self.bench);
+        if !self.notes.iter().any(|note| matches!(note, Note::Table(..))) {
+            text += &table::plain(&ROWS, &self.row_cells());
+        }
         if !self.verdicts.is_empty() {
             text += &format!("\n{}", table::plain(&FIGURES, &self.verdict_cells()));
         }
@@ -36,7 +48,17 @@ impl Outcome {
         for refused in &self.refused {
             text += &format!("NOT MEASURED: {refused}\n");
         }
-        text
+        text + &self.notes(table::plain)
+    }
+
+    fn notes(&self, table: impl Fn(&[&str], &[Vec<String>]) -> String) -> String {
+        let note = |note: &Note| match note {
+            Note::Text(text) => format!("\n{text}\n"),
+            Note::Table(head, body) => {
+                format!("\n{}", table(&head.iter().map(String::as_str).collect::<Vec<_>>(), body))
+            }
+        };
+        self.notes.iter().map(note).collect()
     }
 
     /// One JSON object a line.
@@ -59,7 +81,7 @@ impl Outcome {
         for refused in &self.refused {
             text += &format!("\nNot measured: {refused}\n");
         }
-        text
+        text + &self.notes(table::markdown)
     }
 
     fn row_cells(&self) -> Vec<Vec<String>> {
@@ -171,7 +193,19 @@ mod tests {
             verdicts: vec![verdict],
             failures,
             refused: vec!["yield events=bpf: no".into()],
+            notes: vec![Note::Text("Nobody knows why.".into())],
         }
+    }
+
+    #[test]
+    fn a_table_stands_for_the_rows_on_the_terminal_only() {
+        assert!(outcome().plain().contains("kumihimo") && outcome().plain().contains("Nobody knows why."));
+        let table = || Note::Table(vec!["who".into()], vec![vec!["all".into()]]);
+        let with = Outcome { notes: vec![table()], ..outcome() };
+        assert!(!with.plain().contains("kumihimo") && with.plain().ends_with("\nwho\nall\n"));
+        assert!(
+            with.markdown(&[]).contains("kumihimo") && with.markdown(&[]).ends_with("\n| who |\n| --- |\n| all |\n")
+        );
     }
 
     #[test]

@@ -41,11 +41,16 @@ fn build(rival: Runtime) -> Result<PathBuf, String> {
         run(&mut go, "Go (`make bench` installs it)")?;
         return Ok(program);
     }
-    if rival == Runtime::Floor {
+    let in_c: &[&str] = match rival {
+        Runtime::Floor => &["main.c", "epoll.c", "uring.c"],
+        Runtime::Linux => &["main.c"],
+        _ => &[],
+    };
+    if !in_c.is_empty() {
         std::fs::create_dir_all(&target).map_err(|e| format!("{}: {e}", target.display()))?;
-        let program = target.join("rival-floor");
+        let program = target.join(format!("rival-{}", rival.name()));
         let mut cc = Command::new("cc");
-        cc.args(["-O2", "-o"]).arg(&program).args(["main.c", "epoll.c", "uring.c"]).current_dir(&source);
+        cc.args(["-O2", "-o"]).arg(&program).args(in_c).current_dir(&source);
         run(&mut cc, "cc, a C compiler,")?;
         return Ok(program);
     }

@@ -1,0 +1,350 @@
+//! What a user names at the command line, and the way there.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::thread;
+
+use kumihimo_machine::answer::{Microprocess, Refused, Space};
+use kumihimo_machine::client::{self, Machine, Neighbour};
+use kumihimo_resource::id::{Id, Kind, SPACES};
+
+use crate::text::{Plain, short};
+
+/// Address spaces that are asked at once: one that does not answer holds up nobody but itself.
+const SIDE_BY_SIDE: usize = 16;
+
+/// An address space: `12`, or `12.space.0.7`, which is that one and no later one of its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its number.
+    pub number: u16,
+    /// Its id, if that was given.
+    id: Option<Id>,
+}
+
+/// A microprocess: `12.42.7`, or `12/worker` where one microprocess alone has that name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum One {
+    /// By its id.
+    Id(Id),
+    /// By its address space and its name.
+    Name(u16, String),
+}
+
+/// An address space or a microprocess.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// All of an address space.
+    Space(Place),
+    /// One microprocess, or those of a name.
+    One(One),
+}
+
+impl Place {
+    /// Whatever has that number.
+    pub fn of(number: u16) -> Place {
+        Place { number, id: None }
+    }
+}
+
+fn space_number(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|n: &u16| (1..SPACES).contains(n) && n.to_string() == text)
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Place, String> {
+        if let Some(number) = space_number(text) {
+            return Ok(Place::of(number));
+        }
+        match text.parse::<Id>() {
+            Ok(id) if id.kind() == Kind::SPACE => Ok(Place { number: here(id)?, id: Some(id) }),
+            _ => Err(format!(
+                "{text:?} is no address space: its number, 1 to {}, or its id, as in 12.space.0.7, is wanted (kumi ps --spaces)",
+                SPACES - 1
+            )),
+        }
+    }
+}
+
+impl FromStr for One {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<One, String> {
+        let refused = match text.parse::<Id>() {
+            Ok(id) if id.kind() == Kind::MICROPROCESS => return here(id).map(|_| One::Id(id)),
+            Ok(id) => return Err(format!("{id} is of kind {}: a microprocess is wanted, as in 12.42.7", id.kind())),
+            Err(refused) => refused,
+        };
+        match text.split_once('/').map(|(space, name)| (space_number(space), name)) {
+            Some((Some(space), name)) if !name.is_empty() => Ok(One::Name(space, name.to_owned())),
+            _ => Err(format!("{refused}; or SPACE/NAME, as in 12/worker")),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Target, String> {
+        if let Ok(place) = text.parse() {
+            return Ok(Target::Space(place));
+        }
+        match text.parse() {
+            Ok(one) => Ok(Target::One(one)),
+            Err(refused) if text.contains(['.', '/']) => Err(refused),
+            Err(_) => Err(text.parse::<Place>().expect_err("as above")),
+        }
+    }
+}
+
+impl fmt::Display for One {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            One::Id(id) => write!(f, "{}", short(*id)),
+            One::Name(space, name) => write!(f, "{space}/{}", Plain(name)),
+        }
+    }
+}
+
+/// The number of an id's address space, if that is on this machine.
+fn here(id: Id) -> Result<u16, String> {
+    match id.location().machine() {
+        0 => Ok(id.location().space()),
+        other => Err(format!("{id} is on machine {other}: only address spaces of this machine can be asked")),
+    }
+}
+
+/// Why there is no answer, or not the one that was wanted.
+#[derive(Debug)]
+pub enum Trouble {
+    /// On the way, or there.
+    Asked(client::Error),
+    /// What was named is not there, or not one.
+    Named(String),
+}
+
+impl Trouble {
+    /// Whether the resource has ended, with or without its address space.
+    pub fn is_end(&self) -> bool {
+        matches!(self, Trouble::Asked(client::Error::Refused(Refused::Stale(_)) | client::Error::Gone(..)))
+    }
+
+    /// The address space's own reason, if it is one.
+    pub fn refused(&self) -> Option<&Refused> {
+        match self {
+            Trouble::Asked(client::Error::Refused(refused)) => Some(refused),
+            _ => None,
+        }
+    }
+}
+
+impl From<client::Error> for Trouble {
+    fn from(error: client::Error) -> Trouble {
+        Trouble::Asked(error)
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trouble::Asked(error) => write!(f, "{}", Plain(&error.to_string())),
+            Trouble::Named(said) => f.write_str(said),
+        }
+    }
+}
+
+/// Whose address spaces.
+#[derive(clap::Args)]
+pub struct Whose {
+    /// Those in this run-time directory, be it another user's: for root, and for whom its address spaces let in
+    #[arg(long = "in", value_name = "DIR")]
+    directory: Option<PathBuf>,
+}
+
+impl Whose {
+    /// Where they are.
+    pub fn machine(&self) -> Result<Machine, String> {
+        let machine = match &self.directory {
+            Some(directory) => Machine::at(directory),
+            None => Machine::mine(),
+        };
+        machine.map_err(|e| e.to_string())
+    }
+}
+
+/// The address spaces that were asked so far, each by one connection.
+pub struct Reach {
+    machine: Machine,
+    known: BTreeMap<u16, Neighbour>,
+}
+
+impl Reach {
+    /// To none of them yet.
+    pub fn of(whose: &Whose) -> Result<Reach, String> {
+        Ok(Reach { machine: whose.machine()?, known: BTreeMap::new() })
+    }
+
+    /// Address space `number`.
+    pub fn space(&mut self, number: u16) -> Result<&mut Neighbour, Trouble> {
+        Ok(match self.known.entry(number) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(self.machine.neighbour(number)?),
+        })
+    }
+
+    /// The id of a microprocess that may have been given by name, and its address space.
+    pub fn find(&mut self, one: &One) -> Result<(Id, &mut Neighbour), Trouble> {
+        match one {
+            One::Id(id) => Ok((*id, self.space(id.location().space())?)),
+            One::Name(number, name) => {
+                let space = self.space(*number)?;
+                let all = space.microprocesses()?;
+                let named: Vec<Id> = of_name(&all, name).map(|m| m.id).collect();
+                match named[..] {
+                    [id] => Ok((id, space)),
+                    [] => Err(nobody(*number, name)),
+                    [..] => {
+                        let some: Vec<String> = named.iter().take(3).map(|id| short(*id).to_string()).collect();
+                        let more = if named.len() > some.len() { ", ..." } else { "" };
+                        Err(Trouble::Named(format!(
+                            "{one} is {} microprocesses: give the id of one ({}{more})",
+                            named.len(),
+                            some.join(", ")
+                        )))
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Those of a name.
+pub fn of_name<'a>(all: &'a [Microprocess], name: &str) -> impl Iterator<Item = &'a Microprocess> {
+    all.iter().filter(move |m| m.name.as_deref() == Some(name))
+}
+
+/// There is none of that name.
+pub fn nobody(number: u16, name: &str) -> Trouble {
+    Trouble::Named(format!("no microprocess of address space {number} is named {:?}: see kumi ps {number}", name))
+}
+
+/// The address space at a place, if it is still the one that was meant.
+pub fn space_at(neighbour: &mut Neighbour, place: Place) -> Result<Space, Trouble> {
+    let space = neighbour.space()?;
+    match place.id {
+        Some(id) if id != space.id => {
+            Err(Trouble::Named(format!("{id} has ended: address space {} is {} now", place.number, space.id)))
+        }
+        _ => Ok(space),
+    }
+}
+
+/// The address spaces at the given places, or all of the user's. What cannot be reached is said on standard error; then false.
+pub fn neighbours(machine: &Machine, places: &[Place]) -> Result<(Vec<(Place, Neighbour)>, bool), String> {
+    if places.is_empty() {
+        let all = machine.spaces().map_err(|e| e.to_string())?;
+        return Ok((all.into_iter().map(|n| (Place::of(n.number()), n)).collect(), true));
+    }
+    let mut found = Vec::new();
+    let mut whole = true;
+    for place in places {
+        match machine.neighbour(place.number) {
+            Ok(neighbour) => found.push((*place, neighbour)),
+            Err(error) => {
+                complain(&error);
+                whole = false;
+            }
+        }
+    }
+    Ok((found, whole))
+}
+
+/// Does something with each, side by side; answers in the order of the items.
+pub fn each<I: Send, T: Send>(mut items: Vec<I>, ask: impl Fn(&mut I) -> T + Sync) -> Vec<(I, T)> {
+    if items.len() < 2 {
+        return items
+            .drain(..)
+            .map(|mut item| {
+                let answer = ask(&mut item);
+                (item, answer)
+            })
+            .collect();
+    }
+    let workers = items.len().min(SIDE_BY_SIDE);
+    let waiting = Mutex::new(items.into_iter().enumerate());
+    let answered = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let next = waiting.lock().expect("nobody panics with it").next();
+                    let Some((place, mut item)) = next else { break };
+                    let answer = ask(&mut item);
+                    answered.lock().expect("nobody panics with it").push((place, item, answer));
+                }
+            });
+        }
+    });
+    let mut answered = answered.into_inner().expect("nobody panics with it");
+    answered.sort_by_key(|(place, ..)| *place);
+    answered.into_iter().map(|(_, item, answer)| (item, answer)).collect()
+}
+
+/// One line on standard error.
+pub fn complain(what: &impl fmt::Display) {
+    eprintln!("kumi: {}", Plain(&what.to_string()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_be_named() {
+        let id: Id = "12.42.7".parse().unwrap();
+        assert_eq!("12".parse(), Ok(Target::Space(Place::of(12))));
+        let space: Id = "12.space.0.7".parse().unwrap();
+        assert_eq!("12.space.0.7".parse(), Ok(Target::Space(Place { number: 12, id: Some(space) })));
+        assert_eq!("12.42.7".parse(), Ok(Target::One(One::Id(id))));
+        assert_eq!("12.microprocess.42.7".parse(), Ok(Target::One(One::Id(id))));
+        assert_eq!("12/a/b".parse(), Ok(Target::One(One::Name(12, "a/b".to_owned()))));
+        assert_eq!("12/12.42.7".parse(), Ok(Target::One(One::Name(12, "12.42.7".to_owned()))));
+    }
+
+    #[test]
+    fn what_is_no_name_says_what_is_wanted() {
+        for (text, why) in [
+            ("", "no address space"),
+            ("0", "no address space"),
+            ("4096", "no address space"),
+            ("012", "no address space"),
+            ("-1", "no address space"),
+            ("worker", "no address space"),
+            ("12/", "SPACE/NAME"),
+            ("0/worker", "SPACE/NAME"),
+            ("4096/worker", "SPACE/NAME"),
+            ("12.42", "number of its parts"),
+            ("12.42.x", "its generation"),
+            ("12.fiber.42.7", "its kind"),
+            ("12.vp.42.7", "of kind vp"),
+            ("1/12.42.7", "on machine 1"),
+        ] {
+            let said = text.parse::<Target>().expect_err(text);
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
+
+    #[test]
+    fn each_answers_in_order() {
+        for n in [0, 1, 2, 100] {
+            let doubled: Vec<u32> = each((0..n).collect(), |i| *i * 2).into_iter().map(|(_, twice)| twice).collect();
+            assert_eq!(doubled, (0..n).map(|i| i * 2).collect::<Vec<u32>>());
+        }
+    }
+}

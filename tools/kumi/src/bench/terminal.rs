@@ -1,0 +1,99 @@
+//! A terminal for a program that draws: nobody looks at its picture, but it is taken, as a terminal takes it.
+
+use std::fs::File;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+/// Of a window as people have them.
+const SIZE: Winsize = Winsize { ws_col: 120, ws_row: 40, ws_xpixel: 0, ws_ypixel: 0 };
+/// Who has drawn nothing by then draws nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The program and its terminal, until it is dropped.
+pub struct Terminal {
+    program: Child,
+    drawn: Arc<AtomicU64>,
+}
+
+impl Terminal {
+    /// The program in a pseudo-terminal (pty(7)), once it has drawn something.
+    pub fn start(mut command: Command) -> Result<Terminal, String> {
+        let failed = |e: rustix::io::Errno| format!("pseudo-terminal: {e}");
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).map_err(failed)?;
+        grantpt(&ours).and_then(|()| unlockpt(&ours)).map_err(failed)?;
+        let name = ptsname(&ours, Vec::new()).map_err(failed)?;
+        let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let its: File = open(name.as_c_str(), flags, Mode::empty()).map_err(failed)?.into();
+        tcsetwinsize(&its, SIZE).map_err(failed)?;
+        let side = || its.try_clone().map(Stdio::from).map_err(|e| e.to_string());
+        command.stdin(side()?).stdout(side()?).stderr(side()?).env("TERM", "xterm-256color");
+        let program = command.spawn().map_err(|e| format!("{}: {e}", command.get_program().display()))?;
+        let drawn = Arc::new(AtomicU64::new(0));
+        let counted = drawn.clone();
+        // Ends when nobody has the other side open any more.
+        thread::spawn(move || take(ours.into(), &counted));
+        let terminal = Terminal { program, drawn };
+        let start = Instant::now();
+        while terminal.drawn() == 0 {
+            if start.elapsed() > PATIENCE {
+                return Err(format!("{}: it draws nothing", command.get_program().display()));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(terminal)
+    }
+
+    /// Bytes so far.
+    pub fn drawn(&self) -> u64 {
+        self.drawn.load(Relaxed)
+    }
+}
+
+fn take(mut from: File, drawn: &AtomicU64) {
+    let mut some = [0; 4096];
+    while let Ok(n @ 1..) = from.read(&mut some) {
+        drawn.fetch_add(n as u64, Relaxed);
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // Not waited for yet, so the id is still this child's.
+        let _ = kill_process(Pid::from_child(&self.program), Signal::TERM);
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if !matches!(self.program.try_wait(), Ok(None)) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_draws_finds_a_terminal_and_is_ended() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "test -t 0 && test -t 1 && stty size && read forever"]);
+        let terminal = Terminal::start(command).unwrap();
+        let shown = "40 120\r\n".len() as u64;
+        while terminal.drawn() < shown {
+            thread::yield_now();
+        }
+        drop(terminal);
+    }
+}

@@ -1,0 +1,189 @@
+//! `kumi suspend`, `resume`, `cancel`, `priority` and `backtrace`: what is done to microprocesses from outside.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use kumihimo_machine::answer::{Action, Done, Refused};
+use kumihimo_machine::client::Error;
+use kumihimo_resource::id::Id;
+use serde::Serialize;
+
+use crate::ask::{self, One, Reach, Trouble, Whose};
+use crate::text::{Plain, code, json_line, short, written};
+
+/// Which ones. Each has an outcome of its own; exit code 1: some were refused.
+#[derive(clap::Args)]
+pub struct Of {
+    /// Microprocesses, by id (12.42.7), or by a name that one alone has (12/worker)
+    #[arg(required = true, value_name = "ID|SPACE/NAME")]
+    pub ids: Vec<One>,
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub whose: Whose,
+}
+
+#[derive(clap::Args)]
+pub struct Priority {
+    /// 0, the lowest, to 63
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=63))]
+    priority: u8,
+    #[command(flatten)]
+    of: Of,
+}
+
+/// `kumi priority N ID...`
+pub fn priority(args: Priority) -> Result<ExitCode, String> {
+    act(args.of, Action::Priority(args.priority))
+}
+
+/// `kumi suspend|resume|cancel ID...`
+pub fn act(of: Of, action: Action) -> Result<ExitCode, String> {
+    for_each(&of, |reach, one| {
+        let (id, space) = reach.find(one)?;
+        match space.act(id, action) {
+            Ok(done) => Ok((id, Outcome::Done(action, done))),
+            Err(e @ (Error::Stopped(_) | Error::Timeout(_))) => Err(Trouble::Named(format!(
+                "{}; if it was heard, it may still be done when it goes on",
+                Plain(&e.to_string())
+            ))),
+            Err(e) => Err(e.into()),
+        }
+    })
+}
+
+/// `kumi backtrace ID...`
+pub fn backtrace(of: Of) -> Result<ExitCode, String> {
+    for_each(&of, |reach, one| {
+        let (id, space) = reach.find(one)?;
+        Ok((id, Outcome::Backtrace(space.backtrace(id)?)))
+    })
+}
+
+/// What became of one.
+enum Outcome {
+    Done(Action, Done),
+    Backtrace(String),
+}
+
+/// The same as JSON.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<Id>,
+    /// As it was given.
+    of: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<Done>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    backtrace: Option<&'a str>,
+    /// The address space's own reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<&'a Refused>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+fn for_each(
+    of: &Of,
+    mut what: impl FnMut(&mut Reach, &One) -> Result<(Id, Outcome), Trouble>,
+) -> Result<ExitCode, String> {
+    let mut reach = Reach::of(&of.whose)?;
+    let mut out = io::stdout().lock();
+    let mut all = true;
+    for one in &of.ids {
+        let outcome = what(&mut reach, one);
+        all &= outcome.is_ok();
+        let said = if of.json { say_json(&mut out, one, &outcome) } else { say(&mut out, one, &outcome) };
+        if let Err(e) = said {
+            return written(Err(e));
+        }
+    }
+    Ok(code(all))
+}
+
+fn say(out: &mut impl Write, one: &One, outcome: &Result<(Id, Outcome), Trouble>) -> io::Result<()> {
+    match outcome {
+        Ok((id, Outcome::Done(action, done))) => writeln!(out, "{}: {}", Both(one, *id), Told(*action, *done)),
+        Ok((id, Outcome::Backtrace(text))) => {
+            writeln!(out, "{}:", Both(one, *id))?;
+            text.lines().try_for_each(|line| writeln!(out, "{}", Plain(line)))
+        }
+        Err(trouble) => {
+            ask::complain(&format_args!("{one}: {trouble}"));
+            Ok(())
+        }
+    }
+}
+
+fn say_json(out: &mut impl Write, one: &One, outcome: &Result<(Id, Outcome), Trouble>) -> io::Result<()> {
+    let given = match one {
+        One::Id(id) => Some(*id),
+        One::Name(..) => None,
+    };
+    let mut line = Line { id: given, of: one.to_string(), done: None, backtrace: None, refused: None, error: None };
+    match outcome {
+        Ok((id, outcome)) => {
+            line.id = Some(*id);
+            match outcome {
+                Outcome::Done(_, done) => line.done = Some(*done),
+                Outcome::Backtrace(text) => line.backtrace = Some(text),
+            }
+        }
+        Err(trouble) => {
+            line.refused = trouble.refused();
+            line.error = Some(trouble.to_string());
+        }
+    }
+    json_line(out, &line)
+}
+
+/// What was given, and the id that it led to.
+struct Both<'a>(&'a One, Id);
+
+impl fmt::Display for Both<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            One::Id(id) => write!(f, "{}", short(*id)),
+            name @ One::Name(..) => write!(f, "{} ({name})", short(self.1)),
+        }
+    }
+}
+
+/// An outcome, in a sentence.
+pub struct Told(pub Action, pub Done);
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (Action::Suspend, Done::Now) => f.write_str("suspended"),
+            (Action::Suspend, Done::Already) => f.write_str("was suspended already"),
+            (Action::Suspend, Done::OnReturn) => {
+                f.write_str("it sleeps in the kernel, and will be suspended when it comes back from there")
+            }
+            (Action::Suspend, Done::Asked) => f.write_str("asked to stop; it has not come to where it can yet"),
+            (Action::Resume, Done::Now) => f.write_str("resumed"),
+            (Action::Resume, Done::Already) => f.write_str("was not suspended"),
+            (Action::Resume, Done::OnReturn) => {
+                f.write_str("it sleeps in the kernel, and will go on when it comes back")
+            }
+            (Action::Resume, Done::Asked) => f.write_str("asked to go on; its virtual processor has not seen it yet"),
+            (Action::Cancel, Done::Now) => f.write_str("cancelled"),
+            (Action::Cancel, Done::Already) => f.write_str("was cancelled already"),
+            (Action::Cancel, Done::OnReturn) => {
+                f.write_str("it sleeps in the kernel, and will be cancelled when it comes back from there")
+            }
+            (Action::Cancel, Done::Asked) => f.write_str("asked to end; it has not come to where it can yet"),
+            (Action::Priority(n), Done::Now) => write!(f, "has priority {n}"),
+            (Action::Priority(n), Done::Already) => write!(f, "had priority {n} already"),
+            (Action::Priority(n), Done::OnReturn) => {
+                write!(f, "it sleeps in the kernel, and will have priority {n} when it comes back from there")
+            }
+            (Action::Priority(n), Done::Asked) => {
+                write!(f, "asked to take priority {n}; its virtual processor has not seen it yet")
+            }
+        }
+    }
+}

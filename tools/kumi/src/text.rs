@@ -1,0 +1,190 @@
+//! What others named, made fit for a terminal, and tables.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+use kumihimo_resource::id::{Id, Kind};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Columns of a name, and of what something is doing: a longer one is cut.
+const NAME: usize = 40;
+const STATE: usize = 64;
+
+/// Text of another program: what would steer the terminal is shown as an escape.
+pub struct Plain<'a>(pub &'a str);
+
+/// Controls, and marks that change the direction of what follows.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+impl fmt::Display for Plain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        while let Some(at) = rest.find(steers) {
+            f.write_str(&rest[..at])?;
+            let mut chars = rest[at..].chars();
+            let steering = chars.next().expect("found");
+            write!(f, "{}", steering.escape_default())?;
+            rest = chars.as_str();
+        }
+        f.write_str(rest)
+    }
+}
+
+/// A name, of bounded width.
+pub struct Name<'a>(pub &'a str);
+
+/// What something is doing, of bounded width.
+pub struct Doing<'a>(pub &'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        cut(self.0, NAME, f)
+    }
+}
+
+impl fmt::Display for Doing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        cut(self.0, STATE, f)
+    }
+}
+
+fn cut(text: &str, columns: usize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let mut width = 0;
+    for (at, c) in text.char_indices() {
+        width += c.width().unwrap_or(1);
+        if width > columns {
+            return write!(f, "{}~", Plain(&text[..at]));
+        }
+    }
+    write!(f, "{}", Plain(text))
+}
+
+/// An id as people type it: a microprocess's without its kind.
+pub struct Short(Id);
+
+/// See [`Short`].
+pub fn short(id: Id) -> Short {
+    Short(id)
+}
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (location, serial) = (self.0.location(), self.0.serial());
+        if self.0.kind() == Kind::MICROPROCESS && location.machine() == 0 {
+            return write!(f, "{}.{}.{}", location.space(), serial.slot(), serial.generation());
+        }
+        write!(f, "{}", self.0)
+    }
+}
+
+fn width(cell: &str) -> usize {
+    if cell.is_ascii() { cell.len() } else { cell.width() }
+}
+
+/// Writes a table: `cell` appends one cell's text. Nothing is allocated for a row.
+///
+/// # Errors
+/// What `out` says.
+pub fn table<R, const N: usize>(
+    out: &mut impl Write,
+    heads: [&str; N],
+    rows: &[R],
+    cell: impl Fn(&R, usize, &mut String),
+) -> io::Result<()> {
+    let mut text = String::new();
+    let mut widths = heads.map(width);
+    // The last one is not padded.
+    for row in rows {
+        for (column, widest) in widths.iter_mut().enumerate().take(N - 1) {
+            text.clear();
+            cell(row, column, &mut text);
+            *widest = width(&text).max(*widest);
+        }
+    }
+    let mut line = |cell: &mut dyn FnMut(usize, &mut String)| -> io::Result<()> {
+        let mut gap = 0;
+        for (column, widest) in widths.iter().enumerate() {
+            text.clear();
+            cell(column, &mut text);
+            if !text.is_empty() {
+                write!(out, "{:gap$}{text}", "")?;
+                gap = 0;
+            }
+            gap += widest.saturating_sub(width(&text)) + 2;
+        }
+        writeln!(out)
+    };
+    line(&mut |column, text| text.push_str(heads[column]))?;
+    for row in rows {
+        line(&mut |column, text| cell(row, column, text))?;
+    }
+    Ok(())
+}
+
+/// Appends to a cell.
+pub fn put(cell: &mut String, what: impl fmt::Display) {
+    write!(cell, "{what}").expect("a String takes all");
+}
+
+/// One JSON object a line.
+///
+/// # Errors
+/// What `out` says.
+pub fn json_line(out: &mut impl Write, what: &impl serde::Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, what)?;
+    writeln!(out)
+}
+
+/// The end of a command that has written to standard output. Nobody reads on (`| head`): that is no failure, and nothing is said.
+pub fn written(done: io::Result<ExitCode>) -> Result<ExitCode, String> {
+    match done {
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(e) => Err(format!("standard output: {e}")),
+        Ok(code) => Ok(code),
+    }
+}
+
+/// 0 if all was done, 1 if not.
+pub fn code(all: bool) -> ExitCode {
+    if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_steers_a_terminal_is_left() {
+        assert_eq!(Plain("worker \u{e9}").to_string(), "worker \u{e9}");
+        assert_eq!(Plain("\x1b[2Ja\nb\u{202e}c\u{9b}").to_string(), "\\u{1b}[2Ja\\nb\\u{202e}c\\u{9b}");
+        assert_eq!(Name(&"x".repeat(100)).to_string(), format!("{}~", "x".repeat(NAME)));
+        assert_eq!(Name(&"\u{7e54}".repeat(100)).to_string().width(), NAME + 1);
+    }
+
+    #[test]
+    fn ids_as_people_type_them() {
+        for (long, want) in
+            [("12.microprocess.42.7", "12.42.7"), ("12.vp.0.1", "12.vp.0.1"), ("1/12.42.7", "1/12.microprocess.42.7")]
+        {
+            let id: Id = long.parse().unwrap();
+            assert_eq!(short(id).to_string(), want);
+            assert_eq!(want.parse::<Id>(), Ok(id));
+        }
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest() {
+        let mut out = Vec::new();
+        let rows = [("a", 1), ("\u{7e54}\u{7e54}", 20), ("", 3)];
+        table(&mut out, ["X", "NUMBER"], &rows, |row, column, cell| match column {
+            0 => put(cell, row.0),
+            _ => put(cell, row.1),
+        })
+        .unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "X     NUMBER\na     1\n\u{7e54}\u{7e54}  20\n      3\n");
+    }
+}

@@ -1,0 +1,152 @@
+//! `kumi top`: the microprocesses of the machine, live.
+//!
+//! Three parts: the model (what is known, what a key does), the view (how it looks), and this loop between keys, looks and signals. Each of
+//! those three comes from a kernel thread of its own, over one channel.
+
+mod look;
+mod model;
+#[cfg(test)]
+mod model_tests;
+mod rates;
+mod screen;
+mod view;
+#[cfg(test)]
+mod view_tests;
+
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Duration;
+
+use crossterm::event::KeyEvent;
+use kumihimo_machine::client::Machine;
+use signal_hook::consts::SIGHUP;
+use signal_hook::low_level::emulate_default_handler;
+
+use look::Order;
+use model::{Model, Wanted, Wish};
+use screen::Screen;
+
+use crate::ask::Whose;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Time between two looks, in milliseconds
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=3_600_000))]
+    every: u64,
+    #[command(flatten)]
+    whose: Whose,
+}
+
+/// What the loop hears of.
+enum Message {
+    Key(KeyEvent),
+    Resized,
+    Look(model::Look),
+    /// What became of a wish; true: it was not done.
+    Told(String, bool),
+    /// That ends a program.
+    Signal(i32),
+    /// It was stopped, and goes on.
+    Continued,
+    /// The terminal is gone.
+    Gone,
+    /// Nobody looks any more.
+    Blind,
+}
+
+/// How it ended.
+enum End {
+    /// As was asked for.
+    Asked,
+    /// As this signal wants it.
+    Signal(i32),
+}
+
+/// There is no terminal any more: as by the signal that tells of it, wherever that goes.
+const GONE: End = End::Signal(SIGHUP);
+
+/// Shows them until told to end. By a signal it ends as that signal's default has it; without its terminal, as by SIGHUP.
+pub fn run(args: Args) -> Result<ExitCode, String> {
+    let machine = args.whose.machine()?;
+    let (to, messages) = mpsc::channel();
+    let screen = Screen::take()?;
+    let begun = begin(machine, Duration::from_millis(args.every), &to);
+    let orders = begun.map_err(|e| format!("no kernel thread for top: {e}"))?;
+    match until_the_end(screen, &messages, &orders) {
+        End::Asked => Ok(ExitCode::SUCCESS),
+        End::Signal(signal) => {
+            emulate_default_handler(signal).map_err(|e| e.to_string())?;
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn begin(machine: Machine, every: Duration, to: &Sender<Message>) -> std::io::Result<Sender<Order>> {
+    screen::watch(to)?;
+    screen::keys(to)?;
+    let (orders, ordered) = mpsc::channel();
+    let to = to.clone();
+    thread::Builder::new().name("looks".to_owned()).spawn(move || {
+        let _last = Last(to.clone());
+        look::run(machine, every, &ordered, &to);
+    })?;
+    Ok(orders)
+}
+
+/// Says so when nobody looks any more, be it for a panic.
+struct Last(Sender<Message>);
+
+impl Drop for Last {
+    fn drop(&mut self) {
+        let _ = self.0.send(Message::Blind);
+    }
+}
+
+fn until_the_end(mut screen: Screen, messages: &mpsc::Receiver<Message>, orders: &Sender<Order>) -> End {
+    let mut model = Model::default();
+    let mut wanted = Wanted::default();
+    loop {
+        if screen.draw(&mut model).is_err() {
+            return GONE;
+        }
+        let now = model.wanted();
+        if now != wanted {
+            wanted = now;
+            // Whoever does not hear this has said that nobody looks.
+            let _ = orders.send(Order::Want(wanted.clone()));
+        }
+        // All that there is goes into one picture.
+        let Ok(first) = messages.recv() else { return End::Asked };
+        for message in std::iter::once(first).chain(messages.try_iter()) {
+            let going_on = match message {
+                Message::Key(key) => match model.key(key) {
+                    Some(Wish::End) => return End::Asked,
+                    Some(Wish::Act(id, action)) => {
+                        let _ = orders.send(Order::Act(id, action));
+                        Ok(())
+                    }
+                    Some(Wish::Stop) => screen.stop(),
+                    Some(Wish::Redraw) => screen.redraw(),
+                    None => Ok(()),
+                },
+                Message::Look(look) => {
+                    model.look(look);
+                    Ok(())
+                }
+                Message::Told(said, refused) => {
+                    model.told(said, refused);
+                    Ok(())
+                }
+                Message::Resized => Ok(()),
+                Message::Continued => screen.retake(),
+                Message::Signal(signal) => return End::Signal(signal),
+                Message::Gone => return GONE,
+                Message::Blind => return End::Asked,
+            };
+            if going_on.is_err() {
+                return GONE;
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! `kumi top` in a pseudo-terminal.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use kumihimo_machine::answer::{Action, Resource, State};
+use kumihimo_resource::id::{Id, Kind, Serial};
+use rustix::process::Signal;
+
+use super::double::{Double, Folder};
+use super::pty::{Controlling, Pty};
+
+/// One address space with two microprocesses.
+fn two(folder: &Folder) -> Double {
+    folder.space_with(|table| {
+        table.add(1, "worker", State::Running);
+        table.add(2, "reader", State::Waiting);
+    })
+}
+
+fn top(folder: &Folder) -> Pty {
+    Pty::start(folder, &["top", "--every", "100"], (80, 24), Controlling::Yes)
+}
+
+fn ends_well(mut pty: Pty) {
+    assert!(pty.is_taken());
+    pty.send("q");
+    assert_eq!(pty.wait().code(), Some(0));
+    assert!(!pty.is_taken() && pty.is_cooked() && !pty.screen().contains("kumi top"), "{}", pty.screen());
+}
+
+#[test]
+fn it_shows_lives_and_ends() {
+    let folder = Folder::new("top-shows");
+    let one = two(&folder);
+    let a = one.table.number;
+    let mut pty = top(&folder);
+    pty.until_shown("2 microprocesses");
+    pty.until_shown(&format!("{a}.2.1            reader"));
+    one.table.add(3, "newcomer", State::Suspended);
+    pty.until(|screen| screen.contains("newcomer") && screen.contains("1 suspended"));
+    let other = folder.space();
+    pty.until_shown("2 address spaces");
+    drop(other);
+    pty.until_shown("1 address space ");
+    assert!(!pty.is_cooked());
+    ends_well(pty);
+}
+
+#[test]
+fn keys_fold_sort_filter_and_explain() {
+    let folder = Folder::new("top-keys");
+    let one = two(&folder);
+    let a = one.table.number;
+    one.table.has(Resource {
+        id: Id::new(one.table.id().location(), Kind::MAILBOX, Serial::new(7, 1)),
+        owner: None,
+        state: "idle".to_owned(),
+        names: vec!["/mailbox/post".to_owned()],
+    });
+    let mut pty = top(&folder);
+    pty.until_shown("reader");
+    pty.send("\r");
+    pty.until(|screen| screen.contains(&format!("+ {a}")) && !screen.contains("reader"));
+    // The arrow keys, as a terminal sends them.
+    pty.send("\x1b[C");
+    pty.until_shown("reader");
+    pty.send(">i");
+    pty.until(|screen| {
+        let at = |text| screen.find(text).unwrap_or(usize::MAX);
+        screen.contains("NAME^") && at("worker") < at("reader")
+    });
+    pty.send("/READ");
+    pty.until(|screen| screen.contains("filter: READ_") && !screen.contains("worker"));
+    pty.send("\r\x1b");
+    pty.until(|screen| screen.contains("worker") && !screen.contains("filter:"));
+    pty.send("u");
+    pty.until(|screen| screen.contains("/mailbox/post") && screen.contains("SERIAL"));
+    pty.send("u?");
+    pty.until_shown("any key goes back");
+    pty.send("x");
+    pty.until_shown("reader");
+    ends_well(pty);
+}
+
+#[test]
+fn the_chosen_one_is_steered() {
+    let folder = Folder::new("top-steers");
+    let one = two(&folder);
+    let (table, a) = (&one.table, one.table.number);
+    let (worker, reader) = (table.microprocess_id(1, 1), table.microprocess_id(2, 1));
+    let fortress = table.add(3, "fortress", State::Waiting);
+    let mut pty = top(&folder);
+    pty.until_shown("fortress");
+    pty.send("jjs");
+    pty.until_shown(&format!("{a}.1.1: suspended"));
+    pty.send("r");
+    pty.until_shown(&format!("{a}.1.1: resumed"));
+    pty.send("+");
+    pty.until_shown(&format!("{a}.1.1: has priority 33"));
+    pty.send("jc");
+    pty.until_shown(&format!("cancel {a}.2.1?"));
+    pty.send("n");
+    pty.until_shown("not cancelled");
+    pty.send("cy");
+    pty.until(|screen| screen.contains(&format!("{a}.2.1: cancelled")) && !screen.contains("reader"));
+    pty.send("s");
+    pty.until_shown("lets nobody steer it");
+    assert_eq!(table.row(fortress).state, State::Waiting);
+    let want =
+        [(worker, Action::Suspend), (worker, Action::Resume), (worker, Action::Priority(33)), (reader, Action::Cancel)];
+    assert_eq!(table.acted(), want);
+    ends_well(pty);
+}
+
+#[test]
+fn lists_are_asked_for_while_they_are_on_the_screen() {
+    let folder = Folder::new("top-asks");
+    let small = two(&folder);
+    let large = folder.space_with(|table| {
+        table.add(1, "hidden", State::Running);
+        table.say_living(100_000);
+    });
+    let mut pty = top(&folder);
+    pty.until_shown("100000");
+    let (_, lists) = large.table.until_asked(4, 0);
+    assert_eq!(lists, 0, "it is folded");
+    small.table.until_asked(4, 3);
+    pty.send("G\r");
+    pty.until_shown("hidden");
+    pty.send("\r");
+    pty.until(|screen| !screen.contains("hidden"));
+    // Looks that began before it was folded may still ask; then none does.
+    let (mut looks, mut lists) = large.table.until_asked(0, 1);
+    let settled = (0..50).any(|_| {
+        let before = lists;
+        (looks, lists) = large.table.until_asked(looks + 3, 0);
+        lists == before
+    });
+    assert!(settled, "asked for {lists} lists in {looks} looks");
+    ends_well(pty);
+}
+
+#[test]
+fn it_follows_the_size_of_the_terminal() {
+    let folder = Folder::new("top-size");
+    let _one = two(&folder);
+    let mut pty = top(&folder);
+    pty.until_shown("reader");
+    pty.resize(40, 8);
+    pty.until_shown("too small: 40x8, 60x10 needed");
+    pty.resize(1, 1);
+    pty.resize(200, 50);
+    pty.until(|screen| screen.contains("reader") && screen.lines().count() == 50);
+    pty.resize(60, 10);
+    pty.until(|screen| screen.contains("kumi top") && screen.contains("q end"));
+    ends_well(pty);
+}
+
+#[test]
+fn signals_end_it_and_give_the_terminal_back() {
+    for signal in [Signal::TERM, Signal::INT, Signal::QUIT, Signal::HUP] {
+        let folder = Folder::new("top-signal");
+        let mut pty = top(&folder);
+        pty.until_shown("no address space of yours runs");
+        pty.kill(signal);
+        assert_eq!(pty.wait().signal(), Some(signal.as_raw()));
+        assert!(!pty.is_taken() && pty.is_cooked(), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_terminal_that_goes_away_ends_it() {
+    let folder = Folder::new("top-gone");
+    let _one = two(&folder);
+    // Where a signal tells of it, and where none does.
+    for controlling in [Controlling::Yes, Controlling::No] {
+        let mut pty = Pty::start(&folder, &["top"], (80, 24), controlling);
+        pty.until_shown("reader");
+        pty.hang_up();
+        let status = pty.wait();
+        assert_eq!(status.signal(), Some(Signal::HUP.as_raw()), "{status}");
+    }
+}
+
+#[test]
+fn stopped_as_a_job_and_going_on() {
+    let folder = Folder::new("top-job");
+    let _one = two(&folder);
+    let mut pty = top(&folder);
+    pty.until_shown("reader");
+    // By its key: the shell has the terminal meanwhile.
+    pty.send("\x1a");
+    pty.until_stopped();
+    assert!(!pty.is_taken() && pty.is_cooked());
+    pty.kill(Signal::CONT);
+    pty.until_shown("reader");
+    // From outside.
+    pty.kill(Signal::STOP);
+    pty.until_stopped();
+    pty.kill(Signal::CONT);
+    pty.send("?");
+    pty.until_shown("any key goes back");
+    // What others wrote there is drawn over.
+    pty.send("\x0cx");
+    pty.until_shown("reader");
+    assert!(!pty.is_cooked());
+    ends_well(pty);
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_use() {
+    let folder = Folder::new("top-none");
+    let output = folder.command(&["top"]).stdin(Stdio::null()).output().expect("kumi");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert!(output.status.code() == Some(1) && said.contains("needs a terminal") && said.contains("kumi ps"), "{said}");
+}

@@ -1,0 +1,44 @@
+//! The chapters of `kumi tour` that need its own program beside them. The others are tested where they are.
+
+use std::process::Command;
+
+/// What a chapter prints.
+fn chapter(number: u8) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kumi"));
+    let output = command.args(["tour", "--chapter", &number.to_string()]).output().expect("kumi");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+/// Whether the machine makes kernel threads of microprocesses.
+fn is_left_out(said: &str) -> bool {
+    let left_out = said.contains("Left out: ");
+    if left_out {
+        kumihimo_tests::skip("tour", "microprocesses are kernel threads here, or not seen from outside");
+    }
+    left_out
+}
+
+#[test]
+fn one_is_suspended_and_resumed_and_ps_shows_it() {
+    let said = chapter(9);
+    if !is_left_out(&said) {
+        let row = |name| said.lines().find(|line| line.split_whitespace().nth(1) == Some(name)).expect("a row");
+        assert!(row("east").contains(" suspended ") && !row("north").contains(" suspended "), "{said}");
+        assert!(said.contains("^ suspended") && said.contains("^ resumed"), "{said}");
+    }
+}
+
+#[test]
+fn every_locking_design_has_its_times() {
+    let said = chapter(10);
+    if !is_left_out(&said) {
+        for design in ["kind", "id", "vp"] {
+            let row = said.lines().find(|line| line.split_whitespace().next() == Some(design)).expect("a row");
+            // Of each load two times with their units, and what one is of the other.
+            assert_eq!(row.split_whitespace().count(), 1 + 3 * 5, "{said}");
+        }
+        assert!(said.contains("Tender, by id (P3)"), "{said}");
+    }
+}
