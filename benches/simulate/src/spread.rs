@@ -10,6 +10,7 @@ mod steps;
 mod tests;
 mod world;
 
+pub use kumihimo_queue::Design;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Time;
@@ -33,32 +34,6 @@ pub const CROWD: usize = 256;
 pub const PROCESSORS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
 /// Virtual time after which it is given up: the benchmark's own patience is 1 s, but what has not come by then does not come.
 const PATIENCE: Time = 50_000_000;
-
-/// A design of run queues: see `kumihimo-queue`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Design {
-    /// Protect and Waiver Queues in a ring; an Offer beside, for those that idle.
-    Ring,
-    /// Removal from Waiver Queues under a lock, a fair share at once.
-    Locked,
-    /// Chase-Lev queues.
-    Steal,
-}
-
-impl Design {
-    /// All designs.
-    pub const ALL: [Design; 3] = [Design::Ring, Design::Locked, Design::Steal];
-
-    /// As written on a command line.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Design::Ring => "ring",
-            Design::Locked => "locked",
-            Design::Steal => "steal",
-        }
-    }
-}
 
 /// What single steps take, in nanoseconds, as `kumi bench spread --simulate --times FILE` reads it: a JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
