@@ -16,7 +16,7 @@ use kumihimo::sync::select;
 use kumihimo::sync::{Mutex, mpmc, mpsc};
 use kumihimo::thread::{self, Builder, Cancelled, JoinHandle, Suspended, Thread};
 use kumihimo_tests::process::{finish, has_vps, is_child, start};
-use kumihimo_tests::{Random, rounds, seed};
+use kumihimo_tests::{Random, rounds, seed, skip};
 use kumihimo_trace::check;
 
 /// Whom anybody may stop, those who are one steerer's alone, and those who are the other process's.
@@ -393,6 +393,10 @@ fn suspended_and_resumed_from_everywhere() {
     if !has_vps(NAME) {
         return;
     }
+    // Whoever is stopped may hold its allocator's spin lock, for which others spin inside the runtime.
+    if cfg!(kumihimo_asan) {
+        return skip(NAME, "AddressSanitizer's allocator has spin locks of its own, in the program itself");
+    }
     for mut this in rounds(NAME) {
         let place = std::env::temp_dir().join(format!("kumi-suspend-{}-{}", std::process::id(), this.number));
         std::fs::create_dir(&place).expect("a directory");
@@ -414,6 +418,12 @@ fn suspended_and_resumed_from_everywhere() {
         });
         assert!(ended.status.success(), "round {}: {}", this.number, ended.told());
         let report = check(&trace, None).expect("a trace");
+        // Of a trace without records nothing could be said.
+        assert!(
+            report.runs == 1 && report.ends && report.microprocesses > WORKERS as u64,
+            "round {}: {report}",
+            this.number
+        );
         assert_eq!(report.overlaps, [""; 0], "round {}: {report}", this.number);
         let _ = std::fs::remove_dir_all(&place);
     }
