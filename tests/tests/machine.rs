@@ -9,7 +9,7 @@ use kumihimo::policy::Priority;
 use kumihimo::resource::{Id, Kind};
 use kumihimo::runtime::Runtime;
 use kumihimo::thread::{self, Builder};
-use kumihimo_tests::process::{has_vps, is_child, is_preempted, start};
+use kumihimo_tests::process::{again, has_vps, is_child, is_preempted, start};
 
 /// A run-time directory of the test's own.
 struct Place(std::path::PathBuf);
@@ -147,6 +147,28 @@ fn what_they_are_doing_is_seen() {
     let metrics = space.metrics().expect("metrics");
     let living = metrics.iter().find(|family| family.name == "kumihimo_living").expect("living");
     assert_eq!(living.samples[0].1 as u64, it.living);
+}
+
+/// Its virtual processor may still be where it was: nobody came for it yet.
+#[test]
+fn one_that_says_that_it_blocks_is_blocked_at_once() {
+    const NAME: &str = "one_that_says_that_it_blocks_is_blocked_at_once";
+    if !has_vps(NAME) {
+        return;
+    }
+    if is_child(NAME) {
+        return Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let mut own = Machine::mine().expect("a run-time directory").spaces().expect("the directory is read").pop();
+            let own = own.as_mut().expect("itself");
+            for _ in 0..500 {
+                let all = thread::blocking(|| own.microprocesses()).expect("it answers");
+                assert_eq!(all.iter().map(|one| one.state).collect::<Vec<_>>(), [State::Blocked]);
+            }
+        });
+    }
+    let place = Place::new(NAME);
+    let ended = again(NAME, &[("KUMI_DIR", place.0.to_str().expect("a path"))]);
+    assert!(ended.status.success(), "{}", ended.stderr);
 }
 
 #[test]

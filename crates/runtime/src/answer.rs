@@ -35,7 +35,7 @@ impl Threads {
     fn of(instance: &Instance) -> Threads {
         let on = |slot: &Slot| {
             let tid = slot.tid.load(Ordering::Acquire);
-            let vp = (0..instance.vps.len()).find(|vp| slot.carries(*vp as u32));
+            let vp = dump::vp_under(instance, slot);
             let has = vp.is_some() || dump::has_microprocess(slot);
             let id = slot.microprocess.load(Ordering::Relaxed);
             (tid != 0 && has).then_some((id, OnThread { tid: tid as i32, vp: vp.map(|vp| vp as u16) }))

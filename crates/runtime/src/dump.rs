@@ -243,6 +243,12 @@ pub(crate) fn has_microprocess(slot: &Slot) -> bool {
     state.is_some_and(|(state, bound)| bound || state == ThreadState::User)
 }
 
+/// The VP that a kernel thread's microprocess runs on. None where it is away: a VP that nobody took yet serves it no more than one that somebody did.
+pub(crate) fn vp_under(instance: &Instance, slot: &Slot) -> Option<u32> {
+    let is_away = ThreadState::read(slot.state.load(Ordering::Relaxed)) == Some((ThreadState::Sleeping, true));
+    (0..instance.vps.len() as u32).find(|vp| slot.carries(*vp)).filter(|_| !is_away)
+}
+
 /// Where a LIVE one is, as the shared page has it; none if it is queued.
 pub(crate) fn on(instance: &Instance, who: Ref) -> Option<On> {
     shown(instance, |word| word == who.id())
@@ -260,7 +266,7 @@ fn shown(instance: &Instance, is: impl Fn(u64) -> bool) -> Option<On> {
             return None;
         }
         // An idle one shows nobody. (To ask whether its VP sleeps would be to ask too late: it may be another one's by then.)
-        let vp = (0..instance.vps.len() as u32).find(|vp| slot.carries(*vp));
+        let vp = vp_under(instance, slot);
         (vp.is_some() || has_microprocess(slot)).then(|| On {
             tid,
             index,
