@@ -213,8 +213,8 @@ impl Crowd {
         &self.cells[at as usize & (self.cells.len() - 1)]
     }
 
-    /// Takes all there is, up to the first that is not complete. By the one consumer.
-    pub fn drain(&self, mut each: impl FnMut(Words)) {
+    /// Takes all there is, up to the first that is not complete: false if there is one. By the one consumer.
+    pub fn drain(&self, mut each: impl FnMut(Words)) -> bool {
         let mut tail = self.tail.load(Ordering::Relaxed);
         let head = self.head.load(Ordering::Relaxed);
         while tail < head {
@@ -232,6 +232,7 @@ impl Crowd {
         if lost != 0 {
             each(Record { id: lost, ..Record::new(Kind::Lost) }.words(self.clock.ticks()));
         }
+        tail == head
     }
 }
 
@@ -277,7 +278,7 @@ mod tests {
         let crowd = Crowd::new(8, Clock::new());
         let name = [b'x'; 40];
         (0..3).for_each(|i| crowd.put_named(numbered(i), &name));
-        let all = taken(|each| crowd.drain(each));
+        let all = taken(|each| assert!(crowd.drain(each)));
         let kinds: Vec<_> = all.iter().map(|r| r.kind).collect();
         let one = [Kind::Ready, Kind::Name, Kind::Name];
         assert_eq!(kinds, [&one[..], &one[..], &[Kind::Lost]].concat());
@@ -301,7 +302,7 @@ mod tests {
                 let (mut seen, mut lost, mut last) = (0, 0, [None; 3]);
                 loop {
                     let over = done.load(Ordering::Acquire);
-                    for record in taken(|each| crowd.drain(each)) {
+                    for record in taken(|each| _ = crowd.drain(each)) {
                         if record.kind == Kind::Lost {
                             lost += record.id;
                             continue;

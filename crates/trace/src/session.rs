@@ -168,7 +168,7 @@ impl Session {
     pub fn so_far(&self, out: &mut dyn Write) -> io::Result<()> {
         let spool = File::open(&self.spool).map_err(at(&self.spool))?;
         let lost = self.buffers.unwritten.load(Ordering::Relaxed);
-        export::convert(&Spool::open(spool)?, out, lost).map(drop)
+        export::convert(&Spool::open(spool)?.whole_rounds(), out, lost).map(drop)
     }
 
     /// Writes the rest out and converts. `None`: it is done already, or by another process (after a fork). What is noted afterwards is
@@ -215,10 +215,11 @@ impl Buffers {
         loop {
             let over = self.stop.load(Ordering::Acquire);
             bytes.clear();
-            let records = self.collect(&mut bytes, over);
-            if records > 0 || over {
+            // Before: at its end the round has all that was noted until now, and of what came meanwhile only a part.
+            let (ticks, nanoseconds) = self.clock.pair();
+            let (records, is_whole) = self.collect(&mut bytes, over);
+            if records > 0 && is_whole || over {
                 let from = begin_chunk(&mut bytes, CLOCK);
-                let (ticks, nanoseconds) = self.clock.pair();
                 add(&mut bytes, [ticks, nanoseconds, 0]);
                 end_chunk(&mut bytes, from);
             }
@@ -239,8 +240,8 @@ impl Buffers {
         }
     }
 
-    /// Adds a chunk for each buffer with something in it. Returns the number of records.
-    fn collect(&self, bytes: &mut Vec<u8>, last: bool) -> u64 {
+    /// Adds a chunk for each buffer with something in it. Returns the number of records, and whether they are all there were: somebody may be noting one.
+    fn collect(&self, bytes: &mut Vec<u8>, last: bool) -> (u64, bool) {
         let mut records = 0;
         for (vp, ring) in self.vps.iter().enumerate() {
             let from = begin_chunk(bytes, vp as u32);
@@ -253,8 +254,8 @@ impl Buffers {
             records += end_chunk(bytes, from);
         }
         let from = begin_chunk(bytes, OUTSIDE);
-        self.outside.drain(|words| add(bytes, words));
-        records + end_chunk(bytes, from)
+        let is_whole = self.outside.drain(|words| add(bytes, words));
+        (records + end_chunk(bytes, from), is_whole)
     }
 }
 
@@ -266,7 +267,7 @@ pub fn recover(output: &Path, pid: u32) -> Option<io::Result<Summary>> {
     let path = spool_path(output, pid);
     let file = File::open(&path).ok()?;
     let convert = || {
-        let spool = Spool::open(file)?;
+        let spool = Spool::open(file)?.whole_rounds();
         let mut out = OpenOptions::new().create(true).truncate(false).write(true).open(output)?;
         if out.metadata()?.is_file() {
             // Behind that may stand what it converted when it died.
@@ -278,4 +279,47 @@ pub fn recover(output: &Path, pid: u32) -> Option<io::Result<Summary>> {
     let converted = convert().map_err(at(output));
     let _ = std::fs::remove_file(&path);
     Some(converted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Kind, Record};
+
+    /// One who writes to one buffer after the other is never found to have written to the later one only.
+    #[test]
+    fn what_is_there_so_far_is_what_was_there_at_one_moment() {
+        let output = std::env::temp_dir().join(format!("kumi-session-test-{}", std::process::id()));
+        let settings = Settings { output: output.clone(), vps: 2, records: 1 << 16, about: Vec::new() };
+        let session = Session::start(settings).expect("a session");
+        let (first, second, over) = (session.vp(0), session.vp(1), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    for ring in [&first, &second] {
+                        ring.put(Record::new(Kind::IdleBegin));
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let mut rounds = 0;
+            while rounds < 20 {
+                let spool = Spool::open(File::open(&session.spool).expect("it is there")).expect("a spool");
+                let mut written = [0u64; 2];
+                for entry in spool.whole_rounds().entries() {
+                    written[entry.expect("readable").writer as usize] += 1;
+                }
+                let [before, after] = written;
+                if !(after..=after + 1).contains(&before) {
+                    over.store(true, Ordering::Relaxed);
+                    panic!("{before} and {after}");
+                }
+                rounds += u32::from(before > 0);
+                std::thread::sleep(SHORT);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        session.finish().expect("not yet").expect("written");
+        std::fs::remove_file(output).expect("it is there");
+    }
 }

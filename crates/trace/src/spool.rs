@@ -1,6 +1,6 @@
 //! The spool: records as they were, in a file, until they are converted.
 //!
-//! A program that dies leaves it behind, complete up to the last round of the writer; whatever follows the last whole chunk is ignored.
+//! A program that dies leaves it behind, complete up to the begin of the writer's last whole round; whatever follows the last whole chunk is ignored.
 //! ```text
 //!   header: MAGIC, version, VPs, process id, length of the text, offset in the output; text: lines "key=value"
 //!   chunk:  writer, number of records, records of 24 bytes
@@ -26,7 +26,7 @@ const LOOK_AHEAD: usize = 4096;
 
 /// Writer of those who carry no VP.
 pub const OUTSIDE: u32 = u32::MAX;
-/// "Writer" of pairs of the clock: ticks, nanoseconds.
+/// "Writer" of pairs of the clock: ticks, nanoseconds. One ends each round, and was read before the first buffer was looked at.
 pub const CLOCK: u32 = u32::MAX - 1;
 
 /// What is known before the first record.
@@ -112,6 +112,9 @@ pub struct Spool {
     pub scale: Scale,
     /// Where each writer's chunks lie: writer, offset, records.
     chunks: Vec<(u32, u64, u32)>,
+    /// Ticks up to which every writer's records are there; those beyond are passed over.
+    until: u64,
+    last: u64,
     file: File,
 }
 
@@ -145,7 +148,14 @@ impl Spool {
             at = next;
         }
         let (first, last) = pairs.unwrap_or_default();
-        Ok(Spool { header, scale: Scale::new(first, last), chunks, file })
+        Ok(Spool { header, scale: Scale::new(first, last), chunks, until: u64::MAX, last: last.0, file })
+    }
+
+    /// Of one whose writer goes on, or died: up to where nobody's records are missing. Beyond that one VP's are there and another's are not, so that
+    /// what one of them did to the other's microprocesses would contradict what is known of these.
+    #[must_use]
+    pub fn whole_rounds(self) -> Spool {
+        Spool { until: self.last, ..self }
     }
 
     /// Whether any writer lost records. A look at every record.
@@ -174,8 +184,8 @@ impl Spool {
         let mut writers: Vec<u32> = self.chunks.iter().map(|chunk| chunk.0).collect();
         writers.sort_unstable();
         writers.dedup();
-        let mut entries =
-            Entries { streams: writers.iter().map(|&w| Stream::new(self, w)).collect(), next: BinaryHeap::new() };
+        let streams = writers.iter().map(|&w| Stream::new(self, w)).collect();
+        let mut entries = Entries { streams, next: BinaryHeap::new(), until: self.until };
         for i in 0..entries.streams.len() {
             entries.advance(i);
         }
@@ -286,6 +296,7 @@ impl<'a> Stream<'a> {
 pub struct Entries<'a> {
     streams: Vec<Stream<'a>>,
     next: BinaryHeap<Next>,
+    until: u64,
 }
 
 /// The first entry of a stream, or why there is none. Earliest first.
@@ -328,6 +339,9 @@ impl Iterator for Entries<'_> {
     type Item = io::Result<Entry>;
 
     fn next(&mut self) -> Option<io::Result<Entry>> {
+        if self.next.peek()?.time > self.until {
+            return None;
+        }
         let next = self.next.pop()?;
         self.advance(next.stream);
         Some(next.entry)
@@ -390,6 +404,31 @@ pub(crate) mod tests {
         let all: Vec<_> = spool.entries().map(Result::unwrap).collect();
         assert_eq!(all.iter().map(|e| e.record.time).collect::<Vec<_>>(), [1, 2, 4, 5, 6, 7]);
         assert_eq!(all.iter().filter_map(|e| e.name.as_deref()).collect::<Vec<_>>(), ["who"]);
+    }
+
+    #[test]
+    fn a_part_of_a_round_is_passed_over() {
+        let chunks = |ends: u64| {
+            [
+                (0, vec![at(1, Kind::IdleBegin)]),
+                (1, vec![at(3, Kind::IdleBegin), at(6, Kind::IdleEnd)]),
+                // Read before the first buffer was, in which by then there was nothing of after 1.
+                (CLOCK, vec![[ends, ends, 0]]),
+                (0, vec![at(4, Kind::IdleEnd)]),
+            ]
+        };
+        let times = |ends: u64, whole: bool| {
+            let mut bytes = Vec::new();
+            write(&mut bytes, &Header { vps: 2, ..Header::default() }, &chunks(ends)).unwrap();
+            let spool = Spool::open(file(&bytes)).unwrap();
+            let spool = if whole { spool.whole_rounds() } else { spool };
+            spool.entries().map(|entry| entry.unwrap().record.time).collect::<Vec<_>>()
+        };
+        assert_eq!(times(3, true), [1, 3]);
+        assert_eq!(times(9, true), [1, 3, 4, 6]);
+        assert_eq!(times(3, false), [1, 3, 4, 6]);
+        let empty = Spool::open(file(&Header::default().bytes())).unwrap().whole_rounds();
+        assert_eq!(empty.entries().count(), 0);
     }
 
     #[test]
