@@ -316,7 +316,8 @@ impl Kernel {
 
     /// As [`resume`](Kernel::resume), but async-signal-safe: it starts no kernel thread. The next one that is in the pool, or comes there, takes `vp`. Whoever puts
     /// a VP down comes to the pool, and one stays there as long as the source tells anything, or [`set_concurrency`](Kernel::set_concurrency) says
-    /// so: so there is a next one, unless all are blocked with a VP each.
+    /// so; the last one to leave the pool for a VP, while there is another that nobody carries, starts a successor. So there is a next one, unless no kernel
+    /// thread is to be had.
     pub fn call(&self, vp: u32, priority: Option<u8>) {
         // Release: with the swap in `take_called`.
         self.called[vp as usize].store(priority.map_or(NO_PRIORITY, i32::from), Ordering::Release);

@@ -301,10 +301,23 @@ impl Kernel {
     /// Somebody waits, now that the caller leaves the pool: for what is ready already, and for the next event.
     fn appoint(self: &Arc<Kernel>, pool: &mut Pool) {
         let wanted = pool.ready.len() + usize::from(self.source.tells());
-        if pool.available() < wanted && !pool.dismissed {
+        if pool.dismissed {
+            return;
+        }
+        if pool.available() < wanted {
             // Those that block keep their VPs then until they are back.
             let _ = self.start(pool).inspect_err(|e| self.exhausted(e));
+        } else if pool.available() == 0 && self.may_be_called(pool) {
+            // If there is none to be had, it is carried when the next one comes to the pool.
+            let _ = self.start(pool);
         }
+    }
+
+    /// Whether there is a VP that nobody carries, nor is about to: who [`call`](Kernel::call)s it cannot start a kernel thread.
+    fn may_be_called(&self, pool: &Pool) -> bool {
+        let away = pool.threads - pool.waiting;
+        let carrying = away.saturating_sub(self.bound.load(Ordering::Relaxed));
+        carrying + pool.ready.len() < self.vps as usize
     }
 
     /// Sleeps until a source or a caller wakes it, or the time is over, and takes in what there is.

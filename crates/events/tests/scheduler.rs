@@ -269,6 +269,34 @@ fn the_pool_keeps_as_many_as_it_is_told() {
     });
 }
 
+/// Nobody is told of its sleep, and the one kernel thread that the pool keeps is the one that sleeps.
+#[test]
+fn a_vp_that_nobody_carries_is_carried_though_all_kernel_threads_sleep_with_one() {
+    let settings = Settings {
+        vps: 2,
+        concurrency: 1,
+        max_threads: 64,
+        source: Some(Kind::Off),
+        preempt: Some(Means::Off),
+        record: false,
+    };
+    let package = Scheduler::open(settings).expect("a scheduler");
+    until(|| package.kernel().counts().threads == 1);
+    let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
+    let begun = Arc::new(AtomicBool::new(false));
+    let its = begun.clone();
+    let sleeps = package.spawn(30, move || {
+        its.store(true, SeqCst);
+        reader.read_exact(&mut [0]).expect("somebody writes");
+    });
+    until(|| begun.load(SeqCst));
+    package.spawn(30, || ()).expect("memory").join().expect("no panic");
+    writer.write_all(&[0]).expect("a reader");
+    sleeps.expect("memory").join().expect("no panic");
+    until(|| package.kernel().counts().threads == 1);
+    package.wait();
+}
+
 #[test]
 fn at_the_limit_of_kernel_threads_a_block_holds_its_vp_up_and_nothing_is_lost() {
     const MOST: usize = 6;
