@@ -5,6 +5,7 @@ mod hang;
 pub mod process;
 pub mod refusal;
 mod seed;
+pub mod user;
 
 pub use seed::{Random, Round, rounds, seed};
 

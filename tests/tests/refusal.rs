@@ -11,24 +11,9 @@ use kumihimo_events::watch;
 use kumihimo_tests::process::{again, alone, has_vps, is_child};
 use kumihimo_tests::refusal::refuse;
 use kumihimo_tests::skip;
+use kumihimo_tests::user::become_user;
 
-/// Makes this process, which must be root's, that of `nobody`, with no capability. False if it is not root's.
-fn become_nobody() -> bool {
-    // SAFETY: integers, and an empty list. glibc does it for all kernel threads.
-    unsafe {
-        if libc::geteuid() != 0 {
-            return false;
-        }
-        assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
-        assert_eq!(libc::setresgid(65534, 65534, 65534), 0);
-        assert_eq!(libc::setresuid(65534, 65534, 65534), 0);
-        // Lost with the user: whether the process's own /proc files belong to it.
-        assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1u64), 0);
-    }
-    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
-    assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");
-    true
-}
+const NOBODY: u32 = 65534;
 
 fn limit(resource: libc::__rlimit_resource_t, to: u64) {
     let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
@@ -60,7 +45,7 @@ fn perf_or_skip(test: &str) -> Option<Perf> {
 #[test]
 fn perf_needs_no_privilege() {
     alone("perf_needs_no_privilege", || {
-        if !become_nobody() {
+        if !become_user(NOBODY) {
             return skip("perf_needs_no_privilege", "not root");
         }
         let Some(perf) = perf_or_skip("perf_needs_no_privilege") else { return };
@@ -78,7 +63,7 @@ fn locked_memory_used_up_is_an_error_that_says_so() {
     alone("locked_memory_used_up_is_an_error_that_says_so", || {
         limit(libc::RLIMIT_MEMLOCK, 0);
         limit(libc::RLIMIT_NOFILE, allowed(libc::RLIMIT_NOFILE));
-        if !become_nobody() {
+        if !become_user(NOBODY) {
             return skip("locked_memory_used_up_is_an_error_that_says_so", "not root");
         }
         let Some(perf) = perf_or_skip("locked_memory_used_up_is_an_error_that_says_so") else { return };

@@ -8,9 +8,10 @@ use kumihimo::runtime::{Events, Runtime, metrics};
 use kumihimo::sync::Barrier;
 use kumihimo::thread;
 use kumihimo_tests::process::{kernel_threads, one_to_one};
+use kumihimo_tests::user::become_user;
 
 use crate::blocked::{Blocked, begin, block, nanosleep};
-use crate::under::{ALL, become_user, limit, under, well_and_said_once, with_vps};
+use crate::under::{ALL, limit, under, well_and_said_once, with_vps};
 
 /// What is said where there is no further kernel thread, descriptor or locked memory.
 const SAID: &str = "kumihimo: no further kernel thread for a virtual processor";

@@ -7,9 +7,10 @@ use kumihimo::thread;
 use kumihimo_tests::process::{alone, one_to_one};
 use kumihimo_tests::refusal::refuse;
 use kumihimo_tests::skip;
+use kumihimo_tests::user::become_user;
 
 use crate::blocked::block;
-use crate::under::{become_user, end_at_a_panic, may};
+use crate::under::{end_at_a_panic, may};
 
 /// Without `KUMI_EVENTS`, which a whole suite may run under: works under the source that it finds, and returns it.
 fn chosen() -> &'static str {

@@ -79,24 +79,6 @@ pub fn with_vps(vps: usize, body: impl FnOnce() + Send) {
     });
 }
 
-/// Makes this process, which must be root's, that of user `id`, without any capability. False if it is not root's.
-pub fn become_user(id: u32) -> bool {
-    // SAFETY: integers, and an empty list. glibc does it for all kernel threads.
-    unsafe {
-        if libc::geteuid() != 0 {
-            return false;
-        }
-        assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
-        assert_eq!(libc::setresgid(id, id, id), 0);
-        assert_eq!(libc::setresuid(id, id, id), 0);
-        // Lost with the user: whether the process's own /proc files belong to it.
-        assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1u64), 0);
-    }
-    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
-    assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");
-    true
-}
-
 /// Sets a limit, hard one included if it is lower.
 pub fn limit(resource: libc::__rlimit_resource_t, to: u64) {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
