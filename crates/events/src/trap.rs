@@ -6,7 +6,7 @@
 //!
 //! But another signal may interrupt the call, and the trap is delivered first, being synchronous: then our SA_RESTART decides that the call is
 //! made again, although the other handler may be there to end it. So that one waits (the mask) until ours has seen to it
-//! (`interrupt`). What a signal without any handler interrupts, SIGSTOP say, is EINTR for calls that no handler lets go on (signal(7)):
+//! (`interrupt`). So too where a bell rings in the middle of a call: as a trap that was due in the kernel, or as a signal (`is_to_be_made_again`). What a signal without any handler interrupts, SIGSTOP say, is EINTR for calls that no handler lets go on (signal(7)):
 //! as in a program that handles SIGCONT.
 
 use std::io;
@@ -144,6 +144,10 @@ extern "C" fn signalled(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     let value =
         unsafe { if (*info).si_code == libc::SI_QUEUE { (*info).si_value().sival_ptr.addr() as u64 } else { 0 } };
     let ours = value == BELL;
+    if (ours || callers::is_asked(value)) && is_to_be_made_again(context.cast()) {
+        // SAFETY: what the kernel gave us.
+        unsafe { interrupt(context.cast()) };
+    }
     if callers::is_asked(value) {
         // SAFETY: the kernel's context.
         unsafe { callers::answer(value, context.cast()) };
@@ -167,6 +171,11 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     if (data == BELL || data == SIG_DATA) && x86_64::gs_base() == 0 {
         // Of an event that was closed and lives on, in a child of fork(2); or rung for the kernel thread that had this one's slot before.
     } else if data == BELL {
+        // First: a call may be injected where it goes on.
+        if is_to_be_made_again(context.cast()) {
+            // SAFETY: what the kernel gave us.
+            unsafe { interrupt(context.cast()) };
+        }
         // SAFETY: as below; the kernel's context.
         unsafe { (*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
     } else if data == SIG_DATA {
@@ -202,6 +211,17 @@ fn handles(signal: i32, handler: Handler) -> bool {
     // SAFETY: a live action to be written.
     let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
     asked && now.sa_sigaction == handler as *const () as usize
+}
+
+/// Whether what was interrupted is, by its registers, a system call that was made and is about to be made again: SYSCALL leaves the place behind itself in RCX and the
+/// flags in R11. Of what is about to be made for the first time that is hardly ever so; if it is, and a signal waits, that is taken for one that came just after it.
+fn is_to_be_made_again(context: *const libc::ucontext_t) -> bool {
+    const SYSCALL: i64 = 2;
+    // SAFETY: the kernel's, and nobody else's.
+    let registers = unsafe { &(*context).uc_mcontext.gregs };
+    let [next, behind, flags, kept] =
+        [libc::REG_RIP, libc::REG_RCX, libc::REG_EFL, libc::REG_R11].map(|register| registers[register as usize]);
+    behind == next + SYSCALL && kept == flags
 }
 
 /// A signal waits whose handler lets no call be made again, and the call that was interrupted is about to be: EINTR, as if ours were not there.

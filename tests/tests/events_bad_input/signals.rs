@@ -5,6 +5,9 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use kumihimo::thread;
+use kumihimo_events::preempt::BELL;
+use kumihimo_tests::process::{again, is_child, is_one_to_one};
+use kumihimo_tests::skip;
 
 use crate::blocked::{begin, block, who_sleeps_reading};
 use crate::under::{under_each, with_vps};
@@ -16,12 +19,16 @@ extern "C" fn count(_: i32) {
 }
 
 fn handle(flags: i32) {
+    handle_signal(libc::SIGUSR1, flags);
+}
+
+fn handle_signal(signal: i32, flags: i32) {
     // SAFETY: zeros are a valid sigaction; the handler is async-signal-safe.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = count as *const () as usize;
         action.sa_flags = flags;
-        assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+        assert_eq!(libc::sigaction(signal, &action, std::ptr::null_mut()), 0);
     }
 }
 
@@ -41,6 +48,13 @@ fn read(from: &impl AsRawFd) -> (isize, Option<i32>) {
 
 /// A read that sleeps is signalled, and then there is something to read: what it returned first.
 fn interrupted(start: impl FnOnce(Box<dyn FnOnce() -> (isize, Option<i32>) + Send>) -> Wait) -> (isize, Option<i32>) {
+    interrupted_by(signal, start)
+}
+
+fn interrupted_by(
+    signal: impl FnOnce(u32),
+    start: impl FnOnce(Box<dyn FnOnce() -> (isize, Option<i32>) + Send>) -> Wait,
+) -> (isize, Option<i32>) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let fd = reader.as_raw_fd();
     let wait = start(Box::new(move || read(&reader)));
@@ -89,6 +103,47 @@ fn a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread() {
             }
             others.release();
         });
+    });
+}
+
+/// The kernel delivers the signal that preempts first, whose handler lets the call be made again.
+#[test]
+fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
+    const NAME: &str = "signals::a_signal_interrupts_a_blocked_call_in_which_the_bell_rings";
+    if !is_child(NAME) && is_one_to_one() {
+        return skip(NAME, "nothing is preempted where microprocesses are kernel threads");
+    }
+    if !is_child(NAME) {
+        let ended = again(NAME, &[("KUMI_PREEMPT", "signal"), ("KUMI_EVENTS", "watch")]);
+        assert!(ended.status.success(), "{}", ended.stderr);
+        return;
+    }
+    // After the preemption signal by its number, too.
+    let signals = |tid: u32| {
+        // SAFETY: all zeros is a valid siginfo_t, of which the kernel reads what a queued one has.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            info.si_code = libc::SI_QUEUE;
+            // Behind pid and uid: the value.
+            (&raw mut info).byte_add(24).cast::<u64>().write(BELL);
+            let (pid, tid) = (libc::getpid(), tid as i32);
+            assert_eq!(libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, libc::SIGURG, &raw const info), 0);
+            assert_eq!(libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGIO), 0);
+        }
+    };
+    // SAFETY: before there are others.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    with_vps(1, || {
+        for (restart, expected) in [(0, (-1, Some(libc::EINTR))), (libc::SA_RESTART, (1, None))] {
+            handle_signal(libc::SIGIO, restart);
+            for _ in 0..200 {
+                let here = interrupted_by(signals, |read| {
+                    let one = thread::spawn(read);
+                    Box::new(|| one.join().expect("no panic"))
+                });
+                assert_eq!(here, expected, "flags {restart:#x}");
+            }
+        }
     });
 }
 
