@@ -72,6 +72,8 @@ fn install_for(signal: i32, handler: Handler) -> io::Result<()> {
     place[0].store(former.sa_sigaction, Ordering::Relaxed);
     place[1].store(former.sa_flags as usize, Ordering::Relaxed);
     *installed |= 1 << (signal - 1);
+    // This one is not dropped any more: the others' handlers hold it back, so that what it is sent to ask is answered by whatever they interrupted.
+    fit(*installed, dropped());
     Ok(())
 }
 
@@ -118,6 +120,11 @@ pub(crate) fn follow_the_application() {
     }
     let open = dropped();
     let Ok(installed) = INSTALLED.try_lock().map(|installed| *installed) else { return };
+    fit(installed, open);
+}
+
+/// Our handlers, as far as they are installed, hold back what is handled by now, and no more what is not.
+fn fit(installed: u64, open: u64) {
     for signal in (1..=64).filter(|signal| installed >> (signal - 1) & 1 == 1) {
         let handler: Handler = if signal == libc::SIGTRAP { trapped } else { signalled };
         // SAFETY: all zeros is a valid sigaction.
@@ -334,6 +341,14 @@ mod tests {
             follow_the_application();
         }
         assert!(!holds(libc::SIGCHLD));
+    }
+
+    /// What asks a kernel thread for its stack is not to be answered with that of our own handler.
+    #[test]
+    fn a_signal_that_becomes_ours_later_is_held_back_at_once() {
+        install().expect("a handler");
+        install_signal(libc::SIGURG).expect("a handler");
+        assert!(holds(libc::SIGURG));
     }
 
     /// A trap of ours where GS is not set: a kernel thread that is about to end, or any other. (It was a crash.)

@@ -118,7 +118,7 @@ fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
         assert!(ended.status.success(), "{}", ended.stderr);
         return;
     }
-    // After the preemption signal by its number, too.
+    // Of those that wait the one with the lower number is delivered first: that which preempts.
     let signals = |tid: u32| {
         // SAFETY: all zeros is a valid siginfo_t, of which the kernel reads what a queued one has.
         unsafe {
@@ -127,8 +127,10 @@ fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
             // Behind pid and uid: the value.
             (&raw mut info).byte_add(24).cast::<u64>().write(BELL);
             let (pid, tid) = (libc::getpid(), tid as i32);
-            assert_eq!(libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, libc::SIGURG, &raw const info), 0);
+            // In this order: alone it ends the call, and together with the other one it has to, too.
             assert_eq!(libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGIO), 0);
+            // It may have ended by now.
+            libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, libc::SIGURG, &raw const info);
         }
     };
     // SAFETY: before there are others.
