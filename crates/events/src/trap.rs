@@ -6,8 +6,10 @@
 //!
 //! But another signal may interrupt the call, and the trap is delivered first, being synchronous: then our SA_RESTART decides that the call is
 //! made again, although the other handler may be there to end it. So that one waits (the mask) until ours has seen to it
-//! (`interrupt`). So too where a bell rings in the middle of a call: as a trap that was due in the kernel, or as a signal (`is_to_be_made_again`). What a signal without any handler interrupts, SIGSTOP say, is EINTR for calls that no handler lets go on (signal(7)):
-//! as in a program that handles SIGCONT.
+//! (`interrupt`). So too where a bell rings in the middle of a call: as a trap that was due in the kernel, or as a signal (`is_to_be_made_again`).
+//! One that comes after that look, and before the call is made again, comes too late, as it does between any handler and such a call.
+//! What a signal without any handler interrupts, SIGSTOP say, is EINTR for calls that no handler lets go on (signal(7)): as in a program
+//! that handles SIGCONT.
 
 use std::io;
 use std::sync::Mutex;
@@ -234,7 +236,7 @@ fn is_to_be_made_again(context: *const libc::ucontext_t) -> bool {
 /// A signal waits whose handler lets no call be made again, and the call that was interrupted is about to be: EINTR, as if ours were not there.
 ///
 /// # Safety
-/// In a handler of SIGTRAP, with the context that the kernel gave it.
+/// In one of our handlers, with the context that the kernel gave it.
 unsafe fn interrupt(context: *mut libc::ucontext_t) {
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     // SAFETY: the kernel's, and nobody else's.

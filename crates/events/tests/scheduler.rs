@@ -17,6 +17,12 @@ use kumihimo_events::source::{self, Kind};
 use kumihimo_events::{Kernel, KernelThread};
 use scheduler::{Handle, Scheduler, check, yield_now};
 
+/// The pool keeps one; nobody is interrupted.
+fn settings(source: Kind, vps: u32, max_threads: usize) -> Settings {
+    let preempt = Some(Means::Off);
+    Settings { vps, concurrency: 1, max_threads, source: Some(source), preempt, record: false }
+}
+
 /// Runs `body` under each source that this machine allows.
 fn under_each(vps: u32, max_threads: usize, body: impl Fn(&Arc<Scheduler>)) {
     for source in [Kind::Bpf, Kind::Perf, Kind::Watch] {
@@ -24,15 +30,7 @@ fn under_each(vps: u32, max_threads: usize, body: impl Fn(&Arc<Scheduler>)) {
             eprintln!("\n[skip] under {source}: {why}");
             continue;
         }
-        let settings = Settings {
-            vps,
-            concurrency: 1,
-            max_threads,
-            source: Some(source),
-            preempt: Some(Means::Off),
-            record: false,
-        };
-        let package = Scheduler::open(settings).expect("a scheduler");
+        let package = Scheduler::open(settings(source, vps, max_threads)).expect("a scheduler");
         body(&package);
         package.wait();
     }
@@ -272,15 +270,7 @@ fn the_pool_keeps_as_many_as_it_is_told() {
 /// Nobody is told of its sleep, and the one kernel thread that the pool keeps is the one that sleeps.
 #[test]
 fn a_vp_that_nobody_carries_is_carried_though_all_kernel_threads_sleep_with_one() {
-    let settings = Settings {
-        vps: 2,
-        concurrency: 1,
-        max_threads: 64,
-        source: Some(Kind::Off),
-        preempt: Some(Means::Off),
-        record: false,
-    };
-    let package = Scheduler::open(settings).expect("a scheduler");
+    let package = Scheduler::open(settings(Kind::Off, 2, 64)).expect("a scheduler");
     until(|| package.kernel().counts().threads == 1);
     let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
     let begun = Arc::new(AtomicBool::new(false));

@@ -109,6 +109,7 @@ fn a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread() {
 /// The kernel delivers the signal that preempts first, whose handler lets the call be made again.
 #[test]
 fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
+    static RANG: AtomicU64 = AtomicU64::new(0);
     const NAME: &str = "signals::a_signal_interrupts_a_blocked_call_in_which_the_bell_rings";
     if !is_child(NAME) && is_one_to_one() {
         return skip(NAME, "nothing is preempted where microprocesses are kernel threads");
@@ -129,8 +130,11 @@ fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
             let (pid, tid) = (libc::getpid(), tid as i32);
             // In this order: alone it ends the call, and together with the other one it has to, too.
             assert_eq!(libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGIO), 0);
+            let rang = libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, libc::SIGURG, &raw const info) == 0;
+            let error = std::io::Error::last_os_error();
             // It may have ended by now.
-            libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, libc::SIGURG, &raw const info);
+            assert!(rang || error.raw_os_error() == Some(libc::ESRCH), "{error}");
+            RANG.fetch_add(rang.into(), SeqCst);
         }
     };
     // SAFETY: before there are others.
@@ -146,6 +150,7 @@ fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
                 assert_eq!(here, expected, "flags {restart:#x}");
             }
         }
+        assert!(RANG.load(SeqCst) > 0, "the bell never rang");
     });
 }
 
