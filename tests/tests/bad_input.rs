@@ -497,6 +497,34 @@ fn a_panic_hook_of_the_runtime_that_panics() {
     assert!(ended.status.success() && ended.stderr.contains("on_panic hook panicked; ignored"), "{ended:#?}");
 }
 
+/// Who was away in the kernel, and whose virtual processor another one computes on meanwhile, is still the runtime's.
+#[test]
+fn a_panic_hook_hears_of_one_without_its_vp() {
+    alone("a_panic_hook_hears_of_one_without_its_vp", || {
+        static HEARD: AtomicU64 = AtomicU64::new(0);
+        let hook = |_: &thread::Thread, _: &(dyn std::any::Any + Send)| drop(HEARD.fetch_add(1, SeqCst));
+        let runtime = Runtime::builder().vps(1).on_panic(hook).build().expect("a runtime");
+        runtime.run(|| {
+            let others = Arc::new(AtomicBool::new(false));
+            let compute = others.clone();
+            let away = thread::spawn(|| {
+                // SAFETY: no arguments to get wrong. The C library's, which the runtime does not know: the kernel thread sleeps.
+                unsafe { libc::usleep(10_000) };
+                std::panic::resume_unwind(Box::new("without a report, which would enter the runtime"));
+            });
+            let busy = thread::spawn(move || {
+                while !compute.load(SeqCst) {
+                    thread::yield_now();
+                }
+            });
+            assert_eq!(message(&*away.join().expect_err("it panics")), "without a report, which would enter the runtime");
+            others.store(true, SeqCst);
+            busy.join().expect("no panic");
+        });
+        assert_eq!(HEARD.load(SeqCst), 1);
+    });
+}
+
 #[test]
 fn deadlines_and_times_at_the_ends_of_the_clock() {
     alone("deadlines_and_times_at_the_ends_of_the_clock", || {

@@ -203,7 +203,8 @@ where
     let (mp, f) = unsafe { ((*packet).record, ManuallyDrop::take(&mut (*packet).body.closure)) };
     enter(mp);
     let outcome = catch_unwind(AssertUnwindSafe(|| spans::life(mp, f)));
-    let hook = || Carrier::current().and_then(|c| c.vp().instance().settings.on_panic.clone());
+    // Of the runtime, not of the VP: that may have been taken over while the panic was reported.
+    let hook = || instance::visit(|i| i.and_then(|i| i.settings.on_panic.clone()));
     mp.panicked.set(outcome.as_ref().is_err_and(|payload| note_panic(hook, payload.as_ref())));
     // SAFETY: the closure is consumed; the handle reads the outcome only when the word says DONE.
     unsafe { (*packet).body.outcome = ManuallyDrop::new(MaybeUninit::new(outcome)) };
