@@ -1,0 +1,124 @@
+//! What stands in the file of a board: a header, a slot a core, a row an address space, who was overridden of late. All of it atomic words, and all of it to
+//! be doubted.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::offences::{KEPT, Offence};
+use crate::row::{Cell, Head};
+use crate::slot::{CELLS, CORES, Place, ROWS, Slot};
+
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"kumiboar");
+/// Rises with every change of what stands in the file, and of what it means.
+pub const VERSION: u32 = 2;
+pub(crate) const SIZE: usize = size_of::<Whole>();
+
+#[repr(C, align(64))]
+pub(crate) struct Header {
+    pub(crate) magic: AtomicU64,
+    pub(crate) version: AtomicU32,
+    pub(crate) size: AtomicU32,
+    /// How many address spaces live (low half), and how often that was counted (high half): see [`crate::member`].
+    pub(crate) living: AtomicU64,
+    /// The rule of the machine-wide feedback, packed ([`crate::feedback::Rule`]).
+    pub(crate) feedback: AtomicU64,
+    /// How many holders were overridden, and whose process the last one was: (count << 32) | pid.
+    pub(crate) overridden: AtomicU64,
+}
+
+impl Header {
+    /// Says once more that this is a board, in case that somebody wrote over it: others could not come.
+    pub(crate) fn restate(&self) {
+        self.size.store(SIZE as u32, Ordering::Relaxed);
+        self.version.store(VERSION, Ordering::Relaxed);
+        self.magic.store(MAGIC, Ordering::Relaxed);
+    }
+}
+
+/// An address space's.
+#[repr(C, align(64))]
+pub(crate) struct Record {
+    pub(crate) head: Head,
+    /// As it says itself, in its own pid namespace; the lock knows better ([`crate::locks::Locks::pid`]).
+    pub(crate) pid: AtomicU32,
+    pub(crate) vps: AtomicU32,
+    /// CLOCK_MONOTONIC, nanoseconds.
+    pub(crate) started: AtomicU64,
+    pub(crate) name: Name,
+    /// How often a VP of it was overridden, and why last.
+    pub(crate) overridden: AtomicU32,
+    pub(crate) reason: AtomicU32,
+    /// The kernel thread that is told what concerns its VPs; 0: none.
+    pub(crate) ear: AtomicU32,
+    _room: AtomicU32,
+    /// Copies for whoever looks: its share, and how far it has sunk. The address space goes by its own.
+    pub(crate) share: AtomicU64,
+    pub(crate) sunk: AtomicU64,
+    pub(crate) cells: [Cell; CELLS],
+}
+
+const NAME: usize = 32;
+
+/// Of a program.
+#[repr(C)]
+pub(crate) struct Name([AtomicU64; NAME / 8]);
+
+impl Name {
+    pub(crate) fn set(&self, name: &str) {
+        let mut bytes = [0; NAME];
+        let mut end = name.len().min(NAME);
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
+        for (word, bytes) in self.0.iter().zip(bytes.as_chunks().0) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// Fit to be printed, whatever stands there.
+    pub(crate) fn get(&self) -> String {
+        let bytes: Vec<u8> = self.0.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        let end = bytes.iter().position(|&b| b == 0).unwrap_or(NAME);
+        String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    }
+}
+
+impl Record {
+    /// At most [`CELLS`].
+    pub(crate) fn vps(&self) -> u8 {
+        self.vps.load(Ordering::Relaxed).min(CELLS as u32) as u8
+    }
+}
+
+/// The file, from its first byte on. All zero is valid: nobody is there.
+#[repr(C)]
+pub(crate) struct Whole {
+    pub(crate) header: Header,
+    pub(crate) slots: [Slot; CORES],
+    pub(crate) records: [Record; ROWS],
+    pub(crate) offences: [Offence; KEPT],
+    /// Where nobody has any business: see [`crate::scribbled`].
+    pub(crate) nobodys: [AtomicU64; NOBODYS / 8],
+}
+
+const NOBODYS: usize = 128 << 10;
+/// A page of what is nobody's, too far from all else for the kernel to map it where somebody reads that (it maps 64 KiB around what is read).
+pub(crate) const NOBODYS_PAGE: usize = (std::mem::offset_of!(Whole, nobodys) + NOBODYS / 2).next_multiple_of(PAGE);
+pub(crate) const PAGE: usize = 4096;
+
+const _: () = {
+    assert!(NOBODYS_PAGE + PAGE <= SIZE);
+    assert!(size_of::<Offence>() == 64);
+    assert!(size_of::<Header>() == 64);
+    assert!(size_of::<Slot>() == 64);
+    assert!(size_of::<Cell>() == 64);
+    assert!(size_of::<Record>() == 192 + 64 * CELLS);
+    assert!(SIZE < 2 << 20);
+};
+
+impl Whole {
+    /// `place` is in range: [`crate::slot`] lets no other one through.
+    pub(crate) fn cell(&self, place: Place) -> &Cell {
+        &self.records[usize::from(place.row)].cells[usize::from(place.vp)]
+    }
+}

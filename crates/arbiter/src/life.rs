@@ -1,0 +1,76 @@
+//! What the kernel says of a kernel thread that holds a core: proc(5).
+
+use std::fs;
+
+/// How it is with a kernel thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// It is no more.
+    Gone,
+    /// By SIGSTOP or a debugger.
+    Stopped,
+    /// In the kernel, with so much CPU time used.
+    Asleep(u64),
+    /// On a core, or ready for one; as above.
+    Runs(u64),
+    /// It cannot be found out: another pid namespace, /proc not mounted, or not readable.
+    Unknown,
+}
+
+/// CLOCK_MONOTONIC, nanoseconds.
+pub(crate) fn monotonic() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for a timespec; the clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Some 20 us.
+pub(crate) fn look(pid: u32, thread: u32) -> Life {
+    let at = format!("/proc/{pid}/task/{thread}");
+    let Ok(stat) = fs::read_to_string(format!("{at}/stat")) else {
+        return if fs::exists("/proc/self/stat").unwrap_or(false) && !fs::exists(&at).unwrap_or(true) {
+            Life::Gone
+        } else {
+            Life::Unknown
+        };
+    };
+    // The name stands in parentheses, and may hold any characters.
+    let Some((_, fields)) = stat.rsplit_once(") ") else { return Life::Unknown };
+    // Nanoseconds, where the kernel has it; else ticks of 10 ms, user and system.
+    let used = || {
+        let fine = fs::read_to_string(format!("{at}/schedstat")).ok();
+        let fine = fine.and_then(|text| text.split(' ').next().and_then(|used| used.parse().ok()));
+        let ticks = || fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>();
+        fine.unwrap_or_else(|| ticks() * 10_000_000)
+    };
+    match fields.as_bytes().first() {
+        Some(b'R') => Life::Runs(used()),
+        Some(b'T' | b't') => Life::Stopped,
+        Some(b'Z' | b'X' | b'x') => Life::Gone,
+        Some(_) => Life::Asleep(used()),
+        None => Life::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_one_that_runs_sleeps_or_is_no_more() {
+        let me = std::process::id();
+        // SAFETY: no arguments.
+        let thread = unsafe { libc::gettid() } as u32;
+        assert!(matches!(look(me, thread), Life::Runs(_)));
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().expect("a child");
+        let begun = std::time::Instant::now();
+        while !matches!(look(child.id(), child.id()), Life::Asleep(_)) {
+            assert!(begun.elapsed().as_secs() < 30, "it never sleeps");
+            std::thread::yield_now();
+        }
+        child.kill().expect("it lives");
+        child.wait().expect("it ends");
+        assert_eq!(look(child.id(), child.id()), Life::Gone);
+    }
+}

@@ -1,0 +1,96 @@
+//! Who was overridden of late: kept on the board beyond the end of an address space, so that it can be named when it is gone.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::layout::Name;
+use crate::member::Reason;
+
+/// So many are kept, the latest.
+pub(crate) const KEPT: usize = 16;
+
+/// Of one process, for one reason. All zero: none.
+#[repr(C, align(64))]
+pub(crate) struct Offence {
+    name: Name,
+    pid: AtomicU32,
+    reason: AtomicU32,
+    times: AtomicU32,
+    /// The last time, CLOCK_MONOTONIC, nanoseconds.
+    at: AtomicU64,
+}
+
+/// A process that did not do its part at the board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offender {
+    /// Its process, as those saw it who overrode it.
+    pub pid: u32,
+    /// Its name; without control characters.
+    pub name: String,
+    /// What it did.
+    pub reason: Reason,
+    /// How often.
+    pub times: u32,
+    /// For how long it has not done so again.
+    pub ago: Duration,
+}
+
+/// Once more, or in the place of the one that is longest ago. Two who note at the same time can lose one.
+pub(crate) fn note(kept: &[Offence; KEPT], name: &str, pid: u32, reason: Reason, now: u64) {
+    let is_same =
+        |one: &&Offence| one.pid.load(Ordering::Relaxed) == pid && one.reason.load(Ordering::Relaxed) == reason.code();
+    if let Some(same) = kept.iter().find(is_same) {
+        same.times.fetch_add(1, Ordering::Relaxed);
+        return same.at.store(now, Ordering::Relaxed);
+    }
+    let oldest = kept.iter().min_by_key(|one| one.at.load(Ordering::Relaxed));
+    let one = oldest.expect("some are kept");
+    one.name.set(name);
+    one.pid.store(pid, Ordering::Relaxed);
+    one.reason.store(reason.code(), Ordering::Relaxed);
+    one.times.store(1, Ordering::Relaxed);
+    one.at.store(now, Ordering::Relaxed);
+}
+
+/// The latest first. What stands there and makes no sense is left out.
+pub(crate) fn all(kept: &[Offence; KEPT], now: u64) -> Vec<Offender> {
+    let seen = |one: &Offence| {
+        Some(Offender {
+            pid: one.pid.load(Ordering::Relaxed),
+            name: one.name.get(),
+            reason: Reason::decoded(one.reason.load(Ordering::Relaxed))?,
+            times: one.times.load(Ordering::Relaxed),
+            ago: Duration::from_nanos(now.saturating_sub(one.at.load(Ordering::Relaxed))),
+        })
+    };
+    let mut all: Vec<Offender> = kept.iter().filter_map(seen).collect();
+    all.sort_by_key(|one| one.ago);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_are_kept_and_the_same_one_is_counted() {
+        // SAFETY: all zero is valid for atomic words.
+        let kept: [Offence; KEPT] = unsafe { std::mem::zeroed() };
+        assert_eq!(all(&kept, 40), []);
+        for pid in 1..=20 {
+            note(&kept, &format!("program-{pid}"), pid, Reason::Stopped, u64::from(pid));
+        }
+        note(&kept, "program-7", 7, Reason::Stopped, 30);
+        note(&kept, "program-7", 7, Reason::Dead, 31);
+        let seen = all(&kept, 40);
+        assert_eq!(seen.len(), KEPT);
+        let said: Vec<_> = seen.iter().take(3).map(|one| (one.pid, one.reason, one.times)).collect();
+        assert_eq!(said, [(7, Reason::Dead, 1), (7, Reason::Stopped, 2), (20, Reason::Stopped, 1)]);
+        assert_eq!((seen[0].name.as_str(), seen[0].ago), ("program-7", Duration::from_nanos(9)));
+        // 1 to 4, and 5 for the second of 7.
+        assert!(seen.iter().all(|one| one.pid > 5));
+        // Nonsense is not shown, and does not stay for ever.
+        kept[3].reason.store(77, Ordering::Relaxed);
+        assert_eq!(all(&kept, 40).len(), KEPT - 1);
+    }
+}

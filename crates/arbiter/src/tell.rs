@@ -1,0 +1,33 @@
+//! Telling a virtual processor of another address space that it has to look at its slot.
+
+use crate::slot::Place;
+
+/// Whom to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whom {
+    /// Its place on the board.
+    pub place: Place,
+    /// Its process, as the kernel says.
+    pub pid: u32,
+    /// The kernel thread that carries it, as it says itself; 0 if unknown.
+    pub thread: u32,
+    /// The kernel thread that hears for its address space, as that says itself; 0 if there is none.
+    pub ear: u32,
+}
+
+/// How a virtual processor hears that it lost its core, or that somebody asks whether it is there.
+pub trait Tell: Send + Sync {
+    /// Tells it. Must not block, and may be for nothing: it may have ended by now, or be another one.
+    fn tell(&self, whom: Whom);
+}
+
+/// By SIGURG to the kernel thread that carries it; where nobody handles it, it is ignored by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Signal;
+
+impl Tell for Signal {
+    fn tell(&self, whom: Whom) {
+        // SAFETY: integers. The kernel refuses a thread that is not of this process, and another user's process; tgkill(2).
+        unsafe { libc::syscall(libc::SYS_tgkill, whom.pid, whom.thread, libc::SIGURG) };
+    }
+}

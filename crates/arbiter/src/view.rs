@@ -1,0 +1,181 @@
+//! The board, to be looked at: for `kumi top`. Reads, and changes nothing.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::board::{self, Map};
+use crate::error::Error;
+use crate::feedback::Rule;
+use crate::layout::SIZE;
+use crate::life::monotonic;
+use crate::locks::Locks;
+use crate::member::Reason;
+use crate::offences::{self, Offender};
+use crate::scribbled;
+use crate::share::Share;
+use crate::slot::{CORES, ROWS};
+
+/// A board, open for looking.
+#[derive(Debug)]
+pub struct View {
+    map: Map,
+    locks: Locks,
+    path: PathBuf,
+    inode: u64,
+}
+
+/// A core that somebody holds or waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CoreView {
+    /// Its number.
+    pub core: usize,
+    /// Who holds it.
+    pub holder: Option<Stand>,
+    /// Who waits for it, the highest first.
+    pub waiting: Vec<Stand>,
+}
+
+/// A virtual processor and the level at which it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stand {
+    /// The row of its address space.
+    pub row: u16,
+    /// Its number there.
+    pub vp: u8,
+    /// None: below all levels, its address space's share is used up.
+    pub level: Option<u8>,
+}
+
+/// An address space that lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceView {
+    /// Its row.
+    pub row: u16,
+    /// Its process: as the kernel says, or, where that cannot be found out, as it says itself.
+    pub pid: u32,
+    /// Its name; without control characters.
+    pub name: String,
+    /// How many virtual processors it has.
+    pub vps: usize,
+    /// When it joined, CLOCK_MONOTONIC.
+    pub started: Duration,
+    /// CPU time that its VPs used.
+    pub used: Duration,
+    /// The CPU time that it may use.
+    pub share: Option<Share>,
+    /// By how many levels it counts lower (feedback).
+    pub sunk: u8,
+    /// How often a VP of it was overridden.
+    pub overridden: u32,
+    /// Why it was, last.
+    pub reason: Option<Reason>,
+}
+
+impl View {
+    /// The board at `path`; none is made. Not for a process that is itself at this board: the kernel forgets the process's id there when the view is
+    /// closed.
+    ///
+    /// # Errors
+    /// As [`Board::open`](crate::board::Board::open); there is none ([`Error::Io`], `NotFound`).
+    pub fn open(path: &Path) -> Result<View, Error> {
+        let fd = OwnedFd::from(board::opened(path, std::fs::File::options().read(true))?);
+        // What is scribbled over may not say any more that it is a board. It is looked at all the same, to name who did that.
+        let is_whole = rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_size as usize == SIZE);
+        let is_known = is_whole && scribbled::is_scribbled(&fd);
+        if !is_known && !board::is_board(path, &fd)? {
+            return Err(Error::planted(path, "it is not finished"));
+        }
+        let map = Map::new(&fd, false).map_err(Error::io(path))?;
+        let inode = rustix::fs::fstat(&fd).map_err(|e| Error::io(path)(e.into()))?.st_ino;
+        Ok(View { map, locks: Locks::new(fd), path: path.to_owned(), inode })
+    }
+
+    /// The cores that anybody holds or waits for, in order. What others do meanwhile may show in one and not in another.
+    #[must_use]
+    pub fn cores(&self) -> Vec<CoreView> {
+        let whole = self.map.whole();
+        let spaces = self.locks.held();
+        let mut cores: Vec<CoreView> = (0..CORES)
+            .map(|core| {
+                let holder = whole.slots[core].load().held().map(|(place, mark)| Stand {
+                    row: place.row,
+                    vp: place.vp,
+                    level: mark.level(),
+                });
+                CoreView { core, holder, waiting: Vec::new() }
+            })
+            .collect();
+        for &row in &spaces {
+            let record = &whole.records[usize::from(row)];
+            for (vp, cell) in (0..record.vps()).zip(&record.cells) {
+                let core = (cell.waits() >> 8).checked_sub(1).map(|core| core as usize);
+                let Some(core) = core.filter(|&core| core < CORES) else { continue };
+                let mark = cell
+                    .waits_for(core as u16)
+                    .filter(|_| cores[core].holder.is_none_or(|h| (h.row, h.vp) != (row, vp)));
+                cores[core].waiting.extend(mark.map(|mark| Stand { row, vp, level: mark.level() }));
+            }
+        }
+        cores.retain(|core| core.holder.is_some() || !core.waiting.is_empty());
+        cores.iter_mut().for_each(|core| core.waiting.sort_by_key(|stand| std::cmp::Reverse(stand.level)));
+        cores
+    }
+
+    /// The address spaces that live, by row.
+    #[must_use]
+    pub fn spaces(&self) -> Vec<SpaceView> {
+        let rows = self.locks.held().into_iter().filter(|&row| usize::from(row) < ROWS);
+        rows.map(|row| {
+            let record = &self.map.whole().records[usize::from(row)];
+            let vps = record.vps();
+            let used = record.cells.iter().take(vps.into()).fold(0u64, |sum, cell| sum.saturating_add(cell.used()));
+            SpaceView {
+                row,
+                pid: self.locks.pid(row).unwrap_or_else(|| record.pid.load(Ordering::Relaxed)),
+                name: record.name.get(),
+                vps: vps.into(),
+                started: Duration::from_nanos(record.started.load(Ordering::Relaxed)),
+                used: Duration::from_nanos(used),
+                share: Share::unpacked(record.share.load(Ordering::Relaxed)),
+                sunk: record.sunk.load(Ordering::Relaxed).min(63) as u8,
+                overridden: record.overridden.load(Ordering::Relaxed),
+                reason: Reason::decoded(record.reason.load(Ordering::Relaxed)),
+            }
+        })
+        .collect()
+    }
+
+    /// The rule of feedback for all of them.
+    #[must_use]
+    pub fn feedback(&self) -> Option<Rule> {
+        Rule::unpacked(self.map.whole().header.feedback.load(Ordering::Relaxed))
+    }
+
+    /// Who did not do its part, the latest first: those that were overridden of late, be they gone by now; and while they live, those that write over the board
+    /// where nobody has any business, the first of all. If somebody does so, /proc is searched for him, which takes some milliseconds.
+    #[must_use]
+    pub fn offenders(&self) -> Vec<Offender> {
+        let mut all = Vec::new();
+        if self.locks.with_file(|file| scribbled::is_scribbled(file)) == Some(true) {
+            let scribblers = scribbled::by_whom(&self.path, self.inode).into_iter();
+            all.extend(scribblers.map(|(pid, name)| Offender {
+                pid,
+                name,
+                reason: Reason::Scribbled,
+                times: 1,
+                ago: Duration::ZERO,
+            }));
+        }
+        all.extend(offences::all(&self.map.whole().offences, monotonic()));
+        all
+    }
+
+    /// How many holders were overridden since the board was made, and the process of the last one.
+    #[must_use]
+    pub fn overridden(&self) -> (u32, u32) {
+        let word = self.map.whole().header.overridden.load(Ordering::Relaxed);
+        ((word >> 32) as u32, word as u32)
+    }
+}

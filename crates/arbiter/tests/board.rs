@@ -1,0 +1,405 @@
+//! The board's file: what is refused, and how many may make it at once; members, forks, shares, feedback.
+
+mod harness;
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::sync::Arc;
+use std::time::Duration;
+
+use harness::{Other, Room, now, patient, say, seat, skip, until, words};
+use kumihimo_arbiter::board::Board;
+use kumihimo_arbiter::error::Error;
+use kumihimo_arbiter::feedback::Rule;
+use kumihimo_arbiter::member::Member;
+use kumihimo_arbiter::row::Row;
+use kumihimo_arbiter::seat::{Bounds, Outcome};
+use kumihimo_arbiter::share::Share;
+use kumihimo_arbiter::tell::Signal;
+use kumihimo_arbiter::view::View;
+
+/// What the other processes of these tests do; nothing in the tests' own.
+#[test]
+fn child() {
+    let Some((path, words)) = words() else { return };
+    match words[0].as_str() {
+        "opens" => {
+            let _ = std::io::stdin().read_line(&mut String::new());
+            let board = Board::open(&path).expect("a board");
+            let member = Member::join(board, "opens", 1, now(), &Signal).expect("a row");
+            say(&format!("row {}", member.board().expect("a board").1));
+            let _ = std::io::stdin().read_line(&mut String::new());
+        }
+        // A user without rights: what it is told, and what it could do.
+        "nobody" => {
+            // SAFETY: integers, and an empty list.
+            unsafe {
+                assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
+                assert_eq!(libc::setresgid(65_534, 65_534, 65_534), 0);
+                assert_eq!(libc::setresuid(65_534, 65_534, 65_534), 0);
+            }
+            say(&Board::open(&path).expect_err("it is another user's").to_string());
+            say(&View::open(&path).expect_err("it is another user's").to_string());
+        }
+        "forks" => {
+            let room = std::mem::ManuallyDrop::new(Room(path.parent().expect("a directory").to_owned()));
+            let member = room.member(1);
+            let mut mine = seat(&member, 0, 5, patient());
+            // SAFETY: the child does nothing that a lock of another kernel thread's could keep it from.
+            let child = unsafe { libc::fork() };
+            assert!(child >= 0);
+            if child == 0 {
+                member.forget_in_child();
+                // Alone, whatever it does, and it leaves its parent's row alone.
+                let ok = member.others() == 0 && mine.is_mine() && mine.runs(63, now()) == Outcome::Go;
+                member.row().cells[0].note_thread(1);
+                drop(mine);
+                drop(member);
+                // SAFETY: ends this process; pauses it, for as long as the test lasts.
+                unsafe {
+                    if !ok {
+                        libc::_exit(1);
+                    }
+                    libc::prctl(libc::PR_SET_PDEATHSIG, 0);
+                    libc::alarm(60);
+                    libc::pause();
+                    libc::_exit(0);
+                }
+            }
+            assert_ne!(member.row().cells[0].thread(), Some(1));
+            say(&format!("forked {child}"));
+            let _ = std::io::stdin().read_line(&mut String::new());
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn refused(room: &Room, what: &str) {
+    for error in [Board::open(&room.path()).map(drop), View::open(&room.path()).map(drop)] {
+        let error = error.expect_err("it is refused").to_string();
+        assert!(error.contains(what), "{error}");
+        assert!(error.contains(&room.path().display().to_string()), "{error}");
+        assert!(error.contains("KUMI_BOARD"), "{error}");
+    }
+}
+
+#[test]
+fn a_symbolic_link_is_refused() {
+    let room = Room::new();
+    let elsewhere = room.0.join("elsewhere");
+    for target in ["elsewhere", "nowhere"] {
+        File::create(&elsewhere).expect("a file");
+        symlink(target, room.path()).expect("a link");
+        refused(&room, "symbolic link");
+        std::fs::remove_file(room.path()).expect("it is there");
+    }
+    assert_eq!(elsewhere.metadata().expect("it is there").len(), 0, "written through the link");
+    assert!(!room.0.join("nowhere").exists(), "made through the link");
+}
+
+#[test]
+fn what_is_no_file_is_refused() {
+    let room = Room::new();
+    std::fs::create_dir(room.path()).expect("a directory");
+    let error = Board::open(&room.path()).expect_err("a directory").to_string();
+    assert!(error.contains("no file"), "{error}");
+    std::fs::remove_dir(room.path()).expect("it is there");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        room.path(),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .expect("a pipe");
+    refused(&room, "no file");
+}
+
+#[test]
+fn a_file_that_others_may_write_is_refused() {
+    let room = Room::new();
+    drop(Board::open(&room.path()).expect("a board"));
+    assert_eq!(room.path().metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
+    std::fs::set_permissions(room.path(), PermissionsExt::from_mode(0o620)).expect("it is ours");
+    refused(&room, "written by others");
+}
+
+#[test]
+fn other_contents_are_refused_and_left_alone() {
+    let room = Room::new();
+    std::fs::write(room.path(), "my only copy").expect("room");
+    refused(&room, "no board");
+    assert_eq!(std::fs::read(room.path()).expect("it is there"), b"my only copy");
+    std::fs::write(room.path(), "x").expect("room");
+    refused(&room, "no board");
+}
+
+#[test]
+fn another_version_is_named() {
+    let room = Room::new();
+    drop(Board::open(&room.path()).expect("a board"));
+    let file = File::options().write(true).open(room.path()).expect("it is ours");
+    file.write_all_at(&7u32.to_le_bytes(), 8).expect("room");
+    refused(&room, &format!("version 7, this program knows version {}", kumihimo_arbiter::VERSION));
+    assert!(matches!(Board::open(&room.path()), Err(Error::Version { found: 7, .. })));
+}
+
+#[test]
+fn a_board_that_was_cut_short_is_refused() {
+    let room = Room::new();
+    drop(Board::open(&room.path()).expect("a board"));
+    let file = File::options().write(true).open(room.path()).expect("it is ours");
+    let length = file.metadata().expect("it is there").len();
+    for wrong in [length - 4096, length + 4096, 64] {
+        file.set_len(wrong).expect("room");
+        refused(&room, &format!("{wrong} bytes long"));
+    }
+}
+
+#[test]
+fn a_board_that_was_not_finished_is_finished() {
+    let room = Room::new();
+    drop(Board::open(&room.path()).expect("a board"));
+    let file = File::options().write(true).open(room.path()).expect("it is ours");
+    // Whoever made it died before it wrote the magic number; or before it allocated anything.
+    file.write_all_at(&[0; 8], 0).expect("room");
+    let error = View::open(&room.path()).expect_err("nothing to see yet").to_string();
+    assert!(error.contains("not finished"), "{error}");
+    assert_eq!(room.member(1).others(), 0);
+    file.set_len(0).expect("room");
+    drop(Board::open(&room.path()).expect("a board"));
+    drop(View::open(&room.path()).expect("a board"));
+}
+
+#[test]
+fn whoever_keeps_it_locked_is_not_waited_for_long() {
+    let room = Room::new();
+    let file = File::create(room.path()).expect("a file");
+    file.set_permissions(PermissionsExt::from_mode(0o600)).expect("it is ours");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).expect("a lock");
+    assert!(matches!(Board::open(&room.path()), Err(Error::Busy(_))));
+    drop(file);
+    drop(Board::open(&room.path()).expect("a board"));
+}
+
+#[test]
+fn a_full_file_system_is_named() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("a_full_file_system_is_named", "only root can mount one");
+    }
+    let room = Room::new();
+    let options = std::ffi::CString::new("size=64k").expect("no nul");
+    if let Err(e) =
+        rustix::mount::mount("none", &room.0, "tmpfs", rustix::mount::MountFlags::empty(), options.as_c_str())
+    {
+        return skip("a_full_file_system_is_named", &format!("no mounting here ({e})"));
+    }
+    let outcome = std::panic::catch_unwind(|| {
+        let error = Board::open(&room.path()).expect_err("there is no room");
+        assert!(matches!(error, Error::Full(..)), "{error}");
+        assert!(error.to_string().contains("make room"), "{error}");
+        // It took nothing of what is left.
+        assert_eq!(room.path().metadata().expect("it is there").len(), 0);
+        File::create(room.0.join("other"))
+            .and_then(|mut file| file.write_all(&[1; 4096]))
+            .expect("there is room for this");
+    });
+    rustix::mount::unmount(&room.0, rustix::mount::UnmountFlags::DETACH).expect("it is mounted");
+    if let Err(panic) = outcome {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn another_user_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("another_user_is_refused", "only root can become another user");
+    }
+    let room = Room::new();
+    std::fs::set_permissions(&room.0, PermissionsExt::from_mode(0o755)).expect("it is ours");
+    drop(Board::open(&room.path()).expect("a board"));
+    // The child's program must be one that nobody may run.
+    for mode in [0o600, 0o644] {
+        std::fs::set_permissions(room.path(), PermissionsExt::from_mode(mode)).expect("it is ours");
+        let mut nobody = Other::start(&room.path(), "nobody");
+        nobody.expect("or set KUMI_BOARD to another path or to off");
+        nobody.expect("or set KUMI_BOARD to another path or to off");
+        nobody.ends();
+    }
+    // And the other way round: root does not use what another user planted.
+    std::fs::set_permissions(room.path(), PermissionsExt::from_mode(0o600)).expect("it is ours");
+    std::os::unix::fs::chown(room.path(), Some(65_534), Some(65_534)).expect("root may");
+    refused(&room, "belongs to user 65534 and not to user 0");
+}
+
+#[test]
+fn sixteen_make_it_at_once_and_each_has_a_row() {
+    let room = Room::new();
+    let mut others: Vec<Other> = (0..16).map(|_| Other::start(&room.path(), "opens")).collect();
+    others.iter_mut().for_each(Other::go);
+    let mut rows: Vec<String> = others
+        .iter_mut()
+        .map(|other| {
+            loop {
+                let line = other.line();
+                assert!(!line.is_empty(), "it ended");
+                if line.starts_with("row ") {
+                    break line;
+                }
+            }
+        })
+        .collect();
+    rows.sort();
+    rows.dedup();
+    assert_eq!(rows.len(), 16);
+    let view = room.view();
+    let mut pids: Vec<u32> = view.spaces().iter().map(|space| space.pid).collect();
+    let mut children: Vec<u32> = others.iter().map(|other| other.child.id()).collect();
+    pids.sort_unstable();
+    children.sort_unstable();
+    assert_eq!(pids, children);
+    assert!(view.spaces().iter().all(|space| space.name == "opens" && space.vps == 1));
+    others.into_iter().for_each(Other::ends);
+    assert_eq!(view.spaces(), []);
+}
+
+#[test]
+fn members_are_counted_as_they_come_and_go() {
+    let room = Room::new();
+    let first = room.member(1);
+    assert_eq!(first.others(), 0);
+    let second = room.member(2);
+    let third = room.member(64);
+    assert_eq!([first.others(), second.others(), third.others()], [2, 2, 2]);
+    assert_eq!(first.neighbour(1).expect("a row").cells.len(), 2);
+    assert!(first.neighbour(256).is_none());
+    drop(second);
+    assert_eq!([first.others(), third.others()], [1, 1]);
+    // The place is taken again, and nothing of the old one is left.
+    let again = room.member(3);
+    assert_eq!(again.board().expect("a board").1, 1);
+    drop((again, third));
+    assert_eq!(first.others(), 0);
+}
+
+#[test]
+fn too_many_are_refused_by_name() {
+    let room = Room::new();
+    let board = Board::open(&room.path()).expect("a board");
+    let error = Member::join(board, "x", 65, now(), &Signal).expect_err("65 cells").to_string();
+    assert!(error.contains("65 virtual processors"), "{error}");
+    let members: Vec<_> = (0..256).map(|_| room.member(1)).collect();
+    let board = Board::open(&room.path()).expect("a board");
+    let error = Member::join(board, "x", 1, now(), &Signal).expect_err("257 rows").to_string();
+    assert!(error.contains("all 256 rows are taken"), "{error}");
+    assert_eq!(members[0].others(), 255);
+    drop(members);
+    assert_eq!(room.member(1).others(), 0);
+}
+
+#[test]
+fn a_forked_child_is_no_member() {
+    let room = Room::new();
+    let member = room.member(1);
+    let mut parent = Other::start(&room.path(), "forks");
+    let child: i32 = loop {
+        let line = parent.line();
+        assert!(!line.is_empty(), "it ended");
+        if let Some(child) = line.strip_prefix("forked ") {
+            break child.parse().expect("a process id");
+        }
+    };
+    assert_eq!(member.others(), 1);
+    // The parent dies, its child lives on: the row is nobody's.
+    parent.child.kill().expect("it lives");
+    parent.child.wait().expect("it ends");
+    let child = rustix::process::Pid::from_raw(child).expect("a process id");
+    let ended = rustix::process::test_kill_process(child).is_err();
+    until("its row is free", || {
+        member.recount();
+        member.others() == 0
+    });
+    assert!(!ended, "the child found that it was not alone");
+    rustix::process::kill_process(child, rustix::process::Signal::KILL).expect("it lives");
+}
+
+#[test]
+fn without_a_board_nobody_is_waited_for() {
+    let member = Arc::new(Member::private(Row::private(2)));
+    let mut seat = seat(&member, 0, 5, Bounds::default());
+    assert_eq!((member.others(), seat.is_mine()), (0, true));
+    assert_eq!(seat.runs(0, now()), Outcome::Go);
+    assert_eq!(seat.turn_over(0, now()), Outcome::Go);
+    assert_eq!(seat.look(now()), Outcome::Go);
+    assert!(!member.book(0, 1_000_000, now()));
+    assert!(!member.waited());
+}
+
+#[test]
+fn a_hard_share_holds_even_alone() {
+    const MS: u64 = 1_000_000;
+    let member = Arc::new(Member::private(Row::private(1)));
+    member.set_share(Share::new(250, Duration::from_millis(100), true));
+    let mut seat = seat(&member, 0, 5, Bounds::default());
+    assert_eq!(seat.runs(40, 1_000 * MS), Outcome::Go);
+    assert!(!member.book(0, 20 * MS, 1_020 * MS));
+    assert!(member.book(0, 10 * MS, 1_030 * MS), "its share is used up");
+    assert_eq!(seat.runs(40, 1_030 * MS), Outcome::Wait);
+    assert!(!seat.is_mine(), "it would not sleep");
+    assert_eq!(seat.nap(1_099 * MS), Duration::from_millis(1));
+    assert_eq!(seat.look(1_099 * MS), Outcome::Wait);
+    assert_eq!(seat.look(1_100 * MS), Outcome::Go);
+    // 5 ms are owed.
+    assert!(seat.is_mine());
+    assert!(member.book(0, 20 * MS, 1_150 * MS));
+    assert_eq!(seat.runs(63, 1_199 * MS), Outcome::Wait);
+    // What it wanted to run is gone.
+    seat.idle();
+    assert!(seat.is_mine());
+}
+
+#[test]
+fn who_used_up_its_share_is_below_all_others() {
+    const MS: u64 = 1_000_000;
+    let room = Room::new();
+    let (high, low) = (room.member(1), room.member(1));
+    high.set_share(Share::new(500, Duration::from_millis(10), false));
+    let (mut a, mut b) = (seat(&high, 0, 5, patient()), seat(&low, 0, 5, patient()));
+    assert_eq!(a.runs(63, 100 * MS), Outcome::Go);
+    assert_eq!(b.runs(0, 100 * MS), Outcome::Wait);
+    assert!(high.book(0, 5 * MS, 105 * MS));
+    assert_eq!(a.runs(63, 105 * MS), Outcome::Wait);
+    assert!(b.is_mine());
+    assert_eq!(b.look(105 * MS), Outcome::Go);
+    b.idle();
+    assert!(a.is_mine(), "nobody else wants the core");
+    assert_eq!(a.look(106 * MS), Outcome::Go);
+    assert_eq!(b.runs(0, 107 * MS), Outcome::Go);
+    assert_eq!(a.runs(63, 108 * MS), Outcome::Wait);
+    assert_eq!(a.look(110 * MS), Outcome::Go, "a new period");
+    assert_eq!(room.view().spaces()[0].share, high.share());
+}
+
+#[test]
+fn feedback_is_one_rule_for_all() {
+    const MS: u64 = 1_000_000;
+    let room = Room::new();
+    let (hog, other) = (room.member(1), room.member(1));
+    hog.set_feedback(Rule::new(Duration::from_millis(4), 2, 10));
+    assert_eq!(other.feedback(), hog.feedback());
+    let (mut a, mut b) = (seat(&hog, 0, 5, patient()), seat(&other, 0, 5, patient()));
+    assert_eq!(a.runs(20, 0), Outcome::Go);
+    assert_eq!(b.runs(19, 0), Outcome::Wait);
+    assert!(!hog.book(0, 4 * MS, 4 * MS));
+    assert!(hog.book(0, 4 * MS, 8 * MS), "two quanta used up: a level lower");
+    assert_eq!(a.runs(20, 8 * MS), Outcome::Go, "19, as the other one");
+    assert_eq!(a.turn_over(20, 8 * MS), Outcome::Wait);
+    assert_eq!(b.look(8 * MS), Outcome::Go);
+    assert_eq!(room.view().spaces()[0].sunk, 1);
+    // It waits for something, and counts as before.
+    a.idle();
+    assert!(hog.waited());
+    assert_eq!(a.runs(20, 9 * MS), Outcome::Go);
+    assert!(!b.is_mine());
+}

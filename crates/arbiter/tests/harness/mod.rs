@@ -1,0 +1,202 @@
+//! What the tests of this crate share: boards of their own, and processes that hold and want cores.
+#![allow(dead_code, reason = "each test program uses some of it")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use kumihimo_arbiter::board::Board;
+use kumihimo_arbiter::member::Member;
+use kumihimo_arbiter::row::{Bed, Reach};
+use kumihimo_arbiter::seat::{Bounds, Outcome, Seat};
+use kumihimo_arbiter::tell::Signal;
+use kumihimo_arbiter::view::View;
+
+/// Who gets here hangs: not a measure of speed.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// CLOCK_MONOTONIC, nanoseconds.
+pub fn now() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for a timespec; the clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Waits for a condition, without sleeping in the kernel: who waits so may hold a core.
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < LIMIT, "hangs: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Says that a test cannot run here, and why; the scripts count it as skipped. Past libtest's capture.
+pub fn skip(test: &str, why: &str) {
+    std::io::stderr().write_all(format!("\n[skip] {test}: {why}\n").as_bytes()).expect("standard error is open");
+}
+
+/// A directory of one test, through which others may pass; removed in the end.
+pub struct Room(pub PathBuf);
+
+impl Room {
+    pub fn new() -> Room {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("kumi-arbiter-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).expect("a directory for the test");
+        Room(path)
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.0.join("board")
+    }
+
+    pub fn member(&self, vps: usize) -> Arc<Member> {
+        let board = Board::open(&self.path()).expect("a board");
+        Arc::new(Member::join(board, "test", vps, now(), &Signal).expect("a row"))
+    }
+
+    pub fn view(&self) -> View {
+        View::open(&self.path()).expect("a board to look at")
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A seat at this core.
+pub fn seat(member: &Arc<Member>, vp: usize, core: usize, bounds: Bounds) -> Seat {
+    let seat = Seat::new(member.clone(), vp, core, true, Arc::new(Signal), bounds);
+    seat.on_thread();
+    seat
+}
+
+/// As the runtime does: lies down while it has to wait, until it goes. False: not before this time (CLOCK_MONOTONIC).
+pub fn goes_before(seat: &mut Seat, vp: usize, level: u8, end: u64) -> bool {
+    let mut outcome = seat.runs(level, now());
+    while outcome == Outcome::Wait {
+        if now() > end {
+            return false;
+        }
+        let cell = &seat.member().row().cells[vp];
+        cell.lie_down(Bed::Word);
+        if !seat.is_mine() {
+            cell.sleep(Some(seat.nap(now())), Reach::Shared);
+        }
+        cell.get_up();
+        outcome = seat.look(now());
+    }
+    true
+}
+
+/// It gets the core, whoever has it.
+pub fn goes(seat: &mut Seat, vp: usize, level: u8) {
+    assert!(goes_before(seat, vp, level, now() + LIMIT.as_nanos() as u64), "kept from its core: {seat:?}");
+}
+
+/// Bounds that no busy machine breaks: for tests of what happens within them.
+pub fn patient() -> Bounds {
+    Bounds { quantum: Duration::from_secs(20), watchdog: Duration::from_secs(20) }
+}
+
+/// Another process at the board, which does one thing.
+pub struct Other {
+    pub child: Child,
+    pub says: BufReader<ChildStdout>,
+    pub stdin: Option<ChildStdin>,
+}
+
+const CHILD: &str = "KUMI_ARBITER_CHILD";
+
+impl Other {
+    /// Begins this test program once more, for what its test `child` does with these words.
+    pub fn start(board: &Path, words: &str) -> Other {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env(CHILD, format!("{} {words}", board.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a process");
+        let says = BufReader::new(child.stdout.take().expect("piped"));
+        let stdin = child.stdin.take();
+        Other { child, says, stdin }
+    }
+
+    /// Waits for a line that it says; libtest's own, which may stand before it on the same line, are passed over.
+    pub fn expect(&mut self, wanted: &str) {
+        loop {
+            let line = self.line();
+            if line.ends_with(wanted) {
+                return;
+            }
+            assert!(!line.is_empty(), "it ended without saying {wanted}");
+        }
+    }
+
+    /// One that reads a line goes on.
+    pub fn go(&mut self) {
+        self.stdin.as_mut().expect("piped").write_all(b"\n").expect("it reads");
+    }
+
+    /// The next line, without its end; empty: there are no more, or it was empty.
+    pub fn line(&mut self) -> String {
+        loop {
+            let mut line = String::new();
+            let length = self.says.read_line(&mut line).expect("it can be read");
+            let line = line.trim_end();
+            if length == 0 || !line.is_empty() {
+                return line.to_owned();
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it lives");
+    }
+
+    /// It ends by itself, and well: told to by the end of its standard input.
+    pub fn ends(mut self) {
+        drop(self.stdin.take());
+        let status = self.child.wait().expect("it ends");
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// In a process that [`Other::start`] began: the board's path and the words.
+pub fn words() -> Option<(PathBuf, Vec<String>)> {
+    let words = std::env::var(CHILD).ok()?;
+    let mut words = words.split(' ').map(str::to_owned);
+    let path = PathBuf::from(words.next()?);
+    Some((path, words.collect()))
+}
+
+pub fn say(what: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{what}").and_then(|()| out.flush()).expect("somebody reads");
+}
+
+/// Whether standard input has ended; does not wait.
+pub fn is_over() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let stdin = std::io::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&none)).expect("poll") != 0
+}
