@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/* What the BPF program and the user scheduler agree on. crates/events/src/bpf.rs has the same offsets. */
+/* What the BPF programs and the user scheduler agree on. crates/events/src/bpf.rs has the same offsets. */
 #ifndef KUMIHIMO_EVENTS_H
 #define KUMIHIMO_EVENTS_H
 
@@ -54,6 +54,7 @@ static __u64 (*get_current_uid_gid)(void) = (void *)BPF_FUNC_get_current_uid_gid
 static void *(*get_current_task_btf)(void) = (void *)BPF_FUNC_get_current_task_btf;
 static struct pt_regs *(*task_pt_regs)(void *task) = (void *)BPF_FUNC_task_pt_regs;
 static __u64 (*get_attach_cookie)(void *context) = (void *)BPF_FUNC_get_attach_cookie;
+static void *(*task_storage_get)(void *map, void *task, void *value, __u64 flags) = (void *)BPF_FUNC_task_storage_get;
 static void *(*ringbuf_reserve)(void *buffer, __u64 size, __u64 flags) = (void *)BPF_FUNC_ringbuf_reserve;
 static void (*ringbuf_submit)(void *record, __u64 flags) = (void *)BPF_FUNC_ringbuf_submit;
 static void (*ringbuf_discard)(void *record, __u64 flags) = (void *)BPF_FUNC_ringbuf_discard;

@@ -1,13 +1,18 @@
 //! Events by BPF: the kernel itself says when a kernel thread with a VP goes to sleep, and when it is back.
 //!
-//! Each attached kernel thread has a software perf event that counts its switches, filtered by a BPF program
-//! (`bpf/events.bpf.c`). When the thread goes to sleep unmasked, with a VP in its slot, the program marks the VP [`LENT`],
-//! writes a record into a buffer and wakes who waits for it: **Blocked**. If the slot wants it, the kernel sends the thread a
+//! When an attached kernel thread goes to sleep unmasked, with a VP in its slot, a BPF program marks the VP [`LENT`],
+//! writes a record into a buffer and wakes who waits for it: **Blocked**. If the slot wants it, the thread gets a
 //! SIGTRAP ([`SIG_DATA`]) that is delivered on its way back to user mode, before the interrupted call returns and without
-//! EINTR: **Unblocked**. Needs Linux 5.15; the SIGTRAP is filtered from 6.10 on ([`Bpf::traps`]).
+//! EINTR: **Unblocked**.
+//!
+//! The program runs as the filter of a software perf event that each thread has and that counts its switches
+//! (`bpf/events.bpf.c`, Linux 5.15; the SIGTRAP is filtered from 6.10 on, [`Bpf::traps`]). Or, asked for and experimental, at
+//! the scheduler's tracepoint ([`Way::Switch`], `bpf/switch.bpf.c`, Linux 6.18). The event costs the thread half a microsecond
+//! each time that it leaves its core or comes back, lent or not; the tracepoint, which all threads of the machine pass, 20 ns,
+//! and ours 60.
 //!
 //! Two ways to have it: load the program (CAP_BPF and CAP_PERFMON), or take a *seat* of an object that root has pinned
-//! ([`pinned`], `kumi events install`).
+//! ([`pinned`], `kumi events install`), which is always of the first kind.
 //!
 //! A forked child shares the memory and the buffer with its parent, and keeps a seat taken as long as it lives.
 //!
@@ -22,6 +27,7 @@
 //! | 128..256 | the user scheduler's own |
 
 mod btf;
+mod follow;
 mod load;
 mod object;
 pub mod pinned;
@@ -36,6 +42,7 @@ pub use crate::page::{Header, MAGIC, VERSION};
 pub use crate::slot::{CLAIMING, LENT, WANT_BLOCKED as WANTS_BLOCKED, WANT_UNBLOCKED as WANTS_UNBLOCKED};
 
 use crate::Refused;
+use follow::{Followed, Follower};
 use load::{OWNER_PRIVATE, Object, SeatMaps, refused};
 use pinned::Store;
 use ring::Ring;
@@ -43,7 +50,8 @@ use sys::{Mapping, errno};
 
 /// Bytes of a slot.
 pub const SLOT_SIZE: usize = 256;
-/// `si_perf_data` of our SIGTRAPs (`si_code` is TRAP_PERF, 6): any other SIGTRAP is not ours.
+/// `si_perf_data` of our SIGTRAPs (`si_code` is TRAP_PERF, 6), or `si_value` (SI_KERNEL, 128), which is in the same place: any
+/// other SIGTRAP is not ours.
 pub const SIG_DATA: u64 = 0x4b55_4d49_5452_4150;
 /// The most slots one process can have.
 pub const MOST_SLOTS: u32 = 1 << 20;
@@ -51,7 +59,7 @@ pub const MOST_SLOTS: u32 = 1 << 20;
 /// A loaded object and one seat of it. Dropped: the seat is free, and the program goes once no thread is attached.
 #[derive(Debug)]
 pub struct Bpf {
-    program: OwnedFd,
+    program: Program,
     memory: Mapping,
     ring: Ring,
     seat: u32,
@@ -59,6 +67,48 @@ pub struct Bpf {
     traps: bool,
     /// The seat's directory, locked for as long as it is open. None: our own object.
     lock: Option<OwnedFd>,
+}
+
+/// Where the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// As the filter of an event of each thread.
+    Thread,
+    /// At the scheduler's tracepoint. Experimental: what is known of it is in CAVEATS.md.
+    Switch,
+}
+
+impl Way {
+    /// As `KUMI_BPF` asks for: `thread` (where it is not set, too) or `switch`.
+    ///
+    /// # Errors
+    /// Another value: what is wanted.
+    pub fn asked() -> Result<Way, String> {
+        match std::env::var_os("KUMI_BPF") {
+            None => Ok(Way::Thread),
+            Some(text) if text == "thread" => Ok(Way::Thread),
+            Some(text) if text == "switch" => Ok(Way::Switch),
+            Some(text) => Err(format!("KUMI_BPF={}: thread or switch is wanted", text.display())),
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Program {
+    Filter(OwnedFd),
+    Tracepoint(Follower),
+}
+
+/// A kernel thread is attached until this is dropped, by whomever, or the thread ends.
+#[derive(Debug)]
+pub struct Attached {
+    _kept: Kept,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Event { _link: OwnedFd },
+    Followed { _thread: Followed },
 }
 
 impl Bpf {
@@ -80,7 +130,24 @@ impl Bpf {
         let maps = SeatMaps::new(slots)?;
         let object = Object::load(1, &maps)?;
         object.give(0, &maps, OWNER_PRIVATE)?;
-        Bpf::new(object.program, maps, 0, slots, None)
+        Bpf::new(Program::Filter(object.program), maps, 0, slots, None)
+    }
+
+    /// As [`load`](Bpf::load), but at the scheduler's tracepoint ([`Way::Switch`]).
+    ///
+    /// # Errors
+    /// As for [`Bpf::open`]; or the kernel cannot: Linux 6.18 is needed.
+    pub fn load_switch(slots: u32) -> Result<Bpf, Refused> {
+        check(slots)?;
+        if !sys::may_load() {
+            return Err(Refused::new(
+                "KUMI_BPF=switch takes no seat, and this process has not CAP_BPF and CAP_PERFMON to load the program",
+                format!("{}, the latter with KUMI_BPF=thread", load::capabilities()),
+            ));
+        }
+        let maps = SeatMaps::new(slots)?;
+        let follower = Follower::load(&maps, slots)?;
+        Bpf::new(Program::Tracepoint(follower), maps, 0, slots, None)
     }
 
     /// Takes a free seat of an installed object. Its memory is all zero but for the header, its buffer empty.
@@ -90,10 +157,10 @@ impl Bpf {
     pub fn take(store: &Store, slots: u32) -> Result<Bpf, Refused> {
         check(slots)?;
         let seat = store.take(slots)?;
-        Bpf::new(seat.program, seat.maps, seat.number, seat.slots, Some(seat.lock))
+        Bpf::new(Program::Filter(seat.program), seat.maps, seat.number, seat.slots, Some(seat.lock))
     }
 
-    fn new(program: OwnedFd, maps: SeatMaps, seat: u32, slots: u32, lock: Option<OwnedFd>) -> Result<Bpf, Refused> {
+    fn new(program: Program, maps: SeatMaps, seat: u32, slots: u32, lock: Option<OwnedFd>) -> Result<Bpf, Refused> {
         let length = (slots as usize + 1) * SLOT_SIZE;
         let memory = Mapping::new(maps.page.as_fd(), 0, length, true).map_err(|e| refused("mapping the slots", &e))?;
         let ring = Ring::new(maps.buffer).map_err(|e| refused("mapping the BPF ring buffer", &e))?;
@@ -107,8 +174,8 @@ impl Bpf {
         // Before 6.10 the filter withholds the event's data but not its signal: each preemption would trap.
         let traps = sys::kernel() >= (6, 10);
         let bpf = Bpf { program, memory, ring, seat, slots, traps, lock };
-        // What is refused to this thread now would be refused to others later. Never enabled, so it cannot trap.
-        bpf.prepare(slots).map_err(|(step, error)| bpf.refused_attach(step, &error))?;
+        // What is refused to this thread now would be refused to others later. Not enabled, so it cannot trap.
+        bpf.attach_if(slots, false).map_err(|(step, error)| bpf.refused_attach(step, &error))?;
         Ok(bpf)
     }
 
@@ -118,21 +185,15 @@ impl Bpf {
         (self.memory.start(), self.memory.length())
     }
 
-    /// Attaches the calling kernel thread to a slot until the descriptor is closed or the thread ends. An event is told from
-    /// now on, if the slot says so: fill it first. One slot per thread, one thread per slot; several descriptors for one thread tell of each sleep only once,
-    /// but trap for each.
+    /// Attaches the calling kernel thread to a slot until the result is dropped or the thread ends. An event is told from
+    /// now on, if the slot says so: fill it first. One slot per thread, one thread per slot, once.
     ///
-    /// The thread that closes it, if it is attached, may get one more SIGTRAP, which tells nothing.
+    /// The thread that drops it, if it is attached, may get one more SIGTRAP, which tells nothing.
     ///
     /// # Errors
-    /// `InvalidInput` for a slot out of range, otherwise what perf_event_open(2) or bpf(2) says.
-    pub fn attach(&self, slot: u32) -> io::Result<OwnedFd> {
-        let attach = || {
-            let (event, link) = self.prepare(slot)?;
-            sys::enable(event.as_fd()).map_err(|e| ("PERF_EVENT_IOC_ENABLE", e))?;
-            Ok(link)
-        };
-        attach().map_err(|(step, error): (_, io::Error)| {
+    /// `InvalidInput` for a slot out of range, otherwise what perf_event_open(2), pidfd_open(2) or bpf(2) says.
+    pub fn attach(&self, slot: u32) -> io::Result<Attached> {
+        self.attach_if(slot, true).map_err(|(step, error)| {
             io::Error::new(
                 error.kind(),
                 format!("attaching the kernel thread to slot {slot}: {step}: {}", errno(&error)),
@@ -140,15 +201,26 @@ impl Bpf {
         })
     }
 
-    /// The calling thread's event, disabled: without its filter it would trap at every switch. The link keeps it alive.
-    fn prepare(&self, slot: u32) -> Result<(OwnedFd, OwnedFd), (&'static str, io::Error)> {
+    /// `enable`: else nothing is told.
+    fn attach_if(&self, slot: u32, enable: bool) -> Result<Attached, (&'static str, io::Error)> {
         if slot == 0 || slot > self.slots {
             return Err(("no such slot", io::ErrorKind::InvalidInput.into()));
         }
-        let event = sys::switch_event(self.traps).map_err(|e| ("perf_event_open", e))?;
-        let cookie = u64::from(self.seat) << 32 | u64::from(slot);
-        let link = sys::link(self.program.as_fd(), event.as_fd(), cookie).map_err(|e| ("BPF_LINK_CREATE", e))?;
-        Ok((event, link))
+        let kept = match &self.program {
+            // Whom the scheduler meets on its way to here has no VP in its slot yet: nothing is told of it.
+            Program::Tracepoint(follower) => Kept::Followed { _thread: follower.follow(slot)? },
+            Program::Filter(program) => {
+                // Disabled: without its filter it would trap at every switch. The link keeps it alive.
+                let event = sys::switch_event(self.traps).map_err(|e| ("perf_event_open", e))?;
+                let cookie = u64::from(self.seat) << 32 | u64::from(slot);
+                let link = sys::link(program.as_fd(), event.as_fd(), cookie).map_err(|e| ("BPF_LINK_CREATE", e))?;
+                if enable {
+                    sys::enable(event.as_fd()).map_err(|e| ("PERF_EVENT_IOC_ENABLE", e))?;
+                }
+                Kept::Event { _link: link }
+            }
+        };
+        Ok(Attached { _kept: kept })
     }
 
     fn refused_attach(&self, step: &str, error: &io::Error) -> Refused {

@@ -28,8 +28,11 @@ pub const GS_THREAD: usize = 16;
 
 /// siginfo_t's `si_code` for a perf event (asm-generic/siginfo.h), which libc has no name for.
 const TRAP_PERF: i32 = 6;
-/// Offset of `si_perf_data` in siginfo_t, after `si_addr` (asm-generic/siginfo.h, 64 bits).
-const PERF_DATA: usize = 24;
+/// For what the kernel sends by itself, also where a BPF program has it sent.
+const SI_KERNEL: i32 = 0x80;
+/// Offset in siginfo_t (asm-generic/siginfo.h, 64 bits) of `si_perf_data`, after `si_addr`, and of `si_value`, after `si_pid`
+/// and `si_uid`. Of a breakpoint it is 0.
+const DATA: usize = 24;
 
 /// Signals are numbered 1 to 64.
 const SIGNALS: usize = 65;
@@ -176,7 +179,8 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     // SAFETY: this kernel thread's errno, or that of the microprocess on it: the interrupted code may be about to read it.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t, 128 bytes.
-    let data = unsafe { if (*info).si_code == TRAP_PERF { info.byte_add(PERF_DATA).cast::<u64>().read() } else { 0 } };
+    let (code, data) = unsafe { ((*info).si_code, info.byte_add(DATA).cast::<u64>().read()) };
+    let data = if matches!(code, TRAP_PERF | SI_KERNEL) { data } else { 0 };
     if (data == BELL || data == SIG_DATA) && x86_64::gs_base() == 0 {
         // Of an event that was closed and lives on, in a child of fork(2); or rung for the kernel thread that had this one's slot before.
     } else if data == BELL {
@@ -188,14 +192,19 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
         // SAFETY: as below; the kernel's context.
         unsafe { (*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
     } else if data == SIG_DATA {
-        // SAFETY: our perf events exist only on kernel threads of the pool, between `attach` and `detach`, where GS is set and its record
+        // SAFETY: only kernel threads of the pool are attached, between `attach` and `detach`, where GS is set and its record
         // has the address there; the kernel thread is the one that runs here.
         let thread = unsafe { &*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>() };
-        if let Some(scheduler) = thread.scheduler() {
+        // What a BPF program has sent comes a moment late where the thread was woken on another core at once: then it may have
+        // found out by itself, and masked; and what is its next system call is not the one that it slept in.
+        let in_time = code == TRAP_PERF;
+        if let Some(scheduler) = thread.scheduler().filter(|_| in_time || thread.slot().depth() == 0) {
             scheduler.unblocked();
         }
-        // SAFETY: what the kernel gave us.
-        unsafe { interrupt(context.cast()) };
+        if in_time || is_to_be_made_again(context.cast()) {
+            // SAFETY: what the kernel gave us.
+            unsafe { interrupt(context.cast()) };
+        }
     } else {
         // SAFETY: as the kernel called us.
         unsafe { pass_on(signal, info, context) };
@@ -361,7 +370,7 @@ mod tests {
         let mut info = [0u64; 16];
         info[0] = libc::SIGTRAP as u64;
         info[1] = TRAP_PERF as u64;
-        info[PERF_DATA / 8] = SIG_DATA;
+        info[DATA / 8] = SIG_DATA;
         // SAFETY: a live siginfo_t; the handler is ours.
         let sent = unsafe {
             let (pid, tid) = (libc::getpid(), libc::syscall(libc::SYS_gettid));

@@ -4,6 +4,7 @@ use std::ffi::CString;
 
 use kumihimo::runtime::{Events, Runtime, metrics};
 use kumihimo::thread;
+use kumihimo_events::source::open_one;
 use kumihimo_tests::process::{alone, one_to_one};
 use kumihimo_tests::refusal::refuse;
 use kumihimo_tests::skip;
@@ -208,5 +209,19 @@ fn a_source_that_there_is_not() {
         assert!(error.to_string().contains("KUMI_EVENTS=ptrace: bpf, perf, watch or off is wanted"), "{error}");
         // The program's own word counts.
         Runtime::builder().vps(1).events(Events::Watch).build().expect("a runtime").run(|| ());
+    });
+}
+
+/// Where another source would do, too: nobody is to measure what he did not ask for.
+#[test]
+fn a_way_of_bpf_that_there_is_not() {
+    const NAME: &str = "refused::a_way_of_bpf_that_there_is_not";
+    alone(NAME, || {
+        // SAFETY: before the runtime begins.
+        unsafe { std::env::set_var("KUMI_BPF", "tracepoint") };
+        let error = Runtime::builder().vps(1).build().expect_err("no such way");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        assert_eq!(error.to_string(), "KUMI_BPF=tracepoint: thread or switch is wanted");
+        assert!(open_one(Events::Bpf, 1).expect_err("no such way").why.contains("KUMI_BPF=tracepoint"));
     });
 }

@@ -11,17 +11,20 @@ use crate::under::{under, well, well_and_said_once, with_vps};
 
 /// Traps that the application's handler saw, and those of them that are perf events'.
 static SEEN: AtomicU64 = AtomicU64::new(0);
-static OF_PERF: AtomicU64 = AtomicU64::new(0);
+/// Ours, that the application was not to see.
+static OURS: AtomicU64 = AtomicU64::new(0);
 static LAST: AtomicI32 = AtomicI32::new(0);
 
-/// `si_code` for a perf event, which libc has no name for.
+/// `si_code` of ours, by a perf event or a BPF program, which libc has no names for.
 const TRAP_PERF: i32 = 6;
+const SI_KERNEL: i32 = 0x80;
 
 extern "C" fn full(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's.
-    let code = unsafe { (*info).si_code };
-    if code == TRAP_PERF {
-        OF_PERF.fetch_add(1, SeqCst);
+    let (code, data) = unsafe { ((*info).si_code, info.cast::<u64>().add(3).read()) };
+    // A breakpoint is the kernel's, too.
+    if code == TRAP_PERF || code == SI_KERNEL && data != 0 {
+        OURS.fetch_add(1, SeqCst);
     } else {
         LAST.store(code, SeqCst);
         SEEN.fetch_add(1, SeqCst);
@@ -103,7 +106,7 @@ fn the_programs_own(handler: usize, flags: i32) {
         }
         blocked.release();
         assert!(metrics().expect("it runs").unblocked > 0);
-        assert_eq!(OF_PERF.load(SeqCst), 0, "ours are ours");
+        assert_eq!(OURS.load(SeqCst), 0, "ours are ours");
     });
 }
 
@@ -208,9 +211,9 @@ fn a_handler_from_after_the_start() {
             blocked.release();
             blocks();
             // What was asked for before it was noticed has come; from then on none is asked for.
-            let foreign = OF_PERF.load(SeqCst);
+            let foreign = OURS.load(SeqCst);
             blocks();
-            assert_eq!(OF_PERF.load(SeqCst), foreign);
+            assert_eq!(OURS.load(SeqCst), foreign);
         });
     };
     under("traps::a_handler_from_after_the_start", &BPF, body, well_and_said_once(REPLACED));

@@ -1,4 +1,4 @@
-//! The program and its maps, into the kernel.
+//! The filter of thread events and its maps, into the kernel. ([`super::follow`] does so with the programs at tracepoints.)
 //!
 //! The object is checked in as instructions (`object.rs`), which need two things that only the running kernel has: the
 //! descriptors of the maps, and the offset of a thread's state. Both are put in here. bpftool's light skeleton would do the
@@ -7,7 +7,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::sys::{self, Map, errno};
+use super::sys::{self, Map, Use, errno};
 use super::{SLOT_SIZE, btf, object};
 use crate::Refused;
 
@@ -15,6 +15,47 @@ use crate::Refused;
 pub(super) const OWNER_NONE: u32 = u32::MAX;
 /// In `owners`: a seat that only its maker can reach, so that nobody need be checked.
 pub(super) const OWNER_PRIVATE: u32 = u32::MAX - 1;
+
+/// A checked-in program (`object.rs`, generated).
+pub(super) struct Program {
+    /// The name under which the kernel knows it: it tells versions apart.
+    pub(super) name: &'static str,
+    /// Instructions that load or call what only the loader knows, and what that is.
+    pub(super) symbols: &'static [(usize, &'static str)],
+    /// One word an instruction; the second word of a 64-bit load stands alone.
+    pub(super) instructions: &'static [u64],
+}
+
+/// What a symbol stands for.
+#[derive(Clone, Copy)]
+pub(super) enum Symbol {
+    Value(u32),
+    /// By its descriptor.
+    Map(u32),
+    /// Of the kernel, by the id of its type.
+    Function(u32),
+    /// Of the program itself: its first instruction.
+    Own(u32),
+}
+
+impl Program {
+    /// The instructions with symbols put in.
+    pub(super) fn with(&self, find: impl Fn(&str) -> Symbol) -> Vec<u64> {
+        let mut instructions = self.instructions.to_vec();
+        for &(at, symbol) in self.symbols {
+            // opcode u8, destination and source a nibble each, offset u16, immediate u32. The source says what the immediate is: BPF_PSEUDO_MAP_FD,
+            // BPF_PSEUDO_KFUNC_CALL, BPF_PSEUDO_FUNC (from the next instruction on).
+            let (value, source) = match find(symbol) {
+                Symbol::Value(value) => (value, 0),
+                Symbol::Map(descriptor) => (descriptor, 1),
+                Symbol::Function(id) => (id, 2),
+                Symbol::Own(first) => (first.wrapping_sub(at as u32 + 1), 4),
+            };
+            instructions[at] = instructions[at] & 0xffff_0fff | u64::from(value) << 32 | source << 12;
+        }
+        instructions
+    }
+}
 
 /// What one process needs: memory for slots, and a buffer for records.
 pub(super) struct SeatMaps {
@@ -55,21 +96,15 @@ impl Object {
             sys::map_set(owners.as_fd(), seat, OWNER_NONE).map_err(|e| refused("setting an owner", &e))?;
         }
         let state = btf::state_offset()?;
-        let mut instructions = object::INSTRUCTIONS.to_vec();
-        for &(at, symbol) in object::SYMBOLS {
-            let (value, is_map) = match symbol {
-                "state" => (state, false),
-                "pages" => (number(&pages), true),
-                "buffers" => (number(&buffers), true),
-                "owners" => (number(&owners), true),
-                _ => unreachable!("bpf/object.rs has the symbol {symbol}, which the loader does not know"),
-            };
-            // opcode u8, destination and source a nibble each, offset u16, immediate u32. A source of 1 in a 64-bit load says
-            // that the immediate is a map's descriptor (BPF_PSEUDO_MAP_FD).
-            instructions[at] |= u64::from(value) << 32 | if is_map { 1 << 12 } else { 0 };
-        }
-        let program =
-            sys::program_load(&instructions, object::NAME).map_err(|e| refused("loading the BPF program", &e))?;
+        let instructions = object::FILTER.with(|symbol| match symbol {
+            "state" => Symbol::Value(state),
+            "pages" => Symbol::Map(number(&pages)),
+            "buffers" => Symbol::Map(number(&buffers)),
+            "owners" => Symbol::Map(number(&owners)),
+            _ => unreachable!("bpf/object.rs has the symbol {symbol}, which the loader does not know"),
+        });
+        let program = sys::program_load(&instructions, object::FILTER.name, &Use::Event)
+            .map_err(|e| refused("loading the BPF program", &e))?;
         Ok(Object { program, pages, buffers, owners })
     }
 
@@ -84,20 +119,20 @@ impl Object {
     }
 }
 
-fn number(fd: &OwnedFd) -> u32 {
+pub(super) fn number(fd: &OwnedFd) -> u32 {
     use std::os::fd::AsRawFd;
     fd.as_raw_fd() as u32
 }
 
-fn map(kind: u32, name: &str, key: u32, value: u32, entries: u32) -> Map<'_> {
-    Map { kind, name, key, value, entries, flags: 0, inner: None }
+pub(super) fn map(kind: u32, name: &str, key: u32, value: u32, entries: u32) -> Map<'_> {
+    Map { kind, name, key, value, entries, flags: 0, inner: None, types: None }
 }
 
 fn page(entries: u32) -> Map<'static> {
     Map { flags: sys::MMAPABLE, ..map(sys::MAP_ARRAY, "kumi_page", 4, SLOT_SIZE as u32, entries) }
 }
 
-fn create(what: &str, map: &Map<'_>) -> Result<OwnedFd, Refused> {
+pub(super) fn create(what: &str, map: &Map<'_>) -> Result<OwnedFd, Refused> {
     sys::map_create(map).map_err(|e| refused(&format!("creating a BPF map for {what}"), &e))
 }
 

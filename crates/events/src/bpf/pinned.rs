@@ -242,7 +242,7 @@ impl Store {
                 }
                 said.push(format!(
                     "loaded and pinned {} in {}, {slots} slots a seat",
-                    object::NAME,
+                    object::FILTER.name,
                     self.root.display()
                 ));
                 (object, slots)
@@ -261,7 +261,7 @@ impl Store {
     fn current(&self) -> Option<Object> {
         let object = self.opened().ok()?;
         let name = sys::program_name(object.program.as_fd()).ok()?;
-        (name == object::NAME).then_some(object)
+        (name == object::FILTER.name).then_some(object)
     }
 
     /// The slots of the installed seats. All have maps like the template's: the first whole one tells.
@@ -400,9 +400,9 @@ impl Taken {
         let again = "`sudo kumi events install`, from this version's kumi";
         let program = get(&path.join("program"))?;
         let name = sys::program_name(program.as_fd()).map_err(|e| failed("asking", path, &e))?;
-        if name != object::NAME {
+        if name != object::FILTER.name {
             return Err(Refused::new(
-                format!("the installed program is {name}, this build's is {}", object::NAME),
+                format!("the installed program is {name}, this build's is {}", object::FILTER.name),
                 again,
             ));
         }

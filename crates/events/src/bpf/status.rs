@@ -80,7 +80,7 @@ pub(super) fn status(store: &Store) -> Status {
         place: store.root.display().to_string(),
         mounted: store.mounted().map_err(|e| errno(&e)),
         program: if fs::symlink_metadata(&store.root).is_ok() { first } else { None },
-        ours: object::NAME,
+        ours: object::FILTER.name,
         slots,
         seats,
         paranoid: paranoid(),

@@ -13,17 +13,24 @@ use super::SIG_DATA;
 const BPF_MAP_CREATE: i64 = 0;
 const BPF_MAP_LOOKUP_ELEM: i64 = 1;
 const BPF_MAP_UPDATE_ELEM: i64 = 2;
+const BPF_MAP_DELETE_ELEM: i64 = 3;
 const BPF_PROG_LOAD: i64 = 5;
 const BPF_OBJ_PIN: i64 = 6;
 const BPF_OBJ_GET: i64 = 7;
 const BPF_OBJ_GET_INFO_BY_FD: i64 = 15;
+const BPF_RAW_TRACEPOINT_OPEN: i64 = 17;
+const BPF_BTF_LOAD: i64 = 18;
 const BPF_LINK_CREATE: i64 = 28;
 
 pub(super) const MAP_ARRAY: u32 = 2;
 pub(super) const MAP_ARRAY_OF_MAPS: u32 = 12;
 pub(super) const MAP_RINGBUF: u32 = 27;
+pub(super) const MAP_TASK_STORAGE: u32 = 29;
+pub(super) const NO_PREALLOC: u32 = 1;
 pub(super) const MMAPABLE: u32 = 1 << 10;
 const PROG_PERF_EVENT: u32 = 7;
+const PROG_TRACING: u32 = 26;
+const ATTACH_RAW_TRACEPOINT: u32 = 23;
 const ATTACH_PERF_EVENT: u32 = 41;
 
 /// bpf(2). `A` is a `repr(C)` struct without padding that `command` takes.
@@ -56,7 +63,7 @@ fn name(text: &str) -> [u8; 16] {
     bytes
 }
 
-/// What a map is made of. `inner`: the template of a map of maps.
+/// What a map is made of. `inner`: the template of a map of maps. `types`: type information, and which of it describes keys and values.
 pub(super) struct Map<'a> {
     pub(super) kind: u32,
     pub(super) name: &'a str,
@@ -65,6 +72,7 @@ pub(super) struct Map<'a> {
     pub(super) entries: u32,
     pub(super) flags: u32,
     pub(super) inner: Option<BorrowedFd<'a>>,
+    pub(super) types: Option<(BorrowedFd<'a>, [u32; 2])>,
 }
 
 pub(super) fn map_create(map: &Map<'_>) -> io::Result<OwnedFd> {
@@ -74,12 +82,18 @@ pub(super) fn map_create(map: &Map<'_>) -> io::Result<OwnedFd> {
         inner: u32,
         numa_node: u32,
         name: [u8; 16],
+        device: u32,
+        types: u32,
+        key_and_value: [u32; 2],
     }
     let mut attr = Attr {
         sizes: [map.kind, map.key, map.value, map.entries, map.flags],
         inner: map.inner.map_or(0, number),
         numa_node: 0,
         name: name(map.name),
+        device: 0,
+        types: map.types.map_or(0, |(types, _)| number(types)),
+        key_and_value: map.types.map_or([0; 2], |(_, which)| which),
     };
     // SAFETY: no addresses in it; the result is a new descriptor.
     unsafe { bpf(BPF_MAP_CREATE, &mut attr).map(|fd| owned(fd)) }
@@ -126,8 +140,38 @@ pub(super) fn map_get(map: BorrowedFd<'_>, key: u32) -> io::Result<u32> {
     Ok(value)
 }
 
-/// Loads a perf_event program. On refusal by the verifier, the end of its log is in the error's text.
-pub(super) fn program_load(instructions: &[u64], program: &str) -> io::Result<OwnedFd> {
+/// Removes an entry of a map whose keys are 4 bytes.
+pub(super) fn map_remove(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
+    let mut attr = Element { map: number(map), zero: 0, key: ptr::from_ref(&key) as u64, value: 0, flags: 0 };
+    // SAFETY: the key lives through the call; no map of ours has larger ones.
+    unsafe { bpf(BPF_MAP_DELETE_ELEM, &mut attr).map(|_| ()) }
+}
+
+/// Loads type information (Documentation/bpf/btf.rst).
+pub(super) fn types_load(types: &[u8]) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attr {
+        types: u64,
+        log: u64,
+        length: u32,
+        log_size: u32,
+    }
+    let mut attr = Attr { types: types.as_ptr() as u64, log: 0, length: types.len() as u32, log_size: 0 };
+    // SAFETY: `types` lives through the call, its length is told; the result is a new descriptor.
+    unsafe { bpf(BPF_BTF_LOAD, &mut attr).map(|fd| owned(fd)) }
+}
+
+/// What a program is for.
+pub(super) enum Use<'a> {
+    /// Filter of a perf event.
+    Event,
+    /// At the tracepoint whose type has this id in the kernel. `types`: type information, and which of it describes the
+    /// function that begins at which instruction.
+    Tracepoint { id: u32, types: Option<(BorrowedFd<'a>, &'a [[u32; 2]])> },
+}
+
+/// Loads a program. On refusal by the verifier, the end of its log is in the error's text.
+pub(super) fn program_load(instructions: &[u64], program: &str, of: &Use<'_>) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
         kind: u32,
@@ -140,10 +184,24 @@ pub(super) fn program_load(instructions: &[u64], program: &str) -> io::Result<Ow
         kernel: u32,
         flags: u32,
         name: [u8; 16],
+        device: u32,
+        attach: u32,
+        types: u32,
+        function_size: u32,
+        functions: u64,
+        function_count: u32,
+        line_size: u32,
+        lines: u64,
+        line_count: u32,
+        attach_id: u32,
     }
+    let (kind, attach, attach_id, types) = match of {
+        Use::Event => (PROG_PERF_EVENT, 0, 0, None),
+        Use::Tracepoint { id, types } => (PROG_TRACING, ATTACH_RAW_TRACEPOINT, *id, *types),
+    };
     let load = |log: &mut [u8]| {
         let mut attr = Attr {
-            kind: PROG_PERF_EVENT,
+            kind,
             count: instructions.len() as u32,
             instructions: instructions.as_ptr() as u64,
             license: c"Dual MIT/GPL".as_ptr() as u64,
@@ -153,8 +211,18 @@ pub(super) fn program_load(instructions: &[u64], program: &str) -> io::Result<Ow
             kernel: 0,
             flags: 0,
             name: name(program),
+            device: 0,
+            attach,
+            types: types.map_or(0, |(types, _)| number(types)),
+            function_size: types.map_or(0, |_| size_of::<[u32; 2]>() as u32),
+            functions: types.map_or(0, |(_, functions)| functions.as_ptr() as u64),
+            function_count: types.map_or(0, |(_, functions)| functions.len() as u32),
+            line_size: 0,
+            lines: 0,
+            line_count: 0,
+            attach_id,
         };
-        // SAFETY: instructions, licence and log live through the call, their lengths are told; the result is new.
+        // SAFETY: instructions, licence, functions and log live through the call, their lengths are told; the result is new.
         unsafe { bpf(BPF_PROG_LOAD, &mut attr).map(|fd| owned(fd)) }
     };
     // The verifier's answers; the first try goes without a log because writing one makes loading several times slower.
@@ -247,6 +315,31 @@ pub(super) fn link(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) 
     let mut attr = Attr { program: number(program), event: number(event), attach: ATTACH_PERF_EVENT, flags: 0, cookie };
     // SAFETY: no addresses in it; the result is a new descriptor.
     unsafe { bpf(BPF_LINK_CREATE, &mut attr).map(|fd| owned(fd)) }
+}
+
+/// Attaches a program to its tracepoint for as long as the descriptor lives.
+pub(super) fn trace(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attr {
+        name: u64,
+        program: u32,
+        padding: u32,
+    }
+    let mut attr = Attr { name: 0, program: number(program), padding: 0 };
+    // SAFETY: without a name: no addresses in it; the result is a new descriptor.
+    unsafe { bpf(BPF_RAW_TRACEPOINT_OPEN, &mut attr).map(|fd| owned(fd)) }
+}
+
+/// The calling kernel thread, as a descriptor (pidfd_open(2), Linux 6.9).
+pub(super) fn this_thread() -> io::Result<OwnedFd> {
+    const PIDFD_THREAD: i64 = libc::O_EXCL as i64;
+    // SAFETY: no pointers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, i64::from(libc::gettid()), PIDFD_THREAD) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just made.
+    Ok(unsafe { owned(fd) })
 }
 
 /// An event for every switch of the calling kernel thread away from its core, disabled.

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use super::{EventSource, Kind};
-use crate::bpf::Bpf;
+use crate::bpf::{Attached, Bpf, Way};
 use crate::kernel::watch_for;
 use crate::page::Page;
 use crate::preempt::is_debugged;
@@ -17,12 +17,16 @@ use crate::refused::Refused;
 pub(super) struct BpfSource {
     bpf: Bpf,
     /// What keeps the program attached, by slot.
-    attached: Mutex<HashMap<u32, OwnedFd>>,
+    attached: Mutex<HashMap<u32, Attached>>,
 }
 
 impl BpfSource {
     pub(super) fn open(slots: u32) -> Result<BpfSource, Refused> {
-        let mut bpf = Bpf::open(slots)?;
+        let way = Way::asked().map_err(|why| Refused::new(why, "KUMI_BPF=thread, or nothing"))?;
+        let mut bpf = match way {
+            Way::Thread => Bpf::open(slots)?,
+            Way::Switch => Bpf::load_switch(slots)?,
+        };
         if is_debugged() {
             bpf.without_traps();
         }
@@ -45,15 +49,15 @@ impl EventSource for BpfSource {
     }
 
     fn attach(&self, index: u32) -> io::Result<()> {
-        let fd = self.bpf.attach(index)?;
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner).insert(index, fd);
+        let attached = self.bpf.attach(index)?;
+        self.attached.lock().unwrap_or_else(PoisonError::into_inner).insert(index, attached);
         Ok(())
     }
 
     fn detach(&self, index: u32) {
-        let fd = self.attached.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
+        let attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
         // Closed without the lock: the kernel waits there for other cores.
-        drop(fd);
+        drop(attached);
     }
 
     fn told(&self, _data: u32, _page: &Page, blocked: &mut dyn FnMut(u32)) {
