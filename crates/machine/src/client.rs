@@ -7,16 +7,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kumihimo_resource::id::{Id, Kind, SPACES};
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use rustix::net::{self, RecvFlags, SendFlags, SocketType};
 use serde::de::DeserializeOwned;
 
 use crate::answer::{Action, Done, Metric, Microprocess, Refused, Resource, Space};
-use crate::directory::Directory;
+use crate::directory::{Directory, socket_name};
 pub use crate::error::Error;
 use crate::protocol::{Ask, Became, Bytes, Greeting, LONGEST_ANSWER, Line, MOST_BYTES, PROTOCOL, Text};
+use crate::socket::{self, Reached};
 
 /// How long a request may take.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ const ATTEMPTS: u32 = 3;
 /// The address spaces of one user on this machine, as their run-time directory has them.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    directory: Arc<Directory>,
+    pub(crate) directory: Arc<Directory>,
     time_limit: Duration,
 }
 
@@ -107,8 +107,9 @@ impl Machine {
         if number >= SPACES {
             return Err(none(&format!(": numbers end at {}", SPACES - 1)));
         }
+        let mine = self.directory.is_mine();
         let lives =
-            if self.directory.is_mine() { self.directory.is_living(number)? } else { self.directory.socket(number)? };
+            if mine { self.directory.is_living(number)? } else { self.directory.socket(&socket_name(number))? };
         if lives { Ok(self.unchecked(number)) } else { Err(none("")) }
     }
 
@@ -275,46 +276,14 @@ impl Neighbour {
 
     fn connect(&self, deadline: Instant) -> Result<Connection, Error> {
         let number = self.number;
-        let gone = |why| Error::Gone(format!("address space {number} has ended ({why})"));
-        let io = |e: Errno| Error::Io(format!("address space {number}"), e.into());
-        if !self.directory.socket(number)? {
-            return Err(gone("there is no control socket any more"));
-        }
-        let address = self.directory.address(number)?;
-        let socket =
-            net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(io)?;
-        // Where many wait to be let in, connect waits with this limit.
-        net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(self.time_limit)).map_err(io)?;
-        match net::connect(&socket, &address) {
-            Ok(()) => {}
-            Err(Errno::NOENT) => return Err(gone("there is no control socket any more")),
-            Err(Errno::CONNREFUSED) => return Err(gone("nobody listens at its control socket")),
-            Err(Errno::ACCESS | Errno::PERM) => {
-                return Err(Refused::Denied(format!(
-                    "address space {number} belongs to user {}, who does not let you in",
-                    self.directory.owner()
-                ))
-                .into());
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {
-                let text = format!("address space {number} lets nobody in: it is stopped, or too many ask it at once");
-                return Err(Error::Timeout(text));
-            }
-            Err(e) => return Err(io(e)),
-        }
-        let peer = getsockopt(&socket, PeerCredentials).map_err(|e| io(Errno::from_raw_os_error(e as i32)))?;
-        if peer.uid() != self.directory.owner() {
-            return Err(Error::Directory(format!(
-                "{}/{number}.socket is served by user {} and not by user {}, whose directory that is: it is not used",
-                self.directory.path().display(),
-                peer.uid(),
-                self.directory.owner()
-            )));
-        }
+        let name = socket_name(number);
+        let Reached { socket, pid, .. } = socket::reach(&self.directory, number, &name, SocketType::STREAM, deadline)?;
+        net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(self.time_limit))
+            .map_err(Error::io(format!("address space {number}")))?;
         let mut connection = Connection {
             number,
             socket,
-            pid: peer.pid(),
+            pid,
             time_limit: self.time_limit,
             buffer: Vec::new(),
             start: 0,
@@ -323,7 +292,7 @@ impl Neighbour {
             whole: Some(deadline),
         };
         connection.greeting().map_err(|failure| match failure {
-            Failure::Closed => gone("it closed the connection"),
+            Failure::Closed => socket::gone(number, "it closed the connection"),
             Failure::Error(error) => error,
         })?;
         Ok(connection)

@@ -2,31 +2,54 @@
 //! any copy, so the child has to close its own.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 
-/// Lock, directory, listener, stop, and the connections with one that is on its way out.
-const MOST: usize = 72;
+/// How many the first part has room for; each further one has room for twice as many as the one before.
+const FIRST: usize = 64;
+/// For four million descriptors.
+const PARTS: usize = 16;
 const NONE: RawFd = -1;
 
 /// Their numbers. In atomics, since the child of a process with several kernel threads may take no lock.
-#[derive(Debug)]
-pub(crate) struct Descriptors {
-    numbers: [AtomicI32; MOST],
+#[derive(Debug, Default)]
+pub struct Descriptors {
+    parts: [OnceLock<Box<[AtomicI32]>>; PARTS],
     forgotten: AtomicBool,
 }
 
 impl Descriptors {
-    pub(crate) fn new() -> Arc<Descriptors> {
-        Arc::new(Descriptors { numbers: [const { AtomicI32::new(NONE) }; MOST], forgotten: AtomicBool::new(false) })
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Arc<Descriptors> {
+        Arc::default()
     }
 
-    /// In a fork's child: closes its copies, which changes nothing for the parent. Takes no lock, allocates nothing.
-    pub(crate) fn forget_in_child(&self) {
+    /// Whether this is a fork's child that has closed them: then their numbers are others'.
+    #[must_use]
+    pub fn are_forgotten(&self) -> bool {
+        self.forgotten.load(Ordering::Relaxed)
+    }
+
+    /// Notes one down: where.
+    fn claim(&self, fd: RawFd) -> Option<(usize, usize)> {
+        self.parts.iter().enumerate().find_map(|(part, numbers)| {
+            let room = || (0..FIRST << part).map(|_| AtomicI32::new(NONE)).collect();
+            let free = |number: &AtomicI32| {
+                number.load(Ordering::Relaxed) == NONE
+                    && number.compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            };
+            Some((part, numbers.get_or_init(room).iter().position(free)?))
+        })
+    }
+
+    /// In a fork's child: closes its copies, which changes nothing for the parent. Takes no lock, allocates nothing: async-signal-safe.
+    pub fn forget_in_child(&self) {
         if self.forgotten.swap(true, Ordering::Relaxed) {
             return;
         }
-        for number in &self.numbers {
+        // A part that another kernel thread was just making is not there.
+        for number in self.parts.iter().filter_map(OnceLock::get).flatten() {
             let number = number.load(Ordering::Relaxed);
             if number != NONE {
                 // Their owners are the parent's kernel threads' or see that they are forgotten.
@@ -36,22 +59,22 @@ impl Descriptors {
     }
 }
 
-/// One of them.
+/// One of them. Closed when it is dropped; in a fork's child that has forgotten them its number is another's, and dropping it does nothing.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub struct Kept {
     /// `None` only in `drop`.
     fd: Option<OwnedFd>,
+    place: Option<(usize, usize)>,
     by: Arc<Descriptors>,
 }
 
 impl Kept {
-    pub(crate) fn new(fd: OwnedFd, by: &Arc<Descriptors>) -> Kept {
-        let claim = |number: &&AtomicI32| {
-            number.compare_exchange(NONE, fd.as_raw_fd(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        };
-        let place = by.numbers.iter().find(claim);
-        debug_assert!(place.is_some(), "there are at most {MOST}");
-        Kept { fd: Some(fd), by: by.clone() }
+    /// `fd`, noted down among `by`.
+    #[must_use]
+    pub fn new(fd: OwnedFd, by: &Arc<Descriptors>) -> Kept {
+        let place = by.claim(fd.as_raw_fd());
+        debug_assert!(place.is_some(), "there are not so many");
+        Kept { fd: Some(fd), place, by: by.clone() }
     }
 }
 
@@ -73,9 +96,10 @@ impl Drop for Kept {
             return;
         }
         // Before it is closed: after that its number may be another's, which a child must not close.
-        let number = self.by.numbers.iter().find(|number| number.load(Ordering::Relaxed) == fd.as_raw_fd());
-        if let Some(number) = number {
-            number.store(NONE, Ordering::Relaxed);
+        if let Some((part, at)) = self.place
+            && let Some(numbers) = self.by.parts[part].get()
+        {
+            numbers[at].store(NONE, Ordering::Relaxed);
         }
     }
 }

@@ -3,10 +3,13 @@
 //! ```text
 //! 12          address space 12: locked (flock) while it lives; the generation below which its ids may have been used
 //! 12.socket   its control socket
+//! 12.gates    where those who call its gates are let in, and
+//! gate.NAME   a symbolic link to 12: the gate of that name is one of its ([`crate::gates`])
 //! next        the number that is tried next
 //! ```
 //! A lock is the kernel's word that its holder lives: it goes with the process however that ends, and no process id is compared, which might be
-//! another's by now. Who holds the lock of a number, and nobody else, makes and removes its socket. File `12` stays: a successor begins above what
+//! another's by now. Who holds the lock of a number, and nobody else, makes and removes its sockets and names. File `12` stays: a successor
+//! begins above what
 //! it says, so that ids of the dead lead to nobody.
 //!
 //! All is done relative to the open directory, and nothing in it is followed: what is not ours, or could be written by others, is refused.
@@ -37,7 +40,7 @@ const NOTE: usize = 11;
 /// A run-time directory, open.
 #[derive(Debug)]
 pub struct Directory {
-    fd: Kept,
+    pub(crate) fd: Kept,
     /// Of this one and of all that is kept open in it.
     descriptors: Arc<Descriptors>,
     path: PathBuf,
@@ -58,7 +61,7 @@ pub(crate) struct Claimed {
 enum Unusable {
     /// Another one may serve.
     Other(String),
-    /// Somebody put it there.
+    /// Somebody put it there, or no other one would be of more use.
     Planted(Error),
 }
 
@@ -175,6 +178,9 @@ impl Directory {
             Err(Errno::NOTDIR | Errno::LOOP) if fs::lstat(path).is_ok() => {
                 return Err(planted("is a symbolic link, or no directory"));
             }
+            Err(e @ (Errno::MFILE | Errno::NFILE)) => {
+                return Err(Unusable::Planted(Error::io(format!("run-time directory {shown}"))(e)));
+            }
             Err(e) => return Err(Unusable::Other(format!("{shown}: {}", std::io::Error::from(e)))),
         };
         let stat = fs::fstat(&fd).map_err(|e| Unusable::Other(format!("{shown}: {}", std::io::Error::from(e))))?;
@@ -212,18 +218,35 @@ impl Directory {
         self.descriptors.forget_in_child();
     }
 
-    fn planted(&self, name: &str, what: &str) -> Error {
+    pub(crate) fn planted(&self, name: &str, what: &str) -> Error {
         Error::Directory(format!(
             "{} {what}, and is not used: Kumihimo did not make it so; remove it",
             self.path.join(name).display()
         ))
     }
 
+    /// That nobody finds anything here any more, if so.
+    fn lost(&self) -> Option<Error> {
+        let why = match fs::fstat(&self.fd) {
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
+                (stat.st_nlink == 0).then_some("this run-time directory was removed")
+            }
+            _ => Some("the descriptor of this run-time directory was closed by somebody in this process"),
+        };
+        let told = "what begins from now on cannot be found by others: start this process again";
+        why.map(|why| Error::Directory(format!("{}: {why}; {told}", self.path.display())))
+    }
+
+    fn io(&self, name: &str, e: Errno) -> Error {
+        Error::io(self.path.join(name).display().to_string())(e)
+    }
+
     pub(crate) fn failed(&self, name: &str, e: Errno) -> Error {
         let what = match e {
             Errno::NOSPC | Errno::DQUOT => "the run-time directory is full",
             Errno::ROFS => "the run-time directory is read-only",
-            _ => return Error::Io(self.path.join(name).display().to_string(), e.into()),
+            Errno::NOENT | Errno::BADF | Errno::NOTDIR => return self.lost().unwrap_or_else(|| self.io(name, e)),
+            _ => return self.io(name, e),
         };
         Error::Directory(format!(
             "{}: {what}; make room, or set KUMI_DIR to another one",
@@ -232,7 +255,7 @@ impl Directory {
     }
 
     /// A file of ours; `None`: there is none.
-    fn open(&self, name: &str, create: bool) -> Result<Option<OwnedFd>, Error> {
+    pub(crate) fn open(&self, name: &str, create: bool) -> Result<Option<OwnedFd>, Error> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let flags = if create { flags | OFlags::CREATE } else { flags };
         let fd = match fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR) {
@@ -304,6 +327,8 @@ impl Directory {
             note_down(&lock, generation + CLAIMED_AT_ONCE).map_err(|e| self.failed(&name, e))?;
             // If it cannot be written, the next one looks at more numbers.
             let _ = note_down(&next, u32::from(number) + 1);
+            // A predecessor's names would else be taken for this one's. What somebody planted is the first gate's to report.
+            let _ = self.sweep_gates(number);
             return Ok(Claimed { number, first: generation, lock: self.keep(lock) });
         }
         Err(Error::Directory(format!(
@@ -321,9 +346,7 @@ impl Directory {
         for entry in fs::Dir::read_from(&self.fd).map_err(Error::io(shown()))? {
             let entry = entry.map_err(Error::io(shown()))?;
             let name = entry.file_name().to_str().ok().and_then(|name| name.strip_suffix(".socket"));
-            // Only as we write them: no sign, no leading zeros.
-            let number = name.and_then(|name| name.parse().ok().filter(|n: &u16| n.to_string() == name));
-            numbers.extend(number.filter(|n| (1..SPACES).contains(n)));
+            numbers.extend(name.and_then(parsed));
         }
         numbers.sort_unstable();
         Ok(numbers)
@@ -340,46 +363,49 @@ impl Directory {
             }
             // One that is just beginning has the lock before it has a socket, so nobody's is removed that lives.
             if fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                self.remove_socket(number)?;
+                self.remove_socket(&socket_name(number))?;
+                self.sweep_gates(number)?;
             }
         }
         Ok(false)
     }
 
     /// For whoever holds the lock.
-    pub(crate) fn remove_socket(&self, number: u16) -> Result<(), Error> {
-        if self.socket(number)? {
-            let name = socket_name(number);
-            match fs::unlinkat(&self.fd, &name, AtFlags::empty()) {
+    pub(crate) fn remove_socket(&self, name: &str) -> Result<(), Error> {
+        if self.socket(name)? {
+            match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(e) => return Err(self.failed(&name, e)),
+                Err(e) => return Err(self.failed(name, e)),
             }
         }
         Ok(())
     }
 
     /// Whether there is a socket; an error if it is something else, or another user's.
-    pub(crate) fn socket(&self, number: u16) -> Result<bool, Error> {
-        let name = socket_name(number);
-        let stat = match fs::statat(&self.fd, &name, AtFlags::SYMLINK_NOFOLLOW) {
+    pub(crate) fn socket(&self, name: &str) -> Result<bool, Error> {
+        self.is_there(name, FileType::Socket, "is no socket")
+    }
+
+    /// Whether there is such a thing of ours; an error if it is something else, or another user's.
+    pub(crate) fn is_there(&self, name: &str, wanted: FileType, otherwise: &str) -> Result<bool, Error> {
+        let stat = match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(false),
-            Err(e) => return Err(self.failed(&name, e)),
+            Err(e) => return Err(self.failed(name, e)),
         };
-        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
-            return Err(self.planted(&name, "is no socket"));
+        if FileType::from_raw_mode(stat.st_mode) != wanted {
+            return Err(self.planted(name, otherwise));
         }
         if stat.st_uid != self.owner {
-            return Err(self.planted(&name, &format!("belongs to user {} and not to user {}", stat.st_uid, self.owner)));
+            return Err(self.planted(name, &format!("belongs to user {} and not to user {}", stat.st_uid, self.owner)));
         }
         Ok(true)
     }
 
     /// What bind and connect take: a path through the open directory is short, however long its own is, and leads nowhere else.
-    pub(crate) fn address(&self, number: u16) -> Result<SocketAddrUnix, Error> {
-        let name = socket_name(number);
+    pub(crate) fn address(&self, name: &str) -> Result<SocketAddrUnix, Error> {
         let through = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_fd().as_raw_fd()));
-        let whole = if fs::stat(&through).is_ok() { through.join(&name) } else { self.path.join(&name) };
+        let whole = if fs::stat(&through).is_ok() { through.join(name) } else { self.path.join(name) };
         SocketAddrUnix::new(&whole).map_err(|_| {
             Error::Directory(format!(
                 "{}: too long for a socket's path (107 bytes), and there is no /proc: set KUMI_DIR to a shorter one",
@@ -394,15 +420,21 @@ impl Directory {
     }
 
     /// Whether others may connect to a socket, as far as its mode goes.
-    pub(crate) fn set_socket_mode(&self, number: u16, others: bool) -> Result<(), Error> {
-        let (name, mode) = (socket_name(number), if others { 0o666 } else { 0o600 });
-        self.socket(number)?;
-        fs::chmodat(&self.fd, &name, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(|e| self.failed(&name, e))
+    pub(crate) fn set_socket_mode(&self, name: &str, others: bool) -> Result<(), Error> {
+        let mode = if others { 0o666 } else { 0o600 };
+        self.socket(name)?;
+        fs::chmodat(&self.fd, name, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(|e| self.failed(name, e))
     }
 }
 
-fn socket_name(number: u16) -> String {
+/// Where address space `number` is asked.
+pub(crate) fn socket_name(number: u16) -> String {
     format!("{number}.socket")
+}
+
+/// The number of an address space, only as we write them: no sign, no leading zeros.
+pub(crate) fn parsed(text: &str) -> Option<u16> {
+    text.parse().ok().filter(|n: &u16| (1..SPACES).contains(n) && n.to_string() == text)
 }
 
 /// Over what is there, so it needs no room but the first time.
@@ -415,7 +447,7 @@ pub(crate) fn note_down(file: impl AsFd, number: u32) -> Result<(), Errno> {
     }
 }
 
-fn within(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn within(patience: Duration, mut done: impl FnMut() -> bool) -> bool {
     let (begun, mut pause) = (Instant::now(), Duration::from_micros(50));
     loop {
         if done() {

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::answer::Refused;
 
 /// Why something could not be found out, or done. Each says what happened, to what, and what helps.
@@ -19,14 +21,32 @@ pub enum Error {
     Directory(String),
     /// What came over the control socket was not what was asked for: another version of the library, another program.
     Protocol(String),
+    /// A gate of this name is served already, by an address space that lives.
+    InUse(String),
+    /// There is no room for more.
+    Exhausted(String),
+    /// A wrong argument.
+    Invalid(String),
     /// A system call failed.
     Io(String, io::Error),
 }
 
 impl Error {
-    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> Error {
+    /// What it means for `what` that a system call failed.
+    pub fn io<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Error {
         let what = what.into();
-        move |e| Error::Io(what, e.into())
+        move |e| {
+            let e = e.into();
+            match e.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::MFILE) => Error::Exhausted(format!(
+                    "{what}: this process has no descriptor left: raise its limit (ulimit -n)"
+                )),
+                Some(Errno::NFILE) => {
+                    Error::Exhausted(format!("{what}: the machine has no descriptor left: raise fs.file-max"))
+                }
+                _ => Error::Io(what, e),
+            }
+        }
     }
 }
 
@@ -38,6 +58,9 @@ impl fmt::Display for Error {
             | Error::Stopped(text)
             | Error::Timeout(text)
             | Error::Directory(text)
+            | Error::InUse(text)
+            | Error::Exhausted(text)
+            | Error::Invalid(text)
             | Error::Protocol(text) => f.write_str(text),
             Error::Io(what, e) => write!(f, "{what}: {e}"),
         }
@@ -70,7 +93,9 @@ impl From<Error> for io::Error {
             Error::Refused(Refused::Denied(_)) => io::ErrorKind::PermissionDenied,
             Error::Refused(Refused::Unsupported(_)) => io::ErrorKind::Unsupported,
             Error::Refused(Refused::Stale(_)) => io::ErrorKind::NotFound,
-            Error::Refused(Refused::Wrong(_) | Refused::Invalid(_)) => io::ErrorKind::InvalidInput,
+            Error::Refused(Refused::Wrong(_) | Refused::Invalid(_)) | Error::Invalid(_) => io::ErrorKind::InvalidInput,
+            Error::InUse(_) => io::ErrorKind::AddrInUse,
+            Error::Exhausted(_) => io::ErrorKind::StorageFull,
             Error::Refused(_) | Error::Directory(_) => io::ErrorKind::Other,
         };
         io::Error::new(kind, error)

@@ -29,17 +29,20 @@
 //! ```
 //!
 //! [`client`]: who asks. [`space`]: a number, and the control socket. [`answer`]: what is asked, and who answers. [`directory`]: where numbers and sockets are.
+//! [`gates`]: where gates are found by name. [`descriptors`]: what a fork's child has to close.
 //! [`protocol`]: lines of JSON.
 #![forbid(unsafe_code)]
 
 pub mod answer;
 pub mod client;
 mod connection;
-mod descriptors;
+pub mod descriptors;
 pub mod directory;
 mod error;
+pub mod gates;
 pub mod protocol;
 mod serve;
+mod socket;
 pub mod space;
 
 pub use client::{Error, Machine, Neighbour};

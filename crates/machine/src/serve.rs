@@ -11,10 +11,13 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
+use rustix::thread::gettid;
 
 use crate::answer::{Answer, Metric, Refused};
 use crate::connection::{Connection, Request};
@@ -22,6 +25,8 @@ use crate::descriptors::Kept;
 use crate::protocol::{self, Ask, Became, Bytes, Greeting, MOST_BYTES, PROTOCOL, Text, put_end, put_error};
 use crate::space::{Limits, Shared};
 
+/// The places of stop, listener and what is told come before the connections'.
+const OTHERS: usize = 3;
 /// Let in at one turn, between two rounds of answers.
 const LET_IN: usize = 16;
 /// No further list is begun while more than this waits to be taken: so at most this and one list are in memory.
@@ -38,6 +43,8 @@ const TRACE_AHEAD: usize = 4 * MOST_BYTES;
 pub(crate) struct Server {
     shared: Arc<Shared>,
     listener: Kept,
+    /// Readable when a neighbour tells something. None: no descriptor was left for it, and nobody is told to tell here.
+    told: Option<Kept>,
     answer: Weak<dyn Answer>,
     limits: Limits,
     connections: Vec<Connection>,
@@ -59,9 +66,14 @@ enum After {
 impl Server {
     pub(crate) fn new(shared: Arc<Shared>, listener: Kept, answer: Weak<dyn Answer>, limits: Limits) -> Server {
         let limits = Limits { connections: limits.connections.clamp(1, 64), ..limits };
+        // It reads what is sent to whichever kernel thread reads it.
+        let told = SignalFd::with_flags(&SigSet::from(Signal::SIGURG), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
+        let told = told.ok().and_then(|fd| fd.as_fd().try_clone_to_owned().ok());
+        let told = told.map(|fd| shared.number.directory.keep(fd));
         Server {
             shared,
             listener,
+            told,
             answer,
             limits,
             connections: Vec::new(),
@@ -74,11 +86,15 @@ impl Server {
     /// Until it is told to stop.
     pub(crate) fn run(mut self) {
         let mut ready = Vec::new();
+        self.listen();
         while self.wait(&mut ready) {
             let now = Instant::now();
             let lets_in = !ready[1].is_empty();
+            if !ready[2].is_empty() {
+                self.hear();
+            }
             // From the last one on: one that goes is replaced by one that had its turn.
-            for (place, ready) in ready[2..].iter().enumerate().rev() {
+            for (place, ready) in ready[OTHERS..].iter().enumerate().rev() {
                 let connection = &mut self.connections[place];
                 if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && connection.unsent() == 0 {
                     connection.receive();
@@ -106,6 +122,11 @@ impl Server {
         let mut fds = vec![
             PollFd::new(&self.shared.stop, PollFlags::IN),
             PollFd::new(&self.listener, if deadline.is_some() { PollFlags::empty() } else { PollFlags::IN }),
+            // Without: something else, of which nothing is asked.
+            PollFd::new(
+                self.told.as_ref().unwrap_or(&self.listener),
+                if self.told.is_some() { PollFlags::IN } else { PollFlags::empty() },
+            ),
         ];
         for connection in &self.connections {
             fds.push(PollFd::from_borrowed_fd(connection.as_fd(), connection.waits_for()));
@@ -120,10 +141,28 @@ impl Server {
         if polled.is_err_and(|e| e != Errno::INTR) {
             // No memory; or fewer descriptors are allowed by now than it asks about.
             self.connections.clear();
-            ready.truncate(2);
+            ready.truncate(OTHERS);
             std::thread::sleep(PAUSE);
         }
         ready[0].is_empty()
+    }
+
+    /// The calling kernel thread has all signals blocked: what neighbours tell it ends no system call of anybody.
+    fn listen(&self) {
+        if let (Some(_), Some(answer)) = (&self.told, self.answer.upgrade()) {
+            answer.listens(gettid().as_raw_nonzero().get().unsigned_abs());
+        }
+    }
+
+    fn hear(&mut self) {
+        let Some(told) = &self.told else { return };
+        // Of one that waits, or several as one, since the signal does not queue; what it says of its sender is nothing to go by.
+        let mut one = [0; 128];
+        if rustix::io::read(told, &mut one).is_ok()
+            && let Some(answer) = self.answer.upgrade()
+        {
+            answer.told();
+        }
     }
 
     /// One request of one connection.

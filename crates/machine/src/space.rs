@@ -12,15 +12,14 @@ use kumihimo_resource::id::Location;
 use kumihimo_resource::serials::Claim;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{Mode, fchmod};
-use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+use rustix::net::SocketType;
 
 use crate::answer::Answer;
 use crate::descriptors::Kept;
-use crate::directory::{Claimed, Directory, note_down};
+use crate::directory::{Claimed, Directory, note_down, socket_name};
 use crate::error::Error;
 use crate::serve::Server;
+use crate::socket;
 
 /// Answers take lines and names, and unwind stacks; what they do not touch costs nothing.
 const STACK: usize = 512 << 10;
@@ -35,11 +34,11 @@ const LEAVING: Duration = Duration::from_secs(3);
 /// that were claimed with it. In a fork's child it is nobody's: see [`forget_in_child`](Number::forget_in_child).
 #[derive(Debug)]
 pub struct Number {
-    directory: Directory,
-    number: u16,
+    pub(crate) directory: Directory,
+    pub(crate) number: u16,
     first: u32,
     lock: Arc<Kept>,
-    pid: u32,
+    pub(crate) pid: u32,
 }
 
 impl Number {
@@ -103,20 +102,6 @@ impl Number {
         if std::process::id() != self.pid {
             self.directory.forget_in_child();
         }
-    }
-
-    /// The control socket, which nobody finds half made: the lock is held, and before `listen` it refuses.
-    fn listen(&self) -> Result<OwnedFd, Error> {
-        self.directory.remove_socket(self.number)?;
-        let io = |e: Errno| Error::Io(format!("{}/{}.socket", self.directory.path().display(), self.number), e.into());
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(io)?;
-        // Linux gives the path the socket's own mode, less the umask: nobody else's at any moment.
-        fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
-        net::bind(&socket, &self.directory.address(self.number)?).map_err(|e| self.directory.failed("", e))?;
-        self.directory.set_socket_mode(self.number, false)?;
-        net::listen(&socket, BACKLOG).map_err(io)?;
-        Ok(socket)
     }
 }
 
@@ -194,7 +179,8 @@ impl Control {
     /// As `start`.
     pub fn start_within(number: Arc<Number>, answer: Weak<dyn Answer>, limits: Limits) -> Result<Control, Error> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::io("control socket"))?;
-        let listener = number.directory.keep(number.listen()?);
+        let listener =
+            number.directory.keep(socket::listen(&number, &socket_name(number.number), SocketType::STREAM, BACKLOG)?);
         let stop = number.directory.keep(stop);
         let shared = Arc::new(Shared { number, stop, allowed: Mutex::new(Vec::new()), refused: AtomicU64::new(0) });
         let server = Server::new(shared.clone(), listener, answer, limits);
@@ -210,7 +196,7 @@ impl Control {
             let _ = before.thread_set_mask();
         }
         let thread = thread.map_err(|e| {
-            let _ = shared.number.directory.remove_socket(shared.number.number);
+            let _ = shared.number.directory.remove_socket(&socket_name(shared.number.number));
             Error::Io("the control kernel thread".into(), e)
         })?;
         Ok(Control { shared, thread: Some((thread, ended)) })
@@ -225,7 +211,7 @@ impl Control {
         let mut allowed = self.shared.allowed();
         if !allowed.contains(&uid) {
             let number = &self.shared.number;
-            number.directory.set_socket_mode(number.number, true)?;
+            number.directory.set_socket_mode(&socket_name(number.number), true)?;
             number.directory.open_to_others()?;
             allowed.push(uid);
         }
@@ -242,7 +228,7 @@ impl Control {
         allowed.retain(|one| *one != uid);
         if before > 0 && allowed.is_empty() {
             let number = &self.shared.number;
-            number.directory.set_socket_mode(number.number, false)?;
+            number.directory.set_socket_mode(&socket_name(number.number), false)?;
         }
         Ok(allowed.len() < before)
     }
@@ -263,7 +249,7 @@ impl Drop for Control {
             std::mem::forget((thread, ended));
             return;
         }
-        let _ = number.directory.remove_socket(number.number);
+        let _ = number.directory.remove_socket(&socket_name(number.number));
         let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
         // Whoever answers may be dropped by the answer itself.
         let itself = thread.thread().id() == thread::current().id();

@@ -65,12 +65,29 @@ impl Kind {
     pub const FILE: Kind = Kind(9);
     /// A socket.
     pub const SOCKET: Kind = Kind(10);
+    /// What calls from other address spaces come in through.
+    pub const GATE: Kind = Kind(11);
+    /// What connects this address space with another one that calls it, or that it calls.
+    pub const LINK: Kind = Kind(12);
     /// The first of those that applications define.
     pub const FIRST_OWN: Kind = Kind(16);
 
     /// The names of the kinds that are not the application's, by number; empty where there is none.
-    const NAMES: [&str; 11] =
-        ["", "space", "microprocess", "stack", "share", "vp", "timer", "region", "mailbox", "file", "socket"];
+    const NAMES: [&str; 13] = [
+        "",
+        "space",
+        "microprocess",
+        "stack",
+        "share",
+        "vp",
+        "timer",
+        "region",
+        "mailbox",
+        "file",
+        "socket",
+        "gate",
+        "link",
+    ];
 
     /// Kind number `n`, 1 to 31.
     #[must_use]

@@ -1,0 +1,411 @@
+//! Names of gates in the run-time directory: who has one, what becomes of those of the dead, what is refused.
+
+mod harness;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use harness::{Process, Room, fork, is_root, pipe, skip, wait_for_ever};
+use kumihimo_machine::gates::{Gates, LONGEST_NAME, check_name};
+use kumihimo_machine::{Error, Machine};
+
+const OWNER: u32 = 54321;
+const GUEST: u32 = 54322;
+
+fn gates(room: &Room) -> Gates {
+    Gates::open(room.number()).expect("a socket for gates")
+}
+
+fn in_use(result: Result<(), Error>) -> String {
+    match result {
+        Err(Error::InUse(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn planted<T: std::fmt::Debug>(result: Result<T, Error>, name: &str) {
+    match result {
+        Err(Error::Directory(text)) => assert!(text.contains(name) && text.contains("remove it"), "{text}"),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// Far enough away that a busy machine keeps it.
+fn later() -> Instant {
+    Instant::now() + Duration::from_secs(60)
+}
+
+/// A process that serves gates of these names, once it does, and its number.
+fn serving(room: &Room, names: &[&str]) -> (Process, u16) {
+    let (mut hears, mut says) = pipe();
+    let process = fork(0, move || {
+        let gates = gates(room);
+        names.iter().for_each(|name| gates.bind(name).unwrap());
+        says.write_all(&gates.number().to_ne_bytes()).unwrap();
+        wait_for_ever();
+    });
+    let mut number = [0; 2];
+    hears.read_exact(&mut number).expect("it begins");
+    (process, u16::from_ne_bytes(number))
+}
+
+fn is_there(room: &Room, name: &str) -> bool {
+    fs::symlink_metadata(room.path().join(name)).is_ok()
+}
+
+#[test]
+fn names_that_cannot_be() {
+    let longest = "x".repeat(LONGEST_NAME);
+    for good in ["a", "clock", "a.b", "\u{e9}", "with space", &longest] {
+        check_name(good).unwrap();
+    }
+    let room = Room::new();
+    let gates = gates(&room);
+    for bad in ["", ".", "..", ".hidden", "a/b", "/", "a\0b", "a\nb", &format!("{longest}x")] {
+        assert!(matches!(check_name(bad), Err(Error::Invalid(_))), "{bad:?}");
+        assert!(matches!(gates.bind(bad), Err(Error::Invalid(_))), "{bad:?}");
+        assert!(matches!(gates.unbind(bad), Err(Error::Invalid(_))), "{bad:?}");
+        assert!(matches!(room.machine().gate(bad), Err(Error::Invalid(_))), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_name_is_found_until_it_is_given_back() {
+    let room = Room::new();
+    let gates = gates(&room);
+    let (number, machine) = (gates.number(), room.machine());
+    let longest = "x".repeat(LONGEST_NAME);
+    assert_eq!(machine.gate("clock").unwrap(), None);
+    for name in ["clock", "a.b", "\u{e9}", &longest] {
+        gates.bind(name).unwrap();
+        assert_eq!(machine.gate(name).unwrap(), Some(number));
+    }
+    assert_eq!(fs::read_link(room.path().join("gate.clock")).unwrap(), Path::new(&number.to_string()));
+    assert_eq!(fs::metadata(room.path().join(format!("{number}.gates"))).unwrap().mode() & 0o777, 0o600);
+    let listed: Vec<_> = machine.gates().unwrap().into_iter().map(|(name, by)| (name, by == number)).collect();
+    let all = ["a.b", "clock", &longest, "\u{e9}"];
+    assert_eq!(listed, all.map(|name| (name.to_owned(), true)));
+    let text = in_use(gates.bind("clock"));
+    assert!(text.contains("\"clock\"") && text.contains("this address space"), "{text}");
+    assert!(gates.unbind("clock").unwrap());
+    assert!(!gates.unbind("clock").unwrap());
+    assert_eq!(machine.gate("clock").unwrap(), None);
+    gates.bind("clock").unwrap();
+    let server = machine.knock(number, later()).unwrap();
+    assert_eq!((server.uid, server.pid), (rustix::process::geteuid().as_raw(), Some(std::process::id())));
+    drop(gates);
+    assert_eq!(machine.gates().unwrap(), []);
+    assert!(!is_there(&room, "gate.clock") && !is_there(&room, &format!("{number}.gates")));
+    assert!(matches!(machine.knock(number, later()), Err(Error::Gone(_))));
+}
+
+#[test]
+fn a_name_is_its_holders_while_that_lives_and_the_nexts_afterwards() {
+    let room = Room::new();
+    let (process, number) = serving(&room, &["clock", "left"]);
+    let (mine, machine) = (gates(&room), room.machine());
+    assert_eq!(machine.gate("clock").unwrap(), Some(number));
+    let text = in_use(mine.bind("clock"));
+    assert!(
+        text.contains("clock") && text.contains(&format!("address space {number} (process {})", process.0)),
+        "{text}"
+    );
+    assert!(!mine.unbind("clock").unwrap(), "it is not ours");
+    // A stopped one lives.
+    process.stop();
+    in_use(mine.bind("clock"));
+    process.kill();
+    assert!(is_there(&room, "gate.clock"));
+    mine.bind("clock").unwrap();
+    assert_eq!(machine.gate("clock").unwrap(), Some(mine.number()));
+    // Who looks finds no dead ones, and removes what they left.
+    assert_eq!(machine.gates().unwrap(), [("clock".to_owned(), mine.number())]);
+    assert!(!is_there(&room, "gate.left") && !is_there(&room, &format!("{number}.gates")));
+}
+
+#[test]
+fn names_of_a_dead_one_are_not_its_successors() {
+    let room = Room::new();
+    let (process, number) = serving(&room, &["clock"]);
+    process.kill();
+    fs::write(room.path().join("next"), format!("{number:010}\n")).unwrap();
+    let successor = room.number();
+    assert_eq!(successor.location().space(), number);
+    assert_eq!(room.machine().gate("clock").unwrap(), None, "it serves nothing");
+    let gates = Gates::open(successor).unwrap();
+    gates.bind("clock").unwrap();
+    assert_eq!(room.machine().gate("clock").unwrap(), Some(number));
+}
+
+/// However many want it at once.
+#[test]
+fn one_of_many_takes_over_a_name() {
+    const MANY: usize = 16;
+    let room = Room::new();
+    for _ in 0..5 {
+        let (dead, _) = serving(&room, &["clock", "other"]);
+        dead.kill();
+        let (mut begins, goes) = pipe();
+        let (mut hears, says) = pipe();
+        let all: Vec<_> = (0..MANY)
+            .map(|n| {
+                let (mut begins, mut says) = (begins.try_clone().unwrap(), says.try_clone().unwrap());
+                let (room, goes) = (&room, &goes);
+                fork(0, move || {
+                    let gates = gates(room);
+                    says.write_all(b"r").unwrap();
+                    // Until all are told at once, by the end of the pipe.
+                    // SAFETY: this process's copy, which it uses no more.
+                    unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(goes)) };
+                    let _ = begins.read(&mut [0]);
+                    if n % 4 == 0 {
+                        room.machine().gates().unwrap();
+                    }
+                    let won = match gates.bind("clock") {
+                        Ok(()) => b"w",
+                        Err(Error::InUse(_)) => b"l",
+                        Err(e) => panic!("{e}"),
+                    };
+                    says.write_all(won).unwrap();
+                    wait_for_ever();
+                })
+            })
+            .collect();
+        let mut ready = [0; MANY];
+        hears.read_exact(&mut ready).unwrap();
+        drop(goes);
+        let _ = begins.read(&mut [0]);
+        let mut said = [0; MANY];
+        hears.read_exact(&mut said).unwrap();
+        assert_eq!(said.iter().filter(|one| **one == b'w').count(), 1, "{said:?}");
+        all.into_iter().for_each(Process::kill);
+        assert_eq!(room.machine().gates().unwrap(), []);
+    }
+}
+
+/// The child's copies of lock and socket do not keep the name.
+#[test]
+fn a_forks_child_does_not_keep_a_name() {
+    let room = Room::new();
+    let (mut hears, mut says) = pipe();
+    let (held, holds) = pipe();
+    let parent = fork(0, || {
+        let number = room.number();
+        let gates = Gates::open(number.clone()).unwrap();
+        gates.bind("clock").unwrap();
+        // SAFETY: this process has one kernel thread; the child never returns.
+        if unsafe { libc::fork() } == 0 {
+            number.forget_in_child();
+            assert!(!gates.unbind("clock").unwrap(), "it is the parent's");
+            drop(gates);
+            says.write_all(b"x").unwrap();
+            // Until the test ends, which has the other end.
+            // SAFETY: this process's copy, which it uses no more.
+            unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(&holds)) };
+            let _ = { &held }.read(&mut [0]);
+            // SAFETY: ends the process without anything that belongs to the parent.
+            unsafe { libc::_exit(0) }
+        }
+        wait_for_ever();
+    });
+    hears.read_exact(&mut [0]).unwrap();
+    assert!(is_there(&room, "gate.clock"));
+    parent.kill();
+    gates(&room).bind("clock").unwrap();
+    drop(holds);
+}
+
+#[test]
+fn what_was_planted_is_neither_followed_nor_removed() {
+    let room = Room::new();
+    let mine = gates(&room);
+    let path = |name: &str| room.path().join(name);
+    fs::write(room.0.join("secret"), "x").unwrap();
+    let refused = |name: &str, plant: &dyn Fn(&Path)| {
+        let link = format!("gate.{name}");
+        plant(&path(&link));
+        let before = fs::symlink_metadata(path(&link)).unwrap().ino();
+        planted(mine.bind(name), &link);
+        planted(mine.unbind(name), &link);
+        planted(room.machine().gate(name), &link);
+        planted(room.machine().gates(), &link);
+        assert_eq!(fs::symlink_metadata(path(&link)).unwrap().ino(), before);
+        fs::rename(path(&link), room.0.join(&link)).unwrap();
+    };
+    refused("file", &|path| fs::write(path, "1").unwrap());
+    refused("folder", &|path| fs::create_dir(path).unwrap());
+    for (n, text) in ["../secret", "0", "4096", "01", "+1", "1x", "1.gates", "99999999999999999999"].iter().enumerate()
+    {
+        refused(&n.to_string(), &|path| symlink(text, path).unwrap());
+    }
+    // A number that nobody has is a dead one's.
+    symlink("4000", path("gate.nobody")).unwrap();
+    assert_eq!(room.machine().gate("nobody").unwrap(), None);
+    mine.bind("nobody").unwrap();
+    // In the place of sockets.
+    let number = room.number();
+    let socket = format!("{}.gates", number.location().space());
+    fs::write(path(&socket), "").unwrap();
+    planted(Gates::open(number.clone()), &socket);
+    planted(room.machine().knock(number.location().space(), later()), &socket);
+    fs::remove_file(path(&socket)).unwrap();
+    symlink(path(&format!("{}.gates", mine.number())), path(&socket)).unwrap();
+    planted(Gates::open(number.clone()), &socket);
+    planted(room.machine().knock(number.location().space(), later()), &socket);
+}
+
+#[test]
+fn a_full_directory_is_a_clear_error() {
+    if !is_root() {
+        return skip("a_full_directory_is_a_clear_error", "only root can mount");
+    }
+    let room = Room::new();
+    fork(0, || {
+        // SAFETY: a flag; this process has one kernel thread.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
+        let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+        rustix::mount::mount_change("/", private).unwrap();
+        fs::create_dir(room.path()).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("kumihimo", room.path(), "tmpfs", flags, c"mode=0700,nr_inodes=20").unwrap();
+        let gates = gates(&room);
+        let mut bound = 0;
+        let text = loop {
+            match gates.bind(&format!("g{bound}")) {
+                Ok(()) => bound += 1,
+                Err(Error::Exhausted(text)) => break text,
+                Err(e) => panic!("{e}"),
+            }
+            assert!(bound < 20);
+        };
+        assert!(bound > 10 && text.contains("inodes") && text.contains(&format!("g{bound}")), "{bound}: {text}");
+        assert_eq!(room.machine().gates().unwrap().len(), bound);
+        gates.unbind("g0").unwrap();
+        gates.bind("again").unwrap();
+        drop(gates);
+        assert_eq!(room.machine().gates().unwrap(), []);
+    })
+    .ends_well();
+}
+
+/// One process, and what it leaves behind.
+#[test]
+fn a_hundred_thousand_gates() {
+    const MANY: usize = 100_000;
+    // Where run-time directories are: on a busy disk it takes a minute.
+    let shm = Path::new("/dev/shm").join(format!("kumi-machine-gates-{}", std::process::id()));
+    let room = fs::create_dir(&shm).map_or_else(|_| Room::new(), |()| Room(shm));
+    let (mut hears, mut says) = pipe();
+    let process = fork(0, || {
+        let gates = gates(&room);
+        (0..MANY).for_each(|n| gates.bind(&format!("gate-{n}")).unwrap());
+        says.write_all(b"x").unwrap();
+        wait_for_ever();
+    });
+    hears.read_exact(&mut [0]).unwrap();
+    let machine = room.machine();
+    assert_eq!(machine.gates().unwrap().len(), MANY);
+    for n in [0, 77_777, MANY - 1] {
+        assert_eq!(machine.gate(&format!("gate-{n}")).unwrap(), Some(1));
+    }
+    let mine = gates(&room);
+    in_use(mine.bind("gate-5"));
+    process.kill();
+    mine.bind("gate-5").unwrap();
+    assert_eq!(machine.gate("gate-6").unwrap(), None);
+    assert_eq!(machine.gates().unwrap(), [("gate-5".to_owned(), mine.number())]);
+    assert_eq!(fs::read_dir(room.path()).unwrap().filter(|one| one.as_ref().unwrap().file_name() != "next").count(), 4);
+}
+
+#[test]
+fn others_come_near_only_where_they_are_let() {
+    if !is_root() {
+        return skip("others_come_near_only_where_they_are_let", "only root can be several users");
+    }
+    let room = Room::new();
+    fs::create_dir(room.path()).unwrap();
+    fs::set_permissions(room.path(), PermissionsExt::from_mode(0o700)).unwrap();
+    chown(room.path(), Some(OWNER), None).unwrap();
+    let room = &room;
+    let (mut hears, mut says) = pipe();
+    let (mut told, mut tells) = pipe();
+    let server = fork(OWNER, || {
+        let gates = gates(room);
+        gates.bind("clock").unwrap();
+        for others in [None, Some(true), Some(false)] {
+            others.map_or(Ok(()), |others| gates.open_to_others(others)).unwrap();
+            says.write_all(b"x").unwrap();
+            told.read_exact(&mut [0]).unwrap();
+        }
+    });
+    let mut wait = || hears.read_exact(&mut [0]).unwrap();
+    let mut go = || tells.write_all(b"x").unwrap();
+    let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().mode() & 0o777;
+    let knock = || Machine::at(&room.path()).and_then(|machine| machine.knock(1, later()));
+    wait();
+    assert_eq!((mode(""), mode("1.gates")), (0o700, 0o600));
+    fork(GUEST, || assert!(matches!(knock(), Err(Error::Directory(_))))).ends_well();
+    go();
+    wait();
+    assert_eq!((mode(""), mode("1.gates")), (0o755, 0o666));
+    fork(GUEST, || {
+        assert_eq!(room.machine().gate("clock").unwrap(), Some(1));
+        assert_eq!(room.machine().gates().unwrap(), [("clock".to_owned(), 1)]);
+        assert_eq!(knock().unwrap().uid, OWNER);
+    })
+    .ends_well();
+    go();
+    wait();
+    assert_eq!(mode("1.gates"), 0o600);
+    fork(GUEST, || assert!(matches!(knock(), Err(Error::Refused(_))))).ends_well();
+    go();
+    server.ends_well();
+}
+
+/// Locks and sockets know no process ids.
+#[test]
+fn one_in_another_pid_namespace() {
+    if !is_root() {
+        return skip("one_in_another_pid_namespace", "only root can make a pid namespace");
+    }
+    let room = Room::new();
+    let (process, number) = serving(&room, &["clock"]);
+    let inside = || {
+        assert_eq!(std::process::id(), 1);
+        let (machine, mine) = (room.machine(), gates(&room));
+        assert_eq!(machine.gate("clock").unwrap(), Some(number));
+        let server = machine.knock(number, later()).unwrap();
+        assert_eq!((server.uid, server.pid), (0, None), "it cannot be seen from here");
+        let text = in_use(mine.bind("clock"));
+        assert!(!text.contains("process"), "{text}");
+        mine.bind("inside").unwrap();
+    };
+    fork(0, || {
+        // SAFETY: a flag; this process has one kernel thread.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWPID) }, 0);
+        fork(0, inside).ends_well();
+    })
+    .ends_well();
+    assert_eq!(room.machine().gates().unwrap(), [("clock".to_owned(), number)]);
+    process.kill();
+}
+
+/// Whoever listens there must be the one whose directory it is.
+#[test]
+fn a_socket_that_somebody_else_serves_is_not_used() {
+    if !is_root() {
+        return skip("a_socket_that_somebody_else_serves_is_not_used", "only root can be several users");
+    }
+    let room = Room::new();
+    let gates = gates(&room);
+    chown(room.path(), Some(OWNER), None).unwrap();
+    let machine = Machine::at(&room.path()).unwrap();
+    let text = machine.knock(gates.number(), later()).unwrap_err().to_string();
+    assert!(text.contains("belongs to user 0"), "{text}");
+    chown(room.path().join(format!("{}.gates", gates.number())), Some(OWNER), None).unwrap();
+    let text = machine.knock(gates.number(), later()).unwrap_err().to_string();
+    assert!(text.contains("served by user 0"), "{text}");
+}
