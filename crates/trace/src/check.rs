@@ -5,9 +5,10 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::board::{self, Merge};
 use crate::exact::{BOUND, Inversion, Steps, longer};
 use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::read::{Event, Of, Reader, Track};
@@ -78,8 +79,19 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Holds => "holds",
+            Verdict::Violated => "VIOLATED",
+            Verdict::Incomplete => "incomplete: nothing is proved",
+        })
+    }
+}
+
+impl Report {
+    /// All but the verdict, in lines.
+    fn describe(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
             "{} run(s), up to {} VPs, {} microprocesses, {} scheduling steps with levels that differ",
@@ -112,15 +124,14 @@ impl fmt::Display for Report {
         if !self.ends {
             writeln!(f, "the trace ends before its run does")?;
         }
-        write!(
-            f,
-            "{}",
-            match self.verdict() {
-                Verdict::Holds => "holds",
-                Verdict::Violated => "VIOLATED",
-                Verdict::Incomplete => "incomplete: nothing is proved",
-            }
-        )
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe(f)?;
+        write!(f, "{}", self.verdict())
     }
 }
 
@@ -135,6 +146,69 @@ pub fn check(path: &Path, bound: Option<u64>) -> io::Result<Report> {
         checker.take(&event, &reader.tracks)?;
     }
     Ok(checker.report())
+}
+
+/// What the traces of several processes prove, each by itself and all together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Together {
+    /// Of each file.
+    pub each: Vec<(PathBuf, Report)>,
+    /// Over the board; none: a single file, of a process that asked for no core there.
+    pub board: Option<board::Report>,
+}
+
+impl Together {
+    /// What is proved.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let all = || {
+            self.each.iter().map(|(_, report)| report.verdict()).chain(self.board.iter().map(|board| board.verdict()))
+        };
+        // What is missing may be what shows that all was well.
+        [Verdict::Incomplete, Verdict::Violated]
+            .into_iter()
+            .find(|wrong| all().any(|one| one == *wrong))
+            .unwrap_or(Verdict::Holds)
+    }
+}
+
+impl fmt::Display for Together {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (path, report) in &self.each {
+            if self.each.len() > 1 {
+                writeln!(f, "{}:", path.display())?;
+            }
+            report.describe(f)?;
+        }
+        if let Some(board) = &self.board {
+            writeln!(f, "{board}")?;
+        }
+        write!(f, "{}", self.verdict())
+    }
+}
+
+/// Checks the traces in `paths`, each as [`check`] does, and all of them together: whether priorities are exact over the board ([`crate::board`]).
+///
+/// # Errors
+/// A file cannot be read, or is no trace; they do not belong together.
+pub fn check_together(paths: &[PathBuf], bound: Option<u64>) -> io::Result<Together> {
+    let mut merge = Merge::new(bound.unwrap_or(BOUND));
+    let mut each = Vec::new();
+    for path in paths {
+        let at = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
+        // What opening says names the file.
+        let mut reader = Reader::open(path)?;
+        let mut checker = Checker::new(bound);
+        merge.begin(path);
+        while let Some(event) = reader.next_event().map_err(at)? {
+            checker.take(&event, &reader.tracks).map_err(at)?;
+            // It is on one of them: see `Checker::take`.
+            merge.take(&event, &reader.tracks[&event.track])?;
+        }
+        each.push((path.clone(), checker.report()));
+    }
+    Ok(Together { each, board: merge.report()? })
 }
 
 /// Takes the events of a trace one by one.

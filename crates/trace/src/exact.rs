@@ -90,27 +90,32 @@ struct Sent {
 
 /// Steps in a row at which something was as it should not be.
 #[derive(Clone, Copy, Debug, Default)]
-struct Streak {
-    steps: u64,
-    since: u64,
+pub(crate) struct Streak {
+    pub(crate) steps: u64,
+    pub(crate) since: u64,
     /// Counted as one beyond the bound.
     told: bool,
 }
 
 impl Streak {
     fn is(&mut self, so: bool, at: u64) {
+        self.are(so, at, 1);
+    }
+
+    /// So many steps, the first of them at that time.
+    pub(crate) fn are(&mut self, so: bool, at: u64, steps: u64) {
         if !so {
             *self = Streak::default();
         } else {
             if self.steps == 0 {
                 self.since = at;
             }
-            self.steps += 1;
+            self.steps += steps;
         }
     }
 
     /// Whether it has just gone beyond `bound`.
-    fn goes_beyond(&mut self, bound: u64, steps: u64) -> bool {
+    pub(crate) fn goes_beyond(&mut self, bound: u64, steps: u64) -> bool {
         steps > bound && !std::mem::replace(&mut self.told, true)
     }
 }

@@ -8,14 +8,15 @@ use std::io::{self, Write};
 
 use kumihimo_resource::id::{Printed, Serial};
 
+use crate::cores::Cores;
 use crate::packets::{Called, Packets, Value};
 use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::record::{self, Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAITS};
 use crate::spool::{Entry, OUTSIDE, Spool};
 use crate::words::{
-    self, ASKED, CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, GIVEN, ID, IDLE, LEVEL, LOST, MICROS_GROUP, Name,
-    OWN_PRIORITY, PREEMPTED, PRIORITY, PUT, RESUMED, SENT, SETTLED, SETTLES, SPAWNED, SUMMARY, State, Summary, THREAD,
-    THREADS_GROUP, UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP, WHO, WHY, WRITER,
+    self, ASKED, BOARD, BOARD_ID, CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, GIVEN, ID, IDLE, LEVEL, LOST,
+    MICROS_GROUP, Name, OWN_PRIORITY, PREEMPTED, PRIORITY, PROCESS, PUT, RESUMED, ROW, SENT, SETTLED, SETTLES, SPAWNED,
+    SUMMARY, State, Summary, THREAD, THREADS_GROUP, UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP, WHO, WHY, WRITER,
 };
 
 /// Converts `spool`. `lost`: records that did not even reach it.
@@ -80,6 +81,7 @@ struct Export<W> {
     vps: Vec<Vp>,
     threads: HashMap<u32, Thread>,
     micros: HashMap<u32, Micro>,
+    cores: Cores,
     summary: Summary,
     lossy: bool,
 }
@@ -90,9 +92,8 @@ fn number(n: impl Into<u64>) -> Value {
 
 impl<W: Write> Export<W> {
     fn new(spool: &Spool, mut packets: Packets<W>) -> Export<W> {
-        let about =
-            |key: &str| spool.header.about.iter().find_map(|(k, v)| (k == key).then_some(v.as_str())).unwrap_or("?");
-        let process = packets.process(spool.header.pid, about("program"));
+        let about = |key: &str| spool.header.about.iter().find_map(|(k, v)| (k == key).then_some(v.as_str()));
+        let process = packets.process(spool.header.pid, about("program").unwrap_or("?"));
         let vps_group = packets.track(VPS_GROUP, Some(process), 0);
         let threads_group = packets.track(THREADS_GROUP, Some(process), 1);
         let micros_group = packets.track(MICROS_GROUP, Some(process), 2);
@@ -106,7 +107,13 @@ impl<W: Write> Export<W> {
         let vps: Vec<Vp> = vps.collect();
         let summary = Summary { vps: vps.len() as u64, ..Summary::default() };
         let (threads, micros) = Default::default();
-        Export { packets, process, threads_group, micros_group, vps, threads, micros, summary, lossy: false }
+        let row = about("row").and_then(|row| row.parse().ok());
+        if let (Some(board), Some(row)) = (about("board"), row) {
+            let arguments = [(BOARD_ID, board.into()), (ROW, number(row)), (PROCESS, number(spool.header.pid))];
+            packets.event(process, INSTANT, Called::By(BOARD), &arguments);
+        }
+        let cores = Cores::of(row);
+        Export { packets, process, threads_group, micros_group, vps, threads, micros, cores, summary, lossy: false }
     }
 
     fn take(&mut self, Entry { writer, record, name }: Entry) {
@@ -138,6 +145,9 @@ impl<W: Write> Export<W> {
             Kind::IdleEnd => self.close_vp(vp),
             Kind::Settles => self.packets.event(self.vps[vp].track, INSTANT, Called::By(SETTLES), &[]),
             Kind::Settled => self.settled(vp, &record),
+            Kind::Asked | Kind::Leaves | Kind::Slot => {
+                self.cores.take(&mut self.packets, self.process, self.vps[vp].track, &record);
+            }
             Kind::Told => {
                 for (bit, name) in [(1, PREEMPTED), (2, CHANGED)] {
                     if record.arg & bit != 0 {
@@ -454,6 +464,7 @@ impl<W: Write> Export<W> {
         (0..self.vps.len()).for_each(|vp| self.close_vp(vp));
         let threads: Vec<u32> = self.threads.keys().copied().collect();
         threads.into_iter().for_each(|tid| self.thread_is(tid, None, None, &[]));
+        self.cores.end(&mut self.packets);
         let sums: Vec<_> = (FIRST_SUM..).zip(self.summary.numbers()).map(|(name, n)| (name, number(n))).collect();
         self.packets.event(self.process, INSTANT, Called::By(SUMMARY), &sums);
         self.packets.flush()?;

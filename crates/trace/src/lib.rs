@@ -10,11 +10,14 @@
 //! costs time (names, states, protobuf) is done at the end of the run ([`export`]), from the spool, without holding it in memory. A
 //! program that dies leaves the spool; `kumi trace` converts it ([`session::recover`]), complete but for the last few milliseconds.
 //!
-//! [`check()`] reads the finished file back and proves that states never overlap and that priorities are exact.
+//! [`check()`] reads the finished file back and proves that states never overlap and that priorities are exact; [`check_together`] does so for
+//! several processes that shared the cores at a board ([`board`]).
 #![forbid(unsafe_code)]
 
+pub mod board;
 pub mod check;
 pub mod clock;
+mod cores;
 pub mod exact;
 pub mod export;
 mod packets;
@@ -28,7 +31,7 @@ pub mod spool;
 mod tests;
 pub mod words;
 
-pub use check::{Report, Verdict, check};
+pub use check::{Report, Together, Verdict, check, check_together};
 pub use read::{Reader, summaries};
 pub use session::{Session, recover};
 pub use words::{State, Summary};

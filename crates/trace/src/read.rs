@@ -9,7 +9,9 @@ use std::rc::Rc;
 use prost::Message;
 
 use crate::perfetto::{STATE_CLEARED, TracePacket};
-use crate::words::{ARGUMENTS, FIRST_SUM, MICROS_GROUP, NAMES, SUMMARY, Summary, THREADS_GROUP, VPS_GROUP};
+use crate::words::{
+    ARGUMENTS, CORES_GROUP, FIRST_SUM, MICROS_GROUP, NAMES, SUMMARY, Summary, THREADS_GROUP, VPS_GROUP,
+};
 
 /// A packet beyond this is none of ours.
 const PACKET_MAX: u64 = 1 << 20;
@@ -27,6 +29,8 @@ pub enum Of {
     Thread,
     /// A microprocess.
     Micro,
+    /// A core, whoever has it.
+    Core,
 }
 
 /// A track.
@@ -218,6 +222,7 @@ impl<R: BufRead> Reader<R> {
                 (Of::Group, VPS_GROUP) => (Of::Vp, parent.run),
                 (Of::Group, THREADS_GROUP) => (Of::Thread, parent.run),
                 (Of::Group, MICROS_GROUP) => (Of::Micro, parent.run),
+                (Of::Group, CORES_GROUP) => (Of::Core, parent.run),
                 _ => (Of::Group, parent.run),
             },
         };

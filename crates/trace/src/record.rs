@@ -47,10 +47,17 @@ pub enum Kind {
     Put = 19,
     /// `id` was taken out of the VP's queue, and waits as `wait` says.
     Held = 20,
+    /// The VP has asked at the board for core `arg`, which it wants at `level`, and counts as `wait` (a mark, see [`Holder`]; 0: it may not run);
+    /// `cause` has [`HAS`] and [`RUNS`], and `id` is the [`Slot`] right after that.
+    Asked = 21,
+    /// The VP has nothing to run, and leaves core `arg`; `id` is the [`Slot`] right before that.
+    Leaves = 22,
+    /// The VP has changed the slot of core `arg`: it is `id` from here.
+    Slot = 23,
 }
 
 impl Kind {
-    const ALL: [Kind; 20] = [
+    const ALL: [Kind; 23] = [
         Kind::Switch,
         Kind::Ready,
         Kind::Spawn,
@@ -71,6 +78,9 @@ impl Kind {
         Kind::Sent,
         Kind::Put,
         Kind::Held,
+        Kind::Asked,
+        Kind::Leaves,
+        Kind::Slot,
     ];
 }
 
@@ -130,7 +140,7 @@ impl Cause {
 }
 
 /// What one waits for, by number: the runtime's kinds of waits, and the last one for what the kernel's half told.
-pub const WAITS: [&str; 20] = [
+pub const WAITS: [&str; 21] = [
     "-",
     "park",
     "sleep",
@@ -151,6 +161,7 @@ pub const WAITS: [&str; 20] = [
     "future",
     "resume",
     "kernel",
+    "gate",
 ];
 
 /// In `wait`: suspended, until it is resumed.
@@ -166,6 +177,55 @@ pub const NO_LEVEL: u8 = 0xff;
 pub const ASKED: u8 = 1;
 /// In [`Kind::Settled`]: what waits is given away, and only another VP can take it.
 pub const GIVEN: u8 = 2;
+
+/// In [`Kind::Asked`]: it has the core.
+pub const HAS: u8 = 1;
+/// In [`Kind::Asked`]: a microprocess runs there, or is the next to; else the VP waits for the core on its kernel thread's own stack.
+pub const RUNS: u8 = 2;
+
+/// Who has a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The row of its address space on the board.
+    pub row: u16,
+    /// Its VP.
+    pub vp: u8,
+    /// As what it counts there: two more than its level, or 1, below all levels.
+    pub mark: u8,
+}
+
+/// What the slot of a core said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Rises by one with every change, 30 bits.
+    pub serial: u32,
+    /// Who had the core, if anybody.
+    pub holder: Option<Holder>,
+    /// Given to it, and not yet accepted.
+    pub given: bool,
+}
+
+impl Slot {
+    /// As it stands in a record: row + 1 (16 bits), VP (8), mark (8), given (1), nothing (1), serial (30).
+    #[must_use]
+    pub fn bits(self) -> u64 {
+        let place = self.holder.map_or(0, |holder| {
+            u64::from(holder.row).wrapping_add(1) & 0xffff | u64::from(holder.vp) << 16 | u64::from(holder.mark) << 24
+        });
+        place | u64::from(self.given) << 32 | u64::from(self.serial) << 34
+    }
+
+    /// The reverse of [`bits`](Slot::bits).
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Slot {
+        let holder = |row| Holder { row, vp: (bits >> 16) as u8, mark: (bits >> 24) as u8 };
+        Slot {
+            serial: (bits >> 34) as u32,
+            holder: (bits as u16).checked_sub(1).map(holder),
+            given: bits >> 32 & 1 != 0,
+        }
+    }
+}
 
 /// One thing that happened. Which field means what: see [`Kind`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,14 +306,20 @@ mod tests {
         }
         assert_eq!(WAITS[usize::from(WAIT_KERNEL)], "kernel");
         assert_eq!(Record::from_words([0; 3]), None);
-        assert_eq!(Record::from_words([0, 0, 21]), None);
+        assert_eq!(Record::from_words([0, 0, 24]), None);
     }
 
     proptest! {
         #[test]
-        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..20, level: u8, cause: u8, wait: u8, arg: u32) {
+        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..23, level: u8, cause: u8, wait: u8, arg: u32) {
             let record = Record { kind: Kind::ALL[kind], time, id, level, cause, wait, arg };
             prop_assert_eq!(Record::from_words(record.words(time)), Some(record));
+        }
+
+        #[test]
+        fn a_slot_comes_back(row in 0u16..65535, vp: u8, mark: u8, held: bool, given: bool, serial in 0u32..1 << 30) {
+            let slot = Slot { serial, holder: held.then_some(Holder { row, vp, mark }), given };
+            prop_assert_eq!(Slot::from_bits(slot.bits()), slot);
         }
 
         #[test]

@@ -5,7 +5,7 @@
 //!   header: MAGIC, version, VPs, process id, length of the text, offset in the output; text: lines "key=value"
 //!   chunk:  writer, number of records, records of 24 bytes
 //! ```
-//! All numbers are little-endian.
+//! All numbers are little-endian. Readers pass over kinds of records and lines of the text that they do not know, so new ones are no new version.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

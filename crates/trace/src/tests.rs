@@ -16,8 +16,8 @@ use crate::words::Summary;
 
 /// Records with the time at which they are written: one more than the one before.
 #[derive(Default)]
-struct Script {
-    time: u64,
+pub(crate) struct Script {
+    pub(crate) time: u64,
     writers: HashMap<u32, Vec<Words>>,
 }
 
@@ -32,13 +32,21 @@ fn real(id: u64) -> u64 {
 }
 
 impl Script {
-    fn add(&mut self, writer: u32, record: Record) -> &mut Self {
+    pub(crate) fn add(&mut self, writer: u32, record: Record) -> &mut Self {
         self.time += 1_000;
-        // Of those that were lost it is the number.
-        let id = if record.kind == Kind::Lost { record.id } else { real(record.id) };
+        let id = match record.kind {
+            // The number of those that were lost; a slot.
+            Kind::Lost | Kind::Asked | Kind::Leaves | Kind::Slot => record.id,
+            _ => real(record.id),
+        };
         let record = Record { id, ..record };
         self.writers.entry(writer).or_default().push(record.words(self.time));
         self
+    }
+
+    /// Only so many records of each writer are there.
+    pub(crate) fn cut(&mut self, records: usize) {
+        self.writers.values_mut().for_each(|words| words.truncate(records));
     }
 
     fn spawn(&mut self, vp: u32, id: u64, level: u8, name: &str) -> &mut Self {
@@ -72,9 +80,14 @@ impl Script {
     }
 
     fn trace(&self, vps: u32) -> (Vec<u8>, Summary) {
+        self.trace_of(vps, 5, &[("program", "test")])
+    }
+
+    pub(crate) fn trace_of(&self, vps: u32, pid: u32, about: &[(&str, &str)]) -> (Vec<u8>, Summary) {
         let mut chunks: Vec<_> = self.writers.iter().map(|(writer, records)| (*writer, records.clone())).collect();
         chunks.push((CLOCK, vec![[0, 0, 0], [1_000_000, 1_000_000, 0]]));
-        let header = Header { vps, pid: 5, offset: 0, about: vec![("program".into(), "test".into())] };
+        let about = about.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        let header = Header { vps, pid, offset: 0, about };
         let mut bytes = Vec::new();
         write(&mut bytes, &header, &chunks).unwrap();
         let mut out = Vec::new();
@@ -96,7 +109,7 @@ fn report(trace: &[u8], bound: Option<u64>) -> Report {
     checker.report()
 }
 
-fn events(trace: &[u8]) -> Vec<(Event, String, Of)> {
+pub(crate) fn events(trace: &[u8]) -> Vec<(Event, String, Of)> {
     let mut reader = Reader::new(trace);
     let mut all = Vec::new();
     while let Some(event) = reader.next_event().unwrap() {
@@ -505,7 +518,7 @@ proptest! {
     /// Whatever the records say: a file that can be read, in which what begins ends.
     #[test]
     fn any_records_make_a_readable_file(
-        records in prop::collection::vec((0u32..3, 0u8..20, 0u64..4, any::<u8>(), any::<u8>(), 0u32..3), 0..200),
+        records in prop::collection::vec((0u32..3, 0u8..25, 0u64..4, any::<u8>(), any::<u8>(), 0u32..3), 0..200),
     ) {
         let mut script = Script::default();
         for (writer, kind, id, level, cause, arg) in records {

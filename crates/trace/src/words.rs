@@ -40,7 +40,7 @@ impl State {
 /// A name that stands in the file as a number; its number is its place here, counted from 1.
 pub(crate) type Name = usize;
 
-pub(crate) const NAMES: [&str; 21] = [
+pub(crate) const NAMES: [&str; 25] = [
     "Running",
     "Ready",
     "Parked",
@@ -62,6 +62,10 @@ pub(crate) const NAMES: [&str; 21] = [
     "Settled",
     "Sent",
     "Put",
+    "Asked for a core",
+    "Leaves its core",
+    "Slot",
+    "Board",
 ];
 pub(crate) const IDLE: Name = 5;
 pub(crate) const UNBLOCKED: Name = 6;
@@ -79,9 +83,13 @@ pub(crate) const SETTLES: Name = 17;
 pub(crate) const SETTLED: Name = 18;
 pub(crate) const SENT: Name = 19;
 pub(crate) const PUT: Name = 20;
+pub(crate) const ASKED_CORE: Name = 21;
+pub(crate) const LEAVES: Name = 22;
+pub(crate) const SLOT: Name = 23;
+pub(crate) const BOARD: Name = 24;
 
 /// As [`NAMES`], for arguments.
-pub(crate) const ARGUMENTS: [&str; 22] = [
+pub(crate) const ARGUMENTS: [&str; 31] = [
     "vp",
     "level",
     "priority",
@@ -104,6 +112,15 @@ pub(crate) const ARGUMENTS: [&str; 22] = [
     "waits",
     "given",
     "asked",
+    "core",
+    "serial",
+    "row",
+    "mark",
+    "wants",
+    "has",
+    "runs",
+    "board",
+    "process",
 ];
 pub(crate) const VP: Name = 0;
 pub(crate) const LEVEL: Name = 1;
@@ -121,10 +138,23 @@ pub(crate) const WHO: Name = 18;
 pub(crate) const WAITS: Name = 19;
 pub(crate) const GIVEN: Name = 20;
 pub(crate) const ASKED: Name = 21;
+pub(crate) const CORE: Name = 22;
+pub(crate) const SERIAL: Name = 23;
+/// Of a core's holder, or of the process itself.
+pub(crate) const ROW: Name = 24;
+/// Of a core's holder, as the board counts: two more than a level.
+pub(crate) const MARK: Name = 25;
+/// As [`MARK`], of the one who asks.
+pub(crate) const WANTS: Name = 26;
+pub(crate) const HAS: Name = 27;
+pub(crate) const RUNS: Name = 28;
+pub(crate) const BOARD_ID: Name = 29;
+pub(crate) const PROCESS: Name = 30;
 
 pub(crate) const VPS_GROUP: &str = "Virtual processors";
 pub(crate) const THREADS_GROUP: &str = "Kernel threads";
 pub(crate) const MICROS_GROUP: &str = "Microprocesses";
+pub(crate) const CORES_GROUP: &str = "Cores, as the board says";
 
 /// What a trace holds, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,6 +223,10 @@ mod tests {
             (SETTLED, "Settled"),
             (SENT, "Sent"),
             (PUT, "Put"),
+            (ASKED_CORE, "Asked for a core"),
+            (LEAVES, "Leaves its core"),
+            (SLOT, "Slot"),
+            (BOARD, "Board"),
         ] {
             assert_eq!(NAMES[number], name);
         }
@@ -204,7 +238,9 @@ mod tests {
             [(VP, "vp"), (LEVEL, "level"), (OWN_PRIORITY, "priority"), (WHY, "why"), (FOR, "for"), (THREAD, "thread")];
         let more = [(ID, "id"), (COUNT, "count"), (WRITER, "writer"), (FIRST_SUM, "records"), (WHO, "who")];
         let steps = [(WAITS, "waits"), (GIVEN, "given"), (ASKED, "asked")];
-        for (number, name) in args.into_iter().chain(more).chain(steps) {
+        let slot = [(CORE, "core"), (SERIAL, "serial"), (ROW, "row"), (MARK, "mark"), (WANTS, "wants"), (HAS, "has")];
+        let board = [(RUNS, "runs"), (BOARD_ID, "board"), (PROCESS, "process")];
+        for (number, name) in args.into_iter().chain(more).chain(steps).chain(slot).chain(board) {
             assert_eq!(ARGUMENTS[number], name);
         }
     }
