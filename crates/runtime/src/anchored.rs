@@ -11,6 +11,7 @@ use kumihimo_batch::Anchor;
 
 use crate::carrier::Carrier;
 use crate::environment;
+use crate::handoff::blocking;
 use crate::park::{self, Wait};
 
 /// The instance's part. The anchor starts when it is needed first, and ends with the instance.
@@ -53,7 +54,7 @@ pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], at: u64) -> Option<io::Res
 impl Anchored {
     fn start(&self) -> bool {
         let started =
-            if environment::uring_is_off() { Err(io::Error::other("KUMI_URING=off")) } else { Anchor::start() };
+            if environment::uring_is_off() { Err(io::Error::other("KUMI_URING=off")) } else { blocking(Anchor::start) };
         match started {
             Ok(anchor) => self.anchor.set(Arc::new(anchor)).is_ok(),
             Err(why) => {

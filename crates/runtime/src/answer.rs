@@ -16,7 +16,7 @@ use crate::instance::{self, Instance};
 use crate::record::{Mp, Ref};
 use crate::state::Phase;
 use crate::suspend::{self, Suspended};
-use crate::{deadlock, dump, identity, metrics, pool};
+use crate::{board, deadlock, dump, identity, metrics, pool};
 
 /// Whoever asks, of whichever runtime runs.
 #[derive(Debug)]
@@ -121,6 +121,14 @@ fn no_microprocesses() -> Refused {
 }
 
 impl Answer for Process {
+    fn listens(&self, thread: u32) {
+        board::listens(thread);
+    }
+
+    fn told(&self) {
+        instance::visit(|instance| instance.map(Instance::told));
+    }
+
     fn space(&self) -> Space {
         let m = metrics::metrics();
         let text = |of: fn(&metrics::Metrics) -> &str| m.as_ref().map_or(String::new(), |m| of(m).to_owned());
@@ -168,6 +176,9 @@ impl Answer for Process {
     }
 
     fn act(&self, id: Id, action: Action) -> Result<Done, Refused> {
+        if matches!((id.kind(), action), (Kind::GATE | Kind::LINK, Action::Cancel)) {
+            return table().control(id, &Command::Cancel).map(|()| Done::Asked).map_err(refused);
+        }
         if Instance::one_to_one() {
             return Err(no_microprocesses());
         }

@@ -57,9 +57,13 @@ pub(crate) struct KernelThread {
     in_handler: Cell<bool>,
     /// What stands in `slot` while the VP is here.
     pub(crate) token: Cell<u64>,
+    /// Its CPU time when that was booked last.
+    booked: Cell<u64>,
     pub(crate) slot: *const Slot,
     /// Its own TLS block.
     pub(crate) fs: usize,
+    /// The core that it keeps to: see `intake.rs`.
+    pub(crate) keeps_to: Cell<Option<u32>>,
     instance: *const Instance,
     /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run there.
     pub(crate) idle: UnsafeCell<Context>,
@@ -87,8 +91,10 @@ impl KernelThread {
             guard: Cell::new(1),
             in_handler: Cell::new(false),
             token: Cell::new(0),
+            booked: Cell::new(0),
             slot: thread.slot(),
             fs: x86_64::fs_base(),
+            keeps_to: Cell::new(None),
             instance,
             idle: UnsafeCell::new(Context::NULL),
         };
@@ -126,7 +132,15 @@ impl KernelThread {
         self.vp.set(vp);
         // SAFETY: VPs outlive their carriers.
         crate::tracing::carried(self, unsafe { &*vp });
+        // SAFETY: as above.
+        unsafe { &*vp }.sits_on_this_thread();
         self.time_short_turns();
+    }
+
+    /// CPU time that it used since it was last asked for: from its beginning, with or without a VP. The caller's; a system call.
+    pub(crate) fn unbooked(&self) -> u64 {
+        let now = cpu_time();
+        now.saturating_sub(self.booked.replace(now))
     }
 
     /// The shared page says what runs here (P0, 3.3.1).
@@ -242,6 +256,14 @@ impl KernelThread {
         // SAFETY: the caller's promise: GS is set, to a record that lives as long as its kernel thread.
         unsafe { &*x86_64::gs_word::<0>().cast::<KernelThread>() }
     }
+}
+
+/// CPU time of the calling kernel thread, nanoseconds.
+pub(crate) fn cpu_time() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for one time. The call does not wait, and cannot fail: Linux has this clock since 2.6.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// FS base of the carrying kernel thread, for code that runs in a signal handler on a microprocess's block (set*id).

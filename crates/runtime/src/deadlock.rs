@@ -1,6 +1,6 @@
 //! All microprocesses wait for each other: who waits for what.
 //!
-//! Nobody runs, nobody waits for the clock, a descriptor or a future (which another runtime's threads may wake) or is inside `blocking`, and yet some live: only a foreign kernel
+//! Nobody runs, nobody waits for the clock, a descriptor, a gate or a future (which another runtime's threads may wake) or is inside `blocking`, and yet some live: only a foreign kernel
 //! thread could still wake one, which the runtime cannot know. So after a second of this it says once, on stderr, what it sees, with backtraces,
 //! and does what `Builder::on_deadlock` asks for.
 
@@ -15,16 +15,14 @@ use crate::park::Wait;
 use crate::record::Mp;
 use crate::runtime::OnDeadlock;
 use crate::state::Phase;
-use crate::vp::Vp;
 use crate::{dump, pool};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Lines of a report.
 const SHOWN: usize = 20;
 
-/// Whether the last VP that goes to sleep should look again, and when. Called with all VPs idle.
-pub(crate) fn next_look(vp: &Vp) -> Option<Duration> {
-    let instance = vp.instance();
+/// Whether the last VP that goes to sleep, or who keeps the time, should look again, and when. Called with all VPs idle.
+pub(crate) fn next_look(instance: &Instance) -> Option<Duration> {
     if instance.settings.on_deadlock == OnDeadlock::Ignore
         || instance.deadlock_seen.load(Ordering::Relaxed)
         || instance.kernel.bound() != 0
@@ -64,7 +62,7 @@ fn somebody_may_wake() -> bool {
             Phase::Parked if mp.state.is_suspended() => true,
             Phase::Parked => {
                 mp.wait_kind.load(Ordering::Relaxed) & Wait::TIMED != 0
-                    || matches!(waits_for(mp), Some(Wait::Io(_) | Wait::Future))
+                    || matches!(waits_for(mp), Some(Wait::Io(_) | Wait::Future | Wait::Gate(_)))
             }
             _ => false,
         };

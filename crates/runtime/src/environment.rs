@@ -3,6 +3,8 @@
 use std::io;
 use std::num::NonZero;
 
+use kumihimo_arbiter::share::Share;
+use kumihimo_events::bpf;
 use kumihimo_resource::locking::Locking;
 
 use crate::runtime::{BatchPolicy, DEFAULT_DESIGN, Design, Distrust, Events, MAX_VPS, Preemption};
@@ -47,9 +49,27 @@ pub(crate) fn locking() -> io::Result<Option<Locking>> {
     }
 }
 
+pub(crate) fn share() -> io::Result<Option<Share>> {
+    match std::env::var("KUMI_SHARE") {
+        Ok(text) => text
+            .parse()
+            .map(Some)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_SHARE: {why}"))),
+        Err(_) => Ok(None),
+    }
+}
+
 /// Asked where one would be opened.
 pub(crate) fn uring_is_off() -> bool {
     std::env::var_os("KUMI_URING").is_some_and(|off| off == "off")
+}
+
+/// What the event source itself would ask: told here also where another source would be tried instead.
+pub(crate) fn bpf() -> io::Result<()> {
+    match bpf::Way::asked() {
+        Ok(_) => Ok(()),
+        Err(why) => Err(io::Error::new(io::ErrorKind::InvalidInput, why)),
+    }
 }
 
 pub(crate) fn events() -> io::Result<Option<Events>> {

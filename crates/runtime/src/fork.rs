@@ -6,7 +6,7 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::carrier::{Standing, set_standing, standing};
+use crate::carrier::{KernelThread, Standing, set_standing, standing};
 use crate::stand_in;
 
 static RUNS: AtomicBool = AtomicBool::new(false);
@@ -22,6 +22,10 @@ extern "C" fn in_child() {
     if RUNS.load(Ordering::Relaxed) {
         // On the caller's TLS block, which the child has a copy of.
         FORKED.store(true, Ordering::Relaxed);
+        if standing() != Standing::Foreign {
+            // SAFETY: not foreign: GS points to the copy of the record that the caller's kernel thread has.
+            unsafe { KernelThread::here() }.keep_to_no_core();
+        }
         if standing() != Standing::Foreign || stand_in::forget() {
             ON_MICROPROCESS.store(true, Ordering::Relaxed);
             set_standing(Standing::Foreign);
@@ -29,6 +33,7 @@ extern "C" fn in_child() {
         crate::instance::forget();
     }
     crate::membership::forget();
+    crate::board::forget();
 }
 
 /// Before the first runtime of the process.

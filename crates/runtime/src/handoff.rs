@@ -20,6 +20,7 @@ use kumihimo_events::watch::CpuClock;
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
+use crate::intake;
 use crate::park::Wait;
 use crate::preempt;
 use crate::record::Mp;
@@ -32,6 +33,7 @@ impl UserScheduler for Instance {
         // under a `main` that is not Rust's an overflow would then end in a bare SIGSEGV.
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
         preempt::note_usual_mask();
+        intake::begin_on_all_cores();
         KernelThread::with(self, thread, live);
     }
 
@@ -54,6 +56,8 @@ impl UserScheduler for Instance {
         if kt.vp.get().is_null() {
             publish_bound(self, kt);
         }
+        // What it did without a VP, too; it may never carry one again.
+        self.book(vp as usize, kt.unbooked(), self.now());
         tracing::pooled(self, kt);
     }
 
@@ -140,6 +144,7 @@ fn await_turn(instance: &Instance, mp: &'static Mp, may_give_up: bool) -> bool {
         vp.level.set(mp.level.get());
         vp.account_for(mp);
         kt.show(mp);
+        vp.recheck_core();
         tracing::runs(vp, mp);
     }
     kt.unmask();
@@ -219,7 +224,7 @@ impl<'a> Patience<'a> {
             self.since.set(ran());
             return false;
         }
-        if !vp.idle.word.is_sleeping() && kernel.is_held_up(self.vp as u32) {
+        if !vp.idle.cell.is_sleeping() && kernel.is_held_up(self.vp as u32) {
             self.looks.set(self.looks.get() + 1);
             return self.looks.get() >= if suspended { PATIENCE_SUSPENDED } else { PATIENCE };
         }
@@ -313,6 +318,7 @@ fn lend(carrier: Carrier, mp: &'static Mp) {
     // SAFETY: the caller's kernel thread; a bound microprocess stays on it.
     unsafe {
         (*kt).events().lend();
+        (*kt).keep_to_no_core();
         (*kt).leave_alone();
     }
 }
@@ -326,6 +332,7 @@ fn take_back(mp: &'static Mp) {
     if mine {
         // SAFETY: masked just now, with the VP here.
         let carrier = unsafe { Carrier::here() };
+        carrier.vp().keep_to_core();
         carrier.vp().level.set(mp.level.get());
         tracing::runs(carrier.vp(), mp);
         // On its return, as it was told.

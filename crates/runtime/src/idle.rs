@@ -1,300 +1,255 @@
 //! A virtual processor without work: look, spin, sleep; and how it is woken.
 //!
-//! Runs on the kernel thread's own stack. The protocol against lost wake-ups, modelled in loom below: the sleeper says
-//! SLEEPING, then looks once more at everything that others may have filled; the waker fills, then looks whether the VP says
-//! SLEEPING. Both look after a full fence, so one of them sees the other.
+//! Runs on the kernel thread's own stack. It lies down in its cell ([`kumihimo_arbiter::row`] has the protocol against lost wake-ups, and its models): on the
+//! cell's word as long as it waits for no descriptors, since a futex costs a third less than an eventfd in an epoll set, and whoever maps the cell can call it.
 
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
-#[cfg(not(loom))]
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-/// It runs microprocesses or looks for some: no wake-up is needed.
-const AWAKE: u32 = 0;
-/// It waits in the kernel, or is about to.
-const SLEEPING: u32 = 1;
-/// Somebody has called it; it is on its way up.
-const CALLED: u32 = 2;
+use kumihimo_arbiter::row::{Bed, Cell, Reach, Row};
+use kumihimo_events::preempt::Means;
 
-/// The word that a VP and its wakers agree on.
+use kumihimo_policy::Why;
+use kumihimo_queue::Origin;
+
+use crate::carrier::{Carrier, KernelThread};
+use crate::readiness::Poller;
+use crate::record::Mp;
+use crate::vp::{Vp, bump};
+use crate::{board, deadlock, intake};
+
+/// How long an idle VP spins before it sleeps. About what a sleep and a wake-up cost on the same core: longer spinning can
+/// lose at most twice the optimum (Karlin et al. 1990).
+const SPIN: Duration = Duration::from_micros(15);
+/// An idle VP beside busy ones looks in again after this long, then twice as long, ...
+const FIRST_NAP: Duration = Duration::from_micros(200);
+/// ... up to this: the bound on how long a lone runnable microprocess behind a computing one waits for an idle VP.
+const LONGEST_NAP: Duration = Duration::from_millis(10);
+
+/// A VP that was up for less, in nanoseconds, was woken for less than it costs to wake it, ...
+const WORTH_WAKING: u64 = 50_000;
+/// ... and is not woken for a little work for this long.
+const REST: u64 = 1_000_000;
+
+/// Shared half of a VP's idling.
 #[derive(Debug)]
-pub(crate) struct IdleWord(AtomicU32);
+pub(crate) struct Idle {
+    pub(crate) cell: &'static Cell,
+    reach: Reach,
+    /// When it pays again to wake the VP for a little work, on the instance's clock.
+    rested: AtomicU64,
+    /// eventfd in the VP's epoll set.
+    call: OwnedFd,
+}
 
-impl IdleWord {
-    pub(crate) fn new() -> IdleWord {
-        IdleWord(AtomicU32::new(AWAKE))
+impl Idle {
+    pub(crate) fn new(row: Row, vp: usize) -> io::Result<Idle> {
+        // SAFETY: no pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if fd < 0 {
+            let e = io::Error::last_os_error();
+            let text = format!("eventfd of a virtual processor: {e}; raise the descriptor limit (ulimit -n)");
+            return Err(io::Error::new(e.kind(), text));
+        }
+        // SAFETY: a fresh descriptor that nobody else owns.
+        let call = unsafe { OwnedFd::from_raw_fd(fd) };
+        let cell = &row.cells[vp];
+        cell.runs();
+        Ok(Idle { cell, reach: row.reach, rested: AtomicU64::new(0), call })
     }
 
-    /// The VP is about to sleep; it must look at everything once more after this.
-    pub(crate) fn lie_down(&self) {
-        self.0.store(SLEEPING, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+    pub(crate) fn raw(&self) -> i32 {
+        self.call.as_raw_fd()
     }
 
-    /// The VP is up again. True if somebody called it.
-    pub(crate) fn get_up(&self) -> bool {
-        self.0.swap(AWAKE, Ordering::Acquire) == CALLED
+    /// Whether it pays to wake the VP, which sleeps, for a little work: not if it had so little lately that it soon slept again.
+    pub(crate) fn is_rested(&self, now: impl FnOnce() -> u64) -> bool {
+        let rested = self.rested.load(Ordering::Relaxed);
+        rested == 0 || now() >= rested
     }
 
-    /// After something was put where the VP looks: whether the caller has to wake its kernel thread.
-    #[must_use]
-    pub(crate) fn call(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.0.load(Ordering::Relaxed) == SLEEPING
-            && self.0.compare_exchange(SLEEPING, CALLED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    /// A hint: it may be otherwise by now.
+    /// Sees to it that the VP looks at what was put before it.
     #[inline]
-    pub(crate) fn is_sleeping(&self) -> bool {
-        self.0.load(Ordering::Relaxed) == SLEEPING
+    pub(crate) fn wake(&self) {
+        match self.cell.call() {
+            None => {}
+            Some(Bed::Word) => self.cell.wake(self.reach),
+            Some(Bed::Descriptors) => self.write(),
+        }
+    }
+
+    #[cold]
+    fn write(&self) {
+        let one = 1u64;
+        // SAFETY: 8 live bytes. The only failure, EAGAIN at 2^64-1, means that it is readable anyway.
+        unsafe { libc::write(self.call.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+
+    /// Lying in its cell, in this bed, it sleeps until it is called, or so long. Owner only.
+    pub(crate) fn sleep(&self, bed: Bed, poller: &Poller, at_most: Option<Duration>) {
+        match bed {
+            Bed::Word => self.cell.sleep(at_most, self.reach),
+            Bed::Descriptors => poller.sleep(at_most),
+        }
+    }
+
+    /// It is up. Owner only.
+    pub(crate) fn get_up(&self, bed: Bed) {
+        if self.cell.get_up() && bed == Bed::Descriptors {
+            self.drain();
+        }
+    }
+
+    fn drain(&self) {
+        let mut n = 0u64;
+        // SAFETY: 8 live bytes; EAGAIN is fine.
+        unsafe { libc::read(self.call.as_raw_fd(), (&raw mut n).cast(), 8) };
     }
 }
 
-#[cfg(not(loom))]
-pub(crate) use vp_side::Idle;
-
-#[cfg(not(loom))]
-mod vp_side {
-    use std::io;
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-    use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Duration;
-
-    use super::IdleWord;
-    use crate::carrier::{Carrier, KernelThread};
-    use crate::record::Mp;
-    use crate::vp::{Vp, bump};
-
-    /// How long an idle VP spins before it sleeps. About what a sleep and a wake-up cost on the same core: longer spinning can
-    /// lose at most twice the optimum (Karlin et al. 1990).
-    const SPIN: Duration = Duration::from_micros(15);
-    /// An idle VP beside busy ones looks in again after this long, then twice as long, ...
-    const FIRST_NAP: Duration = Duration::from_micros(200);
-    /// ... up to this: the bound on how long a lone runnable microprocess behind a computing one waits for an idle VP.
-    const LONGEST_NAP: Duration = Duration::from_millis(10);
-
-    /// A VP that was up for less, in nanoseconds, was woken for less than it costs to wake it, ...
-    const WORTH_WAKING: u64 = 50_000;
-    /// ... and is not woken for a little work for this long.
-    const REST: u64 = 1_000_000;
-
-    /// Shared half of a VP's idling.
-    #[derive(Debug)]
-    pub(crate) struct Idle {
-        pub(crate) word: IdleWord,
-        /// When it pays again to wake the VP for a little work, on the instance's clock.
-        rested: AtomicU64,
-        /// eventfd in the VP's epoll set.
-        call: OwnedFd,
-    }
-
-    impl Idle {
-        pub(crate) fn new() -> io::Result<Idle> {
-            // SAFETY: no pointers.
-            let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-            if fd < 0 {
-                let e = io::Error::last_os_error();
-                let text = format!("eventfd of a virtual processor: {e}; raise the descriptor limit (ulimit -n)");
-                return Err(io::Error::new(e.kind(), text));
-            }
-            // SAFETY: a fresh descriptor that nobody else owns.
-            Ok(Idle { word: IdleWord::new(), rested: AtomicU64::new(0), call: unsafe { OwnedFd::from_raw_fd(fd) } })
-        }
-
-        pub(crate) fn raw(&self) -> i32 {
-            self.call.as_raw_fd()
-        }
-
-        /// Whether it pays to wake the VP, which sleeps, for a little work: not if it had so little lately that it soon slept again.
-        pub(crate) fn is_rested(&self, now: impl FnOnce() -> u64) -> bool {
-            let rested = self.rested.load(Ordering::Relaxed);
-            rested == 0 || now() >= rested
-        }
-
-        /// Sees to it that the VP looks at what was put before it.
-        #[inline]
-        pub(crate) fn wake(&self) {
-            if self.word.call() {
-                self.write();
-            }
-        }
-
-        #[cold]
-        fn write(&self) {
-            let one = 1u64;
-            // SAFETY: 8 live bytes. The only failure, EAGAIN at 2^64-1, means that it is readable anyway.
-            unsafe { libc::write(self.call.as_raw_fd(), (&raw const one).cast(), 8) };
-        }
-
-        pub(crate) fn drain(&self) {
-            let mut n = 0u64;
-            // SAFETY: 8 live bytes; EAGAIN is fine.
-            unsafe { libc::read(self.call.as_raw_fd(), (&raw mut n).cast(), 8) };
-        }
-    }
-
-    impl Carrier {
-        /// On the kernel thread's own stack: runs microprocesses whenever there are any. Returns, masked, when the runtime stops or this
-        /// kernel thread no longer carries a VP.
-        pub(crate) fn run(mut self) {
-            let mut nap = FIRST_NAP;
-            while self.has_vp() {
-                let vp = self.vp();
-                let next = vp.promised.take().or_else(|| {
-                    vp.look_around();
-                    vp.run_batch_if_due();
-                    vp.pick_or_pull()
-                });
-                let next = match next {
-                    Some(next) => {
-                        nap = FIRST_NAP;
-                        Some(next)
-                    }
-                    None if vp.instance().stopped() => break,
-                    None => {
-                        self.kernel_thread().shows_nobody();
-                        vp.idle(&mut nap)
-                    }
-                };
-                if let Some(next) = next {
-                    if next.waits_elsewhere() {
-                        vp.shows(next);
-                    }
-                    match self.go_on_with(next) {
-                        Some(carrier) => self = carrier,
-                        None => return,
-                    }
+impl Carrier {
+    /// On the kernel thread's own stack: runs microprocesses whenever there are any. Returns, masked, when the runtime stops or this
+    /// kernel thread no longer carries a VP.
+    pub(crate) fn run(mut self) {
+        let mut nap = FIRST_NAP;
+        while self.has_vp() {
+            let vp = self.vp();
+            let next = vp.promised.take().or_else(|| {
+                if vp.has_lost_core() {
+                    vp.await_core();
                 }
-            }
-            std::mem::forget(self);
-        }
-    }
-
-    impl Vp {
-        /// Waits until there is something to do. May return nothing, for no reason.
-        #[cold]
-        fn idle(&self, nap: &mut Duration) -> Option<&'static Mp> {
-            let instance = self.instance();
-            let since = instance.now();
-            self.runs_nothing();
-            crate::tracing::idles(self, true);
-            instance.idle_vps.fetch_add(1, Ordering::SeqCst);
-            let found = self.spin(since).or_else(|| {
-                let ran = since.saturating_sub(self.up_since.get());
-                let rested = if ran < WORTH_WAKING { since + REST } else { 0 };
-                self.idle.rested.store(rested, Ordering::Relaxed);
-                self.sleep(nap);
-                None
+                vp.look_around();
+                vp.run_batch_if_due();
+                vp.pick_or_pull()
             });
-            instance.idle_vps.fetch_sub(1, Ordering::SeqCst);
-            instance.kernel.keep_time();
-            let idle = &self.counters.idle_ns;
-            idle.store(idle.load(Ordering::Relaxed) + (instance.now() - since), Ordering::Relaxed);
-            crate::tracing::idles(self, false);
-            found
-        }
-
-        fn spin(&self, since: u64) -> Option<&'static Mp> {
-            let instance = self.instance();
-            // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP with descriptors of its own hears
-            // from the kernel sooner than from its neighbours.
-            if instance.vps.len() == 1 || instance.quiet() || self.poller.is_used() {
-                return None;
-            }
-            let until = since + SPIN.as_nanos() as u64;
-            loop {
-                for _ in 0..16 {
-                    std::hint::spin_loop();
+            let next = match next {
+                Some(next) => {
+                    nap = FIRST_NAP;
+                    Some(next)
                 }
-                self.look_around();
-                if let Some(next) = self.pick_or_pull() {
-                    return Some(next);
+                None if vp.instance().stopped() => break,
+                None => {
+                    self.kernel_thread().shows_nobody();
+                    vp.idle(&mut nap)
                 }
-                if instance.now() >= until {
-                    return None;
+            };
+            if let Some(next) = next {
+                if next.waits_elsewhere() {
+                    vp.shows(next);
+                    if vp.has_lost_core() {
+                        // On its own kernel thread nothing would stop it: it waits here.
+                        vp.make_ready(next, Why::Outranked, Origin::Yield);
+                        continue;
+                    }
+                }
+                match self.go_on_with(next) {
+                    Some(carrier) => self = carrier,
+                    None => return,
                 }
             }
         }
-
-        fn sleep(&self, nap: &mut Duration) {
-            let instance = self.instance();
-            self.pool.top_up(instance.default_kind);
-            let ebb = self.ebb();
-            self.idle.word.lie_down();
-            let now = instance.now();
-            let mut wait = self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
-            let nothing_to_do = !self.queue().has_visible_work()
-                && self.queue().is_empty()
-                && !self.requests.pending()
-                && !instance.stopped()
-                && wait != Some(Duration::ZERO);
-            if nothing_to_do {
-                bump(&self.counters.sleeps);
-                if !instance.all_idle() {
-                    wait = Some(wait.map_or(*nap, |w| w.min(*nap)));
-                    *nap = (*nap * 2).min(LONGEST_NAP);
-                } else {
-                    wait = [wait, ebb, crate::deadlock::next_look(self)].into_iter().flatten().min();
-                }
-                // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
-                let thread = unsafe { KernelThread::here() }.events();
-                thread.rest(true);
-                self.poller.sleep(wait);
-                thread.rest(false);
-            }
-            if self.idle.word.get_up() {
-                self.idle.drain();
-            }
-            let now = instance.now();
-            self.up_since.set(now);
-            self.fire_timers(now);
-        }
+        std::mem::forget(self);
     }
 }
 
-#[cfg(all(test, loom))]
-mod models {
-    use super::*;
-    use loom::sync::Arc;
-    use loom::sync::atomic::AtomicBool;
-
-    /// One waker, one sleeper: the work is seen before the sleep, or the sleeper is called.
-    #[test]
-    fn no_lost_wake_up() {
-        loom::model(|| {
-            let word = Arc::new(IdleWord::new());
-            let work = Arc::new(AtomicBool::new(false));
-            let waker = {
-                let (word, work) = (word.clone(), work.clone());
-                loom::thread::spawn(move || {
-                    work.store(true, Ordering::Relaxed);
-                    word.call()
-                })
-            };
-            word.lie_down();
-            let saw = work.load(Ordering::Relaxed);
-            let called = waker.join().unwrap();
-            assert!(saw || called, "asleep with work and nobody called");
-            assert_eq!(word.get_up(), called);
-        });
+impl Vp {
+    /// Waits until there is something to do. May return nothing, for no reason.
+    #[cold]
+    fn idle(&self, nap: &mut Duration) -> Option<&'static Mp> {
+        let instance = self.instance();
+        let since = instance.now();
+        self.runs_nothing();
+        self.leave_core();
+        crate::tracing::idles(self, true);
+        instance.idle_vps.fetch_add(1, Ordering::SeqCst);
+        self.book_now_and_then(since);
+        if instance.all_idle() {
+            board::waits();
+        }
+        let (found, now) = self.spin(since);
+        let up = if found.is_some() {
+            now
+        } else {
+            let ran = since.saturating_sub(self.up_since.get());
+            let rested = if ran < WORTH_WAKING { since + REST } else { 0 };
+            self.idle.rested.store(rested, Ordering::Relaxed);
+            self.sleep(nap, now)
+        };
+        instance.idle_vps.fetch_sub(1, Ordering::SeqCst);
+        instance.kernel.keep_time();
+        let idle = &self.counters.idle_ns;
+        idle.store(idle.load(Ordering::Relaxed) + (up - since), Ordering::Relaxed);
+        crate::tracing::idles(self, false);
+        found
     }
 
-    /// Two wakers: at most one of them makes the system call.
-    #[test]
-    fn one_call_is_enough() {
-        loom::model(|| {
-            let word = Arc::new(IdleWord::new());
-            let wakers: Vec<_> = (0..2)
-                .map(|_| {
-                    let word = word.clone();
-                    loom::thread::spawn(move || word.call())
-                })
-                .collect();
-            word.lie_down();
-            let calls = wakers.into_iter().map(|w| u32::from(w.join().unwrap())).sum::<u32>();
-            assert!(calls <= 1);
-            assert_eq!(word.get_up(), calls == 1);
-        });
+    /// What came meanwhile, and the time. The clock is read as seldom as can be: a call through a gate has four of these ends of idling in it.
+    fn spin(&self, since: u64) -> (Option<&'static Mp>, u64) {
+        let instance = self.instance();
+        let expects = self.expects_posts();
+        // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP with descriptors of its own hears
+        // from the kernel sooner than from its neighbours.
+        if expects.is_none() && (instance.vps.len() == 1 || instance.quiet() || self.poller.is_used()) {
+            return (None, since);
+        }
+        let until = since + expects.unwrap_or(SPIN.as_nanos() as u64);
+        // Whoever answers from another core does so within less time than many pauses take.
+        let pauses = if expects.is_some() { 1 } else { 16 };
+        self.idle.cell.looks();
+        let found = loop {
+            for _ in 0..pauses {
+                std::hint::spin_loop();
+            }
+            self.look_around();
+            let next = self.pick_or_pull();
+            let now = instance.now();
+            if next.is_some() || now >= until {
+                break (next, now);
+            }
+        };
+        self.idle.cell.runs();
+        found
+    }
+
+    /// Returns when it was up again.
+    fn sleep(&self, nap: &mut Duration, now: u64) -> u64 {
+        let instance = self.instance();
+        self.pool.top_up(instance.default_kind);
+        let ebb = self.ebb();
+        let bed = if self.poller.is_used() { Bed::Descriptors } else { Bed::Word };
+        self.idle.cell.lie_down(bed);
+        let mut wait = self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        let nothing_to_do = !self.queue().has_visible_work()
+            && self.queue().is_empty()
+            && !self.requests.pending()
+            && !self.row.head.has_posts()
+            && !instance.stopped()
+            && wait != Some(Duration::ZERO);
+        if nothing_to_do {
+            bump(&self.counters.sleeps);
+            if !instance.all_idle() {
+                wait = Some(wait.map_or(*nap, |w| w.min(*nap)));
+                *nap = (*nap * 2).min(LONGEST_NAP);
+            } else {
+                // A timer would cost a call through a gate a tenth of its time: while there are gates, who keeps the time looks instead.
+                let look = if intake::is_used() { None } else { deadlock::next_look(instance) };
+                // Where nobody keeps the time, and there is no porter of gates, nobody stirs those that sleep.
+                let alone = instance.kernel.preemption() == Means::Off && !intake::is_used();
+                let stir = (alone && board::others() != 0).then_some(board::STIR);
+                wait = [wait, ebb, stir, look].into_iter().flatten().min();
+            }
+            // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
+            let thread = unsafe { KernelThread::here() }.events();
+            thread.rest(true);
+            self.idle.sleep(bed, &self.poller, wait);
+            thread.rest(false);
+        }
+        self.idle.get_up(bed);
+        let now = instance.now();
+        self.up_since.set(now);
+        self.fire_timers(now);
+        now
     }
 }

@@ -14,6 +14,7 @@ use kumihimo_resource::table::{Table, table};
 use kumihimo_trace::Session;
 
 use crate::anchored::Anchored;
+use crate::board::Beds;
 use crate::ebb::Tide;
 use crate::no_events::{NoEvents, lock};
 use crate::park::Foreign;
@@ -40,6 +41,8 @@ pub(crate) struct Instance {
     pub(crate) trace: Option<Arc<Session>>,
     pub(crate) default_kind: Kind,
     clock: Instant,
+    /// When that began, on CLOCK_MONOTONIC, nanoseconds.
+    epoch: u64,
     /// VPs whose kernel threads are stuck in the scheduler: see [`kumihimo_events::watchdog`].
     pub(crate) stuck_vps: AtomicUsize,
     /// VPs that spin or sleep.
@@ -63,12 +66,16 @@ pub(crate) struct Instance {
     pub(crate) stood_aside: AtomicU64,
     /// When who keeps the time looks again: see [`crate::tick`].
     pub(crate) tick_at: AtomicU64,
+    /// When all VPs last looked around for what the board may have lost, on this clock.
+    pub(crate) stirred_at: AtomicU64,
     /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
     pub(crate) deadlock_seen: AtomicBool,
     pub(crate) deadlock_mark: AtomicU64,
     pub(crate) tide: Tide,
     pub(crate) deadlock_since: AtomicU64,
     ending: AtomicBool,
+    /// Where the VPs lie, as long as this is there.
+    _beds: Beds,
     me: Weak<Instance>,
 }
 
@@ -125,14 +132,17 @@ impl Instance {
             record: false,
         })?;
         kernel.distrust(settings.distrust.unwrap_or_default());
+        // Before the trace, which says at which board this is.
+        let beds = Beds::new(settings.vps);
         let trace = tracing::open(&settings, placer.name())?;
         let mut failure = None;
+        crate::board::set_share(settings.share);
         let instance = Arc::new_cyclic(|weak| {
             let vps: Vec<Vp> = (0..settings.vps)
                 .map_while(|i| {
                     // SAFETY: the VP's carrier is the only user; the set lies in the same allocation and outlives the VPs.
                     let queue = unsafe { queues.local(i) };
-                    Vp::new(i, weak.as_ptr(), queue, settings.design, placer.keeps_account())
+                    Vp::new(i, weak.as_ptr(), &beds, queue, settings.design, placer.keeps_account())
                         .map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
                         .map_err(|e| failure = Some(e))
                         .ok()
@@ -146,6 +156,7 @@ impl Instance {
                 trace: trace.clone(),
                 default_kind,
                 clock: Instant::now(),
+                epoch: crate::intake::monotonic(),
                 stuck_vps: AtomicUsize::new(0),
                 idle_vps: AtomicUsize::new(0),
                 stop: AtomicBool::new(false),
@@ -161,11 +172,13 @@ impl Instance {
                 injected: AtomicU64::new(0),
                 stood_aside: AtomicU64::new(0),
                 tick_at: AtomicU64::new(0),
+                stirred_at: AtomicU64::new(0),
                 deadlock_seen: AtomicBool::new(false),
                 deadlock_mark: AtomicU64::new(0),
                 tide: Tide::default(),
                 deadlock_since: AtomicU64::new(0),
                 ending: AtomicBool::new(false),
+                _beds: beds,
                 me: weak.clone(),
                 settings,
             }
@@ -185,6 +198,10 @@ impl Instance {
 
     /// Starts the kernel threads that carry the VPs.
     pub(crate) fn start(&self) -> io::Result<()> {
+        // Whoever comes to the board later tells those that are there.
+        if crate::board::arbitrates() && crate::board::others() != 0 || self.settings.share.is_some() {
+            self.meet_others();
+        }
         for vp in 0..self.vps.len() {
             self.kernel.resume(vp as u32, None).map_err(|e| {
                 let vps = self.vps.len();
@@ -223,6 +240,11 @@ impl Instance {
         self.clock.elapsed().as_nanos() as u64
     }
 
+    /// A time of this instance's clock as all address spaces tell it: CLOCK_MONOTONIC, nanoseconds.
+    pub(crate) fn on_clock(&self, now: u64) -> u64 {
+        self.epoch + now
+    }
+
     /// A point in time on this instance's clock; rounded up to what it can hold.
     pub(crate) fn at(&self, deadline: Instant) -> u64 {
         u64::try_from(deadline.saturating_duration_since(self.clock).as_nanos()).unwrap_or(u64::MAX)
@@ -235,7 +257,7 @@ impl Instance {
 
     /// Whether a VP sleeps that it pays to wake for a little work.
     pub(crate) fn someone_rests(&self, now: u64) -> bool {
-        self.vps.iter().any(|vp| vp.idle.word.is_sleeping() && vp.idle.is_rested(|| now))
+        self.vps.iter().any(|vp| vp.idle.cell.is_sleeping() && vp.idle.is_rested(|| now))
     }
 
     pub(crate) fn all_idle(&self) -> bool {
@@ -311,7 +333,7 @@ impl Instance {
     pub(crate) fn prefers_home(&self, here: &Vp, home: usize) -> bool {
         let Some(vp) = self.vps.get(home) else { return false };
         let here = here.queue().len();
-        if vp.idle.word.is_sleeping() {
+        if vp.idle.cell.is_sleeping() {
             here >= MANY || here >= 2 && vp.idle.is_rested(|| self.now())
         } else {
             here >= self.queues.shown(home).0
@@ -324,7 +346,7 @@ impl Instance {
         match taker {
             Taker::Vp(i) => self.vps[i].idle.wake(),
             Taker::Any => {
-                if let Some(vp) = self.vps.iter().find(|vp| vp.idle.word.is_sleeping()) {
+                if let Some(vp) = self.vps.iter().find(|vp| vp.idle.cell.is_sleeping()) {
                     vp.idle.wake();
                 }
             }

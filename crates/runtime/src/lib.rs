@@ -8,12 +8,13 @@ pub(crate) mod state;
 
 mod called;
 mod exact;
-mod idle;
 
 #[cfg(not(loom))]
 pub mod anchored;
 #[cfg(not(loom))]
 mod answer;
+#[cfg(not(loom))]
+pub mod board;
 #[cfg(not(loom))]
 pub mod cancel;
 #[cfg(not(loom))]
@@ -43,7 +44,11 @@ mod handoff;
 #[cfg(not(loom))]
 mod identity;
 #[cfg(not(loom))]
+mod idle;
+#[cfg(not(loom))]
 mod instance;
+#[cfg(not(loom))]
+pub mod intake;
 #[cfg(not(loom))]
 mod join;
 #[cfg(not(loom))]
@@ -104,4 +109,4 @@ mod vp;
 pub mod wrapped;
 
 #[cfg(not(loom))]
-pub use no_events::NoEvents;
+pub use no_events::{Locked, NoEvents, lock};

@@ -102,6 +102,16 @@ pub fn number() -> Result<u16, String> {
     }
 }
 
+/// The number itself, for what else is bound to it: the names of gates.
+///
+/// # Errors
+/// As [`number`].
+pub fn holder() -> Result<Arc<Number>, String> {
+    let _ = table();
+    let member = MEMBER.get().ok_or_else(|| "no runtime has begun in this process".to_owned())?;
+    member.number.clone().ok_or_else(|| member.alone.clone().unwrap_or_default())
+}
+
 fn at_control<R>(f: impl FnOnce(&Control) -> Result<R, Error>) -> io::Result<R> {
     let control = MEMBER.get().map(|member| lock(&member.control));
     match control.as_deref() {

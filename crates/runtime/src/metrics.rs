@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use kumihimo_arch::tls;
 
 use crate::anchored::AnchorMetrics;
+use crate::board;
 use crate::instance::{self, Instance};
 use crate::pool;
 use crate::wrapped::BatchMetrics;
@@ -85,6 +86,8 @@ pub struct VpMetrics {
     pub idle_ns: u64,
     /// Times that it slept in the kernel.
     pub sleeps: u64,
+    /// Nanoseconds of CPU time of the kernel threads that carried it, as booked: a few milliseconds may be missing.
+    pub cpu_ns: u64,
     /// Runnable microprocesses as last published.
     pub runnable: usize,
     /// Items that came from other VPs' queues, not counting wake-ups.
@@ -122,6 +125,7 @@ impl Instance {
                     ended: c.ended.load(Ordering::Relaxed),
                     idle_ns: c.idle_ns.load(Ordering::Relaxed),
                     sleeps: c.sleeps.load(Ordering::Relaxed),
+                    cpu_ns: board::booked(vp.index),
                     runnable: self.queues.shown(vp.index).0,
                     migrations: q.migrations,
                     waiver_passes: q.waiver_passes,

@@ -46,13 +46,14 @@ impl Drop for NoEvents {
 }
 
 /// A lock of the runtime, held. Released first, then events may come again.
-pub(crate) struct Locked<'a, T> {
+#[derive(Debug)]
+pub struct Locked<'a, T> {
     guard: MutexGuard<'a, T>,
     _quiet: NoEvents,
 }
 
-/// Takes a lock of the runtime.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
+/// Takes a lock of the runtime, or of a crate above it that is held for as short. Blocks the kernel thread meanwhile; whoever holds it must not switch.
+pub fn lock<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
     let quiet = NoEvents::new();
     Locked { guard: mutex.lock().unwrap_or_else(PoisonError::into_inner), _quiet: quiet }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
+use kumihimo_policy::Priority;
 use kumihimo_resource::id::{Kind, Printed};
 
 use crate::called::Called;
@@ -45,6 +46,8 @@ pub enum Wait {
     Blocking,
     Batch,
     Future,
+    /// The number of the other side's address space, or 0.
+    Gate(u16),
 }
 
 /// Marks: a record's address in units of its alignment (user addresses end at 2^47), then as much of its generation as fits.
@@ -181,7 +184,12 @@ pub fn on_vp() -> bool {
 /// How many virtual processors the runtime has that carries the caller; `None` where [`on_vp`] is false.
 #[inline]
 pub fn vps() -> Option<usize> {
-    Carrier::current().map(|carrier| carrier.vp().instance().vps.len())
+    match Carrier::current() {
+        Some(carrier) => Some(carrier.vp().instance().vps.len()),
+        // Its VP was taken over while it was away in the kernel.
+        None if on_vp() => instance::visit(|i| i.map(|i| i.vps.len())),
+        None => None,
+    }
 }
 
 /// Whether a kernel thread that sleeps in a system call gives its virtual processor up by itself, so that nobody need say before: an event source tells
@@ -407,6 +415,26 @@ impl Waiter {
         }
     }
 
+    /// Sets its own priority, as `Thread::set_priority` does, and is no switch point: for whoever holds a lock, or is a virtual processor's step. Nothing on
+    /// foreign threads.
+    pub fn set_priority(&self, priority: Priority) {
+        if let Who::Micro(who) = &self.0
+            && who.is_alive()
+        {
+            crate::priority::set(*who, priority);
+        }
+    }
+
+    /// The same for one that waits, and is about to be woken by the caller: it is placed by its new priority then. One that has not gone to sleep yet
+    /// runs on as before, until it sets its own.
+    pub fn set_priority_asleep(&self, priority: Priority) {
+        if let Who::Micro(who) = &self.0
+            && who.is_alive()
+        {
+            who.mp.priority.store(priority.get(), Ordering::Relaxed);
+        }
+    }
+
     /// False for a foreign kernel thread.
     pub fn is_microprocess(&self) -> bool {
         matches!(self.0, Who::Micro(_))
@@ -459,6 +487,7 @@ impl Wait {
             Wait::Blocking => (15, 0),
             Wait::Batch => (16, 0),
             Wait::Future => (17, 0),
+            Wait::Gate(space) => (20, usize::from(space)),
         }
     }
 
@@ -481,6 +510,7 @@ impl Wait {
             15 => Wait::Blocking,
             16 => Wait::Batch,
             17 => Wait::Future,
+            20 => Wait::Gate(object as u16),
             _ => return None,
         })
     }
@@ -506,6 +536,8 @@ impl std::fmt::Display for Wait {
             Wait::Blocking => write!(f, "a blocking call"),
             Wait::Batch => write!(f, "its batch of system calls"),
             Wait::Future => write!(f, "a future"),
+            Wait::Gate(0) => write!(f, "a call from another address space"),
+            Wait::Gate(space) => write!(f, "address space {space}, through a gate"),
         }
     }
 }

@@ -211,7 +211,7 @@ impl Vps {
     fn each(mut each: impl FnMut(Serial, String)) {
         instance::visit(|instance| {
             for vp in instance.iter().flat_map(|instance| &instance.vps) {
-                let state = if vp.idle.word.is_sleeping() { "sleeps" } else { "runs" };
+                let state = if vp.idle.cell.is_sleeping() { "sleeps" } else { "runs" };
                 let switches = vp.counters.switches.load(Ordering::Relaxed);
                 let queued = vp.instance().queues.shown(vp.index).0;
                 each(Serial::new(vp.index as u32, 0), format!("{state}; {switches} switches, {queued} queued"));

@@ -44,6 +44,7 @@ pub use crate::anchored::AnchorMetrics;
 pub use crate::dump::dump;
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
 pub use crate::wrapped::{BatchMetrics, set_batch_policy};
+pub use kumihimo_arbiter::share::{Share, ShareError};
 pub use kumihimo_batch::{Backend, Policy as BatchPolicy};
 pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
@@ -84,6 +85,7 @@ pub(crate) struct Settings {
     pub(crate) distrust: Option<Distrust>,
     /// As asked for. What the process has: [`kumihimo_resource::table::Table::locking`].
     pub(crate) locking: Option<Locking>,
+    pub(crate) share: Option<Share>,
     pub(crate) batch: BatchPolicy,
     pub(crate) batch_back_end: Option<MakeBackend>,
 }
@@ -165,6 +167,7 @@ impl Builder {
                 dump_signal: None,
                 distrust: None,
                 locking: None,
+                share: None,
                 batch: BatchPolicy::default(),
                 batch_back_end: None,
             },
@@ -206,6 +209,16 @@ impl Builder {
     /// it had a socket, file, mailbox or region before that; another design later is an error of `build`. `KUMI_LOCKING` stands in where the program does not say.
     pub fn locking(mut self, design: Locking) -> Builder {
         self.settings.locking = Some(design);
+        self
+    }
+
+    /// How much CPU time this address space may use (P0, 3.4), all virtual processors together, while this runtime runs. Default: as much as it gets. `KUMI_SHARE` stands
+    /// in where the program does not say: `50%` is half a core in each 100 ms, `250%,20ms,hard` two and a half cores in each 20 ms and no more.
+    ///
+    /// Who has used its share up runs below all levels of other address spaces until the next period (`KUMI_ARBITER=on`); with a hard share it does not run at
+    /// all. CPU time is booked late, and what was used too much is owed: see CAVEATS.md.
+    pub fn share(mut self, share: Share) -> Builder {
+        self.settings.share = Some(share);
         self
     }
 
@@ -329,10 +342,8 @@ impl Builder {
     /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
     ///
     /// # Errors
-    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS` or
-    /// `KUMI_TRACE_BUFFER` that means nothing, a trace buffer out of range. `AlreadyExists`:
-    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS` or `KUMI_DUMP_SIGNAL` that means
-    /// nothing, a dump signal that is none or has a handler already. `AlreadyExists`:
+    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS`, `KUMI_BPF`, `KUMI_SHARE`, `KUMI_TRACE_BUFFER`
+    /// or `KUMI_DUMP_SIGNAL` that means nothing, a trace buffer out of range, a dump signal that is none or has a handler already. `AlreadyExists`:
     /// a runtime runs in this process (also when called from a microprocess of it). `Unsupported`: in a process forked from one that ran a
     /// runtime. Else what the kernel says: no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {
@@ -365,11 +376,15 @@ impl Builder {
         if self.settings.events.is_none() {
             self.settings.events = environment::events()?;
         }
+        environment::bpf()?;
         if self.settings.preempt.is_none() {
             self.settings.preempt = environment::preemption()?;
         }
         if self.settings.distrust.is_none() {
             self.settings.distrust = environment::distrust()?;
+        }
+        if self.settings.share.is_none() {
+            self.settings.share = environment::share()?;
         }
         let running = || {
             io::Error::new(
@@ -539,8 +554,11 @@ where
     unsafe { spawn::take(started.who.mp, started.outcome) }
 }
 
-/// The default runtime, started by the first spawn of a program that built none.
-pub(crate) fn ensure() -> io::Result<()> {
+/// The default runtime, started by the first spawn of a program that built none. Blocks the kernel thread, some milliseconds the first time.
+///
+/// # Errors
+/// As [`Builder::build`].
+pub fn ensure() -> io::Result<()> {
     if instance::running() {
         return Ok(());
     }

@@ -14,8 +14,9 @@ use std::time::Duration;
 use kumihimo_events::preempt::Means;
 use kumihimo_events::sched::Event;
 
+use crate::board;
 use crate::instance::Instance;
-use crate::vp::Vp;
+use crate::vp::{BOOK_AT_LATEST, Vp};
 
 /// Looks at the time where no quantum says otherwise.
 const LONGEST: u64 = 10_000_000;
@@ -120,14 +121,32 @@ impl Turn {
 impl Instance {
     /// [`UserScheduler::tick`](kumihimo_events::sched::UserScheduler::tick).
     pub(crate) fn look_at_turns(&self) -> Option<Duration> {
-        if self.stopped() || self.all_idle() {
+        if self.stopped() {
             return None;
         }
+        if self.all_idle() {
+            return self.stir();
+        }
+        crate::intake::flush(kumihimo_arbiter::row::Caller::Anywhere);
         let now = self.now();
         let next = self.vps.iter().map(|vp| self.look_at_turn(vp, now)).min().unwrap_or(LONGEST);
         let next = next.clamp(SHORTEST, LONGEST);
         self.tick_at.store(now + next, Ordering::Relaxed);
         Some(Duration::from_nanos(next))
+    }
+
+    /// Nobody runs, but others may write on the board.
+    fn stir(&self) -> Option<Duration> {
+        let look = if crate::intake::is_used() { crate::deadlock::next_look(self) } else { None };
+        if board::others() == 0 {
+            return look;
+        }
+        let now = self.now();
+        if now.saturating_sub(self.stirred_at.load(Ordering::Relaxed)) >= board::STIR.as_nanos() as u64 {
+            self.stirred_at.store(now, Ordering::Relaxed);
+            board::stir();
+        }
+        Some(look.unwrap_or(board::STIR).min(board::STIR))
     }
 
     /// By who waits for its turn: looks at the turns in the place of who keeps the time, if that is long overdue. That may be the one spare, being born, and
@@ -142,7 +161,7 @@ impl Instance {
 
     /// Says after how many nanoseconds to look at `vp` again.
     fn look_at_turn(&self, vp: &Vp, now: u64) -> u64 {
-        if vp.idle.word.is_sleeping() {
+        if vp.idle.cell.is_sleeping() {
             return LONGEST;
         }
         let index = vp.index as u32;
@@ -150,7 +169,7 @@ impl Instance {
             .placer
             .quantum_of_ns(self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed)));
         let quantum = quantum.unwrap_or_else(|| vp.tick.quantum.load(Ordering::Relaxed));
-        let pace = (quantum / 2).clamp(SHORTEST, LONGEST);
+        let pace = (quantum / 2).clamp(SHORTEST, if board::has_rules() { BOOK_AT_LATEST } else { LONGEST });
         let turn = &vp.tick;
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
@@ -175,7 +194,13 @@ impl Instance {
         if is_over {
             turn.end(now);
         }
-        if is_over || due == 0 || self.queues.has_injected(vp.index) {
+        if is_over
+            || due == 0
+            || self.queues.has_injected(vp.index)
+            || vp.row.head.has_posts()
+            || vp.is_to_step()
+            || vp.has_to_book(now)
+        {
             turn.rung.store(now, Ordering::Relaxed);
             self.kernel.raise(index, Event::Preempted);
         }

@@ -8,11 +8,16 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use kumihimo_arbiter::seat::{Note, Seat};
+use kumihimo_arbiter::slot::Saw;
 use kumihimo_policy::Why;
-use kumihimo_trace::record::{ASKED, Cause, GIVEN, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAIT_RESUME};
+use kumihimo_trace::record::{
+    ASKED, Cause, GIVEN, HAS, Holder, Kind, NO_LEVEL, RUNS, Record, Slot, WAIT_KERNEL, WAIT_RESUME,
+};
 use kumihimo_trace::ring::Ring;
 use kumihimo_trace::session::{self, Session};
 
+use crate::board;
 use crate::carrier::KernelThread;
 use crate::exact::{Mark, mark};
 use crate::instance::Instance;
@@ -43,7 +48,10 @@ pub(crate) fn open(settings: &Settings, policy: &str) -> io::Result<Option<Arc<S
         ("policy", policy.to_owned()),
         ("queue", settings.design.name().to_owned()),
     ];
-    let about = about.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    // What it notes of cores is put in order with what others at that board note.
+    let board = board::seat().map(|(board, row)| [("board", format!("{board:x}")), ("row", row.to_string())]);
+    let about =
+        about.into_iter().chain(board.into_iter().flatten()).map(|(key, value)| (key.to_owned(), value)).collect();
     let session = Arc::new(Session::start(session::Settings { output, vps: settings.vps, records, about })?);
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&session);
     at_exit();
@@ -257,6 +265,44 @@ fn note_settled(ring: &Ring, vp: &Vp, mp: Option<&Mp>, waits: Mark, asked: bool)
     let (id, level) = mp.map_or((0, NO_LEVEL), |mp| (mp.id(), mp.level.get()));
     let cause = bit(given, GIVEN) | bit(asked, ASKED);
     ring.put(Record { id, level, cause, wait: waits as u8, ..Record::new(Kind::Settled) });
+}
+
+fn slot(saw: Saw) -> Slot {
+    let holder = saw.holder.map(|(place, mark)| Holder { row: place.row, vp: place.vp, mark: mark.number() });
+    Slot { serial: saw.serial, holder, given: saw.given }
+}
+
+/// The VP has asked for its core at this level. It `has` it; a microprocess `runs` there, or is the next to, or else it waits on its kernel
+/// thread's own stack.
+#[inline(always)]
+pub(crate) fn asked(vp: &Vp, seat: &Seat, level: u8, has: bool, runs: bool) {
+    if let Some(ring) = &vp.trace {
+        note_asked(ring, seat, level, has, runs);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_asked(ring: &Ring, seat: &Seat, level: u8, has: bool, runs: bool) {
+    let Some((saw, mark)) = seat.sees() else { return };
+    let bit = |is, bit| if is { bit } else { 0 };
+    let (id, cause) = (slot(saw).bits(), bit(has, HAS) | bit(runs, RUNS));
+    ring.put(Record { id, level, cause, wait: mark.number(), arg: saw.core.into(), ..Record::new(Kind::Asked) });
+}
+
+/// Nothing is runnable on the VP: it is about to leave its core.
+pub(crate) fn leaves_core(vp: &Vp, seat: &Seat) {
+    if let Some(ring) = &vp.trace
+        && let Some((saw, _)) = seat.sees()
+    {
+        ring.put(Record { id: slot(saw).bits(), arg: saw.core.into(), ..Record::new(Kind::Leaves) });
+    }
+}
+
+/// Notes the changes of its core's slot that the VP makes.
+pub(crate) fn changes(ring: &Arc<Ring>) -> Note {
+    let ring = ring.clone();
+    Box::new(move |saw| ring.put(Record { id: slot(saw).bits(), arg: saw.core.into(), ..Record::new(Kind::Slot) }))
 }
 
 // ---- By anybody ------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 //!
 //! Owner's half: plain cells, touched by whoever holds the [`Carrier`]. Shared half: atomics, touched by anyone.
 
+mod core;
 mod ready;
 mod settle;
 mod turn;
@@ -17,11 +18,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kumihimo_arbiter::row::{Caller, Row};
 use kumihimo_arch::{tls, x86_64};
 use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::{Design, Origin, Owner, Place};
 use kumihimo_trace::ring::Ring;
 
+use crate::board::Beds;
 use crate::carrier::{self, Carrier};
 use crate::exact::Shown;
 use crate::idle::Idle;
@@ -37,6 +40,7 @@ use crate::tick::Turn;
 use crate::timer::{BATCH, Timers};
 use crate::tracing;
 use crate::wrapped::Wrapped;
+pub(crate) use core::BOOK_AT_LATEST;
 pub(crate) use settle::OneLevel;
 
 /// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where those that run take their time, so
@@ -86,6 +90,8 @@ pub(crate) fn bump(counter: &AtomicU64) {
 #[repr(C, align(128))]
 pub(crate) struct Vp {
     // Owner's half. First what every switch touches.
+    /// Where others call its VPs, and post what came for them.
+    pub(crate) row: Row,
     queue: Owner<Mp>,
     /// Level of the running one.
     pub(crate) level: Cell<u8>,
@@ -133,6 +139,7 @@ pub(crate) struct Vp {
     // Shared half.
     pub(crate) shown: Shown,
     pub(crate) idle: Idle,
+    core: core::Core,
     pub(crate) requests: Requests,
 }
 
@@ -167,6 +174,10 @@ impl Carrier {
             None => {
                 if !vp.is_plain(level) {
                     vp.runs_on();
+                    // Urged to leave it would come here again, and nobody is there to leave to.
+                    if vp.has_lost_core() {
+                        return self.switch_to_idle(Left::GaveWay(why));
+                    }
                 }
                 self
             }
@@ -195,6 +206,9 @@ impl Carrier {
         vp.urge.set(None);
         let level = vp.level.get();
         tracing::gives_way(vp, Why::Outranked);
+        if vp.has_lost_core() {
+            return self.switch_to_idle(Left::GaveWay(Why::Outranked));
+        }
         let next = if level < Priority::HIGHEST.get() { vp.pick_at_least(level + 1) } else { None };
         match next {
             None => {
@@ -345,6 +359,7 @@ impl Vp {
     pub(crate) fn new(
         index: usize,
         instance: *const Instance,
+        beds: &Beds,
         queue: Owner<Mp>,
         design: Design,
         keeps_account: bool,
@@ -378,7 +393,9 @@ impl Vp {
             poller: Poller::new(index)?,
             counters: Counters::default(),
             shown: Shown::new(),
-            idle: Idle::new()?,
+            idle: Idle::new(beds.row, index)?,
+            core: core::Core::new(beds.seat_of(index)),
+            row: beds.row,
             requests: Requests::default(),
             tick: Turn::new(),
             promised: Cell::new(None),
@@ -389,7 +406,7 @@ impl Vp {
 
     /// With what happens here noted there.
     pub(crate) fn traced(self, trace: Option<Arc<Ring>>) -> Vp {
-        Vp { trace, ..self }
+        Vp { core: self.core.traced(trace.as_ref()), trace, ..self }
     }
 
     #[inline(always)]
@@ -428,6 +445,7 @@ impl Vp {
     /// Takes in what others sent: every time what is cheap to see, now and then the rest.
     #[inline(always)]
     pub(crate) fn look_around(&self) {
+        self.take_posts();
         if !self.queue.injector_is_empty() {
             self.take_injected();
         }
@@ -449,10 +467,14 @@ impl Vp {
         self.pace(now);
         self.may_share.set(self.instance().someone_idles() && self.instance().someone_rests(now));
         self.requests.serve(self);
+        self.idle.cell.note_look(self.instance().on_clock(now));
+        self.take_posts();
+        crate::intake::flush(Caller::Anywhere);
         if !self.queue.injector_is_empty() {
             self.take_injected();
         }
         self.fire_timers(now);
+        self.keep_core(now);
         self.run_batch_if_late(now);
         // One that computes passes switch points without a switch, and what the previous VP gave away would wait for one.
         if let Some(taker) = self.queue.exchange() {
@@ -536,7 +558,7 @@ impl Vp {
 
     /// Something to run, for an idle carrier: own queue first, then what the design lets it take from others.
     pub(crate) fn pick_or_pull(&self) -> Option<&'static Mp> {
-        self.pick().or_else(|| if self.queue.pull() { self.pick() } else { None })
+        self.pick().or_else(|| if self.may_pull() && self.queue.pull() { self.pick() } else { None })
     }
 
     #[inline]

@@ -20,7 +20,7 @@ use kumihimo_batch::{
     Backend, Batch, Call, Costs, Counters, Decision, KINDS, Kind, LARGEST, Op, Plain, Policy, Situation,
 };
 
-use crate::carrier::Carrier;
+use crate::carrier::{self, Carrier};
 use crate::environment;
 use crate::instance::Instance;
 use crate::park::Wait;
@@ -394,11 +394,8 @@ impl Carrier {
 
     #[cold]
     fn reading(&self) -> Reading {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: room for one time. The call does not wait, and cannot fail: Linux has this clock since 2.6.
-        unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
         // Each kernel thread that lives has a base of its own.
-        Reading { thread: self.kernel_thread().fs, on_core: time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 }
+        Reading { thread: self.kernel_thread().fs, on_core: carrier::cpu_time() }
     }
 }
 

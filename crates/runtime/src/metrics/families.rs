@@ -61,6 +61,7 @@ impl Metrics {
         all.extend(GAUGES.iter().map(|of| whole(of, false)));
         all.extend(OF_VPS.iter().map(|(name, help, of)| metric(name, help, true, by_vp(&|vp| of(vp) as f64))));
         all.push(metric("vp_idle_seconds", "Time without anything to run", true, by_vp(&|vp| vp.idle_ns as f64 / 1e9)));
+        all.push(metric("vp_cpu_seconds", "CPU time, as booked", true, by_vp(&|vp| vp.cpu_ns as f64 / 1e9)));
         all.push(metric("vp_runnable", "Microprocesses queued", false, by_vp(&|vp| vp.runnable as f64)));
         all
     }

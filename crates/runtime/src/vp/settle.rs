@@ -93,6 +93,15 @@ impl Instance {
         exact::send(self, to, mark(level), begin, put, |vp| self.have_it_step(vp));
     }
 
+    /// Other address spaces want the cores: from now on VPs settle, which is where they ask for theirs.
+    pub(crate) fn meet_others(&self) {
+        if self.one_level.0.load(Ordering::Relaxed) != LEVELS
+            && self.one_level.0.swap(LEVELS, Ordering::Relaxed) != LEVELS
+        {
+            self.levels_differ();
+        }
+    }
+
     fn have_it_step(&self, vp: usize) {
         self.kernel.raise(vp as u32, Event::Preempted);
         self.vps[vp].idle.wake();
@@ -170,6 +179,7 @@ impl Vp {
             }
             let settled = self.settle(mark(level));
             tracing::settled(self, Some(mp), settled);
+            self.ask_for_core(level);
             // From the kernel thread's own stack nobody runs yet who could have been urged.
             if settled.0 > mark(level) && self.running().is_none() {
                 self.urge_now();

@@ -19,7 +19,15 @@ pub(super) fn ready_go_first(now: u64) -> bool {
     !(now / TURN).is_multiple_of(4)
 }
 
+/// So many switches between two looks at the clock: each takes some microseconds at most.
+const FAST: u32 = 8;
+
 impl Vp {
+    /// Whether it has switched often lately.
+    pub(crate) fn switches_fast(&self) -> bool {
+        self.look_every.get() >= FAST
+    }
+
     /// Sets the countdown by how long the last one took.
     pub(super) fn pace(&self, now: u64) {
         let took = now.saturating_sub(self.looked_ns.replace(now)).max(1);

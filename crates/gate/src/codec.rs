@@ -1,0 +1,214 @@
+//! How values become bytes and come back: postcard for types, nothing for bytes.
+//!
+//! postcard's bytes do not say of which type they are. What was encoded as another type is `Malformed` where the difference shows, and else a
+//! wrong value: both sides have to agree, and a type that changes needs another gate name.
+
+use std::marker::PhantomData;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{Error, ErrorKind};
+
+/// How values of one type go through a gate.
+pub trait Codec {
+    /// The type.
+    type Value;
+
+    /// Appends the bytes of a value.
+    ///
+    /// # Errors
+    /// `Invalid`: the value says that it cannot be encoded. `to` is then as it was.
+    fn encode(value: &Self::Value, to: &mut Vec<u8>) -> Result<(), Error>;
+
+    /// The value of just these bytes.
+    ///
+    /// # Errors
+    /// `Malformed`: they are none, or more than one.
+    fn decode(bytes: &[u8]) -> Result<Self::Value, Error>;
+}
+
+/// Any serde type, as postcard 1 encodes it (its wire format is stable). A decoder allocates in proportion to the bytes, and recurses as deeply as
+/// they say: a type that contains itself takes stack for each byte, one whose elements take no bytes (`Vec<()>`) time without bound. Neither is for
+/// peers that are not trusted.
+#[derive(Debug)]
+pub struct Typed<T>(PhantomData<fn() -> T>);
+
+impl<T: Serialize + DeserializeOwned> Codec for Typed<T> {
+    type Value = T;
+
+    #[inline]
+    fn encode(value: &T, to: &mut Vec<u8>) -> Result<(), Error> {
+        let before = to.len();
+        postcard::serialize_with_flavor(value, Append(to)).map_err(|e| {
+            to.truncate(before);
+            unencodable::<T>(&e)
+        })
+    }
+
+    #[inline]
+    fn decode(bytes: &[u8]) -> Result<T, Error> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((value, [])) => Ok(value),
+            Ok((_, rest)) => Err(undecodable::<T>(bytes, &format!("{} bytes are left over", rest.len()))),
+            Err(e) => Err(undecodable::<T>(bytes, &e.to_string())),
+        }
+    }
+}
+
+/// Bytes as they are.
+#[derive(Debug)]
+pub struct Raw;
+
+impl Codec for Raw {
+    type Value = Vec<u8>;
+
+    #[inline]
+    fn encode(value: &Vec<u8>, to: &mut Vec<u8>) -> Result<(), Error> {
+        to.extend_from_slice(value);
+        Ok(())
+    }
+
+    #[inline]
+    fn decode(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+        Ok(bytes.to_vec())
+    }
+}
+
+/// Encodes into the beginning of a buffer; returns how many bytes it took.
+///
+/// # Errors
+/// `TooLarge`: the buffer is too small. `Invalid`: the value says that it cannot be encoded.
+pub fn encode_into<T: Serialize>(value: &T, to: &mut [u8]) -> Result<usize, Error> {
+    let room = to.len();
+    match postcard::to_slice(value, to) {
+        Ok(bytes) => Ok(bytes.len()),
+        Err(postcard::Error::SerializeBufferFull) => {
+            let text = format!("a value of type {} takes more than {room} bytes", std::any::type_name::<T>());
+            Err(Error::new(ErrorKind::TooLarge, text))
+        }
+        Err(e) => Err(unencodable::<T>(&e)),
+    }
+}
+
+/// Where postcard puts what it encodes.
+struct Append<'a>(&'a mut Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Append<'_> {
+    type Output = ();
+
+    #[inline]
+    fn try_extend(&mut self, data: &[u8]) -> postcard::Result<()> {
+        self.0.extend_from_slice(data);
+        Ok(())
+    }
+
+    #[inline]
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
+}
+
+#[cold]
+fn unencodable<T>(e: &postcard::Error) -> Error {
+    Error::new(ErrorKind::Invalid, format!("a value of type {} cannot be encoded: {e}", std::any::type_name::<T>()))
+}
+
+#[cold]
+fn undecodable<T>(bytes: &[u8], why: &str) -> Error {
+    let text = format!(
+        "{} bytes that came are no {}: {why}; does the other side use the same type?",
+        bytes.len(),
+        std::any::type_name::<T>()
+    );
+    Error::new(ErrorKind::Malformed, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde::Deserialize;
+    use std::collections::BTreeMap;
+
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    enum Question {
+        Nothing,
+        Add(i64, u8),
+        Put { name: String, bytes: Vec<u8>, at: Option<u32> },
+        Many(BTreeMap<u16, String>),
+    }
+
+    fn question() -> impl Strategy<Value = Question> {
+        prop_oneof![
+            Just(Question::Nothing),
+            (any::<i64>(), any::<u8>()).prop_map(|(a, b)| Question::Add(a, b)),
+            (".{0,20}", prop::collection::vec(any::<u8>(), 0..50), any::<Option<u32>>())
+                .prop_map(|(name, bytes, at)| Question::Put { name, bytes, at }),
+            prop::collection::btree_map(any::<u16>(), ".{0,5}", 0..10).prop_map(Question::Many),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #[test]
+        fn what_goes_in_comes_out(value in question(), before in prop::collection::vec(any::<u8>(), 0..9)) {
+            let mut bytes = before.clone();
+            Typed::encode(&value, &mut bytes).unwrap();
+            let mut buffer = [0; 1024];
+            let n = encode_into(&value, &mut buffer).unwrap();
+            prop_assert_eq!(&bytes[before.len()..], &buffer[..n]);
+            prop_assert_eq!(&bytes[..before.len()], &before[..]);
+            prop_assert_eq!(Typed::<Question>::decode(&buffer[..n]).unwrap(), value.clone());
+            let more = Typed::<Question>::decode(&buffer[..n + 1]).unwrap_err();
+            prop_assert!(more.kind() == ErrorKind::Malformed && more.to_string().contains("left over"));
+            let less = Typed::<Question>::decode(&buffer[..n - 1]).unwrap_err();
+            prop_assert_eq!(less.kind(), ErrorKind::Malformed);
+            let small = encode_into(&value, &mut buffer[..n - 1]).unwrap_err();
+            prop_assert_eq!(small.kind(), ErrorKind::TooLarge);
+        }
+
+        #[test]
+        fn any_bytes_are_a_value_or_malformed(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Err(error) = Typed::<Question>::decode(&bytes) {
+                prop_assert_eq!(error.kind(), ErrorKind::Malformed);
+                prop_assert!(error.to_string().contains("Question"), "{}", error);
+            }
+            prop_assert_eq!(Raw::decode(&bytes).unwrap(), bytes);
+        }
+    }
+
+    /// A length that says more than there is allocates nothing near it.
+    #[test]
+    fn a_length_beyond_the_bytes_is_malformed() {
+        let bytes = [&[0xff; 9][..], &[1, 2, 3]].concat();
+        assert_eq!(Typed::<Vec<u64>>::decode(&bytes).unwrap_err().kind(), ErrorKind::Malformed);
+        assert_eq!(Typed::<String>::decode(&bytes).unwrap_err().kind(), ErrorKind::Malformed);
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_encoded_leaves_the_buffer() {
+        struct Never;
+        impl Serialize for Never {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::{Error, SerializeSeq};
+                let mut all = to.serialize_seq(Some(2))?;
+                all.serialize_element(&1u8)?;
+                Err(S::Error::custom("never"))
+            }
+        }
+        impl<'a> Deserialize<'a> for Never {
+            fn deserialize<D: serde::Deserializer<'a>>(_: D) -> Result<Never, D::Error> {
+                Ok(Never)
+            }
+        }
+        let mut bytes = vec![9];
+        assert_eq!(Typed::encode(&Never, &mut bytes).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(bytes, [9]);
+        assert_eq!(encode_into(&Never, &mut [0; 9]).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}

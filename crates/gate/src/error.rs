@@ -1,0 +1,102 @@
+//! What can go wrong with a gate.
+
+use std::fmt;
+
+/// Why a gate could not be served, found or called. Says what happened, to which gate, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    kind: ErrorKind,
+    text: String,
+}
+
+/// What kind of thing went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Nobody serves a gate of this name.
+    NotFound,
+    /// A gate of this name is served already, by a process that lives.
+    InUse,
+    /// This user may not.
+    NotPermitted,
+    /// The other side speaks another version of the protocol, or serves other types.
+    Version,
+    /// The other side has ended or closed the gate. A request that was under way may or may not have been carried out: at most once.
+    Gone,
+    /// The deadline has passed. The request may still be carried out.
+    TimedOut,
+    /// The caller was cancelled.
+    Cancelled,
+    /// The request or the reply is larger than the gate takes.
+    TooLarge,
+    /// What came does not follow the protocol, or is not of the type expected.
+    Malformed,
+    /// The handler panicked.
+    Panicked,
+    /// The call could never end: it comes back to a server that waits for it.
+    Deadlock,
+    /// No room: gates, connections, memory or descriptors.
+    Exhausted,
+    /// A wrong argument.
+    Invalid,
+    /// What the operating system says.
+    Io,
+}
+
+/// By number, as address spaces tell each other: part of the protocol, so the order never changes.
+const KINDS: [ErrorKind; 14] = [
+    ErrorKind::NotFound,
+    ErrorKind::InUse,
+    ErrorKind::NotPermitted,
+    ErrorKind::Version,
+    ErrorKind::Gone,
+    ErrorKind::TimedOut,
+    ErrorKind::Cancelled,
+    ErrorKind::TooLarge,
+    ErrorKind::Malformed,
+    ErrorKind::Panicked,
+    ErrorKind::Deadlock,
+    ErrorKind::Exhausted,
+    ErrorKind::Invalid,
+    ErrorKind::Io,
+];
+
+impl ErrorKind {
+    pub(crate) fn number(self) -> u8 {
+        KINDS.iter().position(|kind| *kind == self).unwrap_or(KINDS.len() - 1) as u8
+    }
+
+    pub(crate) fn of_number(number: u8) -> Option<ErrorKind> {
+        KINDS.get(usize::from(number)).copied()
+    }
+}
+
+impl Error {
+    /// Of this kind, told by this text: what a handler fails with.
+    #[must_use]
+    pub fn new(kind: ErrorKind, text: impl Into<String>) -> Error {
+        Error { kind, text: text.into() }
+    }
+
+    /// Names the gate, where the text does not.
+    pub(crate) fn of_gate(self, name: &str) -> Error {
+        if self.text.contains(&format!("{name:?}")) {
+            return self;
+        }
+        Error { text: format!("gate {name:?}: {}", self.text), ..self }
+    }
+
+    /// What kind of thing went wrong.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,467 @@
+//! A gate, as its callers see it.
+
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kumihimo_machine::Machine;
+use kumihimo_runtime::{cancel, lock, membership, runtime, thread};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::bell::Bell;
+use crate::call::{Ask, Client};
+use crate::codec::{Codec, Typed};
+use crate::hello::{Hello, Size};
+use crate::lane::{Caller, Geometry, ReplyHeader};
+use crate::options::Options;
+use crate::porter::{self, End, Porter};
+use crate::serve::{self, Pool, Server, Serving};
+use crate::stream::{Sink, Stream};
+use crate::wire::{ELSEWHERE, Kind, Status};
+use crate::{Error, ErrorKind, Region, board, looks, types};
+
+/// The caller's hold of a gate: requests of type `Q`, replies of type `R`, both any serde type. Cheap to clone and to share; all clones have one
+/// lane, and calls of any number of microprocesses are under way at once.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-gate-doc-{}", std::process::id()));
+/// # // SAFETY: nothing else runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// use kumihimo_gate::Gate;
+///
+/// // In one process:
+/// let _serving = Gate::serve("adder", |(a, b): (u32, u32)| a + b)?;
+///
+/// // In another one:
+/// let adder = Gate::<(u32, u32), u32>::connect("adder")?;
+/// let sum = adder.call(&(2, 3))?;
+/// assert_eq!(sum, 5);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok(())
+/// # }
+/// ```
+///
+/// *At most once*: a request is handled once or not at all. When the server ends in the middle of it the caller gets an error of kind `Gone` and
+/// cannot know which; the next call connects to whoever serves the gate then.
+pub struct Gate<Q, R> {
+    inner: Arc<Inner>,
+    _types: PhantomData<fn(Q) -> R>,
+}
+
+impl<Q, R> Clone for Gate<Q, R> {
+    fn clone(&self) -> Self {
+        Gate { inner: self.inner.clone(), _types: PhantomData }
+    }
+}
+
+impl<Q, R> std::fmt::Debug for Gate<Q, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+/// The connection, which is made anew when the server was replaced.
+pub(crate) struct Inner {
+    name: Box<str>,
+    options: Options,
+    /// What stands for the types; none for bytes.
+    types: Option<u64>,
+    client: Mutex<Arc<Client>>,
+    /// One at a time connects.
+    connecting: Mutex<()>,
+}
+
+impl Inner {
+    fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Inner>, Error> {
+        let client = Mutex::new(connect(name, options, types)?);
+        Ok(Arc::new(Inner { name: name.into(), options: options.clone(), types, client, connecting: Mutex::new(()) }))
+    }
+
+    pub(crate) fn client(&self) -> Result<Arc<Client>, Error> {
+        let client = lock(&self.client).clone();
+        if client.is_gone() { self.reconnect() } else { Ok(client) }
+    }
+
+    #[cold]
+    fn reconnect(&self) -> Result<Arc<Client>, Error> {
+        // Kernel threads wait for each other here; a microprocess would keep its virtual processor from others.
+        thread::blocking(|| {
+            let _one = self.connecting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let client = lock(&self.client).clone();
+            if !client.is_gone() {
+                return Ok(client);
+            }
+            let new = connect(&self.name, &self.options, self.types)?;
+            let old = std::mem::replace(&mut *lock(&self.client), new.clone());
+            drop(old);
+            Ok(new)
+        })
+    }
+
+    pub(crate) fn ask<'a>(
+        &self,
+        kind: Kind,
+        payload: &'a [u8],
+        regions: &'a [Region],
+        within: Option<Duration>,
+    ) -> Result<Ask<'a>, Error> {
+        if payload.len() > self.options.most {
+            let (len, most) = (payload.len(), self.options.most);
+            let text =
+                format!("gate {:?}: a request of {len} bytes, and {most} are the most: Options::largest", self.name);
+            return Err(Error::new(ErrorKind::TooLarge, text));
+        }
+        if porter::is_child() {
+            return Err(porter::of_parent());
+        }
+        // What the clock does not reach is no deadline.
+        let deadline = cancel::earlier(within.and_then(|time| Instant::now().checked_add(time)), cancel::deadline());
+        Ok(Ask { kind, payload, regions, deadline, priority: self.options.priority })
+    }
+
+    /// The reply's payload and regions.
+    fn call(
+        &self,
+        payload: &[u8],
+        regions: &[Region],
+        within: Option<Duration>,
+        reply: &mut Vec<u8>,
+    ) -> Result<Vec<Region>, Error> {
+        let ask = self.ask(Kind::Call, payload, regions, within)?;
+        let client = self.client()?;
+        let header = client.call(&ask, reply)?;
+        passed(&client, &header)
+    }
+}
+
+fn passed(client: &Client, header: &ReplyHeader) -> Result<Vec<Region>, Error> {
+    let skipped = usize::from(Status::of(header.status) == Some(Status::Elsewhere));
+    let numbers = header.regions[skipped..].iter().take_while(|number| **number != 0);
+    numbers.map(|number| client.side.regions.get(u64::from(*number), true)).collect()
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !porter::is_child() {
+            lock(&self.client).close();
+        }
+    }
+}
+
+/// No clock of the kernel is asked for more.
+const LONGEST: Duration = Duration::from_secs(1 << 30);
+
+fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Client>, Error> {
+    connected(name, options, types).map_err(|e| e.of_gate(name))
+}
+
+fn connected(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Client>, Error> {
+    runtime::ensure().map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
+    // So that the server sees who calls, and is on the same board.
+    let _ = membership::table();
+    let bit = looks::next_bit();
+    let hello = Hello {
+        name: name.to_owned(),
+        types,
+        size: Size::default(),
+        seat: board::seat(bit),
+        placement: options.placement,
+    };
+    let porter = Porter::of_process();
+    let machine = options.directory.as_deref().map_or_else(Machine::mine, Machine::at)?;
+    let knocked = thread::blocking(|| porter.knock(&machine, &hello, options.patience.min(LONGEST)))?;
+    let welcome = knocked.welcome;
+    let geometry = Geometry::checked(welcome.size.cells, welcome.size.inline)?;
+    let caller = Caller::open(std::os::fd::AsFd::as_fd(&knocked.lane), geometry)?;
+    let bell = Bell::new(board::peer(welcome.seat), bit, options.placement);
+    let space = machine.gate(name).ok().flatten().unwrap_or(0);
+    let client = Client::new(name, space, options.most, caller, bell);
+    porter.link(knocked, |link| {
+        client.begin(link, bit);
+        client.clone()
+    })
+    // It is looked at already.
+    .inspect_err(|why| client.gone(why.clone()))?;
+    Ok(client)
+}
+
+impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R> {
+    /// Connects to the gate of this name. Blocks the microprocess while it does.
+    ///
+    /// # Errors
+    /// `NotFound`: nobody serves it. `NotPermitted`: not this user. `Version`: the server is of another version of Kumihimo, or serves bytes.
+    /// `TimedOut`: the server is stopped, or answers nobody. `Exhausted`: descriptors, memory.
+    pub fn connect(name: &str) -> Result<Gate<Q, R>, Error> {
+        Gate::connect_with(name, &Options::new())
+    }
+
+    /// As [`connect`](Gate::connect), otherwise than by default.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub fn connect_with(name: &str, options: &Options) -> Result<Gate<Q, R>, Error> {
+        Ok(Gate { inner: Inner::connect(name, options, Some(types::of::<Q, R>()))?, _types: PhantomData })
+    }
+
+    /// Calls: the request is handled at the caller's priority, and the reply comes back. Blocks the microprocess; a cancellation point, at which the
+    /// server is told. On a kernel thread that is no microprocess it blocks that. Ends at the deadline of an enclosing scope at the latest.
+    ///
+    /// # Errors
+    /// `Gone`: the server ended; the request may or may not have been carried out. `TimedOut`; `Panicked`: the handler did; `Cancelled`: the server
+    /// dropped the request; `Malformed`: the reply is not of type `R`; `TooLarge`; `Deadlock`: the call came back to a server that waits for it; what
+    /// the handler failed with.
+    pub fn call(&self, request: &Q) -> Result<R, Error> {
+        self.called(request, None)
+    }
+
+    /// As [`call`](Gate::call), with a time within which the reply has to come.
+    ///
+    /// # Errors
+    /// As `call`. After `TimedOut` the request may still be carried out.
+    pub fn call_within(&self, request: &Q, time: Duration) -> Result<R, Error> {
+        self.called(request, Some(time))
+    }
+
+    fn called(&self, request: &Q, within: Option<Duration>) -> Result<R, Error> {
+        self.called_with(request, &[], within).map(|(reply, _)| reply)
+    }
+
+    /// As [`call`](Gate::call), with regions that go along by reference, four at most; and those that come back. A region that is passed again costs
+    /// nothing.
+    ///
+    /// # Errors
+    /// As `call`; `Invalid`: too many.
+    pub fn call_with(&self, request: &Q, regions: &[Region]) -> Result<(R, Vec<Region>), Error> {
+        self.called_with(request, regions, None)
+    }
+
+    /// As [`call_with`](Gate::call_with), for so long at most.
+    ///
+    /// # Errors
+    /// As `call_with`; `TimedOut`.
+    pub fn call_with_within(&self, request: &Q, regions: &[Region], time: Duration) -> Result<(R, Vec<Region>), Error> {
+        self.called_with(request, regions, Some(time))
+    }
+
+    fn called_with(
+        &self,
+        request: &Q,
+        regions: &[Region],
+        within: Option<Duration>,
+    ) -> Result<(R, Vec<Region>), Error> {
+        let (mut asked, mut reply) = (Vec::with_capacity(64), Vec::new());
+        Typed::<Q>::encode(request, &mut asked)?;
+        let back = self.inner.call(&asked, regions, within, &mut reply)?;
+        Ok((Typed::<R>::decode(&reply)?, back))
+    }
+
+    /// Sends a request that nobody waits for: it is handled at most once, and what goes wrong with it nobody hears. Blocks the microprocess only
+    /// while as many as the lane takes are on their way.
+    ///
+    /// # Errors
+    /// `Gone`, `TooLarge`, `Invalid`.
+    pub fn send(&self, request: &Q) -> Result<(), Error> {
+        let mut asked = Vec::with_capacity(64);
+        Typed::<Q>::encode(request, &mut asked)?;
+        let ask = self.inner.ask(Kind::Send, &asked, &[], None)?;
+        self.inner.client()?.send(&ask)
+    }
+
+    /// Asks for a stream: the server's items come one by one, as they are taken.
+    ///
+    /// # Errors
+    /// As [`call`](Gate::call), for what goes wrong before the first item.
+    pub fn stream(&self, request: &Q) -> Result<Stream<R>, Error> {
+        let mut asked = Vec::with_capacity(64);
+        Typed::<Q>::encode(request, &mut asked)?;
+        Stream::begin(&self.inner, &asked)
+    }
+
+    /// Serves: `handler` is called for each request, in a microprocess at the caller's priority; those are kept and used again, as many as requests
+    /// are handled at once. Until the returned value is dropped. Does not block.
+    ///
+    /// A handler that panics fails its caller with `Panicked`, and no other. One whose caller has cancelled is cancelled.
+    ///
+    /// # Errors
+    /// `InUse`: a process that lives serves a gate of this name. `Invalid`: the name. `Exhausted`; `Io`: no run-time directory.
+    pub fn serve(name: &str, handler: impl Fn(Q) -> R + Send + Sync + 'static) -> Result<Serving, Error> {
+        Gate::serve_with(name, &Options::new(), move |request, _: &serve::Context<'_>| Ok(handler(request)))
+    }
+
+    /// As [`serve`](Gate::serve), otherwise than by default: the handler learns who calls, and may fail.
+    ///
+    /// # Errors
+    /// As `serve`.
+    pub fn serve_with(
+        name: &str,
+        options: &Options,
+        handler: impl Fn(Q, &serve::Context<'_>) -> Result<R, Error> + Send + Sync + 'static,
+    ) -> Result<Serving, Error> {
+        Gate::<Q, R>::serve_regions(name, options, move |request, context| {
+            handler(request, context).map(|reply| (reply, Vec::new()))
+        })
+    }
+
+    /// As [`serve_with`](Gate::serve_with), with regions that go back by reference.
+    ///
+    /// # Errors
+    /// As `serve`.
+    pub fn serve_regions(
+        name: &str,
+        options: &Options,
+        handler: impl Fn(Q, &serve::Context<'_>) -> Result<(R, Vec<Region>), Error> + Send + Sync + 'static,
+    ) -> Result<Serving, Error> {
+        let serving = serve::open(name, options, Some(types::of::<Q, R>()), false)?;
+        let handler = move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| {
+            let (reply, regions) = handler(Typed::<Q>::decode(asked)?, &job.context)?;
+            Typed::<R>::encode(&reply, answer)?;
+            Ok(regions)
+        };
+        Pool::start(&serving, Box::new(handler), false)?;
+        Ok(serving)
+    }
+
+    /// Serves streams: `handler` sends items to a [`Sink`] as long as the caller wants more.
+    ///
+    /// # Errors
+    /// As [`serve`](Gate::serve).
+    pub fn serve_stream(
+        name: &str,
+        options: &Options,
+        handler: impl Fn(Q, &Sink<'_, R>) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Result<Serving, Error> {
+        let serving = serve::open(name, options, Some(types::of::<Q, R>()), false)?;
+        let handler = move |asked: &[u8], job: &serve::Job<'_>, _: &mut Vec<u8>| {
+            let sink = Sink::new(job);
+            handler(Typed::<Q>::decode(asked)?, &sink)?;
+            sink.end()?;
+            Ok(Vec::new())
+        };
+        Pool::start(&serving, Box::new(handler), true)?;
+        Ok(serving)
+    }
+
+    /// Serves by a loop of one's own: [`Server::receive`], [`Server::reply_and_receive`].
+    ///
+    /// # Errors
+    /// As [`serve`](Gate::serve).
+    pub fn listen(name: &str) -> Result<Server<Q, R>, Error> {
+        Server::open(name, &Options::new())
+    }
+
+    /// As [`listen`](Gate::listen), otherwise than by default.
+    ///
+    /// # Errors
+    /// As `serve`.
+    pub fn listen_with(name: &str, options: &Options) -> Result<Server<Q, R>, Error> {
+        Server::open(name, options)
+    }
+
+    /// Calls of this client that are under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        lock(&self.inner.client).under_way()
+    }
+}
+
+/// The caller's hold of a gate that takes and gives bytes, as they are: for codecs of one's own, and other languages.
+#[derive(Clone)]
+pub struct RawGate {
+    inner: Arc<Inner>,
+}
+
+impl std::fmt::Debug for RawGate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawGate").field("name", &self.inner.name).finish_non_exhaustive()
+    }
+}
+
+impl RawGate {
+    /// As [`Gate::connect`].
+    ///
+    /// # Errors
+    /// As there; `Version`: the server serves types.
+    pub fn connect(name: &str) -> Result<RawGate, Error> {
+        RawGate::connect_with(name, &Options::new())
+    }
+
+    /// As [`Gate::connect_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_with(name: &str, options: &Options) -> Result<RawGate, Error> {
+        Ok(RawGate { inner: Inner::connect(name, options, None)? })
+    }
+
+    /// As [`Gate::call`]; `reply` has the reply and nothing else afterwards.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn call(&self, request: &[u8], reply: &mut Vec<u8>) -> Result<(), Error> {
+        self.inner.call(request, &[], None, reply).map(drop)
+    }
+
+    /// As [`Gate::call_within`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn call_within(&self, request: &[u8], reply: &mut Vec<u8>, time: Duration) -> Result<(), Error> {
+        self.inner.call(request, &[], Some(time), reply).map(drop)
+    }
+
+    /// As [`Gate::call_with`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn call_with(&self, request: &[u8], regions: &[Region], reply: &mut Vec<u8>) -> Result<Vec<Region>, Error> {
+        self.inner.call(request, regions, None, reply)
+    }
+
+    /// As [`Gate::call_with_within`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn call_with_within(
+        &self,
+        request: &[u8],
+        regions: &[Region],
+        reply: &mut Vec<u8>,
+        time: Duration,
+    ) -> Result<Vec<Region>, Error> {
+        self.inner.call(request, regions, Some(time), reply)
+    }
+
+    /// As [`Gate::send`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send(&self, request: &[u8]) -> Result<(), Error> {
+        let ask = self.inner.ask(Kind::Send, request, &[], None)?;
+        self.inner.client()?.send(&ask)
+    }
+
+    /// Calls of this client that are under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        lock(&self.inner.client).under_way()
+    }
+
+    /// As [`Gate::serve`]: `handler` gets the request, and writes the reply into an empty buffer.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn serve(
+        name: &str,
+        options: &Options,
+        handler: impl Fn(&[u8], &serve::Context<'_>, &mut Vec<u8>) -> Result<Vec<Region>, Error> + Send + Sync + 'static,
+    ) -> Result<Serving, Error> {
+        let serving = serve::open(name, options, None, false)?;
+        let handler =
+            move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| handler(asked, &job.context, answer);
+        Pool::start(&serving, Box::new(handler), false)?;
+        Ok(serving)
+    }
+}
+
+const _: () = assert!(ELSEWHERE == 1);

@@ -1,0 +1,297 @@
+//! The handshake of a link: who calls says what it wants, who serves says what it gets, or why not.
+//!
+//! Records of fixed layout, little-endian, each one packet:
+//! ```text
+//! 0  magic "KUMI"   4  version u16   6  what it is u8
+//! hello    7  1: types are told  8  types u64  16  size  24  seat  46  placement u8  47  length of the name u8  48  name
+//! welcome  7  0                  8  link u64   16  size  24  seat  46  0                            and with it a descriptor: the lane
+//! refused  7  kind of error u8   8  length of the text u16  10  text
+//! size: cells u32, inline u32 (0, 0: no wish).   seat: 1: there is one u8, board u128, row u32, bit u8
+//! ```
+//! The first seven bytes and all of `refused` stay as they are in every version, so that two versions can tell each other what they are.
+
+use kumihimo_machine::gates::check_name;
+
+use crate::options::Placement;
+use crate::packet::LONGEST;
+use crate::{Error, ErrorKind};
+
+/// Of all that two processes of a link tell each other: these records, those of [`link`](crate::link), and what is in a lane.
+pub(crate) const VERSION: u16 = 1;
+
+const MAGIC: [u8; 4] = *b"KUMI";
+const HELLO: u8 = 1;
+const WELCOME: u8 = 2;
+const REFUSED: u8 = 3;
+const FIXED: usize = 47;
+/// The text of a refusal is cut after this.
+const LONGEST_TEXT: usize = LONGEST - 10;
+
+/// How large a lane is, as it is told: the receiver checks it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// 0: as the server likes.
+    pub(crate) cells: u32,
+    /// Bytes of payload in each; 0: as the server likes.
+    pub(crate) inline: u32,
+}
+
+/// Where an address space lies down. Which board it is the file says (device and inode); nobody is believed more than that it woke the wrong ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) board: u128,
+    pub(crate) row: u32,
+    /// What is posted there for this link, below 64.
+    pub(crate) bit: u8,
+}
+
+/// What the caller wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// The gate.
+    pub(crate) name: String,
+    /// What stands for the types of request and reply; `None`: raw bytes.
+    pub(crate) types: Option<u64>,
+    pub(crate) size: Size,
+    pub(crate) seat: Option<Seat>,
+    /// Where both sides are to run.
+    pub(crate) placement: Placement,
+}
+
+/// What it gets, beside the lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Welcome {
+    /// The server's number for the link.
+    pub(crate) link: u64,
+    pub(crate) size: Size,
+    pub(crate) seat: Option<Seat>,
+}
+
+fn header(what: u8, then: u8) -> Vec<u8> {
+    let mut record = Vec::with_capacity(FIXED);
+    record.extend_from_slice(&MAGIC);
+    record.extend_from_slice(&VERSION.to_le_bytes());
+    record.extend_from_slice(&[what, then]);
+    record
+}
+
+fn put_rest(record: &mut Vec<u8>, first: u64, size: Size, seat: Option<Seat>, last: u8) {
+    record.extend_from_slice(&first.to_le_bytes());
+    record.extend_from_slice(&size.cells.to_le_bytes());
+    record.extend_from_slice(&size.inline.to_le_bytes());
+    record.push(seat.is_some().into());
+    let Seat { board, row, bit } = seat.unwrap_or(Seat { board: 0, row: 0, bit: 0 });
+    record.extend_from_slice(&board.to_le_bytes());
+    record.extend_from_slice(&row.to_le_bytes());
+    record.extend_from_slice(&[bit, last]);
+    debug_assert_eq!(record.len(), FIXED);
+}
+
+/// `N` bytes at `at`, which the caller has seen to be there.
+fn at<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&record[at..at + N]);
+    bytes
+}
+
+fn malformed(what: &str) -> Error {
+    Error::new(ErrorKind::Malformed, format!("{what} does not follow the protocol of gates: another program?"))
+}
+
+/// The kind of record, of those of this version.
+fn kind_of(record: &[u8], from: &str) -> Result<u8, Error> {
+    if record.len() < 8 || record[..4] != MAGIC {
+        return Err(malformed(&format!("what {from} says")));
+    }
+    let (theirs, what) = (u16::from_le_bytes(at(record, 4)), record[6]);
+    if theirs != VERSION && what != REFUSED {
+        return Err(Error::new(
+            ErrorKind::Version,
+            format!(
+                "{from} speaks version {theirs} of the protocol of gates, and this process version {VERSION}: build both with one version of Kumihimo"
+            ),
+        ));
+    }
+    Ok(what)
+}
+
+fn flag(byte: u8, from: &str) -> Result<bool, Error> {
+    match byte {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(malformed(&format!("what {from} says"))),
+    }
+}
+
+fn size_and_seat(record: &[u8], from: &str) -> Result<(Size, Option<Seat>), Error> {
+    let size = Size { cells: u32::from_le_bytes(at(record, 16)), inline: u32::from_le_bytes(at(record, 20)) };
+    let (board, row) = (u128::from_le_bytes(at(record, 25)), u32::from_le_bytes(at(record, 41)));
+    let seat = Seat { board, row, bit: record[45] & 63 };
+    Ok((size, flag(record[24], from)?.then_some(seat)))
+}
+
+impl Hello {
+    /// As a record. The name is one that [`check_name`] allows.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut record = header(HELLO, self.types.is_some().into());
+        put_rest(&mut record, self.types.unwrap_or(0), self.size, self.seat, self.placement as u8);
+        record.push(self.name.len() as u8);
+        record.extend_from_slice(self.name.as_bytes());
+        record
+    }
+
+    /// # Errors
+    /// `Version`, `Malformed`.
+    pub(crate) fn decode(record: &[u8]) -> Result<Hello, Error> {
+        const FROM: &str = "the caller";
+        let what = kind_of(record, FROM)?;
+        if what != HELLO || record.len() < FIXED + 1 || record.len() != FIXED + 1 + usize::from(record[FIXED]) {
+            return Err(malformed("what the caller says"));
+        }
+        let types = flag(record[7], FROM)?.then_some(u64::from_le_bytes(at(record, 8)));
+        let (size, seat) = size_and_seat(record, FROM)?;
+        let name = str::from_utf8(&record[FIXED + 1..]).map_err(|_| malformed("the name of a gate"))?;
+        check_name(name).map_err(|e| Error::new(ErrorKind::Malformed, e.to_string()))?;
+        let placement = Placement::from_number(record[46]).ok_or_else(|| malformed("what the caller says"))?;
+        Ok(Hello { name: name.to_owned(), types, size, seat, placement })
+    }
+}
+
+impl Welcome {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut record = header(WELCOME, 0);
+        put_rest(&mut record, self.link, self.size, self.seat, 0);
+        record
+    }
+
+    /// What the server answers.
+    ///
+    /// # Errors
+    /// `Version`, `Malformed`; what it refuses with, of any kind.
+    pub(crate) fn decode(record: &[u8]) -> Result<Welcome, Error> {
+        const FROM: &str = "the server";
+        match kind_of(record, FROM)? {
+            WELCOME if record.len() == FIXED && record[7] == 0 => {
+                let (size, seat) = size_and_seat(record, FROM)?;
+                Ok(Welcome { link: u64::from_le_bytes(at(record, 8)), size, seat })
+            }
+            REFUSED => Err(told(&record[7..]).unwrap_or_else(|| malformed("what the server says"))),
+            _ => Err(malformed("what the server says")),
+        }
+    }
+}
+
+/// A refusal as a record.
+pub(crate) fn refusal(error: &Error) -> Vec<u8> {
+    let mut record = header(REFUSED, 0);
+    record.pop();
+    put_error(&mut record, error);
+    record
+}
+
+/// An error, to be told to the other side: kind, length, text.
+pub(crate) fn put_error(record: &mut Vec<u8>, error: &Error) {
+    let text = error.to_string();
+    let end = (0..=text.len().min(LONGEST_TEXT)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let text = &text[..end];
+    record.push(error.kind().number());
+    record.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    record.extend_from_slice(text.as_bytes());
+}
+
+/// What was told. A kind that a later version has is taken for `Io`. `None`: nothing of the sort.
+pub(crate) fn told(record: &[u8]) -> Option<Error> {
+    let (kind, length, text) = match record {
+        [kind, low, high, text @ ..] => (*kind, u16::from_le_bytes([*low, *high]), text),
+        _ => return None,
+    };
+    if text.len() != usize::from(length) {
+        return None;
+    }
+    let kind = ErrorKind::of_number(kind).unwrap_or(ErrorKind::Io);
+    // It may be shown on a terminal, and comes from who knows whom.
+    let clean: String = str::from_utf8(text).ok()?.chars().filter(|c| !c.is_control()).collect();
+    Some(Error::new(kind, clean))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hello() -> Hello {
+        Hello {
+            name: "clock".into(),
+            types: Some(7),
+            size: Size { cells: 1024, inline: 4096 },
+            seat: Some(Seat { board: 1 << 100, row: 3, bit: 9 }),
+            placement: Placement::Spin,
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_heard() {
+        let welcome = Welcome { link: u64::MAX, size: Size { cells: 2, inline: 64 }, seat: None };
+        assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+        for one in [hello(), Hello { types: None, seat: None, ..hello() }, Hello { name: "x".repeat(200), ..hello() }] {
+            assert_eq!(Hello::decode(&one.encode()), Ok(one));
+        }
+        for kind in (0..).map_while(ErrorKind::of_number) {
+            let error = Error::new(kind, "why");
+            assert_eq!(Welcome::decode(&refusal(&error)), Err(error));
+        }
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut record = hello().encode();
+        record[4..6].copy_from_slice(&9_u16.to_le_bytes());
+        let error = Hello::decode(&record).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Version);
+        assert!(error.to_string().contains("version 9") && error.to_string().contains("version 1"), "{error}");
+        // Refusals are read whatever their version.
+        let mut record = refusal(&error);
+        record[4..6].copy_from_slice(&9_u16.to_le_bytes());
+        assert_eq!(Welcome::decode(&record), Err(error));
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_a_character() {
+        let record = refusal(&Error::new(ErrorKind::Io, "\u{e9}".repeat(2000)));
+        assert!(record.len() <= LONGEST);
+        let error = Welcome::decode(&record).unwrap_err();
+        assert_eq!((error.kind(), error.to_string().chars().count()), (ErrorKind::Io, LONGEST_TEXT / 2));
+    }
+
+    #[test]
+    fn each_byte_too_few_or_too_many_is_malformed() {
+        let record = hello().encode();
+        for length in 0..record.len() {
+            assert_eq!(Hello::decode(&record[..length]).unwrap_err().kind(), ErrorKind::Malformed, "{length}");
+        }
+        let more = [&record[..], b"x"].concat();
+        assert_eq!(Hello::decode(&more).unwrap_err().kind(), ErrorKind::Malformed);
+        for name in ["", ".", ".x", "a/b", "a\0b"] {
+            let record = Hello { name: name.into(), ..hello() }.encode();
+            assert_eq!(Hello::decode(&record).unwrap_err().kind(), ErrorKind::Malformed, "{name:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn anything_is_an_error_or_what_was_said(mut bytes in prop::collection::vec(any::<u8>(), 0..300), ours in any::<bool>()) {
+            if ours && bytes.len() > 7 {
+                bytes[..4].copy_from_slice(&MAGIC);
+                let what = bytes[6] % 4;
+                bytes[4..7].copy_from_slice(&[1, 0, what]);
+            }
+            if let Ok(hello) = Hello::decode(&bytes) {
+                prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+            }
+            if let Ok(welcome) = Welcome::decode(&bytes) {
+                prop_assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The server's end of a link.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+
+use kumihimo_arbiter::row::Caller;
+use kumihimo_runtime::park::{self, Wait, Waiter};
+use kumihimo_runtime::{cancel, lock};
+
+use crate::bell::Bell;
+use crate::entered::Shown;
+use crate::lane::{CellNo, Host, Incoming, REGIONS, ReplyHeader};
+use crate::link::{Link, Peer};
+use crate::looks::Looked;
+use crate::port::{Port, Request};
+use crate::porter;
+use crate::side::{Side, Sided};
+use crate::wire::{Kind, Status};
+use crate::{Error, ErrorKind, Region};
+
+/// A stream's items go out one at a time, each when the client has asked for it.
+#[derive(Default)]
+struct Asked {
+    /// By cell: who sends there, and whether it may.
+    of: HashMap<CellNo, Turn>,
+}
+
+enum Turn {
+    /// The client has asked.
+    May,
+    /// It wants no more.
+    Stop,
+    /// It has not, and this one waits.
+    Waits(Waiter),
+}
+
+/// One client of a gate.
+pub(crate) struct Hosted {
+    me: Weak<Hosted>,
+    pub(crate) port: Arc<Port>,
+    host: Host,
+    bell: Bell,
+    pub(crate) peer: Peer,
+    pub(crate) side: Side,
+    gone: AtomicBool,
+    streams: Mutex<Asked>,
+    /// Names of the regions that this side passes.
+    next_region: AtomicU32,
+}
+
+impl Hosted {
+    pub(crate) fn new(port: Arc<Port>, host: Host, bell: Bell, peer: Peer) -> Arc<Hosted> {
+        Arc::new_cyclic(|me| Hosted {
+            me: me.clone(),
+            port,
+            host,
+            bell,
+            peer,
+            side: Side::default(),
+            gone: AtomicBool::new(false),
+            streams: Mutex::default(),
+            next_region: AtomicU32::new(1),
+        })
+    }
+
+    /// The handshake is over.
+    pub(crate) fn begin(self: &Arc<Hosted>, link: Link, bit: u32) {
+        self.side.begin(self, link, bit);
+        if !self.port.linked(self) {
+            self.cut(&self.port.closed());
+        }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// The most that lies in a cell.
+    pub(crate) fn inline(&self) -> usize {
+        self.host.geometry().inline() as usize
+    }
+
+    /// The payload of a request, which may lie in a region: `regions[0]` then.
+    pub(crate) fn payload(&self, request: &Request, to: &mut Vec<u8>) -> Result<(), Error> {
+        self.host.read_request(request.cell, to)
+    }
+
+    /// Answers. What is too large for the cell is the caller's to pass otherwise.
+    pub(crate) fn reply(&self, cell: CellNo, header: &ReplyHeader, payload: &[u8]) -> Result<(), Error> {
+        if self.is_gone() {
+            return Err(gone(&self.port.name));
+        }
+        if porter::is_child() {
+            return Err(porter::of_parent());
+        }
+        self.host.push_reply(cell, header, payload)?;
+        self.bell.pushed(&self.side.link);
+        Ok(())
+    }
+
+    /// Answers with an error. Nothing is left to be done if that fails: the link is gone.
+    pub(crate) fn refuse(&self, cell: CellNo, error: &Error) {
+        let header = ReplyHeader { status: Status::Failed(error.kind()).number(), ..ReplyHeader::default() };
+        let text = error.to_string();
+        let mut end = text.len().min(self.inline());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let _ = self.reply(cell, &header, &text.as_bytes()[..end]);
+    }
+
+    /// Passes regions with a reply; their numbers.
+    pub(crate) fn pass(&self, regions: &[Region]) -> Result<[u32; REGIONS], Error> {
+        let mut numbers = [0; REGIONS];
+        let Some(link) = self.side.link.get() else { return Err(gone(&self.port.name)) };
+        for (number, region) in numbers.iter_mut().zip(regions) {
+            *number = self.next_region.fetch_add(1, Ordering::Relaxed).max(1);
+            let (link, fd, len) = (link, region.as_fd(), region.len() as u64);
+            let id = u64::from(*number);
+            kumihimo_runtime::thread::blocking(|| link.pass_region(id, fd, len))?;
+        }
+        Ok(numbers)
+    }
+
+    /// Until the client asks for the next item of the stream in `cell`. False: it wants no more.
+    pub(crate) fn await_turn(&self, cell: CellNo) -> bool {
+        loop {
+            if self.is_gone() || cancel::requested() {
+                lock(&self.streams).of.remove(&cell);
+                return false;
+            }
+            {
+                let mut streams = lock(&self.streams);
+                match streams.of.get(&cell) {
+                    Some(Turn::May) => {
+                        streams.of.remove(&cell);
+                        return true;
+                    }
+                    Some(Turn::Stop) => return false,
+                    _ => drop(streams.of.insert(cell, Turn::Waits(park::current()))),
+                }
+            }
+            park::park(Wait::Gate(0), None);
+        }
+    }
+
+    /// The stream in `cell` begins: the request itself asks for the first item.
+    pub(crate) fn first_turn(&self, cell: CellNo) {
+        self.asked(cell, Turn::May);
+    }
+
+    fn asked(&self, cell: CellNo, turn: Turn) {
+        let before = lock(&self.streams).of.insert(cell, turn);
+        if let Some(Turn::Waits(who)) = before {
+            who.wake();
+        }
+    }
+
+    /// Ends the link.
+    pub(crate) fn cut(&self, why: &Error) {
+        self.side.cut(why);
+    }
+}
+
+impl Looked for Hosted {
+    fn look(&self) {
+        let Some(me) = self.me.upgrade() else { return };
+        let mut cancelled = Vec::new();
+        let mut refused = Vec::new();
+        let mut failure = None;
+        self.port.take_in(|put| {
+            let popped = self.host.pop_requests(usize::MAX, |incoming| match incoming {
+                Incoming::Request(request) if request.header.kind == Kind::Next as u8 => {
+                    self.asked(request.cell, Turn::May)
+                }
+                Incoming::Request(request) if request.header.kind == Kind::Stop as u8 => {
+                    self.asked(request.cell, Turn::Stop)
+                }
+                Incoming::Request(request) => {
+                    let chain = request.header.chain.words();
+                    if self.port.alone && chain.contains(&self.port.word) {
+                        refused.push(request.cell);
+                    } else {
+                        let (cell, serial, header) = (request.cell, request.serial, request.header);
+                        put(Request { link: me.clone(), cell, serial, header });
+                    }
+                }
+                Incoming::Cancel { cell, serial } => cancelled.push((cell, serial)),
+            });
+            failure = popped.err();
+        });
+        for cell in refused {
+            let text = format!(
+                "gate {:?} was called by its own server, which would wait for itself: serve it with several handlers",
+                self.port.name
+            );
+            self.refuse(cell, &Error::new(ErrorKind::Deadlock, text));
+        }
+        for (cell, serial) in cancelled {
+            self.asked(cell, Turn::Stop);
+            if let Some(request) = self.port.cancel(&me, cell, serial) {
+                self.refuse(request.cell, &Error::new(ErrorKind::Cancelled, "cancelled before it was handled"));
+            }
+        }
+        if let Some(why) = failure {
+            self.cut(&why);
+        }
+    }
+
+    fn tell(&self, caller: Caller) {
+        self.bell.tell(caller, &self.side.link);
+    }
+
+    fn expects(&self, core: u32) -> Option<u64> {
+        self.bell.expects(core)
+    }
+}
+
+impl Sided for Hosted {
+    fn side(&self) -> &Side {
+        &self.side
+    }
+
+    fn gone(&self, why: Error) {
+        self.gone.store(true, Ordering::Release);
+        self.side.regions.end(&why);
+        self.side.end();
+        if let Some(me) = self.me.upgrade() {
+            self.port.forget(&me);
+        }
+        let waiting = std::mem::take(&mut lock(&self.streams).of);
+        for turn in waiting.into_values() {
+            if let Turn::Waits(who) = turn {
+                who.wake();
+            }
+        }
+    }
+}
+
+impl Shown for Hosted {
+    fn state(&self) -> String {
+        format!("serves gate {} to {}: {} under way", self.port.name, self.peer, self.host.in_use())
+    }
+
+    fn cancel(&self) {
+        self.cut(&Error::new(ErrorKind::Gone, "the link was cancelled from outside"));
+    }
+}
+
+fn gone(gate: &str) -> Error {
+    Error::new(ErrorKind::Gone, format!("the client of gate {gate:?} has ended: nobody waits for this reply"))
+}

@@ -1,0 +1,133 @@
+//! The caller's half of the handshake.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kumihimo_machine::descriptors::{Descriptors, Kept};
+use kumihimo_machine::gates::Server;
+use kumihimo_machine::{Error as Unreachable, Machine};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::hello::{Hello, Welcome};
+use crate::link::Peer;
+use crate::packet::{Packet, receive, send};
+use crate::{Error, ErrorKind};
+
+/// A holder that ends just as it is asked has a successor, or none: so often one looks again.
+const ATTEMPTS: u32 = 5;
+
+/// A server that has let us in. Dropping it closes the connection.
+#[derive(Debug)]
+pub(crate) struct Knocked {
+    pub(crate) welcome: Welcome,
+    /// The memory of the lane, unchecked: size and seals are the other side's word.
+    pub(crate) lane: OwnedFd,
+    pub(crate) peer: Peer,
+    pub(crate) socket: Kept,
+}
+
+impl From<Unreachable> for Error {
+    fn from(error: Unreachable) -> Error {
+        let kind = match &error {
+            Unreachable::Refused(_) => ErrorKind::NotPermitted,
+            Unreachable::Gone(_) => ErrorKind::Gone,
+            Unreachable::Stopped(_) | Unreachable::Timeout(_) => ErrorKind::TimedOut,
+            Unreachable::InUse(_) => ErrorKind::InUse,
+            Unreachable::Exhausted(_) => ErrorKind::Exhausted,
+            Unreachable::Invalid(_) => ErrorKind::Invalid,
+            Unreachable::Protocol(_) => ErrorKind::Malformed,
+            Unreachable::Io(_, e) => of_io(e.raw_os_error()),
+            _ => ErrorKind::Io,
+        };
+        Error::new(kind, error.to_string())
+    }
+}
+
+impl Error {
+    /// What the operating system says to `what`.
+    pub(crate) fn of_system(what: &str, e: Errno) -> Error {
+        Unreachable::io(what)(e).into()
+    }
+}
+
+/// What an error of the system means here.
+fn of_io(errno: Option<i32>) -> ErrorKind {
+    match errno {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::ENOSPC) => ErrorKind::Exhausted,
+        Some(libc::EACCES | libc::EPERM) => ErrorKind::NotPermitted,
+        _ => ErrorKind::Io,
+    }
+}
+
+/// Finds the gate and shakes hands. Blocks the kernel thread, for `within` at most.
+///
+/// # Errors
+/// `NotFound`, `NotPermitted`, `Version`, `TimedOut`, `Malformed`, `Exhausted`, `Invalid`, `Io`; what the server refuses with.
+pub(crate) fn knock(
+    machine: &Machine,
+    descriptors: &Arc<Descriptors>,
+    hello: &Hello,
+    within: Duration,
+) -> Result<Knocked, Error> {
+    let name = &hello.name;
+    let not_found = || {
+        let path = machine.path().display();
+        Error::new(ErrorKind::NotFound, format!("nobody serves a gate {name:?} in {path}: start its server"))
+    };
+    let deadline = Instant::now() + within;
+    for _ in 0..ATTEMPTS {
+        let Some(number) = machine.gate(name)? else { return Err(not_found()) };
+        match machine.knock(number, deadline) {
+            Ok(Server { socket, uid, pid }) => {
+                let socket = Kept::new(socket, descriptors);
+                return shake_hands(socket, Peer { uid, pid }, hello, deadline);
+            }
+            Err(Unreachable::Gone(_)) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Err(not_found())
+}
+
+fn shake_hands(socket: Kept, peer: Peer, hello: &Hello, deadline: Instant) -> Result<Knocked, Error> {
+    let name = &hello.name;
+    let whose = peer.pid.map_or("its process".to_owned(), |pid| format!("process {pid}"));
+    let io = |e: Errno| Error::of_system(&format!("gate {name:?}"), e);
+    let gone = || Error::new(ErrorKind::Gone, format!("who served gate {name:?} ({whose}) has ended: connect again"));
+    match send(&socket, &hello.encode(), None, false) {
+        // It may have said why before it closed.
+        Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+        Err(e) => return Err(io(e)),
+    }
+    let record = loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let late = || {
+            let text = format!("gate {name:?}: {whose} did not answer in time: it is stopped, or very busy");
+            Error::new(ErrorKind::TimedOut, text)
+        };
+        if left.is_zero() {
+            return Err(late());
+        }
+        set_socket_timeout(&socket, Timeout::Recv, Some(left)).map_err(io)?;
+        match receive(&socket, true) {
+            Ok(Packet::Record(record)) => break record,
+            Ok(Packet::End) => return Err(gone()),
+            Ok(Packet::NoRoom) => {
+                let text = format!("gate {name:?}: no descriptor is left for its memory: raise the limit (ulimit -n)");
+                return Err(Error::new(ErrorKind::Exhausted, text));
+            }
+            Ok(Packet::Wrong(what)) => {
+                return Err(Error::new(ErrorKind::Malformed, format!("gate {name:?}: {whose} sent {what}")));
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(e) => return Err(io(e)),
+        }
+    };
+    let welcome = Welcome::decode(record.bytes())?;
+    let lane = record.descriptor.ok_or_else(|| {
+        Error::new(ErrorKind::Malformed, format!("gate {name:?}: {whose} lets us in without passing memory"))
+    })?;
+    Ok(Knocked { welcome, lane, peer, socket })
+}

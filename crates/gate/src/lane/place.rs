@@ -1,0 +1,173 @@
+//! Where the parts of a lane are: rings, heads of cells, payloads. What is here knows of no protocol, only of places.
+
+use super::atomic::AtomicU32;
+use super::cell::Head;
+use super::geometry::Geometry;
+
+#[cfg(not(loom))]
+pub(super) use shared::Lane;
+
+#[cfg(not(loom))]
+mod shared {
+    use std::os::fd::{BorrowedFd, OwnedFd};
+    use std::slice;
+    use std::sync::atomic::Ordering;
+
+    use super::super::cell::{HEAD, NEAR, malformed};
+    use super::super::copy;
+    use super::{AtomicU32, Geometry, Head};
+    use crate::Error;
+    use crate::memory::{Memory, Pages};
+
+    /// "KUMILANE" as the machine stores it, in two words.
+    const MAGIC: [u32; 2] = [u32::from_ne_bytes(*b"KUMI"), u32::from_ne_bytes(*b"LANE")];
+    /// Changes whenever something else is where it was, or means something else.
+    const VERSION: u32 = 1;
+
+    /// The memory of a lane.
+    #[derive(Debug)]
+    pub(in super::super) struct Lane {
+        memory: Memory,
+        geometry: Geometry,
+    }
+
+    impl Lane {
+        pub(in super::super) fn create(name: &str, geometry: Geometry) -> Result<(Lane, OwnedFd), Error> {
+            let (memory, fd) = Memory::create(name, geometry.bytes(), Pages::AsTouched)?;
+            let lane = Lane { memory, geometry };
+            for (word, says) in lane.words(0, 5).iter().zip(lane.says()) {
+                word.store(says, Ordering::Relaxed);
+            }
+            Ok((lane, fd))
+        }
+
+        pub(in super::super) fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<Lane, Error> {
+            let lane = Lane { memory: Memory::map(fd, geometry.bytes())?, geometry };
+            let found: Vec<u32> = lane.words(0, 5).iter().map(|word| word.load(Ordering::Relaxed)).collect();
+            if found != lane.says() {
+                return Err(malformed(format_args!("its memory begins with {found:x?}, not with {:x?}", lane.says())));
+            }
+            Ok(lane)
+        }
+
+        /// What the memory begins with.
+        fn says(&self) -> [u32; 5] {
+            [MAGIC[0], MAGIC[1], VERSION, self.geometry.cells(), self.geometry.inline()]
+        }
+
+        #[inline]
+        pub(in super::super) fn geometry(&self) -> Geometry {
+            self.geometry
+        }
+
+        #[inline]
+        pub(in super::super) fn requests(&self) -> &[AtomicU32] {
+            self.words(self.geometry.requests_at(), self.geometry.requests())
+        }
+
+        #[inline]
+        pub(in super::super) fn replies(&self) -> &[AtomicU32] {
+            self.words(self.geometry.replies_at(), self.geometry.replies())
+        }
+
+        /// # Panics
+        /// If there is no such cell.
+        #[inline]
+        pub(in super::super) fn head(&self, cell: u32) -> &Head {
+            assert!(cell < self.geometry.cells());
+            // SAFETY: there is such a cell, so its head lies in the mapping, which lives as long as `self`; it is aligned, since heads begin with a
+            // page. It consists of atomics, so others may write it.
+            unsafe { &*self.at(self.geometry.heads() + HEAD * cell as usize).cast::<Head>() }
+        }
+
+        /// # Panics
+        /// If there is no such cell, or the payload is longer than the lane's `inline`.
+        #[inline]
+        pub(in super::super) fn write_payload(&self, cell: u32, payload: &[u8]) {
+            if payload.len() <= NEAR {
+                copy::into_words(&self.head(cell).near, payload);
+            } else {
+                let to = self.far(cell, payload.len());
+                // SAFETY: `far` has seen to it that these bytes are in the mapping, and no reference to them is ever made.
+                unsafe { copy::into_shared(to, payload) }
+            }
+        }
+
+        /// # Panics
+        /// As [`write_payload`](Lane::write_payload).
+        #[inline]
+        pub(in super::super) fn read_payload(&self, cell: u32, len: usize, to: &mut Vec<u8>) {
+            if len <= NEAR {
+                copy::out_of_words(&self.head(cell).near, len, to);
+            } else {
+                let from = self.far(cell, len);
+                // SAFETY: `far` has seen to it that these bytes are in the mapping.
+                unsafe { copy::out_of_shared(from, len, to) }
+            }
+        }
+
+        /// Where a payload of this length lies that is too long for the head.
+        #[inline]
+        fn far(&self, cell: u32, len: usize) -> *mut u8 {
+            let stride = self.geometry.far_stride();
+            assert!(cell < self.geometry.cells() && len <= stride);
+            self.at(self.geometry.far() + stride * cell as usize)
+        }
+
+        /// Words of a ring or of the beginning.
+        #[inline]
+        fn words(&self, offset: usize, n: usize) -> &[AtomicU32] {
+            debug_assert!(offset.is_multiple_of(4) && offset + 4 * n <= self.memory.len());
+            // SAFETY: the geometry puts them into the mapping, aligned; they are atomics, so others may write them.
+            unsafe { slice::from_raw_parts(self.at(offset).cast::<AtomicU32>(), n) }
+        }
+
+        #[inline]
+        fn at(&self, offset: usize) -> *mut u8 {
+            debug_assert!(offset < self.memory.len());
+            self.memory.start().wrapping_add(offset)
+        }
+    }
+}
+
+/// What stands for it in the models; clones are the same lane.
+#[cfg(loom)]
+#[derive(Clone)]
+pub(super) struct Lane(std::sync::Arc<Parts>);
+
+#[cfg(loom)]
+struct Parts {
+    geometry: Geometry,
+    requests: Box<[AtomicU32]>,
+    replies: Box<[AtomicU32]>,
+    heads: Box<[Head]>,
+}
+
+#[cfg(loom)]
+impl Lane {
+    pub(super) fn new(geometry: Geometry) -> Lane {
+        let ring = |n| (0..n).map(|_| AtomicU32::new(0)).collect();
+        let heads = (0..geometry.cells()).map(|_| Head::new()).collect();
+        let (requests, replies) = (ring(geometry.requests()), ring(geometry.replies()));
+        Lane(std::sync::Arc::new(Parts { geometry, requests, replies, heads }))
+    }
+    pub(super) fn geometry(&self) -> Geometry {
+        self.0.geometry
+    }
+    pub(super) fn requests(&self) -> &[AtomicU32] {
+        &self.0.requests
+    }
+    pub(super) fn replies(&self) -> &[AtomicU32] {
+        &self.0.replies
+    }
+    pub(super) fn head(&self, cell: u32) -> &Head {
+        &self.0.heads[cell as usize]
+    }
+    pub(super) fn write_payload(&self, cell: u32, payload: &[u8]) {
+        let Some(byte) = payload.first() else { return };
+        self.head(cell).near[0].store(u64::from(*byte), super::atomic::Ordering::Relaxed);
+    }
+    pub(super) fn read_payload(&self, cell: u32, len: usize, to: &mut Vec<u8>) {
+        *to = vec![self.head(cell).near[0].load(super::atomic::Ordering::Relaxed) as u8; len.min(1)];
+    }
+}

@@ -1,0 +1,216 @@
+//! A link: the socket between a caller's address space and one that serves a gate, after the handshake. Through it go rings, memory by descriptor,
+//! and the news that the other side is gone; requests and replies go through the lane.
+//!
+//! ```text
+//! 0  what it is u8: 0x10 ring; 0x11 region: id u64, length u64, and a descriptor; 0x12 forget region: id u64; 0x13 bye: error
+//! ```
+
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use kumihimo_machine::descriptors::{Descriptors, Kept};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, shutdown};
+
+use crate::hello::{put_error, told};
+use crate::packet::{Record, send};
+use crate::{Error, ErrorKind};
+
+/// For so long a full socket is waited for: the other side's porter does nothing but take what is there.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const RING: u8 = 0x10;
+const REGION: u8 = 0x11;
+const FORGET: u8 = 0x12;
+const BYE: u8 = 0x13;
+
+/// Who is at the other end, as the kernel says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    /// Its effective user when it connected, or listened.
+    pub(crate) uid: u32,
+    /// `None` where it is in a pid namespace that this one cannot see into.
+    pub(crate) pid: Option<u32>,
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "process {pid} of user {}", self.uid),
+            None => write!(f, "a process of user {}", self.uid),
+        }
+    }
+}
+
+impl Peer {
+    pub(crate) fn of(socket: &impl AsFd) -> Result<Peer, Errno> {
+        let peer = getsockopt(socket, PeerCredentials).map_err(|e| Errno::from_raw_os_error(e as i32))?;
+        Ok(Peer { uid: peer.uid(), pid: u32::try_from(peer.pid()).ok().filter(|pid| *pid > 0) })
+    }
+}
+
+/// What comes over a link.
+#[derive(Debug)]
+pub(crate) enum Said {
+    Ring,
+    Region { id: u64, length: u64 },
+    Forget { id: u64 },
+    Bye(Error),
+}
+
+/// `None`: nothing that follows the protocol. Whether a descriptor is with it is part of that.
+pub(crate) fn parse(record: &Record) -> Option<Said> {
+    let (bytes, with) = (record.bytes(), record.descriptor.is_some());
+    let number = |at: usize| bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok()).map(u64::from_le_bytes);
+    match (bytes[0], bytes.len(), with) {
+        (RING, 1, false) => Some(Said::Ring),
+        (REGION, 17, true) => Some(Said::Region { id: number(1)?, length: number(9)? }),
+        (FORGET, 9, false) => Some(Said::Forget { id: number(1)? }),
+        (BYE, _, false) => told(&bytes[1..]).map(Said::Bye),
+        _ => None,
+    }
+}
+
+/// The socket, and who is at its other end.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// This process's number for it.
+    pub(crate) id: u64,
+    pub(crate) peer: Peer,
+    pub(crate) socket: ManuallyDrop<Kept>,
+    /// This side has ended it.
+    pub(crate) closed: AtomicBool,
+    pub(crate) descriptors: Arc<Descriptors>,
+    /// By which the socket is known.
+    pub(crate) inode: u64,
+}
+
+pub(crate) fn inode(socket: &impl AsFd) -> u64 {
+    rustix::fs::fstat(socket).map_or(0, |stat| stat.st_ino)
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // A number that is another descriptor's by now is not ours to close.
+        if self.is_whole() {
+            // SAFETY: once, and nobody has it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.socket) };
+        }
+    }
+}
+
+impl Line {
+    /// Whether the descriptor is still the socket's. Somebody in this process who closes what is not his is no event that epoll(7) tells.
+    pub(crate) fn is_whole(&self) -> bool {
+        inode(&*self.socket) == self.inode
+    }
+
+    /// Ends it: the porter, which sees its end, tells [`End::gone`](crate::porter::End::gone).
+    pub(crate) fn cut(&self, why: &Error) {
+        if self.descriptors.are_forgotten() || self.closed.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut record = vec![BYE];
+        put_error(&mut record, why);
+        // Whoever does not take it sees the end all the same.
+        let _ = send(&*self.socket, &record, None, false);
+        let _ = shutdown(&*self.socket, Shutdown::Both);
+    }
+}
+
+/// One's hold of a link. Dropping it closes the link.
+///
+/// In a fork's child it is the parent's: nothing is sent, and dropping it does nothing.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) line: Arc<Line>,
+}
+
+impl Link {
+    /// This process's number for it, which no other link gets.
+    pub(crate) fn id(&self) -> u64 {
+        self.line.id
+    }
+
+    pub(crate) fn peer(&self) -> Peer {
+        self.line.peer
+    }
+
+    /// Wakes the other side's porter, which calls `End::rang`. Never waits: where the socket is full there are rings that it has not seen, and
+    /// where the
+    /// other side is gone `End::gone` says so. One system call.
+    pub(crate) fn ring(&self) {
+        if !self.line.descriptors.are_forgotten() {
+            let _ = send(&*self.line.socket, &[RING], None, false);
+        }
+    }
+
+    /// Passes memory: `End::region` of the other side. Blocks the kernel thread while the socket is full, 5 s at most. Requests do not wait for
+    /// it: one that
+    /// names a region may be there before the region is.
+    ///
+    /// # Errors
+    /// `Gone`, `TimedOut`; `Exhausted`: too many descriptors are on their way.
+    pub(crate) fn pass_region(&self, id: u64, fd: BorrowedFd<'_>, length: u64) -> Result<(), Error> {
+        let mut record = vec![REGION];
+        record.extend_from_slice(&id.to_le_bytes());
+        record.extend_from_slice(&length.to_le_bytes());
+        self.say(&record, Some(fd))
+    }
+
+    /// That a region passed before is not used any more: `End::forgotten` of the other side. As [`pass_region`](Link::pass_region).
+    ///
+    /// # Errors
+    /// `Gone`, `TimedOut`.
+    pub(crate) fn forget_region(&self, id: u64) -> Result<(), Error> {
+        let mut record = vec![FORGET];
+        record.extend_from_slice(&id.to_le_bytes());
+        self.say(&record, None)
+    }
+
+    /// Ends the link, and tells the other side why. `End::gone` is called on both sides. Does not wait.
+    pub(crate) fn close(&self, why: &Error) {
+        self.line.cut(why);
+    }
+
+    fn say(&self, record: &[u8], with: Option<BorrowedFd<'_>>) -> Result<(), Error> {
+        let deadline = Instant::now() + PATIENCE;
+        let gone = |why: &str| Error::new(ErrorKind::Gone, format!("the other side of link {} {why}", self.id()));
+        if self.line.descriptors.are_forgotten() {
+            return Err(gone("is the parent's: a fork's child connects anew, after exec"));
+        }
+        loop {
+            match send(&*self.line.socket, record, with, false) {
+                Ok(()) => return Ok(()),
+                Err(Errno::AGAIN) => {}
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return Err(gone("has ended")),
+                Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) => {
+                    let text = format!("link {}: too many descriptors are on their way to the other side", self.id());
+                    return Err(Error::new(ErrorKind::Exhausted, text));
+                }
+                Err(e) => return Err(Error::new(ErrorKind::Io, format!("link {}: {e}", self.id()))),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(&*self.line.socket, PollFlags::OUT)];
+            match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
+                Ok(0) => {
+                    let text = format!("the other side of link {} takes nothing: it is stopped", self.id());
+                    return Err(Error::new(ErrorKind::TimedOut, text));
+                }
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::new(ErrorKind::Io, format!("link {}: {e}", self.id()))),
+            }
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.line.cut(&Error::new(ErrorKind::Gone, "the other side has closed the link"));
+    }
+}

@@ -1,0 +1,500 @@
+//! The server's side, as users see it: a pool of microprocesses, or a loop of one's own.
+
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use kumihimo_policy::Priority;
+use kumihimo_runtime::{cancel, intake, membership, park, runtime, thread};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::bell::Bell;
+use crate::codec::{Codec, Typed};
+use crate::entered::{self, Entered};
+use crate::hello::{Hello, Size};
+use crate::hosted::Hosted;
+use crate::lane::{Chain, Geometry, Host, ReplyHeader};
+use crate::link::Peer;
+use crate::options::Options;
+use crate::port::{Next, Port, Request};
+use crate::porter::{self, Admitted, Door, Porter};
+use crate::wire::{ELSEWHERE, Kind, Status};
+use crate::{Error, ErrorKind, Region, board, chain, looks, types};
+
+/// A gate that is served. Dropping it closes the gate: nobody finds it any more, and callers are told that it is gone.
+#[derive(Debug)]
+pub struct Serving {
+    port: Arc<Port>,
+    entered: Option<Entered>,
+}
+
+impl Serving {
+    /// The gate's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.port.name
+    }
+
+    /// Requests handled so far.
+    #[must_use]
+    pub fn handled(&self) -> u64 {
+        self.port.handled.load(Ordering::Relaxed)
+    }
+
+    /// Serves until the process ends.
+    pub fn forever(self) {
+        std::mem::forget(self);
+    }
+
+    /// Serves until the gate is ended from outside (by its id: `kumi cancel`, [`Neighbour::act`](kumihimo_machine::Neighbour::act)), and says so:
+    /// `Gone`. Blocks the microprocess; a cancellation point.
+    #[must_use]
+    pub fn wait(self) -> Error {
+        while !self.port.is_closed_or_tells(&park::current()) {
+            park::park(park::Wait::Gate(0), None);
+            cancel::point();
+        }
+        Error::new(ErrorKind::Gone, format!("gate {:?} was ended from outside, by its id", self.port.name))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if porter::is_child() {
+            return std::mem::forget(self.entered.take());
+        }
+        self.port.hide();
+        self.port.close();
+    }
+}
+
+/// Who called, and how.
+pub struct Context<'a> {
+    link: &'a Hosted,
+    header: &'a crate::lane::RequestHeader,
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context").field("peer", &self.link.peer).finish_non_exhaustive()
+    }
+}
+
+impl Context<'_> {
+    /// The calling process's user, as the kernel says.
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.link.peer.uid
+    }
+
+    /// The calling process; `None` where it is in a pid namespace that this one cannot see into.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.link.peer.pid
+    }
+
+    /// The caller's priority, 0 to 63.
+    #[must_use]
+    pub fn priority(&self) -> u8 {
+        self.header.priority
+    }
+
+    /// Until when the caller waits.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        (self.header.deadline != 0).then(|| of_clock(self.header.deadline))
+    }
+
+    /// Whether the caller has gone away or wants no reply any more. A handler of a pool is cancelled then, too.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.link.is_gone() || cancel::requested()
+    }
+
+    /// The regions that came with the request, in order. Blocks the microprocess until they are there.
+    ///
+    /// # Errors
+    /// `Malformed`: what was passed can still be changed, or is not of the size said. `Gone`: the caller has ended.
+    pub fn regions(&self) -> Result<Vec<Region>, Error> {
+        let skipped = usize::from(self.header.flags & ELSEWHERE != 0);
+        let numbers = self.header.regions[skipped..].iter().take_while(|number| **number != 0);
+        numbers.map(|number| self.link.side.regions.get(u64::from(*number), false)).collect()
+    }
+}
+
+fn of_clock(deadline: u64) -> Instant {
+    Instant::now() + Duration::from_nanos(deadline.saturating_sub(intake::monotonic()))
+}
+
+/// What a handler gives back: the payload is in the buffer that it was handed.
+pub(crate) type Outcome = Result<Vec<Region>, Error>;
+/// A handler, without its types.
+pub(crate) type Handler = dyn Fn(&[u8], &Job<'_>, &mut Vec<u8>) -> Outcome + Send + Sync;
+
+/// A request in a handler's hands.
+pub(crate) struct Job<'a> {
+    pub(crate) request: &'a Request,
+    pub(crate) context: Context<'a>,
+}
+
+/// Opens a gate.
+pub(crate) fn open(name: &str, options: &Options, types: Option<u64>, alone: bool) -> Result<Serving, Error> {
+    opened(name, options, types, alone).map_err(|e| e.of_gate(name))
+}
+
+fn opened(name: &str, options: &Options, types: Option<u64>, alone: bool) -> Result<Serving, Error> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let geometry = Geometry::fitting(options.in_flight, options.inline)?;
+    runtime::ensure().map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
+    let number = membership::holder().map_err(|why| {
+        Error::new(
+            ErrorKind::Io,
+            format!("gate {name:?}: this process has no place on the machine where it could be found: {why}"),
+        )
+    })?;
+    let space = u32::from(number.location().space());
+    let word = space << 20 | NEXT.fetch_add(1, Ordering::Relaxed) & 0xf_ffff;
+    let port = Arc::new(Port::new(name, word, alone, options));
+    let door = Arc::new(Entrance { port: port.clone(), geometry, types });
+    let entry = Porter::of_process().serve(&number, name, &options.allowed, door)?;
+    *kumihimo_runtime::lock(&port.entry) = Some(entry);
+    let entered = Some(entered::gate(name, port.clone()));
+    Ok(Serving { port, entered })
+}
+
+/// Lets callers in.
+struct Entrance {
+    port: Arc<Port>,
+    geometry: Geometry,
+    types: Option<u64>,
+}
+
+impl Door for Entrance {
+    fn admits(&self, peer: Peer, hello: &Hello) -> Result<Admitted, Error> {
+        self.port.has_room(peer)?;
+        if hello.types.is_some() != self.types.is_some() {
+            let (has, wants) = if self.types.is_some() { ("typed", "bytes") } else { ("bytes", "typed") };
+            let text = format!(
+                "gate {:?} takes {has} requests, and the caller makes {wants} ones: call it as it is served",
+                self.port.name
+            );
+            return Err(Error::new(ErrorKind::Version, text));
+        }
+        if let (Some(own), Some(theirs)) = (self.types, hello.types)
+            && !types::agree(own, theirs)
+        {
+            let text = format!(
+                "gate {:?} serves other types than the caller calls it with: name them, as in Gate::<(u32, u32), u32>::connect (a literal is an i32)",
+                self.port.name
+            );
+            return Err(Error::new(ErrorKind::Version, text));
+        }
+        let (host, lane) = Host::create("kumihimo-lane", self.geometry)?;
+        let bit = looks::next_bit();
+        let bell = Bell::new(board::peer(hello.seat), bit, hello.placement);
+        let hosted = Hosted::new(self.port.clone(), host, bell, peer);
+        let size = Size { cells: self.geometry.cells(), inline: self.geometry.inline() };
+        Ok(Admitted {
+            size,
+            seat: board::seat(bit),
+            lane,
+            opened: Box::new(move |link| {
+                hosted.begin(link, bit);
+                hosted
+            }),
+        })
+    }
+}
+
+/// Microprocesses that handle requests, each one at a time.
+pub(crate) struct Pool {
+    port: Arc<Port>,
+    handler: Box<Handler>,
+    streams: bool,
+}
+
+impl Pool {
+    pub(crate) fn start(serving: &Serving, handler: Box<Handler>, streams: bool) -> Result<(), Error> {
+        Pool::grow(&Arc::new(Pool { port: serving.port.clone(), handler, streams }))
+    }
+
+    fn grow(pool: &Arc<Pool>) -> Result<(), Error> {
+        let its = pool.clone();
+        let name = format!("gate {}", pool.port.name);
+        // Until it has something to handle, which gives it its priority: whatever that is, it is not to be waited for.
+        let builder = thread::Builder::new().name(name).priority(Priority::HIGHEST);
+        builder.spawn(move || its.work()).map(drop).map_err(|e| {
+            Error::new(
+                ErrorKind::Exhausted,
+                format!("gate {:?}: no microprocess for its requests: {e}", pool.port.name),
+            )
+        })
+    }
+
+    fn work(self: &Arc<Pool>) {
+        struct Leaves<'a>(&'a Arc<Pool>, usize);
+        impl Drop for Leaves<'_> {
+            fn drop(&mut self) {
+                self.0.port.leave(self.1);
+                // One that was cancelled in the middle of a request may have been the last.
+                if std::thread::panicking() && !self.0.port.is_closed() {
+                    let _ = Pool::grow(self.0);
+                }
+            }
+        }
+        let leaves = Leaves(self, self.port.join());
+        let (mut asked, mut answer) = (Vec::new(), Vec::new());
+        loop {
+            let (next, more) = self.port.receive(leaves.1, true);
+            let request = match next {
+                Next::Handle(request) => request,
+                Next::Surplus => return,
+                // Perhaps by somebody who must not wait for that.
+                Next::Closed => return thread::blocking(|| self.port.hide()),
+            };
+            if more {
+                // Where it fails this one goes on alone; the next request tries again.
+                let _ = Pool::grow(self);
+            }
+            let since = self.port.begins().then(intake::monotonic);
+            self.handle(&request, &mut asked, &mut answer);
+            if let Some(since) = since {
+                self.port.took(intake::monotonic().saturating_sub(since));
+            }
+            // Cancelled while it handled that: it is of no use for another.
+            cancel::point();
+        }
+    }
+
+    /// Streams are asked for where streams are served.
+    fn suits(&self, request: &Request) -> Result<(), Error> {
+        let asks = request.header.kind == Kind::Stream as u8;
+        if asks == self.streams {
+            if asks {
+                request.link.first_turn(request.cell);
+            }
+            return Ok(());
+        }
+        let (has, how) = if self.streams { ("streams", "Gate::stream") } else { ("single replies", "Gate::call") };
+        Err(Error::new(ErrorKind::Invalid, format!("gate {:?} serves {has}: use {how}", self.port.name)))
+    }
+
+    fn handle(&self, request: &Request, asked: &mut Vec<u8>, answer: &mut Vec<u8>) {
+        let Request { link, cell, header, .. } = request;
+        answer.clear();
+        let outcome = guarded(|| {
+            self.suits(request)?;
+            let whole = taken(request, asked)?;
+            if header.kind == Kind::Send as u8 {
+                // It has been taken: more is not promised.
+                link.reply(*cell, &ReplyHeader::default(), &[])?;
+            }
+            let job = Job { request, context: Context { link, header } };
+            let payload = whole.as_deref().unwrap_or(asked);
+            chain::within(&header.chain, self.port.word, || {
+                within_deadline(header.deadline, || (self.handler)(payload, &job, answer))
+            })
+        });
+        if self.streams && header.kind == Kind::Stream as u8 && outcome.is_err() {
+            // The cell is the caller's until it asks again.
+            let _ = link.await_turn(*cell);
+        }
+        if header.kind != Kind::Send as u8 {
+            answered(request, outcome, answer);
+        }
+    }
+}
+
+/// Copies a request out of its lane; a large one is a region.
+fn taken(request: &Request, asked: &mut Vec<u8>) -> Result<Option<Region>, Error> {
+    let Request { link, header, .. } = request;
+    if header.deadline != 0 && header.deadline <= intake::monotonic() {
+        return Err(Error::new(ErrorKind::TimedOut, "the deadline had passed before the request was handled"));
+    }
+    link.payload(request, asked)?;
+    link.port.takes("a request", asked.len())?;
+    if header.flags & ELSEWHERE == 0 {
+        return Ok(None);
+    }
+    let whole = link.side.regions.get(u64::from(header.regions[0]), false)?;
+    link.port.takes("a request", whole.len())?;
+    Ok(Some(whole))
+}
+
+/// Sends the reply, or what went wrong.
+fn answered(request: &Request, outcome: Outcome, answer: &[u8]) {
+    let Request { link, cell, header, .. } = request;
+    let status = if header.kind == Kind::Stream as u8 { Status::End } else { Status::Done };
+    let in_time = header.deadline == 0 || intake::monotonic() < header.deadline;
+    let sent = outcome.and_then(|regions| {
+        // What the handler waited for may have ended at the deadline, whatever it makes of that.
+        if !in_time {
+            return Err(Error::new(ErrorKind::TimedOut, "the handler ended after the deadline"));
+        }
+        link.port.takes("a reply", answer.len())?;
+        if answer.len() <= link.inline() {
+            let regions = if regions.is_empty() { Default::default() } else { link.pass(&regions)? };
+            return link.reply(
+                *cell,
+                &ReplyHeader { status: status.number(), regions, ..ReplyHeader::default() },
+                answer,
+            );
+        }
+        let whole: Vec<Region> = std::iter::once(Region::copy_of(answer)?).chain(regions).collect();
+        let regions = link.pass(&whole)?;
+        link.reply(*cell, &ReplyHeader { status: Status::Elsewhere.number(), regions, ..ReplyHeader::default() }, &[])
+    });
+    if let Err(error) = sent {
+        link.refuse(*cell, &error);
+    }
+}
+
+fn within_deadline<R>(deadline: u64, f: impl FnOnce() -> R) -> R {
+    if deadline == 0 { f() } else { thread::scope_until(of_clock(deadline), |_| f()) }
+}
+
+/// A panic is the caller's to hear of, and ends nothing here.
+fn guarded(f: impl FnOnce() -> Outcome) -> Outcome {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+        if payload.is::<cancel::Cancelled>() {
+            return Err(Error::new(ErrorKind::Cancelled, "the handler was cancelled"));
+        }
+        let said = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+        let said = said.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "something".into());
+        Err(Error::new(ErrorKind::Panicked, format!("the handler panicked: {said}")))
+    })
+}
+
+/// A server that is a loop of one microprocess: see [`Gate::listen`](crate::Gate::listen).
+#[derive(Debug)]
+pub struct Server<Q, R> {
+    serving: Serving,
+    /// Who has joined, and as which.
+    me: Option<(u64, usize)>,
+    _types: PhantomData<fn(Q) -> R>,
+}
+
+/// A request that a [`Server`] has received and not yet answered. Dropping it tells the caller that it was dropped.
+#[derive(Debug)]
+pub struct Item<Q> {
+    /// What is asked.
+    pub request: Q,
+    held: Option<Held>,
+}
+
+struct Held {
+    request: Request,
+    before: Chain,
+}
+
+impl std::fmt::Debug for Held {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Held").finish_non_exhaustive()
+    }
+}
+
+impl<Q> Item<Q> {
+    /// Who called, and how.
+    ///
+    /// # Panics
+    /// Never: an item that is there has not been answered.
+    #[must_use]
+    pub fn context(&self) -> Context<'_> {
+        let held = self.held.as_ref().expect("not answered yet");
+        Context { link: &held.request.link, header: &held.request.header }
+    }
+}
+
+impl<Q> Drop for Item<Q> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            chain::leave(held.before);
+            held.request
+                .link
+                .refuse(held.request.cell, &Error::new(ErrorKind::Cancelled, "the server dropped the request"));
+        }
+    }
+}
+
+impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q, R> {
+    pub(crate) fn open(name: &str, options: &Options) -> Result<Server<Q, R>, Error> {
+        Ok(Server { serving: open(name, options, Some(types::of::<Q, R>()), true)?, me: None, _types: PhantomData })
+    }
+
+    /// The gate's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.serving.name()
+    }
+
+    /// Waits for the next request, the one of the highest priority. The caller runs at that priority until it receives again. Blocks the
+    /// microprocess; a cancellation point.
+    ///
+    /// # Errors
+    /// `Gone`: the gate was closed. A request that is not of type `Q` is refused here and not returned.
+    pub fn receive(&mut self) -> Result<Item<Q>, Error> {
+        let port = &self.serving.port;
+        let current = park::current().id();
+        let me = match self.me {
+            Some((who, me)) if who == current => me,
+            before => {
+                if let Some((_, me)) = before {
+                    port.leave(me);
+                }
+                let me = port.join();
+                self.me = Some((current, me));
+                me
+            }
+        };
+        let mut asked = Vec::new();
+        loop {
+            let Next::Handle(request) = port.receive(me, false).0 else {
+                thread::blocking(|| port.hide());
+                return Err(port.closed());
+            };
+            port.begins();
+            let taken =
+                taken(&request, &mut asked).and_then(|whole| Typed::<Q>::decode(whole.as_deref().unwrap_or(&asked)));
+            match taken {
+                Ok(value) => {
+                    let before = chain::enter(&request.header.chain, port.word);
+                    return Ok(Item { request: value, held: Some(Held { request, before }) });
+                }
+                Err(error) => request.link.refuse(request.cell, &error),
+            }
+        }
+    }
+
+    /// Answers a request. Does not block, but for a reply too large for the lane.
+    ///
+    /// # Errors
+    /// `Gone`: the caller has ended. `Invalid`, `TooLarge`: the reply cannot be sent; the caller is told.
+    pub fn reply(&mut self, mut item: Item<Q>, reply: &R) -> Result<(), Error> {
+        let Some(Held { request, before }) = item.held.take() else { return Ok(()) };
+        chain::leave(before);
+        let mut answer = Vec::with_capacity(64);
+        let encoded = Typed::<R>::encode(reply, &mut answer);
+        let failed = encoded.clone();
+        answered(&request, encoded.map(|()| Vec::new()), &answer);
+        failed
+    }
+
+    /// Answers a request and waits for the next one, in one call (P0, section 4): the caller's core goes over to whoever waits for the reply.
+    ///
+    /// # Errors
+    /// As [`receive`](Server::receive). That the caller of the first has ended is no error.
+    pub fn reply_and_receive(&mut self, item: Item<Q>, reply: &R) -> Result<Item<Q>, Error> {
+        let _ = self.reply(item, reply);
+        self.receive()
+    }
+}
+
+impl<Q, R> Drop for Server<Q, R> {
+    fn drop(&mut self) {
+        if let Some((_, me)) = self.me.take() {
+            self.serving.port.leave(me);
+        }
+    }
+}
