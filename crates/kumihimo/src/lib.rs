@@ -86,7 +86,7 @@ pub mod machine {
 
 /// The resource table of this address space: everything that the runtime manages, behind five operations, with ids and names.
 ///
-/// Microprocesses, their parts, virtual processors, [`Region`](resource::Region)s, mailboxes, files and sockets are there; an application adds a kind by a
+/// Microprocesses, their parts, virtual processors, [`Region`](resource::Region)s, mailboxes, files, sockets, gates and links are there; an application adds a kind by a
 /// [`Row`](resource::Row), whose resources [`Entries`](resource::Entries) can keep. `kumi resources` shows the table from outside.
 ///
 /// ```
@@ -121,6 +121,32 @@ pub mod resource {
     pub use kumihimo_runtime::membership::table;
     pub use kumihimo_runtime::region::Region;
     pub use kumihimo_runtime::rows::Begin;
+}
+
+/// Calls between address spaces at the price of a hand-off.
+///
+/// ```
+/// use kumihimo::gate::Gate;
+///
+/// # fn main() -> Result<(), kumihimo::gate::Error> {
+/// # let folder = std::env::temp_dir().join(format!("kumihimo-gate-tour-{}", std::process::id()));
+/// # // SAFETY: nothing else runs yet.
+/// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
+/// // One process serves. Each request is handled by a microprocess of its own, at the caller's priority.
+/// let _serving = Gate::serve("adder", |(a, b): (u32, u32)| a + b)?;
+///
+/// // Another one calls.
+/// let sum = Gate::<(u32, u32), u32>::connect("adder")?.call(&(2, 3))?;
+/// assert_eq!(sum, 5);
+/// # std::fs::remove_dir_all(&folder).ok();
+/// # Ok(())
+/// # }
+/// ```
+pub mod gate {
+    pub use kumihimo_gate::{
+        Context, Error, ErrorKind, Gate, Item, Options, Placement, RawGate, Region, RegionMut, Server, Serving, Sink,
+        Stream,
+    };
 }
 
 /// Scheduling policies: where a runnable microprocess is placed.

@@ -1,0 +1,150 @@
+//! The caller's side.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::time::Duration;
+
+use kumihimo::gate::{RawGate, Region as Shared};
+use kumihimo::thread;
+
+use crate::bytes::{self, Bytes, emptied, given, lent};
+use crate::error::{Failed, guarded};
+use crate::options::{self, RawOptions};
+use crate::region::{self, Region};
+
+/// `kumi_gate`.
+#[derive(Debug)]
+pub struct Gate(RawGate);
+
+/// Connects. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_gate_connect(
+    out: *mut *mut Gate,
+    name: *const c_char,
+    options: *const RawOptions,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let out = unsafe { emptied(out) }?;
+        // SAFETY: the interface's contract.
+        let (name, options) = unsafe { (bytes::text(name, "the gate's name")?, options::read(options)?.0) };
+        let gate = RawGate::connect_with(name, &options)?;
+        *out = Box::into_raw(Box::new(Gate(gate)));
+        Ok(())
+    })
+}
+
+/// Calls. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_gate_call(
+    gate: *const Gate,
+    request: *const c_void,
+    length: usize,
+    reply: *mut Bytes,
+    timeout_ns: i64,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let (gate, request) = unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
+        // SAFETY: the interface's contract.
+        unsafe {
+            into(reply, |answer| match u64::try_from(timeout_ns) {
+                Ok(time) => gate.0.call_within(request, answer, Duration::from_nanos(time)),
+                // Below zero: without end.
+                Err(_) => gate.0.call(request, answer),
+            })
+        }
+    })
+}
+
+/// Runs a call that fills `reply`, which may be NULL: nobody wants it.
+///
+/// # Safety
+/// As `kumi_bytes` in the interface's contract.
+unsafe fn into<R>(
+    reply: *mut Bytes,
+    call: impl FnOnce(&mut Vec<u8>) -> Result<R, kumihimo::gate::Error>,
+) -> Result<R, Failed> {
+    if reply.is_null() {
+        return Ok(call(&mut Vec::new())?);
+    }
+    // SAFETY: the caller's promise.
+    let reply = unsafe { lent(reply, "reply") }?;
+    // SAFETY: the caller's promise. Should the call unwind, `reply` is empty and the buffer is freed.
+    let mut answer = unsafe { reply.take() }?;
+    answer.clear();
+    let done = call(&mut answer);
+    if done.is_err() {
+        answer.clear();
+    }
+    reply.put(answer);
+    Ok(done?)
+}
+
+/// Calls with regions. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_gate_call_regions(
+    gate: *const Gate,
+    request: *const c_void,
+    length: usize,
+    regions: *const *const Region,
+    count: usize,
+    reply: *mut Bytes,
+    back: *mut *mut Region,
+    back_count: *mut usize,
+    timeout_ns: i64,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let (gate, request) = unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
+        // SAFETY: the interface's contract.
+        let passed = unsafe { region::listed(regions, count) }?;
+        if back.is_null() != back_count.is_null() || !back.is_aligned() || !back_count.is_aligned() {
+            return Err(Failed::invalid("back and back_count: both or neither, aligned"));
+        }
+        // SAFETY: the interface's contract: NULL, or the number of places that `back` has.
+        let room = unsafe { back_count.as_ref() }.copied().unwrap_or(0);
+        if !back_count.is_null() {
+            // SAFETY: as before. Nothing has come back yet.
+            unsafe { *back_count = 0 };
+        }
+        // SAFETY: the interface's contract.
+        let came: Vec<Shared> = unsafe {
+            into(reply, |answer| match u64::try_from(timeout_ns) {
+                Ok(time) => gate.0.call_with_within(request, &passed, answer, Duration::from_nanos(time)),
+                // Below zero: without end.
+                Err(_) => gate.0.call_with(request, &passed, answer),
+            })
+        }?;
+        for (i, region) in came.into_iter().take(room).enumerate() {
+            // SAFETY: the interface's contract: `back` has `room` places.
+            unsafe {
+                back.add(i).write(Region::sealed(region));
+                *back_count = i + 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Sends. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_gate_send(gate: *const Gate, request: *const c_void, length: usize) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let (gate, request) = unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
+        Ok(gate.0.send(request)?)
+    })
+}
+
+/// Closes; NULL is nothing to do. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_gate_close(gate: *mut Gate) {
+    guarded(|| {
+        if !gate.is_null() {
+            // SAFETY: the interface's contract: from `kumi_gate_connect`, and nobody has it any more.
+            let gate = unsafe { Box::from_raw(gate) };
+            thread::without_cancellation(|| drop(gate));
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,199 @@
+//! `kumi_options`: a structure that may grow, as its user says which size he knows.
+
+use std::mem::{MaybeUninit, offset_of, size_of};
+use std::time::Duration;
+
+use kumihimo::gate::{Options, Placement};
+
+use crate::bytes::{Layout, given};
+use crate::error::Failed;
+
+/// `KUMI_ALLOW_EVERYBODY`: every user may call.
+pub const ALLOW_EVERYBODY: u32 = 1;
+/// `KUMI_NO_INHERITANCE`: handlers run at the server's priority.
+pub const NO_INHERITANCE: u32 = 2;
+
+/// `kumi_options`. Zero, and -1 as priority, is the default of a field.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RawOptions {
+    size: usize,
+    in_flight: u32,
+    inline_bytes: u32,
+    largest: u64,
+    handlers: u32,
+    threads: u32,
+    placement: u32,
+    priority: i32,
+    flags: u32,
+    reserved: u32,
+    patience_ns: u64,
+    allow: *const u32,
+    allow_count: usize,
+}
+
+/// The size that the first version had: nobody knows less.
+const LEAST: usize = offset_of!(RawOptions, allow_count) + size_of::<usize>();
+/// Larger ones are no structures of ours.
+const MOST: usize = 4096;
+/// Users that one gate can name.
+const MOST_ALLOWED: usize = 4096;
+
+/// How handlers run, beside what the gate is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hands {
+    /// Kernel threads that run them; 0: microprocesses do.
+    pub(crate) threads: usize,
+}
+
+impl RawOptions {
+    fn new() -> RawOptions {
+        // SAFETY: integers and a pointer, of which all zero is a value.
+        let zero: RawOptions = unsafe { MaybeUninit::zeroed().assume_init() };
+        RawOptions { size: size_of::<RawOptions>(), priority: -1, ..zero }
+    }
+
+    /// Copies what the user knows of it.
+    ///
+    /// # Safety
+    /// Points to as many bytes as its first field says.
+    unsafe fn read(at: *const RawOptions) -> Result<RawOptions, Failed> {
+        // SAFETY: every version begins with its size.
+        let size = *unsafe { given(at.cast::<usize>(), "options") }?;
+        if !(LEAST..=MOST).contains(&size) {
+            let text = format!("options of {size} bytes: begin with KUMI_OPTIONS_INIT, or call kumi_options_init");
+            return Err(Failed::invalid(text));
+        }
+        let known = size.min(size_of::<RawOptions>());
+        for at_byte in known..size {
+            // SAFETY: the structure has that many bytes.
+            if unsafe { at.cast::<u8>().add(at_byte).read() } != 0 {
+                let text = format!("options that this version of the library does not know: byte {at_byte} is set");
+                return Err(Failed::new(libc::E2BIG, text));
+            }
+        }
+        let mut options = RawOptions::new();
+        // SAFETY: `known` bytes are there, and are no more than ours; any bits are integers and a pointer.
+        unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), (&raw mut options).cast(), known) };
+        Ok(options)
+    }
+
+    /// # Safety
+    /// `allow` has `allow_count` users.
+    unsafe fn options(&self) -> Result<(Options, Hands), Failed> {
+        let mut options = Options::new();
+        if self.in_flight != 0 {
+            options = options.in_flight(self.in_flight);
+        }
+        if self.inline_bytes != 0 {
+            options = options.inline(self.inline_bytes);
+        }
+        if self.largest != 0 {
+            options = options.largest(usize::try_from(self.largest).unwrap_or(usize::MAX));
+        }
+        if self.threads > 1024 {
+            return Err(Failed::invalid(format!("{} kernel threads for handlers: 1,024 are the most", self.threads)));
+        }
+        match (self.handlers, self.threads) {
+            (0, 0) => {}
+            // Twice as many: while one's handler runs, the next one's request is at hand.
+            (0, threads) => options = options.handlers(2 * threads as usize),
+            (handlers, _) => options = options.handlers(handlers as usize),
+        }
+        options = options.placement(match self.placement {
+            0 => Placement::Adaptive,
+            1 => Placement::Handoff,
+            2 => Placement::Scheduled,
+            3 => Placement::Spin,
+            other => return Err(Failed::invalid(format!("placement {other}: see enum kumi_placement"))),
+        });
+        match self.priority {
+            -1 => {}
+            priority @ 0..=63 => options = options.priority(priority as u8),
+            other => return Err(Failed::invalid(format!("priority {other}: 0 to 63, or -1"))),
+        }
+        if self.flags & !(ALLOW_EVERYBODY | NO_INHERITANCE) != 0 || self.reserved != 0 {
+            return Err(Failed::invalid(format!(
+                "flags {:#x}: some have no meaning, or `reserved` is not 0",
+                self.flags
+            )));
+        }
+        if self.flags & ALLOW_EVERYBODY != 0 {
+            options = options.allow_everybody();
+        }
+        options = options.inherit(self.flags & NO_INHERITANCE == 0);
+        if self.patience_ns != 0 {
+            options = options.patience(Duration::from_nanos(self.patience_ns));
+        }
+        if self.allow_count > MOST_ALLOWED {
+            return Err(Failed::invalid(format!("{} users to allow: {MOST_ALLOWED} are the most", self.allow_count)));
+        }
+        if self.allow_count != 0 {
+            if self.allow.is_null() || !self.allow.is_aligned() {
+                return Err(Failed::invalid("allow is NULL or not aligned, but allow_count is not 0"));
+            }
+            // SAFETY: by the interface's contract that many users are there.
+            let allowed = unsafe { std::slice::from_raw_parts(self.allow, self.allow_count) };
+            options = allowed.iter().fold(options, |options, uid| options.allow(*uid));
+        }
+        Ok((options, Hands { threads: self.threads as usize }))
+    }
+}
+
+/// What `options` says; the defaults where it is NULL.
+///
+/// # Safety
+/// NULL, or points to as many bytes as its first field says.
+pub(crate) unsafe fn read(options: *const RawOptions) -> Result<(Options, Hands), Failed> {
+    if options.is_null() {
+        return Ok((Options::new(), Hands::default()));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { RawOptions::read(options)?.options() }
+}
+
+/// Sets all of `options` to the defaults, as the caller's header knows it: `size` is its `sizeof`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_options_init(options: *mut RawOptions, size: usize) -> i32 {
+    crate::error::guarded(|| {
+        if options.is_null() || !options.is_aligned() {
+            return Err(Failed::invalid("options is NULL or not aligned"));
+        }
+        if !(LEAST..=MOST).contains(&size) {
+            return Err(Failed::invalid(format!("options of {size} bytes: pass sizeof(kumi_options)")));
+        }
+        let new = RawOptions { size, ..RawOptions::new() };
+        // SAFETY: by the interface's contract it has `size` bytes; no more than ours are copied, and the rest is zero.
+        unsafe {
+            options.cast::<u8>().write_bytes(0, size);
+            std::ptr::copy_nonoverlapping(
+                (&raw const new).cast::<u8>(),
+                options.cast(),
+                size.min(size_of::<RawOptions>()),
+            );
+        }
+        Ok(())
+    })
+}
+
+/// Name, size and places of the fields, which a test holds against the header.
+#[doc(hidden)]
+pub const LAYOUT: Layout = (
+    "kumi_options",
+    size_of::<RawOptions>(),
+    &[
+        ("size", offset_of!(RawOptions, size)),
+        ("in_flight", offset_of!(RawOptions, in_flight)),
+        ("inline_bytes", offset_of!(RawOptions, inline_bytes)),
+        ("largest", offset_of!(RawOptions, largest)),
+        ("handlers", offset_of!(RawOptions, handlers)),
+        ("threads", offset_of!(RawOptions, threads)),
+        ("placement", offset_of!(RawOptions, placement)),
+        ("priority", offset_of!(RawOptions, priority)),
+        ("flags", offset_of!(RawOptions, flags)),
+        ("reserved", offset_of!(RawOptions, reserved)),
+        ("patience_ns", offset_of!(RawOptions, patience_ns)),
+        ("allow", offset_of!(RawOptions, allow)),
+        ("allow_count", offset_of!(RawOptions, allow_count)),
+    ],
+);

@@ -1,0 +1,141 @@
+//! Regions: payloads that go by reference.
+
+use std::ffi::{c_int, c_void};
+
+use kumihimo::gate::{Region as Shared, RegionMut};
+use kumihimo::thread;
+
+use crate::bytes::{self, emptied, given, lent};
+use crate::error::{Failed, guarded};
+
+/// `kumi_region`.
+#[derive(Debug)]
+pub struct Region(State);
+
+enum State {
+    /// Its owner writes it.
+    Open(RegionMut),
+    Sealed(Shared),
+    /// Sealing it failed.
+    Lost,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            State::Open(_) => "Open",
+            State::Sealed(_) => "Sealed",
+            State::Lost => "Lost",
+        })
+    }
+}
+
+/// Most regions that go along with a request or a reply.
+const MOST: usize = 4;
+
+impl Region {
+    /// A handle, which C owns.
+    pub(crate) fn sealed(region: Shared) -> *mut Region {
+        Box::into_raw(Box::new(Region(State::Sealed(region))))
+    }
+
+    /// What can be passed.
+    pub(crate) fn shared(&self) -> Result<Shared, Failed> {
+        match &self.0 {
+            State::Sealed(region) => Ok(region.clone()),
+            _ => Err(Failed::invalid("a region that is not sealed: kumi_region_seal comes first")),
+        }
+    }
+}
+
+/// The regions of a list.
+///
+/// # Safety
+/// NULL, or `count` handles.
+pub(crate) unsafe fn listed(regions: *const *const Region, count: usize) -> Result<Vec<Shared>, Failed> {
+    if count > MOST {
+        return Err(Failed::invalid(format!("{count} regions: {MOST} are the most")));
+    }
+    let mut passed = Vec::with_capacity(count);
+    for i in 0..count {
+        // SAFETY: the caller's promise.
+        let region = unsafe {
+            given(*given(regions, "the list of regions").map(|first| std::ptr::from_ref(first).add(i))?, "a region")
+        }?;
+        passed.push(region.shared()?);
+    }
+    Ok(passed)
+}
+
+/// A region of a copy. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_region_copy(out: *mut *mut Region, data: *const c_void, length: usize) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let (out, data) = unsafe { (emptied(out)?, bytes::slice(data, length, "data")?) };
+        *out = Region::sealed(Shared::copy_of(data)?);
+        Ok(())
+    })
+}
+
+/// A region to be written in place. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_region_new(out: *mut *mut Region, length: usize, data: *mut *mut c_void) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let (out, data) = unsafe { (emptied(out)?, emptied(data)?) };
+        let mut region = RegionMut::new(length)?;
+        *data = region.as_mut_ptr().cast();
+        *out = Box::into_raw(Box::new(Region(State::Open(region))));
+        Ok(())
+    })
+}
+
+/// Makes it one that nobody can change. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_region_seal(region: *mut Region) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let region = unsafe { lent(region, "region") }?;
+        match std::mem::replace(&mut region.0, State::Lost) {
+            State::Open(open) => region.0 = State::Sealed(open.seal()?),
+            other => region.0 = other,
+        }
+        region.shared().map(drop)
+    })
+}
+
+/// Where its bytes are. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_region_data(region: *const Region, length: *mut usize) -> *const c_void {
+    let mut data: *const c_void = std::ptr::null();
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let region = unsafe { given(region, "region") }?;
+        let bytes: &[u8] = match &region.0 {
+            State::Open(open) => open,
+            State::Sealed(shared) => shared,
+            State::Lost => return Err(Failed::invalid("a region whose sealing has failed")),
+        };
+        if !length.is_null() {
+            // SAFETY: the interface's contract.
+            *unsafe { lent(length, "length") }? = bytes.len();
+        }
+        data = bytes.as_ptr().cast();
+        Ok(())
+    });
+    data
+}
+
+/// Lets it go; NULL is nothing to do. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_region_free(region: *mut Region) {
+    guarded(|| {
+        if !region.is_null() {
+            // SAFETY: the interface's contract: a handle of ours, and nobody has it any more.
+            let region = unsafe { Box::from_raw(region) };
+            thread::without_cancellation(|| drop(region));
+        }
+        Ok(())
+    });
+}

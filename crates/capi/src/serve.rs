@@ -1,0 +1,284 @@
+//! The server's side.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::time::Instant;
+
+use kumihimo::gate::{Context, Error, RawGate, Region as Shared, Serving as Open};
+use kumihimo::sync::mpsc;
+use kumihimo::thread;
+
+use crate::bytes::{self, Layout, emptied, given, lent};
+use crate::error::{Failed, guarded, kind};
+use crate::options::{self, RawOptions};
+use crate::region::Region;
+use crate::threads::Threads;
+
+/// `kumi_handler`. NULL is `None`.
+pub type Handler = Option<
+    unsafe extern "C" fn(
+        request: *const c_void,
+        length: usize,
+        reply: *mut Reply,
+        caller: *const Caller,
+        arg: *mut c_void,
+    ) -> c_int,
+>;
+
+/// `kumi_caller`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    size: usize,
+    uid: u32,
+    pid: u32,
+    priority: u32,
+    reserved: u32,
+    left_ns: u64,
+}
+
+impl Caller {
+    fn of(context: &Context<'_>) -> Caller {
+        let left = context.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        Caller {
+            size: size_of::<Caller>(),
+            uid: context.uid(),
+            pid: context.pid().unwrap_or(0),
+            priority: u32::from(context.priority()),
+            reserved: 0,
+            left_ns: left.map_or(u64::MAX, |left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX - 1)),
+        }
+    }
+}
+
+/// `kumi_reply`: a request in a handler's hands, and the reply to be. Its pointers hold while the handler runs.
+#[derive(Debug)]
+pub struct Reply {
+    answer: *mut Vec<u8>,
+    context: *const Context<'static>,
+    said: Option<String>,
+    regions: Vec<Shared>,
+}
+
+impl Reply {
+    fn answer(&mut self) -> &mut Vec<u8> {
+        // SAFETY: `Hand::run` had it exclusively, and lent it for as long as `self` lives.
+        unsafe { &mut *self.answer }
+    }
+
+    fn context(&self) -> &Context<'_> {
+        // SAFETY: as for `answer`; it is only read, by any thread: `assert_shared`.
+        unsafe { &*self.context }
+    }
+}
+
+/// Handlers may run on another kernel thread than that which holds the request.
+const fn assert_shared<T: Sync>() {}
+const _: () = assert_shared::<Context<'static>>();
+
+/// A handler, with what it is called with.
+pub(crate) struct Hand {
+    function: unsafe extern "C" fn(*const c_void, usize, *mut Reply, *const Caller, *mut c_void) -> c_int,
+    arg: *mut c_void,
+    name: Box<str>,
+}
+
+// SAFETY: the interface's contract: the function may be called anywhere, several at once, and `arg` with it.
+unsafe impl Send for Hand {}
+// SAFETY: as above.
+unsafe impl Sync for Hand {}
+
+thread_local! {
+    /// The hand that runs on this microprocess or kernel thread, as a number.
+    static INSIDE: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Hand {
+    /// Lets C handle a request. Nothing unwinds out of it: its functions stop that.
+    pub(crate) fn run(&self, asked: &[u8], context: &Context<'_>, answer: &mut Vec<u8>) -> Result<Vec<Shared>, Error> {
+        let caller = Caller::of(context);
+        let mut reply = Reply { answer, context: std::ptr::from_ref(context).cast(), said: None, regions: Vec::new() };
+        let before = INSIDE.with(|inside| inside.replace(self.number()));
+        // SAFETY: the interface's contract; all pointers hold until it returns.
+        let failed =
+            unsafe { (self.function)(asked.as_ptr().cast(), asked.len(), &raw mut reply, &raw const caller, self.arg) };
+        INSIDE.with(|inside| inside.set(before));
+        if failed == 0 {
+            return Ok(reply.regions);
+        }
+        let said = reply.said.unwrap_or_else(|| std::io::Error::from_raw_os_error(failed).to_string());
+        Err(Error::new(kind(failed), format!("the handler of gate {:?} failed: {said}", self.name)))
+    }
+
+    fn number(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+}
+
+/// `kumi_serving`.
+#[derive(Debug)]
+pub struct Serving {
+    open: Open,
+    /// Ends when no handler runs or will.
+    over: mpsc::Receiver<()>,
+    hand: usize,
+}
+
+/// Serves. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_gate_serve(
+    out: *mut *mut Serving,
+    name: *const c_char,
+    options: *const RawOptions,
+    handler: Handler,
+    arg: *mut c_void,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let out = unsafe { emptied(out) }?;
+        // SAFETY: the interface's contract.
+        let (name, (options, hands)) = unsafe { (bytes::text(name, "the gate's name")?, options::read(options)?) };
+        let function = handler.ok_or_else(|| Failed::invalid("handler is NULL"))?;
+        let hand = Arc::new(Hand { function, arg, name: name.into() });
+        let number = hand.number();
+        let (ends, over) = mpsc::channel::<()>();
+        // The closure, and `ends` with it, is dropped by the last microprocess of the pool.
+        let open = if hands.threads == 0 {
+            RawGate::serve(name, &options, move |asked, context, answer| {
+                let _ends = &ends;
+                hand.run(asked, context, answer)
+            })?
+        } else {
+            let threads = Threads::start(hand, hands.threads)?;
+            RawGate::serve(name, &options, move |asked, context, answer| {
+                let _ends = &ends;
+                threads.run(asked, context, answer)
+            })?
+        };
+        *out = Box::into_raw(Box::new(Serving { open, over, hand: number }));
+        Ok(())
+    })
+}
+
+/// Ends serving, and waits for the handlers that run. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_serving_close(serving: *mut Serving) -> c_int {
+    guarded(|| {
+        if serving.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the interface's contract: from `kumi_gate_serve`, not closed yet.
+        if INSIDE.with(Cell::get) == unsafe { given(serving, "serving") }?.hand {
+            return Err(Failed::new(libc::EDEADLK, "a handler closes its own gate, and would wait for itself"));
+        }
+        // SAFETY: as above, and nobody has it any more.
+        let Serving { open, over, .. } = *unsafe { Box::from_raw(serving) };
+        // Until then C must keep what its handlers use, so there is no leaving earlier.
+        thread::without_cancellation(|| {
+            drop(open);
+            while over.recv().is_ok() {}
+        });
+        Ok(())
+    })
+}
+
+/// Requests handled so far; 0 for NULL. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_serving_handled(serving: *const Serving) -> u64 {
+    // SAFETY: the interface's contract.
+    unsafe { given(serving, "serving") }.map_or(0, |serving| serving.open.handled())
+}
+
+/// Sets the reply. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_reply_set(reply: *mut Reply, data: *const c_void, length: usize) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let (reply, data) = unsafe { (lent(reply, "reply")?, bytes::slice(data, length, "data")?) };
+        let answer = reply.answer();
+        answer.clear();
+        reserve(answer, length)?;
+        answer.extend_from_slice(data);
+        Ok(())
+    })
+}
+
+/// Adds to the reply. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_reply_append(reply: *mut Reply, data: *const c_void, length: usize) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let (reply, data) = unsafe { (lent(reply, "reply")?, bytes::slice(data, length, "data")?) };
+        reserve(reply.answer(), length)?;
+        reply.answer().extend_from_slice(data);
+        Ok(())
+    })
+}
+
+fn reserve(answer: &mut Vec<u8>, more: usize) -> Result<(), Failed> {
+    answer.try_reserve(more).map_err(|e| Failed::new(libc::ENOMEM, format!("a reply of {more} bytes more: {e}")))
+}
+
+/// Says why the handler fails. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_reply_fail(reply: *mut Reply, error: c_int, said: *const c_char) -> c_int {
+    // SAFETY: the interface's contract.
+    if let Ok(reply) = unsafe { lent(reply, "reply") }
+        && !said.is_null()
+    {
+        // SAFETY: the interface's contract.
+        reply.said = Some(unsafe { CStr::from_ptr(said) }.to_string_lossy().into_owned());
+    }
+    // A failure is none with 0.
+    if error == 0 { libc::EREMOTEIO } else { error }
+}
+
+/// Whether nobody wants the reply any more. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_reply_unwanted(reply: *const Reply) -> c_int {
+    // SAFETY: the interface's contract.
+    c_int::from(unsafe { given(reply, "reply") }.is_ok_and(|reply| reply.context().is_cancelled()))
+}
+
+/// A region that came with the request. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_request_region(reply: *const Reply, index: usize, out: *mut *mut Region) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let (reply, out) = unsafe { (given(reply, "reply")?, emptied(out)?) };
+        let mut came = reply.context().regions()?;
+        if index >= came.len() {
+            return Err(Failed::new(libc::ERANGE, format!("region {index} of {}", came.len())));
+        }
+        *out = Region::sealed(came.swap_remove(index));
+        Ok(())
+    })
+}
+
+/// Passes a region along with the reply. See kumihimo.h.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_reply_region(reply: *mut Reply, region: *const Region) -> c_int {
+    guarded(|| {
+        // SAFETY: the interface's contract.
+        let (reply, region) = unsafe { (lent(reply, "reply")?, given(region, "region")?.shared()?) };
+        reply.regions.push(region);
+        Ok(())
+    })
+}
+
+/// Name, size and places of the fields, which a test holds against the header.
+#[doc(hidden)]
+pub const LAYOUT: Layout = (
+    "kumi_caller",
+    size_of::<Caller>(),
+    &[
+        ("size", offset_of!(Caller, size)),
+        ("uid", offset_of!(Caller, uid)),
+        ("pid", offset_of!(Caller, pid)),
+        ("priority", offset_of!(Caller, priority)),
+        ("reserved", offset_of!(Caller, reserved)),
+        ("left_ns", offset_of!(Caller, left_ns)),
+    ],
+);

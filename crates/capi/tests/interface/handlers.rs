@@ -1,0 +1,194 @@
+//! What handlers may count on: who closes waits for them, cancellation reaches them as a number, their argument is theirs.
+
+use std::ffi::{CString, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use kumihimo::gate::{ErrorKind, RawGate};
+use kumihimo::sync::{mpmc, mpsc};
+use kumihimo::thread;
+use kumihimo_c::gate::{Gate, kumi_gate_call, kumi_gate_close, kumi_gate_connect};
+use kumihimo_c::options::{LAYOUT, RawOptions, kumi_options_init};
+use kumihimo_c::serve::{
+    Caller, Handler, Reply, Serving, kumi_gate_serve, kumi_reply_set, kumi_reply_unwanted, kumi_serving_close,
+};
+use kumihimo_tests::process::{again, is_child};
+
+use crate::place::Place;
+
+/// Only a hang takes so long.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Runs `f` in a process with a run-time directory of its own.
+fn alone(test: &str, f: impl FnOnce()) {
+    if is_child(test) {
+        return f();
+    }
+    let place = Place::new(test);
+    let ended = again(test, &[("KUMI_DIR", place.text())]);
+    assert!(ended.status.success(), "{}", ended.told());
+}
+
+fn serve<T>(name: &str, threads: u32, handler: Handler, arg: &T) -> *mut Serving {
+    #[repr(align(16))]
+    struct Room([u8; 256]);
+    let mut room = Room([0; 256]);
+    let options: *mut RawOptions = (&raw mut room.0).cast();
+    let at = LAYOUT.2.iter().find(|(name, _)| *name == "threads").expect("a field").1;
+    let name = CString::new(name).expect("a name");
+    let mut serving = null_mut();
+    // SAFETY: the options have room, and `threads` is one of them; all else is valid, `arg` until the gate is closed.
+    unsafe {
+        assert_eq!(kumi_options_init(options, LAYOUT.1), 0);
+        options.cast::<u8>().add(at).cast::<u32>().write(threads);
+        let arg = std::ptr::from_ref(arg).cast_mut().cast();
+        assert_eq!(kumi_gate_serve(&raw mut serving, name.as_ptr(), options, handler, arg), 0);
+    }
+    serving
+}
+
+/// A handler that says that it has begun, and waits until it may end.
+struct Slow {
+    begun: mpsc::Sender<()>,
+    may_end: mpmc::Receiver<()>,
+    ended: AtomicBool,
+}
+
+impl Slow {
+    fn new() -> (Slow, mpsc::Receiver<()>, mpmc::Sender<()>) {
+        let ((begun, begins), (end, may_end)) = (mpsc::channel(), mpmc::channel());
+        (Slow { begun, may_end, ended: AtomicBool::new(false) }, begins, end)
+    }
+}
+
+extern "C" fn slow(_: *const c_void, _: usize, reply: *mut Reply, _: *const Caller, arg: *mut c_void) -> c_int {
+    // SAFETY: what `serve` was given.
+    let its = unsafe { &*arg.cast::<Slow>() };
+    its.begun.send(()).expect("the test listens");
+    // Written in Rust it has cancellation points of its own, which C has not: none may unwind.
+    let waited = thread::without_cancellation(|| its.may_end.recv_timeout(LONG));
+    its.ended.store(waited.is_ok(), Ordering::Release);
+    // SAFETY: as the handler got it.
+    unsafe { kumi_reply_set(reply, c"late".as_ptr().cast(), 4) }
+}
+
+fn close_waits(threads: u32) {
+    let (its, begins, end) = Slow::new();
+    let serving = serve("slow", threads, Some(slow), &its);
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            let mut reply = Vec::new();
+            RawGate::connect("slow").and_then(|gate| gate.call(b"", &mut reply)).map(|()| reply)
+        });
+        begins.recv_timeout(LONG).expect("the handler begins");
+        scope.spawn(move || {
+            // Nobody finds the gate from when it is being closed.
+            while RawGate::connect("slow").is_ok() {
+                std::thread::yield_now();
+            }
+            end.send(()).expect("the handler waits");
+        });
+        // SAFETY: from `serve`.
+        assert_eq!(unsafe { kumi_serving_close(serving) }, 0);
+        assert!(its.ended.load(Ordering::Acquire), "closed before the handler had ended");
+        match caller.join().expect("no panic") {
+            Ok(reply) => assert_eq!(reply, b"late"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Gone, "{error}"),
+        }
+    });
+}
+
+#[test]
+fn who_closes_waits_for_microprocesses() {
+    alone("handlers::who_closes_waits_for_microprocesses", || close_waits(0));
+}
+
+#[test]
+fn who_closes_waits_for_kernel_threads() {
+    alone("handlers::who_closes_waits_for_kernel_threads", || close_waits(2));
+}
+
+/// Where the handler finds its own gate.
+struct Own(Mutex<*mut Serving>);
+
+// SAFETY: the interface's handles go to any thread.
+unsafe impl Sync for Own {}
+
+extern "C" fn closes(_: *const c_void, _: usize, _: *mut Reply, _: *const Caller, arg: *mut c_void) -> c_int {
+    // SAFETY: what `serve` was given; the gate is open while a handler runs.
+    unsafe { kumi_serving_close(*(*arg.cast::<Own>()).0.lock().unwrap_or_else(PoisonError::into_inner)) }
+}
+
+#[test]
+fn a_handler_that_closes_its_own_gate() {
+    alone("handlers::a_handler_that_closes_its_own_gate", || {
+        for threads in [0, 1] {
+            let own = Own(Mutex::new(null_mut()));
+            let serving = serve("own", threads, Some(closes), &own);
+            *own.0.lock().unwrap_or_else(PoisonError::into_inner) = serving;
+            let gate = RawGate::connect("own").expect("it is there");
+            for _ in 0..3 {
+                let error = gate.call(b"", &mut Vec::new()).expect_err("it would wait for itself");
+                assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
+            }
+            // SAFETY: from `serve`; this is no handler.
+            assert_eq!(unsafe { kumi_serving_close(serving) }, 0);
+        }
+    });
+}
+
+/// A handler that calls another gate, and tells what it gets.
+struct Outer {
+    gate: *mut Gate,
+    got: mpsc::Sender<(c_int, c_int)>,
+}
+
+extern "C" fn outer(_: *const c_void, _: usize, reply: *mut Reply, _: *const Caller, arg: *mut c_void) -> c_int {
+    // SAFETY: what `serve` was given; the gate is open.
+    let (failed, unwanted, its) = unsafe {
+        let its = &*arg.cast::<Outer>();
+        let failed = kumi_gate_call(its.gate, null_mut(), 0, null_mut(), -1);
+        (failed, kumi_reply_unwanted(reply), its)
+    };
+    its.got.send((failed, unwanted)).expect("the test listens");
+    failed
+}
+
+#[test]
+fn cancellation_is_a_number_in_c() {
+    alone("handlers::cancellation_is_a_number_in_c", || {
+        let (its, begins, end) = Slow::new();
+        let inner = serve("slow", 0, Some(slow), &its);
+        let (got, gets) = mpsc::channel();
+        let mut gate = null_mut();
+        // SAFETY: all is valid.
+        assert_eq!(unsafe { kumi_gate_connect(&raw mut gate, c"slow".as_ptr(), std::ptr::null()) }, 0);
+        let between = Outer { gate, got };
+        let serving = serve("outer", 0, Some(outer), &between);
+
+        let caller = thread::spawn(|| RawGate::connect("outer").and_then(|gate| gate.call(b"", &mut Vec::new())));
+        begins.recv_timeout(LONG).expect("the inner handler begins");
+        caller.cancel();
+        assert!(caller.join().expect_err("it unwinds").is::<thread::Cancelled>());
+        assert_eq!(gets.recv_timeout(LONG), Ok((libc::ECANCELED, 1)));
+
+        // A time that is over is the number of that; the chain of calls is the caller's business.
+        let mut reply = Vec::new();
+        let late = RawGate::connect("outer").expect("it is there");
+        let error =
+            late.call_within(b"", &mut reply, Duration::from_millis(1)).expect_err("the inner one does not answer");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        // Each handler of the inner gate that began waits for one.
+        for _ in 0..2 {
+            end.send(()).expect("they wait");
+        }
+        // SAFETY: from `serve` and `kumi_gate_connect`; no call is under way when the handlers have ended.
+        unsafe {
+            assert_eq!(kumi_serving_close(serving), 0);
+            kumi_gate_close(gate);
+            assert_eq!(kumi_serving_close(inner), 0);
+        }
+    });
+}

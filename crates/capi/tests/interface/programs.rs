@@ -1,0 +1,182 @@
+//! Programs in C, built as their users build them, on either side of a gate; the other one in Rust, another process.
+
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::Command;
+
+use kumihimo::gate::{Error, ErrorKind, Options, RawGate, Region};
+use kumihimo_tests::process::{finish, is_child, start};
+
+use crate::place::{Place, Server, done, has, here, libraries};
+
+/// Installs all below the place, and builds the program by what pkg-config says. None where a tool is missing, which is said.
+fn built(test: &str, place: &Place, how: &[&str]) -> Option<Command> {
+    for tool in ["cc", "pkg-config"] {
+        if !has(test, tool) {
+            return None;
+        }
+    }
+    let prefix = place.0.join("prefix");
+    done(Command::new(kumihimo_tests::root().join("scripts/install-capi")).arg(&prefix).env("LIBRARIES", libraries()));
+    let mut asks = Command::new("pkg-config");
+    asks.args(["--cflags", "--libs"]).args(how).arg("kumihimo").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    let mut flags = String::from_utf8(done(&mut asks).stdout).expect("flags");
+    if how.contains(&"--static") {
+        flags = flags.replace("-lkumihimo_c", "-l:libkumihimo_c.a");
+    }
+    let program = place.0.join("peer");
+    let source = here().join("tests/interface/native/peer.c");
+    let strict = ["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-g", "-o"];
+    done(Command::new("cc").args(strict).arg(&program).arg(source).args(flags.split_whitespace()));
+    let mut command = Command::new(program);
+    command.env("KUMI_DIR", place.text()).env("LD_LIBRARY_PATH", prefix.join("lib"));
+    Some(command)
+}
+
+fn again(command: &Command) -> Command {
+    let mut other = Command::new(command.get_program());
+    other.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    other
+}
+
+/// What `handle` of peer.c does, in Rust.
+pub fn serve_as_peer(name: &str) -> kumihimo::gate::Serving {
+    RawGate::serve(name, &Options::new(), |asked, context, answer| {
+        match asked.first() {
+            None => {}
+            Some(b'e') => answer.extend_from_slice(asked),
+            Some(b'f') => return Err(Error::new(ErrorKind::Invalid, "no such book")),
+            Some(b'n') => return Err(Error::new(ErrorKind::NotFound, "none")),
+            Some(b'w') => {
+                write!(answer, "{} {}", context.pid().unwrap_or(0), u8::from(context.deadline().is_some()))
+                    .expect("memory");
+            }
+            Some(b's') => {
+                let came = context.regions()?;
+                write!(answer, "{}", came[0].iter().map(|byte| u64::from(*byte)).sum::<u64>()).expect("memory");
+                return Ok(came);
+            }
+            Some(b'z') => std::thread::sleep(std::time::Duration::from_millis(1)),
+            Some(_) => panic!("what?"),
+        }
+        Ok(Vec::new())
+    })
+    .expect("it serves")
+}
+
+/// In the server's process: says that it serves, and waits until nobody wants it any more.
+pub fn serve_on() {
+    println!("serving");
+    std::io::stdout().flush().expect("standard output is open");
+    kumihimo::thread::blocking(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+    });
+}
+
+/// Calls a gate whose handler is `handle` of peer.c.
+fn call_peer(name: &str) {
+    let gate = RawGate::connect(name).expect("it is there");
+    let mut reply = Vec::new();
+    for i in 0..2000 {
+        let asked = format!("e{i}");
+        gate.call(asked.as_bytes(), &mut reply).expect("a reply");
+        assert_eq!(reply, asked.as_bytes());
+    }
+    kumihimo::thread::scope(|scope| {
+        for i in 0..100 {
+            let gate = &gate;
+            scope.spawn(move || {
+                let mut reply = Vec::new();
+                for j in 0..20 {
+                    let asked = format!("e{i} {j}");
+                    gate.call(asked.as_bytes(), &mut reply).expect("a reply");
+                    assert_eq!(reply, asked.as_bytes());
+                    gate.call(b"z", &mut reply).expect("a reply");
+                }
+            });
+        }
+    });
+    let large = vec![b'e'; 1 << 20];
+    gate.call(&large, &mut reply).expect("a reply");
+    assert_eq!(reply, large);
+    for (asked, kind, says) in [
+        (b"f", ErrorKind::Invalid, "no such book"),
+        (b"n", ErrorKind::NotFound, "No such file"),
+        (b"?", ErrorKind::Panicked, "what?"),
+    ] {
+        let error = gate.call(asked, &mut reply).expect_err("it fails");
+        assert!(error.kind() == kind && error.to_string().contains(says), "{error}");
+    }
+    gate.call(b"w", &mut reply).expect("a reply");
+    assert_eq!(reply, format!("{} 0", std::process::id()).as_bytes());
+    gate.call_within(b"w", &mut reply, std::time::Duration::from_secs(30)).expect("a reply");
+    assert_eq!(reply, format!("{} 1", std::process::id()).as_bytes());
+    gate.send(b"e").expect("sent");
+    let region = Region::copy_of(&[3; 5000]).expect("memory");
+    let back = gate.call_with(b"s", std::slice::from_ref(&region), &mut reply).expect("a reply");
+    assert_eq!((&*reply, back.len()), (&b"15000"[..], 1));
+    assert_eq!(&*back[0], &*region);
+    assert!(gate.call(b"s", &mut reply).is_err(), "no region came along");
+}
+
+fn rust_calls_c(test: &str, threads: &str) {
+    if is_child(test) {
+        return call_peer("peer");
+    }
+    let place = Place::new(test);
+    let Some(mut peer) = built(test, &place, &[]) else { return };
+    let server = Server::start(peer.args(["serve", "peer", threads]));
+    let ended = finish(test, start(test, &[("KUMI_DIR", place.text())]));
+    assert!(ended.status.success(), "{}", ended.told());
+    assert!(server.end().contains("handled 1"));
+}
+
+#[test]
+fn rust_calls_c_on_microprocesses() {
+    rust_calls_c("programs::rust_calls_c_on_microprocesses", "0");
+}
+
+#[test]
+fn rust_calls_c_on_kernel_threads() {
+    rust_calls_c("programs::rust_calls_c_on_kernel_threads", "3");
+}
+
+#[test]
+fn c_calls_rust() {
+    let test = "programs::c_calls_rust";
+    if is_child(test) {
+        let _serving = serve_as_peer("peer");
+        return serve_on();
+    }
+    let place = Place::new(test);
+    let Some(mut peer) = built(test, &place, &[]) else { return };
+    let server = Server::of(start(test, &[("KUMI_DIR", place.text())]));
+    let said = done(peer.args(["call", "peer"])).stdout;
+    assert_eq!(said, b"all is well\n");
+    server.end();
+}
+
+/// The program has the library in itself.
+#[test]
+fn c_calls_c_linked_statically() {
+    let test = "programs::c_calls_c_linked_statically";
+    let place = Place::new(test);
+    let Some(peer) = built(test, &place, &["--static"]) else { return };
+    let server = Server::start(again(&peer).args(["serve", "peer", "0"]));
+    assert_eq!(done(again(&peer).args(["call", "peer"])).stdout, b"all is well\n");
+    assert!(server.end().contains("handled 1"));
+}
+
+/// The manual page can be read.
+#[test]
+fn the_manual_page_is_one() {
+    let page: PathBuf = here().join("man/kumihimo_gates.3");
+    if has("programs::the_manual_page_is_one", "man") {
+        let output = done(
+            Command::new("man").arg("--warnings").arg("-l").arg(page).env("MANPAGER", "cat").env("LC_ALL", "C.UTF-8"),
+        );
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(complained.is_empty(), "{complained}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains("kumi_gate_connect"));
+    }
+}
