@@ -5,6 +5,7 @@
 //! a sample: `metric value unit [key=value ...] [key:=value ...]`. `key=value` is part of the row's
 //! identity, `key:=value` only a note beside it.
 
+pub mod burst;
 mod entries;
 pub mod files;
 mod kernel_threads;
@@ -12,6 +13,7 @@ mod late;
 mod measure;
 mod page;
 mod request;
+pub mod rpc;
 pub mod work;
 
 pub use entries::Entries;

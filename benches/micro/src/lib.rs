@@ -8,15 +8,18 @@ mod events;
 mod files;
 mod fork;
 mod holder;
+mod inversion;
 mod kernel_threads;
 mod mutex;
 mod park;
 mod preempt;
 mod preempted;
+mod priority;
 mod priority_io;
 mod queues;
 mod ready;
 mod resources;
+mod rpc;
 mod sieve;
 mod spread;
 mod stall;
@@ -73,6 +76,18 @@ pub fn run(request: &Request) -> Result<(), String> {
         "priority-local" => ready::ready,
         "spin-holder" => holder::spin_holder,
         "kernel-threads" => kernel_threads::kernel_threads,
+        "rpc" => {
+            said(rpc::plan(request))?;
+            rpc::rpc
+        }
+        "priority" => {
+            said(priority::plan(request))?;
+            priority::priority
+        }
+        "inversion" => {
+            said(inversion::check(request))?;
+            inversion::inversion
+        }
         other => return Err(format!("{other}: no such benchmark")),
     };
     let queue =
@@ -94,6 +109,11 @@ pub fn run(request: &Request) -> Result<(), String> {
     }
     runtime.run(|| body(request));
     Ok(())
+}
+
+/// Those that are told to begin have somebody who waits for their first word: what is refused is said there too.
+fn said<T>(done: Result<T, String>) -> Result<T, String> {
+    done.inspect_err(|why| println!("{why}"))
 }
 
 /// `quantum=5ms` and `policy=fixed`; `None`: the default.

@@ -20,6 +20,8 @@ fn every_benchmark_comes_to_its_result() {
         "resources load=join",
         "resources load=parts",
         "control part=suspend rounds=3",
+        "priority side=high rounds=3 by=thread",
+        "priority side=high rounds=3 by=timer burst=1ms",
     ] {
         for (queue, variant) in [("ring", "full"), ("locked", "lean"), ("steal", "full")] {
             let line = format!("{line} --vps 2 --queue {queue} --variant {variant}");
@@ -31,7 +33,17 @@ fn every_benchmark_comes_to_its_result() {
 
 #[test]
 fn what_is_not_known_is_an_error() {
-    for line in ["nothing --queue ring", "yield --queue pile"] {
+    for line in [
+        "nothing --queue ring",
+        "yield --queue pile",
+        "rpc --queue ring",
+        "rpc side=client --queue ring",
+        "rpc side=client place=/nowhere placement=elsewhere --queue ring",
+        "rpc side=client place=/nowhere by=mail --queue ring",
+        "priority side=middle --queue ring",
+        "inversion side=server --queue ring",
+        "inversion side=above inherit=on --queue ring",
+    ] {
         let request = Request::parse(line.split(' ').map(str::to_owned)).expect("a request");
         assert!(kumihimo_bench::run(&request).is_err(), "{line}");
     }

@@ -4,6 +4,7 @@ mod echo;
 mod files;
 mod fork;
 mod preempt;
+mod priority;
 mod stall;
 mod talk;
 mod wait;
@@ -31,6 +32,14 @@ fn main() {
         "preempt" => preempt::preempt(&request),
         "files" => files::files(&request),
         "stall" => stall::stall(&request),
+        "priority" => {
+            if let Err(why) = priority::priority(&request) {
+                // Where whoever started it waits for another word.
+                println!("{why}");
+                eprintln!("rival-std: {why}");
+                std::process::exit(1);
+            }
+        }
         other => {
             eprintln!("rival-std: {other}: no such benchmark on kernel threads");
             std::process::exit(2);

@@ -1,0 +1,439 @@
+//! What `rpc` calls, checks and times, whoever carries it: a client with so many callers, each in a closed loop, and a server in another process that
+//! checks every payload. Both say `ready` when they are. The server ends with its standard input; the client is told there, line by line, for how
+//! many milliseconds to go on, and answers with a [`Slice`].
+
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::late::Lateness;
+use crate::request::Request;
+use crate::work::Dice;
+
+/// Bytes of an answer.
+pub const ANSWER: usize = 16;
+/// Bytes that a payload has at least, and whose sum is all that is checked with [`Check::Head`].
+pub const HEAD: usize = 64;
+/// Where there are several callers, one call of so many is timed: reading the clock twice takes as long as a cheap call.
+const SAMPLED: u64 = 16;
+/// The number of an answer to a payload whose sum is wrong.
+const WRONG: u64 = u64::MAX;
+
+/// Which of the two processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// It answers.
+    Server,
+    /// It calls.
+    Client,
+}
+
+/// How much of each payload the server sums up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// All of it.
+    Whole,
+    /// The first [`HEAD`] bytes: what is left is what it takes to bring the payload there.
+    Head,
+}
+
+/// What is called, how often at once, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Which process this is.
+    pub side: Side,
+    /// Callers, each with one call under way.
+    pub callers: usize,
+    /// Bytes of a payload.
+    pub bytes: usize,
+    /// Cores that both processes share.
+    pub cores: usize,
+    /// How the two wait for each other; what it means is for the contender to say.
+    pub placement: String,
+    /// What is checked.
+    pub check: Check,
+    /// A directory in memory that both know.
+    pub place: PathBuf,
+    /// The call whose payload the first caller falsifies.
+    corrupt: Option<u64>,
+}
+
+impl Plan {
+    /// Reads `side`, `callers`, `bytes`, `placement`, `check`, `place` and, for tests, `corrupt`.
+    ///
+    /// # Errors
+    /// A key that is missing, or has a value that means nothing.
+    pub fn of(request: &Request) -> Result<Plan, String> {
+        let side = match request.get("side") {
+            Some("server") => Side::Server,
+            Some("client") => Side::Client,
+            other => return Err(format!("side={}: `server` or `client` is wanted", other.unwrap_or_default())),
+        };
+        let check = match request.get("check").unwrap_or("whole") {
+            "whole" => Check::Whole,
+            "head" => Check::Head,
+            other => return Err(format!("check={other}: `whole` or `head` is wanted")),
+        };
+        let number = |key: &str, default: usize, least: usize| match request.get(key).map(str::parse) {
+            None => Ok(default),
+            Some(Ok(number)) if number >= least => Ok(number),
+            Some(_) => Err(format!("{key}: a number of at least {least} is wanted")),
+        };
+        let bytes = number("bytes", HEAD, HEAD)?;
+        if !bytes.is_multiple_of(8) {
+            return Err(format!("bytes={bytes}: whole words of eight bytes are wanted"));
+        }
+        Ok(Plan {
+            side,
+            callers: number("callers", 1, 1)?,
+            bytes,
+            cores: request.vps,
+            placement: request.get("placement").unwrap_or("scheduled").to_owned(),
+            check,
+            place: request.get("place").ok_or("place: the directory of both processes is wanted")?.into(),
+            corrupt: request.get("corrupt").map(|text| text.parse().map_err(|_| "corrupt: a number")).transpose()?,
+        })
+    }
+
+    /// The call whose payload the first caller falsifies, if it is to.
+    #[must_use]
+    pub fn corrupt(&self) -> Option<u64> {
+        self.corrupt
+    }
+
+    /// An error unless the placement is one of `known`.
+    ///
+    /// # Errors
+    /// It is another one.
+    pub fn placed(&self, known: &[&str]) -> Result<(), String> {
+        match known.contains(&self.placement.as_str()) {
+            true => Ok(()),
+            false => Err(format!("placement={}: only {} here", self.placement, known.join(", "))),
+        }
+    }
+}
+
+/// What the server says of a payload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The payload's own.
+    pub number: u64,
+    /// As the server found it.
+    pub sum: u64,
+}
+
+impl Answer {
+    /// As it goes over a wire.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; ANSWER] {
+        let mut bytes = [0; ANSWER];
+        bytes[..8].copy_from_slice(&self.number.to_ne_bytes());
+        bytes[8..].copy_from_slice(&self.sum.to_ne_bytes());
+        bytes
+    }
+
+    /// From a wire.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; ANSWER]) -> Answer {
+        Answer { number: word(&bytes, 0), sum: word(&bytes, 1) }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at * 8..at * 8 + 8].try_into().expect("eight bytes"))
+}
+
+/// The sum of all words. It does not see words that changed places; that is not what goes wrong here, and it is the cheapest that reads all.
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.chunks_exact(8).fold(0, |sum, eight| sum.wrapping_add(word(eight, 0)))
+}
+
+/// What the server does with every payload: a number, the sum of all but itself, and the words that are summed up. Not inlined, so that contenders
+/// run the same code.
+#[inline(never)]
+#[must_use]
+pub fn serve(payload: &[u8], check: Check) -> Answer {
+    let checked = match check {
+        Check::Whole => payload,
+        Check::Head => &payload[..payload.len().min(HEAD)],
+    };
+    if checked.len() < HEAD {
+        return Answer { number: WRONG, sum: 0 };
+    }
+    let number = word(checked, 0);
+    let sum = sum(&checked[16..]).wrapping_add(number);
+    Answer { number: if sum == word(checked, 1) { number } else { WRONG }, sum }
+}
+
+/// One caller: its payload, and what its calls took.
+#[derive(Debug)]
+pub struct Caller {
+    payload: Vec<u8>,
+    base: u64,
+    number: u64,
+    every: u64,
+    begun: Option<Instant>,
+    calls: u64,
+    nanoseconds: Vec<u32>,
+    corrupt: Option<u64>,
+}
+
+impl Caller {
+    /// The `n`th of a plan.
+    #[must_use]
+    pub fn new(plan: &Plan, n: usize) -> Caller {
+        let mut dice = Dice::new(n as u64 + 1);
+        let payload: Vec<u8> = (0..plan.bytes / 8).flat_map(|_| dice.below(u64::MAX).to_ne_bytes()).collect();
+        let base = match plan.check {
+            Check::Whole => sum(&payload[16..]),
+            Check::Head => sum(&payload[16..HEAD]),
+        };
+        let every = if plan.callers == 1 { 1 } else { SAMPLED };
+        // Answers of one caller are no other's.
+        let number = (n as u64) << 40;
+        let corrupt = if n == 0 { plan.corrupt } else { None };
+        let nanoseconds = Vec::with_capacity(if every == 1 { 1 << 20 } else { 1 << 8 });
+        Caller { payload, base, number, every, begun: None, calls: 0, nanoseconds, corrupt }
+    }
+
+    /// The payload of the next call, stamped. The time of the call begins.
+    #[inline]
+    pub fn stamped(&mut self) -> &[u8] {
+        self.number += 1;
+        self.payload[..8].copy_from_slice(&self.number.to_ne_bytes());
+        self.payload[8..16].copy_from_slice(&self.base.wrapping_add(self.number).to_ne_bytes());
+        if self.corrupt.is_some_and(|corrupt| corrupt == self.number) {
+            self.payload[HEAD - 1] ^= 1;
+        }
+        if self.begun.is_none() && self.number.is_multiple_of(self.every) {
+            self.begun = Some(Instant::now());
+        }
+        &self.payload
+    }
+
+    /// The call has ended.
+    ///
+    /// # Errors
+    /// The server found the checksum wrong, or the answer is of another call.
+    #[inline]
+    pub fn answered(&mut self, answer: Answer) -> Result<(), String> {
+        if answer.number != self.number || answer.sum != self.base.wrapping_add(self.number) {
+            return Err(self.complaint(answer));
+        }
+        self.calls += 1;
+        if let Some(begun) = self.begun.take() {
+            let now = Instant::now();
+            self.nanoseconds.push(u32::try_from((now - begun).as_nanos()).unwrap_or(u32::MAX));
+            // Where every call is timed, the end of one is the beginning of the next.
+            self.begun = (self.every == 1).then_some(now);
+        }
+        Ok(())
+    }
+
+    fn complaint(&self, answer: Answer) -> String {
+        match answer.number {
+            WRONG => format!("call {}: the server found the checksum wrong", self.number),
+            other => format!("call {}: the answer is of call {other}, with the sum {:x}", self.number, answer.sum),
+        }
+    }
+
+    /// So that the time until it goes on is not the next call's.
+    pub fn pause(&mut self) {
+        self.begun = None;
+    }
+
+    /// Moves its calls since the last time into `slice`.
+    pub fn collect(&mut self, slice: &mut Slice) {
+        slice.calls += std::mem::take(&mut self.calls);
+        self.nanoseconds.drain(..).for_each(|ns| slice.late.record(Duration::from_nanos(ns.into())));
+    }
+}
+
+/// What all callers came to.
+#[derive(Clone, Debug, Default)]
+pub struct Slice {
+    calls: u64,
+    /// Until the last of them was answered.
+    took: Duration,
+    late: Lateness,
+}
+
+impl Slice {
+    /// That begun then and ends now.
+    #[must_use]
+    pub fn since(begun: Instant) -> Slice {
+        Slice { took: begun.elapsed(), ..Slice::default() }
+    }
+
+    /// Says `CALLS SECONDS P50 P99` (microseconds).
+    pub fn say(&self) {
+        println!("{} {} {} {}", self.calls, self.took.as_secs_f64(), self.late.us(0.5), self.late.us(0.99));
+    }
+}
+
+/// The next line of the standard input, a number of milliseconds; `None` at its end. Blocks the kernel thread.
+///
+/// # Errors
+/// It is no number.
+pub fn told() -> Result<Option<Duration>, String> {
+    let mut line = String::new();
+    match std::io::stdin().lock().read_line(&mut line) {
+        Ok(0) => Ok(None),
+        Ok(_) => match line.trim().parse() {
+            Ok(ms) => Ok(Some(Duration::from_millis(ms))),
+            Err(_) => Err(format!("{line:?} is no number of milliseconds")),
+        },
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Waits until the standard input ends. Blocks the kernel thread.
+pub fn until_told() {
+    while told().is_ok_and(|line| line.is_some()) {}
+}
+
+/// A client whose callers are kernel threads, each with what `connect` made for it.
+///
+/// # Errors
+/// `connect` failed, or the standard input says what cannot be understood. A call that fails ends the process ([`fail`]): nobody else could go on.
+///
+/// # Panics
+/// If a kernel thread cannot be made.
+pub fn by_threads<C: Send>(
+    plan: &Plan,
+    connect: impl FnMut(usize) -> Result<C, String>,
+    call: impl Fn(&mut C, &[u8]) -> Result<Answer, String> + Sync,
+) -> Result<(), String> {
+    let connections = (0..plan.callers).map(connect).collect::<Result<Vec<_>, _>>()?;
+    let callers: Vec<_> = (0..plan.callers).map(|n| Mutex::new(Caller::new(plan, n))).collect();
+    let (gate, over, ended) = (Barrier::new(plan.callers + 1), AtomicBool::new(false), AtomicBool::new(false));
+    let one = |caller: &Mutex<Caller>, mut connection: C| {
+        loop {
+            gate.wait();
+            if ended.load(Relaxed) {
+                return;
+            }
+            let mut caller = caller.lock().expect("no panic");
+            while !over.load(Relaxed) {
+                let answer = call(&mut connection, caller.stamped());
+                if let Err(why) = answer.and_then(|answer| caller.answered(answer)) {
+                    fail(&why);
+                }
+            }
+            caller.pause();
+            drop(caller);
+            gate.wait();
+        }
+    };
+    thread::scope(|scope| {
+        for (caller, connection) in callers.iter().zip(connections) {
+            let one = &one;
+            scope.spawn(move || one(caller, connection));
+        }
+        println!("ready");
+        let mut said = Ok(());
+        loop {
+            let length = match told() {
+                Ok(Some(length)) => length,
+                Ok(None) => break,
+                Err(why) => {
+                    said = Err(why);
+                    break;
+                }
+            };
+            over.store(false, Relaxed);
+            gate.wait();
+            let begun = Instant::now();
+            thread::sleep(length);
+            over.store(true, Relaxed);
+            gate.wait();
+            let mut slice = Slice::since(begun);
+            callers.iter().for_each(|caller| caller.lock().expect("no panic").collect(&mut slice));
+            slice.say();
+        }
+        ended.store(true, Relaxed);
+        gate.wait();
+        said
+    })
+}
+
+/// Ends this process as one that failed, and says so where a slice would be said.
+pub fn fail(why: &str) -> ! {
+    println!("failed: {why}");
+    eprintln!("rpc: {why}");
+    std::process::exit(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(line: &str) -> Result<Plan, String> {
+        let line = format!("rpc place=/nowhere {line}");
+        Plan::of(&Request::parse(line.split_whitespace().map(str::to_owned)).expect("a request"))
+    }
+
+    #[test]
+    fn reads_a_plan_and_refuses_what_means_nothing() {
+        let read = plan("side=client callers=16 bytes=4096 placement=spin check=head --vps 2").unwrap();
+        assert_eq!((read.side, read.callers, read.bytes, read.cores), (Side::Client, 16, 4096, 2));
+        assert_eq!((read.check, read.placed(&["spin"])), (Check::Head, Ok(())));
+        assert!(read.placed(&["scheduled"]).unwrap_err().contains("placement=spin"));
+        for (line, why) in [
+            ("", "side"),
+            ("side=middle", "side=middle"),
+            ("side=server callers=0", "callers"),
+            ("side=server callers=many", "callers"),
+            ("side=server bytes=63", "bytes"),
+            ("side=server bytes=65", "bytes=65"),
+            ("side=server check=none", "check=none"),
+            ("side=server corrupt=yes", "corrupt"),
+        ] {
+            let said = plan(line).unwrap_err();
+            assert!(said.contains(why), "{line}: {said}");
+        }
+        let no_place = Request::parse(["rpc", "side=server"].map(str::to_owned)).unwrap();
+        assert!(Plan::of(&no_place).unwrap_err().contains("place"));
+    }
+
+    #[test]
+    fn a_payload_is_answered_and_a_falsified_one_is_found() {
+        for check in ["whole", "head"] {
+            let plan = plan(&format!("side=client bytes=4096 check={check} corrupt=3")).unwrap();
+            let mut caller = Caller::new(&plan, 0);
+            for _ in 0..2 {
+                let answer = serve(caller.stamped(), plan.check);
+                assert_eq!(Answer::from_bytes(answer.to_bytes()), answer);
+                caller.answered(answer).unwrap();
+            }
+            let answer = serve(caller.stamped(), plan.check);
+            assert!(caller.answered(answer).unwrap_err().contains("call 3: the server found the checksum wrong"));
+        }
+    }
+
+    #[test]
+    fn every_word_is_in_the_sum_and_short_payloads_are_wrong() {
+        let plan = plan("side=client bytes=256").unwrap();
+        let mut caller = Caller::new(&plan, 0);
+        let payload = caller.stamped().to_vec();
+        for at in 0..payload.len() {
+            let mut other = payload.clone();
+            other[at] ^= 0x10;
+            assert_eq!(serve(&other, Check::Whole).number, WRONG, "byte {at}");
+        }
+        assert_eq!(serve(&payload[..32], Check::Whole).number, WRONG);
+        assert_eq!(serve(&[], Check::Head).number, WRONG);
+    }
+
+    #[test]
+    fn another_callers_answer_is_an_error() {
+        let plan = plan("side=client callers=2").unwrap();
+        let [mut one, mut other] = [0, 1].map(|n| Caller::new(&plan, n));
+        let answer = serve(one.stamped(), plan.check);
+        other.stamped();
+        assert!(other.answered(answer).unwrap_err().contains("is of call 1"));
+    }
+}

@@ -1,0 +1,80 @@
+//! Callers as Tokio knows them, for those who call asynchronously; as many workers as there are cores, the calling kernel thread alone if there is
+//! one.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Instant;
+
+use kumihimo_bench_kit::rpc::{Answer, Caller, Plan, Slice, fail, told, until_told};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::while_;
+
+/// One who calls.
+pub trait Call: Clone + Send + 'static {
+    fn call(&mut self, payload: &[u8]) -> impl Future<Output = Result<Answer, String>> + Send;
+}
+
+pub fn runtime(plan: &Plan) -> Result<Runtime, String> {
+    let mut builder = match plan.cores {
+        1 => Builder::new_current_thread(),
+        cores => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(cores);
+            builder
+        }
+    };
+    builder.enable_all().build().map_err(while_("Tokio"))
+}
+
+/// As `rpc::by_threads`: all callers by what `connect` made.
+pub fn by_futures<C: Call>(plan: &Plan, connect: impl AsyncFnOnce() -> Result<C, String>) -> Result<(), String> {
+    let runtime = runtime(plan)?;
+    let connection = runtime.block_on(connect())?;
+    let mut callers: Vec<_> = (0..plan.callers).map(|n| Caller::new(plan, n)).collect();
+    println!("ready");
+    while let Some(length) = told()? {
+        let (over, begun) = (Arc::new(AtomicBool::new(false)), Instant::now());
+        let one = |mut caller: Caller| {
+            let (over, mut connection) = (over.clone(), connection.clone());
+            runtime.spawn(async move {
+                while !over.load(Relaxed) {
+                    let answer = connection.call(caller.stamped()).await;
+                    if let Err(why) = answer.and_then(|answer| caller.answered(answer)) {
+                        fail(&why);
+                    }
+                }
+                caller.pause();
+                caller
+            })
+        };
+        let handles: Vec<_> = callers.drain(..).map(one).collect();
+        runtime.block_on(async {
+            tokio::time::sleep(length).await;
+            over.store(true, Relaxed);
+            for handle in handles {
+                callers.push(handle.await.expect("no panic"));
+            }
+        });
+        let mut slice = Slice::since(begun);
+        callers.iter_mut().for_each(|caller| caller.collect(&mut slice));
+        slice.say();
+    }
+    Ok(())
+}
+
+/// Runs `server`, which says that it is ready, until the standard input ends.
+pub fn until_told_by<S: Future<Output = Result<(), String>> + 'static>(
+    plan: &Plan,
+    server: impl FnOnce(Plan) -> S + Send + 'static,
+) -> Result<(), String> {
+    let (runtime, plan) = (runtime(plan)?, plan.clone());
+    std::thread::spawn(move || {
+        if let Err(why) = runtime.block_on(server(plan)) {
+            fail(&why);
+        }
+    });
+    until_told();
+    Ok(())
+}

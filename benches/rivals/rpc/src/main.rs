@@ -1,0 +1,53 @@
+//! Calls between two processes, as others make them. `rival-rpc rpc transport=T side=server|client place=DIR ...`; what is called, checked and
+//! timed is `kumihimo_bench_kit::rpc`.
+
+mod dbus;
+mod futex;
+mod futures;
+mod grpc;
+mod iceoryx;
+mod multiplexed;
+mod pipe;
+mod streams;
+mod tarpc;
+mod unix;
+
+use kumihimo_bench_kit::rpc::Plan;
+use kumihimo_bench_kit::{Request, raise_descriptors};
+
+fn main() {
+    if let Err(why) = run() {
+        // A server that is not to be had says so where it would say that it is ready; whoever started it reads no further.
+        if let Some(why) = why.strip_prefix("refused: ") {
+            println!("refused: {why}");
+        }
+        eprintln!("rival-rpc: {why}");
+        std::process::exit(1);
+    }
+}
+
+fn run() -> Result<(), String> {
+    let request = Request::parse(std::env::args().skip(1)).map_err(|e| e.to_string())?;
+    if request.bench != "rpc" {
+        return Err(format!("{}: no such benchmark here", request.bench));
+    }
+    raise_descriptors();
+    let plan = Plan::of(&request)?;
+    match request.get("transport") {
+        Some("pipe") => pipe::run(&plan),
+        Some("unix-socket") => unix::run(&plan),
+        Some("unix-mux") => multiplexed::run(&plan, multiplexed::Callers::Threads),
+        Some("unix-mux-states") => multiplexed::run(&plan, multiplexed::Callers::States),
+        Some("futex") => futex::run(&plan),
+        Some("grpc-uds") => grpc::run(&plan),
+        Some("tarpc") => tarpc::run(&plan),
+        Some("iceoryx2") => iceoryx::run(&plan),
+        Some("dbus") => dbus::run(&plan),
+        other => Err(format!("transport={}: no such transport", other.unwrap_or_default())),
+    }
+}
+
+/// For `map_err`: what was tried, and why it failed.
+pub fn while_<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String + '_ {
+    move |e| format!("{what}: {e}")
+}
