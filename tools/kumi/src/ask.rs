@@ -26,7 +26,7 @@ pub struct Place {
     id: Option<Id>,
 }
 
-/// A microprocess: `12.42.7`, or `12/worker` where one microprocess alone has that name.
+/// A microprocess: `12.42.7`, or `12/worker` where one microprocess alone has that name; a gate or link: `12.gate.0.1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum One {
     /// By its id.
@@ -77,7 +77,10 @@ impl FromStr for One {
 
     fn from_str(text: &str) -> Result<One, String> {
         let refused = match text.parse::<Id>() {
-            Ok(id) if id.kind() == Kind::MICROPROCESS => return here(id).map(|_| One::Id(id)),
+            // Gates and links can be cancelled; of what else is asked for their address space says that they know nothing of it.
+            Ok(id) if [Kind::MICROPROCESS, Kind::GATE, Kind::LINK].contains(&id.kind()) => {
+                return here(id).map(|_| One::Id(id));
+            }
             Ok(id) => return Err(format!("{id} is of kind {}: a microprocess is wanted, as in 12.42.7", id.kind())),
             Err(refused) => refused,
         };

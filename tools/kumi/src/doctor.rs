@@ -4,10 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use kumihimo::resource::Locking;
+use kumihimo::runtime::Share;
 use kumihimo_arch::{stack, tls, x86_64};
 use kumihimo_events::{preempt, source};
+use kumihimo_machine::client::Machine;
 use kumihimo_machine::directory::Directory;
 use kumihimo_machine::space::Number;
+
+use crate::board::Seen;
 
 /// Prints one line for each thing found.
 pub fn run() -> Result<(), String> {
@@ -18,6 +22,8 @@ pub fn run() -> Result<(), String> {
     preemption();
     batches();
     machine();
+    board();
+    share();
     locking();
     Ok(())
 }
@@ -108,6 +114,56 @@ fn machine() {
             println!("{name:<24} no: {error}");
             println!("{:<24} microprocesses run, and nobody sees or steers them from outside", "");
         }
+    }
+}
+
+/// Where those of this user share the cores, and whether they do so by priority. Makes no board.
+fn board() {
+    let (name, arbiter) = ("board", "arbiter");
+    let directory = || {
+        if std::env::var_os("KUMI_MACHINE").is_some_and(|off| off == "off") {
+            return Err("KUMI_MACHINE=off".to_owned());
+        }
+        Ok(Machine::mine().map_err(|e| e.to_string())?.path().to_owned())
+    };
+    let seen = kumihimo_runtime::board::path_in(directory)
+        .and_then(|path| Seen::at(&path).map(|seen| (path, seen)).map_err(|e| e.to_string()));
+    let is_used = match seen {
+        Ok((path, seen)) => {
+            let there =
+                seen.map_or_else(|| "none yet: the first program that begins makes it".to_owned(), |seen| seen.told());
+            println!("{name:<24} yes: {} (KUMI_BOARD chooses another one); {there}", path.display());
+            true
+        }
+        Err(why) => {
+            println!("{name:<24} no: {why}");
+            println!(
+                "{:<24} gates wake each other through their sockets, and each address space goes by its own priorities",
+                ""
+            );
+            false
+        }
+    };
+    match (is_used, kumihimo_runtime::board::arbitrates()) {
+        (true, true) => {
+            println!("{arbiter:<24} on: the address spaces at the board have the cores by priority (KUMI_ARBITER)")
+        }
+        (false, true) => println!("{arbiter:<24} of no use without a board"),
+        (_, false) => {
+            println!(
+                "{arbiter:<24} off: the kernel shares the cores among address spaces (KUMI_ARBITER=on: by priority)"
+            )
+        }
+    }
+}
+
+/// How much CPU time an address space may use.
+fn share() {
+    let name = "CPU time";
+    match std::env::var("KUMI_SHARE").map(|text| text.parse::<Share>()) {
+        Ok(Ok(share)) => println!("{name:<24} {share} of a core (KUMI_SHARE)"),
+        Ok(Err(error)) => println!("{name:<24} none: KUMI_SHARE: {error}; no runtime begins"),
+        Err(_) => println!("{name:<24} as much as there is (KUMI_SHARE=50% and the like bound it)"),
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod ask;
 mod bench;
+mod board;
 mod doctor;
 mod events;
 mod metrics;
@@ -52,13 +53,15 @@ enum Command {
     Ps(ps::Args),
     /// Show and steer them live, in the terminal
     Top(top::Args),
+    /// Show who shares the cores, by which rules, and who did not do its part; set the rule of feedback
+    Board(board::Args),
     /// Show the usage table: every kind of resource
     Resources(resources::Args),
     /// Stop microprocesses until they are resumed
     Suspend(steer::Of),
     /// Let suspended microprocesses go on
     Resume(steer::Of),
-    /// Cancel microprocesses: each ends where it next waits
+    /// Cancel microprocesses: each ends where it next waits; or end gates and links
     Cancel(steer::Of),
     /// Set the priority of microprocesses
     Priority(steer::Priority),
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Serve(server) => serve::run(server),
         Command::Ps(args) => return ended(ps::run(args)),
         Command::Top(args) => return ended(top::run(args)),
+        Command::Board(args) => return ended(board::run(args)),
         Command::Resources(args) => return ended(resources::run(args)),
         Command::Suspend(of) => return ended(steer::act(of, Action::Suspend)),
         Command::Resume(of) => return ended(steer::act(of, Action::Resume)),

@@ -14,7 +14,7 @@ pub struct Args {
     /// Address spaces (12); by default all of the user's
     #[arg(value_name = "SPACE")]
     spaces: Vec<Place>,
-    /// One kind alone: space, microprocess, stack, share, vp, timer, region, mailbox, file, socket, or kind16 to kind31
+    /// One kind alone: space, microprocess, stack, share, vp, timer, region, mailbox, file, socket, gate, link, or kind16 to kind31
     #[arg(long)]
     kind: Option<Kind>,
     /// Those that have names alone: the name tree, sorted

@@ -15,7 +15,7 @@ use crate::text::{Plain, code, json_line, short, written};
 /// Which ones. Each has an outcome of its own; exit code 1: some were refused.
 #[derive(clap::Args)]
 pub struct Of {
-    /// Microprocesses, by id (12.42.7), or by a name that one alone has (12/worker)
+    /// Microprocesses, by id (12.42.7), or by a name that one alone has (12/worker); to be cancelled, gates and links too, by id (12.gate.0.1)
     #[arg(required = true, value_name = "ID|SPACE/NAME")]
     pub ids: Vec<One>,
     /// One JSON object a line

@@ -5,6 +5,7 @@ mod drawn;
 mod echo;
 mod faults;
 mod files;
+mod gates;
 mod kinds;
 mod locks;
 mod loops;
@@ -26,8 +27,8 @@ pub struct Args {
     /// The folder whose files are hashed [default: documentation or the Rust toolchain]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Only this chapter, 1 to 11
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=11))]
+    /// Only this chapter, 1 to 12
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=12))]
     chapter: Option<u8>,
     /// Where the trace of chapter 8 goes
     #[arg(long, default_value = "tour.perfetto")]
@@ -41,6 +42,9 @@ pub struct Args {
     /// Run a clock beside an endless loop: the child process of another one
     #[arg(long, hide = true)]
     endless: bool,
+    /// One side of calls over a Unix socket: both child processes of a chapter
+    #[arg(long, hide = true, num_args = 1.., value_name = "KEY=VALUE")]
+    socket: Vec<String>,
 }
 
 /// What the chapters found out, for the table at the end.
@@ -66,6 +70,9 @@ pub fn run(args: Args) -> Result<(), String> {
     if args.endless {
         return loops::child();
     }
+    if !args.socket.is_empty() {
+        return gates::child(args.socket);
+    }
     let start = Instant::now();
     text::say(
         "A microprocess is a thread that the program switches by itself. It has a stack and thread-local storage of \
@@ -80,7 +87,7 @@ pub fn run(args: Args) -> Result<(), String> {
              a kernel thread. The program is the same; the figures below are those of kernel threads.",
         );
     }
-    let chapters: [(&str, Chapter); 11] = [
+    let chapters: [(&str, Chapter); 12] = [
         ("A sieve of 126 threads", sieve::run),
         ("A million of them", million::run),
         ("The ring", ring::run),
@@ -91,6 +98,7 @@ pub fn run(args: Args) -> Result<(), String> {
         ("Nobody waits for another's loop", loops::run),
         ("Seen and steered from outside", steered::run),
         ("Locks in one place", locks::run),
+        ("Calls between processes", gates::run),
         ("When things go wrong", faults::run),
     ];
     let mut figures = Figures::default();
@@ -105,7 +113,7 @@ pub fn run(args: Args) -> Result<(), String> {
             failed.push(title);
         }
     }
-    text::heading(12, "This machine");
+    text::heading(13, "This machine");
     text::table(&["", "kernel threads", "microprocesses"], &figures.0);
     println!();
     text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));

@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 
-use kumihimo_trace::{Summary, Verdict, check, recover, session, summaries};
+use kumihimo_trace::{Summary, Verdict, check_together, recover, session, summaries};
 
 use crate::ask::{self, Place, Reach, Whose};
 
@@ -32,10 +32,12 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Prove that states never overlap and that priorities are exact; exits with 1 if they do not hold, 2 if records are missing
+    /// Prove that states never overlap and that priorities are exact; exits with 1 if they do not hold, 2 if records are missing.
+    /// Given the traces of several processes that shared the cores (KUMI_ARBITER=on): also that they were between these
     Check {
-        /// A file that `kumi trace` or `Builder::trace` wrote
-        file: PathBuf,
+        /// Files that `kumi trace` or `Builder::trace` wrote, one a process
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
         /// Steps of a VP in a row that may leave a higher one waiting while a lower one runs [default: 6]
         #[arg(long)]
         bound: Option<u64>,
@@ -55,8 +57,8 @@ enum What {
 /// Runs the program, or the check.
 pub fn run(args: Args) -> Result<ExitCode, String> {
     match args.what {
-        Some(What::Check { file, bound }) => {
-            let report = check(&file, bound).map_err(|e| format!("{}: {e}", file.display()))?;
+        Some(What::Check { files, bound }) => {
+            let report = check_together(&files, bound).map_err(|e| e.to_string())?;
             println!("{report}");
             Ok(match report.verdict() {
                 Verdict::Holds => ExitCode::SUCCESS,

@@ -13,7 +13,10 @@ fn doctor() -> String {
 /// With these in its environment, and a user's settings left out.
 fn doctor_with(settings: &[(&str, &str)]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kumi"));
-    command.arg("doctor").env_remove("KUMI_MACHINE").env_remove("KUMI_LOCKING").env_remove("KUMI_DIR");
+    command.arg("doctor");
+    for name in ["KUMI_MACHINE", "KUMI_LOCKING", "KUMI_DIR", "KUMI_BOARD", "KUMI_ARBITER", "KUMI_SHARE"] {
+        command.env_remove(name);
+    }
     let output = command.envs(settings.iter().copied()).output().expect("kumi");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
@@ -75,4 +78,26 @@ fn doctor_says_the_locking_design() {
         let said = doctor_with(settings);
         assert!(about(&said, "resource table").0.contains(expected), "{said}");
     }
+}
+
+#[test]
+fn doctor_says_where_cores_are_shared() {
+    let folder = std::env::temp_dir().join(format!("kumi-doctor-board-{}", std::process::id()));
+    let place = folder.to_str().expect("text");
+    let said = doctor_with(&[("KUMI_DIR", place)]);
+    let line = about(&said, "board").0;
+    assert!(line.contains(&format!(" yes: {place}/board (KUMI_BOARD")) && line.contains("none yet"), "{said}");
+    assert!(!folder.join("board").exists(), "it makes none");
+    assert!(about(&said, "arbiter").0.contains("KUMI_ARBITER"), "{said}");
+    assert!(about(&said, "CPU time").0.contains("as much as there is"), "{said}");
+    std::fs::write(folder.join("board"), "something else").expect("ours");
+    let said = doctor_with(&[("KUMI_DIR", place), ("KUMI_SHARE", "half")]);
+    assert!(about(&said, "board").0.contains("it is no board"), "{said}");
+    assert!(about(&said, "CPU time").0.contains("none: KUMI_SHARE: \"half\" is no share"), "{said}");
+    let said =
+        doctor_with(&[("KUMI_DIR", place), ("KUMI_BOARD", "off"), ("KUMI_SHARE", "50%,hard"), ("KUMI_ARBITER", "on")]);
+    assert!(about(&said, "board").0.ends_with(" no: KUMI_BOARD=off"), "{said}");
+    assert!(about(&said, "arbiter").0.contains("of no use"), "{said}");
+    assert!(about(&said, "CPU time").0.contains(" 50%,hard of a core (KUMI_SHARE)"), "{said}");
+    std::fs::remove_dir_all(&folder).expect("ours");
 }

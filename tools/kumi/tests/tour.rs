@@ -42,3 +42,21 @@ fn every_locking_design_has_its_times() {
         assert!(said.contains("Tender, by id (P3)"), "{said}");
     }
 }
+
+#[test]
+fn calls_between_processes_and_an_inversion_are_drawn() {
+    let said = chapter(11);
+    if !is_left_out(&said) {
+        for drawn in ["gate", "Unix socket, threads"] {
+            // What one call takes, and how many there are in a second.
+            assert_eq!(
+                said.lines().filter(|line| line.starts_with(&format!("  {drawn} ")) && line.contains('#')).count(),
+                2,
+                "{said}"
+            );
+        }
+        for case in ["no arbiter", "arbiter, no inheritance", "arbiter and inheritance"] {
+            assert!(said.lines().any(|line| line.starts_with(&format!("  {case} ")) && line.contains("# ")), "{said}");
+        }
+    }
+}

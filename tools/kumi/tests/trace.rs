@@ -55,6 +55,21 @@ fn a_program_is_traced_and_checked() {
 }
 
 #[test]
+fn traces_that_do_not_belong_together_are_refused() {
+    if one_to_one() {
+        return;
+    }
+    let folder = Folder::new("together");
+    for file in ["a", "b"] {
+        let (output, said) = kumi(&folder, &[&["-o", file, "--buffer", "1000000"][..], &PROGRAM].concat());
+        assert!(output.status.success(), "{said}");
+    }
+    let (output, said) = kumi(&folder, &["check", "a", "b"]);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("a: its process asked for no core") && said.contains("KUMI_ARBITER=on"), "{said}");
+}
+
+#[test]
 fn lost_records_are_said_and_nothing_is_proved() {
     if one_to_one() {
         return;

@@ -30,12 +30,15 @@ pub enum Runtime {
     Linux,
     /// A program of its own, and not ours to build. `kv` only.
     Redis,
+    /// Calls between processes, as others make them: its rows have the names of those. `rpc` only.
+    Rpc,
 }
 
 impl Runtime {
     pub const RIVALS: [Runtime; 3] = [Runtime::Go, Runtime::Tokio, Runtime::Std];
     /// Those whose sources are in benches/rivals.
-    pub const BUILT: [Runtime; 5] = [Runtime::Go, Runtime::Tokio, Runtime::Std, Runtime::Floor, Runtime::Linux];
+    pub const BUILT: [Runtime; 6] =
+        [Runtime::Go, Runtime::Tokio, Runtime::Std, Runtime::Floor, Runtime::Linux, Runtime::Rpc];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -46,6 +49,7 @@ impl Runtime {
             Runtime::Floor => "floor",
             Runtime::Linux => "linux",
             Runtime::Redis => "redis",
+            Runtime::Rpc => "rpc",
         }
     }
 }
@@ -150,6 +154,9 @@ impl Contender {
         }
         if let Some(batch) = self.value("batch") {
             command.env("KUMI_BATCH", batching(batch)?);
+        }
+        if let Some(arbiter) = self.value("arbiter") {
+            command.env("KUMI_ARBITER", arbiter);
         }
         // A run-time directory of its own: no other address space of the user is in it.
         if let Some(directory) = self.value("directory") {
@@ -301,6 +308,7 @@ mod tests {
         assert_eq!(with("batch=forced").unwrap(), [("KUMI_BATCH".into(), Some("fixed=64".into()))]);
         assert_eq!(with("batch=plain").unwrap(), [("KUMI_BATCH".into(), Some("off".into()))]);
         assert_eq!(with("events=watch").unwrap(), [("KUMI_EVENTS".into(), Some("watch".into()))]);
+        assert_eq!(with("arbiter=on").unwrap(), [("KUMI_ARBITER".into(), Some("on".into()))]);
         assert_eq!(with("directory=/tmp/a").unwrap(), [("KUMI_DIR".into(), Some("/tmp/a".into()))]);
         assert!(with("batch=much").is_err());
     }

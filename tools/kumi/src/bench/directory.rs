@@ -10,7 +10,10 @@ pub struct Directory(PathBuf);
 
 impl Directory {
     pub fn new(bench: &str) -> Result<Directory, String> {
-        let path = std::env::temp_dir().join(format!("kumi-bench-{bench}-{}", std::process::id()));
+        Directory::at(std::env::temp_dir().join(format!("kumi-bench-{bench}-{}", std::process::id())))
+    }
+
+    pub fn at(path: PathBuf) -> Result<Directory, String> {
         // Made as an address space makes it: for its user only.
         kumihimo_machine::directory::Directory::own(&path).map_err(|e| e.to_string())?;
         Ok(Directory(path))

@@ -1,6 +1,7 @@
 //! The figures to reach, and whether they were.
 
 mod control;
+mod gates;
 mod io;
 
 use super::plan::Options;
@@ -236,7 +237,9 @@ impl Verdict {
 /// Every figure of `bench`, judged by the rows of this run.
 pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    for figure in FIGURES.iter().chain(io::FIGURES).chain(control::FIGURES).filter(|f| f.bench == bench) {
+    for figure in
+        FIGURES.iter().chain(io::FIGURES).chain(control::FIGURES).chain(gates::FIGURES).filter(|f| f.bench == bench)
+    {
         let at = if figure.at.is_empty() { vps_of(bench, options) } else { figure.at.to_vec() };
         for vps in at {
             let measured = figure.measured(bench, rows, options, vps);
@@ -266,6 +269,8 @@ fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
         "spread" => vec![8],
         "echo" | "kv" | "priority-io" | "connections" | "events" | "preempt" | "trace" => vec![1],
         "kernel-threads" => vec![2],
+        "priority" => vec![super::contender::own_cores().len()],
+        "inversion" => vec![1],
         "stall" => vec![super::plan::STALL_VPS],
         _ => options.vps.clone(),
     }
@@ -409,8 +414,13 @@ mod tests {
 
     #[test]
     fn every_figure_belongs_to_a_benchmark_and_has_a_name_of_its_own() {
-        let mut names: Vec<_> =
-            FIGURES.iter().chain(io::FIGURES).chain(control::FIGURES).map(|f| (f.bench, f.what())).collect();
+        let mut names: Vec<_> = FIGURES
+            .iter()
+            .chain(io::FIGURES)
+            .chain(control::FIGURES)
+            .chain(gates::FIGURES)
+            .map(|f| (f.bench, f.what()))
+            .collect();
         assert!(names.iter().all(|(bench, _)| NAMES.contains(bench)));
         let all = names.len();
         names.sort();

@@ -8,14 +8,17 @@ mod directory;
 mod echo;
 mod figures;
 mod idle;
+pub mod inversion;
 pub mod kv;
 pub mod load;
 pub mod machine;
 mod order;
 pub mod outside;
 pub mod pair;
+mod place;
 mod plan;
 mod plot;
+mod priority;
 mod priority_io;
 pub mod priority_load;
 mod program;
@@ -23,6 +26,7 @@ mod report;
 mod resources;
 pub mod rivals;
 pub mod row;
+pub mod rpc;
 mod simulate;
 mod stall;
 mod stats;
@@ -107,7 +111,7 @@ pub fn run(args: Args) -> Result<(), String> {
     if args.write_times.is_some() && !names.contains(&"resources") {
         return Err(format!("--write-times: only `resources` measures such steps, and not {}", args.name));
     }
-    let programs = if args.simulate { Programs::new() } else { rivals::programs(options.rivals) };
+    let programs = if args.simulate { Programs::new() } else { rivals::programs(options.rivals, &names) };
     // Opened now: an unwritable path should not cost an hour of measuring.
     let mut json = match &args.json {
         None => None,
@@ -161,6 +165,9 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
         "trace" => trace::run(options, programs, &mut missing),
         "resources" => resources::run(options, programs, &mut missing),
         "control" => control::run(options, programs, &mut missing),
+        "rpc" => rpc::run(options, programs, &mut missing),
+        "priority" => priority::run(options, programs, &mut missing),
+        "inversion" => inversion::run(options, programs, &mut missing),
         _ => rounds(bench, options, &mut missing, run),
     };
     if bench == "events" {

@@ -1,9 +1,11 @@
 //! Which cells a benchmark has, and who takes part in each.
 
+mod gates;
+
 use super::contender::{Contender, Runtime};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 27] = [
+pub const NAMES: [&str; 30] = [
     "yield",
     "null-fork",
     "message",
@@ -31,6 +33,9 @@ pub const NAMES: [&str; 27] = [
     "transaction",
     "resources",
     "control",
+    "rpc",
+    "priority",
+    "inversion",
 ];
 
 /// Every queue design of ours.
@@ -124,6 +129,9 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "resources" => plan.resources(),
         "transaction" => vec![Cell { vps: 1, contenders: plan.ours("full", &[]) }],
         "syscall-batch" => vec![Cell { vps: 1, contenders: plan.ours("full", &[]) }],
+        "rpc" => plan.rpc(),
+        "priority" => plan.priority(),
+        "inversion" => plan.inversion(),
         "trace" => vec![Cell { vps: 1, contenders: TRACED.map(|trace| traced(options, trace)).into() }],
         _ => Vec::new(),
     }

@@ -39,7 +39,7 @@ type Line = BTreeMap<Number, [f64; 3]>;
 
 /// A chart before it is drawn.
 struct Chart {
-    metric: String,
+    name: String,
     unit: String,
     key: String,
     lines: Vec<(String, Line)>,
@@ -70,20 +70,45 @@ pub fn plots(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
             metrics.push(&sample.identity.metric);
         }
     }
-    let charts = metrics
-        .into_iter()
-        .filter_map(|metric| Chart::of(samples.iter().copied().filter(|s| s.identity.metric == metric).collect()));
-    charts
-        .map(|chart| {
-            let svg = chart.draw(bench).map_err(|e| format!("{bench} {}: {e}", chart.metric))?;
-            Ok(Plot { name: format!("{bench}-{}.svg", chart.metric), svg })
-        })
-        .collect()
+    let mut plots = Vec::new();
+    for metric in metrics {
+        let of: Vec<&Sample> = samples.iter().copied().filter(|s| s.identity.metric == metric).collect();
+        for (name, chart) in charts(&of, metric) {
+            let svg = chart.draw(bench).map_err(|e| format!("{bench} {name}: {e}"))?;
+            plots.push(Plot { name: format!("{bench}-{name}.svg"), svg });
+        }
+    }
+    Ok(plots)
+}
+
+/// One; or, where it would have too many lines, one for each value of another numeric key.
+fn charts(samples: &[&Sample], name: &str) -> Vec<(String, Chart)> {
+    match Chart::of(samples, name) {
+        Made::Chart(chart) => vec![(name.to_owned(), chart)],
+        Made::Nothing => Vec::new(),
+        Made::TooMany(key) => {
+            let value = |sample: &Sample| sample.identity.keys.get(&key).and_then(|text| text.parse().ok()).map(Number);
+            let mut values: Vec<Number> = samples.iter().filter_map(|sample| value(sample)).collect();
+            values.sort();
+            values.dedup();
+            let of =
+                |at: Number| -> Vec<&Sample> { samples.iter().copied().filter(|s| value(s) == Some(at)).collect() };
+            values.into_iter().flat_map(|at| charts(&of(at), &format!("{name}-{key}-{}", at.0))).collect()
+        }
+    }
+}
+
+/// What comes of some samples.
+enum Made {
+    Chart(Chart),
+    /// It wants to be parted by this key.
+    TooMany(String),
+    Nothing,
 }
 
 impl Chart {
-    /// Over the numeric key with the most values. `None` if no line had a second point.
-    fn of(samples: Vec<&Sample>) -> Option<Chart> {
+    /// Over the numeric key with the most values. Nothing if no line had a second point.
+    fn of(samples: &[&Sample], name: &str) -> Made {
         let mut values: BTreeMap<&str, Vec<Number>> = BTreeMap::new();
         for (key, text) in samples.iter().flat_map(|s| &s.identity.keys) {
             // Below zero: no number; a key with such a value is a word.
@@ -94,25 +119,35 @@ impl Chart {
             }
         }
         values.retain(|_, of| of.len() > 1 && of.iter().all(|value| value.0 >= 0.0));
-        let key = (*values.iter().max_by_key(|(_, of)| of.len())?.0).to_owned();
+        let most = |but: &str| {
+            let others = values.iter().filter(|(key, _)| **key != but);
+            others.max_by_key(|(_, of)| of.len()).map(|(key, _)| (*key).to_owned())
+        };
+        let Some(key) = most("") else { return Made::Nothing };
+        // What all lines say alike tells none from another.
+        let mut common: Vec<&str> = samples.iter().flat_map(|s| s.identity.keys.keys().map(String::as_str)).collect();
+        common.retain(|key| samples.iter().all(|s| s.identity.keys.get(*key) == samples[0].identity.keys.get(*key)));
         let mut lines: Vec<(String, BTreeMap<Number, Vec<f64>>)> = Vec::new();
-        for sample in &samples {
+        for sample in samples {
             let Some(at) = sample.identity.keys.get(&key).and_then(|text| text.parse().ok()) else { continue };
-            let name = name(sample, &key);
-            let i = lines.iter().position(|(other, _)| *other == name).unwrap_or_else(|| {
-                lines.push((name, BTreeMap::new()));
+            let line = line_name(sample, &key, &common);
+            let i = lines.iter().position(|(other, _)| *other == line).unwrap_or_else(|| {
+                lines.push((line, BTreeMap::new()));
                 lines.len() - 1
             });
             lines[i].1.entry(Number(at)).or_default().push(sample.value);
         }
-        if lines.len() > MOST || lines.iter().all(|(_, points)| points.len() < 2) {
-            return None;
+        if lines.iter().all(|(_, points)| points.len() < 2) {
+            return Made::Nothing;
+        }
+        if lines.len() > MOST {
+            return most(&key).map_or(Made::Nothing, Made::TooMany);
         }
         let lines = lines.into_iter().map(|(name, points)| {
             (name, points.into_iter().filter_map(|(at, all)| Some((at, quartiles(&all)?))).collect())
         });
-        let first = samples.first()?;
-        Some(Chart { metric: first.identity.metric.clone(), unit: first.unit.clone(), key, lines: lines.collect() })
+        let unit = samples.first().map(|first| first.unit.clone()).unwrap_or_default();
+        Made::Chart(Chart { name: name.to_owned(), unit, key, lines: lines.collect() })
     }
 
     fn draw(&self, bench: &str) -> Result<String, Box<dyn std::error::Error>> {
@@ -120,7 +155,7 @@ impl Chart {
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
             root.fill(&WHITE)?;
-            let title = format!("{bench}: {} ({}), median and quartiles", self.metric, self.unit);
+            let title = format!("{bench}: {} ({}), median and quartiles", self.name, self.unit);
             let root = root.titled(&title, ("sans-serif", 18))?;
             let xs = || self.lines.iter().flat_map(|(_, line)| line.keys().map(|at| at.0));
             let ys = || self.lines.iter().flat_map(|(_, line)| line.values().flatten().copied());
@@ -179,11 +214,16 @@ impl Chart {
 }
 
 /// Who it is: all that tells its line from others.
-fn name(sample: &Sample, key: &str) -> String {
+fn line_name(sample: &Sample, key: &str, common: &[&str]) -> String {
     let id = &sample.identity;
     let mut words = vec![id.runtime.clone()];
     words.extend([&id.variant, &id.queue].into_iter().filter(|word| *word != "-").cloned());
-    words.extend(id.keys.iter().filter(|(other, _)| *other != key).map(|(key, value)| format!("{key}={value}")));
+    words.extend(
+        id.keys
+            .iter()
+            .filter(|(other, _)| *other != key && !common.contains(&other.as_str()))
+            .map(|(key, value)| format!("{key}={value}")),
+    );
     if id.vps != 1 {
         words.push(format!("vps={}", id.vps));
     }
@@ -245,6 +285,21 @@ mod tests {
         for word in ["go full ring", "tokio full ring", "kumihimo full ring batch=plain", "connections", "1/s"] {
             assert!(svg.contains(word), "{word}");
         }
+    }
+
+    #[test]
+    fn too_many_lines_are_parted_by_another_number() {
+        let mut lines = Vec::new();
+        for (word, callers) in (0..15).flat_map(|word| [1, 16, 64].map(|callers| (word, callers))) {
+            for cores in [1, 2] {
+                lines.push(format!("calls {callers} 1/s callers={callers} cores={cores} way=w{word} check=all"));
+            }
+        }
+        let lines: Vec<_> = lines.iter().map(|line| ("go", line.as_str())).collect();
+        let plots = plots("rpc", &rows(&lines)).unwrap();
+        let names: Vec<_> = plots.iter().map(|plot| plot.name.as_str()).collect();
+        assert_eq!(names, ["rpc-calls-cores-1.svg", "rpc-calls-cores-2.svg"]);
+        assert!(plots.iter().all(|plot| plot.svg.contains("way=w14") && !plot.svg.contains("check=all")));
     }
 
     #[test]

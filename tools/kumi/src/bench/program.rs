@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::contender::spawn_on;
@@ -41,6 +43,18 @@ impl Program {
         writeln!(input, "{line}").map_err(|e| format!("gone: {e}"))
     }
 
+    /// The next line that it says, unless it takes longer than anything that works does.
+    pub fn hear_within(&mut self, patience: Duration) -> Result<String, String> {
+        if self.output.buffer().is_empty() {
+            let wait = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+            let mut output = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
+            if poll(&mut output, Some(&wait)).map_err(|e| e.to_string())? == 0 {
+                return Err(format!("said nothing for {} s", patience.as_secs_f64()));
+            }
+        }
+        self.hear()
+    }
+
     /// The next line that it says.
     pub fn hear(&mut self) -> Result<String, String> {
         let mut line = String::new();
@@ -68,7 +82,7 @@ impl Drop for Program {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;
             }
-            thread::sleep(std::time::Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -86,6 +100,10 @@ mod tests {
         program.tell("one").unwrap();
         assert_eq!(program.hear().unwrap(), "one");
         drop(program);
+        let mut silent = Program::start(&own_cores(), Command::new("cat")).unwrap();
+        assert!(silent.hear_within(Duration::from_millis(10)).unwrap_err().contains("said nothing"));
+        silent.tell("two").unwrap();
+        assert_eq!(silent.hear_within(Duration::from_secs(30)).unwrap(), "two");
         let mut gone = Program::start(&own_cores(), Command::new("true")).unwrap();
         assert!(gone.hear().is_err());
     }

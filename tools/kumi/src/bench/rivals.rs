@@ -10,12 +10,12 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tools/kumi is two below").to_owned()
 }
 
-/// `kumi` itself, and the rivals if asked for. Never fails as a whole: a rival that cannot be built says why.
-pub fn programs(with_rivals: bool) -> Programs {
+/// `kumi` itself, and the rivals of `benches` if asked for. Never fails as a whole: a rival that cannot be built says why.
+pub fn programs(with_rivals: bool, benches: &[&str]) -> Programs {
     let me = std::env::current_exe().map_err(|e| format!("own program: {e}"));
     let mut programs = Programs::from([(Runtime::Kumihimo, me)]);
     if with_rivals {
-        for rival in Runtime::BUILT {
+        for rival in Runtime::BUILT.into_iter().filter(|rival| is_of(*rival, benches)) {
             eprintln!("building rival {}", rival.name());
             let built = build(rival);
             if let Err(why) = &built {
@@ -27,10 +27,32 @@ pub fn programs(with_rivals: bool) -> Programs {
     programs
 }
 
+/// Whether it takes part. What takes minutes to build, the first time, is built for its own benchmark only.
+fn is_of(rival: Runtime, benches: &[&str]) -> bool {
+    match rival {
+        Runtime::Rpc => benches.contains(&"rpc"),
+        _ => benches.iter().any(|bench| *bench != "rpc"),
+    }
+}
+
+/// Where what is built for it goes.
+fn target(rival: Runtime) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
+    target.join("rivals").join(rival.name())
+}
+
+/// The program of a rival in Rust, if it has been built before.
+pub fn there(rival: Runtime) -> Option<PathBuf> {
+    Some(by_cargo(rival)).filter(|program| program.is_file())
+}
+
+fn by_cargo(rival: Runtime) -> PathBuf {
+    target(rival).join("release").join(format!("rival-{}", rival.name()))
+}
+
 fn build(rival: Runtime) -> Result<PathBuf, String> {
     let source = repository().join("benches/rivals").join(rival.name());
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
-    let target = target.join("rivals").join(rival.name());
+    let target = target(rival);
     if !source.is_dir() {
         return Err(format!("{} is not there: `kumi bench` needs the repository it was built from", source.display()));
     }
@@ -57,7 +79,7 @@ fn build(rival: Runtime) -> Result<PathBuf, String> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--locked", "--quiet", "--target-dir"]).arg(&target).current_dir(&source);
     run(&mut cargo, "cargo")?;
-    Ok(target.join("release").join(format!("rival-{}", rival.name())))
+    Ok(by_cargo(rival))
 }
 
 fn run(command: &mut Command, what: &str) -> Result<(), String> {
@@ -81,6 +103,12 @@ mod tests {
     fn what_is_not_installed_is_said() {
         let error = run(&mut Command::new("/no/such/program"), "Go").unwrap_err();
         assert_eq!(error, "Go is not installed");
+    }
+
+    #[test]
+    fn nobody_is_built_for_nothing() {
+        let built = |benches: &[&str]| Runtime::BUILT.into_iter().filter(|r| is_of(*r, benches)).count();
+        assert_eq!([built(&["rpc"]), built(&["yield"]), built(&["yield", "rpc"])], [1, 5, 6]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Who asks for `kumi top`: a kernel thread of its own, so that the keys wait for nobody.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use kumihimo_resource::id::Id;
 use super::Message;
 use super::model::{Look, Sight, Wanted};
 use crate::ask::each;
+use crate::board::{self, Seen};
 use crate::steer::Told;
 use crate::text::short;
 
@@ -30,6 +32,8 @@ struct Looker {
     /// The same, with less patience.
     hasty: Machine,
     start: Instant,
+    /// Where the board is, if there can be one.
+    board: Option<PathBuf>,
     /// One connection each, kept from look to look.
     known: BTreeMap<u16, Neighbour>,
     wanted: Wanted,
@@ -38,8 +42,9 @@ struct Looker {
 /// Looks every so often until nobody listens.
 pub fn run(machine: Machine, every: Duration, orders: &Receiver<Order>, to: &Sender<Message>) {
     let hasty = machine.clone().time_limit(PATIENCE);
+    let board = board::path(&machine).ok();
     let mut looker =
-        Looker { machine, hasty, start: Instant::now(), known: BTreeMap::new(), wanted: Wanted::default() };
+        Looker { machine, hasty, start: Instant::now(), board, known: BTreeMap::new(), wanted: Wanted::default() };
     let mut next = Instant::now();
     loop {
         let message = match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -109,7 +114,9 @@ impl Looker {
     }
 
     fn look(&self, sights: Result<Vec<Sight>, String>, whole: bool) -> Look {
-        Look { at: self.start.elapsed(), sights, whole }
+        // Where it cannot be looked at there is nothing to show: `kumi doctor` says why.
+        let board = self.board.as_ref().filter(|_| whole).and_then(|path| Seen::at(path).ok().flatten());
+        Look { at: self.start.elapsed(), sights, board, whole }
     }
 
     /// By a connection of its own: what is done may take longer than a look.

@@ -4,15 +4,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use kumihimo_arbiter::offences::Offender;
+use kumihimo_arbiter::view::SpaceView;
 use kumihimo_machine::answer::{Action, Metric, Microprocess, Resource, Space};
 use kumihimo_resource::id::Id;
 
 use super::rates::Rates;
+use crate::board::Seen;
 use crate::ps::{Key as Sort, STATES};
 use crate::text::short;
 
 /// An address space with more microprocesses is folded at first.
 const FEW: u64 = 100;
+/// An offence is shown for so long.
+const OF_LATE: Duration = Duration::from_secs(300);
 
 /// The keys on which microprocesses are sorted, in the order of their columns.
 pub const SORTS: [Sort; 7] =
@@ -38,6 +43,8 @@ pub struct Look {
     pub at: Duration,
     /// In order of number; `Err`: why nothing can be seen.
     pub sights: Result<Vec<Sight>, String>,
+    /// The board, where there is one.
+    pub board: Option<Seen>,
     /// These are all there are; else only some were asked.
     pub whole: bool,
 }
@@ -141,6 +148,8 @@ pub struct Model {
     /// The first row on the screen, and how many fit.
     pub offset: usize,
     height: usize,
+    /// The board, as last seen.
+    pub board: Option<Seen>,
     /// What microprocesses are sorted by, and whether backwards.
     pub sort: Sort,
     /// See `sort`.
@@ -167,6 +176,7 @@ impl Default for Model {
             selected: 0,
             offset: 0,
             height: 1,
+            board: None,
             sort: Sort::Id,
             backwards: false,
             filter: String::new(),
@@ -193,6 +203,7 @@ impl Model {
         if look.whole {
             self.blind = None;
             self.looked = true;
+            self.board = look.board;
             let mut before: BTreeMap<u16, Known> = self.known.drain(..).map(|known| (known.number, known)).collect();
             let known = |sight: &Sight| {
                 before.remove(&sight.number).unwrap_or_else(|| Known {
@@ -326,6 +337,17 @@ impl Model {
             }
         }
         self.arrange(chosen);
+    }
+
+    /// Who did not do its part at the board of late, the latest first.
+    pub fn offenders(&self) -> impl Iterator<Item = &Offender> {
+        let all = self.board.iter().flat_map(|board| &board.offenders);
+        all.filter(|one| one.ago < OF_LATE)
+    }
+
+    /// An address space at the board.
+    pub fn at_board(&self, pid: u32) -> Option<&SpaceView> {
+        self.board.as_ref()?.spaces.iter().find(|space| space.pid == pid)
     }
 
     /// The chosen microprocess.

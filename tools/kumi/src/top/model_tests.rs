@@ -24,7 +24,7 @@ pub fn sight(number: u16, living: u64, some: &[(u32, State)]) -> Sight {
 
 /// A look at all, some seconds after the start.
 pub fn look(seconds: u64, sights: Vec<Sight>) -> Look {
-    Look { at: Duration::from_secs(seconds), sights: Ok(sights), whole: true }
+    Look { at: Duration::from_secs(seconds), sights: Ok(sights), board: None, whole: true }
 }
 
 /// Presses keys: characters, and between angle brackets names of keys.
@@ -234,7 +234,7 @@ fn the_usage_table_has_rows_of_its_own() {
     ];
     let resources: Vec<Resource> = rows.map(|row| serde_json::from_str(row).expect("a row")).into();
     let only = Sight { number: 3, itself: None, microprocesses: None, resources: Some(resources) };
-    model.look(Look { at: Duration::ZERO, sights: Ok(vec![only]), whole: false });
+    model.look(Look { at: Duration::ZERO, sights: Ok(vec![only]), board: None, whole: false });
     assert_eq!(shown(&model), ["space 3", "summary 3", "3.vp.0.1", "3.mailbox.7.2", "space 5"]);
     assert_eq!(model.microprocess(), None);
     for text in ["POST", "3.4.1", "mailbox"] {
@@ -265,7 +265,7 @@ fn one_that_does_not_answer_keeps_its_place_and_its_rows() {
 #[test]
 fn a_directory_that_cannot_be_read_is_said() {
     let mut model = two_spaces();
-    model.look(Look { at: Duration::ZERO, sights: Err("no directory".to_owned()), whole: true });
+    model.look(Look { at: Duration::ZERO, sights: Err("no directory".to_owned()), board: None, whole: true });
     assert_eq!((model.blind.as_deref(), shown(&model).len()), (Some("no directory"), 6));
     model.look(look(2, vec![]));
     assert_eq!((model.blind.as_deref(), shown(&model).len()), (None, 0));

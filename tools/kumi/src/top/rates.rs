@@ -8,6 +8,7 @@ use kumihimo_resource::id::Id;
 /// The metrics that are shown, as the runtime names them. One that an address space does not have is shown as unknown.
 const SWITCHES: &str = "kumihimo_vp_switches_total";
 const SPAWNED: &str = "kumihimo_spawned_total";
+const CPU: &str = "kumihimo_vp_cpu_seconds_total";
 const BATCHES: &str = "kumihimo_batches_total";
 const REFUSED: &str = "kumihimo_control_refused_total";
 const MISBEHAVED: &str = "kumihimo_misbehaved_total";
@@ -20,6 +21,7 @@ struct Totals {
     switches: Option<f64>,
     spawned: Option<f64>,
     batches: Option<f64>,
+    cpu: Option<f64>,
     by_vp: Vec<(String, f64)>,
 }
 
@@ -33,6 +35,8 @@ pub struct Rates {
     pub spawned: Option<f64>,
     /// Batches of system calls.
     pub batches: Option<f64>,
+    /// Seconds of CPU time of the virtual processors.
+    pub cpu: Option<f64>,
     /// Context switches of each virtual processor.
     pub by_vp: Vec<(String, f64)>,
     /// Attempts to look or to steer that were refused; not a rate.
@@ -60,6 +64,7 @@ impl Totals {
             switches: sum(metrics, SWITCHES),
             spawned: sum(metrics, SPAWNED),
             batches: sum(metrics, BATCHES),
+            cpu: sum(metrics, CPU),
             by_vp: by_vp.collect(),
         }
     }
@@ -82,6 +87,7 @@ impl Rates {
         self.switches = rate(before.switches, now.switches, seconds);
         self.spawned = rate(before.spawned, now.spawned, seconds);
         self.batches = rate(before.batches, now.batches, seconds);
+        self.cpu = rate(before.cpu, now.cpu, seconds);
         let of_vp = |(vp, value): &(String, f64)| {
             let before = before.by_vp.iter().find(|(name, _)| name == vp).map(|(_, value)| *value);
             Some((vp.clone(), rate(before, Some(*value), seconds)?))
@@ -104,6 +110,7 @@ mod tests {
         vec![
             metric(SWITCHES, vec![vp("0", switches[0]), vp("1", switches[1])]),
             metric(SPAWNED, vec![(vec![], spawned)]),
+            metric(CPU, vec![vp("0", switches[0] / 40.0), vp("1", 1.0)]),
             metric(MISBEHAVED, vec![(vec![], 2.0)]),
         ]
     }
@@ -116,6 +123,7 @@ mod tests {
         assert_eq!((rates.switches, rates.by_vp.len(), rates.misbehaved), (None, 0, 2));
         rates.seen(Duration::from_secs(3), one, &metrics([30.0, 5.0], 4.0));
         assert_eq!((rates.switches, rates.spawned, rates.batches), (Some(10.0), Some(0.5), None));
+        assert_eq!(rates.cpu, Some(0.25));
         assert_eq!(rates.by_vp, [("0".to_owned(), 10.0), ("1".to_owned(), 0.0)]);
         // Another runtime in the same process, another process with the same number.
         rates.seen(Duration::from_secs(4), one, &metrics([1.0, 1.0], 1.0));

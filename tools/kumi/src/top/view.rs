@@ -8,18 +8,23 @@ use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
 use super::model::{Known, Mode, Model, Row, SORTS};
+use crate::board;
 use crate::ps::{self, STATES};
 use crate::text::{Doing, Plain, short};
 
 /// The least that everything fits in.
 const LEAST: (u16, u16) = (60, 10);
 
+/// Lines about those who did not do their part.
+const OFFENCES: usize = 3;
+
 /// Columns of a row of an address space, and of one of a microprocess; the last of each has the rest.
-const SPACE: [(&str, usize); 8] = [
+const SPACE: [(&str, usize); 9] = [
     ("SPACE", 7),
     ("PROGRAM", 13),
     ("PID", 8),
     ("VPS", 4),
+    ("CPU", 6),
     ("LIVING", 8),
     ("SWITCH/s", 9),
     ("SPAWN/s", 8),
@@ -43,13 +48,13 @@ const HELP: [&str; 19] = [
     "Ctrl-L, Ctrl-Z               draw anew; stop, as a job of the shell",
     "q or Ctrl-C                  quit",
     "",
-    "At each look an address space is asked for itself and its counters, and for",
-    "its rows while some of them are on the screen. That stops none of them.",
+    "At each look an address space is asked for itself and its counters, and for its",
+    "rows while some are on the screen: none is stopped. CPU: of one core, as booked;",
     "VPS virtual processors, LIVING microprocesses; rates are those since the last",
     "look. PRI is the own priority, 0 to 63, and behind + the one that was lent.",
     "THREAD is the kernel thread to which one is bound: it runs or is blocked there.",
-    "Red: a virtual processor was kept from its part, or attempts were refused.",
-    "",
+    "Red: who did not do its part at the board, of late (kumi board tells more); a",
+    "virtual processor was kept from its part, or attempts were refused.",
     "any key goes back",
 ];
 
@@ -62,10 +67,13 @@ pub fn draw(frame: &mut Frame, model: &mut Model) {
         return;
     }
     let bar = Constraint::Length(1);
-    let [title, spaces, columns, body, said, keys] =
-        Layout::vertical([bar, bar, bar, Constraint::Min(1), bar, bar]).areas(area);
+    let wrong = offences(model);
+    let [title, offences, spaces, columns, body, said, keys] =
+        Layout::vertical([bar, Constraint::Length(wrong.len() as u16), bar, bar, Constraint::Min(1), bar, bar])
+            .areas(area);
     model.fit(usize::from(body.height));
     frame.render_widget(head(model), title);
+    lines(frame, offences, wrong);
     frame.render_widget(Line::raw(labels(&SPACE, "")).bold(), spaces);
     frame.render_widget(sorted_labels(model).bold(), columns);
     if model.mode == Mode::Help {
@@ -114,6 +122,18 @@ fn head(model: &Model) -> Line<'_> {
         line.push_span(Span::raw(format!("  {}", Plain(why))).fg(Color::Red));
     }
     line
+}
+
+/// Who did not do its part at the board.
+fn offences(model: &Model) -> Vec<Line<'static>> {
+    let all = model.offenders().count();
+    let shown = if all > OFFENCES { OFFENCES - 1 } else { all };
+    let mut lines: Vec<Line> =
+        model.offenders().take(shown).map(|one| Line::raw(board::offence(one)).fg(Color::Red)).collect();
+    if all > shown {
+        lines.push(Line::raw(format!("and {} more: kumi board", all - shown)).fg(Color::Red));
+    }
+    lines
 }
 
 fn message(model: &Model) -> Line<'_> {
@@ -185,7 +205,7 @@ fn choose(line: Line<'_>, chosen: bool, width: u16) -> Line<'_> {
 fn row_line(model: &Model, row: Row) -> Line<'_> {
     match row {
         Row::Space(at) => space(&model.known[at]),
-        Row::Summary(at) => summary(&model.known[at], model.usage),
+        Row::Summary(at) => summary(model, &model.known[at]),
         Row::Microprocess(at, one) => microprocess(&model.known[at].microprocesses[one]),
         Row::Resource(at, one) => resource(&model.known[at].resources[one]),
     }
@@ -216,6 +236,7 @@ fn space(known: &Known) -> Line<'static> {
             Plain(program).to_string(),
             space.pid.to_string(),
             space.vps.to_string(),
+            rates.cpu.map_or_else(|| "-".to_owned(), |cores| format!("{:.0}%", cores * 100.0)),
             space.living.to_string(),
             rate(rates.switches),
             rate(rates.spawned),
@@ -248,9 +269,9 @@ fn wrongs(known: &Known) -> String {
     some.collect::<Vec<_>>().join(", ")
 }
 
-fn summary(known: &Known, usage: bool) -> Line<'static> {
+fn summary(model: &Model, known: &Known) -> Line<'static> {
     let mut parts: Vec<String> = Vec::new();
-    if usage {
+    if model.usage {
         parts.push(format!("{} resources", known.resources.len()));
     } else {
         let counts = STATES.iter().zip(known.counts()).filter(|(_, n)| *n > 0);
@@ -258,6 +279,14 @@ fn summary(known: &Known, usage: bool) -> Line<'static> {
     }
     let by_vp = known.rates.by_vp.iter().map(|(vp, n)| format!("VP {} {}/s", Plain(vp), rate(Some(*n))));
     parts.extend(by_vp);
+    if let Some(there) = known.space.as_ref().and_then(|space| model.at_board(space.pid)) {
+        parts.extend(there.share.map(|share| format!("share {share}")));
+        match there.sunk {
+            0 => {}
+            1 => parts.push("1 level down".to_owned()),
+            n => parts.push(format!("{n} levels down")),
+        }
+    }
     let mut line = Line::raw(format!("  {}", parts.join(", "))).italic();
     let wrong = wrongs(known);
     if !wrong.is_empty() {

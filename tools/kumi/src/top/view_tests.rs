@@ -1,5 +1,8 @@
 //! The view, drawn on a screen of text.
 
+use std::time::Duration;
+
+use kumihimo_arbiter::offences::Offender;
 use kumihimo_machine::answer::{Metric, State};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -8,6 +11,7 @@ use ratatui::style::{Color, Modifier};
 use super::model::Model;
 use super::model_tests::{look, press, sight};
 use super::view::draw;
+use crate::board::example;
 
 fn terminal(width: u16, height: u16) -> Terminal<TestBackend> {
     Terminal::new(TestBackend::new(width, height)).expect("a screen")
@@ -36,6 +40,7 @@ fn busy() -> Model {
         rows[0].kernel_thread = Some(4711);
         let Some(Ok((_, metrics))) = &mut one.itself else { panic!("a sight") };
         metrics.push(counter("kumihimo_vp_switches_total", &[("0", n), ("1", n / 10.0)]));
+        metrics.push(counter("kumihimo_vp_cpu_seconds_total", &[("0", n / 12_345.0), ("1", n / 24_690.0)]));
         metrics.push(counter("kumihimo_spawned_total", &[("", n / 1000.0)]));
         metrics.push(counter("kumihimo_misbehaved_total", &[("", 1.0)]));
         metrics.push(counter("kumihimo_control_refused_total", &[("", 2.0)]));
@@ -50,14 +55,14 @@ fn at_80_by_24() {
     let lines = lines(&mut terminal(80, 24), &mut model);
     let want = [
         "kumi top  2 address spaces  200003 microprocesses  13.6k switches/s",
-        "SPACE  PROGRAM      PID     VPS LIVING  SWITCH/s SPAWN/s BATCH/s",
+        "SPACE  PROGRAM      PID     VPS CPU   LIVING  SWITCH/s SPAWN/s BATCH/s",
         "  ID               NAME           STATE      PRI   VP  THREAD   WAITS-FOR",
-        "- 3    prog3        300     2   3       13.6k    12      -       1 misbehaved, 2",
+        "- 3    prog3        300     2   150%  3       13.6k    12      -       1 misbeha",
         "  1 running, 1 waiting, 1 suspended, VP 0 12.3k/s, VP 1 1.2k/s  1 misbehaved, 2",
         "  3.1.1            worker-1       running    32    0   4711",
         "  3.2.1            worker-2       waiting    32+40 0   -        mutex 0x7f00, he",
         "  3.7.1            worker-7       suspended  32    0   -",
-        "+ 5    prog5        500     2   200000  -        -       -",
+        "+ 5    prog5        500     2   -     200000  -        -       -",
     ];
     assert_eq!(lines[..want.len()], want, "{lines:#?}");
     assert!(lines[want.len()..23].iter().all(String::is_empty), "{lines:#?}");
@@ -84,6 +89,33 @@ fn what_is_suspended_or_wrong_stands_out() {
     for (x, y, chosen) in [(0, 4, true), (119, 4, true), (0, 5, false)] {
         assert_eq!(buffer[(x, y)].modifier.contains(Modifier::REVERSED), chosen, "{x} {y}");
     }
+}
+
+#[test]
+fn who_did_not_do_its_part_at_the_board_is_named() {
+    let mut model = busy();
+    let mut board = example();
+    // The one of the rows is there, too.
+    board.spaces[1].pid = 300;
+    let mut seen = look(3, vec![sight(3, 1, &[(1, State::Running)])]);
+    seen.board = Some(board.clone());
+    model.look(seen);
+    let mut terminal = terminal(120, 24);
+    let drawn = lines(&mut terminal, &mut model);
+    assert_eq!(drawn[1], "gone (pid 99) ended while it held a core, 3 times, 61 s ago");
+    assert!(drawn[2].starts_with("SPACE") && drawn[4].starts_with("- 3"), "{drawn:#?}");
+    assert!(drawn[5].contains("share 50%,hard, 2 levels down"), "{drawn:#?}");
+    assert_eq!(terminal.backend().buffer()[(0, 1)].fg, Color::Red);
+    // Only some find room; what is long ago is not shown.
+    let one = board.offenders[0].clone();
+    board.offenders = (0..5).map(|n| Offender { name: format!("name-{n}\x1b"), ..one.clone() }).collect();
+    board.offenders.push(Offender { ago: Duration::from_secs(301), ..one });
+    let mut seen = look(4, vec![]);
+    seen.board = Some(board);
+    model.look(seen);
+    let drawn = lines(&mut terminal, &mut model);
+    assert!(drawn[1].starts_with("name-0\\u{1b}") && drawn[2].starts_with("name-1"), "{drawn:#?}");
+    assert!(drawn[3] == "and 3 more: kumi board" && drawn[4].starts_with("SPACE"), "{drawn:#?}");
 }
 
 #[test]

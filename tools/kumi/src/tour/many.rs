@@ -29,7 +29,7 @@ const SIGN: f64 = 4_000.0;
 const EQUAL: f64 = 40.0;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
-    let programs = rivals::programs(false);
+    let programs = rivals::programs(false, &[]);
     echo(&programs, figures)?;
     println!();
     batches(&programs)?;

@@ -1,6 +1,8 @@
 //! Seeing and steering microprocesses by the command `kumi`.
 
+mod board;
 mod double;
+mod gates;
 mod ps;
 mod pty;
 mod real;
