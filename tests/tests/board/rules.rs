@@ -1,0 +1,254 @@
+//! What an address space may use, and what it counts for by what it did: shares and feedback, between real processes. Who looks at the board is at another one.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use kumihimo::runtime::{Runtime, Share};
+use kumihimo::thread::{self, Builder};
+use kumihimo_arbiter::board::Board;
+use kumihimo_arbiter::feedback::Rule;
+use kumihimo_arbiter::view::{CoreView, SpaceView, View};
+use kumihimo_tests::process::{again, has_vps, is_child, is_preempted};
+use kumihimo_trace::Reader;
+
+use super::pair::{Place, Server, serve_on, side};
+use super::{compute, level};
+
+/// Who gets here hangs: not a measure of speed.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < LIMIT, "{what}: it never comes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn board(place: &Place) -> PathBuf {
+    place.0.join("board")
+}
+
+/// CPU time of the calling process, user and system.
+fn used() -> Duration {
+    // SAFETY: all zero is a rusage, which getrusage(2) fills; of the calling process that cannot fail.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage
+    };
+    let time = |t: libc::timeval| Duration::from_micros(t.tv_sec as u64 * 1_000_000 + t.tv_usec as u64);
+    time(usage.ru_utime) + time(usage.ru_stime)
+}
+
+/// Computes on all virtual processors, with no switch point, until `done`.
+fn hog(priority: u8, done: impl Fn() -> bool + Sync) {
+    thread::scope(|scope| {
+        // Not as many as this kernel thread may have cores: it keeps to one.
+        for _ in 0..kumihimo::runtime::metrics().expect("a runtime runs").vps.len() {
+            let computes = || {
+                while !done() {
+                    for _ in 0..20_000 {
+                        std::hint::spin_loop();
+                    }
+                }
+            };
+            Builder::new().priority(level(priority)).spawn_scoped(scope, computes).expect("a microprocess");
+        }
+    });
+}
+
+/// A process that computes until nobody wants it any more.
+fn hog_process(priority: u8) {
+    Runtime::builder().build().expect("a runtime").run(|| {
+        // It has to hear of the end.
+        thread::current().set_priority(level(63));
+        let over = std::sync::atomic::AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| hog(priority, || over.load(std::sync::atomic::Ordering::Relaxed)));
+            serve_on();
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    });
+}
+
+fn begin(name: &str, place: &Place, side: &str, environment: &[(&str, &str)]) -> Server {
+    let all: Vec<_> =
+        [("KUMI_TEST_SIDE", side), ("KUMI_ARBITER", "on")].into_iter().chain(environment.iter().copied()).collect();
+    Server::start(name, place, &all)
+}
+
+/// It ends by itself, and well.
+fn ends(mut server: Server) {
+    drop(server.child.stdin.take());
+    let status = server.child.wait().expect("it ends");
+    assert!(status.success(), "{status}");
+}
+
+fn row_of(view: &View, server: &Server) -> SpaceView {
+    let spaces = view.spaces();
+    spaces.into_iter().find(|space| space.pid == server.child.id()).expect("it is at the board")
+}
+
+/// Whether there is a core that the one holds at a level while the other one waits for it at another.
+fn goes_before(cores: &[CoreView], (holder, high): (u16, Option<u8>), (waiter, low): (u16, Option<u8>)) -> bool {
+    cores.iter().any(|core| {
+        core.holder.is_some_and(|stand| (stand.row, stand.level) == (holder, high))
+            && core.waiting.iter().any(|stand| (stand.row, stand.level) == (waiter, low))
+    })
+}
+
+#[test]
+fn a_hard_share_holds_where_nobody_else_wants_the_cores() {
+    const NAME: &str = "rules::a_hard_share_holds_where_nobody_else_wants_the_cores";
+    if is_child(NAME) {
+        return Runtime::builder().build().expect("a runtime").run(|| {
+            let (begun, before) = (Instant::now(), used());
+            hog(32, || used() - before > Duration::from_millis(400));
+            let (used, elapsed) = (used() - before, begun.elapsed());
+            // Half of it may be owed: CPU time is booked late, later still where the machine is busy.
+            assert!(used / 2 <= elapsed / 5, "{used:?} of CPU time in {elapsed:?}, of which it has a fifth");
+            let booked: u64 =
+                kumihimo::runtime::metrics().expect("a runtime runs").vps.iter().map(|vp| vp.cpu_ns).sum();
+            assert!(Duration::from_nanos(booked) > used / 2, "{booked} ns booked, {used:?} used");
+        });
+    }
+    if !has_vps(NAME) || !is_preempted(NAME) {
+        return;
+    }
+    // At a board, at none, and where cores are not shared by priority.
+    for (arbiter, board) in [("on", "on"), ("on", "off"), ("off", "on")] {
+        let place = Place::new(NAME);
+        let environment = [
+            ("KUMI_DIR", place.path()),
+            ("KUMI_ARBITER", arbiter),
+            ("KUMI_BOARD", board),
+            ("KUMI_SHARE", "20%,20ms,hard"),
+        ];
+        let ended = again(NAME, &environment);
+        assert!(ended.status.success(), "arbiter {arbiter}, board {board}: {}", ended.told());
+    }
+}
+
+#[test]
+fn who_has_used_its_share_up_is_below_all_levels() {
+    const NAME: &str = "rules::who_has_used_its_share_up_is_below_all_levels";
+    match side(NAME).as_deref() {
+        Some("high") => return hog_process(50),
+        Some(_) => return hog_process(10),
+        None => {}
+    }
+    if !has_vps(NAME) || !is_preempted(NAME) {
+        return;
+    }
+    let place = Place::new(NAME);
+    let bounded = begin(NAME, &place, "high", &[("KUMI_SHARE", "10%")]);
+    let other = begin(NAME, &place, "low", &[]);
+    let view = View::open(&board(&place)).expect("a board");
+    let (high, low) = (row_of(&view, &bounded).row, row_of(&view, &other).row);
+    assert_eq!(row_of(&view, &bounded).share, "10%".parse::<Share>().ok());
+    until("the lower one goes first", || goes_before(&view.cores(), (low, Some(10)), (high, None)));
+    until("and in a new period the higher one", || goes_before(&view.cores(), (high, Some(50)), (low, Some(10))));
+    assert!(row_of(&view, &bounded).used > Duration::ZERO);
+    ends(other);
+    ends(bounded);
+}
+
+#[test]
+fn who_waits_goes_before_who_computes() {
+    const NAME: &str = "rules::who_waits_goes_before_who_computes";
+    match side(NAME).as_deref() {
+        Some("computes") => return hog_process(30),
+        Some(_) => {
+            return Runtime::builder().build().expect("a runtime").run(|| {
+                let over = std::sync::atomic::AtomicBool::new(false);
+                thread::scope(|scope| {
+                    let waits = || {
+                        while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                            thread::sleep(Duration::from_millis(10));
+                            compute(Duration::from_millis(1));
+                        }
+                    };
+                    Builder::new().priority(level(30)).spawn_scoped(scope, waits).expect("a microprocess");
+                    serve_on();
+                    over.store(true, std::sync::atomic::Ordering::Relaxed);
+                });
+            });
+        }
+        None => {}
+    }
+    if !has_vps(NAME) || !is_preempted(NAME) {
+        return;
+    }
+    let place = Place::new(NAME);
+    // Set before anybody is there, and by one who is not at the board.
+    let rule = Rule::new(Duration::from_millis(50), 1, 4).expect("a rule");
+    Board::open(&board(&place)).expect("a board").set_feedback(Some(rule));
+    let trace = place.0.join("trace");
+    let computing = begin(NAME, &place, "computes", &[("KUMI_TRACE", trace.to_str().expect("text"))]);
+    let waiting = begin(NAME, &place, "waits", &[]);
+    let view = View::open(&board(&place)).expect("a board");
+    assert_eq!(view.feedback(), Some(rule));
+    until("who computes sinks as far as it can", || row_of(&view, &computing).sunk == 4);
+    until("who waits does not", || row_of(&view, &waiting).sunk == 0);
+    let (low, high) = (row_of(&view, &computing).row, row_of(&view, &waiting).row);
+    until("who waits goes first", || goes_before(&view.cores(), (high, Some(30)), (low, Some(26))));
+    ends(waiting);
+    ends(computing);
+    // And its virtual processors were told each time.
+    let mut reader = Reader::open(&trace).expect("a trace");
+    let mut changed = 0;
+    while let Some(event) = reader.next_event().expect("a whole trace") {
+        changed += u32::from(&*event.name == "Changed");
+    }
+    assert!(changed >= 4, "Changed was told {changed} times");
+}
+
+#[test]
+fn nobody_waits_where_a_core_is_free() {
+    const NAME: &str = "rules::nobody_waits_where_a_core_is_free";
+    match side(NAME).as_deref() {
+        Some("high") => return hog_process(50),
+        Some(_) => return hog_process(10),
+        None => {}
+    }
+    if !has_vps(NAME) || !is_preempted(NAME) {
+        return;
+    }
+    if thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return kumihimo_tests::skip(NAME, "there is one core only");
+    }
+    // At home on the same core, both of them.
+    let place = Place::new(NAME);
+    let high = begin(NAME, &place, "high", &[("KUMI_VPS", "1")]);
+    let low = begin(NAME, &place, "low", &[("KUMI_VPS", "1")]);
+    let view = View::open(&board(&place)).expect("a board");
+    let rows = [&high, &low].map(|server| row_of(&view, server).row);
+    until("each has a core", || {
+        // One look at all cores: each of them has one holder, so these are two.
+        let cores = view.cores();
+        let has = |row, level| {
+            cores.iter().any(|core| core.holder.is_some_and(|its| (its.row, its.level) == (row, Some(level))))
+        };
+        has(rows[0], 50) && has(rows[1], 10)
+    });
+    ends(low);
+    ends(high);
+}
+
+#[test]
+fn shares_that_mean_nothing_are_refused() {
+    const NAME: &str = "rules::shares_that_mean_nothing_are_refused";
+    if is_child(NAME) {
+        let error = Runtime::builder().build().expect_err("it means nothing");
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        let said = error.to_string();
+        assert!(said.contains("KUMI_SHARE: \"half\" is no share") && said.contains("50%,20ms,hard"), "{said}");
+        // What the program says counts.
+        let share = Share::new(500, Duration::from_millis(100), false).expect("a share");
+        assert_eq!(Runtime::builder().share(share).build().expect("a runtime").run(|| 7), 7);
+        return;
+    }
+    let ended = again(NAME, &[("KUMI_SHARE", "half")]);
+    assert!(ended.status.success(), "{}", ended.told());
+}

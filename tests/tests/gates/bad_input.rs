@@ -1,0 +1,519 @@
+//! What a system that is short of something, another user, a fork or a wrong argument makes of gates.
+
+use std::time::Duration;
+
+use kumihimo::gate::{ErrorKind, Gate, Options, RawGate};
+use kumihimo::thread;
+use kumihimo_tests::refusal::refuse;
+use kumihimo_tests::skip;
+use kumihimo_tests::user::become_user;
+
+use crate::parts::{Held, Part, hear, play, serve_on, tell, until};
+
+fn serving_next() {
+    let _serving = Gate::serve("next", |n: u32| n + 1).expect("it serves");
+    serve_on();
+}
+
+fn next() -> Gate<u32, u32> {
+    Gate::connect("next").expect("it is there")
+}
+
+fn descriptors_at_most(most: u64) {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: a limit, of a process of the test's own.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+}
+
+#[test]
+fn requests_and_replies_that_are_too_large() {
+    let server = || {
+        let options = Options::new().largest(100_000);
+        let _sizes = RawGate::serve("sizes", &options, |asked, _, answer| {
+            answer.resize(asked.len() * 2, 1);
+            Ok(Vec::new())
+        })
+        .expect("it serves");
+        serve_on();
+    };
+    let client = || {
+        let _server = Part::serving("server");
+        let sizes = RawGate::connect("sizes").expect("it is there");
+        let mut reply = Vec::new();
+        for (len, says) in [(100_001, "a request of 100001 bytes"), (60_000, "a reply of 120000 bytes")] {
+            let error = sizes.call(&vec![0; len], &mut reply).expect_err("too large");
+            assert!(error.kind() == ErrorKind::TooLarge && error.to_string().contains(says), "{error}");
+        }
+        sizes.call(&[0; 50_000], &mut reply).expect("just so many");
+        assert_eq!(reply.len(), 100_000);
+        let small = RawGate::connect_with("sizes", &Options::new().largest(50_000)).expect("it is there");
+        let error = small.call(&[0; 40_000], &mut reply).expect_err("too large for this one");
+        assert!(error.kind() == ErrorKind::TooLarge && error.to_string().contains("80000"), "{error}");
+        assert_eq!(small.call(&[0; 50_001], &mut reply).expect_err("too large").kind(), ErrorKind::TooLarge);
+        until("nothing is kept", || sizes.call(&[0; 10], &mut Vec::new()).is_ok());
+    };
+    play("bad_input::requests_and_replies_that_are_too_large", &[("client", &client), ("server", &server)]);
+}
+
+#[test]
+fn times_at_the_ends_of_the_clock() {
+    let client = || {
+        let _server = Part::serving("server");
+        let patient = Gate::<u32, u32>::connect_with("next", &Options::new().patience(Duration::MAX)).expect("it is");
+        assert_eq!(patient.call_within(&1, Duration::MAX).expect("a reply"), 2);
+        let error = patient.call_within(&1, Duration::ZERO);
+        assert!(error.is_ok() || error.is_err_and(|error| error.kind() == ErrorKind::TimedOut));
+        let hasty = Gate::<u32, u32>::connect_with("next", &Options::new().patience(Duration::ZERO));
+        assert_eq!(hasty.expect_err("no time").kind(), ErrorKind::TimedOut);
+    };
+    play("bad_input::times_at_the_ends_of_the_clock", &[("client", &client), ("server", &serving_next)]);
+}
+
+#[test]
+fn names_and_gates_that_are_not_there() {
+    let alone = || {
+        for name in ["", ".", "a/b", "a\0b", &"x".repeat(201)] {
+            let error = Gate::<u32, u32>::connect(name).expect_err("no name");
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{name:?}: {error}");
+            let error = Gate::serve(name, |n: u32| n).expect_err("no name");
+            assert_eq!(error.kind(), ErrorKind::Invalid, "{name:?}: {error}");
+        }
+        let error = Gate::<u32, u32>::connect("nobody").expect_err("nobody serves it");
+        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("nobody"), "{error}");
+        let _one = Gate::serve("one", |n: u32| n).expect("it serves");
+        assert_eq!(Gate::serve("one", |n: u32| n).expect_err("twice").kind(), ErrorKind::InUse);
+        let _server = Part::serving("server");
+        assert_eq!(Gate::serve("next", |n: u32| n).expect_err("another's").kind(), ErrorKind::InUse);
+    };
+    play("bad_input::names_and_gates_that_are_not_there", &[("alone", &alone), ("server", &serving_next)]);
+}
+
+/// The first bytes of a hello of another version, by hand; the answer's kind and text.
+fn say_hello(version: u16) -> (u8, String) {
+    let folder = std::env::var("KUMI_DIR").expect("it is set");
+    let number = std::fs::read_link(format!("{folder}/gate.next")).expect("it is served");
+    let path = format!("{folder}/{}.gates", number.display());
+    // SAFETY: an address in place, integers, and buffers with their sizes.
+    unsafe {
+        let fd = libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0);
+        assert!(fd >= 0);
+        let mut address: libc::sockaddr_un = std::mem::zeroed();
+        address.sun_family = libc::AF_UNIX as u16;
+        for (to, from) in address.sun_path.iter_mut().zip(path.bytes()) {
+            *to = from as libc::c_char;
+        }
+        assert_eq!(libc::connect(fd, (&raw const address).cast(), size_of_val(&address) as u32), 0);
+        let mut hello = b"KUMI".to_vec();
+        hello.extend_from_slice(&version.to_le_bytes());
+        hello.extend_from_slice(&[1, 0, 0, 0]);
+        assert_eq!(libc::send(fd, hello.as_ptr().cast(), hello.len(), libc::MSG_NOSIGNAL), hello.len() as isize);
+        let mut said = [0_u8; 1024];
+        let len = libc::recv(fd, said.as_mut_ptr().cast(), said.len(), 0);
+        libc::close(fd);
+        let said = &said[..len.try_into().expect("it answers")];
+        assert_eq!((&said[..4], said[6]), (&b"KUMI"[..], 3));
+        (said[7], String::from_utf8_lossy(&said[10..]).into_owned())
+    }
+}
+
+#[test]
+fn another_version_or_kind_of_gate() {
+    let client = || {
+        let _server = Part::serving("server");
+        for version in [0, 2, 9, u16::MAX] {
+            let (kind, text) = say_hello(version);
+            assert!(kind == 3 && text.contains(&format!("version {version}")), "{kind}: {text}");
+        }
+        let error = RawGate::connect("next").expect_err("it is typed");
+        assert!(error.kind() == ErrorKind::Version && error.to_string().contains("typed"), "{error}");
+        // A literal without a type is an i32, whose bytes are others than a u32's.
+        let error = Gate::<i32, u32>::connect("next").expect_err("it takes a u32");
+        assert!(error.kind() == ErrorKind::Version && error.to_string().contains("other types"), "{error}");
+        assert_eq!(next().call(&1).expect("a reply"), 2);
+    };
+    play("bad_input::another_version_or_kind_of_gate", &[("client", &client), ("server", &serving_next)]);
+}
+
+#[test]
+fn memory_that_the_server_may_not_make() {
+    let client = || {
+        let server = Part::serving("server");
+        let error = Gate::<u32, u32>::connect("next").expect_err("no lane");
+        assert!(error.kind() == ErrorKind::Io && error.to_string().contains("seccomp"), "{error}");
+        drop(server);
+    };
+    let server = || {
+        let _serving = Gate::serve("next", |n: u32| n + 1).expect("it serves");
+        refuse(&[(libc::SYS_memfd_create, libc::EPERM)]).expect("seccomp");
+        serve_on();
+    };
+    play("bad_input::memory_that_the_server_may_not_make", &[("client", &client), ("server", &server)]);
+}
+
+fn says_what_to_do(error: &kumihimo::gate::Error, left: u32) {
+    assert_eq!(error.kind(), ErrorKind::Exhausted, "{left} left: {error}");
+    let said = error.to_string();
+    assert!(said.contains("ulimit -n") && said.contains("gate \""), "{left} left: {said}");
+}
+
+#[test]
+fn no_descriptors_are_left() {
+    let client = || {
+        let _server = Part::serving("server");
+        let gate = next();
+        assert_eq!(gate.call(&1).expect("a reply"), 2);
+        let before = Held::now();
+        descriptors_at_most(200);
+        let mut files = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            files.push(file);
+        }
+        for left in 0..6 {
+            match Gate::<u32, u32>::connect("next") {
+                // Whoever has enough of them.
+                Ok(other) => assert_eq!(other.call(&left).expect("a reply"), left + 1),
+                Err(error) => says_what_to_do(&error, left),
+            }
+            match Gate::serve("another", |n: u32| n) {
+                Ok(served) => drop(served),
+                Err(error) => says_what_to_do(&error, left),
+            }
+            // What is there goes on.
+            assert_eq!(gate.call(&1).expect("a reply"), 2);
+            drop(files.pop());
+        }
+        drop(files);
+        assert_eq!(next().call(&1).expect("a reply"), 2);
+        until("nothing is left", || Held::now() == before);
+    };
+    play("bad_input::no_descriptors_are_left", &[("client", &client), ("server", &serving_next)]);
+}
+
+#[test]
+fn no_descriptors_are_left_where_callers_come() {
+    let client = || {
+        let mut server = Part::serving("server");
+        let gate = next();
+        assert_eq!(gate.call(&1).expect("a reply"), 2);
+        server.say("take all");
+        server.expect("taken");
+        let hasty = Options::new().patience(Duration::from_millis(300));
+        let error = Gate::<u32, u32>::connect_with("next", &hasty).expect_err("nobody is let in");
+        assert!(matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Exhausted), "{error}");
+        assert_eq!(gate.call(&1).expect("those inside are served"), 2);
+        server.say("give back");
+        server.expect("given");
+        assert_eq!(next().call(&1).expect("a reply"), 2);
+    };
+    let server = || {
+        let _serving = Gate::serve("next", |n: u32| n + 1).expect("it serves");
+        tell("serving");
+        hear();
+        descriptors_at_most(200);
+        let mut files = Vec::new();
+        while let Ok(file) = std::fs::File::open("/dev/null") {
+            files.push(file);
+        }
+        tell("taken");
+        hear();
+        drop(files);
+        tell("given");
+        hear();
+    };
+    play("bad_input::no_descriptors_are_left_where_callers_come", &[("client", &client), ("server", &server)]);
+}
+
+#[test]
+fn more_links_than_a_server_can_have() {
+    let client = || {
+        let _server = Part::serving("server");
+        let mut gates = Vec::new();
+        let error = loop {
+            match Gate::<u32, u32>::connect("next") {
+                Ok(gate) => gates.push(gate),
+                Err(error) => break error,
+            }
+            assert!(gates.len() <= 50);
+        };
+        assert!(error.kind() == ErrorKind::Exhausted && error.to_string().contains("ulimit"), "{error}");
+        assert_eq!(gates.len(), 50);
+        for gate in &gates {
+            assert_eq!(gate.call(&1).expect("a reply"), 2);
+        }
+        gates.truncate(49);
+        until("one more can come", || Gate::<u32, u32>::connect("next").is_ok());
+    };
+    let server = || {
+        let _serving = Gate::serve("next", |n: u32| n + 1).expect("it serves");
+        descriptors_at_most(100);
+        serve_on();
+    };
+    play("bad_input::more_links_than_a_server_can_have", &[("client", &client), ("server", &server)]);
+}
+
+/// The sockets of this process's links to others: see hostile.rs.
+fn close_links() {
+    for fd in crate::hostile::links() {
+        // SAFETY: none: whose it is finds out.
+        unsafe { libc::close(fd) };
+    }
+}
+
+#[test]
+fn a_descriptor_that_is_closed_under_us() {
+    let client = || {
+        let _server = Part::serving("server");
+        let holds = Gate::<u32, u32>::connect("holds").expect("it is there");
+        let waits = thread::spawn({
+            let holds = holds.clone();
+            move || holds.call(&1)
+        });
+        until("it is under way", || holds.under_way() == 1);
+        close_links();
+        let error = waits.join().expect("no panic").expect_err("the link is cut");
+        assert!(error.kind() == ErrorKind::Gone && error.to_string().contains("closed the socket"), "{error}");
+        // Connects anew.
+        assert_eq!(holds.call(&0).expect("a reply"), 0);
+    };
+    let server = || {
+        let handler = |n: u32| {
+            if n != 0 {
+                thread::sleep(Duration::from_secs(3600));
+            }
+            n
+        };
+        let _serving = Gate::serve("holds", handler).expect("it serves");
+        serve_on();
+    };
+    play("bad_input::a_descriptor_that_is_closed_under_us", &[("client", &client), ("server", &server)]);
+}
+
+/// In a fork's child; how it ended.
+fn in_child(f: impl FnOnce()) -> i32 {
+    // SAFETY: the child does what is said there, and ends at once.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let ok = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).is_ok();
+            libc::_exit(i32::from(!ok));
+        }
+        let mut status = 0;
+        assert_eq!(libc::waitpid(child, &mut status, 0), child);
+        status
+    }
+}
+
+#[test]
+fn a_fork_after_connect() {
+    let client = || {
+        let _server = Part::serving("server");
+        let gate = next();
+        let own = Gate::serve("own", |n: u32| n).expect("it serves");
+        let loops = Gate::<u32, u32>::connect("own").expect("it is there");
+        for round in 0..20 {
+            assert_eq!(gate.call(&round).expect("a reply"), round + 1);
+            let status = in_child(|| {
+                for error in [
+                    gate.call(&1).expect_err("the parent's"),
+                    gate.call_within(&1, Duration::from_secs(9)).expect_err("the parent's"),
+                    gate.send(&1).expect_err("the parent's"),
+                    gate.stream(&1).map(drop).expect_err("the parent's"),
+                    loops.call(&1).expect_err("the parent's"),
+                    Gate::<u32, u32>::connect("next").expect_err("no gates in a child"),
+                    Gate::serve("new", |n: u32| n).expect_err("no gates in a child"),
+                ] {
+                    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+                    assert!(error.to_string().contains("fork"), "{error}");
+                }
+                // SAFETY: copies, which the child never uses again.
+                unsafe {
+                    drop(std::ptr::read(&raw const gate));
+                    drop(std::ptr::read(&raw const own));
+                }
+            });
+            assert_eq!(status, 0, "round {round}");
+            assert_eq!(loops.call(&round).expect("a reply"), round);
+        }
+        assert_eq!(gate.call(&1).expect("a reply"), 2);
+        drop(own);
+    };
+    play("bad_input::a_fork_after_connect", &[("client", &client), ("server", &serving_next)]);
+}
+
+#[test]
+fn a_handler_that_forks() {
+    let client = || {
+        let _server = Part::serving("server");
+        let forks = Gate::<u32, u32>::connect("forks").expect("it is there");
+        for n in 0..20 {
+            // The child's copy of the handler comes back too, and nobody hears of it.
+            assert_eq!(forks.call(&n).expect("a reply"), n + 1);
+        }
+        assert_eq!(forks.under_way(), 0);
+    };
+    let server = || {
+        let handler = |n: u32| {
+            // SAFETY: the child goes on as a plain kernel thread, and ends where its microprocess does.
+            match unsafe { libc::fork() } {
+                0 => n + 100,
+                child => {
+                    thread::blocking(|| {
+                        // SAFETY: a child of ours.
+                        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+                    });
+                    n + 1
+                }
+            }
+        };
+        let _serving = Gate::serve("forks", handler).expect("it serves");
+        serve_on();
+    };
+    play("bad_input::a_handler_that_forks", &[("client", &client), ("server", &server)]);
+}
+
+#[test]
+fn a_hundred_thousand_gates() {
+    const GATES: u32 = 100_000;
+    let alone = || {
+        let before = Held::now().descriptors;
+        let mut gates: Vec<_> =
+            (0..GATES).map(|n| Gate::serve(&format!("gate {n}"), move |m: u32| n + m).expect("it serves")).collect();
+        for n in [0, 1, GATES / 2, GATES - 1] {
+            let gate = Gate::<u32, u32>::connect(&format!("gate {n}")).expect("it is there");
+            assert_eq!(gate.call(&1).expect("a reply"), n + 1);
+        }
+        gates.drain(..).for_each(drop);
+        assert_eq!(Gate::<u32, u32>::connect("gate 5").expect_err("it is closed").kind(), ErrorKind::NotFound);
+        let links = || {
+            let folder = std::env::var("KUMI_DIR").expect("it is set");
+            std::fs::read_dir(folder).expect("it is there").flatten().count()
+        };
+        assert!(links() < 10, "{}", links());
+        until("nothing is left", || {
+            Held::now().links == 0 && kumihimo::runtime::metrics().expect("a runtime runs").living < 10
+        });
+        assert!(Held::now().descriptors <= before + 1);
+    };
+    play("bad_input::a_hundred_thousand_gates", &[("alone", &alone)]);
+}
+
+#[test]
+fn a_run_time_directory_that_is_full() {
+    const NAME: &str = "bad_input::a_run_time_directory_that_is_full";
+    let alone = || {
+        let folder = std::env::var("KUMI_DIR").expect("it is set");
+        let folder = std::ffi::CString::new(folder).expect("a path");
+        // SAFETY: names, and a mount namespace of this process's own; one kernel thread and its file system view.
+        let mounted = unsafe {
+            libc::geteuid() == 0
+                && libc::unshare(libc::CLONE_NEWNS) == 0
+                && libc::mount(
+                    c"none".as_ptr(),
+                    c"/".as_ptr(),
+                    std::ptr::null(),
+                    libc::MS_REC | libc::MS_PRIVATE,
+                    std::ptr::null(),
+                ) == 0
+                && libc::mount(
+                    c"full".as_ptr(),
+                    folder.as_ptr(),
+                    c"tmpfs".as_ptr(),
+                    0,
+                    c"nr_inodes=40,mode=0700".as_ptr().cast(),
+                ) == 0
+        };
+        if !mounted {
+            return skip(NAME, "needs root, for a file system of its own");
+        }
+        let mut gates = Vec::new();
+        let error = loop {
+            match Gate::serve(&format!("gate {}", gates.len()), |n: u32| n) {
+                Ok(gate) => gates.push(gate),
+                Err(error) => break error,
+            }
+            assert!(gates.len() < 40);
+        };
+        assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
+        // Those that are there are served; memory of lanes is none of that file system's.
+        let first = Gate::<u32, u32>::connect("gate 0").expect("it is there");
+        assert_eq!(first.call(&3).expect("a reply"), 3);
+        drop(gates.pop());
+        gates.push(Gate::serve("another", |n: u32| n).expect("there is room again"));
+    };
+    play(NAME, &[("alone", &alone)]);
+}
+
+/// What serving a gate says.
+fn refused(name: &str) -> String {
+    let error = Gate::serve(name, |n: u32| n).expect_err("nobody could find it");
+    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_run_time_directory_that_is_removed() {
+    let alone = || {
+        let folder = std::env::var("KUMI_DIR").expect("it is set");
+        let _one = Gate::serve("one", |n: u32| n + 1).expect("it serves");
+        let one = Gate::<u32, u32>::connect("one").expect("it is there");
+        std::fs::remove_dir_all(&folder).expect("it is there");
+        let said = refused("two");
+        assert!(said.contains("gate \"two\"") && said.contains(&folder) && said.contains("was removed"), "{said}");
+        assert_eq!(one.call(&1).expect("what is linked goes on"), 2);
+        assert_eq!(Gate::<u32, u32>::connect("one").expect_err("it is lost").kind(), ErrorKind::NotFound);
+    };
+    play("bad_input::a_run_time_directory_that_is_removed", &[("alone", &alone)]);
+}
+
+#[test]
+fn a_run_time_directory_that_is_closed() {
+    let alone = || {
+        let folder = std::env::var("KUMI_DIR").expect("it is set");
+        let _one = Gate::serve("one", |n: u32| n + 1).expect("it serves");
+        for fd in std::fs::read_dir("/proc/self/fd").expect("/proc").flatten() {
+            if std::fs::read_link(fd.path()).is_ok_and(|to| to == std::path::Path::new(&folder)) {
+                let fd = fd.file_name().to_string_lossy().parse().expect("a number");
+                // SAFETY: none: whose it is finds out.
+                unsafe { libc::close(fd) };
+            }
+        }
+        let said = refused("two");
+        assert!(said.contains("gate \"two\"") && said.contains(&folder) && said.contains("was closed"), "{said}");
+        let one = Gate::<u32, u32>::connect("one").expect("it is found by its path");
+        assert_eq!(one.call(&1).expect("a reply"), 2);
+    };
+    play("bad_input::a_run_time_directory_that_is_closed", &[("alone", &alone)]);
+}
+
+#[test]
+fn another_user_calls() {
+    const NAME: &str = "bad_input::another_user_calls";
+    const USER: &str = "54321";
+    let server = || {
+        // SAFETY: reads an integer.
+        if unsafe { libc::geteuid() } != 0 {
+            return skip(NAME, "needs root, to be somebody else");
+        }
+        let closed = Gate::serve("closed", |n: u32| n).expect("it serves");
+        let mut client = Part::start("client");
+        // It does not even see what is there.
+        client.expect("Io Io");
+        drop(client);
+        let allowed = Options::new().allow(USER.parse().expect("a number"));
+        let _open = Gate::<u32, u32>::serve_with("open", &allowed, |_, context| Ok(context.uid())).expect("it serves");
+        let mut client = Part::start("client");
+        client.expect(&format!("NotPermitted {USER}"));
+        drop((client, closed));
+    };
+    let client = || {
+        assert!(become_user(USER.parse().expect("a number")));
+        let options = Options::new().directory(std::env::var_os("KUMI_DIR").expect("it is set"));
+        let one = |name| match Gate::<u32, u32>::connect_with(name, &options).and_then(|gate| gate.call(&1)) {
+            Ok(uid) => uid.to_string(),
+            Err(error) => format!("{:?}", error.kind()),
+        };
+        tell(&format!("{} {}", one("closed"), one("open")));
+        hear();
+    };
+    play(NAME, &[("server", &server), ("client", &client)]);
+}

@@ -1,0 +1,457 @@
+//! What a gate is for: calls, sends, streams, regions, priorities, deadlines, cancellation.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use kumihimo::gate::{ErrorKind, Gate, Options, Placement, RawGate, Region, Server};
+use kumihimo::policy::Priority;
+use kumihimo::thread;
+
+use kumihimo_tests::process::has_vps;
+
+use crate::pair::{pair, pair_with, serve_on};
+
+const PLACEMENTS: [Placement; 4] = [Placement::Adaptive, Placement::Handoff, Placement::Scheduled, Placement::Spin];
+
+#[test]
+fn typed_calls() {
+    let server = || {
+        let _serving = Gate::serve("adder", |(a, b): (u64, u64)| a + b).expect("it serves");
+        serve_on();
+    };
+    pair("calls::typed_calls", server, || {
+        for placement in PLACEMENTS {
+            let adder = Gate::<(u64, u64), u64>::connect_with("adder", &Options::new().placement(placement))
+                .expect("it is there");
+            for i in 0..2000 {
+                assert_eq!(adder.call(&(i, 1)).expect("a reply"), i + 1);
+            }
+            assert_eq!(adder.under_way(), 0);
+        }
+    });
+}
+
+/// Virtual processors that wait for descriptors can only be woken by their own address space, which has to be told.
+#[test]
+fn beside_sockets() {
+    fn accepts() {
+        thread::spawn(|| {
+            let listener = kumihimo::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            listener.accept().expect("nobody connects, until the process ends");
+        });
+    }
+    let server = || {
+        let _serving = Gate::serve("adder", |(a, b): (u64, u64)| a + b).expect("it serves");
+        (0..8).for_each(|_| accepts());
+        serve_on();
+    };
+    pair("calls::beside_sockets", server, || {
+        let adder = Gate::<(u64, u64), u64>::connect("adder").expect("it is there");
+        (0..8).for_each(|_| accepts());
+        for i in 0..200 {
+            // Time enough for all to fall asleep.
+            thread::sleep(Duration::from_millis(i % 3));
+            assert_eq!(adder.call(&(i, 1)).expect("a reply"), i + 1);
+        }
+    });
+}
+
+#[test]
+fn many_callers() {
+    let server = || {
+        let _serving = Gate::serve("echo", |text: String| text).expect("it serves");
+        serve_on();
+    };
+    pair("calls::many_callers", server, || {
+        let echo = Gate::<String, String>::connect("echo").expect("it is there");
+        thread::scope(|scope| {
+            for i in 0..1500 {
+                let echo = &echo;
+                // More than the lane has cells.
+                scope.spawn(move || {
+                    for j in 0..20 {
+                        let text = format!("{i} and {j}");
+                        assert_eq!(echo.call(&text).expect("a reply"), text);
+                    }
+                });
+            }
+        });
+        assert_eq!(echo.under_way(), 0);
+    });
+}
+
+#[test]
+fn kernel_threads_call_too() {
+    let server = || {
+        let _serving = Gate::serve("half", |n: u32| n / 2).expect("it serves");
+        serve_on();
+    };
+    pair("calls::kernel_threads_call_too", server, || {
+        let half = Gate::<u32, u32>::connect("half").expect("it is there");
+        std::thread::scope(|scope| {
+            for i in 0..8 {
+                let half = &half;
+                scope.spawn(move || {
+                    for j in 0..200 {
+                        assert_eq!(half.call(&(i * j)).expect("a reply"), i * j / 2);
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn sizes() {
+    let server = || {
+        let _serving = RawGate::serve("bytes", &Options::new(), |asked, _, answer| {
+            answer.extend(asked.iter().rev());
+            Ok(Vec::new())
+        })
+        .expect("it serves");
+        serve_on();
+    };
+    pair("calls::sizes", server, || {
+        let bytes = RawGate::connect_with("bytes", &Options::new().largest(4 << 20)).expect("it is there");
+        let mut reply = Vec::new();
+        for len in [0, 1, 63, 64, 127, 128, 129, 4095, 4096, 4097, 100_000, 4 << 20] {
+            let asked: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
+            bytes.call(&asked, &mut reply).expect("a reply");
+            assert!(reply.iter().eq(asked.iter().rev()), "{len} bytes");
+        }
+        let error = bytes.call(&vec![0; (4 << 20) + 1], &mut reply).expect_err("too many");
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
+    });
+}
+
+#[test]
+fn regions_go_by_reference() {
+    let server = || {
+        let _serving = Gate::<u32, u64>::serve_regions("sum", &Options::new(), |factor, context| {
+            if factor == 0 {
+                thread::sleep(Duration::from_secs(3600));
+            }
+            let regions = context.regions()?;
+            let sum: u64 = regions.iter().flat_map(|region| region.iter()).map(|byte| u64::from(*byte)).sum();
+            let back = Region::new(1000, |bytes| bytes.fill(factor as u8))?;
+            Ok((sum * u64::from(factor), vec![back]))
+        })
+        .expect("it serves");
+        serve_on();
+    };
+    pair("calls::regions_go_by_reference", server, || {
+        let sum = Gate::<u32, u64>::connect("sum").expect("it is there");
+        let two = [Region::copy_of(&[1; 5000]).expect("memory"), Region::copy_of(&[2; 10]).expect("memory")];
+        for factor in 1..100 {
+            let (total, back) = sum.call_with(&factor, &two).expect("a reply");
+            assert_eq!(total, u64::from(factor) * 5020);
+            assert_eq!(back.len(), 1);
+            assert!(back[0].iter().all(|byte| *byte == factor as u8) && back[0].len() == 1000);
+        }
+        // More than are kept on the other side.
+        for n in 1..50_usize {
+            let region = Region::copy_of(&vec![1; n]).expect("memory");
+            assert_eq!(sum.call_with(&1, &[region]).expect("a reply").0, n as u64);
+        }
+        let error = sum.call_with_within(&0, &two, Duration::from_millis(20)).expect_err("nobody answers");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        assert_eq!(sum.call_with_within(&1, &two, Duration::MAX).expect("a reply").0, 5020);
+        let none = Region::copy_of(&[]).expect("memory");
+        assert_eq!(sum.call_with(&1, &[none]).expect("a reply").0, 0);
+        let error = sum.call_with(&1, &vec![two[0].clone(); 5]).expect_err("too many");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    });
+}
+
+#[test]
+fn sends() {
+    let server = || {
+        let sum = Arc::new(AtomicU64::new(0));
+        let its = sum.clone();
+        let _adds = Gate::<u64, ()>::serve("adds", move |n| {
+            let _ = its.fetch_add(n, Ordering::Relaxed);
+        })
+        .expect("it serves");
+        let _told = Gate::<(), u64>::serve("told", move |()| sum.load(Ordering::Relaxed)).expect("it serves");
+        serve_on();
+    };
+    pair("calls::sends", server, || {
+        let adds = Gate::<u64, ()>::connect("adds").expect("it is there");
+        let told = Gate::<(), u64>::connect("told").expect("it is there");
+        for n in 1..=10_000 {
+            adds.send(&n).expect("sent");
+        }
+        let all = 10_000 * 10_001 / 2;
+        while told.call(&()).expect("a reply") < all {
+            thread::yield_now();
+        }
+        assert_eq!(told.call(&()).expect("a reply"), all);
+        while adds.under_way() != 0 {
+            thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn streams() {
+    let server = || {
+        let ended = Arc::new(AtomicU32::new(0));
+        let its = ended.clone();
+        let _counts = Gate::<u64, String>::serve_stream("counts", &Options::new(), move |most, sink| {
+            for i in 0..most {
+                if let Err(error) = sink.send(&i.to_string()) {
+                    its.fetch_add(1, Ordering::Relaxed);
+                    return Err(error);
+                }
+                if i == 77 && most == 78 {
+                    panic!("at 77");
+                }
+            }
+            Ok(())
+        })
+        .expect("it serves");
+        let _ended = Gate::<(), u32>::serve("ended", move |()| ended.load(Ordering::Relaxed)).expect("it serves");
+        serve_on();
+    };
+    pair("calls::streams", server, || {
+        let counts = Gate::<u64, String>::connect("counts").expect("it is there");
+        for most in [0, 1, 2, 500] {
+            let items: Vec<String> =
+                counts.stream(&most).expect("a stream").map(|item| item.expect("an item")).collect();
+            assert!(items.iter().map(|item| item.parse::<u64>().expect("a number")).eq(0..most));
+        }
+        // One that is left early, in several states.
+        for taken in 0..4 {
+            let mut stream = counts.stream(&u64::MAX).expect("a stream");
+            for i in 0..taken {
+                assert_eq!(stream.next().expect("more").expect("an item"), i.to_string());
+            }
+        }
+        let ended = Gate::<(), u32>::connect("ended").expect("it is there");
+        // The first may have been left before anybody saw it.
+        while ended.call(&()).expect("a reply") < 3 {
+            thread::yield_now();
+        }
+        while counts.under_way() != 0 {
+            thread::yield_now();
+        }
+        let mut items: Vec<_> = counts.stream(&78).expect("a stream").collect();
+        let last = items.pop().expect("an error").expect_err("it panicked");
+        assert_eq!((items.len(), last.kind()), (78, ErrorKind::Panicked), "{last}");
+        assert_eq!(counts.call(&1).expect_err("it serves streams").kind(), ErrorKind::Invalid);
+        let no_stream = Gate::<(), u32>::connect("ended").expect("it is there").stream(&()).expect("asked").next();
+        assert_eq!(no_stream.expect("an error").expect_err("it serves none").kind(), ErrorKind::Invalid);
+    });
+}
+
+#[test]
+fn a_loop_of_ones_own() {
+    let server = || {
+        let mut server: Server<u32, u32> = Gate::listen("loop").expect("it serves");
+        let loops = thread::spawn(move || {
+            let mut item = server.receive().expect("a request");
+            loop {
+                let reply = item.request * 2;
+                item = server.reply_and_receive(item, &reply).expect("a request");
+            }
+        });
+        serve_on();
+        drop(loops);
+    };
+    pair("calls::a_loop_of_ones_own", server, || {
+        let double = Gate::<u32, u32>::connect("loop").expect("it is there");
+        thread::scope(|scope| {
+            for i in 0..20 {
+                let double = &double;
+                scope.spawn(move || {
+                    for j in 0..100 {
+                        assert_eq!(double.call(&(i + j)).expect("a reply"), 2 * (i + j));
+                    }
+                });
+            }
+        });
+        // Not of its type.
+        let wrong = Gate::<BTreeSet<String>, u32>::connect("loop").expect("a type that is not compared");
+        let words = ["no", "number"].map(String::from);
+        let error = wrong.call(&words.into()).expect_err("another type");
+        assert_eq!(error.kind(), ErrorKind::Malformed, "{error}");
+        assert_eq!(double.call(&4).expect("a reply"), 8);
+    });
+}
+
+#[test]
+fn handlers_that_panic_fail_their_caller_only() {
+    let server = || {
+        let _serving = Gate::serve("fussy", |n: u32| if n == 3 { panic!("not three") } else { n }).expect("it serves");
+        serve_on();
+    };
+    pair("calls::handlers_that_panic_fail_their_caller_only", server, || {
+        let fussy = Gate::<u32, u32>::connect("fussy").expect("it is there");
+        for n in 0..10 {
+            match fussy.call(&n) {
+                Ok(same) => assert_eq!((same, n == 3), (n, false)),
+                Err(error) => {
+                    assert_eq!((error.kind(), n), (ErrorKind::Panicked, 3));
+                    assert!(error.to_string().contains("not three") && error.to_string().contains("fussy"), "{error}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn handlers_run_at_the_callers_priority() {
+    if !has_vps("handlers_run_at_the_callers_priority") {
+        return;
+    }
+    let server = || {
+        let _serving = Gate::serve("mine", |()| thread::current_priority().get()).expect("it serves");
+        let inner = Gate::<(), u8>::connect("mine").expect("it is there");
+        let _chain =
+            Gate::serve("chain", move |()| (thread::current_priority().get(), inner.call(&()).expect("a reply")))
+                .expect("it serves");
+        serve_on();
+    };
+    pair("calls::handlers_run_at_the_callers_priority", server, || {
+        let mine = Gate::<(), u8>::connect("mine").expect("it is there");
+        let chain = Gate::<(), (u8, u8)>::connect("chain").expect("it is there");
+        thread::scope(|scope| {
+            for level in [0, 1, 31, 32, 33, 63] {
+                let (mine, chain) = (&mine, &chain);
+                let priority = Priority::new(level).expect("a priority");
+                let one = thread::Builder::new().priority(priority).spawn_scoped(scope, move || {
+                    for _ in 0..50 {
+                        assert_eq!(mine.call(&()).expect("a reply"), level);
+                        assert_eq!(chain.call(&()).expect("a reply"), (level, level));
+                    }
+                });
+                one.expect("a microprocess");
+            }
+        });
+        let forced = Gate::<(), u8>::connect_with("mine", &Options::new().priority(7)).expect("it is there");
+        assert_eq!(forced.call(&()).expect("a reply"), 7);
+    });
+}
+
+#[test]
+fn deadlines_and_cancellation_travel() {
+    let server = || {
+        let cancelled = Arc::new(AtomicU32::new(0));
+        let its = cancelled.clone();
+        let _sleeps = Gate::<u64, bool>::serve_with("sleeps", &Options::new(), move |ms, context| {
+            struct Counts(Arc<AtomicU32>);
+            impl Drop for Counts {
+                fn drop(&mut self) {
+                    if std::thread::panicking() {
+                        self.0.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+            let _counts = Counts(its.clone());
+            thread::sleep(Duration::from_millis(ms));
+            Ok(context.deadline().is_some())
+        })
+        .expect("it serves");
+        let _cancelled =
+            Gate::<(), u32>::serve("cancelled", move |()| cancelled.load(Ordering::Relaxed)).expect("it serves");
+        serve_on();
+    };
+    pair("calls::deadlines_and_cancellation_travel", server, || {
+        let sleeps = Gate::<u64, bool>::connect("sleeps").expect("it is there");
+        let cancelled = Gate::<(), u32>::connect("cancelled").expect("it is there");
+        assert!(!sleeps.call(&0).expect("a reply"));
+        assert!(sleeps.call_within(&0, Duration::from_secs(60)).expect("a reply"));
+        let error = sleeps.call_within(&3_600_000, Duration::from_millis(30)).expect_err("no reply for an hour");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        // The handler's sleep ended at the deadline too.
+        while sleeps.under_way() != 0 {
+            thread::yield_now();
+        }
+        let waits = thread::spawn({
+            let sleeps = sleeps.clone();
+            move || sleeps.call(&3_600_000)
+        });
+        while sleeps.under_way() != 1 {
+            thread::yield_now();
+        }
+        waits.cancel();
+        assert!(waits.join().expect_err("it was cancelled").is::<kumihimo::thread::Cancelled>());
+        while sleeps.under_way() != 0 {
+            thread::yield_now();
+        }
+        let before = cancelled.call(&()).expect("a reply");
+        // A deadline of a scope holds for calls in it.
+        let late = Instant::now() + Duration::from_millis(20);
+        let error = thread::scope_until(late, |_| sleeps.call(&3_600_000)).expect_err("no reply for an hour");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        assert!(!sleeps.call(&0).expect("the pool is as it was"));
+        // One that is surely at work when it is cancelled.
+        let gates = (sleeps.clone(), cancelled.clone());
+        let waits = thread::spawn(move || gates.0.call(&3_600_000));
+        thread::sleep(Duration::from_millis(50));
+        waits.cancel();
+        assert!(waits.join().is_err());
+        while sleeps.under_way() != 0 {
+            thread::yield_now();
+        }
+        assert!(cancelled.call(&()).expect("a reply") > before, "the handler was cancelled where it slept");
+    });
+}
+
+#[test]
+fn calls_that_can_never_end_are_named() {
+    let server = || {
+        let mut server: Server<u32, String> = Gate::listen("itself").expect("it serves");
+        let me = Gate::<u32, String>::connect("itself").expect("it is there");
+        let loops = thread::spawn(move || {
+            let mut item = server.receive().expect("a request");
+            loop {
+                let reply = match me.call(&0) {
+                    Ok(_) => "it came back".to_owned(),
+                    Err(error) => format!("{:?}", error.kind()),
+                };
+                item = server.reply_and_receive(item, &reply).expect("a request");
+            }
+        });
+        let around = Arc::new(std::sync::OnceLock::<Gate<u32, String>>::new());
+        let its = around.clone();
+        let _around = Gate::serve("around", move |n: u32| match its.get().expect("connected").call(&(n + 1)) {
+            Ok(said) => said,
+            Err(error) => format!("{:?} after {n}", error.kind()),
+        })
+        .expect("it serves");
+        around.set(Gate::connect("around").expect("it is there")).expect("once");
+        serve_on();
+        drop(loops);
+    };
+    pair("calls::calls_that_can_never_end_are_named", server, || {
+        let itself = Gate::<u32, String>::connect("itself").expect("it is there");
+        assert_eq!(itself.call(&1).expect("a reply"), "Deadlock");
+        let around = Gate::<u32, String>::connect("around").expect("it is there");
+        assert_eq!(around.call(&0).expect("a reply"), "Deadlock after 14");
+    });
+}
+
+#[test]
+fn in_every_event_source_and_without_a_board() {
+    let server = || {
+        let _serving = Gate::serve("next", |n: u32| n + 1).expect("it serves");
+        serve_on();
+    };
+    for events in ["off", "watch"] {
+        for board in ["off", "on"] {
+            let name = "calls::in_every_event_source_and_without_a_board";
+            pair_with(name, &[("KUMI_EVENTS", events), ("KUMI_BOARD", board)], server, || {
+                let next = Gate::<u32, u32>::connect("next").expect("it is there");
+                for n in 0..300 {
+                    assert_eq!(next.call(&n).expect("a reply"), n + 1);
+                }
+            });
+            if crate::pair::side(name).is_some() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Virtual processors keep to cores while there are links; what is begun from them does not.
+
+use std::os::unix::process::CommandExt;
+
+use kumihimo::gate::Gate;
+use kumihimo::process::Command;
+use kumihimo::thread;
+use kumihimo_tests::process::one_to_one;
+use kumihimo_tests::skip;
+
+use crate::pair::{pair, serve_on};
+use crate::parts::until;
+
+const NAME: &str = "cores::what_is_begun_while_there_are_links_may_run_anywhere";
+
+/// Of a `status` of /proc.
+fn cores(status: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    line.unwrap_or_else(|| panic!("no cores in {status:?}")).trim().to_owned()
+}
+
+#[test]
+fn what_is_begun_while_there_are_links_may_run_anywhere() {
+    let server = || {
+        let _serving = Gate::serve("next", |n: u32| n + 1).expect("it serves");
+        serve_on();
+    };
+    pair(NAME, server, || {
+        thread::spawn(client).join().expect("no panic");
+    });
+}
+
+fn own() -> String {
+    cores(&std::fs::read_to_string("/proc/thread-self/status").expect("/proc"))
+}
+
+fn client() {
+    // Before there is a link.
+    let all = own();
+    if one_to_one() || !all.contains(['-', ',']) {
+        return skip(NAME, "needs virtual processors and two cores");
+    }
+    let next = Gate::<u32, u32>::connect("next").expect("it is there");
+    let keep_to_a_core = || {
+        until("its core is kept to", || {
+            assert_eq!(next.call(&1).expect("a reply"), 2);
+            !own().contains(['-', ','])
+        });
+    };
+    keep_to_a_core();
+    let said = Command::new("cat").arg("/proc/self/status").output().expect("there is a cat").stdout;
+    assert_eq!(cores(&String::from_utf8_lossy(&said)), all);
+    keep_to_a_core();
+    // By fork(2), since there is something to be done before it executes.
+    let mut forked = std::process::Command::new("cat");
+    // SAFETY: it does nothing.
+    unsafe { forked.pre_exec(|| Ok(())) };
+    let said = forked.arg("/proc/self/status").output().expect("there is a cat").stdout;
+    assert_eq!(cores(&String::from_utf8_lossy(&said)), all);
+    keep_to_a_core();
+    let begun = thread::blocking(|| std::thread::spawn(own));
+    assert_eq!(begun.join().expect("no panic"), all);
+    keep_to_a_core();
+    assert_eq!(thread::blocking(own), all, "the virtual processor goes on on that core");
+}

@@ -1,0 +1,316 @@
+//! Peers that write what they like: over the lane's memory all the time, to the link's socket, and as memory that they pass.
+
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use kumihimo::gate::{ErrorKind, Gate, Options, RawGate, Region};
+use kumihimo::thread;
+use kumihimo_tests::{Random, seed};
+
+use crate::parts::{Held, Part, hear, play, serve_on, tell, until};
+
+/// So many words are written over before a scribbler has done enough.
+const WORDS: u64 = 300_000;
+
+/// Writes random words over all lanes of this process, until the process ends or `WORDS` are written, by a kernel thread of its own.
+fn scribble() -> std::thread::JoinHandle<()> {
+    let mut random = Random(seed() ^ u64::from(std::process::id()));
+    std::thread::spawn(move || {
+        // Where it is unmapped meanwhile that is an error, and no signal.
+        let memory = std::fs::OpenOptions::new().write(true).open("/proc/self/mem").expect("one's own memory");
+        let mut written = 0;
+        while written < WORDS {
+            let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
+            let lanes: Vec<(u64, u64)> = maps
+                .lines()
+                .filter(|line| line.contains("memfd:kumihimo-lane"))
+                .filter_map(|line| {
+                    let (from, to) = line.split(' ').next()?.split_once('-')?;
+                    Some((u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?))
+                })
+                .collect();
+            if lanes.is_empty() {
+                std::thread::yield_now();
+                continue;
+            }
+            for _ in 0..200 {
+                let (from, to) = lanes[random.below(lanes.len() as u64) as usize];
+                // Most of what matters is in the beginning: headers and rings.
+                let within = if random.one_in(2) { (to - from).min(1 << 16) } else { to - from };
+                let at = from + random.below(within / 4) * 4;
+                let word = match random.below(4) {
+                    0 => random.number() as u32,
+                    1 => random.below(2048) as u32,
+                    2 => u32::MAX - random.below(16) as u32,
+                    _ => 1 << random.below(32),
+                };
+                let _ = memory.write_all_at(&word.to_ne_bytes(), at);
+                written += 1;
+            }
+            std::thread::yield_now();
+        }
+    })
+}
+
+#[test]
+fn a_client_that_scribbles_over_the_lane() {
+    let server = || {
+        let _serving = RawGate::serve("echo", &Options::new(), |asked, _, answer| {
+            answer.extend_from_slice(asked);
+            Ok(Vec::new())
+        })
+        .expect("it serves");
+        let before = Held::now();
+        let mut honest = Part::start("honest");
+        honest.expect("calls");
+        let mut vandals: Vec<Part> = (0..2).map(|_| Part::start("vandal")).collect();
+        vandals.iter_mut().for_each(|vandal| vandal.expect("enough"));
+        drop(vandals);
+        honest.say("end");
+        honest.expect("all went well");
+        honest.end();
+        until("nothing is left", || Held::now() == before);
+    };
+    let honest = || {
+        let echo = RawGate::connect("echo").expect("it is there");
+        let done = AtomicBool::new(false);
+        let calls = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for i in 0..8_u64 {
+                let (echo, done, calls) = (&echo, &done, &calls);
+                scope.spawn(move || {
+                    let mut reply = Vec::new();
+                    while !done.load(Ordering::Relaxed) {
+                        let n = calls.fetch_add(1, Ordering::Relaxed);
+                        let asked: Vec<u8> = (0..n % 6000).map(|at| (at * 31 + n + i) as u8).collect();
+                        echo.call(&asked, &mut reply).expect("others do not matter");
+                        assert_eq!(reply, asked);
+                    }
+                });
+            }
+            until("calls go well", || calls.load(Ordering::Relaxed) > 100);
+            tell("calls");
+            hear();
+            let before = calls.load(Ordering::Relaxed);
+            until("calls go well", || calls.load(Ordering::Relaxed) > before + 100);
+            done.store(true, Ordering::Relaxed);
+        });
+        tell("all went well");
+        hear();
+    };
+    let vandal = || {
+        let scribbles = scribble();
+        let mut reply = Vec::new();
+        let mut gate = None;
+        while !scribbles.is_finished() {
+            let gate: &mut RawGate = gate.get_or_insert_with(|| RawGate::connect("echo").expect("it lives"));
+            for len in [10, 5000] {
+                // What comes is nobody's guess, but something does.
+                let _ = gate.call_within(&vec![7; len], &mut reply, Duration::from_millis(20));
+            }
+        }
+        tell("enough");
+        hear();
+    };
+    let parts: [(&str, &dyn Fn()); 3] = [("server", &server), ("honest", &honest), ("vandal", &vandal)];
+    play("hostile::a_client_that_scribbles_over_the_lane", &parts);
+}
+
+#[test]
+fn a_server_that_scribbles_over_the_lane() {
+    let client = || {
+        let mut server = Part::serving("server");
+        let good = Gate::serve("good", |n: u32| n).expect("it serves");
+        let own = Gate::<u32, u32>::connect("good").expect("it is there");
+        assert_eq!(own.call(&1).expect("a reply"), 1);
+        let before = Held::now();
+        let gate = Gate::<(u64, Vec<u8>), (u64, Vec<u8>)>::connect("echo").expect("it is there");
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                let (gate, done, own) = (&gate, &done, &own);
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        // What comes is nobody's guess, but something does.
+                        let _ = gate.call_within(&(1, vec![3; 300]), Duration::from_millis(20));
+                        assert_eq!(own.call(&5).expect("another gate"), 5);
+                    }
+                });
+            }
+            server.expect("enough");
+            done.store(true, Ordering::Relaxed);
+        });
+        server.kill();
+        drop(gate);
+        until("nothing is left", || {
+            let now = Held::now();
+            (now.lanes, now.links, now.regions) == (before.lanes, before.links, before.regions)
+        });
+        drop((own, good));
+    };
+    let server = || {
+        let _serving = Gate::serve("echo", |both: (u64, Vec<u8>)| both).expect("it serves");
+        tell("serving");
+        scribble().join().expect("no panic");
+        tell("enough");
+        serve_on();
+    };
+    play("hostile::a_server_that_scribbles_over_the_lane", &[("client", &client), ("server", &server)]);
+}
+
+/// The sockets of this process's links to others.
+pub fn links() -> Vec<RawFd> {
+    let all = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();
+    let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
+    numbers
+        .filter(|fd| {
+            let (mut what, mut len) = (0_i32, 4);
+            // SAFETY: an integer and its size; a name of any length is cut to nothing.
+            unsafe {
+                libc::getsockopt(*fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut what).cast(), &mut len) == 0
+                    && what == libc::SOCK_SEQPACKET
+                    && libc::getpeername(*fd, std::ptr::null_mut::<libc::sockaddr>().wrapping_add(1), &mut 0) == 0
+            }
+        })
+        .collect()
+}
+
+fn send(link: RawFd, record: &[u8], with: Option<RawFd>) {
+    let mut part = libc::iovec { iov_base: record.as_ptr().cast_mut().cast(), iov_len: record.len() };
+    let mut room = [0_u64; 8];
+    // SAFETY: a message whose parts live until sendmsg(2) returns, which copies them.
+    unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
+        if let Some(fd) = with {
+            message.msg_control = room.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(4) as usize;
+            let header = libc::CMSG_FIRSTHDR(&message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(4) as usize;
+            libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(fd);
+        }
+        libc::sendmsg(link, &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+    }
+}
+
+/// Sums what is in the regions that come.
+fn sums() -> kumihimo::gate::Serving {
+    Gate::<(), u64>::serve_with("sums", &Options::new(), |(), context| {
+        Ok(context.regions()?.iter().flat_map(|region| region.iter()).map(|byte| u64::from(*byte)).sum())
+    })
+    .expect("it serves")
+}
+
+#[test]
+fn garbage_on_the_socket_cuts_that_link_only() {
+    let server = || {
+        let _serving = sums();
+        let before = Held::now();
+        let mut client = Part::start("client");
+        client.expect("done");
+        client.end();
+        until("nothing is left", || {
+            let now = Held::now();
+            (now.lanes, now.links, now.regions) == (before.lanes, before.links, before.regions)
+        });
+    };
+    let client = || {
+        let mut random = Random(seed());
+        let other = Gate::<(), u64>::connect("sums").expect("it is there");
+        let first = links();
+        for round in 0..60_usize {
+            let gate = Gate::<(), u64>::connect("sums").expect("it is there");
+            let link = *links().iter().find(|link| !first.contains(link)).expect("a socket");
+            assert_eq!(gate.call(&()).expect("a reply"), 0);
+            match round % 6 {
+                0 => send(link, &[0x11; 17], None),
+                1 => send(link, &[0x10], Some(0)),
+                2 => send(link, &vec![0x13; 2000], None),
+                3 => send(link, &[0x77], None),
+                4 => {
+                    let garbage: Vec<u8> = (0..1 + random.below(100)).map(|_| random.number() as u8 & 0xf).collect();
+                    send(link, &garbage, None);
+                }
+                _ => send(link, &[0x12, 1, 2, 3], None),
+            }
+            let error = loop {
+                match gate.call(&()) {
+                    Ok(sum) => assert_eq!(sum, 0),
+                    Err(error) => break error,
+                }
+                if links().iter().filter(|link| !first.contains(link)).count() != 1 {
+                    continue;
+                }
+                thread::yield_now();
+                // It may have been made anew between two calls, without anybody's noticing.
+                if *links().iter().find(|link| !first.contains(link)).unwrap_or(&-1) != link {
+                    break gate.call_with(&(), &vec![Region::copy_of(b"x").expect("memory"); 5]).expect_err("too many");
+                }
+            };
+            assert!(
+                matches!(error.kind(), ErrorKind::Malformed | ErrorKind::Gone | ErrorKind::Invalid),
+                "{round}: {:?}: {error}",
+                error.kind()
+            );
+            assert_eq!(other.call(&()).expect("another link"), 0);
+            drop(gate);
+            until("it is closed", || links().len() == first.len());
+        }
+        // As many rings as one likes, and memory to be forgotten that nobody has.
+        for _ in 0..20_000 {
+            send(first[0], &[0x10], None);
+        }
+        send(first[0], &[0x12, 9, 9, 9, 9, 9, 9, 9, 9], None);
+        assert_eq!(other.call(&()).expect("it is a link as before"), 0);
+        tell("done");
+    };
+    let parts: [(&str, &dyn Fn()); 2] = [("server", &server), ("client", &client)];
+    play("hostile::garbage_on_the_socket_cuts_that_link_only", &parts);
+}
+
+#[test]
+fn memory_that_can_still_be_changed_is_refused() {
+    let server = || {
+        let _serving = sums();
+        let mut client = Part::start("client");
+        client.expect("done");
+        client.end();
+        until("nothing is left", || Held::now().links == 0 && Held::now().regions == 0);
+    };
+    let client = || {
+        let gate = Gate::<(), u64>::connect("sums").expect("it is there");
+        let region = Region::copy_of(&[1; 5000]).expect("memory");
+        assert_eq!(gate.call_with(&(), std::slice::from_ref(&region)).expect("a reply").0, 5000);
+        // In its place, under the number that it has: memory without seals, sealed memory of another size, what is no memory.
+        // SAFETY: a name; what comes back is ours.
+        let unsealed = unsafe {
+            let fd = libc::memfd_create(c"unsealed".as_ptr(), libc::MFD_ALLOW_SEALING);
+            assert_eq!(libc::ftruncate(fd, 5000), 0);
+            OwnedFd::from_raw_fd(fd)
+        };
+        let null = std::fs::File::open("/dev/null").expect("it is there");
+        let mut record = vec![0x11];
+        record.extend_from_slice(&1_u64.to_le_bytes());
+        record.extend_from_slice(&5000_u64.to_le_bytes());
+        for fd in [unsealed.as_raw_fd(), null.as_raw_fd()] {
+            send(links()[0], &record, Some(fd));
+            let error = loop {
+                // Until the porter has taken it in.
+                match gate.call_with(&(), std::slice::from_ref(&region)) {
+                    Ok((sum, _)) => assert_eq!(sum, 5000),
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.kind(), ErrorKind::Malformed, "{error}");
+        }
+        assert_eq!(gate.call(&()).expect("the link is as it was"), 0);
+        tell("done");
+        std::io::stdout().flush().expect("it is open");
+    };
+    play("hostile::memory_that_can_still_be_changed_is_refused", &[("server", &server), ("client", &client)]);
+}

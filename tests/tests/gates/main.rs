@@ -1,0 +1,11 @@
+//! Calls between two processes.
+
+mod bad_input;
+mod calls;
+mod cores;
+mod dying;
+mod hostile;
+mod pair;
+mod parts;
+mod seen;
+mod stress;

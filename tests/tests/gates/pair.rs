@@ -1,0 +1,105 @@
+//! Two processes with a run-time directory of their own: one serves, the other one calls.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::Child;
+
+use kumihimo_tests::process::{finish, start};
+
+/// A run-time directory of the test's own.
+pub struct Place(pub PathBuf);
+
+impl Place {
+    pub fn new(name: &str) -> Place {
+        let path =
+            std::env::temp_dir().join(format!("kumihimo-gates-{}-{}", name.replace(':', "-"), std::process::id()));
+        std::fs::create_dir(&path).expect("a directory");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("its mode");
+        Place(path)
+    }
+
+    pub fn path(&self) -> &str {
+        self.0.to_str().expect("a path")
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that serves until it is dropped.
+pub struct Server {
+    pub child: Child,
+}
+
+impl Server {
+    /// Begins it, and goes on when it says that it serves.
+    pub fn start(name: &str, place: &Place, environment: &[(&str, &str)]) -> Server {
+        let all: Vec<_> = [("KUMI_DIR", place.path()), ("KUMI_TEST_SIDE", "server")]
+            .into_iter()
+            .chain(environment.iter().copied())
+            .collect();
+        let mut child = start(name, &all);
+        let mut lines = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        while !line.contains("serving") {
+            line.clear();
+            if lines.read_line(&mut line).expect("it writes") == 0 {
+                let mut said = String::new();
+                let _ = child.stderr.take().expect("a pipe").read_to_string(&mut said);
+                panic!("the server of {name} ended before it served: {said}");
+            }
+        }
+        child.stdout = Some(lines.into_inner());
+        Server { child }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// In the server's process: says that it serves, and waits until nobody wants it any more.
+pub fn serve_on() {
+    println!("serving");
+    std::io::stdout().flush().expect("standard output is open");
+    kumihimo::thread::blocking(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+    });
+}
+
+/// Which side this process is, if it is one of a pair.
+pub fn side(name: &str) -> Option<String> {
+    if !kumihimo_tests::process::is_child(name) {
+        return None;
+    }
+    std::env::var("KUMI_TEST_SIDE").ok()
+}
+
+/// Runs `server` in one process and `client` in another one, in which all has to go well.
+pub fn pair(name: &str, server: impl FnOnce(), client: impl FnOnce()) {
+    pair_with(name, &[], server, client);
+}
+
+/// As [`pair`], with an environment for both.
+pub fn pair_with(name: &str, environment: &[(&str, &str)], server: impl FnOnce(), client: impl FnOnce()) {
+    match side(name).as_deref() {
+        Some("server") => return server(),
+        Some(_) => return client(),
+        None => {}
+    }
+    let place = Place::new(name);
+    let _server = Server::start(name, &place, environment);
+    let all: Vec<_> = [("KUMI_DIR", place.path()), ("KUMI_TEST_SIDE", "client")]
+        .into_iter()
+        .chain(environment.iter().copied())
+        .collect();
+    let ended = finish(name, start(name, &all));
+    assert!(ended.status.success(), "{name}: {}", ended.told());
+    assert!(!ended.stdout.contains("running 0 tests"), "there is no test {name}");
+}

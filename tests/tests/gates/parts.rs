@@ -1,0 +1,192 @@
+//! Tests of more than two processes: the first one leads, starts the others, and talks with them by lines.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::time::{Duration, Instant};
+
+use kumihimo::thread;
+use kumihimo_tests::process::{finish, start};
+
+use crate::pair::{Place, side};
+
+/// Only fails what hangs.
+pub const LONG: Duration = Duration::from_secs(60);
+/// Before what one process tells another: the test program writes lines of its own.
+const MARK: &str = "> ";
+
+/// Runs the part of this process, if it has one, or else the first of them in a process of its own, in which all has to go well.
+pub fn play(name: &str, parts: &[(&str, &dyn Fn())]) {
+    play_with(name, &[], parts);
+}
+
+/// As [`play`], with an environment for all.
+pub fn play_with(name: &str, environment: &[(&str, &str)], parts: &[(&str, &dyn Fn())]) {
+    if let Some(side) = side(name) {
+        let part = parts.iter().find(|(part, _)| *part == side);
+        return part.unwrap_or_else(|| panic!("{name} has no part {side}")).1();
+    }
+    let place = Place::new(name);
+    let own = [("KUMI_DIR", place.path()), ("KUMI_TEST_SIDE", parts[0].0)];
+    let all: Vec<_> = own.into_iter().chain(environment.iter().copied()).collect();
+    let ended = finish(name, start(name, &all));
+    for line in ended.stderr.lines().filter(|line| line.starts_with("[skip]")) {
+        let _ = writeln!(std::io::stderr(), "\n{line}");
+    }
+    assert!(ended.status.success(), "{name}: {}", ended.told());
+    assert!(!ended.stdout.contains("running 0 tests"), "there is no test {name}");
+}
+
+/// Another process of the test. Killed when it is dropped.
+pub struct Part {
+    pub child: Child,
+    lines: BufReader<ChildStdout>,
+    input: ChildStdin,
+}
+
+impl Part {
+    /// Begins it, in the run-time directory of this one.
+    pub fn start(side: &str) -> Part {
+        Part::start_with(side, &[])
+    }
+
+    /// As [`start`](Part::start), with an environment.
+    pub fn start_with(side: &str, environment: &[(&str, &str)]) -> Part {
+        let name = std::env::var("KUMI_TEST_CHILD").expect("a test's own process");
+        let all: Vec<_> = environment.iter().copied().chain([("KUMI_TEST_SIDE", side)]).collect();
+        let mut child = start(&name, &all);
+        let lines = BufReader::new(child.stdout.take().expect("a pipe"));
+        let input = child.stdin.take().expect("a pipe");
+        Part { child, lines, input }
+    }
+
+    /// Begins one that serves, and goes on when it does.
+    pub fn serving(side: &str) -> Part {
+        let mut part = Part::start(side);
+        part.expect("serving");
+        part
+    }
+
+    /// The next line that it tells. Blocks the microprocess.
+    pub fn line(&mut self) -> String {
+        thread::blocking(|| {
+            loop {
+                let mut line = String::new();
+                if self.lines.read_line(&mut line).expect("it writes") == 0 {
+                    let mut said = String::new();
+                    let _ = self.child.stderr.take().expect("a pipe").read_to_string(&mut said);
+                    panic!("it ended: {said}");
+                }
+                // libtest's own line, before it, does not end.
+                if let Some((_, told)) = line.split_once(MARK) {
+                    return told.trim_end().to_owned();
+                }
+            }
+        })
+    }
+
+    pub fn expect(&mut self, line: &str) {
+        assert_eq!(self.line(), line);
+    }
+
+    /// Tells it a line.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").expect("it lives");
+    }
+
+    pub fn signal(&self, signal: libc::c_int) {
+        // SAFETY: a child that nobody has waited for.
+        assert_eq!(unsafe { libc::kill(self.child.id() as libc::pid_t, signal) }, 0);
+    }
+
+    /// Stops it: it is stopped afterwards.
+    pub fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let stat = format!("/proc/{}/stat", self.child.id());
+        until("it is stopped", || std::fs::read_to_string(&stat).expect("it lives").contains(") T "));
+    }
+
+    /// Kills it; it has ended afterwards.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it lives");
+        self.child.wait().expect("it ends");
+    }
+
+    /// Lets it end by itself.
+    pub fn end(self) {
+        let name = std::env::var("KUMI_TEST_CHILD").expect("a test's own process");
+        let Part { child, lines, input } = &mut *std::mem::ManuallyDrop::new(self);
+        // SAFETY: each is taken out once, and nothing is dropped.
+        let (mut child, lines, input) =
+            unsafe { (std::ptr::read(child), std::ptr::read(lines), std::ptr::read(input)) };
+        child.stdout = Some(lines.into_inner());
+        drop(input);
+        let ended = thread::blocking(|| finish(&name, child));
+        assert!(ended.status.success(), "{}", ended.told());
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tells the process that has started this one a line.
+pub fn tell(line: &str) {
+    println!("{MARK}{line}");
+    std::io::stdout().flush().expect("standard output is open");
+}
+
+/// A line of the process that has started this one; empty when that has ended. Blocks the microprocess.
+pub fn hear() -> String {
+    thread::blocking(|| {
+        let mut line = String::new();
+        let _ = std::io::stdin().read_line(&mut line);
+        line.trim_end().to_owned()
+    })
+}
+
+/// Says that this process serves, and goes on when nobody wants it any more.
+pub fn serve_on() {
+    tell("serving");
+    while !hear().is_empty() {}
+}
+
+/// Until `is` it is so.
+pub fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < LONG, "{what}: not within a minute; {:?}", Held::now());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What this process holds of what links consist of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Sockets and memory: the runtime has more of others, the more kernel threads it has.
+    pub descriptors: usize,
+    pub lanes: usize,
+    pub regions: usize,
+    pub links: usize,
+}
+
+impl Held {
+    pub fn now() -> Held {
+        let mut links = 0;
+        kumihimo::resource::table().usage(Some(kumihimo::resource::Kind::LINK), &mut |_, _| links += 1);
+        let is_ours = |fd: &std::fs::DirEntry| {
+            let what = std::fs::read_link(fd.path()).unwrap_or_default();
+            ["socket:", "/memfd:kumihimo"].iter().any(|start| what.to_string_lossy().starts_with(start))
+        };
+        let descriptors = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten().filter(is_ours).count();
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
+        Held {
+            descriptors,
+            lanes: maps.matches("memfd:kumihimo-lane").count(),
+            regions: maps.matches("memfd:kumihimo-region").count(),
+            links,
+        }
+    }
+}
