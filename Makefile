@@ -1,9 +1,10 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test check bench soak clean
+.PHONY: help run test check bench soak install clean
 
 SECONDS ?= 600
 SEED ?=
 BENCH ?= all
+PREFIX ?= /usr/local
 BENCH_FLAGS ?= --rivals --full
 
 help:
@@ -12,6 +13,7 @@ help:
 	@echo 'make check   format, lints, docs, licences, MSRV, loom, sanitizers, then make test'
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
 	@echo 'make soak    seeded stress, release build                 [SECONDS=600 SEED=number]'
+	@echo 'make install the C library for gates                      [PREFIX=/usr/local]'
 	@echo 'make clean   remove what was built'
 
 run:
@@ -31,6 +33,10 @@ bench:
 
 soak:
 	@scripts/soak '$(SECONDS)' '$(SEED)'
+
+# The C library, header, manual page and pkg-config file: make install PREFIX=/usr/local
+install:
+	@scripts/install-capi '$(PREFIX)'
 
 clean:
 	cargo clean
