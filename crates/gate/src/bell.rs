@@ -41,6 +41,12 @@ impl Bell {
         Bell { peer, placement, own, untold: AtomicBool::new(false) }
     }
 
+    /// Whether a call finds the other side on the core that the caller leaves to it only if nobody moves. Two that spin want two cores, and who is woken wherever the
+    /// kernel likes keeps to none.
+    pub(crate) fn keeps_to_cores(&self) -> bool {
+        matches!(self.placement, Placement::Adaptive | Placement::Handoff)
+    }
+
     /// Something lies in the lane. Never blocks.
     pub(crate) fn pushed(&self, link: &OnceLock<Link>) {
         if let Some(peer) = self.peer {

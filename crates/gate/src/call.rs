@@ -121,7 +121,7 @@ impl Client {
     }
 
     pub(crate) fn begin(self: &Arc<Client>, link: Link, bit: u32) {
-        self.side.begin(self, link, bit);
+        self.side.begin(self, link, bit, self.bell.keeps_to_cores());
     }
 
     /// Nobody calls through it any more.

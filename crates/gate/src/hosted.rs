@@ -67,7 +67,7 @@ impl Hosted {
 
     /// The handshake is over.
     pub(crate) fn begin(self: &Arc<Hosted>, link: Link, bit: u32) {
-        self.side.begin(self, link, bit);
+        self.side.begin(self, link, bit, self.bell.keeps_to_cores());
         if !self.port.linked(self) {
             self.cut(&self.port.closed());
         }

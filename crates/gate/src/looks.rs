@@ -40,7 +40,7 @@ fn bucket(bit: u32) -> Locked<'static, Bucket> {
 pub(crate) struct Place {
     bit: u32,
     of: Arc<dyn Looked>,
-    _kept: KeepToCores,
+    _kept: Option<KeepToCores>,
 }
 
 /// A bit for a link that is about to be made: others post it.
@@ -50,8 +50,8 @@ pub(crate) fn next_bit() -> u32 {
 }
 
 impl Place {
-    /// From now on virtual processors look at it, when `bit` is posted.
-    pub(crate) fn take(bit: u32, of: Arc<dyn Looked>) -> Place {
+    /// From now on virtual processors look at it, when `bit` is posted, and stay on cores of their own if they are to.
+    pub(crate) fn take(bit: u32, of: Arc<dyn Looked>, keeps_to_cores: bool) -> Place {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             let installed = intake::install(&Links);
@@ -60,7 +60,7 @@ impl Place {
         bucket(bit).push(of.clone());
         // What was put there before now was posted for nobody.
         intake::knock(bit);
-        Place { bit, of, _kept: KeepToCores::new() }
+        Place { bit, of, _kept: keeps_to_cores.then(KeepToCores::new) }
     }
 }
 

@@ -141,7 +141,8 @@ pub(crate) struct Port {
     limit: usize,
     /// A server that calls itself would wait for itself.
     pub(crate) alone: bool,
-    inherit: bool,
+    /// That of the microprocess that began to serve, where handlers do not run at the priorities of their callers.
+    own_level: Option<Priority>,
     /// Bytes of the largest request that is taken, and reply that is sent.
     pub(crate) most: usize,
     state: Mutex<State>,
@@ -175,7 +176,7 @@ impl Port {
             word,
             limit: limit.max(1),
             alone,
-            inherit: options.inherit,
+            own_level: (!options.inherit).then(|| thread::current().priority()),
             most: options.most,
             state: Mutex::default(),
             brief: AtomicBool::new(false),
@@ -183,6 +184,11 @@ impl Port {
             links: Mutex::default(),
             entry: Mutex::new(None),
         }
+    }
+
+    /// The priority of a server that has nothing to handle yet. It gets another one with what it handles, and that, whatever it is, is not to wait for it.
+    pub(crate) fn first_level(&self) -> Priority {
+        self.own_level.unwrap_or(Priority::HIGHEST)
     }
 
     /// The caller, a microprocess or a kernel thread of its own, serves from now on.
@@ -243,7 +249,7 @@ impl Port {
         if let Some(at) = state.waiting.pop() {
             let server = state.servers[at].as_mut().expect("who waits serves");
             server.state = Doing::Comes(highest);
-            if self.inherit && server.level != highest {
+            if self.own_level.is_none() && server.level != highest {
                 server.level = highest;
                 server.unsettled = true;
                 server.who.set_priority_asleep(Priority::new(highest).unwrap_or_default());
@@ -262,7 +268,7 @@ impl Port {
     }
 
     fn give_level(&self, server: &mut Server, level: u8) {
-        if self.inherit && (server.level != level || server.unsettled) {
+        if self.own_level.is_none() && (server.level != level || server.unsettled) {
             server.level = level;
             server.unsettled = false;
             server.who.set_priority(Priority::new(level).unwrap_or_default());

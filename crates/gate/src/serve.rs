@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use kumihimo_policy::Priority;
 use kumihimo_runtime::{cancel, intake, membership, park, runtime, thread};
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -223,8 +222,7 @@ impl Pool {
     fn grow(pool: &Arc<Pool>) -> Result<(), Error> {
         let its = pool.clone();
         let name = format!("gate {}", pool.port.name);
-        // Until it has something to handle, which gives it its priority: whatever that is, it is not to be waited for.
-        let builder = thread::Builder::new().name(name).priority(Priority::HIGHEST);
+        let builder = thread::Builder::new().name(name).priority(pool.port.first_level());
         builder.spawn(move || its.work()).map(drop).map_err(|e| {
             Error::new(
                 ErrorKind::Exhausted,

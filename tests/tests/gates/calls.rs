@@ -302,6 +302,30 @@ fn handlers_that_panic_fail_their_caller_only() {
 }
 
 #[test]
+fn handlers_run_at_the_servers_priority_where_that_is_wanted() {
+    const NAME: &str = "calls::handlers_run_at_the_servers_priority_where_that_is_wanted";
+    if !has_vps(NAME) {
+        return;
+    }
+    let server = || {
+        let begins = thread::Builder::new().priority(Priority::new(9).expect("a priority")).spawn(|| {
+            let own = Options::new().inherit(false);
+            Gate::serve_with("mine", &own, |(), _| Ok(thread::current_priority().get())).expect("it serves")
+        });
+        let _serving = begins.expect("memory").join().expect("no panic");
+        serve_on();
+    };
+    pair(NAME, server, || {
+        for level in [3, 50] {
+            let mine = Gate::<(), u8>::connect_with("mine", &Options::new().priority(level)).expect("it is there");
+            for _ in 0..20 {
+                assert_eq!(mine.call(&()).expect("a reply"), 9);
+            }
+        }
+    });
+}
+
+#[test]
 fn handlers_run_at_the_callers_priority() {
     if !has_vps("handlers_run_at_the_callers_priority") {
         return;
