@@ -269,6 +269,12 @@ impl Bpf {
         self.traps
     }
 
+    /// Whether that SIGTRAP comes before the call that slept returns. Followed at the tracepoint it may come a moment after: it is sent from an interrupt of the core that the
+    /// thread left (kernel/bpf/helpers.c, bpf_task_work_irq), and the thread may be back by then, elsewhere.
+    pub fn traps_at_once(&self) -> bool {
+        matches!(self.program, Program::Filter(_))
+    }
+
     /// Blocked only, and no SIGTRAP at all, for the threads attached from now on: detaching may give one that nobody wanted
     /// ([`attach`](Bpf::attach)), and a debugger stops the process at each.
     pub fn without_traps(&mut self) {
