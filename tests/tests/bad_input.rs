@@ -517,7 +517,10 @@ fn a_panic_hook_hears_of_one_without_its_vp() {
                     thread::yield_now();
                 }
             });
-            assert_eq!(message(&*away.join().expect_err("it panics")), "without a report, which would enter the runtime");
+            assert_eq!(
+                message(&*away.join().expect_err("it panics")),
+                "without a report, which would enter the runtime"
+            );
             others.store(true, SeqCst);
             busy.join().expect("no panic");
         });

@@ -9,7 +9,7 @@ use crate::slot::{CELLS, CORES, Place, ROWS, Slot};
 
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"kumiboar");
 /// Rises with every change of what stands in the file, and of what it means.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 pub(crate) const SIZE: usize = size_of::<Whole>();
 
 #[repr(C, align(64))]
@@ -47,7 +47,7 @@ pub(crate) struct Record {
     /// How often a VP of it was overridden, and why last.
     pub(crate) overridden: AtomicU32,
     pub(crate) reason: AtomicU32,
-    /// The kernel thread that is told what concerns its VPs; 0: none.
+    /// By what it is told what concerns its VPs; 0: it is not.
     pub(crate) ear: AtomicU32,
     _room: AtomicU32,
     /// Copies for whoever looks: its share, and how far it has sunk. The address space goes by its own.

@@ -219,10 +219,10 @@ impl Member {
         }
     }
 
-    /// From now on this kernel thread hears what others tell this address space.
-    pub fn listens(&self, thread: u32) {
+    /// From now on this address space hears what others tell it by this: see [`Whom::ear`](crate::tell::Whom::ear).
+    pub fn listens(&self, ear: u32) {
         if let Some(record) = self.record() {
-            record.ear.store(thread, Ordering::Relaxed);
+            record.ear.store(ear, Ordering::Relaxed);
         }
     }
 

@@ -291,18 +291,26 @@ impl Seat {
 
     /// The VP has nothing to run: the highest one that waits for the core gets it.
     pub fn idle(&mut self) {
-        self.leave();
+        self.idle_after(|| ());
+    }
+
+    /// As [`idle`](Seat::idle): the highest one of those who are there after `meanwhile`, which finds the core free. For what may wake somebody who wants it.
+    pub fn idle_after(&mut self, meanwhile: impl FnOnce()) {
+        self.leave_after(meanwhile);
         self.wanted = None;
         self.barred = false;
     }
 
     fn leave(&mut self) {
-        let Some(at) = self.at else { return };
+        self.leave_after(|| ());
+    }
+
+    fn leave_after(&mut self, meanwhile: impl FnOnce()) {
         // Somebody may also have given it the core for nothing.
-        if self.held.is_some() || self.wanted.is_some() || at.slot().load().holder() == Some(at.me) {
-            self.core(&at).leave(at.me, at.only_one);
-            self.held = None;
-        }
+        let has = |at: &At| self.held.is_some() || self.wanted.is_some() || at.slot().load().holder() == Some(at.me);
+        let Some(at) = self.at.filter(has) else { return meanwhile() };
+        self.core(&at).leave(at.me, at.only_one, meanwhile);
+        self.held = None;
     }
 
     /// The quantum of what it runs is over, and `level` is what would run next: another address space that waits at no lower a level has its turn.

@@ -267,18 +267,20 @@ impl<P: Places> Core<'_, P> {
         }
     }
 
-    /// `me` does not want the core: if it has it, the highest waiter gets it.
-    pub(crate) fn leave(&self, me: Place, only_one: bool) {
+    /// `me` does not want the core: if it has it, the highest waiter gets it, of those who are there after `meanwhile`.
+    pub(crate) fn leave(&self, me: Place, only_one: bool, meanwhile: impl FnOnce()) {
         self.withdraw(me, only_one);
         fence(Ordering::SeqCst);
-        for _ in 0..TRIES {
+        let is_free = (0..TRIES).find_map(|_| {
             let seen = self.slot.load();
-            if seen.holder() != Some(me) {
-                return;
+            match seen.holder() == Some(me) {
+                true => self.change(seen, seen.free()).then_some(true),
+                false => Some(false),
             }
-            if self.change(seen, seen.free()) {
-                return self.settle();
-            }
+        });
+        meanwhile();
+        if is_free == Some(true) {
+            self.settle();
         }
     }
 

@@ -73,12 +73,12 @@ mod plain {
         assert!(core.enter(row(2), Mark::of(11), true).is_ok());
         assert!(!core.turn_over(row(2), Mark::of(11)), "nobody waits at its level");
         assert!(rows.was_displaced(1));
-        core.leave(row(2), true);
+        core.leave(row(2), true, || ());
         assert_eq!(slot.load().held(), Some((row(0), Mark::of(10))));
         // Row 1 was displaced, and has not asked again.
-        core.leave(row(0), true);
+        core.leave(row(0), true, || ());
         assert_eq!(slot.load().held(), Some((row(3), Mark::SPENT)));
-        core.leave(row(3), true);
+        core.leave(row(3), true, || ());
         assert_eq!(slot.load().holder(), None);
         assert_eq!(slot.waiting[0].load(Ordering::Relaxed), 0);
     }
@@ -105,7 +105,7 @@ mod plain {
             let entered = core.enter(row(0), Mark::of(level), true).is_ok();
             prop_assert_eq!(entered, slot.load().holder() == Some(row(0)));
             core.evict(slot.load());
-            core.leave(row(0), false);
+            core.leave(row(0), false, || ());
             core.turn_over(row(1), Mark::of(level));
         }
 
@@ -116,7 +116,7 @@ mod plain {
             let core = Core { slot: &slot, number: 0, places: &rows };
             for (who, what, level) in steps {
                 match what {
-                    0 => core.leave(row(who), true),
+                    0 => core.leave(row(who), true, || ()),
                     1 => { core.turn_over(row(who), slot.load().mark().max(Mark::SPENT)); }
                     2 => { core.evict(slot.load()); }
                     _ => { let _ = core.enter(row(who), Mark::of(level), true); }
@@ -185,7 +185,7 @@ mod models {
                 let world = world.clone();
                 loom::thread::spawn(move || wants(&world.core(), row(1), Mark::of(5)))
             };
-            world.core().leave(row(0), true);
+            world.core().leave(row(0), true, || ());
             let up = waiter.join().unwrap();
             assert_eq!(world.slot.load().holder(), Some(row(1)));
             assert!(up || world.was_called(1), "it sleeps on a core of its own");
@@ -201,9 +201,9 @@ mod models {
             assert!(world.core().enter(row(1), Mark::of(4), true).is_err());
             let waiter = {
                 let world = world.clone();
-                loom::thread::spawn(move || world.core().leave(row(1), true))
+                loom::thread::spawn(move || world.core().leave(row(1), true, || ()))
             };
-            world.core().leave(row(0), true);
+            world.core().leave(row(0), true, || ());
             waiter.join().unwrap();
             assert_eq!(world.slot.load().holder(), None);
         });
@@ -222,7 +222,7 @@ mod models {
                     loom::thread::spawn(move || wants(&world.core(), row(who), Mark::of(level)))
                 })
                 .collect();
-            world.core().leave(row(0), true);
+            world.core().leave(row(0), true, || ());
             let ups: Vec<bool> = comers.into_iter().map(|comer| comer.join().unwrap()).collect();
             assert_eq!(world.slot.load().held(), Some((row(2), Mark::of(7))));
             assert!(ups[1] || world.was_called(2));

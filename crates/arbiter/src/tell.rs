@@ -11,7 +11,7 @@ pub struct Whom {
     pub pid: u32,
     /// The kernel thread that carries it, as it says itself; 0 if unknown.
     pub thread: u32,
-    /// The kernel thread that hears for its address space, as that says itself; 0 if there is none.
+    /// By what its address space hears, as that says itself: what that means is between them; 0 if it does not.
     pub ear: u32,
 }
 

@@ -80,10 +80,12 @@ impl Watched {
         Watched { trust, pause: nanoseconds(bounds.quantum) << trust, ..Watched::of(identity, now) }
     }
 
-    /// It is trusted, and not asked yet.
+    /// It has the core for a moment only, as far as is known here; or it is trusted, and not asked yet. A look costs as much as a call through a gate, and who is called by one
+    /// that is about to leave the core waits for it for some microseconds.
     pub(crate) fn is_left_alone(&self, now: u64, bounds: &Bounds) -> bool {
         let quantum = nanoseconds(bounds.quantum) << self.trust;
-        self.trust != 0 && self.asked.is_none() && now.saturating_sub(self.since) < quantum
+        let has_had = now.saturating_sub(self.since);
+        has_had < FIRST_LOOK || self.trust != 0 && self.asked.is_none() && has_had < quantum
     }
 
     /// After a look at the holder. `given`: it was given the core and has not come for it yet.
@@ -174,7 +176,8 @@ mod tests {
         let bounds = Bounds::default();
         let (mut watched, mut now) = (Watched::of(1, 0), 0);
         for quanta in [1, 2, 4, 4] {
-            assert_eq!(watched.is_left_alone(now, &bounds), quanta > 1);
+            assert!(watched.is_left_alone(now, &bounds));
+            assert_eq!(watched.is_left_alone(now + FIRST_LOOK, &bounds), quanta > 1);
             let asked = now + quanta * 4 * MS;
             assert!(!watched.is_left_alone(asked, &bounds));
             assert_eq!(watched.judge(Life::Runs(now), false, asked - 1, &bounds), Verdict::Nothing);

@@ -184,13 +184,15 @@ pub struct Metric {
 /// Who answers for an address space. Called on the kernel thread that serves the control socket: it may take locks and wait for a bounded time, and
 /// nothing that it does stops the microprocesses that it looks at, unless that is what was asked for.
 pub trait Answer: Send + Sync {
-    /// The calling kernel thread hears what neighbours tell: from now on SIGURG, sent to it, leads to [`told`](Answer::told).
-    fn listens(&self, thread: u32) {
-        let _ = thread;
+    /// The calling kernel thread hears what neighbours tell: from now on [`tell`](crate::space::Number::tell) with this number leads to [`told`](Answer::told).
+    fn listens(&self, number: u16) {
+        let _ = number;
     }
 
-    /// A neighbour has told that something concerns this address space. Perhaps for nothing.
-    fn told(&self) {}
+    /// A neighbour, which runs on core `from` if what it says is true, has told that something concerns this address space. Perhaps for nothing.
+    fn told(&self, from: u32) {
+        let _ = from;
+    }
 
     /// The address space itself.
     fn space(&self) -> Space;

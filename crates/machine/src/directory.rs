@@ -3,6 +3,7 @@
 //! ```text
 //! 12          address space 12: locked (flock) while it lives; the generation below which its ids may have been used
 //! 12.socket   its control socket
+//! 12.ear      where neighbours tell it that something on the board concerns it ([`crate::ear`])
 //! 12.gates    where those who call its gates are let in, and
 //! gate.NAME   a symbolic link to 12: the gate of that name is one of its ([`crate::gates`])
 //! next        the number that is tried next
@@ -28,6 +29,7 @@ use rustix::net::SocketAddrUnix;
 use rustix::process;
 
 use crate::descriptors::{Descriptors, Kept};
+use crate::ear::ear_name;
 use crate::error::Error;
 
 /// What others must not be able to do to anything here.
@@ -364,6 +366,7 @@ impl Directory {
             // One that is just beginning has the lock before it has a socket, so nobody's is removed that lives.
             if fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 self.remove_socket(&socket_name(number))?;
+                self.remove_socket(&ear_name(number))?;
                 self.sweep_gates(number)?;
             }
         }

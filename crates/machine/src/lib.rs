@@ -38,6 +38,7 @@ pub mod client;
 mod connection;
 pub mod descriptors;
 pub mod directory;
+mod ear;
 mod error;
 pub mod gates;
 pub mod protocol;

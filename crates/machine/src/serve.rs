@@ -11,17 +11,15 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
-use rustix::thread::gettid;
 
 use crate::answer::{Answer, Metric, Refused};
 use crate::connection::{Connection, Request};
 use crate::descriptors::Kept;
+use crate::ear::{Ear, Voice};
 use crate::protocol::{self, Ask, Became, Bytes, Greeting, MOST_BYTES, PROTOCOL, Text, put_end, put_error};
 use crate::space::{Limits, Shared};
 
@@ -43,8 +41,8 @@ const TRACE_AHEAD: usize = 4 * MOST_BYTES;
 pub(crate) struct Server {
     shared: Arc<Shared>,
     listener: Kept,
-    /// Readable when a neighbour tells something. None: no descriptor was left for it, and nobody is told to tell here.
-    told: Option<Kept>,
+    /// None: no descriptor was left for it, and nobody is told to tell here.
+    ear: Option<Ear>,
     answer: Weak<dyn Answer>,
     limits: Limits,
     connections: Vec<Connection>,
@@ -66,14 +64,14 @@ enum After {
 impl Server {
     pub(crate) fn new(shared: Arc<Shared>, listener: Kept, answer: Weak<dyn Answer>, limits: Limits) -> Server {
         let limits = Limits { connections: limits.connections.clamp(1, 64), ..limits };
-        // It reads what is sent to whichever kernel thread reads it.
-        let told = SignalFd::with_flags(&SigSet::from(Signal::SIGURG), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
-        let told = told.ok().and_then(|fd| fd.as_fd().try_clone_to_owned().ok());
-        let told = told.map(|fd| shared.number.directory.keep(fd));
+        let ear = Ear::open(&shared.number).ok();
+        if let Ok(voice) = Voice::open(&shared.number) {
+            let _ = shared.number.voice.set(voice);
+        }
         Server {
             shared,
             listener,
-            told,
+            ear,
             answer,
             limits,
             connections: Vec::new(),
@@ -123,10 +121,9 @@ impl Server {
             PollFd::new(&self.shared.stop, PollFlags::IN),
             PollFd::new(&self.listener, if deadline.is_some() { PollFlags::empty() } else { PollFlags::IN }),
             // Without: something else, of which nothing is asked.
-            PollFd::new(
-                self.told.as_ref().unwrap_or(&self.listener),
-                if self.told.is_some() { PollFlags::IN } else { PollFlags::empty() },
-            ),
+            self.ear
+                .as_ref()
+                .map_or(PollFd::new(&self.listener, PollFlags::empty()), |ear| PollFd::new(ear, PollFlags::IN)),
         ];
         for connection in &self.connections {
             fds.push(PollFd::from_borrowed_fd(connection.as_fd(), connection.waits_for()));
@@ -147,21 +144,17 @@ impl Server {
         ready[0].is_empty()
     }
 
-    /// The calling kernel thread has all signals blocked: what neighbours tell it ends no system call of anybody.
     fn listen(&self) {
-        if let (Some(_), Some(answer)) = (&self.told, self.answer.upgrade()) {
-            answer.listens(gettid().as_raw_nonzero().get().unsigned_abs());
+        if let (Some(_), Some(answer)) = (&self.ear, self.answer.upgrade()) {
+            answer.listens(self.shared.location());
         }
     }
 
     fn hear(&mut self) {
-        let Some(told) = &self.told else { return };
-        // Of one that waits, or several as one, since the signal does not queue; what it says of its sender is nothing to go by.
-        let mut one = [0; 128];
-        if rustix::io::read(told, &mut one).is_ok()
+        if let Some(core) = self.ear.as_ref().and_then(Ear::heard)
             && let Some(answer) = self.answer.upgrade()
         {
-            answer.told();
+            answer.told(core);
         }
     }
 

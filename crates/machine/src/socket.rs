@@ -16,6 +16,13 @@ use crate::space::Number;
 
 /// Makes one, which nobody finds half made: the number's lock is held, and before `listen` it refuses.
 pub(crate) fn listen(number: &Number, name: &str, of: SocketType, backlog: i32) -> Result<OwnedFd, Error> {
+    let socket = bind(number, name, of)?;
+    net::listen(&socket, backlog).map_err(Error::io(number.directory.path().join(name).display().to_string()))?;
+    Ok(socket)
+}
+
+/// One that is there under its name, for the own user only. It does not block.
+pub(crate) fn bind(number: &Number, name: &str, of: SocketType) -> Result<OwnedFd, Error> {
     let directory = &number.directory;
     directory.remove_socket(name)?;
     let io = |e: Errno| Error::io(directory.path().join(name).display().to_string())(e);
@@ -25,7 +32,6 @@ pub(crate) fn listen(number: &Number, name: &str, of: SocketType, backlog: i32) 
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io)?;
     net::bind(&socket, &directory.address(name)?).map_err(|e| directory.failed("", e))?;
     directory.set_socket_mode(name, false)?;
-    net::listen(&socket, backlog).map_err(io)?;
     Ok(socket)
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use rustix::net::SocketType;
 use crate::answer::Answer;
 use crate::descriptors::Kept;
 use crate::directory::{Claimed, Directory, note_down, socket_name};
+use crate::ear::Voice;
 use crate::error::Error;
 use crate::serve::Server;
 use crate::socket;
@@ -39,6 +40,8 @@ pub struct Number {
     first: u32,
     lock: Arc<Kept>,
     pub(crate) pid: u32,
+    /// As long as it can tell others.
+    pub(crate) voice: OnceLock<Voice>,
 }
 
 impl Number {
@@ -62,7 +65,7 @@ impl Number {
             )));
         }
         let Claimed { number, first, lock } = directory.claim()?;
-        Ok(Number { directory, number, first, lock: Arc::new(lock), pid: std::process::id() })
+        Ok(Number { directory, number, first, lock: Arc::new(lock), pid: std::process::id(), voice: OnceLock::new() })
     }
 
     /// What the ids of this address space begin with.

@@ -4,6 +4,7 @@ mod harness;
 
 use std::io::Write;
 use std::net::Shutdown;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
@@ -18,6 +19,31 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Error>) -> Refused {
         Err(Error::Refused(refused)) => refused,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_neighbour_is_told() {
+    let room = Room::new();
+    let (sender, receiver) = mpsc::channel();
+    let told = Box::new(move || sender.send(()).expect("the test waits"));
+    let served = room.serve(Double { told: Some(told), ..Double::with(0) });
+    let other = room.serve(Double::with(0));
+    for _ in 0..3 {
+        other.number.tell(served.space);
+        receiver.recv_timeout(Duration::from_secs(60)).expect("it is told");
+    }
+    // To itself, to nobody, and oftener than it hears.
+    served.number.tell(served.space);
+    receiver.recv_timeout(Duration::from_secs(60)).expect("it is told");
+    other.number.tell(4000);
+    (0..1000).for_each(|_| other.number.tell(served.space));
+    receiver.recv_timeout(Duration::from_secs(60)).expect("it is told");
+    let ear = room.path().join(format!("{}.ear", served.space));
+    assert_eq!(std::fs::metadata(&ear).expect("a socket").permissions().mode() & 0o777, 0o600);
+    let gone = served.space;
+    drop(served);
+    assert!(!ear.exists());
+    other.number.tell(gone);
 }
 
 #[test]

@@ -395,10 +395,10 @@ fn a_forks_child_keeps_no_number_alive_and_does_no_harm() {
             let number = held.as_ref().map(|(served, _)| served.number.clone()).unwrap();
             number.forget_in_child();
             number.forget_in_child();
-            // Lock, directory, stop, listener, what neighbours tell, connection.
-            assert_eq!(harness::descriptors(), before - 6);
+            // Lock, directory, stop, listener, ear and its set, voice, connection.
+            assert_eq!(harness::descriptors(), before - 8);
             // Their numbers are others' now.
-            let others: Vec<File> = (0..6).map(|_| File::open("/dev/null").unwrap()).collect();
+            let others: Vec<File> = (0..8).map(|_| File::open("/dev/null").unwrap()).collect();
             assert!(!claim(9 * CLAIMED_AT_ONCE));
             drop((number, held.take()));
             others.iter().for_each(|other| assert!(other.metadata().is_ok(), "a stranger's was closed"));
@@ -419,6 +419,7 @@ fn a_forks_child_keeps_no_number_alive_and_does_no_harm() {
     parent.kill();
     // The child lives.
     assert!(machine.spaces().unwrap().is_empty());
+    assert!(!room.path().join("1.socket").exists() && !room.path().join("1.ear").exists(), "what it left is removed");
     next_is(&room, 1);
     let number = take(&room).unwrap();
     assert_eq!((number.location().space(), number.first_generation()), (1, CLAIMED_AT_ONCE));

@@ -16,7 +16,7 @@ use crate::instance::{self, Instance};
 use crate::record::{Mp, Ref};
 use crate::state::Phase;
 use crate::suspend::{self, Suspended};
-use crate::{board, deadlock, dump, identity, metrics, pool};
+use crate::{board, deadlock, dump, identity, intake, metrics, pool, slice};
 
 /// Whoever asks, of whichever runtime runs.
 #[derive(Debug)]
@@ -121,12 +121,15 @@ fn no_microprocesses() -> Refused {
 }
 
 impl Answer for Process {
-    fn listens(&self, thread: u32) {
-        board::listens(thread);
+    fn listens(&self, number: u16) {
+        // Who has to leave a core is to hear of it before the one that computes there has used up its slice.
+        slice::shorten();
+        board::listens(number);
     }
 
-    fn told(&self) {
+    fn told(&self, from: u32) {
         instance::visit(|instance| instance.map(Instance::told));
+        intake::keep_off(from);
     }
 
     fn space(&self) -> Space {

@@ -15,7 +15,7 @@ use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::row::{Cell, Reach, Row};
 use kumihimo_arbiter::seat::{Bounds, Seat};
 use kumihimo_arbiter::share::Share;
-use kumihimo_arbiter::tell::{Signal, Tell, Whom};
+use kumihimo_arbiter::tell::{Tell, Whom};
 
 use crate::{intake, membership};
 
@@ -81,11 +81,11 @@ fn joined(cells: usize) -> Result<Place, String> {
     Ok(Place { member: Arc::new(member), seat, alone: None })
 }
 
-/// Whether the cores are shared by priority with others at the board (`KUMI_ARBITER=on`): not by default yet.
+/// Whether the cores are shared by priority with others at the board: unless `KUMI_ARBITER=off`.
 #[must_use]
 pub fn arbitrates() -> bool {
     static ARBITRATES: OnceLock<bool> = OnceLock::new();
-    *ARBITRATES.get_or_init(|| std::env::var_os("KUMI_ARBITER").is_some_and(|on| on == "on"))
+    *ARBITRATES.get_or_init(|| std::env::var_os("KUMI_ARBITER").is_none_or(|off| off != "off"))
 }
 
 /// Whether there is anybody to share them with. Two loads.
@@ -93,12 +93,12 @@ pub(crate) fn shares_cores() -> bool {
     others() != 0 && arbitrates()
 }
 
-/// The kernel thread of this address space that hears what others tell it.
+/// By which number of its run-time directory this address space hears what others tell it, and one; 0: it does not.
 static EAR: AtomicU32 = AtomicU32::new(0);
 
-/// From now on `thread` hears: what is told leads to [`Instance::told`].
-pub(crate) fn listens(thread: u32) {
-    EAR.store(thread, Ordering::Relaxed);
+/// From now on it hears by that number: what is told leads to [`Instance::told`].
+pub(crate) fn listens(number: u16) {
+    EAR.store(u32::from(number) + 1, Ordering::Relaxed);
     if let Some(place) = PLACE.get() {
         place.say_who_hears();
     }
@@ -111,13 +111,13 @@ impl Place {
     }
 }
 
-/// By SIGURG to the kernel thread of its control socket, which has it blocked and reads it: told to the one that carries the VP it would end a system call there.
+/// To the kernel thread of its control socket: a signal to the one that carries the VP would end a system call there.
 struct ToControl;
 
 impl Tell for ToControl {
     fn tell(&self, whom: Whom) {
-        if whom.ear != 0 {
-            Signal.tell(Whom { thread: whom.ear, ..whom });
+        if let Some(number) = whom.ear.checked_sub(1).and_then(|number| u16::try_from(number).ok()) {
+            membership::tell(number);
         }
     }
 }

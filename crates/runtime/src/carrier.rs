@@ -9,6 +9,7 @@ use kumihimo_events::{self as events, Slot, barrier, trap};
 
 use crate::instance::Instance;
 use crate::record::Mp;
+use crate::slice::Slice;
 use crate::vp::Vp;
 
 /// Who the code that asks is.
@@ -64,6 +65,8 @@ pub(crate) struct KernelThread {
     pub(crate) fs: usize,
     /// The core that it keeps to: see `intake.rs`.
     pub(crate) keeps_to: Cell<Option<u32>>,
+    /// How soon the kernel runs it when it is woken.
+    pub(crate) slice: Slice,
     instance: *const Instance,
     /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run there.
     pub(crate) idle: UnsafeCell<Context>,
@@ -95,6 +98,7 @@ impl KernelThread {
             slot: thread.slot(),
             fs: x86_64::fs_base(),
             keeps_to: Cell::new(None),
+            slice: Slice::default(),
             instance,
             idle: UnsafeCell::new(Context::NULL),
         };

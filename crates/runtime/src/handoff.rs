@@ -24,6 +24,7 @@ use crate::intake;
 use crate::park::Wait;
 use crate::preempt;
 use crate::record::Mp;
+use crate::slice;
 use crate::tracing;
 use crate::vp::Left;
 
@@ -34,6 +35,7 @@ impl UserScheduler for Instance {
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
         preempt::note_usual_mask();
         intake::begin_on_all_cores();
+        slice::begin();
         KernelThread::with(self, thread, live);
     }
 

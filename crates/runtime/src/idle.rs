@@ -161,14 +161,14 @@ impl Vp {
         let instance = self.instance();
         let since = instance.now();
         self.runs_nothing();
-        self.leave_core();
+        let expects = self.leave_core_after(|| self.expects_posts());
         crate::tracing::idles(self, true);
         instance.idle_vps.fetch_add(1, Ordering::SeqCst);
         self.book_now_and_then(since);
         if instance.all_idle() {
             board::waits();
         }
-        let (found, now) = self.spin(since);
+        let (found, now) = self.spin(expects, since);
         let up = if found.is_some() {
             now
         } else {
@@ -186,9 +186,8 @@ impl Vp {
     }
 
     /// What came meanwhile, and the time. The clock is read as seldom as can be: a call through a gate has four of these ends of idling in it.
-    fn spin(&self, since: u64) -> (Option<&'static Mp>, u64) {
+    fn spin(&self, expects: Option<u64>, since: u64) -> (Option<&'static Mp>, u64) {
         let instance = self.instance();
-        let expects = self.expects_posts();
         // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP with descriptors of its own hears
         // from the kernel sooner than from its neighbours.
         if expects.is_none() && (instance.vps.len() == 1 || instance.quiet() || self.poller.is_used()) {
@@ -241,7 +240,9 @@ impl Vp {
                 wait = [wait, ebb, stir, look].into_iter().flatten().min();
             }
             // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
-            let thread = unsafe { KernelThread::here() }.events();
+            let carrier = unsafe { KernelThread::here() };
+            carrier.slice.before_sleep(self.level.get());
+            let thread = carrier.events();
             thread.rest(true);
             self.idle.sleep(bed, &self.poller, wait);
             thread.rest(false);

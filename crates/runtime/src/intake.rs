@@ -5,7 +5,7 @@
 //! and has them looked after, masked, by whoever has installed itself here: it wakes microprocesses, and does no more.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use kumihimo_arbiter::row::Caller;
 use kumihimo_events::sched::Event;
@@ -33,6 +33,8 @@ pub trait Intake: Sync {
 
 /// Something was put before others, and nobody was told.
 static UNTOLD: AtomicBool = AtomicBool::new(false);
+/// At what level, the highest: a hint.
+static UNTOLD_LEVEL: AtomicU8 = AtomicU8::new(0);
 
 /// After something was put before another address space: whether the caller may leave it to the virtual processor to ring, once for all that is put there in
 /// this moment. It does so when it has nothing to run, which is at once where nobody else is runnable, and else within some 50 us; after a tick of who keeps the
@@ -42,6 +44,9 @@ pub fn later() -> bool {
     let Some(carrier) = Carrier::current() else { return false };
     let vp = carrier.vp();
     if carrier.is_running() && (vp.queue().is_empty() || vp.switches_fast()) {
+        if UNTOLD_LEVEL.load(Ordering::Relaxed) < vp.level.get() {
+            UNTOLD_LEVEL.store(vp.level.get(), Ordering::Relaxed);
+        }
         UNTOLD.store(true, Ordering::Release);
         return true;
     }
@@ -90,8 +95,14 @@ pub(crate) fn flush(caller: Caller) {
         && UNTOLD.swap(false, Ordering::AcqRel)
         && let Some(intake) = INTAKE.get()
     {
+        UNTOLD_LEVEL.store(0, Ordering::Relaxed);
         intake.flush(caller);
     }
+}
+
+/// Whether something was put before others by somebody above `level`, and nobody was told.
+pub(crate) fn is_untold_above(level: u8) -> bool {
+    UNTOLD_LEVEL.load(Ordering::Relaxed) > level
 }
 
 impl Instance {
@@ -175,6 +186,15 @@ pub fn begin_on_all_cores() {
     }
 }
 
+/// By the kernel thread that was told by somebody on core `from`: if it was woken there it leaves that core, and is elsewhere the next time. Else it would go before the one
+/// that told, who has just taken the core, and after it the kernel might choose anybody.
+pub(crate) fn keep_off(from: u32) {
+    if core() == Some(from) && cores().len() > 1 {
+        let others: Vec<u32> = cores().iter().copied().filter(|core| *core != from).collect();
+        keep_to(&others);
+    }
+}
+
 impl KernelThread {
     fn keep_to(&self, core: Option<u32>) {
         if self.keeps_to.get() != core && keep_to(core.as_ref().map_or(cores(), std::slice::from_ref)) {
@@ -182,10 +202,11 @@ impl KernelThread {
         }
     }
 
-    /// It carries no VP for a while, which goes on on that core, or is a fork's child: the calling kernel thread, and what it begins, may run elsewhere.
-    /// Async-signal-safe.
+    /// It carries no VP for a while, which goes on on that core, or is a fork's child: the calling kernel thread, and what it begins, may run elsewhere, and is as
+    /// any other to the kernel's scheduler. Async-signal-safe.
     pub(crate) fn keep_to_no_core(&self) {
         self.keep_to(None);
+        self.slice.give_back();
     }
 }
 

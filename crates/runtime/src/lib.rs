@@ -86,6 +86,8 @@ mod scope;
 #[cfg(not(loom))]
 mod shutdown;
 #[cfg(not(loom))]
+mod slice;
+#[cfg(not(loom))]
 mod spans;
 #[cfg(not(loom))]
 mod spawn;

@@ -112,6 +112,13 @@ pub fn holder() -> Result<Arc<Number>, String> {
     member.number.clone().ok_or_else(|| member.alone.clone().unwrap_or_default())
 }
 
+/// Tells address space `number` that something on the board concerns it. Some microseconds; never blocks, allocates nothing.
+pub(crate) fn tell(number: u16) {
+    if let Some(own) = MEMBER.get().and_then(|member| member.number.as_ref()) {
+        own.tell(number);
+    }
+}
+
 fn at_control<R>(f: impl FnOnce(&Control) -> Result<R, Error>) -> io::Result<R> {
     let control = MEMBER.get().map(|member| lock(&member.control));
     match control.as_deref() {

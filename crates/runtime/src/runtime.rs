@@ -215,7 +215,7 @@ impl Builder {
     /// How much CPU time this address space may use (P0, 3.4), all virtual processors together, while this runtime runs. Default: as much as it gets. `KUMI_SHARE` stands
     /// in where the program does not say: `50%` is half a core in each 100 ms, `250%,20ms,hard` two and a half cores in each 20 ms and no more.
     ///
-    /// Who has used its share up runs below all levels of other address spaces until the next period (`KUMI_ARBITER=on`); with a hard share it does not run at
+    /// Who has used its share up runs below all levels of other address spaces until the next period (not with `KUMI_ARBITER=off`); with a hard share it does not run at
     /// all. CPU time is booked late, and what was used too much is owed: see CAVEATS.md.
     pub fn share(mut self, share: Share) -> Builder {
         self.settings.share = Some(share);

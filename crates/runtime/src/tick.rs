@@ -165,9 +165,8 @@ impl Instance {
             return LONGEST;
         }
         let index = vp.index as u32;
-        let quantum = self
-            .placer
-            .quantum_of_ns(self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed)));
+        let level = self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed));
+        let quantum = self.placer.quantum_of_ns(level);
         let quantum = quantum.unwrap_or_else(|| vp.tick.quantum.load(Ordering::Relaxed));
         let pace = (quantum / 2).clamp(SHORTEST, if board::has_rules() { BOOK_AT_LATEST } else { LONGEST });
         let turn = &vp.tick;
@@ -199,7 +198,7 @@ impl Instance {
             || self.queues.has_injected(vp.index)
             || vp.row.head.has_posts()
             || vp.is_to_step()
-            || vp.has_to_book(now)
+            || vp.has_to_book(level, now)
         {
             turn.rung.store(now, Ordering::Relaxed);
             self.kernel.raise(index, Event::Preempted);

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use kumihimo_arbiter::row::{Caller, Row};
+use kumihimo_arbiter::row::Row;
 use kumihimo_arch::{tls, x86_64};
 use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::{Design, Origin, Owner, Place};
@@ -469,7 +469,7 @@ impl Vp {
         self.requests.serve(self);
         self.idle.cell.note_look(self.instance().on_clock(now));
         self.take_posts();
-        crate::intake::flush(Caller::Anywhere);
+        self.ring_at_look(now);
         if !self.queue.injector_is_empty() {
             self.take_injected();
         }

@@ -384,7 +384,7 @@ impl Merge {
             if self.files.len() == 1 {
                 return Ok(None);
             }
-            let why = "its process asked for no core: at no board, alone there, or without KUMI_ARBITER=on";
+            let why = "its process asked for no core: at no board, alone there, or with KUMI_ARBITER=off";
             return Err(refused(format!("{}: {why}", self.files[file].display())));
         }
         let mut report = Report {

@@ -151,7 +151,7 @@ fn board() {
         (false, true) => println!("{arbiter:<24} of no use without a board"),
         (_, false) => {
             println!(
-                "{arbiter:<24} off: the kernel shares the cores among address spaces (KUMI_ARBITER=on: by priority)"
+                "{arbiter:<24} off: the kernel shares the cores among address spaces (KUMI_ARBITER=off; without: by priority)"
             )
         }
     }

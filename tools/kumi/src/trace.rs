@@ -33,7 +33,7 @@ pub struct Args {
 #[derive(clap::Subcommand)]
 enum What {
     /// Prove that states never overlap and that priorities are exact; exits with 1 if they do not hold, 2 if records are missing.
-    /// Given the traces of several processes that shared the cores (KUMI_ARBITER=on): also that they were between these
+    /// Given the traces of several processes that shared the cores (not so with KUMI_ARBITER=off): also that they were between these
     Check {
         /// Files that `kumi trace` or `Builder::trace` wrote, one a process
         #[arg(required = true)]

@@ -147,6 +147,8 @@ pub struct Double {
     pub trace: Option<Vec<u8>>,
     /// Called before anything is answered about one microprocess.
     pub before: Option<Hook>,
+    /// Called when it is told something.
+    pub told: Option<Hook>,
     /// Called when it is gone.
     pub at_end: AtEnd,
 }
@@ -194,6 +196,12 @@ impl Double {
 }
 
 impl Answer for Double {
+    fn told(&self, _: u32) {
+        if let Some(told) = &self.told {
+            told();
+        }
+    }
+
     fn space(&self) -> Space {
         Space {
             id: Id::new(self.location, Kind::SPACE, Serial::new(0, 0)),

@@ -11,12 +11,13 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use kumihimo_arbiter::row::Bed;
+use kumihimo_arbiter::row::{Bed, Caller};
 use kumihimo_arbiter::seat::{Holds, Outcome, Seat};
 use kumihimo_events::sched::Event;
+use kumihimo_policy::Priority;
 use kumihimo_trace::ring::Ring;
 
 use super::Vp;
@@ -24,6 +25,8 @@ use crate::carrier::KernelThread;
 use crate::instance::Instance;
 use crate::{board, intake, tracing};
 
+/// Nanoseconds between two rings where who hears it could only run on the one core that both have.
+const RING_EVERY: u64 = 1_000_000;
 /// Nanoseconds between two bookings: each is a system call, some 0.2 us.
 const BOOK_EVERY: u64 = 1_000_000;
 /// After so many one that computes is interrupted to book, where that makes a difference.
@@ -39,12 +42,18 @@ pub(crate) struct Core {
     lost: Cell<bool>,
     /// When CPU time was booked last, on the instance's clock. By the carrier; anyone may read.
     booked: AtomicU64,
+    /// When it last rang at a look at the clock.
+    rang: Cell<u64>,
+    /// The kernel knows by now that what runs here is of a low level: [`crate::slice`]. By the carrier; anyone may read.
+    is_low: AtomicBool,
 }
 
 impl Core {
     pub(crate) fn new(seat: Option<Seat>) -> Core {
         let holds = seat.as_ref().map(Seat::holds);
-        Core { seat: seat.map(UnsafeCell::new), holds, lost: Cell::new(false), booked: AtomicU64::new(0) }
+        let (booked, is_low) = (AtomicU64::new(0), AtomicBool::new(false));
+        let (lost, rang) = (Cell::new(false), Cell::new(0));
+        Core { seat: seat.map(UnsafeCell::new), holds, lost, booked, rang, is_low }
     }
 
     /// With what it changes at the board noted there.
@@ -123,6 +132,20 @@ impl Vp {
         }
     }
 
+    /// At a look at the clock: rings for what is due. Where there is one core, and this VP has it, who is rung for and is not above what runs here gets it when the VP leaves it,
+    /// which rings by itself: woken before, it would lie down again.
+    #[inline]
+    pub(crate) fn ring_at_look(&self, now: u64) {
+        let shares_one = self.core.seat.is_some() && intake::cores().len() == 1 && board::shares_cores();
+        let waits = shares_one
+            && now.saturating_sub(self.core.rang.get()) < RING_EVERY
+            && !intake::is_untold_above(self.level.get());
+        if !waits {
+            self.core.rang.set(now);
+            intake::flush(Caller::Anywhere);
+        }
+    }
+
     /// At a look at the clock: it books, and others may have come to the board, or want the core.
     #[inline]
     pub(crate) fn keep_core(&self, now: u64) {
@@ -140,11 +163,17 @@ impl Vp {
 
     /// Nothing is runnable here, or another kernel thread may carry the VP on: whoever waits for the core gets it.
     pub(crate) fn leave_core(&self) {
-        if let Some(seat) = self.seat() {
-            tracing::leaves_core(self, seat);
-            seat.idle();
-        }
+        self.leave_core_after(|| ());
+    }
+
+    /// As [`leave_core`](Vp::leave_core), while the core is free: who is rung for goes before those who wait for it, if it is above them.
+    pub(crate) fn leave_core_after<T>(&self, rings: impl FnOnce() -> T) -> T {
         self.core.lost.set(false);
+        let Some(seat) = self.seat() else { return rings() };
+        tracing::leaves_core(self, seat);
+        let mut rang = None;
+        seat.idle_after(|| rang = Some(rings()));
+        rang.expect("it was called")
     }
 
     /// The calling kernel thread carries it now.
@@ -203,14 +232,18 @@ impl Vp {
         if now.saturating_sub(self.core.booked.load(Ordering::Relaxed)) >= BOOK_EVERY {
             self.core.booked.store(now, Ordering::Relaxed);
             // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
-            let used = unsafe { KernelThread::here() }.unbooked();
-            self.instance().book(self.index, used, now);
+            let carrier = unsafe { KernelThread::here() };
+            if self.running().is_some() {
+                self.core.is_low.store(carrier.slice.computing(self.level.get()), Ordering::Relaxed);
+            }
+            self.instance().book(self.index, carrier.unbooked(), now);
         }
     }
 
-    /// By who keeps the time: it has not booked for long, and that makes a difference.
-    pub(crate) fn has_to_book(&self, now: u64) -> bool {
-        board::has_rules() && now.saturating_sub(self.core.booked.load(Ordering::Relaxed)) >= BOOK_AT_LATEST
+    /// By who keeps the time, of a VP that runs something of this level: it has not booked for long, and that makes a difference.
+    pub(crate) fn has_to_book(&self, level: i32, now: u64) -> bool {
+        let is_new = level < Priority::DEFAULT.get().into() && !self.core.is_low.load(Ordering::Relaxed);
+        (is_new || board::has_rules()) && now.saturating_sub(self.core.booked.load(Ordering::Relaxed)) >= BOOK_AT_LATEST
     }
 
     fn lie_down_for_core(&self, nap: Duration) {

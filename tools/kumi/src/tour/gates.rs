@@ -160,7 +160,7 @@ const CASES: [(&str, &str, &str); 3] =
 
 fn inverted(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     text::say(&format!(
-        "Priorities are one scale for all processes at the board, if the arbiter is on (KUMI_ARBITER=on). Three processes on one core now: one of high priority \
+        "Priorities are one scale for all processes at the board, unless the arbiter is off (KUMI_ARBITER=off). Three processes on one core now: one of high priority \
          calls a gate of one of low priority, whose handler computes for 0.5 ms; and one in the middle computes almost always, and so keeps the server from the \
          core for which the high one waits. Unless the server inherits the caller's priority for the time of the call. Of {CALLS} calls all but one in a hundred take no longer than:",
     ));

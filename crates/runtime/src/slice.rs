@@ -1,0 +1,174 @@
+//! How soon the kernel runs a kernel thread of ours that has just been woken.
+//!
+//! Who wakes up on a core where another kernel thread computes goes before it if the kernel would have it done sooner: at the end of its slice, counted from now,
+//! against the end of the other's (EEVDF). Else it waits for that, and the kernel looks at a timer tick: up to 4 ms, whatever the level of what is to run. So
+//! the level sets the slice (Linux 6.12: `sched_runtime` of sched_setattr(2) for SCHED_OTHER; older ones ignore it):
+//!
+//! | a kernel thread that | slice | so that it |
+//! |---|---|---|
+//! | computes below the default level | the longest | lets whoever wakes go first, of whichever process |
+//! | sleeps, and ran something above the default level | a quarter of the usual | goes first when it wakes |
+//! | else | the usual | is as any other |
+//!
+//! A slice says how soon, not how much: CPU time is shared out as before; how much is the board's. Not shorter than that quarter: who has used its slice up is outranked
+//! again, and 100 us, the kernel's least, are over before the one that computed there has heard that it has to leave (session=same in `benches/results/priority`).
+
+use std::cell::Cell;
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kumihimo_policy::Priority;
+
+/// The most that the kernel allows, nanoseconds.
+const LONGEST: u64 = 100_000_000;
+
+/// The process's slice, as of its first runtime, nanoseconds. 0: the kernel has none to set.
+static USUAL: OnceLock<u64> = OnceLock::new();
+/// Some kernel thread may have another one, and those that it begins with it.
+static EVER_CHANGED: AtomicBool = AtomicBool::new(false);
+/// The kernel refused (seccomp, say): nobody asks again.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Length {
+    #[default]
+    Usual,
+    Short,
+    Long,
+}
+
+/// The slice of a kernel thread, kept by that thread.
+#[derive(Debug, Default)]
+pub(crate) struct Slice(Cell<Length>);
+
+impl Slice {
+    /// The calling kernel thread goes to sleep, and will be woken for something of about this level. A comparison; two system calls where the slice has to change.
+    #[inline]
+    pub(crate) fn before_sleep(&self, level: u8) {
+        self.be(if level > Priority::DEFAULT.get() { Length::Short } else { Length::Usual });
+    }
+
+    /// It computes at this level, for a while already. As above. Returns whether that is a low one.
+    #[inline]
+    pub(crate) fn computing(&self, level: u8) -> bool {
+        let is_low = level < Priority::DEFAULT.get();
+        if is_low {
+            self.be(Length::Long);
+        } else if self.0.get() == Length::Long {
+            // A short one it keeps: it sleeps again soon.
+            self.be(Length::Usual);
+        }
+        is_low
+    }
+
+    /// It does nothing of the runtime's for a while, or is a fork's child: it, and what it begins, is as any other. Async-signal-safe.
+    pub(crate) fn give_back(&self) {
+        self.be(Length::Usual);
+    }
+
+    #[inline]
+    fn be(&self, length: Length) {
+        if self.0.get() != length {
+            self.change(length);
+        }
+    }
+
+    #[cold]
+    fn change(&self, length: Length) {
+        let Some(usual) = USUAL.get().copied().filter(|usual| *usual != 0 && !REFUSED.load(Ordering::Relaxed)) else {
+            return;
+        };
+        EVER_CHANGED.store(true, Ordering::Relaxed);
+        let slice = match length {
+            Length::Usual => usual,
+            Length::Short => usual / 4,
+            Length::Long => LONGEST,
+        };
+        match set(slice) {
+            Ok(()) => self.0.set(length),
+            Err(_) => REFUSED.store(true, Ordering::Relaxed),
+        }
+    }
+}
+
+/// By a kernel thread of ours, as it begins: it may have inherited the slice of who began it.
+pub(crate) fn begin() {
+    let usual = *USUAL.get_or_init(|| get().map_or(0, |now| now.sched_runtime));
+    if usual != 0 && EVER_CHANGED.load(Ordering::Relaxed) {
+        // Refused, it has what it has.
+        let _ = set(usual);
+    }
+}
+
+/// The calling kernel thread is always woken for something urgent and short. Nothing happens where the kernel refuses.
+pub(crate) fn shorten() {
+    let slice = Slice::default();
+    slice.be(Length::Short);
+}
+
+/// What the kernel says of the calling kernel thread.
+fn get() -> io::Result<libc::sched_attr> {
+    // SAFETY: plain data; all zero is a value of it.
+    let mut now: libc::sched_attr = unsafe { std::mem::zeroed() };
+    now.size = size_of::<libc::sched_attr>() as u32;
+    // SAFETY: sched_getattr(2) with 0, the caller, writes at most `size` bytes.
+    match unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut now, now.size, 0) } {
+        0 => Ok(now),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sets the calling kernel thread's slice, in nanoseconds. Where it is no SCHED_OTHER nothing is changed: whoever made it so knows better.
+fn set(slice: u64) -> io::Result<()> {
+    let now = get()?;
+    if now.sched_policy != libc::SCHED_OTHER as u32 {
+        return Ok(());
+    }
+    let wanted = libc::sched_attr { sched_runtime: slice, ..now };
+    // SAFETY: sched_setattr(2) with 0, the caller, reads `size` bytes.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_level_sets_it_and_who_begins_later_has_the_usual_one() {
+        begin();
+        let usual = USUAL.get().copied().unwrap_or(0);
+        if usual == 0 {
+            eprintln!("[skip] the_level_sets_it_and_who_begins_later_has_the_usual_one: from Linux 6.12 on");
+            return;
+        }
+        let now = || get().expect("the kernel answers").sched_runtime;
+        let own = Slice::default();
+        let (low, default, high) = (Priority::DEFAULT.get() - 1, Priority::DEFAULT.get(), Priority::HIGHEST.get());
+        own.before_sleep(default);
+        assert_eq!(now(), usual);
+        own.before_sleep(high);
+        assert_eq!(now(), usual / 4);
+        assert!(!own.computing(high));
+        assert_eq!(now(), usual / 4);
+        assert!(own.computing(low));
+        assert_eq!(now(), LONGEST);
+        let inherits = std::thread::spawn(|| {
+            let before = get().expect("the kernel answers").sched_runtime;
+            begin();
+            (before, get().expect("the kernel answers").sched_runtime)
+        });
+        assert_eq!(inherits.join().expect("no panic"), (LONGEST, usual));
+        assert!(!own.computing(high));
+        assert_eq!(now(), usual);
+        assert!(own.computing(low));
+        own.before_sleep(low);
+        assert_eq!(now(), usual);
+        own.before_sleep(high);
+        own.give_back();
+        assert_eq!(now(), usual);
+    }
+}
