@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use crate::late::Lateness;
 use crate::measure::{CpuClock, sample};
 use crate::request::Request;
-use crate::work::{Dice, spin};
+use crate::work::{Dice, STEP, spin};
 
 /// Wake-ups of a run, of short bursts and of long ones.
 const ROUNDS: [usize; 2] = [1_000, 100];
@@ -162,7 +162,7 @@ impl Bursts {
         // Nobody else of this process computes meanwhile; and a microprocess may change its kernel thread.
         let clock = CpuClock::now();
         while clock.elapsed() < plan.burst {
-            std::hint::black_box(spin(1, 50));
+            std::hint::black_box(spin(1, STEP));
         }
         self.done.record(due.elapsed());
     }

@@ -75,6 +75,9 @@ pub fn spin(mut x: u64, rounds: u32) -> u64 {
     x
 }
 
+/// Rounds of [`spin`] between two looks at the clock, where one computes for so long: a few microseconds, so that most of the time is its own and not the system call's.
+pub const STEP: u32 = 2_000;
+
 /// Busy neighbours in `latency`.
 pub const BUSY: usize = 1_000;
 /// Rounds of [`spin`] between two yields of a busy neighbour: about 10 us on a 4 GHz machine.

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use kumihimo::thread;
-use kumihimo_bench_kit::work::spin;
+use kumihimo_bench_kit::work::{STEP, spin};
 use kumihimo_bench_kit::{CpuClock, Lateness, Request, rpc, sample};
 
 use crate::echo::until_told;
@@ -77,7 +77,7 @@ pub fn inversion(request: &Request) {
 fn compute(time: Duration) {
     let clock = CpuClock::now();
     while clock.elapsed() < time {
-        black_box(spin(1, 50));
+        black_box(spin(1, STEP));
     }
 }
 
