@@ -502,8 +502,10 @@ fn a_panic_hook_of_the_runtime_that_panics() {
 fn a_panic_hook_hears_of_one_without_its_vp() {
     alone("a_panic_hook_hears_of_one_without_its_vp", || {
         static HEARD: AtomicU64 = AtomicU64::new(0);
-        let hook = |_: &thread::Thread, _: &(dyn std::any::Any + Send)| drop(HEARD.fetch_add(1, SeqCst));
-        let runtime = Runtime::builder().vps(1).on_panic(hook).build().expect("a runtime");
+        let heard = |_: &thread::Thread, _: &(dyn std::any::Any + Send)| {
+            HEARD.fetch_add(1, SeqCst);
+        };
+        let runtime = Runtime::builder().vps(1).on_panic(heard).build().expect("a runtime");
         runtime.run(|| {
             let others = Arc::new(AtomicBool::new(false));
             let compute = others.clone();
