@@ -20,14 +20,3 @@ pub trait Tell: Send + Sync {
     /// Tells it. Must not block, and may be for nothing: it may have ended by now, or be another one.
     fn tell(&self, whom: Whom);
 }
-
-/// By SIGURG to the kernel thread that carries it; where nobody handles it, it is ignored by default.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Signal;
-
-impl Tell for Signal {
-    fn tell(&self, whom: Whom) {
-        // SAFETY: integers. The kernel refuses a thread that is not of this process, and another user's process; tgkill(2).
-        unsafe { libc::syscall(libc::SYS_tgkill, whom.pid, whom.thread, libc::SIGURG) };
-    }
-}

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::sync::Arc;
 use std::time::Duration;
 
-use harness::{Other, Room, now, patient, say, seat, skip, until, words};
+use harness::{Other, Room, Signal, now, patient, say, seat, skip, until, words};
 use kumihimo_arbiter::board::Board;
 use kumihimo_arbiter::error::Error;
 use kumihimo_arbiter::feedback::Rule;
@@ -16,7 +16,6 @@ use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::row::Row;
 use kumihimo_arbiter::seat::{Bounds, Outcome};
 use kumihimo_arbiter::share::Share;
-use kumihimo_arbiter::tell::Signal;
 use kumihimo_arbiter::view::View;
 
 /// What the other processes of these tests do; nothing in the tests' own.

@@ -2,11 +2,10 @@
 
 mod harness;
 
-use harness::{Other, Room, goes, goes_before, is_over, now, patient, say, seat, skip, until, words};
+use harness::{Other, Room, Signal, goes, goes_before, is_over, now, patient, say, seat, skip, until, words};
 use kumihimo_arbiter::board::Board;
 use kumihimo_arbiter::member::{Member, Reason};
 use kumihimo_arbiter::seat::{Bounds, Outcome};
-use kumihimo_arbiter::tell::Signal;
 use rustix::process::Signal as Sign;
 use std::sync::Arc;
 use std::time::Duration;

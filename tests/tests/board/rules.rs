@@ -58,6 +58,16 @@ fn hog(priority: u8, done: impl Fn() -> bool + Sync) {
     });
 }
 
+/// Whether the caller is to watch two processes that compute; it is not if it is one of them, which it has been by then, or if that cannot be had here.
+fn watches_hogs(name: &str) -> bool {
+    match side(name).as_deref() {
+        Some("high") => hog_process(50),
+        Some(_) => hog_process(10),
+        None => return has_vps(name) && is_preempted(name),
+    }
+    false
+}
+
 /// A process that computes until nobody wants it any more.
 fn hog_process(priority: u8) {
     Runtime::builder().build().expect("a runtime").run(|| {
@@ -133,12 +143,7 @@ fn a_hard_share_holds_where_nobody_else_wants_the_cores() {
 #[test]
 fn who_has_used_its_share_up_is_below_all_levels() {
     const NAME: &str = "rules::who_has_used_its_share_up_is_below_all_levels";
-    match side(NAME).as_deref() {
-        Some("high") => return hog_process(50),
-        Some(_) => return hog_process(10),
-        None => {}
-    }
-    if !has_vps(NAME) || !is_preempted(NAME) {
+    if !watches_hogs(NAME) {
         return;
     }
     let place = Place::new(NAME);
@@ -207,12 +212,7 @@ fn who_waits_goes_before_who_computes() {
 #[test]
 fn nobody_waits_where_a_core_is_free() {
     const NAME: &str = "rules::nobody_waits_where_a_core_is_free";
-    match side(NAME).as_deref() {
-        Some("high") => return hog_process(50),
-        Some(_) => return hog_process(10),
-        None => {}
-    }
-    if !has_vps(NAME) || !is_preempted(NAME) {
+    if !watches_hogs(NAME) {
         return;
     }
     if thread::available_parallelism().map_or(1, usize::from) < 2 {

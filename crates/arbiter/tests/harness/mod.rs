@@ -12,8 +12,19 @@ use kumihimo_arbiter::board::Board;
 use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::row::{Bed, Reach};
 use kumihimo_arbiter::seat::{Bounds, Outcome, Seat};
-use kumihimo_arbiter::tell::Signal;
+use kumihimo_arbiter::tell::{Tell, Whom};
 use kumihimo_arbiter::view::View;
+
+/// Tells by SIGURG to the kernel thread that carries the VP; where nobody handles it, it is ignored by default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Signal;
+
+impl Tell for Signal {
+    fn tell(&self, whom: Whom) {
+        // SAFETY: integers. The kernel refuses a thread that is not of this process, and another user's process; tgkill(2).
+        unsafe { libc::syscall(libc::SYS_tgkill, whom.pid, whom.thread, libc::SIGURG) };
+    }
+}
 
 /// Who gets here hangs: not a measure of speed.
 pub const LIMIT: Duration = Duration::from_secs(60);
