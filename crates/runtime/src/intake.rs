@@ -249,3 +249,27 @@ impl Vp {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_told_leaves_the_core_of_who_tells_and_no_other() {
+        if cores().len() < 2 {
+            eprintln!("[skip] who_is_told_leaves_the_core_of_who_tells_and_no_other: there is one core only");
+            return;
+        }
+        let [one, other] = [cores()[0], cores()[1]];
+        // A kernel thread of its own, since it keeps what it is given.
+        let moves = std::thread::spawn(move || {
+            assert!(keep_to(&[one]));
+            assert_eq!(core(), Some(one));
+            keep_off(other);
+            assert_eq!(core(), Some(one), "nobody told from there");
+            keep_off(one);
+            assert_ne!(core(), Some(one));
+        });
+        moves.join().expect("no panic");
+    }
+}
