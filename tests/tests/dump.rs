@@ -79,7 +79,14 @@ fn those_that_are_suspended() {
             if metrics().expect("it runs").tls == "kernel" {
                 return skip(NAME, "kernel threads are not suspended");
             }
-            let (held, waits) = (named("held", yields_here), named("waits", parks_here));
+            // However often the one that asks is preempted meanwhile, it has not ended.
+            static ENOUGH: AtomicBool = AtomicBool::new(false);
+            let held = named("held", || {
+                while !ENOUGH.load(SeqCst) {
+                    yields_here();
+                }
+            });
+            let waits = named("waits", parks_here);
             thread::yield_now();
             for one in [&held, &waits] {
                 assert_eq!(one.thread().suspend().expect("a microprocess"), thread::Suspended::Now);
@@ -93,6 +100,7 @@ fn those_that_are_suspended() {
                 assert!(about(&said, name)[0].ends_with(", suspended"), "{said}");
             }
             waits.thread().unpark();
+            ENOUGH.store(true, SeqCst);
             for one in [held, waits] {
                 assert!(one.thread().resume().expect("a microprocess"));
                 one.join().expect("no panic");

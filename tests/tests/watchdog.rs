@@ -67,6 +67,12 @@ fn others_go_on() {
         thread::spawn(move || sender.send(7).expect("it listens")).join().expect("no panic");
         assert_eq!(reads.join().expect("no panic"), 7);
     }
+    // More than a virtual processor keeps for itself: what is too much goes to no one that would not take it.
+    let spawns = || {
+        let all: Vec<_> = (0..100).map(|_| thread::spawn(thread::yield_now)).collect();
+        all.into_iter().for_each(|one| one.join().expect("no panic"));
+    };
+    thread::spawn(spawns).join().expect("no panic");
     assert_eq!(misbehaved(), 1);
 }
 

@@ -9,6 +9,7 @@
 pub mod net;
 mod descriptor;
 pub mod fs;
+pub mod fuse;
 mod handles;
 pub mod io;
 pub mod process;

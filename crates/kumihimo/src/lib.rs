@@ -23,14 +23,14 @@
 //!
 //! # Where things are
 //! [`thread`]: spawning, scopes, sleeping, priorities, cancellation. [`sync`]: locks, channels, messages. [`net`]: sockets. [`future`]: async crates.
-//! [`fs`], [`io`], [`process`], [`signal`]: files, standard streams and pipes, child processes, signals.
+//! [`fs`], [`io`], [`process`], [`signal`], [`fuse`]: files, standard streams and pipes, child processes, signals, the kernel's channel to servers of files.
 //! [`runtime`]: settings, metrics, the end. [`policy`]: scheduling policies.
 //! [`machine`]: every microprocess of the machine, seen and steered. [`resource`]: the table of what the runtime manages; ids, names, kinds of one's own.
 #![forbid(unsafe_code)]
 
 pub mod future;
 
-pub use kumihimo_io::{fs, io, net, process, signal};
+pub use kumihimo_io::{fs, fuse, io, net, process, signal};
 pub use kumihimo_sync as sync;
 
 /// Microprocesses: `std::thread`, and what goes beyond it.

@@ -11,7 +11,7 @@ pub(crate) use core::{
     sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
 };
 
-pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64};
+pub(crate) use core::sync::atomic::{AtomicBool as Flag, AtomicU32, AtomicU64};
 
 #[cfg(loom)]
 pub(crate) use loom::{

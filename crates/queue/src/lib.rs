@@ -60,7 +60,7 @@ pub use waiver::WAIVER_PLACES;
 use injector::Injector;
 use locked::LockedQueue;
 use ring::RingQueue;
-use row::Row;
+use row::{Member, Row};
 #[cfg(not(loom))]
 use steal::StealQueue;
 
@@ -392,6 +392,16 @@ impl<T: Node> Set<T> {
     /// [`RunQueue::shown`] of any VP: runnable items and bitmap of levels.
     pub fn shown(&self, vp: usize) -> (usize, u64) {
         self.queue(vp).shown()
+    }
+
+    /// Says, by anyone, that VP `vp` takes no steps, or does again: meanwhile nothing is given to it that it alone could take.
+    pub fn set_stuck(&self, vp: usize, is: bool) {
+        each!(self.queue(vp), q => q.face().shown.stuck.store(is, atomic::Ordering::Relaxed));
+    }
+
+    /// What [`set_stuck`](Set::set_stuck) said last.
+    pub fn is_stuck(&self, vp: usize) -> bool {
+        each!(self.queue(vp), q => q.face().is_stuck())
     }
 
     /// Counters of any VP.

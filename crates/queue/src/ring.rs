@@ -161,11 +161,12 @@ impl<T: Node> RingQueue<T> {
     #[cold]
     fn shed(&self, own: &mut Own<T>, running: usize) -> Option<Taker> {
         let surplus = own.limit.renew(own.protect.len(), running, &self.peers);
+        let takes = !self.peers.get(self.peers.next()).face.is_stuck();
         let mut given = 0;
         // Not before the neighbour has taken the last batch: whatever stands there is stuck until it switches.
         // SAFETY: the owner is the only producer.
         let mut fill = unsafe { self.waiver.fill() };
-        if surplus > 0 && fill.began_empty() {
+        if surplus > 0 && takes && fill.began_empty() {
             let want = surplus.min(fill.free());
             if let Some(level) = own.protect.lowest() {
                 own.gave = level;

@@ -4,7 +4,7 @@ use alloc::{boxed::Box, vec::Vec};
 use core::ptr::NonNull;
 
 use crate::{
-    atomic::{AtomicU32, AtomicU64, Ordering, Padded},
+    atomic::{AtomicU32, AtomicU64, Flag, Ordering, Padded},
     injector::Injector,
     node::Node,
     offer::Offer,
@@ -68,12 +68,14 @@ impl Counter {
     }
 }
 
-/// Written by the owner, read by anyone.
+/// Written by the owner, but for `stuck`; read by anyone.
 #[derive(Default)]
 pub(crate) struct Shown {
     /// Runnable items, the running one included, as of the last time it was published.
     pub(crate) load: AtomicU32,
     pub(crate) levels: AtomicU64,
+    /// See [`Set::set_stuck`](crate::Set::set_stuck).
+    pub(crate) stuck: Flag,
     pub(crate) migrations: Counter,
     pub(crate) waiver_passes: Counter,
     pub(crate) offers: Counter,
@@ -93,6 +95,10 @@ pub(crate) struct Face<T: Node> {
 impl<T: Node> Face<T> {
     pub(crate) fn new() -> Face<T> {
         Face { shown: Padded(Shown::default()), injector: Padded(Injector::new()), offer: Padded(Offer::new()) }
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.shown.stuck.load(Ordering::Relaxed)
     }
 
     pub(crate) fn publish(&self, load: usize, levels: u64) {
@@ -206,6 +212,7 @@ impl<Q> Peers<Q> {
         unsafe { self.previous_ptr().as_ref() }
     }
 
+    /// The neighbour that takes from this VP.
     pub(crate) fn next(&self) -> usize {
         if self.vp + 1 == self.n { 0 } else { self.vp + 1 }
     }

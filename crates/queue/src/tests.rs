@@ -133,6 +133,44 @@ fn a_loosened_item_is_given_away_although_it_was_woken() {
     }
 }
 
+/// Only the neighbour takes what the ring gives: one that takes no steps would keep it. An idle one still reaches what it is offered.
+#[test]
+fn nothing_is_given_to_a_neighbour_that_is_stuck() {
+    for design in Design::ALL {
+        let items = Items::new(64);
+        let set = Set::new(design, 3, Capacity::default());
+        // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no queue.
+        unsafe {
+            let (q, idle) = (set.local(0), set.local(2));
+            set.set_stuck(1, true);
+            assert!(set.is_stuck(1) && !set.is_stuck(0));
+            for item in items.all() {
+                q.push(item, Place::back(9), Origin::Spawn);
+                assert_ne!(q.surplus(true), Some(Taker::Vp(1)), "{design:?}");
+                assert_ne!(q.exchange(), Some(Taker::Vp(1)), "{design:?}");
+            }
+            assert!(idle.pull(), "{design:?}");
+            let mut found = 0;
+            for vp in [idle, q] {
+                while vp.pull() || !vp.is_empty() {
+                    found += std::iter::from_fn(|| vp.pop()).count();
+                }
+            }
+            assert_eq!(found, 64, "{design:?}: all are within reach of the other two");
+
+            set.set_stuck(1, false);
+            for item in items.all() {
+                q.push(item, Place::back(9), Origin::Spawn);
+            }
+            if design == Design::Ring {
+                // At the latest at the next tick.
+                let gives = |_| q.exchange() == Some(Taker::Vp(1)) || q.surplus(false) == Some(Taker::Vp(1));
+                assert!((0..17).any(gives), "it takes again");
+            }
+        }
+    }
+}
+
 #[test]
 fn woken_items_are_not_given_away() {
     for design in [Design::Ring, Design::Locked] {

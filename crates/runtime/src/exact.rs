@@ -113,6 +113,8 @@ pub(crate) trait Row {
     fn len(&self) -> usize;
     /// What VP `vp` shows.
     fn shown(&self, vp: usize) -> &Shown;
+    /// Whether VP `vp` is known to take no steps: it is handed nothing, and what it runs makes nobody ask.
+    fn is_stuck(&self, vp: usize) -> bool;
 }
 
 /// The VP that something of `mark` should go to, since another one than `from` runs something lower: the one that runs the lowest,
@@ -123,7 +125,7 @@ pub(crate) fn outranked(row: &impl Row, from: Option<usize>, first: usize, mark:
     let mut best: Option<(Mark, usize)> = None;
     let mut someone = false;
     for vp in (0..n).map(|i| (first + i) % n).filter(|vp| Some(*vp) != from) {
-        let Some((runs, standing)) = row.shown(vp).standing() else { continue };
+        let Some((runs, standing)) = row.shown(vp).standing().filter(|_| !row.is_stuck(vp)) else { continue };
         if standing < mark {
             someone |= runs != NONE;
             if best.is_none_or(|(lowest, _)| standing < lowest) {
@@ -137,7 +139,10 @@ pub(crate) fn outranked(row: &impl Row, from: Option<usize>, first: usize, mark:
 /// Tells `ask` of the VPs at which something waits that outranks what others run: as many as are outranked, the highest first; and all at
 /// which something waits that outranks the running one there, since what that leaves over is not known yet.
 fn holders(row: &impl Row, me: usize, mut ask: impl FnMut(usize)) {
-    let runs = |vp| row.shown(vp).standing().filter(|(runs, _)| *runs != NONE).map(|(_, standing)| standing);
+    let runs = |vp| {
+        let known = row.shown(vp).standing().filter(|(runs, _)| *runs != NONE && !row.is_stuck(vp));
+        known.map(|(_, standing)| standing)
+    };
     let Some(lowest) = (0..row.len()).filter_map(runs).min() else { return };
     let others = || (0..row.len()).filter(move |vp| *vp != me).map(|vp| (row.shown(vp).surplus(), vp));
     let steps_anyway = |vp: usize| row.shown(vp).standing().is_some_and(|(runs, _)| row.shown(vp).surplus() > runs);

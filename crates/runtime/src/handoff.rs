@@ -99,7 +99,7 @@ impl UserScheduler for Instance {
     }
 
     fn overridden(&self, vp: u32, off: bool) {
-        self.vps[vp as usize].tick.is_stuck.store(off, Ordering::Relaxed);
+        self.queues.set_stuck(vp as usize, off);
         if off {
             self.stuck_vps.fetch_add(1, Ordering::Relaxed);
             // What is surplus there can be pulled by those who sleep.

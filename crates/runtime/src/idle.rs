@@ -160,6 +160,7 @@ impl Vp {
     fn idle(&self, nap: &mut Duration) -> Option<&'static Mp> {
         let instance = self.instance();
         let since = instance.now();
+        let answered = self.has_answered();
         self.runs_nothing();
         let expects = self.leave_core_after(|| self.expects_posts());
         crate::tracing::idles(self, true);
@@ -181,6 +182,7 @@ impl Vp {
         instance.kernel.keep_time();
         let idle = &self.counters.idle_ns;
         idle.store(idle.load(Ordering::Relaxed) + (up - since), Ordering::Relaxed);
+        self.has_idled(answered, up - since);
         crate::tracing::idles(self, false);
         found
     }
@@ -188,6 +190,9 @@ impl Vp {
     /// What came meanwhile, and the time. The clock is read as seldom as can be: a call through a gate has four of these ends of idling in it.
     fn spin(&self, expects: Option<u64>, since: u64) -> (Option<&'static Mp>, u64) {
         let instance = self.instance();
+        if expects.is_none() && self.poller.is_used() && self.awaits_peer() {
+            return self.await_peer(since);
+        }
         // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP with descriptors of its own hears
         // from the kernel sooner than from its neighbours.
         if expects.is_none() && (instance.vps.len() == 1 || instance.quiet() || self.poller.is_used()) {

@@ -324,7 +324,7 @@ impl Instance {
     #[cold]
     fn beside_the_stuck(&self, to: usize) -> usize {
         let n = self.vps.len();
-        (to..to + n).map(|i| i % n).find(|i| !self.vps[*i].tick.is_stuck.load(Ordering::Relaxed)).unwrap_or(to)
+        (to..to + n).map(|i| i % n).find(|i| !self.queues.is_stuck(*i)).unwrap_or(to)
     }
 
     /// Whether a woken microprocess should go back to VP `home` although VP `here` could run it: its data is there, but those that

@@ -52,6 +52,8 @@ pub mod intake;
 #[cfg(not(loom))]
 mod join;
 #[cfg(not(loom))]
+mod lone;
+#[cfg(not(loom))]
 pub mod membership;
 #[cfg(not(loom))]
 mod metrics;

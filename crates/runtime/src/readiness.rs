@@ -332,6 +332,8 @@ pub(crate) struct Poller {
     registered: AtomicUsize,
     /// epoll_pwait2 (Linux 5.11) takes nanoseconds.
     coarse: Cell<bool>,
+    /// Events of descriptors so far. By the owner.
+    heard: Cell<u64>,
 }
 
 impl Poller {
@@ -355,6 +357,7 @@ impl Poller {
             due: UnsafeCell::new([const { None }; EVENTS]),
             registered: AtomicUsize::new(0),
             coarse: Cell::new(false),
+            heard: Cell::new(0),
         })
     }
 
@@ -403,6 +406,11 @@ impl Poller {
         self.registered.load(Ordering::Relaxed) as u32
     }
 
+    /// Events of descriptors so far, calls of the VP not counted. Owner only.
+    pub(crate) fn heard(&self) -> u64 {
+        self.heard.get()
+    }
+
     /// Takes in what is ready; `first`: before the others of their level. Does not block. Owner only.
     pub(crate) fn poll_ready(&self, first: bool) {
         self.wait(Some(Duration::ZERO), first);
@@ -429,6 +437,7 @@ impl Poller {
             let event = unsafe { events.add(i).read() };
             let (flags, token) = (event.events as i32, event.u64);
             if token != CALL {
+                self.heard.set(self.heard.get() + 1);
                 *due = Entry::of_token(token).and_then(|entry| entry.report(flags));
                 due.iter().for_each(Waiter::fetch_record);
             }

@@ -8,7 +8,7 @@
 //! One that has run for long without a switch is a *hog*. What would wake others on its virtual processor (descriptors, timers) is then watched from here,
 //! so that they wait no longer than they would beside one that switches.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumihimo_events::preempt::Means;
@@ -46,8 +46,6 @@ pub(crate) struct Turn {
     went_on: AtomicU64,
     /// How long the running one may run, where the policy decides that for each anew. By the carrier.
     pub(crate) quantum: AtomicU64,
-    /// Its kernel thread is stuck in the scheduler, as far as the watchdog knows.
-    pub(crate) is_stuck: AtomicBool,
     /// How often Preempted or Changed was acted upon. By its carrier.
     pub(crate) answers: AtomicU64,
     /// Number of switches at which its descriptors were last given to be watched: of interest as long as there was no further one.
@@ -67,7 +65,6 @@ impl Turn {
             alone: AtomicU64::new(u64::MAX),
             went_on: AtomicU64::new(u64::MAX),
             quantum: AtomicU64::new(NEVER),
-            is_stuck: AtomicBool::new(false),
             answers: AtomicU64::new(0),
             watched: AtomicU64::new(u64::MAX),
             timer: AtomicU64::new(NEVER),

@@ -29,6 +29,7 @@ use crate::carrier::{self, Carrier};
 use crate::exact::Shown;
 use crate::idle::Idle;
 use crate::instance::Instance;
+use crate::lone::Lone;
 use crate::park;
 use crate::pool::VpPool;
 use crate::readiness::Poller;
@@ -129,6 +130,7 @@ pub(crate) struct Vp {
     pub(crate) pool: VpPool,
     pub(crate) regions: region::Kept,
     pub(crate) poller: Poller,
+    pub(crate) lone: Lone,
     pub(crate) tick: Turn,
     /// The next one, which waits for its turn on another kernel thread: the VP goes there from this one's own stack.
     pub(crate) promised: Cell<Option<&'static Mp>>,
@@ -391,6 +393,7 @@ impl Vp {
             pool: VpPool::new(),
             regions: region::Kept::new(),
             poller: Poller::new(index)?,
+            lone: Lone::default(),
             counters: Counters::default(),
             shown: Shown::new(),
             idle: Idle::new(beds.row, index)?,

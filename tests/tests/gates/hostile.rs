@@ -10,7 +10,7 @@ use kumihimo::gate::{ErrorKind, Gate, Options, RawGate, Region};
 use kumihimo::thread;
 use kumihimo_tests::{Random, seed};
 
-use crate::parts::{Held, Part, hear, play, serve_on, tell, until};
+use crate::parts::{Held, Part, hear, play, serve_on, tell, until, until_no_link_is_left};
 
 /// So many words are written over before a scribbler has done enough.
 const WORDS: u64 = 300_000;
@@ -126,6 +126,8 @@ fn a_server_that_scribbles_over_the_lane() {
         let good = Gate::serve("good", |n: u32| n).expect("it serves");
         let own = Gate::<u32, u32>::connect("good").expect("it is there");
         assert_eq!(own.call(&1).expect("a reply"), 1);
+        // The end that serves is entered in the table a moment after it can be called.
+        until("both ends are entered", || Held::now().links == 2);
         let before = Held::now();
         let gate = Gate::<(u64, Vec<u8>), (u64, Vec<u8>)>::connect("echo").expect("it is there");
         let done = AtomicBool::new(false);
@@ -145,10 +147,7 @@ fn a_server_that_scribbles_over_the_lane() {
         });
         server.kill();
         drop(gate);
-        until("nothing is left", || {
-            let now = Held::now();
-            (now.lanes, now.links, now.regions) == (before.lanes, before.links, before.regions)
-        });
+        until_no_link_is_left(&before);
         drop((own, good));
     };
     let server = || {
@@ -214,10 +213,7 @@ fn garbage_on_the_socket_cuts_that_link_only() {
         let mut client = Part::start("client");
         client.expect("done");
         client.end();
-        until("nothing is left", || {
-            let now = Held::now();
-            (now.lanes, now.links, now.regions) == (before.lanes, before.links, before.regions)
-        });
+        until_no_link_is_left(&before);
     };
     let client = || {
         let mut random = Random(seed());

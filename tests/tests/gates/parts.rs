@@ -190,3 +190,9 @@ impl Held {
         }
     }
 }
+
+/// Until this process has the links, lanes and regions that it had `before`.
+pub fn until_no_link_is_left(before: &Held) {
+    let of = |held: &Held| (held.lanes, held.links, held.regions);
+    until(&format!("what is left is {before:?}"), || of(&Held::now()) == of(before));
+}

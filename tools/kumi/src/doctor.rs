@@ -21,6 +21,7 @@ pub fn run() -> Result<(), String> {
     events();
     preemption();
     batches();
+    mounts();
     machine();
     board();
     share();
@@ -88,6 +89,21 @@ fn batches() {
         for policy in [kumihimo_batch::Policy::Adaptive, kumihimo_batch::Policy::Paper] {
             println!("{:<24} {}", format!("batches: {policy}"), policy.explain(&costs).join("; "));
         }
+    }
+}
+
+/// Whether `kumi mount` can mount, and how requests come to it.
+fn mounts() {
+    let (mounts, uring) = ("kumi mount", "mounts: uring");
+    let (may, why) = kumihimo_files::can_mount();
+    println!("{mounts:<24} {}: {why}", if may { "yes" } else { "no" });
+    if kumihimo::fuse::uring::is_enabled() {
+        println!(
+            "{uring:<24} yes: the answer to a request and the wait for the next in one kernel entry (used unless --uring=off)"
+        );
+    } else {
+        println!("{uring:<24} no: requests come through /dev/fuse, with two kernel entries each");
+        println!("{:<24} to enable: {}", "", kumihimo::fuse::uring::REMEDY);
     }
 }
 

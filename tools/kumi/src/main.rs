@@ -46,9 +46,13 @@ enum Command {
     Events(events::Args),
     /// Run a program and record what its microprocesses do, for <https://ui.perfetto.dev>; read the record of one that runs; check one
     Trace(trace::Args),
-    /// Run a server that speaks a protocol of others
+    /// Run a server: of a protocol of others, or of the clock
     #[command(subcommand)]
     Serve(serve::Server),
+    /// Mount an ext2 image, a block device with one, or a directory, served by microprocesses or otherwise
+    Mount(kumihimo_files::MountOptions),
+    /// Take away what kumi mount has mounted, that of a server that has died included
+    Umount(kumihimo_files::UnmountOptions),
     /// Show the microprocesses of every address space of yours
     Ps(ps::Args),
     /// Show and steer them live, in the terminal
@@ -84,6 +88,9 @@ enum Command {
     /// The load of `priority-io`, as a process of its own
     #[command(hide = true)]
     BenchPriorityLoad(bench::priority_load::Args),
+    /// The load of `servers`, as a process of its own
+    #[command(hide = true)]
+    BenchFiles(bench::servers::Args),
     /// The other side of `stall`, as a process of its own
     #[command(hide = true)]
     BenchOutside(bench::outside::Args),
@@ -97,6 +104,8 @@ fn main() -> ExitCode {
         Command::Events(args) => events::run(args),
         Command::Trace(args) => return ended(trace::run(args)),
         Command::Serve(server) => serve::run(server),
+        Command::Mount(options) => kumihimo_files::mount(options),
+        Command::Umount(options) => kumihimo_files::unmount(&options),
         Command::Ps(args) => return ended(ps::run(args)),
         Command::Top(args) => return ended(top::run(args)),
         Command::Board(args) => return ended(board::run(args)),
@@ -113,6 +122,7 @@ fn main() -> ExitCode {
         Command::BenchChild(args) => bench::child::run(args),
         Command::BenchLoad(args) => bench::load::run(args),
         Command::BenchPriorityLoad(args) => bench::priority_load::run(args),
+        Command::BenchFiles(args) => bench::servers::obey(args),
         Command::BenchOutside(args) => bench::outside::run(args),
     };
     ended(done.map(|()| ExitCode::SUCCESS))

@@ -1,4 +1,4 @@
-//! `kumi serve`: servers that people know, written with Kumihimo.
+//! `kumi serve`: servers, written with Kumihimo.
 
 use clap::Subcommand;
 
@@ -7,11 +7,14 @@ use clap::Subcommand;
 pub enum Server {
     /// An in-memory key-value server that speaks Redis's protocol, RESP2 and RESP3
     Kv(kumihimo_kv::Options),
+    /// The clock, at a gate and as a small mount
+    Clock(kumihimo_files::ClockOptions),
 }
 
 /// Serves until told to end.
 pub fn run(server: Server) -> Result<(), String> {
     match server {
         Server::Kv(options) => kumihimo_kv::run(options),
+        Server::Clock(options) => kumihimo_files::serve_clock(options),
     }
 }

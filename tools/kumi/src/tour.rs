@@ -11,6 +11,7 @@ mod locks;
 mod loops;
 mod many;
 mod million;
+mod mounts;
 mod ring;
 mod sieve;
 mod status;
@@ -27,8 +28,8 @@ pub struct Args {
     /// The folder whose files are hashed [default: documentation or the Rust toolchain]
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Only this chapter, 1 to 12
-    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=12))]
+    /// Only this chapter, 1 to 13
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=13))]
     chapter: Option<u8>,
     /// Where the trace of chapter 8 goes
     #[arg(long, default_value = "tour.perfetto")]
@@ -87,7 +88,7 @@ pub fn run(args: Args) -> Result<(), String> {
              a kernel thread. The program is the same; the figures below are those of kernel threads.",
         );
     }
-    let chapters: [(&str, Chapter); 12] = [
+    let chapters: [(&str, Chapter); 13] = [
         ("A sieve of 126 threads", sieve::run),
         ("A million of them", million::run),
         ("The ring", ring::run),
@@ -99,6 +100,7 @@ pub fn run(args: Args) -> Result<(), String> {
         ("Seen and steered from outside", steered::run),
         ("Locks in one place", locks::run),
         ("Calls between processes", gates::run),
+        ("A file server in five organisations", mounts::run),
         ("When things go wrong", faults::run),
     ];
     let mut figures = Figures::default();
@@ -113,7 +115,7 @@ pub fn run(args: Args) -> Result<(), String> {
             failed.push(title);
         }
     }
-    text::heading(13, "This machine");
+    text::heading(14, "This machine");
     text::table(&["", "kernel threads", "microprocesses"], &figures.0);
     println!();
     text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));

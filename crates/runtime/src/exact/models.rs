@@ -20,6 +20,9 @@ impl Row for World {
     fn shown(&self, vp: usize) -> &Shown {
         &self.shown[vp]
     }
+    fn is_stuck(&self, _vp: usize) -> bool {
+        false
+    }
 }
 
 struct Side<'a> {

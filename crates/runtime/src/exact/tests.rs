@@ -17,6 +17,7 @@ struct Vp {
 
 struct World {
     shown: Vec<Shown>,
+    stuck: Option<usize>,
     vps: Vec<Vp>,
 }
 
@@ -26,6 +27,9 @@ impl Row for World {
     }
     fn shown(&self, vp: usize) -> &Shown {
         &self.shown[vp]
+    }
+    fn is_stuck(&self, vp: usize) -> bool {
+        self.stuck == Some(vp)
     }
 }
 
@@ -88,7 +92,8 @@ impl World {
             raised: Cell::new(false),
             steps: Cell::new(0),
         };
-        let world = World { shown: (0..n).map(|_| Shown::new()).collect(), vps: (0..n).map(|_| vp()).collect() };
+        let shown = (0..n).map(|_| Shown::new()).collect();
+        let world = World { shown, stuck: None, vps: (0..n).map(|_| vp()).collect() };
         (0..n).for_each(|vp| world.step(vp, false));
         world
     }
@@ -246,4 +251,24 @@ fn idle_ones_go_first_and_are_no_reason_by_themselves() {
     assert_eq!(outranked(&world, Some(1), 0, mark(10)), None);
     assert_eq!(outranked(&world, Some(1), 0, mark(11)), Some(2));
     assert_eq!(outranked(&world, None, 0, mark(11)), Some(1));
+}
+
+#[test]
+fn one_that_is_stuck_is_handed_nothing_and_makes_nobody_ask() {
+    let mut world = World::new(3);
+    for vp in 0..3 {
+        world.send(vp, (vp, 20));
+        world.step(vp, false);
+    }
+    world.step(0, true);
+    world.send(0, (3, 10));
+    world.step(0, false);
+    // VP 0 runs 10, the others 20.
+    assert_eq!(outranked(&world, Some(1), 0, mark(15)), Some(0));
+    world.stuck = Some(0);
+    assert_eq!(outranked(&world, Some(1), 0, mark(15)), None);
+    assert_eq!(outranked(&world, None, 0, mark(25)), Some(1), "the next lowest");
+    world.push(1, (4, 15));
+    assert_eq!(world.vps[1].waiting(), [(4, 15)], "it stays where it can run");
+    assert!(!world.vps[1].raised.get(), "only what the stuck one runs is lower");
 }

@@ -115,6 +115,9 @@ impl Row for Instance {
     fn shown(&self, vp: usize) -> &Shown {
         &self.vps[vp].shown
     }
+    fn is_stuck(&self, vp: usize) -> bool {
+        self.queues.is_stuck(vp)
+    }
 }
 
 impl Owner for &Vp {

@@ -32,13 +32,15 @@ pub enum Runtime {
     Redis,
     /// Calls between processes, as others make them: its rows have the names of those. `rpc` only.
     Rpc,
+    /// Files, as others serve them: its rows have the names of those. `servers` only.
+    Files,
 }
 
 impl Runtime {
     pub const RIVALS: [Runtime; 3] = [Runtime::Go, Runtime::Tokio, Runtime::Std];
     /// Those whose sources are in benches/rivals.
-    pub const BUILT: [Runtime; 6] =
-        [Runtime::Go, Runtime::Tokio, Runtime::Std, Runtime::Floor, Runtime::Linux, Runtime::Rpc];
+    pub const BUILT: [Runtime; 7] =
+        [Runtime::Go, Runtime::Tokio, Runtime::Std, Runtime::Floor, Runtime::Linux, Runtime::Rpc, Runtime::Files];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -50,6 +52,7 @@ impl Runtime {
             Runtime::Linux => "linux",
             Runtime::Redis => "redis",
             Runtime::Rpc => "rpc",
+            Runtime::Files => "files",
         }
     }
 }

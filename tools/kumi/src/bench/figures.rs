@@ -3,6 +3,7 @@
 mod control;
 mod gates;
 mod io;
+mod servers;
 
 use super::plan::Options;
 use super::row::Row;
@@ -234,12 +235,14 @@ impl Verdict {
     }
 }
 
+fn all() -> impl Iterator<Item = &'static Figure> {
+    FIGURES.iter().chain(io::FIGURES).chain(control::FIGURES).chain(gates::FIGURES).chain(servers::FIGURES)
+}
+
 /// Every figure of `bench`, judged by the rows of this run.
 pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
-    for figure in
-        FIGURES.iter().chain(io::FIGURES).chain(control::FIGURES).chain(gates::FIGURES).filter(|f| f.bench == bench)
-    {
+    for figure in all().filter(|f| f.bench == bench) {
         let at = if figure.at.is_empty() { vps_of(bench, options) } else { figure.at.to_vec() };
         for vps in at {
             let measured = figure.measured(bench, rows, options, vps);
@@ -414,14 +417,8 @@ mod tests {
 
     #[test]
     fn every_figure_belongs_to_a_benchmark_and_has_a_name_of_its_own() {
-        let mut names: Vec<_> = FIGURES
-            .iter()
-            .chain(io::FIGURES)
-            .chain(control::FIGURES)
-            .chain(gates::FIGURES)
-            .map(|f| (f.bench, f.what()))
-            .collect();
-        assert!(names.iter().all(|(bench, _)| NAMES.contains(bench)));
+        let mut names: Vec<_> = super::all().map(|f| (f.bench, f.what(), f.at)).collect();
+        assert!(names.iter().all(|(bench, ..)| NAMES.contains(bench)));
         let all = names.len();
         names.sort();
         names.dedup();

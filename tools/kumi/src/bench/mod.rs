@@ -1,5 +1,6 @@
 //! `kumi bench`: contenders in turn, medians, tables, JSON, and the figures to reach.
 
+mod bars;
 pub mod child;
 mod connections;
 pub mod contender;
@@ -27,6 +28,7 @@ mod resources;
 pub mod rivals;
 pub mod row;
 pub mod rpc;
+pub mod servers;
 mod simulate;
 mod stall;
 mod stats;
@@ -45,6 +47,8 @@ use row::Rows;
 
 /// Without `--full` a benchmark starts no further round that would end later.
 const BUDGET: Duration = Duration::from_secs(50);
+/// `servers` has more contenders than any other, each a mount of its own: all together within 300 s.
+const SERVERS_BUDGET: Duration = Duration::from_secs(270);
 /// But so many, if as many were asked for: one run of a tail is a throw of dice on a shared machine.
 const FEWEST: usize = 3;
 
@@ -59,9 +63,9 @@ pub struct Args {
     /// Build and run the rivals too: Go, Tokio, kernel threads
     #[arg(long)]
     rivals: bool,
-    /// Rounds; in each, every contender runs once
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
-    runs: u16,
+    /// Rounds; in each, every contender runs once [default: 5; 20 of servers --full]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: Option<u16>,
     /// Every cell, not only those that the figures name
     #[arg(long)]
     full: bool,
@@ -100,18 +104,18 @@ pub fn run(args: Args) -> Result<(), String> {
             vps.push(n);
         }
     }
-    let options = Options {
-        vps,
+    let options_of = |bench: &str| Options {
+        vps: vps.clone(),
         rivals: args.rivals,
         full: args.full,
-        runs: args.runs.into(),
-        queue: args.queue,
+        runs: args.runs.map_or_else(|| plan::runs(bench, args.full), usize::from),
+        queue: args.queue.clone(),
         seed: args.seed,
     };
     if args.write_times.is_some() && !names.contains(&"resources") {
         return Err(format!("--write-times: only `resources` measures such steps, and not {}", args.name));
     }
-    let programs = if args.simulate { Programs::new() } else { rivals::programs(options.rivals, &names) };
+    let programs = if args.simulate { Programs::new() } else { rivals::programs(args.rivals, &names) };
     // Opened now: an unwritable path should not cost an hour of measuring.
     let mut json = match &args.json {
         None => None,
@@ -122,6 +126,7 @@ pub fn run(args: Args) -> Result<(), String> {
     }
     let mut outcomes = Vec::new();
     for name in names {
+        let options = options_of(name);
         let outcome = match args.simulate {
             true => simulate::one(name, &options, args.times.as_deref())?,
             false => one(name, &options, &programs),
@@ -168,6 +173,7 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
         "rpc" => rpc::run(options, programs, &mut missing),
         "priority" => priority::run(options, programs, &mut missing),
         "inversion" => inversion::run(options, programs, &mut missing),
+        "servers" => servers::run(options, programs, &mut missing),
         _ => rounds(bench, options, &mut missing, run),
     };
     if bench == "events" {
@@ -188,14 +194,8 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     }
     eprintln!("  took {:.0} s", start.elapsed().as_secs_f64());
     let verdicts = figures::judge(bench, &rows.rows(), options);
-    Outcome {
-        bench: bench.to_owned(),
-        rows,
-        verdicts,
-        failures: missing.failures,
-        refused: missing.refused,
-        notes: Vec::new(),
-    }
+    let notes = if bench == "servers" { servers::notes(&rows.rows()) } else { Vec::new() };
+    Outcome { bench: bench.to_owned(), rows, verdicts, failures: missing.failures, refused: missing.refused, notes }
 }
 
 /// Round after round; within one, the contenders of each cell in turn.
@@ -206,6 +206,7 @@ fn rounds(
     run: impl Fn(&Contender, usize) -> Result<Vec<row::Sample>, Trouble>,
 ) -> Vec<row::Sample> {
     let start = Instant::now();
+    let budget = if bench == "servers" { SERVERS_BUDGET } else { BUDGET };
     let mut samples = Vec::new();
     let mut failed = Vec::new();
     let mut refused: Vec<&str> = Vec::new();
@@ -221,7 +222,7 @@ fn rounds(
                 {
                     continue;
                 }
-                if round >= FEWEST && !options.full && start.elapsed() > BUDGET {
+                if round >= FEWEST && !options.full && start.elapsed() > budget {
                     break 'rounds;
                 }
                 let who = contender.describe(bench, cell.vps);
@@ -244,7 +245,7 @@ fn rounds(
                 }
             }
         }
-        if round + 1 >= FEWEST && !options.full && start.elapsed() + began.elapsed() > BUDGET {
+        if round + 1 >= FEWEST && !options.full && start.elapsed() + began.elapsed() > budget {
             break;
         }
     }

@@ -1,11 +1,13 @@
 //! Which cells a benchmark has, and who takes part in each.
 
 mod gates;
+mod servers;
 
 use super::contender::{Contender, Runtime};
+pub use servers::ORGANISATIONS;
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 30] = [
+pub const NAMES: [&str; 31] = [
     "yield",
     "null-fork",
     "message",
@@ -36,6 +38,7 @@ pub const NAMES: [&str; 30] = [
     "rpc",
     "priority",
     "inversion",
+    "servers",
 ];
 
 /// Every queue design of ours.
@@ -67,6 +70,14 @@ const OVER_COMMITTED: [usize; 2] = [4, 8];
 
 /// VPs of `stall`.
 pub const STALL_VPS: usize = 2;
+
+/// Rounds where the command line does not say.
+pub fn runs(bench: &str, full: bool) -> usize {
+    match (bench, full) {
+        ("servers", true) => servers::PAPER_RUNS,
+        _ => 5,
+    }
+}
 
 /// What the command line asked for.
 #[derive(Clone, Debug)]
@@ -132,6 +143,7 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "rpc" => plan.rpc(),
         "priority" => plan.priority(),
         "inversion" => plan.inversion(),
+        "servers" => plan.servers(),
         "trace" => vec![Cell { vps: 1, contenders: TRACED.map(|trace| traced(options, trace)).into() }],
         _ => Vec::new(),
     }

@@ -17,7 +17,7 @@ const DECADES: f64 = 30.0;
 /// With more lines a chart says nothing.
 const MOST: usize = 24;
 /// Okabe and Ito's: told apart also by those who see fewer colours. Then again, with hollow points.
-const COLOURS: [RGBColor; 8] = [
+pub const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),

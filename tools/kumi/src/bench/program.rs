@@ -31,6 +31,11 @@ impl Program {
         self.child.id()
     }
 
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Asks it to end, by SIGTERM: for those that do not mind their standard input.
     pub fn terminate(&self) {
         // Not waited for yet, so the id is still this child's; should it be gone, it needs no asking.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::bars::bars;
 use super::figures::Verdict;
 use super::machine;
 use super::plot::{Plot, plots};
@@ -117,7 +118,10 @@ impl Outcome {
 
 /// Writes `report.md`, `rows.jsonl`, `samples.jsonl` (every single sample) and a chart of every curve into `folder`, which it makes.
 pub fn write(folder: &Path, command: &str, outcomes: &[Outcome]) -> Result<(), String> {
-    let drawn = outcomes.iter().map(|o| plots(&o.bench, &o.rows)).collect::<Result<Vec<_>, _>>()?;
+    let draw = |o: &Outcome| {
+        Ok::<_, String>([bars(&o.bench, &o.rows)?, plots(&o.bench, &o.rows)?].into_iter().flatten().collect())
+    };
+    let drawn = outcomes.iter().map(draw).collect::<Result<Vec<_>, _>>()?;
     let text = whole(command, outcomes, &drawn);
     let rows: String = outcomes.iter().map(Outcome::json_lines).collect();
     let samples: String = outcomes.iter().flat_map(|o| o.rows.samples()).map(sample_line).collect();

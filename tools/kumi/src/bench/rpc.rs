@@ -151,7 +151,7 @@ impl Pair {
 }
 
 /// How often the kernel threads of a process have left a core so far, by themselves or not.
-fn switches(pid: u32) -> u64 {
+pub fn switches(pid: u32) -> u64 {
     let of = |thread: i32| {
         let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
         let lines = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));

@@ -1,4 +1,4 @@
-//! Chapter 12: a panic is caught where its microprocess is joined, and an overflow is named.
+//! Chapter 13: a panic is caught where its microprocess is joined, and an overflow is named.
 
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;

@@ -140,7 +140,7 @@ fn said(why: Trouble) -> String {
 }
 
 /// Words, a bar, and the figure that it stands for.
-fn bars(rows: impl Iterator<Item = (&'static str, f64, String)>) {
+pub(super) fn bars(rows: impl Iterator<Item = (&'static str, f64, String)>) {
     drawn(&rows.collect::<Vec<_>>()).iter().for_each(|line| println!("{line}"));
 }
 

@@ -1,0 +1,45 @@
+//! `fileread` of P1's first load: a process that reads a file, here at random and past every cache of the kernel.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use kumihimo_bench_kit::files::O_DIRECT;
+use kumihimo_bench_kit::work::Dice;
+
+use super::aligned::Aligned;
+use super::outcome::{Outcome, Spent};
+use super::tree::{BIG, BIG_BYTES, BLOCK, number};
+
+/// Bytes between two reads of the warm-up: as many as one indirect block of ext2 names.
+const APART: u64 = BLOCK as u64 * (BLOCK as u64 / 4);
+
+/// Opened past the page cache: each read is a request to the server.
+pub fn open(path: &Path) -> Result<File, String> {
+    OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+/// Reads one block and looks whether it is the right one.
+pub fn block(file: &File, n: u64, buffer: &mut Aligned) -> Result<(), String> {
+    file.read_exact_at(buffer.bytes(), n * BLOCK as u64).map_err(|e| format!("block {n}: {e}"))?;
+    match number(buffer.bytes()) {
+        found if found == n => Ok(()),
+        found => Err(format!("block {n} says that it is {found}")),
+    }
+}
+
+/// `reads` blocks of the big file. What names its blocks is known to the server beforehand, or it would be measured with the first reads only.
+pub fn run(root: &Path, reads: u64, seed: u64, go: &mut dyn FnMut()) -> Result<Outcome, String> {
+    let file = open(&root.join(BIG))?;
+    let mut buffer = Aligned::new(BLOCK);
+    for at in (0..BIG_BYTES).step_by(APART as usize) {
+        block(&file, at / BLOCK as u64, &mut buffer)?;
+    }
+    let mut dice = Dice::new(seed);
+    go();
+    let spent = Spent::begin()?;
+    for _ in 0..reads {
+        block(&file, dice.below(BIG_BYTES / BLOCK as u64), &mut buffer)?;
+    }
+    spent.end()
+}

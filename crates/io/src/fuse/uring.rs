@@ -1,0 +1,207 @@
+//! Requests through io_uring: the answer to one and the wait for the next in a single kernel entry.
+//!
+//! The kernel has a queue of entries for each core; a request comes through an entry of the core on which its caller runs. An entry that waits belongs to the kernel thread that is in
+//! `receive`, and to no other: it fetches again only when that one enters again. So nothing is in flight on a ring of a kernel thread that runs something else, which a microprocess may do.
+//!
+//! Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`, `fs/fuse/dev_uring.c` and `include/uapi/linux/fuse.h` of the kernel, Linux 6.14.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use io_uring::{IoUring, opcode, squeue, types};
+
+use super::Device;
+use crate::descriptor::brief;
+
+/// `FUSE_IO_URING_CMD_REGISTER`.
+const REGISTER: u32 = 1;
+/// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
+const COMMIT_AND_FETCH: u32 = 2;
+/// Bytes of a `fuse_in_header`.
+const IN_HEADER: usize = 40;
+/// Bytes of a `fuse_out_header`.
+const OUT_HEADER: usize = 16;
+/// Where an SQE has its `len`: `struct io_uring_sqe`.
+const SQE_LEN: usize = 24;
+
+/// `struct fuse_uring_req_header`: what kernel and server write besides the payload.
+#[repr(C)]
+struct Headers {
+    /// `fuse_in_header`, and in its place `fuse_out_header`.
+    in_out: [u8; 128],
+    /// The first argument of a request.
+    op_in: [u8; 128],
+    flags: u64,
+    /// Which request is answered.
+    commit_id: u64,
+    /// Bytes in use of the payload.
+    payload_size: u32,
+    padding: u32,
+    reserved: u64,
+}
+
+/// Memory that the kernel writes to while an entry waits. It is reached through pointers alone, and stays where it is.
+struct Shared {
+    headers: Headers,
+    payload: Vec<u8>,
+    /// What the entry was registered with: headers, payload. Read by the kernel once.
+    vectors: [libc::iovec; 2],
+}
+
+/// How to make [`is_enabled`] true.
+pub const REMEDY: &str = "Linux 6.14 and: echo Y | sudo tee /sys/module/fuse/parameters/enable_uring";
+
+/// Whether this kernel lets servers ask for it: the module parameter `enable_uring` of fuse, which root may set.
+#[must_use]
+pub fn is_enabled() -> bool {
+    std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|text| text.trim() == "Y")
+}
+
+/// How many queues there are: one for each core that the machine may ever have. All of them need an entry before the first request comes.
+#[must_use]
+pub fn queues() -> u16 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u16>().ok());
+    last.map_or(1, |last| last.saturating_add(1))
+}
+
+/// One entry in the queue of one core.
+pub struct Entry {
+    ring: IoUring<squeue::Entry128>,
+    device: Arc<Device>,
+    queue: u16,
+    /// Boxed, and never moved out or reborrowed as a whole while the kernel has it.
+    shared: *mut Shared,
+    /// Whether the kernel has it.
+    waits: bool,
+}
+
+// SAFETY: `shared` is owned by this value, and nothing in it belongs to a kernel thread.
+unsafe impl Send for Entry {}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Entry").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
+
+/// A request: its header and first argument, and the rest of its arguments.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// `fuse_in_header`.
+    pub header: &'a [u8],
+    /// The first argument, a structure.
+    pub first: &'a [u8],
+    /// The others: names, data.
+    pub rest: &'a [u8],
+}
+
+impl Entry {
+    /// An entry in the queue `queue` of the mount that `device` is a channel of; `payload` bytes are the most that a request or reply has besides its headers: the largest write,
+    /// 8 KiB at least.
+    ///
+    /// # Errors
+    /// As io_uring_setup(2), where it is refused.
+    pub fn new(device: Arc<Device>, queue: u16, payload: usize) -> io::Result<Entry> {
+        let ring = IoUring::<squeue::Entry128>::builder().build(2)?;
+        let headers = Headers {
+            in_out: [0; 128],
+            op_in: [0; 128],
+            flags: 0,
+            commit_id: 0,
+            payload_size: 0,
+            padding: 0,
+            reserved: 0,
+        };
+        let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+        let shared = Box::into_raw(Box::new(Shared { headers, payload: vec![0; payload], vectors: [none; 2] }));
+        // SAFETY: just made, and nobody else has it.
+        unsafe {
+            let payload = &mut (*shared).payload;
+            (*shared).vectors = [
+                libc::iovec { iov_base: (&raw mut (*shared).headers).cast(), iov_len: size_of::<Headers>() },
+                libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() },
+            ];
+        }
+        let mut entry = Entry { ring, device, queue, shared, waits: false };
+        entry.push(REGISTER, 0)?;
+        Ok(entry)
+    }
+
+    /// Queues a command, which `receive` submits.
+    fn push(&mut self, command: u32, commit_id: u64) -> io::Result<()> {
+        // struct fuse_uring_cmd_req: flags, commit_id, qid.
+        let mut arguments = [0; 80];
+        arguments[8..16].copy_from_slice(&commit_id.to_ne_bytes());
+        arguments[16..18].copy_from_slice(&self.queue.to_ne_bytes());
+        // SAFETY: `shared` lives as long as `self`.
+        let vectors = unsafe { &raw const (*self.shared).vectors };
+        let fd = types::Fd(self.device.as_fd().as_raw_fd());
+        let mut command = opcode::UringCmd80::new(fd, command).cmd(arguments).addr(Some(vectors as u64)).build();
+        // SAFETY: an `Entry128` is an SQE of 128 bytes, of plain integers (repr(C), asserted below); the crate has no setter for this one.
+        unsafe { (&raw mut command).cast::<u8>().add(SQE_LEN).cast::<u32>().write(2) };
+        const { assert!(size_of::<squeue::Entry128>() == 128) };
+        // SAFETY: what the command points to lives until the entry's end, which waits for the kernel to be done with it.
+        unsafe { self.ring.submission().push(&command) }.map_err(|_| io::Error::other("the ring is full"))
+    }
+
+    /// Sends the answer, if there is one, and waits for the next request. Blocks the kernel thread; of a microprocess the event source tells, and its virtual processor goes on.
+    ///
+    /// # Errors
+    /// `ENOTCONN`, `ECONNABORTED`: it was unmounted. `EOPNOTSUPP`: the mount was not negotiated so. `EINVAL`: no such queue, or too small.
+    pub fn receive(&mut self) -> io::Result<Request<'_>> {
+        let result = loop {
+            if let Some(completion) = self.ring.completion().next() {
+                self.waits = false;
+                break completion.result();
+            }
+            self.waits = true;
+            match brief(|| self.ring.submit_and_wait(1)) {
+                Ok(_) => {}
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(e) => return Err(e),
+            }
+        };
+        if result < 0 {
+            return Err(io::Error::from_raw_os_error(-result));
+        }
+        // SAFETY: the kernel is done with it until the next command, which takes `self` exclusively.
+        let shared = unsafe { &*self.shared };
+        let header = &shared.headers.in_out[..IN_HEADER];
+        let whole = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let payload = shared.headers.payload_size as usize;
+        // The first argument is what the others leave of the whole.
+        let first = whole.checked_sub(IN_HEADER + payload).and_then(|first| shared.headers.op_in.get(..first));
+        match (first, shared.payload.get(..payload)) {
+            (Some(first), Some(rest)) => Ok(Request { header, first, rest }),
+            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a request that is longer than it can be")),
+        }
+    }
+
+    /// Puts the answer to the request that was received last: header and arguments in one. The next `receive` sends it.
+    ///
+    /// # Errors
+    /// It is longer than the payload.
+    pub fn answer(&mut self, message: &[u8]) -> io::Result<()> {
+        let (header, rest) = message.split_at_checked(OUT_HEADER).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: as in `receive`.
+        let shared = unsafe { &mut *self.shared };
+        shared.headers.in_out[..OUT_HEADER].copy_from_slice(header);
+        shared.payload.get_mut(..rest.len()).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(rest);
+        shared.headers.payload_size = u32::try_from(rest.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let commit_id = shared.headers.commit_id;
+        self.push(COMMIT_AND_FETCH, commit_id)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        if self.waits {
+            // The kernel still writes to it. The ring's end cancels the command, but not before this returns: the memory is left to it.
+            return;
+        }
+        // SAFETY: made by `Box::into_raw`, and the kernel has it no more.
+        drop(unsafe { Box::from_raw(self.shared) });
+    }
+}

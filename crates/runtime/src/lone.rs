@@ -1,0 +1,118 @@
+//! One peer outside that asks, waits for the answer, and asks again: a virtual processor that hears from it only asks the kernel again instead of sleeping.
+//!
+//! To be woken on another core costs more than most answers take, where the machine is virtual 20 to 50 us, and each turn pays it twice. A VP that
+//! does not sleep saves the peer the call and itself the waking up. It does so once it has taken [`TURNS`] turns that were such in a row, no
+//! longer than [`AT_MOST`], and not where that could take from others: while another VP of the address space runs, while other address spaces are
+//! at the board, and where the process has one core, which is the peer's too. With several peers something else is there to be run, or to be heard, in
+//! nearly each turn.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::record::Mp;
+use crate::vp::Vp;
+use crate::{board, intake};
+
+/// Turns in a row before it does not sleep.
+const TURNS: u32 = 8;
+/// A peer that takes longer is not waited for so.
+const AT_MOST: Duration = Duration::from_micros(100);
+/// In a turn it ran so many at most: who hears the peer, and who listens next, a few times over: what a peer wants may take it several messages.
+const SWITCHES: u64 = 16;
+/// And heard so many.
+const EVENTS: u64 = 3;
+
+/// By the owner.
+#[derive(Debug, Default)]
+pub(crate) struct Lone {
+    turns: Cell<u32>,
+    switches: Cell<u64>,
+    heard: Cell<u64>,
+}
+
+impl Lone {
+    /// Idling begins, after `switches` and `heard` events in all. Whether what lies behind was an answer to one peer.
+    fn answered(&self, switches: u64, heard: u64) -> bool {
+        let ran = switches.wrapping_sub(self.switches.replace(switches));
+        let heard = heard.wrapping_sub(self.heard.replace(heard));
+        (1..=EVENTS).contains(&heard) && ran <= SWITCHES
+    }
+
+    /// Idling that began so has ended after `nanoseconds`.
+    fn idled(&self, answered: bool, nanoseconds: u64) {
+        let is_turn = answered && nanoseconds <= 2 * AT_MOST.as_nanos() as u64;
+        self.turns.set(if is_turn { self.turns.get().saturating_add(1) } else { 0 });
+    }
+}
+
+impl Vp {
+    /// The VP begins to idle.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.lone.answered(self.counters.switches.load(Ordering::Relaxed), self.poller.heard())
+    }
+
+    /// It has idled so long, since [`has_answered`](Vp::has_answered) said that.
+    pub(crate) fn has_idled(&self, answered: bool, nanoseconds: u64) {
+        self.lone.idled(answered, nanoseconds);
+    }
+
+    /// Whether it waits for one peer, and nobody else wants the core.
+    pub(crate) fn awaits_peer(&self) -> bool {
+        self.lone.turns.get() >= TURNS
+            && self.instance().all_idle()
+            && intake::cores().len() > 1
+            && !board::shares_cores()
+    }
+
+    /// What came from it, and the time. May return nothing.
+    #[cold]
+    pub(crate) fn await_peer(&self, since: u64) -> (Option<&'static Mp>, u64) {
+        let instance = self.instance();
+        let until = since + AT_MOST.as_nanos() as u64;
+        self.idle.cell.looks();
+        let found = loop {
+            self.poller.poll_ready(false);
+            self.look_around();
+            let next = self.pick_or_pull();
+            let now = instance.now();
+            if next.is_some() || now >= until {
+                break (next, now);
+            }
+        };
+        self.idle.cell.runs();
+        if found.0.is_none() {
+            self.lone.turns.set(0);
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_alone_after_some_turns_and_until_the_first_that_is_none() {
+        let lone = Lone::default();
+        let (mut switches, mut heard) = (0, 0);
+        let mut turn = |ran, events, idle: Duration| {
+            switches += ran;
+            heard += events;
+            let answered = lone.answered(switches, heard);
+            lone.idled(answered, idle.as_nanos() as u64);
+            lone.turns.get()
+        };
+        let short = Duration::from_micros(60);
+        for n in 1..20 {
+            assert_eq!(turn(2, 1, short), n);
+        }
+        assert_eq!(turn(2, 1, Duration::from_millis(1)), 0, "it took its time");
+        assert_eq!(turn(SWITCHES, 1, short), 1);
+        assert_eq!(turn(2, EVENTS, short), 2);
+        assert_eq!(turn(2, EVENTS + 1, short), 0, "several were heard");
+        assert_eq!(turn(2, 1, short), 1);
+        assert_eq!(turn(SWITCHES + 1, 1, short), 0, "there was more to do");
+        assert_eq!(turn(2, 0, short), 0, "it was something else");
+    }
+}

@@ -1,0 +1,156 @@
+//! Where our mounts differ from the file systems beside them, and why. CAVEATS.md says the same in words.
+
+/// What is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// An ext2 image, beside the kernel's own driver on another.
+    Ext2,
+    /// A directory, beside another of the same file system without us.
+    Host,
+}
+
+/// Lines of a case that are not the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Difference {
+    /// Topic and name.
+    pub case: &'static str,
+    /// Where; everywhere if `None`.
+    pub only: Option<Store>,
+    /// What they write down, and what ours does, line by line.
+    pub lines: &'static [(&'static str, &'static str)],
+    /// Why that is right, or as good as it can be.
+    pub why: &'static str,
+}
+
+/// Those of a store.
+#[must_use]
+pub fn differences(of: Store) -> Vec<&'static Difference> {
+    DIFFERENCES.iter().filter(|difference| difference.only.is_none_or(|only| only == of)).collect()
+}
+
+const NODEV: &str = "mounted nodev, as every mount by fusermount3 is: devices on it are names without a device";
+const TMPFILE: &str = "a store makes no files without names; programs that ask for one make a named one instead";
+const MORE: &str = "the store can do what the kernel's driver cannot without extents: it fills the range with zeros";
+
+const DIFFERENCES: &[Difference] = &[
+    Difference {
+        case: "open.device",
+        only: None,
+        lines: &[
+            ("open n RDWR 0 = ok", "open n RDWR 0 = EACCES"),
+            ("write gone = 4", "write gone = EBADF"),
+            ("read 5 = ", "read 5 = EBADF"),
+        ],
+        why: NODEV,
+    },
+    Difference {
+        case: "open.no_such_device",
+        only: None,
+        lines: &[("open n RDWR 0 = ENXIO", "open n RDWR 0 = EACCES")],
+        why: NODEV,
+    },
+    Difference {
+        case: "open.nameless",
+        only: None,
+        lines: &[
+            ("open . DIRECTORY|RDWR|TMPFILE 600 = ok", "open . DIRECTORY|RDWR|TMPFILE 600 = EOPNOTSUPP"),
+            ("write nameless = 8", "write nameless = EBADF"),
+            ("fstat = RegularFile 0600 links 0 uid 0 gid 0 size 8", "fstat = EBADF"),
+        ],
+        why: TMPFILE,
+    },
+    Difference {
+        case: "open.nameless_gets_a_name",
+        only: None,
+        lines: &[
+            ("open . DIRECTORY|RDWR|TMPFILE 600 = ok", "open . DIRECTORY|RDWR|TMPFILE 600 = EOPNOTSUPP"),
+            ("write named = 5", "write named = EBADF"),
+            ("link the open file named = ok", "link the open file named = EBADF"),
+            ("content of named = 5 bytes: n a m e d", "content of named = ENOENT"),
+        ],
+        why: TMPFILE,
+    },
+    Difference {
+        case: "rename.exchanging",
+        only: None,
+        lines: &[
+            ("rename f d EXCHANGE = ok", "rename f d EXCHANGE = EINVAL"),
+            ("content of d = 1 bytes: x", "content of d = EISDIR"),
+            (
+                "list . = ..:Directory .:Directory d:RegularFile f:Directory",
+                "list . = ..:Directory .:Directory d:Directory f:RegularFile",
+            ),
+        ],
+        why: "no store exchanges names; EINVAL is what rename(2) lists for a file system that does not know a flag",
+    },
+    Difference {
+        case: "setid.set_group_id_without_execution_stays",
+        only: None,
+        lines: &[(
+            "stat f = RegularFile 0666 links 1 uid 0 gid 0 size 1",
+            "stat f = RegularFile 2666 links 1 uid 0 gid 0 size 1",
+        )],
+        why: "the protocol says to take set-group-id off only where the group may execute (FUSE_HANDLE_KILLPRIV_V2); \
+              the kernel itself asks also whether the writer is of the group, which the server is not told",
+    },
+    Difference {
+        case: "stat.seek_too_far",
+        only: None,
+        lines: &[("seek Start(4611686018427387904) = EINVAL", "seek Start(4611686018427387904) = 4611686018427387904")],
+        why: "the kernel does not know how large a file may become: it is the write there that fails",
+    },
+    Difference {
+        case: "xattr.access_control_list",
+        only: None,
+        lines: &[
+            (
+                "setxattr f system.posix_acl_access 28 bytes  = ok",
+                "setxattr f system.posix_acl_access 28 bytes  = EOPNOTSUPP",
+            ),
+            (
+                "stat f = RegularFile 0640 links 1 uid 0 gid 0 size 0",
+                "stat f = RegularFile 0644 links 1 uid 0 gid 0 size 0",
+            ),
+            ("getxattr f system.posix_acl_access 100 = ENODATA", "getxattr f system.posix_acl_access 100 = EOPNOTSUPP"),
+            ("removexattr f system.posix_acl_access = ok", "removexattr f system.posix_acl_access = EOPNOTSUPP"),
+        ],
+        why: "no access control lists: nothing would obey them, and programs that are told so use chmod(2)",
+    },
+    Difference {
+        case: "ranges.reserve",
+        only: Some(Store::Ext2),
+        lines: &[
+            ("fallocate  0 20000 = EOPNOTSUPP", "fallocate  0 20000 = ok"),
+            (
+                "stat f = RegularFile 0644 links 1 uid 0 gid 0 size 1",
+                "stat f = RegularFile 0644 links 1 uid 0 gid 0 size 20000",
+            ),
+            ("content of f = 1 bytes: x", "content of f = 20000 bytes: x 19999x\\x00"),
+        ],
+        why: MORE,
+    },
+    Difference {
+        case: "ranges.zero",
+        only: Some(Store::Ext2),
+        lines: &[
+            ("fallocate ZERO_RANGE 100 200 = EOPNOTSUPP", "fallocate ZERO_RANGE 100 200 = ok"),
+            ("content of f = 10000 bytes: 10000xx", "content of f = 10000 bytes: 100xx 200x\\x00 9700xx"),
+        ],
+        why: MORE,
+    },
+    Difference {
+        case: "ranges.punch_all_gives_room_back",
+        only: Some(Store::Ext2),
+        lines: &[("blocks of f = allocated", "blocks of f = no blocks")],
+        why: "the kernel's driver keeps an indirect block that points to nothing any more",
+    },
+    Difference {
+        case: "ranges.collapse_and_insert",
+        only: Some(Store::Host),
+        lines: &[
+            ("fallocate COLLAPSE_RANGE 0 4096 = ok", "fallocate COLLAPSE_RANGE 0 4096 = EOPNOTSUPP"),
+            ("fallocate INSERT_RANGE 0 4096 = ok", "fallocate INSERT_RANGE 0 4096 = EOPNOTSUPP"),
+        ],
+        why: "the kernel passes no such request on to a FUSE server",
+    },
+];

@@ -1,0 +1,80 @@
+//! Source trees: git, tar, rsync.
+
+use std::path::Path;
+
+use super::{Tree, can, sh};
+
+/// `git clone` of a repository, `git fsck`, and a commit on top.
+///
+/// # Panics
+/// If git(1) complains.
+pub fn clones(repository: &Path, place: &Path) {
+    if !can("git", &["git"]) {
+        return;
+    }
+    if !repository.join(".git").exists() {
+        return kumihimo_tests::skip("git", "these sources are no repository");
+    }
+    let from = repository.to_str().expect("UTF-8");
+    sh(place, "git", &["clone", "-q", "--no-local", from, "clone"]);
+    let clone = place.join("clone");
+    sh(&clone, "git", &["fsck", "--full", "--strict", "--no-progress"]);
+    assert_eq!(sh(&clone, "git", &["status", "--porcelain"]), "");
+    std::fs::write(clone.join("ARCHITECTURE.md"), "changed\n").expect("a file changes");
+    assert_eq!(sh(&clone, "git", &["status", "--porcelain"]), " M ARCHITECTURE.md\n");
+    let author = ["-c", "user.name=x", "-c", "user.email=x@example.invalid", "-c", "commit.gpgsign=false"];
+    sh(&clone, "git", &[&author[..], &["commit", "-qam", "a change"]].concat());
+    sh(&clone, "git", &["gc", "-q"]);
+    sh(&clone, "git", &["fsck", "--full", "--no-progress"]);
+    sh(&clone, "git", &["checkout", "-q", "HEAD~1"]);
+    assert_eq!(sh(&clone, "git", &["status", "--porcelain"]), "");
+}
+
+/// `tar` of a tree of sources there and back: the same, with modes and times.
+///
+/// # Panics
+/// If tar(1) complains or something differs.
+pub fn packs(sources: &Path, place: &Path, scratch: &Path) {
+    if !can("tar", &["tar"]) {
+        return;
+    }
+    let (original, back) = (scratch.join("original"), scratch.join("back"));
+    for directory in [&original, &back] {
+        std::fs::create_dir(directory).expect("a directory");
+    }
+    sh(sources, "cp", &["-a".as_ref(), "crates".as_ref(), original.join("crates").as_os_str()]);
+    sh(&original, "ln", &["-s", "../crates/io", "crates/link"]);
+    sh(&original, "ln", &["crates/io/Cargo.toml", "crates/second-name"]);
+    let there = scratch.join("there.tar");
+    sh(&original, "tar", &["--format=posix".as_ref(), "-cf".as_ref(), there.as_os_str(), ".".as_ref()]);
+    sh(place, "tar", &["-xpf".as_ref(), there.as_os_str()]);
+    sh(place, "tar", &["--format=posix", "-cf", "again.tar", "crates"]);
+    sh(&back, "tar", &["-xpf".as_ref(), place.join("again.tar").as_os_str()]);
+    let expected = Tree::with_attributes(&original.join("crates"));
+    assert!(expected.len() > 100, "{}", expected.len());
+    expected.expect(&Tree::with_attributes(&place.join("crates")), "unpacked");
+    expected.expect(&Tree::with_attributes(&back.join("crates")), "packed and unpacked again");
+}
+
+/// `rsync -a` twice: the second time there is nothing to do; once more after a change, and there is one thing.
+///
+/// # Panics
+/// If rsync(1) complains or transfers something.
+pub fn synchronises(sources: &Path, place: &Path) {
+    if !can("rsync", &["rsync"]) {
+        return;
+    }
+    let from = format!("{}/", sources.join("crates").display());
+    let rsync = |more: &[&str]| sh(place, "rsync", &[&["-aHi"], more, &[&from, "copy/"]].concat());
+    let first = rsync(&[]);
+    assert!(first.lines().count() > 100, "{first}");
+    assert_eq!(rsync(&[]), "", "the second time");
+    assert_eq!(rsync(&["--checksum"]), "", "by checksum");
+    std::fs::write(place.join("copy/io/Cargo.toml"), "changed").expect("a file changes");
+    let third = rsync(&[]);
+    assert_eq!(third.lines().filter(|line| line.starts_with(">f")).count(), 1, "{third}");
+    std::fs::write(place.join("copy/extra"), "").expect("a file");
+    let fourth = rsync(&["--delete"]);
+    assert!(fourth.contains("*deleting   extra"), "{fourth}");
+    Tree::of(&sources.join("crates")).expect(&Tree::of(&place.join("copy")), "the copy");
+}

@@ -1,0 +1,57 @@
+//! The suite tells the same of the same file system, and the kernel's own does all that is asked of ours.
+
+use std::path::Path;
+
+use kumihimo_conformance::work::{self, Tree};
+use kumihimo_conformance::{Image, Scratch, compare};
+use kumihimo_tests::{root, skip};
+
+#[test]
+fn the_kernels_ext2_is_like_itself() {
+    let name = "the_kernels_ext2_is_like_itself";
+    if !rustix::process::geteuid().is_root() {
+        return skip(name, "not root");
+    }
+    let (one, other) = (Image::new(256, 4096), Image::new(256, 4096));
+    let (Some(a), Some(b)) = (one.by_the_kernel(false), other.by_the_kernel(false)) else {
+        return skip(name, "no loop mounts of ext2 here");
+    };
+    let compared = compare(a.path(), b.path(), &[]);
+    compared.expect_equal(name);
+    assert!(compared.cases >= 600, "{}", compared.cases);
+    drop((a, b));
+    one.expect_clean();
+}
+
+#[test]
+fn the_kernels_ext2_does_the_work() {
+    let name = "the_kernels_ext2_does_the_work";
+    let image = Image::new(1024, 1024);
+    let Some(kernel) = rustix::process::geteuid().is_root().then(|| image.by_the_kernel(false)).flatten() else {
+        return skip(name, "no loop mounts of ext2 here");
+    };
+    let all = |place: &Path, scratch: &Path| {
+        let job = |name: &str| {
+            let job = place.join(name);
+            std::fs::create_dir(&job).expect(name);
+            job
+        };
+        work::clones(&root(), &job("git"));
+        work::packs(&root(), &job("tar"), scratch);
+        work::synchronises(&root(), &job("rsync"));
+        work::builds(&job("make"));
+        work::maps(&job("mmap"));
+        work::keeps_a_database(&job("sqlite"));
+        work::is_found_and_measured(&root(), &job("find"), scratch);
+        work::copies_sparsely(&job("sparse"));
+        work::holds_many_small_files(&job("small"), 3000);
+    };
+    let scratch = Scratch::new("work");
+    all(kernel.path(), scratch.path());
+    let (before, contents) = (Tree::with_attributes(kernel.path()), Tree::of(kernel.path()));
+    drop(kernel);
+    image.expect_clean();
+    contents.expect(&Tree::of(&image.dump()), "by debugfs");
+    let again = image.by_the_kernel(true).expect("it was mounted before");
+    before.expect(&Tree::with_attributes(again.path()), "by the kernel");
+}

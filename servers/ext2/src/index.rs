@@ -1,0 +1,82 @@
+//! Where the names of a large directory are, in memory: built when first needed, dropped with the inode.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+
+/// Where a directory's names are, and where there is room for more.
+#[derive(Default)]
+pub struct Index {
+    /// By a name's hash, its entry's place in the directory, in units of four bytes.
+    places: HashMap<u64, u32, foldhash::fast::FixedState>,
+    /// Names whose hash another one has.
+    collided: Vec<(u64, u32)>,
+    /// The largest gap of each block, in bytes.
+    room: Vec<u16>,
+    /// Blocks before this one have less room than was last asked for.
+    first: (usize, usize),
+    hasher: foldhash::fast::RandomState,
+}
+
+impl Index {
+    /// Adds an entry.
+    pub fn add(&mut self, name: &[u8], place: u64) {
+        let (hash, place) = (self.hasher.hash_one(name), u32::try_from(place / 4).unwrap_or(0));
+        if let Some(other) = self.places.insert(hash, place) {
+            self.collided.push((hash, other));
+        }
+    }
+
+    /// Removes one.
+    pub fn remove(&mut self, name: &[u8], place: u64) {
+        let (hash, place) = (self.hasher.hash_one(name), u32::try_from(place / 4).unwrap_or(0));
+        if let Some(at) = self.collided.iter().position(|&other| other == (hash, place)) {
+            self.collided.swap_remove(at);
+        } else if self.places.get(&hash) == Some(&place) {
+            self.places.remove(&hash);
+            if let Some(at) = self.collided.iter().position(|&(other, _)| other == hash) {
+                let (_, place) = self.collided.swap_remove(at);
+                self.places.insert(hash, place);
+            }
+        }
+    }
+
+    /// Where a name may be.
+    pub fn candidates(&self, name: &[u8]) -> impl Iterator<Item = u64> {
+        let hash = self.hasher.hash_one(name);
+        let collided = self.collided.iter().filter(move |(other, _)| *other == hash).map(|&(_, place)| place);
+        self.places.get(&hash).copied().into_iter().chain(collided).map(|place| u64::from(place) * 4)
+    }
+
+    /// Says how large the largest gap of a block is.
+    pub fn set_room(&mut self, block: usize, room: usize) {
+        if self.room.len() <= block {
+            self.room.resize(block + 1, 0);
+        }
+        self.room[block] = u16::try_from(room).unwrap_or(u16::MAX);
+        if block < self.first.0 {
+            self.first.0 = block;
+        }
+    }
+
+    /// The first block with so much room.
+    pub fn find_room(&mut self, needed: usize) -> Option<usize> {
+        // What was too small for less is too small for more.
+        let from = if needed >= self.first.1 { self.first.0 } else { 0 };
+        let found = (from..self.room.len()).find(|&block| usize::from(self.room[block]) >= needed);
+        self.first = (found.unwrap_or(self.room.len()), needed);
+        found
+    }
+
+    /// The first block with so much room, but for one.
+    pub fn find_other_room(&mut self, needed: usize, but: usize) -> Option<usize> {
+        match self.find_room(needed) {
+            Some(block) if block == but => (block + 1..self.room.len()).find(|&block| self.room(block) >= needed),
+            other => other,
+        }
+    }
+
+    /// The room of one block.
+    pub fn room(&self, block: usize) -> usize {
+        self.room.get(block).copied().unwrap_or(0).into()
+    }
+}

@@ -1,0 +1,493 @@
+//! Images made by mke2fs, written by us, checked by e2fsck and read back by debugfs; and the other way round.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex};
+
+use kumihimo_ext2::{Ext2, OpenError, Settings};
+use kumihimo_store::{Caller, Changes, Errno, Handle, Kind, New, Node, Seek, Stamp, Store, Time, XattrMode, open_disk};
+
+const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 1 };
+const NONE: Handle = Handle(0);
+
+/// An image of its own in a directory of its own, which goes with it.
+struct Image {
+    directory: PathBuf,
+    path: PathBuf,
+    complaints: Arc<Mutex<Vec<String>>>,
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn run(command: &mut Command) -> Output {
+    command.env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output().expect("a program that scripts/setup installs")
+}
+
+impl Image {
+    fn empty(name: &str, bytes: u64) -> Image {
+        let directory = std::env::temp_dir().join(format!("kumihimo-ext2-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&directory);
+        std::fs::create_dir_all(&directory).expect("a directory for the image");
+        let path = directory.join("image");
+        std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("an image");
+        Image { directory, path, complaints: Arc::default() }
+    }
+
+    fn made(name: &str, bytes: u64, options: &[&str]) -> Image {
+        let image = Image::empty(name, bytes);
+        let output = run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext2"]).args(options).arg(&image.path));
+        assert!(output.status.success(), "mke2fs: {}", String::from_utf8_lossy(&output.stderr));
+        image
+    }
+
+    fn settings(&self) -> Settings {
+        let complaints = Arc::clone(&self.complaints);
+        let listener: kumihimo_ext2::Listener =
+            Arc::new(move |line: &str| complaints.lock().expect("complaints").push(line.to_owned()));
+        Settings { name: "image".to_owned(), listener: Some(listener), ..Settings::default() }
+    }
+
+    fn try_open(&self, read_only: bool) -> Result<Ext2, OpenError> {
+        let disk = open_disk(&self.path, !read_only).expect("the image");
+        Ext2::open(Box::new(disk), Settings { read_only, ..self.settings() })
+    }
+
+    fn open(&self) -> Ext2 {
+        self.try_open(false).expect("a file system")
+    }
+
+    fn check(&self) {
+        let output = run(Command::new("e2fsck").arg("-fn").arg(&self.path));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(0), "e2fsck: {said}{}", String::from_utf8_lossy(&output.stderr));
+        let complaints = self.complaints.lock().expect("complaints");
+        assert!(complaints.is_empty(), "{complaints:?}");
+    }
+
+    fn debugfs(&self, request: &str) -> Vec<u8> {
+        run(Command::new("debugfs").args(["-R", request]).arg(&self.path)).stdout
+    }
+}
+
+fn file(store: &Ext2, directory: Node, name: &str) -> Node {
+    store.make(&ROOT, directory, name.as_bytes(), New::File { mode: 0o644 }).expect(name).attributes.node
+}
+
+fn directory(store: &Ext2, above: Node, name: &str) -> Node {
+    store.make(&ROOT, above, name.as_bytes(), New::Directory { mode: 0o755 }).expect(name).attributes.node
+}
+
+fn find(store: &Ext2, directory: Node, name: &str) -> Node {
+    store.lookup(directory, name.as_bytes()).expect(name).attributes.node
+}
+
+fn write_all(store: &Ext2, node: Node, offset: u64, bytes: &[u8]) {
+    let mut done = 0;
+    while done < bytes.len() {
+        done += store.write(node, NONE, offset + done as u64, &bytes[done..]).expect("a write");
+    }
+}
+
+fn read_all(store: &Ext2, node: Node) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(store.attributes(node).expect("attributes").size).expect("small")];
+    let read = store.read(node, NONE, 0, &mut bytes).expect("a read");
+    assert_eq!(read, bytes.len());
+    bytes
+}
+
+fn names(store: &Ext2, node: Node) -> Vec<String> {
+    let mut all = Vec::new();
+    store
+        .read_directory(node, NONE, 0, &mut |listed| {
+            all.push(String::from_utf8_lossy(listed.name).into_owned());
+            true
+        })
+        .expect("names");
+    all
+}
+
+/// Bytes that are not the same anywhere.
+fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut step = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state.to_le_bytes()[6]
+    };
+    (0..length).map(|_| step()).collect()
+}
+
+const SHAPES: [[&str; 4]; 6] = [
+    ["-b", "1024", "-I", "128"],
+    ["-b", "1024", "-I", "256"],
+    ["-b", "2048", "-I", "128"],
+    ["-b", "2048", "-I", "256"],
+    ["-b", "4096", "-I", "128"],
+    ["-b", "4096", "-I", "256"],
+];
+
+#[test]
+fn files_live() {
+    for (number, shape) in SHAPES.iter().enumerate() {
+        let image = Image::made(&format!("live-{number}"), 32 << 20, shape);
+        let contents = pattern(3_000_000, 7);
+        {
+            let store = image.open();
+            let root = store.root();
+            let a = directory(&store, root, "a");
+            let big = file(&store, a, "big");
+            write_all(&store, big, 0, &contents);
+            assert_eq!(read_all(&store, big), contents);
+            let link = store.make(&ROOT, root, b"short", New::Symlink { target: b"a/big" }).expect("a link");
+            assert_eq!(store.read_link(link.attributes.node).expect("target"), b"a/big");
+            let target = pattern(900, 3).iter().map(|byte| b'a' + byte % 26).collect::<Vec<u8>>();
+            let long = store.make(&ROOT, root, b"long", New::Symlink { target: &target }).expect("a link");
+            assert_eq!(store.read_link(long.attributes.node).expect("target"), target);
+            let device = New::Special { kind: Kind::BlockDevice, mode: 0o600, device: 0x0801 };
+            assert_eq!(store.make(&ROOT, root, b"sda1", device).expect("a device").attributes.device, 0x0801);
+            let device = New::Special { kind: Kind::CharDevice, mode: 0o600, device: 0x0123_4567 };
+            store.make(&ROOT, root, b"new", device).expect("a device");
+            store.link(big, root, b"also").expect("a link");
+            store.rename(a, b"big", root, b"moved", false).expect("a rename");
+            assert_eq!(store.lookup(a, b"big").unwrap_err(), Errno::NOENT);
+            assert_eq!(store.attributes(big).expect("attributes").links, 2);
+            let gone = file(&store, a, "gone");
+            write_all(&store, gone, 0, b"still there");
+            store.unlink(a, b"gone").expect("unlink");
+            assert_eq!(read_all(&store, gone), b"still there");
+            store.forget(gone, 1);
+            assert_eq!(store.attributes(gone).unwrap_err(), Errno::STALE);
+            assert_eq!(store.remove_directory(root, b"moved").unwrap_err(), Errno::NOTDIR);
+            let b = directory(&store, a, "b");
+            assert_eq!(store.remove_directory(root, b"a").unwrap_err(), Errno::NOTEMPTY);
+            assert_eq!(store.rename(root, b"a", b, b"x", false).unwrap_err(), Errno::INVAL);
+            store.rename(a, b"b", root, b"b", false).expect("a directory moves");
+            assert_eq!(store.lookup(b, b"..").expect("..").attributes.node, root);
+            let cut = Changes { size: Some(1_234_567), ..Changes::default() };
+            store.change(big, &cut).expect("truncate");
+            store.close().expect("close");
+        }
+        image.check();
+        assert_eq!(image.debugfs("cat /moved"), contents[..1_234_567]);
+        let store = image.open();
+        let root = store.root();
+        assert_eq!(read_all(&store, find(&store, root, "also")), contents[..1_234_567]);
+        assert_eq!(store.lookup(root, b"new").expect("new").attributes.device, 0x0123_4567);
+        let mut all = names(&store, root);
+        all.sort();
+        assert_eq!(all, [".", "..", "a", "also", "b", "long", "lost+found", "moved", "new", "sda1", "short"]);
+        for name in ["moved", "also", "long", "short", "new", "sda1"] {
+            store.unlink(root, name.as_bytes()).expect(name);
+        }
+        store.remove_directory(root, b"a").expect("rmdir");
+        store.remove_directory(root, b"b").expect("rmdir");
+        store.forget(find(&store, root, "lost+found"), 1);
+        store.close().expect("close");
+        drop(store);
+        image.check();
+    }
+}
+
+#[test]
+fn sparse_files_and_holes() {
+    let image = Image::made("sparse", 64 << 20, &["-b", "1024", "-I", "256"]);
+    let store = image.open();
+    let root = store.root();
+    let node = file(&store, root, "sparse");
+    // One block at each level of indirection: the last beyond 4 GiB.
+    for offset in [0, 20 << 10, 400 << 10, 5 << 30] {
+        write_all(&store, node, offset, b"island");
+    }
+    let size = store.attributes(node).expect("attributes").size;
+    assert_eq!(size, (5 << 30) + 6);
+    let mut at = 0;
+    for expected in [0, 20 << 10, 400 << 10, 5 << 30] {
+        at = store.seek(node, NONE, at, Seek::Data).expect("data");
+        assert_eq!(at, expected);
+        let mut bytes = [0; 6];
+        store.read(node, NONE, at, &mut bytes).expect("read");
+        assert_eq!(&bytes, b"island");
+        at = store.seek(node, NONE, at, Seek::Hole).expect("hole");
+        assert_eq!(at, (expected + 1024).min(size));
+    }
+    assert_eq!(store.seek(node, NONE, at, Seek::Data).unwrap_err(), Errno::NXIO);
+    let limit = store.change(node, &Changes { size: Some(1 << 45), ..Changes::default() });
+    assert_eq!(limit.unwrap_err(), Errno::FBIG);
+    let full = file(&store, root, "full");
+    let contents = pattern(600_000, 5);
+    write_all(&store, full, 0, &contents);
+    store.allocate(full, NONE, 3, 1_000, 500_000).expect("punch");
+    let mut expected = contents;
+    expected[1_000..501_000].fill(0);
+    assert_eq!(read_all(&store, full), expected);
+    store.allocate(full, NONE, 0, 0, 700_000).expect("fill");
+    expected.resize(700_000, 0);
+    assert_eq!(read_all(&store, full), expected);
+    assert!(store.attributes(full).expect("attributes").blocks >= 1368);
+    assert_eq!(store.allocate(full, NONE, 8, 0, 1024).unwrap_err(), Errno::OPNOTSUPP);
+    store.close().expect("close");
+    drop(store);
+    image.check();
+    assert_eq!(image.debugfs("cat /full"), expected);
+}
+
+#[test]
+fn a_hundred_thousand_names() {
+    let image = Image::made("names", 256 << 20, &["-b", "4096", "-I", "128", "-N", "110000"]);
+    let store = image.open();
+    let many = directory(&store, store.root(), "many");
+    for number in 0..100_000 {
+        let node = file(&store, many, &format!("name number {number}"));
+        store.forget(node, 1);
+    }
+    assert_eq!(names(&store, many).len(), 100_002);
+    for number in (0..100_000).step_by(2) {
+        store.unlink(many, format!("name number {number}").as_bytes()).expect("unlink");
+    }
+    assert_eq!(names(&store, many).len(), 50_002);
+    find(&store, many, "name number 77777");
+    assert_eq!(store.lookup(many, b"name number 77776").unwrap_err(), Errno::NOENT);
+    store.close().expect("close");
+    drop(store);
+    image.check();
+}
+
+#[test]
+fn no_space() {
+    let image = Image::made("full", 4 << 20, &["-b", "1024", "-N", "64"]);
+    let store = image.open();
+    let root = store.root();
+    for round in 0..3 {
+        let node = file(&store, root, "filler");
+        let mut offset = 0;
+        let block = pattern(10_000, 9);
+        let error = loop {
+            match store.write(node, NONE, offset, &block) {
+                Ok(written) => offset += written as u64,
+                Err(errno) => break errno,
+            }
+        };
+        assert_eq!(error, Errno::NOSPC, "round {round}");
+        assert_eq!(store.statistics().expect("statistics").free, 0);
+        let refused = store.make(&ROOT, root, b"directory", New::Directory { mode: 0o755 });
+        assert_eq!(refused.unwrap_err(), Errno::NOSPC);
+        store.unlink(root, b"filler").expect("unlink");
+        store.forget(node, 1);
+    }
+    let mut made = 0;
+    let error = loop {
+        match store.make(&ROOT, root, format!("file {made}").as_bytes(), New::File { mode: 0o600 }) {
+            Ok(_) => made += 1,
+            Err(errno) => break errno,
+        }
+    };
+    assert_eq!(error, Errno::NOSPC);
+    assert_eq!(store.statistics().expect("statistics").free_inodes, 0);
+    store.close().expect("close");
+    drop(store);
+    image.check();
+}
+
+#[test]
+fn replaced_again_and_again() {
+    let image = Image::made("replace", 8 << 20, &["-b", "1024"]);
+    let store = image.open();
+    let root = store.root();
+    let other = directory(&store, root, "other");
+    for round in 0..200_u32 {
+        let from = if round % 3 == 0 { other } else { root };
+        let node = file(&store, from, "new");
+        write_all(&store, node, 0, format!("round {round}").as_bytes());
+        if round % 5 == 0 {
+            store.sync(node, NONE, false).expect("sync");
+        }
+        store.rename(from, b"new", root, b"current", false).expect("rename");
+        store.forget(node, 1);
+        let current = find(&store, root, "current");
+        assert_eq!(read_all(&store, current), format!("round {round}").as_bytes());
+        store.forget(current, 1);
+    }
+    store.close().expect("close");
+    drop(store);
+    image.check();
+}
+
+#[test]
+fn attributes_and_times() {
+    for (number, shape) in SHAPES.iter().enumerate() {
+        let image = Image::made(&format!("attributes-{number}"), 8 << 20, shape);
+        let store = image.open();
+        let root = store.root();
+        let node = file(&store, root, "file");
+        store.set_xattr(node, b"user.colour", b"blue", XattrMode::Create).expect("set");
+        store.set_xattr(node, b"user.a-longer-name", &pattern(300, 4), XattrMode::Any).expect("set");
+        store.set_xattr(node, b"trusted.t", b"", XattrMode::Any).expect("set");
+        store.set_xattr(node, b"security.s", b"12345", XattrMode::Any).expect("set");
+        assert_eq!(store.set_xattr(node, b"user.colour", b"x", XattrMode::Create).unwrap_err(), Errno::EXIST);
+        assert_eq!(store.set_xattr(node, b"user.none", b"x", XattrMode::Replace).unwrap_err(), Errno::NODATA);
+        assert_eq!(store.set_xattr(node, b"nonsense", b"x", XattrMode::Any).unwrap_err(), Errno::OPNOTSUPP);
+        assert_eq!(store.set_xattr(node, b"user.large", &[0; 5000], XattrMode::Any).unwrap_err(), Errno::NOSPC);
+        let acl =
+            [2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 232, 3, 0, 0, 4, 0, 4, 0, 255, 255, 255, 255];
+        store.set_xattr(node, b"system.posix_acl_access", &acl, XattrMode::Any).expect("set");
+        assert_eq!(store.xattr(node, b"system.posix_acl_access").expect("acl"), acl);
+        let late = Time { seconds: 5_000_000_000, nanoseconds: 123_456_789 };
+        let early = Time { seconds: -5, nanoseconds: 0 };
+        let times = Changes { mtime: Some(Stamp::At(late)), atime: Some(Stamp::At(early)), ..Changes::default() };
+        store.change(node, &times).expect("times");
+        let other = file(&store, root, "other");
+        store.set_xattr(other, b"user.only", b"one", XattrMode::Any).expect("set");
+        store.remove_xattr(other, b"user.only").expect("remove");
+        assert_eq!(store.remove_xattr(other, b"user.only").unwrap_err(), Errno::NODATA);
+        store.close().expect("close");
+        drop(store);
+        image.check();
+        assert_eq!(image.debugfs("ea_get -V /file user.colour"), b"blue\n");
+        let store = image.open();
+        let node = find(&store, store.root(), "file");
+        let listed = store.xattrs(node).expect("list");
+        let mut listed: Vec<&[u8]> = listed.split(|&byte| byte == 0).filter(|name| !name.is_empty()).collect();
+        listed.sort_unstable();
+        let expected: [&[u8]; 5] =
+            [b"security.s", b"system.posix_acl_access", b"trusted.t", b"user.a-longer-name", b"user.colour"];
+        assert_eq!(listed, expected);
+        assert_eq!(store.xattr(node, b"user.a-longer-name").expect("value"), pattern(300, 4));
+        let attributes = store.attributes(node).expect("attributes");
+        assert_eq!(attributes.atime, early);
+        if shape[3] == "256" {
+            assert_eq!(attributes.mtime, late);
+        } else {
+            assert_eq!(attributes.mtime, Time { seconds: i64::from(i32::MAX), nanoseconds: 0 });
+        }
+        store.unlink(store.root(), b"file").expect("unlink");
+        store.forget(node, 1);
+        store.close().expect("close");
+        drop(store);
+        image.check();
+    }
+}
+
+#[test]
+fn a_tree_that_mke2fs_filled() {
+    let source = Image::empty("source", 0);
+    let tree = source.directory.join("tree");
+    std::fs::create_dir_all(tree.join("deep/er")).expect("directories");
+    let contents = pattern(200_000, 11);
+    std::fs::write(tree.join("deep/er/file"), &contents).expect("a file");
+    std::os::unix::fs::symlink("deep/er/file", tree.join("link")).expect("a link");
+    let path = tree.to_str().expect("a path").to_owned();
+    let image = Image::made("filled", 16 << 20, &["-b", "1024", "-d", &path]);
+    let store = image.try_open(true).expect("read only");
+    let root = store.root();
+    let deep = find(&store, root, "deep");
+    let node = find(&store, find(&store, deep, "er"), "file");
+    assert_eq!(read_all(&store, node), contents);
+    assert_eq!(store.read_link(find(&store, root, "link")).expect("target"), b"deep/er/file");
+    assert_eq!(store.write(node, NONE, 0, b"x").unwrap_err(), Errno::ROFS);
+    assert_eq!(store.unlink(root, b"link").unwrap_err(), Errno::ROFS);
+    store.close().expect("close");
+    drop(store);
+    image.check();
+}
+
+/// A loop mount by the kernel, until it is dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn new(image: &Path, at: PathBuf, kind: &str) -> Option<Mounted> {
+        std::fs::create_dir_all(&at).expect("a mount point");
+        let output = run(Command::new("mount").args(["-t", kind, "-o", "loop"]).arg(image).arg(&at));
+        output.status.success().then_some(Mounted(at))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run(Command::new("umount").arg(&self.0));
+    }
+}
+
+#[test]
+fn hash_trees_of_the_kernel() {
+    let image = Image::made("htree", 32 << 20, &["-b", "1024", "-O", "dir_index", "-N", "8000"]);
+    {
+        let Some(mounted) = Mounted::new(&image.path, image.directory.join("m"), "ext4") else {
+            kumihimo_tests::skip("hash_trees_of_the_kernel", "the kernel mounts no image here");
+            return;
+        };
+        std::fs::create_dir(mounted.0.join("many")).expect("a directory");
+        for number in 0..3000 {
+            std::fs::write(mounted.0.join(format!("many/name number {number}")), b"kernel").expect("a file");
+        }
+    }
+    assert!(String::from_utf8_lossy(&image.debugfs("stat /many")).contains("Flags: 0x1000"));
+    let store = image.open();
+    let many = find(&store, store.root(), "many");
+    assert_eq!(names(&store, many).len(), 3002);
+    assert_eq!(read_all(&store, find(&store, many, "name number 2999")), b"kernel");
+    for number in 0..1000 {
+        store.unlink(many, format!("name number {number}").as_bytes()).expect("unlink");
+        write_all(&store, file(&store, many, &format!("ours {number}")), 0, b"ours");
+    }
+    store.close().expect("close");
+    drop(store);
+    image.check();
+    let mounted = Mounted::new(&image.path, image.directory.join("m"), "ext2").expect("the kernel mounts it again");
+    assert_eq!(std::fs::read_dir(mounted.0.join("many")).expect("names").count(), 3000);
+    assert_eq!(std::fs::read(mounted.0.join("many/ours 999")).expect("ours"), b"ours");
+}
+
+#[test]
+fn unclean_is_said_and_repaired() {
+    let image = Image::made("unclean", 8 << 20, &["-b", "1024"]);
+    {
+        let store = image.open();
+        let node = file(&store, store.root(), "kept");
+        write_all(&store, node, 0, b"kept");
+        store.sync(node, NONE, false).expect("sync");
+        let open = file(&store, store.root(), "unlinked");
+        write_all(&store, open, 0, &pattern(100_000, 2));
+        store.sync_all().expect("sync");
+        store.unlink(store.root(), b"unlinked").expect("unlink");
+        store.sync_all().expect("sync");
+    }
+    drop(image.open());
+    assert!(image.complaints.lock().expect("complaints")[0].contains("not unmounted cleanly; run e2fsck"));
+    image.complaints.lock().expect("complaints").clear();
+    let output = run(Command::new("e2fsck").arg("-p").arg(&image.path));
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+    image.check();
+    assert_eq!(image.debugfs("cat /kept"), b"kept");
+}
+
+#[test]
+fn what_is_refused() {
+    let refused = |image: &Image, read_only| image.try_open(read_only).expect_err("refused").to_string();
+    let image = Image::empty("refused", 8 << 20);
+    assert!(refused(&image, true).contains("all zeroes"));
+    for (options, what) in [
+        (&["-t", "ext4"][..], "ext4's extents"),
+        (&["-t", "ext2", "-O", "meta_bg,^resize_inode"], "meta_bg"),
+        (&["-t", "ext2", "-O", "64bit,extent"], "ext4's 64bit"),
+    ] {
+        let output = run(Command::new("mke2fs").args(["-q", "-F"]).args(options).arg(&image.path));
+        assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let said = refused(&image, true);
+        assert!(said.contains(what), "{options:?}: {said}");
+    }
+    run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext3"]).arg(&image.path));
+    assert!(refused(&image, false).contains("journal"));
+    image.try_open(true).expect("ext3 is read");
+    run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext2"]).arg(&image.path));
+    let file = std::fs::OpenOptions::new().write(true).open(&image.path).expect("the image");
+    file.set_len(3 << 20).expect("cut");
+    let said = refused(&image, true);
+    assert!(said.contains("its superblock says 8192 blocks, the medium has 3072"), "{said}");
+    file.set_len(0).expect("cut");
+    assert!(refused(&image, true).contains("empty"));
+    std::fs::write(&image.path, [&b"XFSB"[..], &[0; 8192]].concat()).expect("written");
+    assert!(refused(&image, true).contains("XFS"));
+}

@@ -1,0 +1,142 @@
+//! The threads of a mount: who receives, and who handles what was received. The same for every kind of thread.
+
+use std::io;
+
+use kumihimo::sync::Arc;
+use kumihimo::sync::atomic::{AtomicUsize, Ordering};
+use kumihimo::sync::mpsc::{self, Receiver, Sender};
+
+use crate::environment::{Buffer, Environment, Intake};
+use crate::organisation::Mounted;
+use crate::per_file::Files;
+use crate::threads::Threads;
+use crate::uring;
+use crate::wire::Reply;
+
+/// More of a pool in waiting than these end: each that waits is one more to be woken for nothing.
+const IN_WAITING: usize = 3;
+/// Who receives for threads that belong to a file.
+const RECEIVERS: usize = 3;
+
+/// Is dropped when the thread that has it ends.
+pub(crate) type Alive = Sender<()>;
+
+/// The threads of one mount, or of several.
+pub(crate) struct Crew {
+    pub(crate) environment: Arc<dyn Environment>,
+    intakes: Vec<Arc<Intake>>,
+    /// Of a pool; as many as there are, else.
+    most: usize,
+    /// Of a pool: in `receive`, or on the way there. Relaxed, as `living`: one too many or too few for a moment is no error.
+    waiting: AtomicUsize,
+    living: AtomicUsize,
+}
+
+/// Waits until the last thread has ended.
+pub(crate) struct Ended(Receiver<()>);
+
+impl Ended {
+    pub(crate) fn wait(self) {
+        // Nobody sends: an error says that all senders are gone.
+        let _ = self.0.recv();
+    }
+}
+
+/// Begins to serve mounts by threads that they have in common.
+pub(crate) fn begin(environment: &Arc<dyn Environment>, threads: Threads, mounts: Vec<Mounted>) -> io::Result<Ended> {
+    let (begun, most) = match threads {
+        Threads::Identical(n) => (n.get(), n.get()),
+        Threads::Pool => (1, environment.most()),
+        Threads::PerRequest => (1, 1),
+        Threads::PerFile => (RECEIVERS, RECEIVERS),
+    };
+    let by_uring: Vec<&Mounted> = mounts.iter().filter(|mount| uring::greet(mount)).collect();
+    let crew = Arc::new(Crew {
+        intakes: environment.intakes(&mounts, begun)?,
+        environment: Arc::clone(environment),
+        most,
+        waiting: AtomicUsize::new(0),
+        living: AtomicUsize::new(0),
+    });
+    let files = Arc::new(Files::default());
+    let (alive, ended) = mpsc::channel();
+    for mount in &by_uring {
+        uring::begin(&crew, mount, begun, &alive)?;
+    }
+    // With io_uring, what is left for the channel are messages that nobody waits for: one thread receives them.
+    for number in 0..if by_uring.is_empty() { begun } else { 1 } {
+        let (files, alive) = (Arc::clone(&files), alive.clone());
+        crew.begin(number, move |crew| match threads {
+            Threads::Identical(_) | Threads::Pool => crew.serve(number, &alive),
+            Threads::PerRequest => crew.hand_each_over(number, &alive),
+            Threads::PerFile => files.serve(crew, number, &alive),
+        })?;
+    }
+    Ok(Ended(ended))
+}
+
+impl Crew {
+    fn begin(self: &Arc<Crew>, number: usize, body: impl FnOnce(&Arc<Crew>) + Send + 'static) -> io::Result<()> {
+        self.living.fetch_add(1, Ordering::Relaxed);
+        let crew = Arc::clone(self);
+        let body = move || {
+            body(&crew);
+            crew.living.fetch_sub(1, Ordering::Relaxed);
+        };
+        self.environment.spawn(&format!("fuse {number}"), Box::new(body)).inspect_err(|_| {
+            self.living.fetch_sub(1, Ordering::Relaxed);
+        })
+    }
+
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    pub(crate) fn intake(&self, number: usize) -> &Arc<Intake> {
+        &self.intakes[number % self.intakes.len()]
+    }
+
+    /// Receives and handles. Who is the last that waits sees to it that another one does, before it is occupied itself.
+    fn serve(self: &Arc<Crew>, number: usize, alive: &Alive) {
+        let (mut buffer, mut reply) = (Buffer::default(), Reply::default());
+        let intake = self.intake(number);
+        loop {
+            let others = self.waiting.fetch_add(1, Ordering::Relaxed);
+            let leaves = others >= IN_WAITING && self.living.load(Ordering::Relaxed) > IN_WAITING && self.is_pool();
+            let request = if leaves { None } else { intake.receive(&mut buffer) };
+            let others = self.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
+            let Some((mount, request)) = request else { return };
+            if others == 0 && self.living.load(Ordering::Relaxed) < self.most {
+                // That there is no memory for one more is no error: those that there are go on.
+                let (number, alive) = (self.living.load(Ordering::Relaxed), alive.clone());
+                let _ = self.begin(number, move |crew| crew.serve(number, &alive));
+            }
+            intake.handle(mount, request, &mut reply);
+        }
+    }
+
+    /// Whether threads come and go.
+    fn is_pool(&self) -> bool {
+        self.most > self.intakes.len().max(IN_WAITING)
+    }
+
+    /// A thread for each request.
+    fn hand_each_over(&self, number: usize, alive: &Alive) {
+        let mut buffer = Buffer::default();
+        let intake = self.intake(number);
+        while let Some((mount, request)) = intake.receive(&mut buffer) {
+            let request: Arc<[u8]> = request.into();
+            let handle = {
+                let (intake, request, alive) = (Arc::clone(intake), Arc::clone(&request), alive.clone());
+                move || {
+                    intake.handle(mount, &request, &mut Reply::default());
+                    drop(alive);
+                }
+            };
+            if self.environment.spawn("request", Box::new(handle)).is_err() {
+                // There is no memory for a thread: who received it sees to it.
+                intake.handle(mount, &request, &mut Reply::default());
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Requests that nobody waits for any more: who asked was killed, or got a signal.
+
+use std::collections::VecDeque;
+
+use kumihimo::sync::atomic::{AtomicUsize, Ordering};
+use kumihimo::sync::{Mutex, PoisonError};
+use kumihimo_store::{Errno, Result};
+
+/// More are not remembered: a request whose interruption is forgotten is answered in full.
+const MOST: usize = 1024;
+
+/// The numbers of requests that were interrupted and not yet answered.
+#[derive(Debug, Default)]
+pub(crate) struct Interrupts {
+    /// How many there are, so that who looks need not lock: seldom any. Relaxed: an interruption that is seen late is one that came late.
+    count: AtomicUsize,
+    numbers: Mutex<VecDeque<u64>>,
+}
+
+impl Interrupts {
+    /// That request was interrupted. It may have been answered meanwhile: then its number, which never comes again, is pushed out by later ones.
+    pub(crate) fn note(&self, unique: u64) {
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        if numbers.len() == MOST {
+            numbers.pop_front();
+        }
+        numbers.push_back(unique);
+        self.count.store(numbers.len(), Ordering::Relaxed);
+    }
+
+    /// `EINTR` if that request was interrupted: asked between the parts of one that takes a while.
+    pub(crate) fn check(&self, unique: u64) -> Result<()> {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = numbers.iter().position(|number| *number == unique) else { return Ok(()) };
+        numbers.remove(at);
+        self.count.store(numbers.len(), Ordering::Relaxed);
+        Err(Errno::INTR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_one_that_was_interrupted_hears_of_it_once() {
+        let interrupts = Interrupts::default();
+        assert_eq!(interrupts.check(4), Ok(()));
+        interrupts.note(4);
+        assert_eq!(interrupts.check(6), Ok(()));
+        assert_eq!(interrupts.check(4), Err(Errno::INTR));
+        assert_eq!(interrupts.check(4), Ok(()));
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten() {
+        let interrupts = Interrupts::default();
+        for unique in 0..=MOST as u64 {
+            interrupts.note(unique);
+        }
+        assert_eq!(interrupts.check(0), Ok(()));
+        assert_eq!(interrupts.check(1), Err(Errno::INTR));
+    }
+}

@@ -1,0 +1,46 @@
+//! Threads of the kernel: whoever waits, for a message, the disk or a lock, waits in the kernel, and the kernel's scheduler has the others.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use kumihimo::sync::Arc;
+use kumihimo_store::{Disk, FileDisk};
+
+use super::Mounted;
+use crate::environment::{Environment, Intake};
+
+/// The environment.
+pub(super) struct KernelThreads;
+
+impl Environment for KernelThreads {
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<()> {
+        thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
+    }
+
+    /// As many channels as cores, so that who receives meets nobody else there, if there are as many threads.
+    fn intakes(&self, mounts: &[Mounted], threads: usize) -> io::Result<Vec<Arc<Intake>>> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let mut intakes = Vec::new();
+        for mount in mounts {
+            intakes.push(Arc::new(Intake::blocking(mount.clone())?));
+            for _ in 1..cores.min(threads) {
+                let another = Mounted { device: Arc::new(mount.device.another()?), ..mount.clone() };
+                intakes.push(Arc::new(Intake::blocking(another)?));
+            }
+        }
+        Ok(intakes)
+    }
+
+    fn most(&self) -> usize {
+        64
+    }
+
+    fn disk(&self, disk: FileDisk) -> Box<dyn Disk> {
+        Box::new(disk)
+    }
+
+    fn pause(&self) -> fn(Duration) {
+        thread::sleep
+    }
+}

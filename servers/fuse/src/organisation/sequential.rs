@@ -1,0 +1,57 @@
+//! Sequential: one loop takes the next request, from whichever mount, and does nothing else until it is answered. MINIX's file server, P1's baseline.
+
+use std::io;
+use std::time::Instant;
+
+use kumihimo::fuse::Device;
+use kumihimo::sync::{Mutex, PoisonError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{CHORE_EVERY, Chore, Mounted};
+use crate::environment::{Buffer, received, send};
+use crate::service::Answer;
+use crate::wire::{Message, Reply};
+
+/// Whoever handles a request has it, whichever way the request came.
+pub(super) static TURN: Mutex<()> = Mutex::new(());
+
+/// Serves until all mounts have ended.
+pub(super) fn serve(mut mounts: Vec<Mounted>, chore: &Chore) -> io::Result<()> {
+    let (mut buffer, mut reply) = (Buffer::default(), Reply::default());
+    let mut next_chore = Instant::now() + CHORE_EVERY;
+    while !mounts.is_empty() {
+        let mut idle = true;
+        mounts.retain(|mount| match received(|| mount.device.try_receive(buffer.room())) {
+            Some(Some(length)) => {
+                idle = false;
+                let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+                if mount.service.handle(Message::whole(buffer.first(length)), &mut reply) == Answer::Send {
+                    send(&mount.device, &reply);
+                }
+                true
+            }
+            Some(None) => true,
+            None => false,
+        });
+        if Instant::now() >= next_chore {
+            let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+            chore();
+            next_chore = Instant::now() + CHORE_EVERY;
+        }
+        if idle && !mounts.is_empty() {
+            wait(mounts.iter().map(|mount| &*mount.device), next_chore)?;
+        }
+    }
+    Ok(())
+}
+
+/// Until a request comes from one of them, or the moment.
+fn wait<'a>(devices: impl Iterator<Item = &'a Device>, until: Instant) -> io::Result<()> {
+    let mut fds: Vec<_> = devices.map(|device| PollFd::new(device, PollFlags::IN)).collect();
+    let left = until.saturating_duration_since(Instant::now());
+    let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
+    match poll(&mut fds, Some(&left)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}

@@ -1,0 +1,97 @@
+//! What is made.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use kumihimo_store::{Caller, Errno, Kind, New, Result, Time};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, mkdirat, mknodat, symlinkat, unlinkat,
+};
+
+use crate::inode::Descriptor;
+use crate::resolve::{Seen, magic, open_beneath, reopen};
+
+const SET_GROUP_ID: u32 = 0o2000;
+
+/// Makes `name` with exactly the mode and, as root, the owner it is to have, and gives an `O_PATH` descriptor and what it has become.
+///
+/// The server's umask takes bits off a mode at first, and what root makes for someone else has no permissions at all until it is theirs: it never allows more than it will.
+/// It is set right afterwards, and only where needed. (A umask of 0 would be the whole process's, and the ids of the file system are the kernel thread's, which microprocesses share.)
+pub fn make(
+    directory: &Descriptor,
+    name: &[u8],
+    what: New<'_>,
+    caller: &Caller,
+    as_root: bool,
+) -> Result<(OwnedFd, Seen)> {
+    let above = Seen::at(directory)?;
+    let inherits = above.permissions() & SET_GROUP_ID != 0;
+    let group = if inherits { above.owner().1 } else { caller.gid };
+    let mode = match what {
+        New::Symlink { .. } => None,
+        New::Directory { mode } if inherits => Some(mode | SET_GROUP_ID),
+        New::File { mode } | New::Directory { mode } | New::Special { mode, .. } => Some(mode),
+    };
+    let own = rustix::process::geteuid().as_raw();
+    let is_mine =
+        !as_root || (caller.uid, group) == (own, if inherits { group } else { rustix::process::getegid().as_raw() });
+    // Set-id bits wait for the owner.
+    let at_first = Mode::from_raw_mode(if is_mine { mode.unwrap_or(0) & 0o1777 } else { 0 });
+    let made = begin(directory, name, what, at_first)?;
+    let settled = (|| {
+        if !is_mine {
+            chownat(&made, "", Some(Uid::from_raw(caller.uid)), Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;
+        }
+        let mut seen = Seen::at(&made)?;
+        if mode.is_some_and(|mode| mode & 0o7777 != seen.permissions()) {
+            chmod(magic(&made), Mode::from_raw_mode(mode.unwrap_or(0) & 0o7777))?;
+            seen = Seen::at(&made)?;
+        }
+        // One opened for writing would keep it from being run, and be counted as a writer.
+        let path = if let New::File { .. } = what { reopen(&made, OFlags::PATH)? } else { made };
+        Ok((path, seen))
+    })();
+    settled.inspect_err(|_| unmake(directory, name, what))
+}
+
+/// Takes away what could not be finished.
+fn unmake(directory: &Descriptor, name: &[u8], what: New<'_>) {
+    let flags = if let New::Directory { .. } = what { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    let _ = unlinkat(directory, name, flags);
+}
+
+/// A descriptor of what was made: of a file, the one that made it.
+fn begin(directory: &Descriptor, name: &[u8], what: New<'_>, mode: Mode) -> Result<OwnedFd> {
+    let before = coarse_now();
+    let (kind, done) = match what {
+        New::File { .. } => {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOCTTY;
+            return open_beneath(directory, name, flags, mode);
+        }
+        New::Directory { .. } => (Kind::Directory, mkdirat(directory, name, mode)),
+        New::Symlink { target } => (Kind::Symlink, symlinkat(target, directory, name)),
+        New::Special { kind, device, .. } => {
+            let raw = FileType::from_raw_mode(kind.mode());
+            (kind, mknodat(directory, name, raw, mode, u64::from(device)))
+        }
+    };
+    done?;
+    let made = open_beneath(directory, name, OFlags::PATH, Mode::empty());
+    let made = made.inspect_err(|_| unmake(directory, name, what))?;
+    // Someone on the machine may have put something else there meanwhile, a hard link to what is not theirs say: that is not given away.
+    let seen = Seen::at(&made)?;
+    let links = if kind == Kind::Directory { seen.links() <= 2 } else { seen.links() == 1 };
+    let is_new = seen.identity.born.is_none_or(|born| born >= before);
+    let is_it = seen.identity.kind == kind && links && is_new && seen.owner().0 == rustix::process::geteuid().as_raw();
+    if is_it { Ok(made) } else { Err(Errno::STALE) }
+}
+
+/// The clock by which file systems stamp.
+fn coarse_now() -> Time {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Time { seconds: now.tv_sec, nanoseconds: u32::try_from(now.tv_nsec).unwrap_or(0) }
+}
+
+/// A second name for the inode of a descriptor.
+pub fn link(inode: impl AsFd, directory: &Descriptor, name: &[u8]) -> Result<()> {
+    rustix::fs::linkat(CWD, magic(inode), directory, name, AtFlags::SYMLINK_FOLLOW)
+}

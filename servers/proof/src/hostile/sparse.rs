@@ -1,0 +1,87 @@
+//! Images in few bytes: runs of one byte, and others as they are. A fuzzer that changes some of these bytes changes some of the image.
+
+/// The most that an image may have: what a fuzzer makes up is not to fill the memory.
+const MOST: usize = 4 << 20;
+/// In a length: a run of one byte.
+const RUN: u16 = 1 << 15;
+/// Shorter runs cost more than they save.
+const SHORT: usize = 8;
+
+/// An image in its short form: lengths of 15 bits, the sixteenth says whether one byte follows, which is meant so often, or so many.
+#[must_use]
+pub fn compress(image: &[u8]) -> Vec<u8> {
+    let mut short = Vec::new();
+    let mut plain: &[u8] = &[];
+    let put = |short: &mut Vec<u8>, plain: &[u8]| {
+        for piece in plain.chunks(usize::from(RUN - 1)) {
+            short.extend(u16::try_from(piece.len()).expect("15 bits").to_le_bytes());
+            short.extend(piece);
+        }
+    };
+    let mut rest = image;
+    while let Some(first) = rest.first() {
+        let run = rest.iter().take_while(|byte| *byte == first).count();
+        if run < SHORT {
+            let begin = image.len() - rest.len() - plain.len();
+            plain = &image[begin..begin + plain.len() + run];
+        } else {
+            put(&mut short, plain);
+            plain = &image[image.len()..];
+            for length in std::iter::repeat_n(usize::from(RUN - 1), run / usize::from(RUN - 1))
+                .chain([run % usize::from(RUN - 1)])
+            {
+                if length > 0 {
+                    short.extend((RUN | u16::try_from(length).expect("15 bits")).to_le_bytes());
+                    short.push(*first);
+                }
+            }
+        }
+        rest = &rest[run..];
+    }
+    put(&mut short, plain);
+    short
+}
+
+/// The image; what does not fit or is cut off is left out.
+#[must_use]
+pub fn expand(mut short: &[u8]) -> Vec<u8> {
+    let mut image = Vec::new();
+    while let [low, high, rest @ ..] = short {
+        let word = u16::from_le_bytes([*low, *high]);
+        let length = usize::from(word & !RUN);
+        short = rest;
+        if image.len() + length > MOST {
+            break;
+        }
+        if word & RUN != 0 {
+            let [byte, rest @ ..] = short else { break };
+            image.resize(image.len() + length, *byte);
+            short = rest;
+        } else {
+            let (plain, rest) = short.split_at(length.min(short.len()));
+            image.extend(plain);
+            short = rest;
+        }
+    }
+    image
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_compressed_expands() {
+        let mut random = kumihimo_tests::Random(3);
+        for _ in 0..200 {
+            let mut image = Vec::new();
+            for _ in 0..random.below(30) {
+                let byte = u8::try_from(random.below(3)).expect("below 3");
+                let length = if random.one_in(5) { random.below(100_000) } else { random.below(12) };
+                image.resize(image.len() + usize::try_from(length).expect("small"), byte);
+            }
+            assert!(expand(&compress(&image)) == image);
+        }
+        assert!(expand(&[0xff, 0xff]).is_empty() && expand(&[3, 0, 1]) == [1]);
+    }
+}

@@ -1,0 +1,171 @@
+//! Images by `mke2fs`, and what `e2fsck` says of them.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// A file that goes with the value. In memory where there is a place for that: images are written whole and soon thrown away.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// An empty file.
+    ///
+    /// # Errors
+    /// As creat(2).
+    pub fn new() -> io::Result<Scratch> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let directory = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
+        let name = format!("kumihimo-proof-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = directory.join(name);
+        File::create_new(&path)?;
+        Ok(Scratch(path))
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The image becomes its contents; zeros become holes.
+    ///
+    /// # Errors
+    /// As pwrite(2).
+    pub fn fill(&self, image: &[u8]) -> io::Result<()> {
+        const PIECE: usize = 4096;
+        let file = File::options().write(true).truncate(true).open(&self.0)?;
+        file.set_len(image.len() as u64)?;
+        for (number, piece) in image.chunks(PIECE).enumerate() {
+            if piece.iter().any(|byte| *byte != 0) {
+                file.write_all_at(piece, (number * PIECE) as u64)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Whether the programs are here; else the test is to return.
+#[must_use]
+pub fn programs(test: &str) -> bool {
+    let here = ["mke2fs", "e2fsck"].iter().all(|name| program(name).arg("-V").output().is_ok());
+    if !here {
+        kumihimo_tests::skip(test, "mke2fs and e2fsck are not installed (e2fsprogs)");
+    }
+    here
+}
+
+/// Debian keeps them where users who are not root do not look.
+fn program(name: &str) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(name);
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C").stdin(Stdio::null());
+    command
+}
+
+/// An image of `size` bytes as `mke2fs -t ext2` with these arguments makes it. The same every time: hash seed and identity are given.
+///
+/// # Panics
+/// If it fails: what it said.
+#[must_use]
+pub fn make(size: u64, arguments: &[&str]) -> Vec<u8> {
+    let scratch = Scratch::new().expect("a scratch file");
+    File::options().write(true).open(scratch.path()).and_then(|file| file.set_len(size)).expect("the image's size");
+    let identity = "5ca1ab1e-0000-4000-8000-00000000000a";
+    let hash = format!("hash_seed={identity}");
+    let output = program("mke2fs")
+        .args(["-q", "-F", "-t", "ext2", "-U", identity, "-E", &hash])
+        .args(arguments)
+        .arg(scratch.path())
+        .output()
+        .expect("mke2fs runs");
+    assert!(output.status.success(), "mke2fs {arguments:?}: {}", said(&output));
+    std::fs::read(scratch.path()).expect("the image")
+}
+
+fn said(output: &Output) -> String {
+    [output.stdout.as_slice(), &output.stderr].concat().iter().map(|byte| char::from(*byte)).collect()
+}
+
+/// `e2fsck -fn`: whether the image is clean.
+///
+/// # Errors
+/// What it said.
+///
+/// # Panics
+/// If it does not run.
+pub fn clean(image: &[u8]) -> Result<(), String> {
+    let scratch = Scratch::new().expect("a scratch file");
+    scratch.fill(image).expect("a scratch image");
+    let output = program("e2fsck").arg("-fn").arg(scratch.path()).output().expect("e2fsck runs");
+    if output.status.code() == Some(0) { Ok(()) } else { Err(format!("e2fsck -fn: {}", said(&output))) }
+}
+
+/// An image that was repaired.
+#[derive(Debug)]
+pub struct Repaired {
+    /// Clean now.
+    pub image: Vec<u8>,
+    /// There was a question: a directory was on its way from one directory to another. No order of ext2's writes spares e2fsck that one, for the entries lie in two blocks.
+    pub asked: bool,
+}
+
+/// `e2fsck -p`, which must repair it without a question, but for [`Repaired::asked`]; then it must be clean.
+///
+/// # Errors
+/// What it said.
+///
+/// # Panics
+/// If it does not run.
+pub fn repair(image: &[u8]) -> Result<Repaired, String> {
+    let scratch = Scratch::new().expect("a scratch file");
+    scratch.fill(image).expect("a scratch image");
+    let run = |how: &str| program("e2fsck").arg(how).arg(scratch.path()).output().expect("e2fsck runs");
+    let output = run("-fp");
+    let first = said(&output);
+    let moved = [" is a link to directory ", "'..' in "].iter().any(|what| first.contains(what));
+    let asked = output.status.code() == Some(4) && moved;
+    if asked {
+        run("-fy");
+    } else if !matches!(output.status.code(), Some(0 | 1)) {
+        return Err(format!("e2fsck -fp: {}: {first}", output.status));
+    }
+    let output = run("-fn");
+    if output.status.code() != Some(0) {
+        return Err(format!("e2fsck -fp said {first:?}, then e2fsck -fn: {}", said(&output)));
+    }
+    Ok(Repaired { image: std::fs::read(scratch.path()).expect("the image"), asked })
+}
+
+/// The same image with an index in each directory of several blocks: `e2fsck -D`.
+///
+/// # Panics
+/// If that fails.
+#[must_use]
+pub fn indexed(image: &[u8]) -> Vec<u8> {
+    let scratch = Scratch::new().expect("a scratch file");
+    scratch.fill(image).expect("a scratch image");
+    let output = program("e2fsck").args(["-fyD"]).arg(scratch.path()).output().expect("e2fsck runs");
+    assert!(matches!(output.status.code(), Some(0 | 1)), "e2fsck -fyD: {}", said(&output));
+    std::fs::read(scratch.path()).expect("the image")
+}
+
+/// Keeps an image that was found to be wrong, for whoever looks into it: where it lies.
+///
+/// # Panics
+/// If it cannot be written.
+#[must_use]
+pub fn keep(name: &str, image: &[u8]) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("kumihimo-proof-{name}-{}.img", std::process::id()));
+    File::create(&path).and_then(|mut file| file.write_all(image)).expect("an image in the temporary directory");
+    path
+}

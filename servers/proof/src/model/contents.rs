@@ -1,0 +1,143 @@
+//! A file's bytes: pages of which a missing one is all zeros, so that a file may be longer than the memory.
+
+use std::collections::BTreeMap;
+
+const PAGE: u64 = 1024;
+
+/// What a file contains.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    size: u64,
+    pages: BTreeMap<u64, Box<[u8]>>,
+}
+
+/// The parts of a range that lie in one page each: page, place in it, place in the range, length.
+fn parts(offset: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize, usize)> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        if done == length {
+            return None;
+        }
+        let at = offset + done;
+        let here = (PAGE - at % PAGE).min(length - done);
+        let part = (at / PAGE, small(at % PAGE), small(done), small(here));
+        done += here;
+        Some(part)
+    })
+}
+
+fn small(number: u64) -> usize {
+    usize::try_from(number).expect("64-bit machine")
+}
+
+impl Contents {
+    /// Bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Truncates or extends.
+    pub fn resize(&mut self, size: u64) {
+        if size < self.size {
+            self.clear(size, self.size - size);
+        }
+        self.size = size;
+    }
+
+    /// As many bytes as there are.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> usize {
+        let length = (into.len() as u64).min(self.size.saturating_sub(offset));
+        for (page, inside, outside, here) in parts(offset, length) {
+            let into = &mut into[outside..outside + here];
+            match self.pages.get(&page) {
+                Some(bytes) => into.copy_from_slice(&bytes[inside..inside + here]),
+                None => into.fill(0),
+            }
+        }
+        small(length)
+    }
+
+    /// All of it.
+    pub fn write(&mut self, offset: u64, from: &[u8]) {
+        for (page, inside, outside, here) in parts(offset, from.len() as u64) {
+            let bytes = self.pages.entry(page).or_insert_with(|| vec![0; small(PAGE)].into_boxed_slice());
+            bytes[inside..inside + here].copy_from_slice(&from[outside..outside + here]);
+        }
+        self.size = self.size.max(offset + from.len() as u64);
+    }
+
+    /// Zeros there; the size stays.
+    pub fn clear(&mut self, offset: u64, length: u64) {
+        let end = offset + length;
+        // Whole pages go; a range of terabytes must not be walked page by page.
+        let (first, last) = (offset.div_ceil(PAGE), end / PAGE);
+        if first < last {
+            let whole: Vec<u64> = self.pages.range(first..last).map(|(page, _)| *page).collect();
+            for page in whole {
+                self.pages.remove(&page);
+            }
+        }
+        for page in [offset / PAGE, end / PAGE] {
+            let (from, to) = (offset.max(page * PAGE), end.min((page + 1) * PAGE));
+            if let Some(bytes) = self.pages.get_mut(&page)
+                && from < to
+            {
+                bytes[small(from - page * PAGE)..small(to - page * PAGE)].fill(0);
+            }
+        }
+    }
+
+    /// Where the first byte that is not 0 lies, at or after `offset`.
+    pub fn data(&self, offset: u64) -> Option<u64> {
+        self.pages.range(offset / PAGE..).find_map(|(page, bytes)| {
+            let from = offset.saturating_sub(page * PAGE);
+            let at = bytes[small(from)..].iter().position(|byte| *byte != 0)?;
+            Some(page * PAGE + from + at as u64)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against plain bytes.
+    #[test]
+    fn pages_behave_like_bytes() {
+        let mut random = kumihimo_tests::Random(7);
+        let (mut contents, mut plain) = (Contents::default(), Vec::<u8>::new());
+        for _ in 0..5_000 {
+            let (offset, length) = (small(random.below(9_000)), small(random.below(3_000)));
+            match random.below(4) {
+                0 => {
+                    let fill = u8::try_from(random.below(256)).expect("below 256");
+                    contents.write(offset as u64, &vec![fill; length]);
+                    if length > 0 {
+                        plain.resize(plain.len().max(offset + length), 0);
+                        plain[offset..offset + length].fill(fill);
+                    } else {
+                        plain.resize(plain.len().max(offset), 0);
+                    }
+                }
+                1 => {
+                    contents.clear(offset as u64, length as u64);
+                    let end = plain.len().min(offset + length);
+                    plain[offset.min(end)..end].fill(0);
+                }
+                2 => {
+                    contents.resize(offset as u64);
+                    plain.resize(offset, 0);
+                }
+                _ => {
+                    let mut read = vec![1; length];
+                    let count = contents.read(offset as u64, &mut read);
+                    let end = plain.len().min(offset + length);
+                    assert_eq!(read[..count], plain[offset.min(end)..end]);
+                }
+            }
+            assert_eq!(contents.size(), plain.len() as u64);
+            let first = plain.iter().skip(offset).position(|byte| *byte != 0).map(|at| (offset + at) as u64);
+            assert_eq!(contents.data(offset as u64), first);
+        }
+    }
+}

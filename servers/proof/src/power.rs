@@ -1,0 +1,109 @@
+//! Power cuts: what may be on a medium when the power goes, and what must be found there afterwards.
+
+mod ledger;
+mod load;
+
+pub use ledger::Ledger;
+pub use load::{Load, Size};
+
+use kumihimo_tests::Random;
+
+use crate::disks::Event;
+
+/// What a medium writes as a whole.
+const SECTOR: usize = 512;
+
+/// Which of the writes since the last flush reached the medium.
+#[derive(Clone, Copy, Debug)]
+enum Luck {
+    All,
+    None,
+    /// Each with so many chances in 8.
+    Some(u64),
+    /// One did not.
+    AllBut(usize),
+    Only(usize),
+    /// The first ones.
+    First(usize),
+}
+
+/// The image after a cut behind `position` events: what was flushed is there; of what was written since, any part, in sectors. A sector that was written several times may be
+/// in any of these states, which is all that another order can lead to.
+///
+/// # Panics
+/// If the events do not fit the image.
+#[must_use]
+pub fn cut(image: &[u8], events: &[Event], position: usize, random: &mut Random) -> Vec<u8> {
+    let mut image = image.to_vec();
+    let mut apply = |offset: u64, bytes: &[u8]| {
+        let offset = usize::try_from(offset).expect("an offset in the image");
+        image[offset..offset + bytes.len()].copy_from_slice(bytes);
+    };
+    let events = &events[..position];
+    let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |last| last + 1);
+    for event in &events[..flushed] {
+        if let Event::Write(offset, bytes) = event {
+            apply(*offset, bytes);
+        }
+    }
+    let loose = &events[flushed..];
+    let any = |random: &mut Random| usize::try_from(random.below(loose.len().max(1) as u64)).expect("small");
+    let luck = match random.below(8) {
+        0 => Luck::All,
+        1 => Luck::None,
+        2 => Luck::Some(1),
+        3 => Luck::Some(4),
+        4 => Luck::Some(7),
+        5 => Luck::AllBut(any(random)),
+        6 => Luck::Only(any(random)),
+        _ => Luck::First(any(random)),
+    };
+    let torn = random.one_in(2);
+    for (number, event) in loose.iter().enumerate() {
+        let Event::Write(offset, bytes) = event else { continue };
+        let whole = match luck {
+            Luck::All => true,
+            Luck::None => false,
+            Luck::Some(chances) => random.below(8) < chances,
+            Luck::AllBut(one) => one != number,
+            Luck::Only(one) => one == number,
+            Luck::First(count) => number < count,
+        };
+        // One that was under way when the power went: some of its sectors.
+        if torn && bytes.len() > SECTOR && random.one_in(3) && !matches!(luck, Luck::All | Luck::None) {
+            for (sector, piece) in bytes.chunks(SECTOR).enumerate() {
+                if random.one_in(2) {
+                    apply(offset + (sector * SECTOR) as u64, piece);
+                }
+            }
+        } else if whole {
+            apply(*offset, bytes);
+        }
+    }
+    image
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was flushed is always there; what was not is there, partly there, and not there.
+    #[test]
+    fn a_cut_keeps_what_was_flushed_and_any_part_of_the_rest() {
+        let events = [
+            Event::Write(0, vec![1; 1024].into()),
+            Event::Flush,
+            Event::Write(1024, vec![2; 2048].into()),
+            Event::Flush,
+        ];
+        let mut random = Random(1);
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..1000 {
+            let image = cut(&[0; 4096], &events, 3, &mut random);
+            assert!(image[..1024].iter().all(|byte| *byte == 1) && image[3072..].iter().all(|byte| *byte == 0));
+            seen.insert(image[1024..3072].chunks(SECTOR).map(|sector| sector[0]).collect::<Vec<_>>());
+            assert_eq!(cut(&[0; 4096], &events, 4, &mut random)[1024..3072], [2; 2048]);
+        }
+        assert!(seen.contains(&vec![0; 4]) && seen.contains(&vec![2; 4]) && seen.len() > 10, "{seen:?}");
+    }
+}

@@ -1,0 +1,94 @@
+//! A directory of this machine does what the model says: so the model is what Linux's own file systems are, and `Host` adds nothing to them.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use kumihimo_host::{Host, Settings};
+use kumihimo_proof::compare::{Difference, Pair, Rules, Subject};
+use kumihimo_proof::operations::{Change, Operation};
+use kumihimo_proof::{clock, run};
+use kumihimo_store::{Errno, Store};
+
+/// Refusals of this machine's file systems that are as right as the model's.
+const ALSO: [(Errno, Errno); 3] = [
+    // Over a directory that it lies in itself.
+    (Errno::ISDIR, Errno::NOTEMPTY),
+    // A target that is too long, for a name that is there or in a directory that was removed.
+    (Errno::EXIST, Errno::NAMETOOLONG),
+    (Errno::NOENT, Errno::NAMETOOLONG),
+];
+
+/// An empty directory of this machine, served; gone with the value.
+struct Served {
+    path: PathBuf,
+    host: Host,
+}
+
+impl Served {
+    fn new() -> Served {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("host-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir(&path).expect("a directory for the test");
+        let host = Host::open(&path, Settings::default()).expect("a directory is served");
+        Served { path, host }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+impl Subject for Served {
+    fn store(&self) -> &dyn Store {
+        &self.host
+    }
+
+    fn remount(&mut self) -> Result<(), Difference> {
+        self.host.close().map_err(|errno| format!("close: {errno}"))?;
+        self.host = Host::open(&self.path, Settings::default()).map_err(|error| format!("opened again: {error}"))?;
+        Ok(())
+    }
+
+    fn rules(&self) -> Rules {
+        Rules {
+            own_time: true,
+            own_directory_links: true,
+            no_generations: true,
+            no_room_beyond: true,
+            xattr_room: Some(500),
+            same: &ALSO,
+            ..Rules::default()
+        }
+    }
+}
+
+/// What the kernel does not let through as it is: modes of symbolic links, xattrs of what is no file; a change of owner always takes privileges away.
+fn let_through(operation: &Operation) -> Option<Operation> {
+    match operation {
+        Operation::SetXattr { .. } | Operation::RemoveXattr { .. } | Operation::Xattr { .. } => None,
+        Operation::Change { change: Change::Permissions(_) | Change::Owner { .. } | Change::Times { .. }, .. } => None,
+        // Some of this machine's file systems can collapse a range.
+        Operation::Allocate { mode: 8, .. } => None,
+        // The whole machine's file system would be synced each time.
+        Operation::SyncAll | Operation::WriteBack => None,
+        other => Some(other.clone()),
+    }
+}
+
+#[test]
+fn a_directory_of_this_machine_does_what_the_model_says() {
+    let name = "a_directory_of_this_machine_does_what_the_model_says";
+    if !rustix::process::geteuid().is_root() {
+        kumihimo_tests::skip(name, "devices, and files of others, are root's to make");
+        return;
+    }
+    run::test(name, 200, 1..80, |operations| {
+        clock::reset();
+        let mut pair = Pair::new(Served::new())?;
+        pair.run(&operations.iter().filter_map(let_through).collect::<Vec<_>>())?;
+        pair.end().map(|_| ())
+    });
+}

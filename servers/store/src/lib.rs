@@ -1,0 +1,14 @@
+//! What a file server stands on: the [`Store`] that it serves, and the [`Disk`] under it.
+//!
+//! A store knows nothing of who serves it: no thread, no message, no file descriptor of `/dev/fuse`. A disk is block access as the server's organisation gives it.
+//! Both are called by whatever kind of thread the organisation has; locks are `kumihimo::sync`'s, which block a microprocess or a kernel thread, whoever calls.
+#![forbid(unsafe_code)]
+
+mod disk;
+mod kinds;
+mod store;
+
+pub use disk::{Delayed, Disk, FileDisk, open_disk};
+pub use kinds::{Attributes, Caller, Changes, Entry, Kind, New, Stamp, Statistics, Time};
+pub use rustix::io::Errno;
+pub use store::{Handle, Listed, Node, Result, Seek, Store, XattrMode};

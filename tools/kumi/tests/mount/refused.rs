@@ -1,0 +1,303 @@
+//! What cannot be mounted or unmounted: each with its reason, in one line, and nothing left behind.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use kumihimo_conformance::{Image, Mounted, Options, Organisation, Scratch};
+use kumihimo_tests::skip;
+
+use crate::ground::{can_mount, has_e2fsprogs, kumi, serve};
+
+fn run<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> Output {
+    Command::new(program).args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).output().expect("it starts")
+}
+
+/// Expects one line of complaint that contains `fragment`, exit status 1, and nothing mounted at `point`.
+fn expect_refusal(case: &str, output: &Output, fragment: &str, point: Option<&Path>) {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let is_one_line = said.starts_with("kumi: ") && said.trim_end().lines().count() == 1;
+    assert!(output.status.code() == Some(1) && is_one_line, "{case}: {}: {said}", output.status);
+    assert!(said.contains(fragment), "{case}: {said:?} does not say {fragment:?}");
+    assert!(output.stdout.is_empty(), "{case}: {}", String::from_utf8_lossy(&output.stdout));
+    if let Some(point) = point {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").expect("procfs");
+        let text = format!(" {} ", point.display());
+        assert!(
+            !mounts.lines().any(|line| line.contains(&text) && line.contains("fuse.kumi")),
+            "{case}: it is mounted"
+        );
+    }
+}
+
+fn mount(store: &Path, point: &Path, more: &[&str]) -> Output {
+    let mut arguments: Vec<&OsStr> = vec!["mount".as_ref(), "-f".as_ref()];
+    arguments.extend(more.iter().map(OsStr::new));
+    arguments.extend([store.as_os_str(), point.as_os_str()]);
+    run(kumi(), &arguments)
+}
+
+/// A file with something in it.
+fn file(scratch: &Scratch, name: &str, content: &[u8], size: u64) -> PathBuf {
+    let path = scratch.path().join(name);
+    let mut file = File::create(&path).expect("a file");
+    file.write_all(content).expect("it is written");
+    file.set_len(size.max(content.len() as u64)).expect("room");
+    path
+}
+
+/// An image of e2fsprogs, of another kind.
+fn made(scratch: &Scratch, name: &str, kind: &[&str]) -> PathBuf {
+    let path = file(scratch, name, b"", 16 << 20);
+    let arguments = [&["-q", "-F"], kind, &[path.to_str().expect("UTF-8")]].concat();
+    assert!(run("mke2fs", &arguments).status.success());
+    path
+}
+
+#[test]
+fn stores() {
+    if !has_e2fsprogs("refused::stores") {
+        return;
+    }
+    let scratch = Scratch::new("refused");
+    let point = scratch.directory("point");
+    let random: Vec<u8> = (0..1u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut xfs = vec![0; 1 << 20];
+    xfs[..4].copy_from_slice(b"XFSB");
+    let mut btrfs = vec![0; 1 << 20];
+    btrfs[65600..65608].copy_from_slice(b"_BHRfS_M");
+    let fifo = scratch.path().join("fifo");
+    assert!(run("mkfifo", &[&fifo]).status.success());
+    let cut = made(&scratch, "cut", &["-t", "ext2"]);
+    OpenOptions::new().write(true).open(&cut).expect("it is there").set_len(5 << 20).expect("it is cut");
+    let tiny = made(&scratch, "tiny", &["-t", "ext2"]);
+    OpenOptions::new().write(true).open(&tiny).expect("it is there").set_len(1500).expect("it is cut");
+    let table: [(&str, PathBuf, &[&str], &str); 16] = [
+        ("missing", scratch.path().join("none"), &[], "none: No such file or directory"),
+        ("empty", file(&scratch, "empty", b"", 0), &[], "empty: not an ext2 file system"),
+        ("zeros", file(&scratch, "zeros", b"", 1 << 20), &[], "zeros: not an ext2 file system"),
+        ("random bytes", file(&scratch, "random", &random, 0), &[], "random: not an ext2 file system"),
+        ("text", file(&scratch, "text", b"this is a text\n", 0), &[], "text: not an ext2 file system"),
+        ("xfs", file(&scratch, "xfs", &xfs, 0), &[], "XFS"),
+        ("btrfs", file(&scratch, "btrfs", &btrfs, 0), &[], "Btrfs"),
+        ("ext4", made(&scratch, "ext4", &["-t", "ext4"]), &[], "extents"),
+        ("ext3", made(&scratch, "ext3", &["-t", "ext3"]), &[], "journal"),
+        ("64bit", made(&scratch, "64bit", &["-t", "ext2", "-O", "extents,64bit"]), &[], "64bit"),
+        ("inline_data", made(&scratch, "inline", &["-t", "ext2", "-O", "inline_data"]), &[], "inline_data"),
+        ("truncated", cut, &[], "cut: "),
+        ("truncated in the superblock", tiny, &[], "tiny: "),
+        ("a directory as an image", scratch.directory("directory"), &["--store", "ext2"], "a directory, and no image"),
+        ("a file as a directory", file(&scratch, "file", b"", 9), &["--store", "host"], "no directory"),
+        ("a FIFO", fifo, &[], "neither a regular file nor a block device"),
+    ];
+    for (case, store, more, fragment) in table {
+        let output = mount(&store, &point, more);
+        let said = String::from_utf8_lossy(&output.stderr).to_lowercase();
+        expect_refusal(case, &output, "kumi: ", Some(&point));
+        assert!(said.contains(&fragment.to_lowercase()), "{case}: {said:?} does not say {fragment:?}");
+    }
+}
+
+#[test]
+fn damaged_superblocks() {
+    if !has_e2fsprogs("refused::damaged_superblocks") {
+        return;
+    }
+    let scratch = Scratch::new("refused");
+    let point = scratch.directory("point");
+    // Where in the superblock, what, and what is said.
+    let table: [(&str, u64, u32, &str); 6] = [
+        ("no inodes", 0, 0, "inodes"),
+        ("more blocks than there are", 4, u32::MAX, "blocks"),
+        ("no blocks in a group", 32, 0, "blocks in a group"),
+        ("no inodes in a group", 40, 0, "inodes in a group"),
+        ("an absurd block size", 24, 77, "block size"),
+        ("an absurd inode size", 88, 7, "inodes of 7 bytes"),
+    ];
+    for (case, at, value, fragment) in table {
+        let image = made(&scratch, &case.replace(' ', "-"), &["-t", "ext2"]);
+        let file = OpenOptions::new().write(true).open(&image).expect("it is there");
+        file.write_all_at(&value.to_le_bytes(), 1024 + at).expect("it is damaged");
+        expect_refusal(case, &mount(&image, &point, &[]), fragment, Some(&point));
+    }
+}
+
+#[test]
+fn mount_points() {
+    if !has_e2fsprogs("refused::mount_points") {
+        return;
+    }
+    let image = Image::new(16, 1024);
+    let (full, file, busy) = (image.directory("full"), image.directory("d").join("file"), image.directory("busy"));
+    std::fs::write(full.join("something"), "").expect("a file");
+    std::fs::write(&file, "").expect("a file");
+    assert!(run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), busy.as_os_str()]).status.success());
+    let refused = [
+        ("missing", mount(image.path(), &image.path().with_file_name("none"), &[]), "make the directory first"),
+        ("a file", mount(image.path(), &file, &[]), "not a directory"),
+        ("not empty", mount(image.path(), &full, &[]), "not empty"),
+        ("busy", mount(image.path(), &busy, &[]), "tmpfs"),
+        ("not ours", run(kumi(), &["umount".as_ref(), busy.as_os_str()]), "not ours"),
+        ("nothing there", run(kumi(), &["umount".as_ref(), full.as_os_str()]), "nothing is mounted there"),
+        ("no such point", run(kumi(), &["umount", "/none/at/all"]), "No such file or directory"),
+    ];
+    assert!(run("umount", &[&busy]).status.success());
+    for (case, output, fragment) in refused {
+        expect_refusal(case, &output, fragment, None);
+    }
+}
+
+#[test]
+fn an_image_that_is_mounted_already() {
+    let name = "refused::an_image_that_is_mounted_already";
+    if !has_e2fsprogs(name) {
+        return;
+    }
+    let image = Image::new(16, 1024);
+    let point = image.directory("point");
+    let Some(kernel) = image.by_the_kernel(false) else { return skip(name, "no loop mounts of ext2 here") };
+    expect_refusal("by the kernel", &mount(image.path(), &point, &[]), "the kernel has it mounted", Some(&point));
+    drop(kernel);
+    let ours = serve(Organisation::Microprocesses, &image);
+    expect_refusal("by us", &mount(image.path(), &point, &[]), "another server has it mounted", Some(&point));
+    expect_refusal("on ours", &mount(image.path(), ours.path(), &[]), "is mounted there", None);
+    let reading = mount(image.path(), &point, &["--read-only"]);
+    expect_refusal("by us, to be read", &reading, "another server has it mounted", Some(&point));
+    // The one who has it goes on.
+    std::fs::write(ours.path().join("f"), "still").expect("it is served");
+    ours.unmount();
+    image.expect_clean();
+    // Two that read do no harm to each other.
+    let options = Options::new(Organisation::Microprocesses).with(&["--read-only"]);
+    let (one, other) = (Mounted::start(kumi(), &options, image.path()), Mounted::start(kumi(), &options, image.path()));
+    assert_eq!(std::fs::read(one.path().join("f")).expect("f"), std::fs::read(other.path().join("f")).expect("f"));
+    one.unmount();
+    other.unmount();
+}
+
+#[test]
+fn a_medium_that_is_read_only() {
+    let name = "refused::a_medium_that_is_read_only";
+    if !has_e2fsprogs(name) {
+        return;
+    }
+    let image = Image::new(16, 1024);
+    let point = image.directory("point");
+    let looped = run("losetup", &["-f".as_ref(), "--show".as_ref(), "-r".as_ref(), image.path().as_os_str()]);
+    if !looped.status.success() {
+        return skip(name, "no loop devices here");
+    }
+    let device = String::from_utf8_lossy(&looped.stdout).trim().to_owned();
+    let refused = mount(Path::new(&device), &point, &[]);
+    let options = Options::new(Organisation::Microprocesses).with(&["--read-only"]);
+    let read = Mounted::try_start(kumi(), &options, Path::new(&device)).map(|mounted| {
+        let found = mounted.path().join("lost+found").is_dir();
+        mounted.unmount();
+        found
+    });
+    assert!(run("losetup", &["-d", &device]).status.success());
+    expect_refusal("to be written", &refused, "--read-only", Some(&point));
+    assert_eq!(read, Ok(true));
+}
+
+#[test]
+fn while_it_is_busy() {
+    let name = "refused::while_it_is_busy";
+    if !has_e2fsprogs(name) {
+        return;
+    }
+    let image = Image::new(16, 1024);
+    let mounted = serve(Organisation::Microprocesses, &image);
+    let open = File::create(mounted.path().join("f")).expect("a file");
+    let refused = run(kumi(), &["umount".as_ref(), mounted.path().as_os_str()]);
+    expect_refusal("busy", &refused, "--lazy", None);
+    // All goes on, and a lazy one works: the server ends with the last who has it open.
+    (&open).write_all(b"text").expect("it is served");
+    let lazily = run(kumi(), &["umount".as_ref(), "--lazy".as_ref(), mounted.path().as_os_str()]);
+    assert!(lazily.status.success(), "{}", String::from_utf8_lossy(&lazily.stderr));
+    (&open).write_all(b", more").expect("it is served still");
+    (&open).seek(SeekFrom::Start(0)).expect("it is");
+    drop(open);
+    mounted.expect_end();
+    image.expect_clean();
+    let again = serve(Organisation::Microprocesses, &image);
+    assert_eq!(std::fs::read(again.path().join("f")).expect("f"), b"text, more");
+    again.unmount();
+}
+
+#[test]
+fn without_the_device() {
+    let name = "refused::without_the_device";
+    if !has_e2fsprogs(name) {
+        return;
+    }
+    let image = Image::new(16, 1024);
+    let point = image.directory("point");
+    let script = "mount -t tmpfs none /dev && exec \"$0\" mount -f \"$1\" \"$2\"";
+    let arguments: [&OsStr; 6] =
+        ["-m".as_ref(), "sh".as_ref(), "-c".as_ref(), script.as_ref(), kumi().as_os_str(), image.path().as_os_str()];
+    let output = run("unshare", &[&arguments[..], &[point.as_os_str()]].concat());
+    expect_refusal("no /dev/fuse", &output, "/dev/fuse: No such file or directory", Some(&point));
+}
+
+/// As nobody: by fusermount3, if there is one that may.
+#[test]
+fn without_privileges() {
+    let name = "refused::without_privileges";
+    if !can_mount(name) {
+        return;
+    }
+    let scratch = Scratch::new("refused");
+    let (served, point) = (scratch.directory("served"), scratch.directory("point"));
+    let run_directory = scratch.directory("run");
+    for path in [&served, &point, &run_directory] {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("chown");
+    }
+    // Where nobody may go: the target directory may lie in root's home.
+    let copy = scratch.path().join("kumi");
+    std::fs::copy(kumi(), &copy).expect("the program");
+    let as_nobody = |path: &str, arguments: &[&OsStr]| {
+        let mut command = Command::new("setpriv");
+        // env(1) sets the path behind setpriv(1), which has to be found itself.
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/env"]).arg(format!("PATH={path}"));
+        command.arg(&copy).args(arguments).env("KUMI_DIR", &run_directory).stdin(Stdio::null());
+        command
+    };
+    let mounts: [&OsStr; 3] = ["mount".as_ref(), served.as_os_str(), point.as_os_str()];
+    let foreground: [&OsStr; 4] = ["mount".as_ref(), "-f".as_ref(), served.as_os_str(), point.as_os_str()];
+    let Ok(without) = as_nobody("/none", &foreground).output() else { return skip(name, "no setpriv(1) here") };
+    expect_refusal("no fusermount3", &without, "fusermount3", Some(&point));
+    let path = std::env::var("PATH").expect("a path");
+    let begun = as_nobody(&path, &mounts).stderr(File::create(scratch.path().join("errors")).expect("a file")).status();
+    if !begun.expect("setpriv(1)").success() {
+        let said = std::fs::read_to_string(scratch.path().join("errors")).expect("what it said");
+        assert!(said.starts_with("kumi: "), "{said}");
+        return skip(name, said.trim_end());
+    }
+    // Others do not get in, root among them.
+    let root = std::fs::read_dir(&point).map(|_| ()).map_err(|e| e.kind());
+    let ended = as_nobody(&path, &["umount".as_ref(), point.as_os_str()]).output().expect("kumi umount");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(root, Err(std::io::ErrorKind::PermissionDenied));
+}
+
+#[test]
+fn arguments() {
+    let table: [(&[&str], &str); 7] = [
+        (&["mount"], "required"),
+        (&["mount", "--organisation", "none", "a", "b"], "microprocesses"),
+        (&["mount", "--threads", "0", "a", "b"], "threads"),
+        (&["mount", "--threads", "many", "a", "b"], "threads"),
+        (&["mount", "--cache", "lots", "a", "b"], "a number of bytes is wanted"),
+        (&["mount", "--delay", "5", "a", "b"], "a time is wanted"),
+        (&["umount"], "required"),
+    ];
+    for (arguments, fragment) in table {
+        let output = run(kumi(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(fragment), "{arguments:?}: {}: {said}", output.status);
+    }
+}

@@ -1,0 +1,103 @@
+//! Real work on a mount; then the same tree, read by others.
+
+use std::path::{Path, PathBuf};
+
+use kumihimo_conformance::work::{self, Tree};
+use kumihimo_conformance::{Image, Mounted, Options, Organisation, Scratch};
+use kumihimo_tests::root;
+
+use crate::ground::{can_mount, has_e2fsprogs, kumi};
+
+/// A new directory for a job.
+fn job(place: &Path, name: &str) -> PathBuf {
+    let job = place.join(name);
+    std::fs::create_dir(&job).expect(name);
+    job
+}
+
+fn all(place: &Path, scratch: &Path) {
+    work::clones(&root(), &job(place, "git"));
+    work::packs(&root(), &job(place, "tar"), scratch);
+    work::synchronises(&root(), &job(place, "rsync"));
+    work::builds(&job(place, "make"));
+    work::maps(&job(place, "mmap"));
+    work::keeps_a_database(&job(place, "sqlite"));
+    work::is_found_and_measured(&root(), &job(place, "find"), scratch);
+    work::copies_sparsely(&job(place, "sparse"));
+    work::holds_many_small_files(&job(place, "small"), 3000);
+}
+
+/// An image, worked on through a mount, then checked and read by e2fsprogs and by the kernel.
+fn on_ext2(name: &str, organisation: Organisation, block: u32, options: &[&str]) {
+    if !has_e2fsprogs(name) {
+        return;
+    }
+    let (image, scratch) = (Image::new(1024, block), Scratch::new("work"));
+    // The kernel that caches writes keeps times of its own, and tells them only where they differ from those it told
+    // last: the store then stamps the write itself, some milliseconds later.
+    let tree = if options.contains(&"--writeback") { Tree::of } else { Tree::with_attributes };
+    let options = Options::new(organisation).with(options);
+    let mounted = Mounted::start(kumi(), &options, image.path());
+    all(mounted.path(), scratch.path());
+    let (before, contents) = (tree(mounted.path()), Tree::of(mounted.path()));
+    mounted.unmount();
+    image.expect_clean();
+    contents.expect(&Tree::of(&image.dump()), "read by debugfs");
+    if let Some(kernel) = image.by_the_kernel(true) {
+        before.expect(&tree(kernel.path()), "read by the kernel");
+    }
+    // And again by us, ended by a signal.
+    let again = Mounted::start(kumi(), &options, image.path());
+    before.expect(&tree(again.path()), "read again");
+    again.terminate();
+    image.expect_clean();
+}
+
+fn on_a_directory(name: &str, organisation: Organisation) {
+    if !can_mount(name) {
+        return;
+    }
+    let scratch = Scratch::new("work");
+    let served = scratch.directory("served");
+    let mounted = Mounted::start(kumi(), &Options::new(organisation), &served);
+    all(mounted.path(), scratch.path());
+    let through = Tree::with_attributes(mounted.path());
+    through.expect(&Tree::with_attributes(&served), "the directory itself");
+    mounted.unmount();
+}
+
+mod ext2 {
+    use super::{Organisation, on_ext2};
+
+    fn with_4096(name: &str, organisation: Organisation) {
+        on_ext2(name, organisation, 4096, &[]);
+    }
+    crate::organisations::organisations!(with_4096);
+
+    #[test]
+    fn blocks_of_1024() {
+        on_ext2("work::ext2::blocks_of_1024", Organisation::Microprocesses, 1024, &[]);
+    }
+
+    #[test]
+    fn writeback_and_readdirplus() {
+        let options = ["--writeback", "--readdirplus"];
+        on_ext2("work::ext2::writeback_and_readdirplus", Organisation::Microprocesses, 4096, &options);
+    }
+
+    /// The cache holds less than a bitmap and an indirect block of each file.
+    #[test]
+    fn with_little_memory() {
+        on_ext2("work::ext2::with_little_memory", Organisation::KernelThreads, 2048, &["--cache", "1m"]);
+    }
+}
+
+#[test]
+fn on_the_host_by_microprocesses() {
+    on_a_directory("work::on_the_host_by_microprocesses", Organisation::Microprocesses);
+}
+
+#[test]
+fn on_the_host_sequentially() {
+    on_a_directory("work::on_the_host_sequentially", Organisation::Sequential);
+}
