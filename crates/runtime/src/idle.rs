@@ -201,14 +201,17 @@ impl Vp {
         let until = since + expects.unwrap_or(SPIN.as_nanos() as u64);
         // Whoever answers from another core does so within less time than many pauses take.
         let pauses = if expects.is_some() { 1 } else { 16 };
+        self.look_until(until, || (0..pauses).for_each(|_| std::hint::spin_loop()))
+    }
+
+    /// Looks, each time after `before`, until something came or it is `until`. Returns it, and the time.
+    pub(crate) fn look_until(&self, until: u64, before: impl Fn()) -> (Option<&'static Mp>, u64) {
         self.idle.cell.looks();
         let found = loop {
-            for _ in 0..pauses {
-                std::hint::spin_loop();
-            }
+            before();
             self.look_around();
             let next = self.pick_or_pull();
-            let now = instance.now();
+            let now = self.instance().now();
             if next.is_some() || now >= until {
                 break (next, now);
             }

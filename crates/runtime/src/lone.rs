@@ -68,19 +68,7 @@ impl Vp {
     /// What came from it, and the time. May return nothing.
     #[cold]
     pub(crate) fn await_peer(&self, since: u64) -> (Option<&'static Mp>, u64) {
-        let instance = self.instance();
-        let until = since + AT_MOST.as_nanos() as u64;
-        self.idle.cell.looks();
-        let found = loop {
-            self.poller.poll_ready(false);
-            self.look_around();
-            let next = self.pick_or_pull();
-            let now = instance.now();
-            if next.is_some() || now >= until {
-                break (next, now);
-            }
-        };
-        self.idle.cell.runs();
+        let found = self.look_until(since + AT_MOST.as_nanos() as u64, || self.poller.poll_ready(false));
         if found.0.is_none() {
             self.lone.turns.set(0);
         }

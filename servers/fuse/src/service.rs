@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fuse_abi::linux::{FUSE_ROOT_ID, fuse_in_header, fuse_opcode as Op};
 use kumihimo::sync::Arc;
-use kumihimo::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use kumihimo::sync::atomic::{AtomicBool, AtomicU32};
 use kumihimo_store::{Caller, Errno, Node, Result, Store};
 
 use crate::interrupts::Interrupts;
@@ -67,7 +67,6 @@ pub struct Service {
     pub(crate) by_uring: AtomicBool,
     /// Who opens a file with O_DIRECT gets past the kernel's cache.
     pub(crate) passes_direct: AtomicBool,
-    handled: AtomicU64,
 }
 
 impl fmt::Debug for Service {
@@ -87,7 +86,6 @@ impl Service {
             max_write: AtomicU32::new(0),
             by_uring: AtomicBool::new(false),
             passes_direct: AtomicBool::new(false),
-            handled: AtomicU64::new(0),
         }
     }
 
@@ -97,12 +95,6 @@ impl Service {
         &*self.store
     }
 
-    /// Requests handled so far.
-    #[must_use]
-    pub fn handled(&self) -> u64 {
-        self.handled.load(Ordering::Relaxed)
-    }
-
     /// The inode that a node id of the kernel's means: 1 is the root, which stores number as they like.
     pub(crate) fn node(&self, id: u64) -> Node {
         if id == FUSE_ROOT_ID { self.store.root() } else { Node(id) }
@@ -110,7 +102,6 @@ impl Service {
 
     /// Handles a request. Blocks the caller, microprocess or kernel thread, as the store does.
     pub fn handle(&self, message: Message<'_>, reply: &mut Reply) -> Answer {
-        self.handled.fetch_add(1, Ordering::Relaxed);
         let Some((header, arguments)) = message.split() else {
             // Nothing to answer to: it has no number.
             eprintln!("fuse: a message of {} bytes is no request; ignored", message.length());
