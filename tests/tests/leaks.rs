@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use kumihimo::net::UnixStream;
-use kumihimo::runtime::{Runtime, metrics};
+use kumihimo::runtime::{Design, Runtime, metrics};
 use kumihimo::sync::Barrier;
 use kumihimo::thread::{self, Builder};
 use kumihimo_tests::process::{alone, is_one_to_one, kernel_threads, one_to_one};
@@ -82,69 +82,77 @@ fn a_thousand_runtimes_leave_nothing() {
     });
 }
 
+/// Spawns so many, some with names, some that yield, some with memory of their own, some that are never joined.
+fn batch(size: u64) {
+    thread_local!(static OWN: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
+    let all: Vec<_> = (0..size)
+        .map(|n| {
+            let body = move || {
+                if n % 16 == 0 {
+                    OWN.with_borrow_mut(|own| own.resize(100, 1));
+                    thread::yield_now();
+                }
+                n
+            };
+            if n % 64 == 0 { Builder::new().name(format!("n{n}")).spawn(body) } else { Builder::new().spawn(body) }
+        })
+        .collect();
+    for (n, handle) in all.into_iter().enumerate() {
+        let handle = handle.expect("it begins");
+        if n % 8 != 0 {
+            assert_eq!(handle.join().expect("no panic"), n as u64);
+        }
+    }
+}
+
+/// Memory, kernel threads and descriptors after `total` are as they were after the first few.
+fn nothing_is_left_by(total: u64) {
+    let size = (total / 20).clamp(1, 1000);
+    for _ in 0..5 {
+        batch(size);
+    }
+    let (before, memory, stacks) = (held(), resident(), metrics().expect("it runs").stacks);
+    for _ in 0..total / size {
+        batch(size);
+    }
+    // What the pool keeps. It has more for a moment after some blocked, here in the allocator.
+    let kept = 1 + metrics().expect("it runs").vps.len();
+    // Some event sources take a descriptor for each kernel thread, and so does its clock once it was preempted: those of before may have neither yet.
+    let descriptors = before.descriptors + before.kernel_threads + 2 * kept;
+    let is_more = |now: &Held| now.kernel_threads > before.kernel_threads + kept || now.descriptors > descriptors;
+    let mut after = held();
+    while !one_to_one() && is_more(&after) {
+        eprintln!("{before:?} at first, {after:?} now");
+        thread::sleep(Duration::from_millis(100));
+        after = held();
+    }
+    let (now, end) = (resident(), metrics().expect("it runs"));
+    if one_to_one() {
+        assert!(after.descriptors <= before.descriptors + kept, "{before:?}, then {after:?}");
+    } else {
+        assert!(end.stacks <= stacks + 2048, "{stacks} stacks before, {} after", end.stacks);
+        // New stacks are touched at their top and their block.
+        let more = (end.stacks.saturating_sub(stacks) as u64) * (16 << 10);
+        assert!(QUARANTINE || now < memory + more + (16 << 20), "{memory} bytes before, {now} after");
+        assert!(end.spawned >= total);
+    }
+}
+
 #[test]
 fn a_million_microprocesses_leave_nothing() {
-    thread_local!(static OWN: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
     alone("a_million_microprocesses_leave_nothing", || {
         let total = microprocesses(if is_one_to_one() { 10_000 } else { 1_000_000 });
-        Runtime::builder().vps(2).build().expect("a runtime").run(|| {
-            let batch = |size: u64| {
-                let all: Vec<_> = (0..size)
-                    .map(|n| {
-                        let body = move || {
-                            if n % 16 == 0 {
-                                OWN.with_borrow_mut(|own| own.resize(100, 1));
-                                thread::yield_now();
-                            }
-                            n
-                        };
-                        if n % 64 == 0 {
-                            Builder::new().name(format!("n{n}")).spawn(body)
-                        } else {
-                            Builder::new().spawn(body)
-                        }
-                    })
-                    .collect();
-                // Some are never joined.
-                for (n, handle) in all.into_iter().enumerate() {
-                    let handle = handle.expect("it begins");
-                    if n % 8 != 0 {
-                        assert_eq!(handle.join().expect("no panic"), n as u64);
-                    }
-                }
-            };
-            let size = (total / 20).clamp(1, 1000);
-            for _ in 0..5 {
-                batch(size);
-            }
-            let (before, memory, stacks) = (held(), resident(), metrics().expect("it runs").stacks);
-            for _ in 0..total / size {
-                batch(size);
-            }
-            // What the pool keeps. It has more for a moment after some blocked, here in the allocator.
-            let kept = 1 + metrics().expect("it runs").vps.len();
-            // Some event sources take a descriptor for each kernel thread, and so does its clock once it was preempted: those of before may have neither yet.
-            let descriptors = before.descriptors + before.kernel_threads + 2 * kept;
-            let is_more =
-                |now: &Held| now.kernel_threads > before.kernel_threads + kept || now.descriptors > descriptors;
-            let mut after = held();
-            while !one_to_one() && is_more(&after) {
-                eprintln!("{before:?} at first, {after:?} now");
-                thread::sleep(Duration::from_millis(100));
-                after = held();
-            }
-            let (now, end) = (resident(), metrics().expect("it runs"));
-            if one_to_one() {
-                assert!(after.descriptors <= before.descriptors + kept, "{before:?}, then {after:?}");
-            } else {
-                assert!(end.stacks <= stacks + 2048, "{stacks} stacks before, {} after", end.stacks);
-                // New stacks are touched at their top and their block.
-                let more = (end.stacks.saturating_sub(stacks) as u64) * (16 << 10);
-                assert!(QUARANTINE || now < memory + more + (16 << 20), "{memory} bytes before, {now} after");
-                assert!(end.spawned >= total);
-            }
-        });
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| nothing_is_left_by(total));
         assert!(metrics().is_none());
+    });
+}
+
+/// Whoever steals, on whichever microprocess's stack. (Queues with state in thread-local storage left 2 KB with each one that stole for the first time while it ended.)
+#[test]
+fn millions_that_may_be_stolen_leave_nothing() {
+    alone("millions_that_may_be_stolen_leave_nothing", || {
+        let total = microprocesses(if is_one_to_one() { 10_000 } else { 4_000_000 });
+        Runtime::builder().vps(2).queue(Design::Steal).build().expect("a runtime").run(|| nothing_is_left_by(total));
     });
 }
 

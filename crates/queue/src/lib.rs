@@ -39,6 +39,7 @@ extern crate std;
 use core::{marker::PhantomData, ptr::NonNull};
 
 mod atomic;
+pub mod deque;
 pub mod injector;
 pub mod locked;
 mod node;

@@ -1,4 +1,4 @@
-//! `steal`: work stealing with Chase-Lev queues (`crossbeam-deque`), one per level, made when the level is first used.
+//! `steal`: work stealing with Chase-Lev queues, one per level, made when the level is first used.
 //!
 //! What is queued can be stolen at any time, woken items too; first in, first out at both ends. Local priority order is exact: a bitmap
 //! finds the highest level. A deque can neither be ordered by key nor inserted into at its front, so such items stand
@@ -10,11 +10,10 @@ use core::{
     ptr::{NonNull, null_mut},
 };
 
-use crossbeam_deque::{Steal, Stealer, Worker};
-
 use crate::{
     Capacity, Origin, Place, RunQueue, Stats, Taker,
     atomic::{AtomicPtr, AtomicU64, Ordering, Padded, fence},
+    deque::{Deque, Stolen},
     injector::Injector,
     node::{self, LEVELS, Node, links},
     protect::Protect,
@@ -24,16 +23,9 @@ use crate::{
 /// Longest level that `remove` searches.
 const SEARCH: usize = 1024;
 
-/// An item on its way through a deque.
-struct Carried<T>(NonNull<T>);
-// SAFETY: whoever pops or steals it becomes its holder; `Node`'s contract regulates the rest.
-unsafe impl<T> Send for Carried<T> {}
-
 struct Own<T: Node> {
     /// Items with a key or for the front; served before the deque of their level.
     protect: Protect<T>,
-    /// By rank.
-    deques: [Option<Worker<Carried<T>>>; LEVELS],
     /// Bit r: the deque of rank r may have an item.
     bits: u64,
     /// As in `ring`.
@@ -53,8 +45,8 @@ pub struct StealQueue<T: Node> {
     face: Face<T>,
     /// `Own::bits` for thieves.
     bits: Padded<AtomicU64>,
-    /// By rank.
-    stealers: Box<[AtomicPtr<Stealer<Carried<T>>>; LEVELS]>,
+    /// By rank; null until first used, by the owner, who makes them.
+    deques: Box<[AtomicPtr<Deque<T>>; LEVELS]>,
 }
 
 // SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared by design.
@@ -73,11 +65,11 @@ impl<T: Node> Member<T> for StealQueue<T> {
 
 impl<T: Node> Drop for StealQueue<T> {
     fn drop(&mut self) {
-        for stealer in self.stealers.iter_mut() {
-            let stealer = *stealer.get_mut();
-            if !stealer.is_null() {
-                // SAFETY: made by `Box::into_raw` in `deque`, and nobody else is left who could use it.
-                drop(unsafe { Box::from_raw(stealer) });
+        for deque in self.deques.iter_mut() {
+            let deque = *deque.get_mut();
+            if !deque.is_null() {
+                // SAFETY: made by `Box::into_raw` in `open`, and nobody else is left who could use it.
+                drop(unsafe { Box::from_raw(deque) });
             }
         }
     }
@@ -88,7 +80,6 @@ impl<T: Node> StealQueue<T> {
         StealQueue {
             own: UnsafeCell::new(Own {
                 protect: Protect::new(vp),
-                deques: [const { None }; LEVELS],
                 bits: 0,
                 offered: false,
                 guard: u64::MAX,
@@ -100,7 +91,7 @@ impl<T: Node> StealQueue<T> {
             peers: Peers::none(),
             face: Face::new(),
             bits: Padded(AtomicU64::new(0)),
-            stealers: Box::new([const { AtomicPtr::new(null_mut()) }; LEVELS]),
+            deques: Box::new([const { AtomicPtr::new(null_mut()) }; LEVELS]),
         }
     }
 
@@ -117,31 +108,33 @@ impl<T: Node> StealQueue<T> {
         unsafe { &mut *self.own.get() }
     }
 
-    /// The deque of a rank, made if need be.
+    /// The deque of a rank, if it was ever used.
     #[inline]
-    fn deque<'a>(&self, own: &'a mut Own<T>, rank: usize) -> &'a Worker<Carried<T>> {
-        let place = &mut own.deques[rank];
-        if place.is_none() {
-            self.open(place, rank);
-        }
-        match place {
-            Some(deque) => deque,
-            None => unreachable!("just made"),
-        }
+    fn deque(&self, rank: usize) -> Option<&Deque<T>> {
+        // Acquire: thieves find it made.
+        // SAFETY: null, or made by `open` and kept until the queue goes.
+        unsafe { self.deques[rank].load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The deque of a rank, made if need be. Owner only.
+    #[inline]
+    fn own_deque(&self, rank: usize) -> &Deque<T> {
+        self.deque(rank).unwrap_or_else(|| self.open(rank))
     }
 
     #[cold]
-    fn open(&self, place: &mut Option<Worker<Carried<T>>>, rank: usize) {
-        let deque = Worker::new_fifo();
-        // Release: thieves find the stealer made.
-        self.stealers[rank].store(Box::into_raw(Box::new(deque.stealer())), Ordering::Release);
-        *place = Some(deque);
+    fn open(&self, rank: usize) -> &Deque<T> {
+        let deque = Box::into_raw(Box::new(Deque::new()));
+        // Release: thieves find it made.
+        self.deques[rank].store(deque, Ordering::Release);
+        // SAFETY: as in `deque`.
+        unsafe { &*deque }
     }
 
     #[inline]
     fn append(&self, own: &mut Own<T>, item: NonNull<T>, rank: usize) {
-        // Release within: what was done to the item comes first.
-        self.deque(own, rank).push(Carried(item));
+        // SAFETY: by the owner.
+        unsafe { self.own_deque(rank).push(item) };
         own.fresh = true;
         if own.bits >> rank & 1 == 0 {
             own.bits |= 1 << rank;
@@ -169,8 +162,8 @@ impl<T: Node> StealQueue<T> {
             if kept >> rank & 1 != 0 {
                 return own.protect.pop();
             }
-            if let Some(item) = own.deques[rank].as_ref().and_then(Worker::pop) {
-                return Some((item.0, node::level(rank)));
+            if let Some(item) = self.deque(rank).and_then(Deque::pop) {
+                return Some((item, node::level(rank)));
             }
             self.ran_dry(own, rank);
         }
@@ -198,20 +191,20 @@ impl<T: Node> StealQueue<T> {
         (own.bits | own.protect.ranks()).reverse_bits()
     }
 
-    fn queued(own: &Own<T>) -> usize {
+    fn queued(&self, own: &Own<T>) -> usize {
         let mut bits = own.bits;
         let mut n = own.protect.len();
         while bits != 0 {
             let rank = bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            n += own.deques[rank].as_ref().map_or(0, Worker::len);
+            n += self.deque(rank).map_or(0, Deque::len);
         }
         n
     }
 
     #[cold]
     fn tick(&self, own: &mut Own<T>) {
-        self.face.publish(Self::queued(own) + 1, Self::levels_of(own));
+        self.face.publish(self.queued(own) + 1, Self::levels_of(own));
         if own.offered {
             if own.stale_offer {
                 self.reclaim(own, false);
@@ -237,7 +230,7 @@ impl<T: Node> StealQueue<T> {
             return None;
         }
         own.fresh = false;
-        self.face.publish(Self::queued(own) + 1, Self::levels_of(own));
+        self.face.publish(self.queued(own) + 1, Self::levels_of(own));
         // The caller looks next who sleeps; who is about to sleep looks here. One of the two must see the other.
         fence(Ordering::SeqCst);
         (own.bits != 0 || own.offered).then_some(Taker::Any)
@@ -245,25 +238,23 @@ impl<T: Node> StealQueue<T> {
 
     /// Steals from the highest level of `from`. Returns how many.
     fn steal(&self, own: &mut Own<T>, from: &StealQueue<T>) -> usize {
-        // Acquire: the levels' stealers are there.
+        // Acquire: the levels' deques are there.
         let mut bits = from.bits.load(Ordering::Acquire);
         while bits != 0 {
             let rank = bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            let stealer = from.stealers[rank].load(Ordering::Acquire);
-            // SAFETY: null, or made by `open` and kept until the queue goes.
-            let Some(stealer) = (unsafe { stealer.as_ref() }) else { continue };
-            let before = self.deque(own, rank).len();
+            let Some(deque) = from.deque(rank) else { continue };
             loop {
-                match stealer.steal_batch(self.deque(own, rank)) {
-                    Steal::Success(()) => {
+                // SAFETY: into a deque of our own, and a VP does not steal from itself.
+                match unsafe { deque.steal(self.own_deque(rank)) } {
+                    Stolen::Some(count) => {
                         own.bits |= 1 << rank;
                         own.fresh = true;
                         self.bits.store(own.bits, Ordering::Release);
-                        return self.deque(own, rank).len().saturating_sub(before).max(1);
+                        return count;
                     }
-                    Steal::Empty => break,
-                    Steal::Retry => self.face.shown.steal_retries.add(1),
+                    Stolen::Nothing => break,
+                    Stolen::Missed => self.face.shown.steal_retries.add(1),
                 }
             }
         }
@@ -310,7 +301,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         }
         // SAFETY: live; only the atomic word is read.
         let rank = node::rank(unsafe { links(item) }.level());
-        let Some(deque) = own.deques[rank].as_ref() else { return false };
+        let Some(deque) = self.deque(rank) else { return false };
         let n = deque.len();
         if n > SEARCH {
             return false;
@@ -319,10 +310,11 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         let mut found = false;
         for _ in 0..n {
             let Some(next) = deque.pop() else { break };
-            if next.0 == item {
+            if next == item {
                 found = true;
             } else {
-                deque.push(next);
+                // SAFETY: by the owner.
+                unsafe { deque.push(next) };
             }
         }
         found
@@ -378,7 +370,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
             }
         }
         self.face.shown.migrations.add(got);
-        self.face.publish(Self::queued(own), Self::levels_of(own));
+        self.face.publish(self.queued(own), Self::levels_of(own));
         got > 0
     }
 
@@ -395,9 +387,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
                 while bits != 0 {
                     let rank = bits.trailing_zeros() as usize;
                     bits &= bits - 1;
-                    // SAFETY: null, or made by `open` and kept until the queue goes.
-                    let stealer = unsafe { q.stealers[rank].load(Ordering::Acquire).as_ref() };
-                    if stealer.is_some_and(|s| !s.is_empty()) {
+                    if q.deque(rank).is_some_and(|deque| !deque.is_empty()) {
                         return true;
                     }
                 }
@@ -407,7 +397,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
 
     #[inline]
     fn len(&self) -> usize {
-        Self::queued(self.own())
+        self.queued(self.own())
     }
 
     #[inline]
@@ -454,8 +444,8 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
             if kept >> rank & 1 != 0 {
                 return own.protect.hand(level);
             }
-            if let Some(item) = own.deques[rank].as_ref().and_then(Worker::pop) {
-                return Some(item.0);
+            if let Some(item) = self.deque(rank).and_then(Deque::pop) {
+                return Some(item);
             }
             self.ran_dry(own, rank);
         }

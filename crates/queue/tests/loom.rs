@@ -12,7 +12,11 @@ use std::{
 };
 
 use kumihimo_queue::{
-    Capacity, Design, Links, Node, Origin, Owner, Place, Set, Taker, injector::Injector, offer::Offer, waiver::Waiver,
+    Capacity, Design, Links, Node, Origin, Owner, Place, Set, Taker,
+    deque::{Deque, Stolen},
+    injector::Injector,
+    offer::Offer,
+    waiver::Waiver,
 };
 use loom::{cell::Cell, model::Builder, sync::atomic::AtomicBool, thread};
 
@@ -145,6 +149,51 @@ fn an_offer_goes_to_one() {
         got.extend(offer.take().map(hold));
         got.sort_unstable();
         assert_eq!(got, [0, 1]);
+    });
+}
+
+/// The owner puts more than there are cells for, and takes, while two steal into queues of their own, one of which has something already.
+#[test]
+fn a_deque_gives_each_item_to_one() {
+    check(Some(3), |others_first| {
+        let items = Items::new(5);
+        let deque = Arc::new(Deque::new());
+        let thief = |begin: Option<usize>| {
+            let (items, deque) = (items.clone(), deque.clone());
+            thread::spawn(move || {
+                let own = Deque::new();
+                if let Some(item) = begin {
+                    hold(items.0[item]);
+                    // SAFETY: its owner.
+                    unsafe { own.push(items.0[item]) };
+                }
+                // SAFETY: its owner, and it is another one.
+                let stolen = unsafe { deque.steal(&own) };
+                let got: Vec<_> = std::iter::from_fn(|| own.pop()).map(hold).collect();
+                let count = if let Stolen::Some(count) = stolen { count } else { 0 };
+                let before = usize::from(begin.is_some());
+                assert_eq!(got.len(), before + count);
+                assert!(got[before..].is_sorted(), "{got:?}");
+                got
+            })
+        };
+        let (a, b) = (thief(None), thief(Some(4)));
+        give_way(others_first);
+        let mut got = vec![];
+        for n in 0..4 {
+            hold(items.0[n]);
+            // SAFETY: the owner.
+            unsafe { deque.push(items.0[n]) };
+            if n == 1 {
+                got.extend(deque.pop().map(hold));
+            }
+        }
+        got.extend(std::iter::from_fn(|| deque.pop()).map(hold));
+        assert!(got.is_sorted() && deque.is_empty(), "{got:?}");
+        got.extend(a.join().unwrap());
+        got.extend(b.join().unwrap());
+        got.sort_unstable();
+        assert_eq!(got, [0, 1, 2, 3, 4]);
     });
 }
 

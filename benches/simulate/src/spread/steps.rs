@@ -11,8 +11,8 @@ const PLACES: usize = 256;
 const SLACK: usize = 1;
 /// What the owner takes back at once (`locked`).
 const BATCH: usize = 16;
-/// What one takes at most of a deque at once (crossbeam).
-const MAX_BATCH: usize = 32;
+/// What one takes at most of a deque at once.
+const MAX_BATCH: usize = kumihimo_queue::deque::BATCH;
 /// Pointers in a cache line.
 const A_LINE: usize = 8;
 /// How long one waits for a lock: 256 turns of a spin loop.
