@@ -98,7 +98,7 @@ mod tests {
     use std::path::Path;
 
     use fuse_abi::linux::{
-        FOPEN_DIRECT_IO, FUSE_ROOT_ID, fuse_entry_out, fuse_in_header, fuse_open_in, fuse_open_out, fuse_opcode as Op,
+        FOPEN_DIRECT_IO, FUSE_ROOT_ID, fuse_entry_out, fuse_in_header, fuse_opcode as Op, fuse_open_in, fuse_open_out,
     };
     use kumihimo::sync::Arc;
     use kumihimo_host::Host;
@@ -126,7 +126,8 @@ mod tests {
 
     /// A service that a kernel with `flags2` has spoken to, which says how it opens a file with these flags.
     fn opens(settings: Settings, flags2: u32, flags: OFlags) -> u32 {
-        let host = Host::open(Path::new(env!("CARGO_MANIFEST_DIR")), kumihimo_host::Settings::default()).expect("a directory");
+        let host =
+            Host::open(Path::new(env!("CARGO_MANIFEST_DIR")), kumihimo_host::Settings::default()).expect("a directory");
         let service = Service::new(Arc::new(host), settings);
         let kernel = fuse_init_in {
             major: FUSE_KERNEL_VERSION,
