@@ -350,6 +350,11 @@ impl Cache {
         self.shard(block).buffers.get(&block).is_some_and(|buffer| buffer.fresh)
     }
 
+    /// Whether a block was modified since the last commit.
+    pub fn is_modified(&self, block: u32) -> bool {
+        self.shard(block).buffers.get(&block).is_some_and(|buffer| buffer.dirty)
+    }
+
     /// A block as the disk has it, if it is in memory and was not modified.
     pub fn peek_clean(&self, block: u32) -> Option<Arc<[u8]>> {
         let shard = self.shard(block);

@@ -45,9 +45,6 @@ impl Ext2 {
             }
             state.references += 1;
         }
-        for block in self.blocks_of(&inode).into_iter().take(16) {
-            let _ = self.cache.load(block, 1);
-        }
         *self.lost.directory.lock().unwrap_or_else(PoisonError::into_inner) = Some(inode);
     }
 
@@ -79,9 +76,10 @@ impl Ext2 {
             entries.next().is_some_and(|first| first.number == 0 && first.length == size)
         };
         let (block, without) = self.blocks_of(&lost).into_iter().find_map(|block| {
+            // From the disk if need be: what is replaced is lost in a power cut if it has no name here.
+            let bytes: Arc<[u8]> = self.cache.read(block, |bytes| bytes.into()).ok()?;
             // A directory's block that changed since the last commit is not what the disk has.
-            let bytes = self.cache.peek_clean(block)?;
-            empty(&bytes).then_some((block, bytes))
+            (!self.cache.is_modified(block) && empty(&bytes)).then_some((block, bytes))
         })?;
         let mut with = without.to_vec();
         let names: Vec<String> = order.replaced.iter().map(|number| format!("#{number}")).collect();

@@ -117,3 +117,45 @@ fn what_was_synced_outlives_a_power_cut() {
     assert!(asked * 10 < cuts, "a question of e2fsck is the exception");
     assert!(certain > 100, "loads that sync nothing prove nothing");
 }
+
+/// What a name led to stays until it leads elsewhere, with a name in lost+found meanwhile: also where lost+found has not been in memory for long. (Then it was gone before.)
+#[test]
+fn what_is_replaced_has_a_name_at_every_moment() {
+    let name = "what_is_replaced_has_a_name_at_every_moment";
+    if !images::programs(name) {
+        return;
+    }
+    let image = FORMATS[0].image();
+    let disk = Recorder::new(Memory::new(image.clone()));
+    let heard = Heard::default();
+    let store = open(disk.clone(), &heard, 128 << 10).expect("mounted");
+    let written = |path: &str, bytes: &[u8]| {
+        let file = paths::create(&store, path).expect("made");
+        assert_eq!(file.write(0, bytes), Ok(bytes.len()));
+        file.sync(false).expect("synced");
+    };
+    written("/new", b"new");
+    written("/old", b"old");
+    // More than the cache holds, and what is asked for twice outlives what was asked for once.
+    written("/large", &vec![7; 1 << 20]);
+    for _ in 0..4 {
+        assert_eq!(paths::contents(&store, "/large").map(|bytes| bytes.len()), Ok(1 << 20));
+    }
+    let begin = disk.position();
+    paths::rename(&store, "/new", "/old").expect("renamed");
+    store.sync_all().expect("synced");
+    let events = disk.events();
+    let mut random = Random(1);
+    let mut seen = std::collections::BTreeSet::new();
+    for position in begin..=events.len() {
+        for _ in 0..4 {
+            let repaired = images::repair(&cut(&image, &events, position, &mut random)).expect("repaired");
+            let store = open(Memory::new(repaired.image), &heard, 1 << 20).expect("mounted again");
+            let found = paths::contents(&store, "/old").map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            seen.insert(
+                found.unwrap_or_else(|errno| panic!("cut at {position} of {begin} to {}: {errno}", events.len())),
+            );
+        }
+    }
+    assert!(seen.into_iter().eq(["new", "old"]), "either, and nothing else");
+}
