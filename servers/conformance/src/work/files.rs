@@ -82,6 +82,29 @@ pub fn copies_sparsely(place: &Path) {
     }
 }
 
+/// Several write at once, blocks of many sizes at random places, through the kernel's cache, past it and by mapping; each block has a checksum, and is read back and compared (fio).
+///
+/// # Panics
+/// If one is not what was written.
+pub fn verifies(place: &Path, seed: u64) {
+    if !can("fio --verify", &["fio"]) {
+        return;
+    }
+    let seed = format!("--randseed={}", seed >> 1);
+    let jobs =
+        ["--rw=randwrite", "--size=4m", "--numjobs=4", "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=32"];
+    for how in [
+        &["--name=cached", "--ioengine=psync", "--bsrange=1k-64k", "--bs_unaligned"][..],
+        &["--name=synced", "--ioengine=psync", "--bsrange=4k-16k", "--fsync=16"],
+        &["--name=direct", "--ioengine=psync", "--bsrange=4k-64k", "--direct=1"],
+        &["--name=several", "--ioengine=libaio", "--bsrange=4k-32k", "--direct=1", "--iodepth=8"],
+        &["--name=mapped", "--ioengine=mmap", "--bs=4k"],
+    ] {
+        let arguments = [how, &jobs[..], &[seed.as_str(), "--group_reporting", "--output-format=terse"]].concat();
+        sh(place, "fio", &arguments);
+    }
+}
+
 /// So many small files, made by several at once, found again, half of them removed.
 ///
 /// # Panics

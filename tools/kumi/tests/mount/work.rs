@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kumihimo_conformance::work::{self, Tree};
 use kumihimo_conformance::{Image, Mounted, Options, Organisation, Scratch};
-use kumihimo_tests::root;
+use kumihimo_tests::{root, rounds};
 
 use crate::ground::{can_mount, has_e2fsprogs, kumi};
 
@@ -89,6 +89,41 @@ mod ext2 {
     #[test]
     fn with_little_memory() {
         on_ext2("work::ext2::with_little_memory", Organisation::KernelThreads, 2048, &["--cache", "1m"]);
+    }
+}
+
+/// What several write at once is what is read, with a small cache and with a large one.
+mod verified {
+    use super::{Image, Mounted, Options, Organisation, has_e2fsprogs, job, kumi, rounds, work};
+
+    fn with(name: &str, organisation: Organisation, options: &[&str]) {
+        if !has_e2fsprogs(name) {
+            return;
+        }
+        let image = Image::new(256, 1024);
+        for mut round in rounds(name) {
+            let mounted = Mounted::start(kumi(), &Options::new(organisation).with(options), image.path());
+            let place = job(mounted.path(), "fio");
+            work::verifies(&place, round.random.below(u64::MAX));
+            std::fs::remove_dir_all(place).expect("removed");
+            mounted.unmount();
+            image.expect_clean();
+        }
+    }
+
+    #[test]
+    fn by_microprocesses() {
+        with("verified::by_microprocesses", Organisation::Microprocesses, &["--cache", "1m"]);
+    }
+
+    #[test]
+    fn with_writeback() {
+        with("verified::with_writeback", Organisation::Microprocesses, &["--writeback", "--readdirplus"]);
+    }
+
+    #[test]
+    fn by_kernel_threads() {
+        with("verified::by_kernel_threads", Organisation::KernelThreads, &[]);
     }
 }
 
