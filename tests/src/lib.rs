@@ -2,6 +2,7 @@
 
 pub mod documents;
 mod hang;
+pub mod place;
 pub mod process;
 pub mod refusal;
 mod seed;

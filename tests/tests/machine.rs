@@ -9,29 +9,8 @@ use kumihimo::policy::Priority;
 use kumihimo::resource::{Id, Kind};
 use kumihimo::runtime::Runtime;
 use kumihimo::thread::{self, Builder};
+use kumihimo_tests::place::Place;
 use kumihimo_tests::process::{again, has_vps, is_child, is_preempted, start};
-
-/// A run-time directory of the test's own.
-struct Place(std::path::PathBuf);
-
-impl Place {
-    fn new(name: &str) -> Place {
-        let path = std::env::temp_dir().join(format!("kumihimo-test-{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).expect("a directory");
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("its mode");
-        Place(path)
-    }
-
-    fn machine(&self) -> Machine {
-        Machine::at(&self.0).expect("a run-time directory")
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A process in whose place the test looks. Ended with the test.
 struct Other {
@@ -54,7 +33,7 @@ impl Other {
             return None;
         }
         let place = Place::new(name);
-        let child = start(name, &[("KUMI_DIR", place.0.to_str().expect("a path"))]);
+        let child = start(name, &[("KUMI_DIR", place.path())]);
         let other = Other { child, place };
         while other.of("ready").is_none() {
             std::thread::sleep(Duration::from_millis(5));
@@ -63,7 +42,7 @@ impl Other {
     }
 
     fn neighbour(&self) -> Option<Neighbour> {
-        self.place.machine().spaces().expect("the directory is read").pop()
+        Machine::at(&self.place.0).expect("a run-time directory").spaces().expect("the directory is read").pop()
     }
 
     fn all(&self) -> HashMap<String, Microprocess> {
@@ -167,7 +146,7 @@ fn one_that_says_that_it_blocks_is_blocked_at_once() {
         });
     }
     let place = Place::new(NAME);
-    let ended = again(NAME, &[("KUMI_DIR", place.0.to_str().expect("a path"))]);
+    let ended = again(NAME, &[("KUMI_DIR", place.path())]);
     assert!(ended.status.success(), "{}", ended.stderr);
 }
 

@@ -1,11 +1,16 @@
 //! Signals that arrive on any stack: the smallest one, and handlers that ask for no alternate stack.
 
+use std::fs::OpenOptions;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use kumihimo::runtime::Runtime;
 use kumihimo::thread::{self, Builder};
-use kumihimo_tests::process::alone;
+use kumihimo_tests::place::Place;
+use kumihimo_tests::process::{again, alone, is_child};
 
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
@@ -47,26 +52,45 @@ fn signals_on_the_smallest_stack() {
     });
 }
 
-/// Every kernel thread is signalled again and again while microprocesses switch, wait, block and end.
-fn storm(flags: libc::c_int) {
-    install(flags | libc::SA_RESTART);
-    let over = Arc::new(AtomicBool::new(false));
-    let stop = over.clone();
-    let storm = std::thread::spawn(move || {
-        // SAFETY: no pointers.
-        let (process, me) = unsafe { (libc::getpid(), libc::gettid()) };
-        let mut sent = 0u64;
-        while !stop.load(SeqCst) {
-            for entry in std::fs::read_dir("/proc/self/task").expect("tasks").flatten() {
-                let id: libc::c_int = entry.file_name().to_string_lossy().parse().expect("a number");
-                // SAFETY: no pointers. A thread that has ended meanwhile is an error that does not matter.
-                if id != me && unsafe { libc::syscall(libc::SYS_tgkill, process, id, libc::SIGUSR1) } == 0 {
-                    sent += 1;
+/// A kernel thread that signals the others again and again.
+struct Storm {
+    over: Arc<AtomicBool>,
+    thread: std::thread::JoinHandle<u64>,
+}
+
+impl Storm {
+    fn begin(flags: libc::c_int) -> Storm {
+        install(flags | libc::SA_RESTART);
+        let over = Arc::new(AtomicBool::new(false));
+        let stop = over.clone();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: no pointers.
+            let (process, me) = unsafe { (libc::getpid(), libc::gettid()) };
+            let mut sent = 0u64;
+            while !stop.load(SeqCst) {
+                for entry in std::fs::read_dir("/proc/self/task").expect("tasks").flatten() {
+                    let id: libc::c_int = entry.file_name().to_string_lossy().parse().expect("a number");
+                    // SAFETY: no pointers. A thread that has ended meanwhile is an error that does not matter.
+                    if id != me && unsafe { libc::syscall(libc::SYS_tgkill, process, id, libc::SIGUSR1) } == 0 {
+                        sent += 1;
+                    }
                 }
             }
-        }
-        sent
-    });
+            sent
+        });
+        Storm { over, thread }
+    }
+
+    fn end(self) {
+        self.over.store(true, SeqCst);
+        let sent = self.thread.join().expect("no panic");
+        assert!(sent > 0 && HANDLED.load(SeqCst) > 0);
+    }
+}
+
+/// Microprocesses switch, wait, block and end in it.
+fn storm(flags: libc::c_int) {
+    let storm = Storm::begin(flags);
     Runtime::builder().vps(3).build().expect("a runtime").run(|| {
         for round in 0..100u64 {
             let work = move |n: u64| {
@@ -75,7 +99,7 @@ fn storm(flags: libc::c_int) {
                     sum += (i * n) as f64;
                     match (i + n + round) % 10 {
                         0 => thread::yield_now(),
-                        1 => thread::park_timeout(std::time::Duration::from_micros(20)),
+                        1 => thread::park_timeout(Duration::from_micros(20)),
                         2 if n == 0 => thread::blocking(std::thread::yield_now),
                         _ => {}
                     }
@@ -89,9 +113,7 @@ fn storm(flags: libc::c_int) {
             }
         }
     });
-    over.store(true, SeqCst);
-    let sent = storm.join().expect("no panic");
-    assert!(sent > 0 && HANDLED.load(SeqCst) > 0);
+    storm.end();
 }
 
 #[test]
@@ -102,4 +124,43 @@ fn a_storm_of_signals_on_microprocess_stacks() {
 #[test]
 fn a_storm_of_signals_on_alternate_stacks() {
     alone("a_storm_of_signals_on_alternate_stacks", || storm(libc::SA_ONSTACK));
+}
+
+/// Where each signal adds the kernel's timer slack to what is left of a sleep, a storm makes it endless.
+#[test]
+fn a_storm_of_signals_ends_no_sleep_and_puts_off_none() {
+    alone("a_storm_of_signals_ends_no_sleep_and_puts_off_none", || {
+        let sleeps = || {
+            for time in [50, 200, 1_000].map(Duration::from_micros).repeat(20) {
+                let begun = Instant::now();
+                thread::sleep(time);
+                assert!(begun.elapsed() >= time);
+            }
+        };
+        let storm = Storm::begin(0);
+        sleeps();
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| {
+            sleeps();
+            thread::blocking(sleeps);
+        });
+        storm.end();
+    });
+}
+
+/// It waits for the number that orders the address spaces' for as long as it says, and not for as long as signals come.
+#[test]
+fn a_runtime_begins_in_a_storm_of_signals() {
+    const NAME: &str = "a_runtime_begins_in_a_storm_of_signals";
+    let begin = || Runtime::builder().vps(1).build().expect("a runtime").run(thread::yield_now);
+    if is_child(NAME) {
+        let storm = Storm::begin(0);
+        begin();
+        return storm.end();
+    }
+    let place = Place::new("storm");
+    let next = OpenOptions::new().create_new(true).write(true).mode(0o600).open(place.0.join("next")).expect("made");
+    // SAFETY: no pointers.
+    assert_eq!(unsafe { libc::flock(next.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }, 0);
+    let ended = again(NAME, &[("KUMI_DIR", place.path())]);
+    assert!(ended.status.success(), "{}", ended.told());
 }

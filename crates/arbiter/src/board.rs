@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rustix::thread::Timespec;
+
 use crate::error::Error;
 use crate::feedback::Rule;
 use crate::layout::{MAGIC, SIZE, VERSION, Whole};
@@ -149,7 +151,8 @@ fn make(path: &Path, fd: &OwnedFd) -> Result<(), Error> {
         if begun.elapsed() > PATIENCE {
             return Err(Error::Busy(path.to_owned()));
         }
-        std::thread::sleep(Duration::from_micros(200));
+        // Not std's, which never ends where signals come faster than the kernel's timer slack (nanosleep(2)).
+        let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 200_000 });
     }
     let made = made(path, fd);
     locks::unlock_whole(fd);

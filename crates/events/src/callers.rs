@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kumihimo_backtrace::{From, Symbols, Trace, Walker};
+use rustix::thread::Timespec;
 
 use crate::kernel::Kernel;
 use crate::preempt::Means;
@@ -121,7 +122,11 @@ pub(crate) fn ask(patience: Duration, send: impl Fn(u64) -> std::io::Result<()>)
                 return Err("it did not come to answer (no core, or it blocks the signal)".into());
             }
         }
-        std::thread::sleep(Duration::from_millis(2));
+        let again = Instant::now() + Duration::from_millis(2);
+        while let Some(left) = again.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            // Not std's, which never ends where signals come faster than the kernel's timer slack (nanosleep(2)).
+            let _ = Timespec::try_from(left).map(|left| rustix::thread::nanosleep(&left));
+        }
         // Again: one that finds another of the same number on its way is dropped (signal(7), standard signals). Those too many find nothing asked.
         let _ = send(MARK | asked);
     }

@@ -27,6 +27,7 @@ use rustix::fs::{self, Access, AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use rustix::process;
+use rustix::thread::Timespec;
 
 use crate::descriptors::{Descriptors, Kept};
 use crate::ear::ear_name;
@@ -459,9 +460,15 @@ pub(crate) fn within(patience: Duration, mut done: impl FnMut() -> bool) -> bool
         if begun.elapsed() > patience {
             return false;
         }
-        std::thread::sleep(pause);
+        nap(pause);
         pause = (pause * 2).min(Duration::from_millis(5));
     }
+}
+
+/// Sleeps for `time`, or until a signal comes. std's goes on for the rest of it, to which the kernel adds its timer slack again: where signals
+/// come more often than that, it never ends (nanosleep(2), "can be problematic").
+fn nap(time: Duration) {
+    let _ = Timespec::try_from(time).map(|time| rustix::thread::nanosleep(&time));
 }
 
 /// Where a user's run-time directory may be, the best first.

@@ -13,6 +13,12 @@ pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) {
     }
 }
 
+/// Sleeps until `deadline`, or until a signal comes: the caller looks again. `std::thread::sleep` goes on for the rest of its time, to which the
+/// kernel adds its timer slack again, and so never ends where signals come more often than that (nanosleep(2), "can be problematic").
+pub(crate) fn nap(deadline: Instant) {
+    wait(&AtomicU32::new(0), 0, Some(deadline));
+}
+
 /// Wakes one sleeper.
 pub(crate) fn wake_one(word: &AtomicU32) {
     wake(word, 1);

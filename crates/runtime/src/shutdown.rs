@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::instance::Instance;
 use crate::park::{Waiter, Who};
-use crate::{cancel, pool, suspend, tracing};
+use crate::{cancel, futex, pool, suspend, tracing};
 
 /// How long the kernel threads get to end after the VPs were told to stop.
 const THREADS_GRACE: Duration = Duration::from_millis(500);
@@ -25,7 +25,7 @@ pub(crate) fn end(instance: &Arc<Instance>) -> u64 {
     let deadline = Instant::now() + instance.settings.grace;
     let mut pause = Duration::from_micros(20);
     while instance.living() != 0 && Instant::now() < deadline {
-        std::thread::sleep(pause);
+        futex::nap(Instant::now() + pause);
         pause = (pause * 2).min(Duration::from_millis(5));
         // Again: what was masked, or began just before step 1.
         cancel_all(instance);

@@ -23,7 +23,7 @@ use crate::park::{self, Foreign, Wait, Waiter, Who};
 use crate::runtime;
 use crate::scope::Data as ScopeData;
 use crate::spawn::{self, Order};
-use crate::{cancel, priority, stand_in};
+use crate::{cancel, futex, priority, stand_in};
 
 pub use crate::suspend::Suspended;
 pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
@@ -239,7 +239,9 @@ pub fn sleep_until(deadline: Instant) {
     let deadline = cancel::deadline().map_or(deadline, |d| d.min(deadline));
     if !park::on_vp() && !stand_in::is_one() {
         // Also inside `blocking`, and on foreign kernel threads, which nobody wakes early.
-        std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+        while Instant::now() < deadline {
+            futex::nap(deadline);
+        }
         return;
     }
     let mut waited = false;

@@ -13,12 +13,12 @@ use std::time::Duration;
 use kumihimo::policy::{FixedPriority, Policy, RoundRobin};
 use kumihimo::runtime::Runtime;
 use kumihimo::thread::{self, Builder};
+use kumihimo_tests::place::Place;
 use kumihimo_tests::process::{finish, has_vps, is_child, is_preempted, start};
 use kumihimo_tests::{Random, Round, rounds};
 use kumihimo_trace::{Verdict, check_together};
 
 use crate::level;
-use crate::pair::Place;
 
 /// One of the processes: computes on all its virtual processors, and others wake, compute and change their priorities.
 fn child() {

@@ -8,10 +8,11 @@ use kumihimo::thread::{self, Builder};
 use kumihimo_arbiter::board::Board;
 use kumihimo_arbiter::feedback::Rule;
 use kumihimo_arbiter::view::{CoreView, SpaceView, View};
+use kumihimo_tests::place::Place;
 use kumihimo_tests::process::{again, has_vps, is_child, is_preempted};
 use kumihimo_trace::Reader;
 
-use super::pair::{Place, Server, serve_on, side};
+use super::pair::{Server, serve_on, side};
 use super::{compute, level};
 
 /// Who gets here hangs: not a measure of speed.

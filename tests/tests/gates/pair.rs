@@ -1,33 +1,10 @@
 //! Two processes with a run-time directory of their own: one serves, the other one calls.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::path::PathBuf;
 use std::process::Child;
 
+use kumihimo_tests::place::Place;
 use kumihimo_tests::process::{finish, start};
-
-/// A run-time directory of the test's own.
-pub struct Place(pub PathBuf);
-
-impl Place {
-    pub fn new(name: &str) -> Place {
-        let path =
-            std::env::temp_dir().join(format!("kumihimo-gates-{}-{}", name.replace(':', "-"), std::process::id()));
-        std::fs::create_dir(&path).expect("a directory");
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("its mode");
-        Place(path)
-    }
-
-    pub fn path(&self) -> &str {
-        self.0.to_str().expect("a path")
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A process that serves until it is dropped.
 pub struct Server {

@@ -5,9 +5,10 @@ use std::process::{Child, ChildStdin, ChildStdout};
 use std::time::{Duration, Instant};
 
 use kumihimo::thread;
+use kumihimo_tests::place::Place;
 use kumihimo_tests::process::{finish, start};
 
-use crate::pair::{Place, side};
+use crate::pair::side;
 
 /// Only fails what hangs.
 pub const LONG: Duration = Duration::from_secs(60);
