@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{OnceLock, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::hang;
 
@@ -214,6 +214,26 @@ pub fn kernel_threads() -> usize {
     let stat = |thread| std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
     let all = kumihimo_bench_kit::kernel_threads(std::process::id()).expect("procfs");
     all.into_iter().filter(|&thread| stat(thread).is_ok_and(|stat| !exiting(&stat))).count()
+}
+
+/// Waits until all other kernel threads of this process sleep: those that have just begun have all that they need then, and what they made in passing is gone.
+///
+/// # Panics
+/// If there is no procfs, or if they compute for a minute: then this is not what the caller wants to know.
+pub fn others_sleep() {
+    let own = std::fs::read_link("/proc/thread-self").expect("procfs");
+    let own: i32 = own.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a kernel thread's id");
+    let sleeps = |thread: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
+        // One that has ended meanwhile is at rest, too.
+        stat.map_or(true, |stat| stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")))
+    };
+    let all = || kumihimo_bench_kit::kernel_threads(std::process::id()).expect("procfs");
+    let begun = Instant::now();
+    while !all().into_iter().filter(|&thread| thread != own).all(sleeps) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "others compute for ever");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[cfg(test)]
