@@ -299,6 +299,11 @@ impl Cache {
         }
     }
 
+    /// Sees to it that a block that is going to be modified is in memory, and stays there until a commit: then modifying it cannot fail.
+    pub fn hold(&self, block: u32, class: Class) -> Result<(), Errno> {
+        self.modify(block, class, |_| ())
+    }
+
     /// Replaces a block as a whole. `fresh`: it was just allocated.
     pub fn put(&self, block: u32, class: Class, data: Arc<[u8]>, fresh: bool) {
         let mut guard = self.shard(block);

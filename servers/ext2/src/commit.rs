@@ -170,6 +170,7 @@ impl Ext2 {
             }
             state.born = false;
             state.new_names.clear();
+            state.taken_over.clear();
             let state = &mut *state;
             state.fields.write(&mut state.raw);
             let (block, at) = self.geometry.inode_place(inode.number);

@@ -95,8 +95,10 @@ impl Ext2 {
             return Err(Errno::MLINK.into());
         }
         let gap = self.find_gap(transaction, directory, index, name, Near::Any)?;
+        let container = self.container(directory, gap.block);
+        self.before_coming(directory, name, container)?;
         let number = self.allocate_inode(transaction, directory.number, kind == Kind::Directory)?;
-        if let Err(stop) = self.demand(self.container(directory, gap.block), Thing::Inode(number)) {
+        if let Err(stop) = self.demand(container, Thing::Inode(number)) {
             self.free_inode(number, kind == Kind::Directory, true);
             return Err(stop);
         }
@@ -203,6 +205,7 @@ impl Ext2 {
             }
             let gap = self.find_gap(transaction, &directory, index, name, Near::Any)?;
             let container = self.container(&directory, gap.block);
+            self.before_coming(&directory, name, container)?;
             self.before_name(&inode, container)?;
             self.put_name(transaction, &directory, index, gap, (name, inode.number, kind))?;
             let now = (self.now)();
@@ -224,15 +227,17 @@ impl Ext2 {
 
     /// Demands what the disk needs before a name is removed from `container`: its inode is gone, or has another name.
     pub(crate) fn before_removal(&self, inode: &Inode, container: Thing) -> Outcome<()> {
-        let (born, last, names) = {
+        let (born, last, names, taken_over) = {
             let state = inode.state();
             let least = if state.kind() == Kind::Directory { 2 } else { 1 };
-            (state.born, state.fields.links <= least, state.new_names.clone())
+            (state.born, state.fields.links <= least, state.new_names.clone(), state.taken_over.clone())
         };
         if born {
             return Ok(());
         }
         if last {
+            // A name that another has taken over must lead there before this one is gone, or it would be gone with it.
+            taken_over.into_iter().try_for_each(|name| self.demand(name, Thing::Inode(inode.number)))?;
             return self.demand(Thing::Inode(inode.number), container);
         }
         // Half of a block may be written: one that was there before cannot lose a name in the commit in which it gets another of the same inode. The demand fails.
@@ -264,8 +269,10 @@ impl Ext2 {
             if inode.state().kind() == Kind::Directory {
                 return Err(Errno::ISDIR.into());
             }
-            self.before_removal(&inode, self.container(&directory, place.block))?;
+            let container = self.container(&directory, place.block);
+            self.before_removal(&inode, container)?;
             self.take_name(transaction, &directory, index, place, name)?;
+            self.leaves(&directory, name, container);
             self.lose_name(&inode, 1);
             Ok(inode)
         })?;
@@ -320,10 +327,12 @@ impl Ext2 {
                 return Err(Errno::NOTEMPTY.into());
             }
             self.before_end(&below)?;
+            let container = self.container(&above, place.block);
             if !below.state().born {
-                self.demand(Thing::Inode(below.number), self.container(&above, place.block))?;
+                self.demand(Thing::Inode(below.number), container)?;
             }
             self.take_name(transaction, &above, index, place, name)?;
+            self.leaves(&above, name, container);
             self.lose_directory(&above, &below);
             Ok(())
         })?;

@@ -51,6 +51,8 @@ pub struct State {
     pub dead: bool,
     /// Where it was given names since the last commit.
     pub new_names: Vec<Thing>,
+    /// Where names that it had lead to another since the last commit: until that is on the disk, whoever asks for them there finds this one.
+    pub taken_over: Vec<Thing>,
 }
 
 impl Inode {
@@ -64,6 +66,7 @@ impl Inode {
             born: false,
             dead: false,
             new_names: Vec::new(),
+            taken_over: Vec::new(),
         };
         Inode {
             number,

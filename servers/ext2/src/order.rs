@@ -5,6 +5,7 @@
 //! (e2fsck/problem.c, `PR_PREEN_OK`):
 //! - a name that leads to a deleted or unused inode is removed: so a new inode comes after its name, and an inode is deleted before its name;
 //! - an inode without a name is *not* repaired: so a name is added before another of the same inode is removed; where both are in one block, that is written twice;
+//! - a name that is there twice is *not* repaired, where the two are in different blocks: so a name goes before the same name comes again elsewhere;
 //! - wrong counts of links, of free blocks and inodes, of a file's blocks and its size are put right: so these need no order;
 //! - blocks that two files have, and indirect blocks of garbage, are *not*: so new blocks come before what leads to them, and freed ones rest until the commit is over.
 //!
@@ -12,6 +13,7 @@
 //! a commit first. Phases are as early as the demands allow.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
 
 use kumihimo::sync::Arc;
 
@@ -49,6 +51,12 @@ pub struct Order {
     pub replaced: Vec<u32>,
     /// What is written as [`Thing::Both`], by block.
     pub both: HashMap<u32, Arc<[u8]>>,
+    /// Where names were removed last, by the hashes of directory and name: two of the same hash only demand more than is needed.
+    left: HashMap<u64, Thing, foldhash::fast::FixedState>,
+}
+
+fn hash(directory: u32, name: &[u8]) -> u64 {
+    foldhash::fast::FixedState::default().hash_one((directory, name))
 }
 
 impl Order {
@@ -83,6 +91,22 @@ impl Order {
         place.after.insert(later);
         self.raise(later, least);
         true
+    }
+
+    /// A name that may be on the disk is removed from `container`.
+    pub fn leaves(&mut self, directory: u32, name: &[u8], container: Thing) {
+        // What is found only through a new block or directory is not on the disk.
+        if matches!(container, Thing::Block(_)) {
+            self.left.insert(hash(directory, name), container);
+        }
+    }
+
+    /// Demands what the disk needs before a name is put into `container`: that the same name is gone from where it was. As [`demand`](Order::demand).
+    pub fn comes(&mut self, directory: u32, name: &[u8], container: Thing) -> bool {
+        match self.left.get(&hash(directory, name)) {
+            Some(&left) if left != container => self.demand(left, container),
+            _ => true,
+        }
     }
 
     /// Whether `to` is demanded to be after `from`, or is it. Nothing that lies in an earlier phase can be.

@@ -149,17 +149,23 @@ impl Ext2 {
         if moved && target.is_none() && to.state().fields.links >= MOST_LINKS {
             return Err(Errno::MLINK.into());
         }
-        let new = self.put_new_name(transaction, parts, kind, (old, target), locks)?;
+        // Where the directory says what is above it.
+        let above = if moved { Some(self.parent(inode)?) } else { None };
+        let new = self.put_new_name(transaction, parts, kind, (old, target, above.map(|above| above.1)), locks)?;
         let now = (self.now)();
         self.change_inode(inode, |state| {
             state.fields.ctime = now;
             state.new_names.push(new);
         });
         if let Some(replaced) = replaced {
-            if kind == Kind::Directory { self.lose_directory(to, replaced) } else { self.lose_name(replaced, 1) }
+            if kind == Kind::Directory {
+                self.lose_directory(to, replaced)
+            } else {
+                self.lose_name(replaced, 1)
+            }
+            replaced.state().taken_over.push(new);
         }
-        if moved {
-            let (_, block, at) = self.parent(inode)?;
+        if let Some((_, block, at)) = above {
             self.cache
                 .modify(block, Class::Directory, |bytes| dirent::set_target(bytes, at, to.number, bytes[at + 7]))?;
             self.change_inode(from, |state| state.fields.links = state.fields.links.saturating_sub(1).max(2));
@@ -178,13 +184,14 @@ impl Ext2 {
         if self.is_empty(replaced)? { Ok(()) } else { Err(Errno::NOTEMPTY) }
     }
 
-    /// Writes the new name and removes the old one; what the disk needs for that is demanded first. What the new name is written with.
+    /// Writes the new name and removes the old one; what the disk needs for that is demanded first. What the new name is written with. `above` is a block that is modified
+    /// afterwards: all are held first, for a rename that fails in its middle would leave two names, or none.
     fn put_new_name(
         &self,
         transaction: &Transaction<'_>,
         parts: &Parts<'_>,
         kind: Kind,
-        (old, target): (Place, Option<Place>),
+        (old, target, above): (Place, Option<Place>, Option<u32>),
         locks: &mut [(u32, Locked<'_>)],
     ) -> Outcome<Thing> {
         let Parts { from, to, name, new_name, inode, .. } = parts;
@@ -219,7 +226,14 @@ impl Ext2 {
             }
             let clean = if both { self.cache.peek_clean(block) } else { None };
             let new = if both { Thing::Both(block) } else { new };
+            for block in [block, old.block].into_iter().chain(above) {
+                self.cache.hold(block, Class::Directory)?;
+            }
+            if target.is_none() {
+                self.before_coming(to, new_name, new)?;
+            }
             self.before_rename(parts, kind, new, old_in)?;
+            self.leaves(from, name, old_in);
             match (target, gap) {
                 (Some(target), _) => self.lead(transaction, to, &mut to_index, target, (inode.number, kind))?,
                 (None, Some(gap)) => {

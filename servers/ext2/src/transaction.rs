@@ -4,6 +4,7 @@ use kumihimo::sync::{PoisonError, RwLockReadGuard};
 use kumihimo_store::Errno;
 
 use crate::Ext2;
+use crate::nodes::Inode;
 use crate::order::Thing;
 
 /// Why an operation did not come to its end.
@@ -60,5 +61,16 @@ impl Ext2 {
     pub(crate) fn demand(&self, earlier: Thing, later: Thing) -> Outcome<()> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if order.demand(earlier, later) { Ok(()) } else { Err(Stop::Commit) }
+    }
+
+    /// Demands what the disk needs before a name comes into `container`, where it may have been elsewhere since the last commit.
+    pub(crate) fn before_coming(&self, directory: &Inode, name: &[u8], container: Thing) -> Outcome<()> {
+        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if order.comes(directory.number, name, container) { Ok(()) } else { Err(Stop::Commit) }
+    }
+
+    /// A name is removed from `container`.
+    pub(crate) fn leaves(&self, directory: &Inode, name: &[u8], container: Thing) {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).leaves(directory.number, name, container);
     }
 }

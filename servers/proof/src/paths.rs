@@ -1,5 +1,7 @@
 //! Files of a store by their paths, as a kernel would ask for them: what is looked up is forgotten again.
 
+use std::collections::BTreeSet;
+
 use kumihimo_store::{Caller, Errno, Handle, Kind, New, Node, Result, Store};
 
 /// Root.
@@ -152,6 +154,29 @@ pub fn list<S: Store + ?Sized>(store: &S, path: &str) -> Result<Vec<Vec<u8>>> {
 /// As read's; `EFBIG`: it says that it has more than 64 MB, which no file of a test has.
 pub fn contents<S: Store + ?Sized>(store: &S, path: &str) -> Result<Vec<u8>> {
     open(store, path)?.contents()
+}
+
+/// What is in each file of a store.
+///
+/// # Errors
+/// As lookup's, `read_directory`'s and read's; `EILSEQ`: a name that no test makes.
+pub fn all_contents<S: Store + ?Sized>(store: &S) -> Result<BTreeSet<Vec<u8>>> {
+    let mut all = BTreeSet::new();
+    let mut directories = vec![String::new()];
+    while let Some(directory) = directories.pop() {
+        for name in list(store, &directory)? {
+            let name = String::from_utf8(name).map_err(|_| Errno::ILSEQ)?;
+            let path = format!("{directory}/{name}");
+            match find(store, &path)?.kind {
+                Kind::Directory => directories.push(path),
+                Kind::File => {
+                    all.insert(contents(store, &path)?);
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(all)
 }
 
 impl<S: Store + ?Sized> Opened<'_, S> {

@@ -1,6 +1,6 @@
 //! What must be found after a power cut, depending on when it came: what was synced, loosened by what was begun since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What is known of one name of a file.
@@ -242,6 +242,30 @@ impl Ledger {
         for (path, history) in &self.absent {
             if at(history, position) == Some(&true) && read(path)?.is_some() {
                 return Err(format!("{path} is there, though its end was synced"));
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`check`](Ledger::check), where nobody knows at which of two places a directory was left: what has to be there is anywhere. `contents` are those of all files.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn check_anywhere(&self, position: usize, contents: &BTreeSet<Vec<u8>>) -> Result<(), String> {
+        for name in &self.names {
+            let Some(Some(known)) =
+                at(&name.history, position).filter(|known| known.as_ref().is_some_and(|known| !known.gone))
+            else {
+                continue;
+            };
+            let there = std::iter::once(name.file).chain(known.replaced_by.iter().copied()).any(|file| {
+                at(&self.files[file].history, position)
+                    .unwrap_or(&None)
+                    .as_ref()
+                    .is_none_or(|bytes| contents.contains(&**bytes))
+            });
+            if !there {
+                return Err(format!("what {:?} had when it was synced is nowhere", known.names));
             }
         }
         Ok(())
