@@ -177,16 +177,31 @@ impl Cache {
     }
 
     /// As [`read`](Cache::read); if the disk is needed for it, `count` blocks are read, `block` and what follows it.
-    pub fn read_run<R>(&self, block: u32, mut count: u32, mut take: impl FnMut(&[u8]) -> R) -> Result<R, Errno> {
-        loop {
+    pub fn read_run<R>(&self, block: u32, count: u32, mut take: impl FnMut(&[u8]) -> R) -> Result<R, Errno> {
+        let mut taken = None;
+        self.read_range(block, 1, count.saturating_sub(1), |_, bytes| taken = Some(take(bytes)))?;
+        taken.ok_or(Errno::IO)
+    }
+
+    /// Gives `take` the bytes of `wanted` blocks from `first` on, each with its index, in order. Where the disk is needed, as much is read at once as is absent, up to `ahead` blocks
+    /// beyond. What was read is given as it comes: it may be gone from memory at once, where more is on its way than there is room for.
+    pub fn read_range(
+        &self,
+        first: u32,
+        wanted: u32,
+        ahead: u32,
+        mut take: impl FnMut(u32, &[u8]),
+    ) -> Result<(), Errno> {
+        let mut index = 0;
+        while index < wanted {
             let found = {
-                let mut shard = self.shard(block);
-                match shard.buffers.get_mut(&block) {
+                let mut shard = self.shard(first + index);
+                match shard.buffers.get_mut(&(first + index)) {
                     Some(buffer) => match &buffer.contents {
                         Contents::Here(data) => {
-                            let result = take(data);
+                            take(index, data);
                             buffer.is_used();
-                            Found::Read(result)
+                            Found::Read(())
                         }
                         Contents::Reading(reading) => Found::Wait(Arc::clone(reading)),
                     },
@@ -194,38 +209,48 @@ impl Cache {
                 }
             };
             match found {
-                Found::Read(result) => {
+                Found::Read(()) => {
                     self.hits.fetch_add(1, Relaxed);
-                    return Ok(result);
+                    index += 1;
                 }
                 Found::Wait(reading) => wait(&reading)?,
                 Found::Absent => {
-                    self.load(block, count)?;
-                    // Where memory is short, what follows may have taken the room of the first.
-                    count = 1;
+                    let reading = Arc::new(Reading::default());
+                    let count = self.claim_run(first + index, first + wanted + ahead, &reading);
+                    let (from, mut next) = (index, index);
+                    self.fill(first + index, count, &reading, |at, data| {
+                        // One that was overwritten meanwhile is looked up again, and what follows it with it.
+                        let is_next = from + at == next && next < wanted;
+                        if is_next {
+                            take(next, data);
+                            next += 1;
+                        }
+                        is_next
+                    })?;
+                    index = next;
                 }
             }
         }
+        Ok(())
     }
 
     /// Sees to it that `count` blocks from `first` on are in memory: those that are not are read, neighbours at once. Blocks that others are reading are not waited for.
     pub fn load(&self, first: u32, count: u32) -> Result<(), Errno> {
         let mut at = first;
-        let end = first + count;
-        let most = u32::try_from(AT_ONCE / self.block_size).unwrap_or(u32::MAX);
-        while at < end {
+        while at < first + count {
             let reading = Arc::new(Reading::default());
-            let start = at;
-            while at < end && at - start < most && self.claim(at, &reading) {
-                at += 1;
-            }
-            if at == start {
-                at += 1;
-                continue;
-            }
-            self.fill(start, at - start, &reading)?;
+            let claimed = self.claim_run(at, first + count, &reading);
+            self.fill(at, claimed, &reading, |_, _| false)?;
+            at += claimed.max(1);
         }
         Ok(())
+    }
+
+    /// Announces that blocks from `start` on are being read: up to the first that is not absent, or `end`, or as many as are read at once.
+    fn claim_run(&self, start: u32, end: u32, reading: &Arc<Reading>) -> u32 {
+        let most = u32::try_from(AT_ONCE / self.block_size).unwrap_or(u32::MAX);
+        let end = end.min(start.saturating_add(most));
+        (start..end).take_while(|&block| self.claim(block, reading)).fold(0, |count, _| count + 1)
     }
 
     /// Announces that a block that is absent is being read; `false` if it is not absent.
@@ -239,7 +264,17 @@ impl Cache {
         true
     }
 
-    fn fill(&self, start: u32, count: u32, reading: &Arc<Reading>) -> Result<(), Errno> {
+    /// Reads what was claimed, and shows it to `uses`, which says whether it was what somebody wants.
+    fn fill(
+        &self,
+        start: u32,
+        count: u32,
+        reading: &Arc<Reading>,
+        mut uses: impl FnMut(u32, &[u8]) -> bool,
+    ) -> Result<(), Errno> {
+        if count == 0 {
+            return Ok(());
+        }
         self.misses.fetch_add(u64::from(count), Relaxed);
         let mut bytes = vec![0; count as usize * self.block_size];
         let outcome = self.disk.read(u64::from(start) * self.block_size as u64, &mut bytes).map_err(|error| {
@@ -256,6 +291,9 @@ impl Cache {
             }
             if outcome.is_ok() {
                 place.get_mut().contents = Contents::Here(data.into());
+                if uses(block - start, data) {
+                    place.get_mut().is_used();
+                }
                 if place.get().kept { &mut shard.kept } else { &mut shard.once }.push_back(block);
                 self.make_room(shard, Some(block));
             } else {
@@ -514,6 +552,20 @@ mod tests {
         let before = misses(&cache);
         often.for_each(|block| read(&cache, block));
         assert_eq!(misses(&cache), before, "they are all in memory");
+    }
+
+    #[test]
+    fn what_is_read_at_once_is_read_once_however_little_room_there_is() {
+        let cache = cache(256);
+        let mut next = 0;
+        let outcome = cache.read_range(70_000, 1000, 300, |index, bytes| {
+            assert_eq!((index, bytes[SIZE - 1]), (next, (70_000 + index) as u8));
+            next += 1;
+        });
+        assert_eq!((outcome, next), (Ok(()), 1000));
+        // What is absent is read a megabyte at once; some of what was read ahead may be gone again, and is not asked for.
+        assert!((1000..=1300).contains(&misses(&cache)), "{} blocks were read", misses(&cache));
+        assert!(held(&cache) <= 256);
     }
 
     #[test]

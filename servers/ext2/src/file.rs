@@ -75,19 +75,23 @@ impl Ext2 {
             let wanted = u32::try_from((end - 1) / size as u64 - logical + 1).unwrap_or(u32::MAX);
             let more = u32::try_from(ahead / size).unwrap_or(0);
             let extent = self.find_extent(number, block, logical, wanted.saturating_add(more))?;
-            for index in 0..extent.count.min(wanted) {
+            let count = extent.count.min(wanted);
+            let mut next = |bytes: Option<&[u8]>| {
                 let within = usize::try_from(at % size as u64).unwrap_or(0);
                 let length = (size - within).min(rest.len());
                 let (part, after) = std::mem::take(&mut rest).split_at_mut(length);
-                match extent.start {
+                match bytes {
                     None => part.fill(0),
-                    Some(start) => {
-                        let copy = |bytes: &[u8]| part.copy_from_slice(&bytes[within..within + length]);
-                        self.cache.read_run(start + index, extent.count - index, copy)?;
-                    }
+                    Some(bytes) => part.copy_from_slice(&bytes[within..within + length]),
                 }
                 rest = after;
                 at += length as u64;
+            };
+            match extent.start {
+                None => (0..count).for_each(|_| next(None)),
+                Some(start) => {
+                    self.cache.read_range(start, count, extent.count - count, |_, bytes| next(Some(bytes)))?
+                }
             }
         }
         Ok(())
