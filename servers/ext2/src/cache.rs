@@ -95,6 +95,8 @@ impl Buffer {
 #[derive(Default)]
 struct Shard {
     buffers: Map<u32, Buffer>,
+    /// How many of them are being read. They have no bytes yet, and take nobody's room: a thousand who wait for the disk would have all others wait for it as well.
+    reading: usize,
     /// Who is asked next to make room, of those used once and of those that are kept; may name blocks that are gone, or are in the other one.
     once: VecDeque<u32>,
     kept: VecDeque<u32>,
@@ -261,6 +263,7 @@ impl Cache {
         let contents = Contents::Reading(Arc::clone(reading));
         let kept = shard.gone.contains(&block);
         place.insert(Buffer { kept, ..Buffer::new(contents, Class::Data) });
+        shard.reading += 1;
         true
     }
 
@@ -289,6 +292,7 @@ impl Cache {
             if !matches!(&place.get().contents, Contents::Reading(of) if Arc::ptr_eq(of, reading)) {
                 continue;
             }
+            shard.reading -= 1;
             if outcome.is_ok() {
                 place.get_mut().contents = Contents::Here(data.into());
                 if uses(block - start, data) {
@@ -350,7 +354,9 @@ impl Cache {
         match shard.buffers.entry(block) {
             Entry::Occupied(mut place) => {
                 let buffer = place.get_mut();
-                buffer.contents = contents;
+                if matches!(std::mem::replace(&mut buffer.contents, contents), Contents::Reading(_)) {
+                    shard.reading -= 1;
+                }
                 buffer.class = class;
                 buffer.is_used();
                 buffer.fresh |= fresh;
@@ -381,7 +387,12 @@ impl Cache {
 
     /// Drops a block that was freed. Whether it was allocated since the last commit.
     pub fn forget(&self, block: u32) -> bool {
-        let Some(buffer) = self.shard(block).buffers.remove(&block) else { return false };
+        let mut shard = self.shard(block);
+        let Some(buffer) = shard.buffers.remove(&block) else { return false };
+        if matches!(buffer.contents, Contents::Reading(_)) {
+            shard.reading -= 1;
+        }
+        drop(shard);
         if buffer.dirty {
             self.dirty.fetch_sub(1, Relaxed);
         }
@@ -453,7 +464,7 @@ impl Cache {
     /// `read` was read just now, and stays whatever waits for a commit: its reader comes for it. A queue may name a block twice.
     fn make_room(&self, shard: &mut Shard, read: Option<u32>) {
         for tries in 0..LOOKS {
-            if shard.buffers.len() <= self.room {
+            if shard.buffers.len() - shard.reading <= self.room {
                 break;
             }
             // Where none of those used once may go, all being modified, those that are kept have to.
@@ -566,6 +577,30 @@ mod tests {
         // What is absent is read a megabyte at once; some of what was read ahead may be gone again, and is not asked for.
         assert!((1000..=1300).contains(&misses(&cache)), "{} blocks were read", misses(&cache));
         assert!(held(&cache) <= 256);
+    }
+
+    #[test]
+    fn what_is_on_its_way_takes_nobodys_room() {
+        let cache = cache(4096);
+        let often = 1_000_000..1_000_500;
+        for block in often.clone().chain(often.clone()).chain(often.clone()) {
+            read(&cache, block);
+        }
+        let waiting: Vec<_> = (0..40_000).map(|block| (block, Arc::new(Reading::default()))).collect();
+        assert!(waiting.iter().all(|(block, reading)| cache.claim(*block, reading)));
+        (100_000..120_000).for_each(|block| read(&cache, block));
+        let before = misses(&cache);
+        often.for_each(|block| read(&cache, block));
+        assert_eq!(misses(&cache), before, "they are all in memory");
+        for (block, reading) in &waiting {
+            match block % 3 {
+                0 => cache.put(*block, Class::Data, vec![7; SIZE].into(), false),
+                1 => assert!(!cache.forget(*block)),
+                _ => {}
+            }
+            assert_eq!(cache.fill(*block, 1, reading, |_, _| false), Ok(()));
+        }
+        assert!(cache.shards.iter().all(|shard| lock(shard).reading == 0));
     }
 
     #[test]
