@@ -25,7 +25,7 @@ pub trait Operation: Send {
 pub fn operation(name: &str, root: &Path, client: usize) -> Result<Box<dyn Operation>, String> {
     match name {
         "stat" => Ok(Box::new(Stat::new(root, client)?)),
-        "pread" => Ok(Box::new(Pread::new(&root.join(CACHED), CACHED_BYTES, client)?)),
+        "pread" => Ok(Box::new(Pread::new(&root.join(CACHED), CACHED_BYTES, 1, client)?)),
         "create" => Ok(Box::new(Create::new(root, client)?)),
         other => Err(format!("{other}: no such operation")),
     }
@@ -58,7 +58,7 @@ impl Operation for Stat {
     }
 }
 
-/// A block of a file, past the page cache.
+/// Some blocks of a file at once, past the page cache.
 pub struct Pread {
     file: File,
     blocks: u64,
@@ -67,9 +67,9 @@ pub struct Pread {
 }
 
 impl Pread {
-    pub fn new(path: &Path, bytes: u64, client: usize) -> Result<Pread, String> {
-        let (blocks, dice) = (bytes / BLOCK as u64, Dice::new(client as u64));
-        Ok(Pread { file: fileread::open(path)?, blocks, buffer: Aligned::new(BLOCK), dice })
+    pub fn new(path: &Path, bytes: u64, at_once: usize, client: usize) -> Result<Pread, String> {
+        let (blocks, dice) = (bytes / BLOCK as u64 - at_once as u64 + 1, Dice::new(client as u64));
+        Ok(Pread { file: fileread::open(path)?, blocks, buffer: Aligned::new(at_once * BLOCK), dice })
     }
 }
 

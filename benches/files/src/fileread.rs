@@ -19,13 +19,16 @@ pub fn open(path: &Path) -> Result<File, String> {
     OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Reads one block and looks whether it is the right one.
+/// Reads as many blocks as `buffer` has room for, from `n` on, and looks whether they are the right ones.
 pub fn block(file: &File, n: u64, buffer: &mut Aligned) -> Result<(), String> {
     file.read_exact_at(buffer.bytes(), n * BLOCK as u64).map_err(|e| format!("block {n}: {e}"))?;
-    match number(buffer.bytes()) {
-        found if found == n => Ok(()),
-        found => Err(format!("block {n} says that it is {found}")),
+    for (n, block) in (n..).zip(buffer.bytes().chunks(BLOCK)) {
+        match number(block) {
+            found if found == n => {}
+            found => return Err(format!("block {n} says that it is {found}")),
+        }
     }
+    Ok(())
 }
 
 /// `reads` blocks of the big file. What names its blocks is known to the server beforehand, or it would be measured with the first reads only.

@@ -18,7 +18,7 @@ use super::{clock, closed, commands, fileread, slow, stream};
 /// | `stat`, `pread`, `create CLIENTS MS` | `ops rate p50 p99 max` (us) |
 /// | `stream-read`, `stream-write` | `mb_s` |
 /// | `warm`: has the server read all that `pread` will | `mb_s` |
-/// | `slow READERS`: that many read from now on; 0: none | `readers` |
+/// | `slow READERS BLOCKS`: that many read from now on, so much at once; 0: none | `readers` |
 /// | `reads`: by those, since the last `reads` | `rate` |
 /// | `beside MS`: what is not slow | as `stat` |
 /// | `commands SHIM TIMES` | a command's microseconds, by its name |
@@ -63,12 +63,12 @@ fn follow(
         ["stream-write"] => stream::write(root),
         ["warm"] => stream::warm(root),
         ["reads"] => readers.as_mut().map(Readers::rate).ok_or_else(|| "nobody reads".to_owned()),
-        ["slow", count] => {
+        ["slow", count, blocks] => {
             if let Some(readers) = readers.take() {
                 readers.end()?;
             }
-            let count = number(count)? as usize;
-            *readers = if count == 0 { None } else { Some(Readers::begin(root, count)?) };
+            let (count, blocks) = (number(count)? as usize, number(blocks)? as usize);
+            *readers = if count == 0 { None } else { Some(Readers::begin(root, count, blocks)?) };
             Ok(Outcome::default().with("readers", count as f64))
         }
         ["beside", length] => slow::run(root, ms(length)?),

@@ -29,13 +29,13 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// When it returns, there have been as many reads as readers.
-    pub fn begin(root: &Path, count: usize) -> Result<Readers, String> {
+    /// Each reads `blocks` at once. When it returns, there have been as many reads as readers.
+    pub fn begin(root: &Path, count: usize, blocks: usize) -> Result<Readers, String> {
         let (over, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut readers =
             Readers { over: over.clone(), reads: reads.clone(), counted: (Instant::now(), 0), threads: Vec::new() };
         for reader in 0..count {
-            let mut pread = Pread::new(&root.join(BIG), BIG_BYTES, reader)?;
+            let mut pread = Pread::new(&root.join(BIG), BIG_BYTES, blocks, reader)?;
             let (over, reads) = (over.clone(), reads.clone());
             let body = move || {
                 while !over.load(Relaxed) {
@@ -86,7 +86,7 @@ fn beside(root: &Path) -> Result<Vec<Box<dyn Operation>>, String> {
     let mut all = vec![operation("stat", root, 0)?];
     for n in 0..FILES {
         let path: PathBuf = root.join(SMALL).join(small(n));
-        all.push(Box::new(Pread::new(&path, BLOCK as u64, n)?));
+        all.push(Box::new(Pread::new(&path, BLOCK as u64, 1, n)?));
     }
     Ok(all)
 }

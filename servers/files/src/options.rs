@@ -36,7 +36,7 @@ pub struct MountOptions {
     /// Memory for blocks of the store (k, m, g: units of 1024)
     #[arg(long, value_name = "BYTES", default_value = "64m", value_parser = bytes)]
     pub(crate) cache: usize,
-    /// Let each access to the store's disk take so much longer: 200us, 50ms
+    /// Let the store's disk take so much longer for each block of 4 KB: 200us, 50ms
     #[arg(long, value_name = "TIME", default_value = "0us", value_parser = duration)]
     pub(crate) delay: Duration,
     /// How long the kernel may believe attributes and names, in seconds

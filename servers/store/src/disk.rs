@@ -122,7 +122,10 @@ impl Disk for FileDisk {
     }
 }
 
-/// A disk that takes a while for every access: an image in memory behaves like a device. How the caller waits is its organisation's affair.
+/// Bytes for which a [`Delayed`] disk takes its time once.
+pub const DELAYED: usize = 4096;
+
+/// A disk that takes a while for every [`DELAYED`] bytes, or a part of them: an image in memory behaves like a device. How the caller waits is its organisation's affair.
 #[derive(Debug)]
 pub struct Delayed<D> {
     disk: D,
@@ -131,10 +134,15 @@ pub struct Delayed<D> {
 }
 
 impl<D> Delayed<D> {
-    /// `wait` is called with `delay` before each read and write.
+    /// `wait` is called before each read and write, with `delay` for each of their blocks.
     #[must_use]
     pub fn new(disk: D, delay: Duration, wait: fn(Duration)) -> Delayed<D> {
         Delayed { disk, delay, wait }
+    }
+
+    fn take_time(&self, bytes: usize) {
+        let blocks = u32::try_from(bytes.div_ceil(DELAYED)).unwrap_or(u32::MAX);
+        (self.wait)(self.delay.saturating_mul(blocks));
     }
 }
 
@@ -144,12 +152,12 @@ impl<D: Disk> Disk for Delayed<D> {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        (self.wait)(self.delay);
+        self.take_time(into.len());
         self.disk.read(offset, into)
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        (self.wait)(self.delay);
+        self.take_time(from.len());
         self.disk.write(offset, from)
     }
 
@@ -206,16 +214,17 @@ mod tests {
     }
 
     #[test]
-    fn each_access_is_delayed_in_the_way_that_is_asked_for() {
+    fn each_block_is_delayed_in_the_way_that_is_asked_for() {
         static WAITED: AtomicU64 = AtomicU64::new(0);
-        let path = image("delayed", &[0; 1024]);
+        let path = image("delayed", &[0; 10_000]);
         let wait = |time: Duration| {
             WAITED.fetch_add(time.as_secs(), Relaxed);
         };
         let disk = Delayed::new(open_disk(&path, true).expect("an image"), Duration::from_secs(1000), wait);
         disk.read(0, &mut [0; 512]).expect("a read");
-        disk.write(0, &[0; 512]).expect("a write");
-        assert_eq!((WAITED.load(Relaxed), disk.size()), (2000, 1024));
+        disk.write(0, &[0; 4096]).expect("a write");
+        disk.read(0, &mut [0; 4097]).expect("a read");
+        assert_eq!((WAITED.load(Relaxed), disk.size()), (4000, 10_000));
         std::fs::remove_file(path).expect("it was there");
     }
 }

@@ -8,7 +8,7 @@ mod disk;
 mod kinds;
 mod store;
 
-pub use disk::{Delayed, Disk, FileDisk, open_disk};
+pub use disk::{DELAYED, Delayed, Disk, FileDisk, open_disk};
 pub use kinds::{Attributes, Caller, Changes, Entry, Kind, New, Stamp, Statistics, Time};
 pub use rustix::io::Errno;
 pub use store::{Handle, Listed, Node, Result, Seek, Store, XattrMode};

@@ -97,7 +97,7 @@ impl Organisation {
         }
     }
 
-    /// The store's disk as this organisation's threads access it; each access takes `delay` longer, if there is one.
+    /// The store's disk as this organisation's threads access it; each block of it takes `delay` longer, if there is one.
     #[must_use]
     pub fn disk(self, disk: FileDisk, delay: Duration) -> Box<dyn Disk> {
         let (disk, pause): (Box<dyn Disk>, fn(Duration)) = match self.environment() {

@@ -14,6 +14,9 @@ const WARM_UP_MS: u64 = 200;
 const SLICE_MS: u64 = 1_000;
 const FULL_SLICE_MS: u64 = 2_000;
 
+/// Blocks that a slow one reads at once. One: as many requests as there can be, 20,000 a second for the disk alone. Eight: they are under way for longer, and all that changes is how many come.
+const BLOCKS: [usize; 2] = [1, 8];
+
 /// One run: the others' p99 without and with them.
 pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sample>, Trouble> {
     let slice_ms = if bench.options.full { FULL_SLICE_MS } else { SLICE_MS };
@@ -21,25 +24,31 @@ pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sa
     let family = Family::of(mounted.server());
     let (mut load, mut readers) = (mounted.load()?, mounted.load()?);
     load.ask(&format!("beside {WARM_UP_MS}"))?;
-    let without = load.ask(&format!("beside {slice_ms}"))?;
-    let idle = family.resources();
-    let watch = Watch::begin(&family);
-    readers.ask(&format!("slow {READERS}"))?;
-    load.ask(&format!("beside {WARM_UP_MS}"))?;
-    readers.ask("reads")?;
-    let with = load.ask(&format!("beside {slice_ms}"))?;
-    let slow = readers.ask("reads")?;
-    let loaded = watch.end();
-    readers.ask("slow 0")?;
-    let lines = [
-        format!("p99_without {} us", without.get("p99")?),
-        format!("p99_with {} us", with.get("p99")?),
-        format!("p99_ratio {} ratio", with.get("p99")? / without.get("p99")?),
-        format!("p50_ratio {} ratio", with.get("p50")? / without.get("p50")?),
-        format!("slow_reads {} 1/s", slow.get("rate")?),
-        format!("kernel_threads_idle {} 1", idle.kernel_threads),
-        format!("kernel_threads {} 1", loaded.kernel_threads),
-        format!("pss {} MB", loaded.pss),
-    ];
-    lines.iter().map(|line| sample(contender, cores, line)).collect()
+    let mut samples = Vec::new();
+    for blocks in BLOCKS {
+        let without = load.ask(&format!("beside {slice_ms}"))?;
+        let idle = family.resources();
+        let watch = Watch::begin(&family);
+        readers.ask(&format!("slow {READERS} {blocks}"))?;
+        load.ask(&format!("beside {WARM_UP_MS}"))?;
+        readers.ask("reads")?;
+        let with = load.ask(&format!("beside {slice_ms}"))?;
+        let slow = readers.ask("reads")?;
+        let loaded = watch.end();
+        readers.ask(&format!("slow 0 {blocks}"))?;
+        let lines = [
+            format!("p99_without {} us", without.get("p99")?),
+            format!("p99_with {} us", with.get("p99")?),
+            format!("p99_ratio {} ratio", with.get("p99")? / without.get("p99")?),
+            format!("p50_ratio {} ratio", with.get("p50")? / without.get("p50")?),
+            format!("slow_reads {} 1/s", slow.get("rate")?),
+            format!("kernel_threads_idle {} 1", idle.kernel_threads),
+            format!("kernel_threads {} 1", loaded.kernel_threads),
+            format!("pss {} MB", loaded.pss),
+        ];
+        for line in lines {
+            samples.push(sample(contender, cores, &format!("{line} blocks={blocks}"))?);
+        }
+    }
+    Ok(samples)
 }

@@ -304,10 +304,11 @@ impl Seen<'_> {
                 self.row(metric, row.identity.vps, &keys).map_or("-".to_owned(), |row| number(row.summary.median))
             };
             format!(
-                "{} ({}, cores={}): p99 of the others {} us without and {} us with them, {} times; {} kernel threads (idle {}), {} slow reads a second",
+                "{} ({}, cores={}, {} blocks each): p99 of the others {} us without and {} us with them, {} times; {} kernel threads (idle {}), {} slow reads a second",
                 row.identity.keys.get("organisation").map_or("", String::as_str),
                 row.identity.keys.get("threads").map_or("", String::as_str),
                 row.identity.vps,
+                row.identity.keys.get("blocks").map_or("", String::as_str),
                 of("p99_without"),
                 of("p99_with"),
                 number(row.summary.median),
@@ -356,8 +357,8 @@ mod tests {
             "switches_both 9 1 load=paper organisation=sequential threads=1",
             "make 10 us load=commands organisation=sequential threads=1",
             "make 5 us load=commands organisation=processes threads=1",
-            "p99_ratio 1.2 ratio load=slow organisation=microprocesses threads=pool",
-            "kernel_threads 12 1 load=slow organisation=microprocesses threads=pool",
+            "p99_ratio 1.2 ratio load=slow organisation=microprocesses threads=pool blocks=8",
+            "kernel_threads 12 1 load=slow organisation=microprocesses threads=pool blocks=8",
         ])));
         for words in [
             "soonest beside `fileread` in microprocesses, 4.0 times faster than sequential",
