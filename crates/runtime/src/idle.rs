@@ -193,6 +193,9 @@ impl Vp {
         if expects.is_none() && self.poller.is_used() && self.awaits_peer() {
             return self.await_peer(since);
         }
+        if expects.is_none() && self.is_courteous(since) {
+            return self.let_others_go_first(since);
+        }
         // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP with descriptors of its own hears
         // from the kernel sooner than from its neighbours.
         if expects.is_none() && (instance.vps.len() == 1 || instance.quiet() || self.poller.is_used()) {

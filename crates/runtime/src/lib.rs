@@ -20,6 +20,8 @@ pub mod cancel;
 #[cfg(not(loom))]
 mod carrier;
 #[cfg(not(loom))]
+mod courtesy;
+#[cfg(not(loom))]
 mod deadlock;
 #[cfg(not(loom))]
 pub mod debug;

@@ -26,6 +26,7 @@ use kumihimo_trace::ring::Ring;
 
 use crate::board::Beds;
 use crate::carrier::{self, Carrier};
+use crate::courtesy::Courtesy;
 use crate::exact::Shown;
 use crate::idle::Idle;
 use crate::instance::Instance;
@@ -131,6 +132,7 @@ pub(crate) struct Vp {
     pub(crate) regions: region::Kept,
     pub(crate) poller: Poller,
     pub(crate) lone: Lone,
+    pub(crate) courtesy: Courtesy,
     pub(crate) tick: Turn,
     /// The next one, which waits for its turn on another kernel thread: the VP goes there from this one's own stack.
     pub(crate) promised: Cell<Option<&'static Mp>>,
@@ -394,6 +396,7 @@ impl Vp {
             regions: region::Kept::new(),
             poller: Poller::new(index)?,
             lone: Lone::default(),
+            courtesy: Courtesy::default(),
             counters: Counters::default(),
             shown: Shown::new(),
             idle: Idle::new(beds.row, index)?,

@@ -23,7 +23,7 @@ fn errno(error: &std::io::Error) -> Errno {
 
 /// A server that takes so long for each block that clients wait whenever it is killed, and whose attributes the kernel does not keep.
 fn slow(organisation: Organisation, image: &Image) -> Mounted {
-    Mounted::start(kumi(), &Options::new(organisation).with(&["--delay", "300ms", "--timeout", "0"]), image.path())
+    Mounted::start(kumi(), &Options::new(organisation).with(&["--delay", "20ms", "--timeout", "0"]), image.path())
 }
 
 /// Clients get an error, and what is left is cleared by `kumi umount`.
