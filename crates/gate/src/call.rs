@@ -32,6 +32,8 @@ const THERE: u32 = 2;
 const LEFT: u32 = 3;
 /// The link is gone, and no reply comes.
 const GONE: u32 = 4;
+/// As LEFT, and the other side was asked to end a stream.
+const STOPS: u32 = 5;
 
 /// What this side keeps of a call under way, by cell.
 struct Slot {
@@ -361,21 +363,31 @@ impl Client {
         Ok(())
     }
 
-    /// The next item of a stream, in its cell, which this side has.
-    pub(crate) fn ask_next(&self, cell: CellNo, kind: Kind) -> Result<(), Error> {
-        let ask = Ask { kind, payload: &[], regions: &[], deadline: None, priority: None };
+    /// Asks for the next item of a stream, in its cell, which this side has.
+    pub(crate) fn ask_next(&self, cell: CellNo) -> Result<(), Error> {
+        let ask = Ask { kind: Kind::Next, payload: &[], regions: &[], deadline: None, priority: None };
         self.push(cell, &ask, 0, [0; REGIONS], &[])
     }
 
-    /// As [`ask_next`](Client::ask_next) for the last time: nobody waits for the answer.
-    pub(crate) fn leave(&self, cell: CellNo) {
-        let slot = &self.slots[cell.index()];
-        if self.ask_next(cell, Kind::Stop).is_err() {
+    /// Ends a stream whose cell this side has: whoever takes the answer in gives the cell back. Without that its handler would wait for ever, and
+    /// send what it has left to the next stream in this cell.
+    pub(crate) fn stop(&self, cell: CellNo) {
+        if porter::is_child() {
+            return;
+        }
+        let header = RequestHeader { kind: Kind::Stop as u8, ..RequestHeader::default() };
+        // Before the push: the answer may come at once.
+        self.slots[cell.index()].state.store(STOPS, Ordering::Relaxed);
+        let pushed = self.caller.write(cell, &header, &[]).and_then(|()| self.caller.push_request(cell));
+        if pushed.is_err() {
             return self.give_back(cell);
         }
-        if slot.state.compare_exchange(WAITS, LEFT, Ordering::AcqRel, Ordering::Acquire).is_err() {
-            self.give_back(cell);
-        }
+        self.bell.pushed(&self.side.link);
+    }
+
+    /// Nobody wants what came in a cell that is this side's again.
+    fn put_away(&self, cell: CellNo, header: ReplyHeader) {
+        if Status::of(header.status) == Some(Status::Item) { self.stop(cell) } else { self.give_back(cell) }
     }
 
     /// Nobody waits any more for what was asked in a cell, which is not the caller's any more.
@@ -390,7 +402,9 @@ impl Client {
         }
         // GONE: lent for ever, which is as long as the link's memory.
         if slot.state.compare_exchange(WAITS, LEFT, Ordering::AcqRel, Ordering::Acquire) == Err(THERE) {
-            self.give_back(cell);
+            // SAFETY: THERE: `held` is the taker's again, and that is who leaves.
+            let header = unsafe { (*slot.held.get()).1 };
+            self.put_away(cell, header);
         }
     }
 
@@ -514,12 +528,15 @@ impl Looked for Client {
                     }
                 }
                 // GONE: a reply behind the link's end. Its taker is still to see that, and the cell is nobody's any more.
-                if slot.state.load(Ordering::Acquire) == LEFT {
-                    left.push(reply.cell);
+                match slot.state.load(Ordering::Acquire) {
+                    LEFT => left.push((reply.cell, reply.header)),
+                    // Whatever it says: a server that answers this with an item is not asked again.
+                    STOPS => left.push((reply.cell, ReplyHeader::default())),
+                    _ => {}
                 }
             })
         };
-        left.into_iter().for_each(|cell| self.give_back(cell));
+        left.into_iter().for_each(|(cell, header)| self.put_away(cell, header));
         if let Err(why) = popped {
             self.side.cut(&why);
         }

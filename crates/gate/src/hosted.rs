@@ -20,19 +20,15 @@ use crate::side::{Side, Sided};
 use crate::wire::{Kind, Status};
 use crate::{Error, ErrorKind, Region};
 
-/// A stream's items go out one at a time, each when the client has asked for it.
-#[derive(Default)]
-struct Asked {
-    /// By cell: who sends there, and whether it may.
-    of: HashMap<CellNo, Turn>,
-}
-
+/// Of a stream that is handled: whose its cell is. Its items go out one at a time, each when the client has asked for it.
 enum Turn {
-    /// The client has asked.
-    May,
-    /// It wants no more.
+    /// The client has asked, and the cell is the handler's to answer in.
+    Asked,
+    /// It wants no more; the cell is the handler's to say so.
     Stop,
-    /// It has not, and this one waits.
+    /// The client has it, or an item is on its way there.
+    Away,
+    /// As `Away`, and the handler waits.
     Waits(Waiter),
 }
 
@@ -45,7 +41,8 @@ pub(crate) struct Hosted {
     pub(crate) peer: Peer,
     pub(crate) side: Side,
     gone: AtomicBool,
-    streams: Mutex<Asked>,
+    /// The streams that are handled, by cell. What a client asks of one that is not there is answered at once, by whoever looks.
+    streams: Mutex<HashMap<CellNo, Turn>>,
     /// Names of the regions that this side passes.
     next_region: AtomicU32,
 }
@@ -124,38 +121,66 @@ impl Hosted {
         Ok(numbers)
     }
 
-    /// Until the client asks for the next item of the stream in `cell`. False: it wants no more.
+    /// The stream in `cell` begins: the request itself asks for the first item.
+    ///
+    /// # Errors
+    /// `Malformed`: the one before in this cell is not over, and the client has not waited for its end. The link is cut.
+    pub(crate) fn stream_begins(&self, cell: CellNo) -> Result<(), Error> {
+        if lock(&self.streams).insert(cell, Turn::Asked).is_none() {
+            return Ok(());
+        }
+        let why = Error::new(
+            ErrorKind::Malformed,
+            format!("the client of gate {:?} began a stream in the cell of one that is not over", self.port.name),
+        );
+        self.cut(&why);
+        Err(why)
+    }
+
+    /// Until the client asks for the next item of the stream in `cell`. False: it wants no more. Blocks the microprocess.
     pub(crate) fn await_turn(&self, cell: CellNo) -> bool {
         loop {
-            if self.is_gone() || cancel::requested() {
-                lock(&self.streams).of.remove(&cell);
-                return false;
-            }
             {
                 let mut streams = lock(&self.streams);
-                match streams.of.get(&cell) {
-                    Some(Turn::May) => {
-                        streams.of.remove(&cell);
-                        return true;
-                    }
-                    Some(Turn::Stop) => return false,
-                    _ => drop(streams.of.insert(cell, Turn::Waits(park::current()))),
+                // Under the lock, which the end of the link takes after it is gone: it finds who waits.
+                if self.is_gone() || cancel::requested() {
+                    return false;
+                }
+                match streams.get_mut(&cell) {
+                    Some(Turn::Asked) => return true,
+                    Some(Turn::Stop) | None => return false,
+                    Some(turn) => *turn = Turn::Waits(park::current()),
                 }
             }
             park::park(Wait::Gate(0), None);
         }
     }
 
-    /// The stream in `cell` begins: the request itself asks for the first item.
-    pub(crate) fn first_turn(&self, cell: CellNo) {
-        self.asked(cell, Turn::May);
+    /// Sends an item of the stream in `cell`, whose turn it is.
+    pub(crate) fn item(&self, cell: CellNo, header: &ReplyHeader, payload: &[u8]) -> Result<(), Error> {
+        // Before the reply: the client may ask for the next one at once.
+        if let Some(turn) = lock(&self.streams).get_mut(&cell) {
+            *turn = Turn::Away;
+        }
+        self.reply(cell, header, payload)
     }
 
-    fn asked(&self, cell: CellNo, turn: Turn) {
-        let before = lock(&self.streams).of.insert(cell, turn);
-        if let Some(Turn::Waits(who)) = before {
+    /// The stream in `cell` is over. Whether the cell is the handler's, which has to answer in it then.
+    #[must_use]
+    pub(crate) fn stream_ends(&self, cell: CellNo) -> bool {
+        matches!(lock(&self.streams).remove(&cell), Some(Turn::Asked | Turn::Stop))
+    }
+
+    /// The client has given the cell of a stream back. False: no such stream is handled.
+    fn asked(&self, cell: CellNo, now: Turn) -> bool {
+        let before = match lock(&self.streams).get_mut(&cell) {
+            Some(turn) => std::mem::replace(turn, now),
+            None => return false,
+        };
+        if let Turn::Waits(who) = before {
             who.wake();
         }
+        true
     }
 
     /// Ends the link.
@@ -169,14 +194,17 @@ impl Looked for Hosted {
         let Some(me) = self.me.upgrade() else { return };
         let mut cancelled = Vec::new();
         let mut refused = Vec::new();
+        let mut over = Vec::new();
         let mut failure = None;
         self.port.take_in(|put| {
             let popped = self.host.pop_requests(usize::MAX, |incoming| match incoming {
-                Incoming::Request(request) if request.header.kind == Kind::Next as u8 => {
-                    self.asked(request.cell, Turn::May)
-                }
-                Incoming::Request(request) if request.header.kind == Kind::Stop as u8 => {
-                    self.asked(request.cell, Turn::Stop)
+                Incoming::Request(request)
+                    if request.header.kind == Kind::Next as u8 || request.header.kind == Kind::Stop as u8 =>
+                {
+                    let turn = if request.header.kind == Kind::Next as u8 { Turn::Asked } else { Turn::Stop };
+                    if !self.asked(request.cell, turn) {
+                        over.push(request.cell);
+                    }
                 }
                 Incoming::Request(request) => {
                     let chain = request.header.chain.words();
@@ -198,8 +226,10 @@ impl Looked for Hosted {
             );
             self.refuse(cell, &Error::new(ErrorKind::Deadlock, text));
         }
+        for cell in over {
+            self.refuse(cell, &Error::new(ErrorKind::Cancelled, "the stream is over: its handler was cancelled"));
+        }
         for (cell, serial) in cancelled {
-            self.asked(cell, Turn::Stop);
             if let Some(request) = self.port.cancel(&me, cell, serial) {
                 self.refuse(request.cell, &Error::new(ErrorKind::Cancelled, "cancelled before it was handled"));
             }
@@ -230,7 +260,7 @@ impl Sided for Hosted {
         if let Some(me) = self.me.upgrade() {
             self.port.forget(&me);
         }
-        let waiting = std::mem::take(&mut lock(&self.streams).of);
+        let waiting = std::mem::take(&mut *lock(&self.streams));
         for turn in waiting.into_values() {
             if let Turn::Waits(who) = turn {
                 who.wake();

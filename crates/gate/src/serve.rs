@@ -270,10 +270,7 @@ impl Pool {
     fn suits(&self, request: &Request) -> Result<(), Error> {
         let asks = request.header.kind == Kind::Stream as u8;
         if asks == self.streams {
-            if asks {
-                request.link.first_turn(request.cell);
-            }
-            return Ok(());
+            return if asks { request.link.stream_begins(request.cell) } else { Ok(()) };
         }
         let (has, how) = if self.streams { ("streams", "Gate::stream") } else { ("single replies", "Gate::call") };
         Err(Error::new(ErrorKind::Invalid, format!("gate {:?} serves {has}: use {how}", self.port.name)))
@@ -295,11 +292,15 @@ impl Pool {
                 within_deadline(header.deadline, || (self.handler)(payload, &job, answer))
             })
         });
-        if self.streams && header.kind == Kind::Stream as u8 && outcome.is_err() {
-            // The cell is the caller's until it asks again.
-            let _ = link.await_turn(*cell);
+        let mut answers = header.kind != Kind::Send as u8;
+        if self.streams && header.kind == Kind::Stream as u8 {
+            if outcome.is_err() {
+                // The cell is the caller's until it asks again.
+                let _ = link.await_turn(*cell);
+            }
+            answers = link.stream_ends(*cell);
         }
-        if header.kind != Kind::Send as u8 {
+        if answers {
             answered(request, outcome, answer);
         }
     }

@@ -47,7 +47,7 @@ impl<'a, R: Serialize + DeserializeOwned> Sink<'a, R> {
         self.turn()?;
         // An item that lies elsewhere is told by its region.
         let header = ReplyHeader { status: Status::Item.number(), regions, ..ReplyHeader::default() };
-        request.link.reply(request.cell, &header, payload)
+        request.link.item(request.cell, &header, payload)
     }
 
     /// The cell is here again: what ends the stream can be said.
@@ -92,7 +92,7 @@ impl<R> Stream<R> {
 impl<R: Serialize + DeserializeOwned> Stream<R> {
     fn take(&mut self, cell: CellNo) -> Result<Option<R>, Error> {
         if !self.asked {
-            self.client.ask_next(cell, Kind::Next)?;
+            self.client.ask_next(cell)?;
         }
         // Until the reply is there the cell is not ours to give back.
         self.cell = None;
@@ -121,13 +121,19 @@ impl<R: Serialize + DeserializeOwned> Iterator for Stream<R> {
     /// Waits for the next item. Blocks the microprocess; a cancellation point. After an error or the end there is no more.
     fn next(&mut self) -> Option<Result<R, Error>> {
         let cell = self.cell?;
-        self.take(cell).transpose()
+        let taken = self.take(cell);
+        if taken.is_err()
+            && let Some(cell) = self.cell.take()
+        {
+            self.client.stop(cell);
+        }
+        taken.transpose()
     }
 }
 
 impl<R> Drop for Stream<R> {
     fn drop(&mut self) {
         let Some(cell) = self.cell.take() else { return };
-        if self.asked { self.client.abandon(cell) } else { self.client.leave(cell) }
+        if self.asked { self.client.abandon(cell) } else { self.client.stop(cell) }
     }
 }

@@ -14,7 +14,7 @@ pub(crate) enum Kind {
     Stream = 2,
     /// The next one of them, in the cell of the stream.
     Next = 3,
-    /// No further one, in the cell of the stream; the answer is [`Status::End`].
+    /// No further one, in the cell of the stream; the answer is its last.
     Stop = 4,
 }
 

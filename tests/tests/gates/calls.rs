@@ -246,6 +246,48 @@ fn streams() {
     });
 }
 
+/// An item that nobody took is in the cell when its stream is left. Its handler ends, and the next stream in that cell is none of its business.
+#[test]
+fn streams_that_are_left_with_an_item_on_its_way() {
+    let server = || {
+        let (sent, ended) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let its = (sent.clone(), ended.clone());
+        let _counts = Gate::<(), u32>::serve_stream("counts", &Options::new(), move |(), sink| {
+            let all = (0..).try_for_each(|i| {
+                sink.send(&i)?;
+                its.0.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            });
+            its.1.fetch_add(1, Ordering::Relaxed);
+            all
+        })
+        .expect("it serves");
+        let tells = move |()| (sent.load(Ordering::Relaxed), ended.load(Ordering::Relaxed));
+        let _told = Gate::<(), (u32, u32)>::serve("told", tells).expect("it serves");
+        serve_on();
+    };
+    pair("calls::streams_that_are_left_with_an_item_on_its_way", server, || {
+        let counts = Gate::<(), u32>::connect("counts").expect("it is there");
+        let told = Gate::<(), (u32, u32)>::connect("told").expect("it is there");
+        for i in 0..200 {
+            let stream = counts.stream(&()).expect("a stream");
+            while told.call(&()).expect("a reply").0 == 2 * i {
+                thread::yield_now();
+            }
+            drop(stream);
+            let mut next = counts.stream(&()).expect("a stream");
+            assert_eq!(next.next().expect("more").expect("an item"), 0, "after {i} others");
+            drop(next);
+            while told.call(&()).expect("a reply") != (2 * i + 2, 2 * i + 2) {
+                thread::yield_now();
+            }
+        }
+        while counts.under_way() != 0 {
+            thread::yield_now();
+        }
+    });
+}
+
 #[test]
 fn a_loop_of_ones_own() {
     let server = || {
