@@ -16,7 +16,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Duration;
 
 use crate::corrupt::corrupt;
 use crate::page::Page;
@@ -27,6 +26,7 @@ use crate::sched::{Answer, Event, UserScheduler};
 use crate::slot::{Claim, NO_PRIORITY, Slot};
 use crate::source::{self, EventSource, Kind};
 use crate::thread::AWAY;
+use crate::timekeeper::Timekeeper;
 use crate::watchdog::Watchdog;
 use crate::{barrier, slot, trap};
 
@@ -87,8 +87,7 @@ pub struct Kernel {
     /// Priority with which each VP was [`call`](Kernel::call)ed.
     called: Box<[AtomicI32]>,
     pub(crate) bells: Bells,
-    /// Somebody asks the user scheduler for the time, now and then.
-    pub(crate) keeps_time: AtomicBool,
+    pub(crate) timekeeper: Timekeeper,
     recorder: Option<Recorder>,
     pub(crate) watchdog: Watchdog,
 }
@@ -157,7 +156,7 @@ impl Kernel {
         let bells = Bells::open(settings.preempt, source.kind(), page.slots())?;
         Ok(Arc::new(Kernel {
             bells,
-            keeps_time: AtomicBool::new(false),
+            timekeeper: Timekeeper::default(),
             wants_returns: AtomicBool::new(source.tells_return()),
             source,
             scheduler: OnceLock::new(),
@@ -410,42 +409,6 @@ impl Kernel {
     #[must_use]
     pub fn preemption(&self) -> Means {
         self.bells.means()
-    }
-
-    /// From here the user scheduler is asked for the [`tick`](UserScheduler::tick), until it says that there is no need. Cheap if it is already.
-    pub fn keep_time(&self) {
-        // Nobody is to be interrupted, or nobody waits in the pool to do it.
-        if self.bells.means() != Means::Off
-            && !self.keeps_time.load(Ordering::Relaxed)
-            && !self.keeps_time.swap(true, Ordering::SeqCst)
-        {
-            self.wake_one();
-        }
-    }
-
-    /// Has whoever keeps the time look now, and not when it wanted to look again.
-    pub fn hurry(&self) {
-        self.wake_one();
-    }
-
-    /// The user scheduler's tick, if the time is kept.
-    pub(crate) fn tick(&self) -> Option<Duration> {
-        if !self.keeps_time.load(Ordering::Relaxed) {
-            return None;
-        }
-        let scheduler = self.user()?;
-        scheduler.tick().or_else(|| {
-            self.keeps_time.store(false, Ordering::SeqCst);
-            // Against `keep_time` in between: it found it kept, and relied on the caller.
-            let next = scheduler.tick()?;
-            self.keeps_time.store(true, Ordering::SeqCst);
-            Some(next)
-        })
-    }
-
-    /// Whether somebody in the pool has to look by himself.
-    pub(crate) fn looks(&self) -> bool {
-        self.source.looks() || self.keeps_time.load(Ordering::Relaxed)
     }
 
     /// Tells [`UserScheduler::ready`] once when `fd` becomes readable from now on.

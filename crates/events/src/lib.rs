@@ -37,6 +37,7 @@ pub mod slot;
 pub mod source;
 #[cfg(not(loom))]
 mod thread;
+mod timekeeper;
 #[cfg(not(loom))]
 pub mod trap;
 pub mod turn;

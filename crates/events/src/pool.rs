@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::kernel::{Kernel, READY};
 use crate::record::Step;
-use crate::sched::{ThreadState, UserScheduler};
+use crate::sched::{ThreadState, Tick, UserScheduler};
 use crate::slot::{self, NO_PRIORITY};
 use crate::source::Kind;
 use crate::thread::KernelThread;
@@ -364,16 +364,24 @@ impl Kernel {
         let mut told = Told::default();
         let pause = self.source.look(&self.page, &mut |index| told.note(index, self));
         told.all(self);
-        let pause = [pause, self.tick()];
-        let pause = pause.into_iter().flatten().min();
+        let (tick, rests) = match self.tick() {
+            Tick::Again(after) => (Some(after), false),
+            Tick::Rest(after) => (after, pause.is_none()),
+        };
+        let pause = [pause, tick].into_iter().flatten().min();
         // What was found is to be carried, by the caller first of all.
         let found = !self.lock().ready.is_empty();
-        if let (Some(pause), false) = (pause, found) {
-            let pause = until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now())));
-            self.listen(Some(pause));
+        let sleeps = pause.filter(|_| !found);
+        let time = sleeps.map(|pause| until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now()))));
+        if !rests && time.is_some() {
+            self.listen(time);
         }
         // Not if it was taken from the caller, who was long in coming.
         let _ = self.on_watch.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Acquire);
+        // At rest anybody is to look who is woken: the call may not come to the caller. One that came before, to somebody who found the watch taken, is seen.
+        if rests && time.is_some() && !self.is_time_kept() {
+            self.listen(time);
+        }
         // Something may have come up between the look and this: whoever saw it relied on the caller.
         found || pause.is_some() || self.looks()
     }

@@ -30,6 +30,15 @@ impl Event {
     }
 }
 
+/// When the user scheduler wants to look at the time again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tick {
+    /// Somebody runs: after this.
+    Again(Duration),
+    /// Nobody runs: when [`Kernel::keep_time`](crate::Kernel::keep_time) is called, or after this at the latest.
+    Rest(Option<Duration>),
+}
+
 /// The states of a kernel thread (P0, figure 5), in [`crate::Slot::state`]; with [`BOUND`] where a microprocess is bound to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
@@ -126,9 +135,9 @@ pub trait UserScheduler: Send + Sync {
     }
 
     /// Time passes: whose quantum is over, and who waits? On a kernel thread of the pool, one at a time; it may [`raise`](crate::Kernel::raise). Says when it wants to
-    /// look again; none: nobody runs ([`Kernel::keep_time`](crate::Kernel::keep_time) starts it again).
-    fn tick(&self) -> Option<Duration> {
-        None
+    /// look again.
+    fn tick(&self) -> Tick {
+        Tick::Rest(None)
     }
 
     /// What [`Kernel::watch_once`](crate::Kernel::watch_once) was asked to watch for `vp` is ready. On a kernel thread of the pool.

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use kumihimo_arch::overflow;
 use kumihimo_arch::x86_64;
 use kumihimo_events as events;
-use kumihimo_events::sched::{Answer, UserScheduler};
+use kumihimo_events::sched::{Answer, Tick, UserScheduler};
 use kumihimo_events::watch::CpuClock;
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
@@ -113,7 +113,7 @@ impl UserScheduler for Instance {
         crate::identity::find(id).map_or(0, |mp| mp.label(out))
     }
 
-    fn tick(&self) -> Option<std::time::Duration> {
+    fn tick(&self) -> Tick {
         self.look_at_turns()
     }
 

@@ -66,6 +66,8 @@ pub(crate) struct Instance {
     pub(crate) stood_aside: AtomicU64,
     /// When who keeps the time looks again: see [`crate::tick`].
     pub(crate) tick_at: AtomicU64,
+    /// Of all virtual processors, when whoever keeps the time last found them idle.
+    pub(crate) switches_seen: AtomicU64,
     /// When all VPs last looked around for what the board may have lost, on this clock.
     pub(crate) stirred_at: AtomicU64,
     /// See [`crate::deadlock`]: reported; the silence that is going on; its begin.
@@ -172,6 +174,7 @@ impl Instance {
                 injected: AtomicU64::new(0),
                 stood_aside: AtomicU64::new(0),
                 tick_at: AtomicU64::new(0),
+                switches_seen: AtomicU64::new(0),
                 stirred_at: AtomicU64::new(0),
                 deadlock_seen: AtomicBool::new(false),
                 deadlock_mark: AtomicU64::new(0),

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kumihimo_events::preempt::Means;
-use kumihimo_events::sched::Event;
+use kumihimo_events::sched::{Event, Tick};
 
 use crate::board;
 use crate::instance::Instance;
@@ -117,19 +117,33 @@ impl Turn {
 
 impl Instance {
     /// [`UserScheduler::tick`](kumihimo_events::sched::UserScheduler::tick).
-    pub(crate) fn look_at_turns(&self) -> Option<Duration> {
+    pub(crate) fn look_at_turns(&self) -> Tick {
         if self.stopped() {
-            return None;
+            return Tick::Rest(None);
         }
         if self.all_idle() {
-            return self.stir();
+            return self.look_at_idleness();
         }
         crate::intake::flush(kumihimo_arbiter::row::Caller::Anywhere);
         let now = self.now();
         let next = self.vps.iter().map(|vp| self.look_at_turn(vp, now)).min().unwrap_or(LONGEST);
-        let next = next.clamp(SHORTEST, LONGEST);
+        self.again_in(next.clamp(SHORTEST, LONGEST), now)
+    }
+
+    fn again_in(&self, next: u64, now: u64) -> Tick {
         self.tick_at.store(now + next, Ordering::Relaxed);
-        Some(Duration::from_nanos(next))
+        Tick::Again(Duration::from_nanos(next))
+    }
+
+    /// Who has run since the last look is likely to run again soon, and would have to call whoever keeps the time back each time that it does (for each
+    /// request of a server that is asked by one client). So there is rest after a while of silence only.
+    fn look_at_idleness(&self) -> Tick {
+        let switches = self.vps.iter().map(|vp| vp.counters.switches.load(Ordering::Relaxed));
+        let switches = switches.fold(0, u64::wrapping_add);
+        if self.switches_seen.swap(switches, Ordering::Relaxed) != switches {
+            return self.again_in(LONGEST, self.now());
+        }
+        Tick::Rest(self.stir())
     }
 
     /// Nobody runs, but others may write on the board.

@@ -11,6 +11,8 @@ use kumihimo::sync::SpinLock;
 use kumihimo::thread;
 use kumihimo_tests::process::{alone, has_vps, is_preempted, tells_returns};
 
+use crate::pair::{pair, serve_on};
+
 /// Runs until `stop`, without a call of anything.
 fn spin(stop: &AtomicBool) -> u64 {
     let mut n = 0u64;
@@ -342,5 +344,31 @@ fn kernel_threads_end_while_children_have_their_clocks() {
                 assert_eq!(status, 0);
             }
         }
+    });
+}
+
+/// Whoever keeps the time rests while nobody runs. A neighbour on the machine is a reason to look up now and then, and none to sleep on when a loop begins.
+#[test]
+fn a_loop_that_begins_after_a_silence() {
+    const NAME: &str = "loops::a_loop_that_begins_after_a_silence";
+    if !has_vps(NAME) || !is_preempted(NAME) {
+        return;
+    }
+    let neighbour = || Runtime::builder().vps(1).build().expect("a runtime").run(serve_on);
+    pair(NAME, neighbour, || {
+        let low = Priority::new(10).expect("a priority");
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            for _ in 0..150 {
+                thread::sleep(Duration::from_millis(30));
+                let stop = AtomicBool::new(false);
+                thread::scope(|s| {
+                    let spins = thread::Builder::new().priority(low).spawn_scoped(s, || spin(&stop));
+                    spins.expect("a microprocess");
+                    // Nobody else ends it.
+                    thread::sleep(Duration::from_millis(1));
+                    stop.store(true, Relaxed);
+                });
+            }
+        });
     });
 }

@@ -5,3 +5,6 @@ mod bad_input;
 #[cfg(not(kumihimo_asan))]
 mod fire;
 mod loops;
+#[path = "../gates/pair.rs"]
+#[allow(dead_code)]
+mod pair;
