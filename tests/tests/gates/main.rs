@@ -8,4 +8,5 @@ mod hostile;
 mod pair;
 mod parts;
 mod seen;
+mod streams;
 mod stress;
