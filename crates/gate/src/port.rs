@@ -103,10 +103,29 @@ enum Doing {
     Waits,
     /// It was called, for a request of this priority.
     Comes(u8),
-    /// It handles a request.
-    Handles { link: Arc<Hosted>, cell: CellNo, serial: u32, stream: bool },
+    /// It handles this one.
+    Handles(Handled),
     /// It does something of its own.
     Away,
+}
+
+/// Which request somebody handles.
+struct Handled {
+    link: Arc<Hosted>,
+    cell: CellNo,
+    serial: u32,
+    stream: bool,
+    /// Nobody waits for the answer any more, and who handles it was not cancelled.
+    unwanted: bool,
+}
+
+impl Handled {
+    fn is_it(&self, link: &Arc<Hosted>, cell: CellNo, serial: u32) -> bool {
+        // A stream asks again and again in its cell, each time with a higher serial. What was asked before it was another's there.
+        let since = serial.wrapping_sub(self.serial);
+        let is_its = if self.stream { since < u32::MAX / 2 } else { since == 0 };
+        Arc::ptr_eq(&self.link, link) && self.cell == cell && is_its
+    }
 }
 
 #[derive(Default)]
@@ -219,11 +238,8 @@ impl Port {
         let mut state = lock(&self.state);
         state.waiting.retain(|at| *at != me);
         let server = state.servers[me].take();
-        // It was on its way to something that is another's now.
-        let call = matches!(server, Some(Server { state: Doing::Comes(_), .. }));
-        if call {
-            self.call_one(&mut state);
-        }
+        // What it was on its way to, or would have taken next, is another's now.
+        self.call_one(&mut state);
         drop(state);
         drop(server);
     }
@@ -284,13 +300,19 @@ impl Port {
             if state.closed || porter::is_child() {
                 return (Next::Closed, false);
             }
+            if kumihimo_runtime::cancel::would_unwind() {
+                // Perhaps since its last request was answered: the next one is not to suffer for it. From here on nobody cancels it on account of one.
+                drop(state);
+                kumihimo_runtime::cancel::point();
+                state = lock(&self.state);
+            }
             if let Some(request) = state.incoming.pop() {
                 let (link, cell, serial) = (request.link.clone(), request.cell, request.serial);
                 let level = request.header.priority;
                 let stream = request.header.kind == Kind::Stream as u8;
                 let state = &mut *state;
                 let server = state.servers[me].as_mut().expect("it serves");
-                server.state = Doing::Handles { link, cell, serial, stream };
+                server.state = Doing::Handles(Handled { link, cell, serial, stream, unwanted: false });
                 self.give_level(server, level);
                 self.call_one(state);
                 let living = state.servers.iter().flatten().count();
@@ -317,30 +339,42 @@ impl Port {
     fn state(&self, me: usize, doing: Doing) -> Locked<'_, State> {
         let mut state = lock(&self.state);
         let before = state.servers[me].as_mut().map(|server| std::mem::replace(&mut server.state, doing));
-        if let Some(Doing::Handles { link, .. }) = before {
+        if let Some(Doing::Handles(handled)) = before {
             // Perhaps the last of a link that is gone, which is not to end under the lock.
             drop(state);
-            drop(link);
+            drop(handled);
             state = lock(&self.state);
         }
         state
     }
 
-    /// Nobody waits for the answer to this request any more: whoever handles it is cancelled; one that waits is given back, to be answered.
+    /// Nobody waits for the answer to this request any more: whoever of a pool handles it is cancelled, a loop of one's own can see it; one that waits is given
+    /// back, to be answered.
     pub(crate) fn cancel(&self, link: &Arc<Hosted>, cell: CellNo, serial: u32) -> Option<Request> {
-        let is_it = |of: &Arc<Hosted>, at: CellNo, its: u32| Arc::ptr_eq(of, link) && at == cell && its == serial;
         let mut state = lock(&self.state);
-        for server in state.servers.iter().flatten() {
-            // A stream asks again and again in its cell, each time with another serial.
-            if let Doing::Handles { link: of, cell: at, serial: its, stream } = &server.state
-                && is_it(of, *at, if *stream { serial } else { *its })
+        for server in state.servers.iter_mut().flatten() {
+            if let Doing::Handles(handled) = &mut server.state
+                && handled.is_it(link, cell, serial)
             {
-                // Under the lock: it cannot have gone on to another request.
-                server.thread.cancel();
+                handled.unwanted = true;
+                if !self.alone {
+                    // Under the lock: it cannot have gone on to another request.
+                    server.thread.cancel();
+                }
                 return None;
             }
         }
-        state.incoming.remove(|request| is_it(&request.link, request.cell, request.serial)).pop()
+        let is_it =
+            |request: &Request| Arc::ptr_eq(&request.link, link) && request.cell == cell && request.serial == serial;
+        state.incoming.remove(is_it).pop()
+    }
+
+    /// Whether nobody waits any more for the answer to the request that is handled in this cell.
+    pub(crate) fn is_unwanted(&self, link: &Hosted, cell: CellNo) -> bool {
+        lock(&self.state).servers.iter().flatten().any(|server| match &server.state {
+            Doing::Handles(handled) => handled.unwanted && std::ptr::eq(&*handled.link, link) && handled.cell == cell,
+            _ => false,
+        })
     }
 
     /// Whether another client may come.
@@ -381,7 +415,7 @@ impl Port {
         let gone = {
             let mut state = lock(&self.state);
             for server in state.servers.iter().flatten() {
-                if matches!(&server.state, Doing::Handles { link: of, .. } if Arc::ptr_eq(of, link)) && !self.alone {
+                if matches!(&server.state, Doing::Handles(of) if Arc::ptr_eq(&of.link, link)) && !self.alone {
                     server.thread.cancel();
                 }
             }

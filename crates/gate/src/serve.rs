@@ -71,13 +71,12 @@ impl Drop for Serving {
 
 /// Who called, and how.
 pub struct Context<'a> {
-    link: &'a Hosted,
-    header: &'a crate::lane::RequestHeader,
+    request: &'a Request,
 }
 
 impl std::fmt::Debug for Context<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Context").field("peer", &self.link.peer).finish_non_exhaustive()
+        f.debug_struct("Context").field("peer", &self.request.link.peer).finish_non_exhaustive()
     }
 }
 
@@ -85,31 +84,33 @@ impl Context<'_> {
     /// The calling process's user, as the kernel says.
     #[must_use]
     pub fn uid(&self) -> u32 {
-        self.link.peer.uid
+        self.request.link.peer.uid
     }
 
     /// The calling process; `None` where it is in a pid namespace that this one cannot see into.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.link.peer.pid
+        self.request.link.peer.pid
     }
 
     /// The caller's priority, 0 to 63.
     #[must_use]
     pub fn priority(&self) -> u8 {
-        self.header.priority
+        self.request.header.priority
     }
 
     /// Until when the caller waits.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        (self.header.deadline != 0).then(|| of_clock(self.header.deadline))
+        (self.request.header.deadline != 0).then(|| of_clock(self.request.header.deadline))
     }
 
-    /// Whether the caller has gone away or wants no reply any more. A handler of a pool is cancelled then, too.
+    /// Whether the caller has gone away or wants no reply any more. A handler of a pool is cancelled then, too; a loop of one's own is not, and is told of the
+    /// request that it received last.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.link.is_gone() || cancel::requested()
+        let Request { link, cell, .. } = self.request;
+        link.is_gone() || cancel::requested() || link.port.alone && link.port.is_unwanted(link, *cell)
     }
 
     /// The regions that came with the request, in order. Blocks the microprocess until they are there.
@@ -117,9 +118,9 @@ impl Context<'_> {
     /// # Errors
     /// `Malformed`: what was passed can still be changed, or is not of the size said. `Gone`: the caller has ended.
     pub fn regions(&self) -> Result<Vec<Region>, Error> {
-        let skipped = usize::from(self.header.flags & ELSEWHERE != 0);
-        let numbers = self.header.regions[skipped..].iter().take_while(|number| **number != 0);
-        numbers.map(|number| self.link.side.regions.get(u64::from(*number), false)).collect()
+        let skipped = usize::from(self.request.header.flags & ELSEWHERE != 0);
+        let numbers = self.request.header.regions[skipped..].iter().take_while(|number| **number != 0);
+        numbers.map(|number| self.request.link.side.regions.get(u64::from(*number), false)).collect()
     }
 }
 
@@ -286,7 +287,7 @@ impl Pool {
                 // It has been taken: more is not promised.
                 link.reply(*cell, &ReplyHeader::default(), &[])?;
             }
-            let job = Job { request, context: Context { link, header } };
+            let job = Job { request, context: Context { request } };
             let payload = whole.as_deref().unwrap_or(asked);
             chain::within(&header.chain, self.port.word, || {
                 within_deadline(header.deadline, || (self.handler)(payload, &job, answer))
@@ -402,7 +403,7 @@ impl<Q> Item<Q> {
     #[must_use]
     pub fn context(&self) -> Context<'_> {
         let held = self.held.as_ref().expect("not answered yet");
-        Context { link: &held.request.link, header: &held.request.header }
+        Context { request: &held.request }
     }
 }
 

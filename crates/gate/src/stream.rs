@@ -2,7 +2,9 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Instant;
 
+use kumihimo_runtime::cancel;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::call::Client;
@@ -91,12 +93,19 @@ impl<R> Stream<R> {
 
 impl<R: Serialize + DeserializeOwned> Stream<R> {
     fn take(&mut self, cell: CellNo) -> Result<Option<R>, Error> {
+        // Here, since items may come so fast that no wait for one ends otherwise.
+        cancel::point();
+        let deadline = cancel::deadline();
+        if deadline.is_some_and(|at| Instant::now() >= at) {
+            let text = format!("gate {:?}: the deadline came between two items of the stream", self.client.gate);
+            return Err(Error::new(ErrorKind::TimedOut, text));
+        }
         if !self.asked {
             self.client.ask_next(cell)?;
         }
         // Until the reply is there the cell is not ours to give back.
         self.cell = None;
-        self.client.wait(cell, kumihimo_runtime::cancel::deadline())?;
+        self.client.wait(cell, deadline)?;
         self.asked = false;
         let mut bytes = Vec::new();
         let taken = self.client.taken(cell);
@@ -122,18 +131,23 @@ impl<R: Serialize + DeserializeOwned> Iterator for Stream<R> {
     fn next(&mut self) -> Option<Result<R, Error>> {
         let cell = self.cell?;
         let taken = self.take(cell);
-        if taken.is_err()
-            && let Some(cell) = self.cell.take()
-        {
-            self.client.stop(cell);
+        if taken.is_err() {
+            self.leave();
         }
         taken.transpose()
     }
 }
 
-impl<R> Drop for Stream<R> {
-    fn drop(&mut self) {
+impl<R> Stream<R> {
+    /// No more items are wanted.
+    fn leave(&mut self) {
         let Some(cell) = self.cell.take() else { return };
         if self.asked { self.client.abandon(cell) } else { self.client.stop(cell) }
+    }
+}
+
+impl<R> Drop for Stream<R> {
+    fn drop(&mut self) {
+        self.leave();
     }
 }

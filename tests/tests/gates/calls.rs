@@ -229,6 +229,40 @@ fn a_loop_of_ones_own() {
     });
 }
 
+/// Who waits no longer for its reply ends a handler of a pool, and no loop.
+#[test]
+fn a_loop_outlives_callers_that_wait_no_longer() {
+    let server = || {
+        let mut server: Server<u64, u64> = Gate::listen("loop").expect("it serves");
+        let loops = thread::spawn(move || {
+            let mut item = server.receive().expect("a request");
+            loop {
+                let begun = Instant::now();
+                while begun.elapsed() < Duration::from_micros(item.request) && !item.context().is_cancelled() {
+                    thread::yield_now();
+                }
+                let reply = item.request;
+                item = server.reply_and_receive(item, &reply).expect("a request");
+            }
+        });
+        serve_on();
+        drop(loops);
+    };
+    pair("calls::a_loop_outlives_callers_that_wait_no_longer", server, || {
+        let echo = Gate::<u64, u64>::connect("loop").expect("it is there");
+        for i in 0..100 {
+            match echo.call_within(&(20 * i), Duration::from_millis(1)) {
+                Ok(reply) => assert_eq!(reply, 20 * i),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+            }
+        }
+        // It sees that by itself, if it looks.
+        let error = echo.call_within(&3_600_000_000, Duration::from_millis(1)).expect_err("no reply for an hour");
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        assert_eq!(echo.call(&7).expect("a reply"), 7);
+    });
+}
+
 #[test]
 fn handlers_that_panic_fail_their_caller_only() {
     let server = || {
