@@ -231,7 +231,10 @@ impl Vp {
         let bed = if self.poller.is_used() { Bed::Descriptors } else { Bed::Word };
         self.idle.cell.lie_down(bed);
         let mut wait = self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
-        let nothing_to_do = !self.queue().has_visible_work()
+        let is_visible = self.queue().has_visible_work();
+        // What lies with others is not to be taken just now. Looking for it all the time would use up what the share has of the next period, and of all after it.
+        let is_barred = is_visible && self.queue().injector_is_empty() && !self.may_pull();
+        let nothing_to_do = (!is_visible || is_barred)
             && self.queue().is_empty()
             && !self.requests.pending()
             && !self.row.head.has_posts()
@@ -239,7 +242,7 @@ impl Vp {
             && wait != Some(Duration::ZERO);
         if nothing_to_do {
             bump(&self.counters.sleeps);
-            if !instance.all_idle() {
+            if is_barred || !instance.all_idle() {
                 wait = Some(wait.map_or(*nap, |w| w.min(*nap)));
                 *nap = (*nap * 2).min(LONGEST_NAP);
             } else {

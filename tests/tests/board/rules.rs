@@ -127,17 +127,20 @@ fn a_hard_share_holds_where_nobody_else_wants_the_cores() {
     if !has_vps(NAME) || !is_preempted(NAME) {
         return;
     }
-    // At a board, at none, and where cores are not shared by priority.
-    for (arbiter, board) in [("on", "on"), ("on", "off"), ("off", "on")] {
+    // At a board, at none, and where cores are not shared by priority; and where what one has is in sight of those that may not take it.
+    for (arbiter, board, queue) in
+        [("on", "on", "ring"), ("on", "off", "ring"), ("off", "on", "ring"), ("on", "on", "steal")]
+    {
         let place = Place::new(NAME);
         let environment = [
             ("KUMI_DIR", place.path()),
             ("KUMI_ARBITER", arbiter),
             ("KUMI_BOARD", board),
             ("KUMI_SHARE", "20%,20ms,hard"),
+            ("KUMI_QUEUE", queue),
         ];
         let ended = again(NAME, &environment);
-        assert!(ended.status.success(), "arbiter {arbiter}, board {board}: {}", ended.told());
+        assert!(ended.status.success(), "arbiter {arbiter}, board {board}, queue {queue}: {}", ended.told());
     }
 }
 
