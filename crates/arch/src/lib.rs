@@ -13,6 +13,8 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("Kumihimo runs on x86_64 Linux only");
 
+mod exec;
+pub use exec::while_executing;
 pub mod inject;
 mod lock;
 pub use lock::hold_still;

@@ -33,6 +33,7 @@ use template::{CURRENT, HEAD, Template};
 mod attr;
 mod chain;
 mod dlopen;
+pub(crate) use dlopen::next;
 pub use dlopen::while_linking;
 mod donor;
 mod exit;

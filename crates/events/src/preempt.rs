@@ -143,6 +143,8 @@ pub(crate) struct Bells {
     counts: Counts,
     /// By slot: the descriptor of its clock.
     clocks: Box<[AtomicI32]>,
+    /// By slot: it is in execve(2), and what interrupts it would come to the new program.
+    silent: Box<[AtomicBool]>,
     /// Held while one is rung or taken away: the kernel thread is alive meanwhile, and the descriptor its.
     ringing: Mutex<()>,
     pub(crate) rung: AtomicU64,
@@ -178,6 +180,7 @@ impl Bells {
             means,
             counts: if is_allowed { Counts::Everywhere } else { Counts::UserMode },
             clocks: (0..clocks).map(|_| AtomicI32::new(NONE)).collect(),
+            silent: (0..=slots).map(|_| AtomicBool::new(false)).collect(),
             ringing: Mutex::default(),
             rung: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -202,7 +205,7 @@ impl Bells {
         }
         let done = match self.means {
             // The application would get it.
-            _ if !self.is_heard() => Err(io::ErrorKind::Unsupported.into()),
+            _ if !self.is_heard() || self.is_silent(index) => Err(io::ErrorKind::Unsupported.into()),
             Means::Clock => self.clock_of(index, tid).and_then(arm),
             Means::Signal(signal) => send(signal, tid, BELL),
             Means::Off => Ok(()),
@@ -254,7 +257,7 @@ impl Bells {
 
     /// By the kernel thread of slot `index` itself: after that time, and from now on. Takes a lock, as [`ring`](Bells::ring) does.
     pub(crate) fn ring_in(&self, index: u32, slot: &Slot, nanoseconds: u64) {
-        if self.means != Means::Clock || !self.is_heard() {
+        if self.means != Means::Clock || !self.is_heard() || self.is_silent(index) {
             return;
         }
         let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,7 +271,7 @@ impl Bells {
     /// By the kernel thread of slot `index` itself: once more, after `nanoseconds`. Async-signal-safe. False: it cannot.
     pub(crate) fn again(&self, index: u32, nanoseconds: u64) -> bool {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));
-        fd != NONE && set_period(fd, nanoseconds).and_then(|()| arm(fd)).is_ok()
+        fd != NONE && !self.is_silent(index) && set_period(fd, nanoseconds).and_then(|()| arm(fd)).is_ok()
     }
 
     /// By the kernel thread of slot `index` itself, after [`again`](Bells::again): the next one is soon. Async-signal-safe.
@@ -276,6 +279,21 @@ impl Bells {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));
         if fd != NONE {
             let _ = set_period(fd, self.counts.period());
+        }
+    }
+
+    fn is_silent(&self, index: u32) -> bool {
+        self.silent[index as usize].load(Ordering::Relaxed)
+    }
+
+    /// By the kernel thread of slot `index` itself: from here on it is not interrupted, or again. What has rung already has been told when this returns. Takes a lock, as
+    /// [`ring`](Bells::ring) does.
+    pub(crate) fn silence(&self, index: u32, is: bool) {
+        let _ringing = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.silent[index as usize].store(is, Ordering::Relaxed);
+        let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Relaxed));
+        if is && fd != NONE {
+            disarm(fd);
         }
     }
 

@@ -270,6 +270,12 @@ impl KernelThread {
         self.kernel.bells.ring_in(self.index, self.slot(), nanoseconds);
     }
 
+    /// Is not interrupted from here on, or again: for execve(2), whose new program has no handler. Only by the calling kernel thread; takes a lock: masked, or where
+    /// the user scheduler has nothing interrupted.
+    pub fn silence(&self, is: bool) {
+        self.kernel.bells.silence(self.index, is);
+    }
+
     /// Tells the user scheduler what waited for the slot to be unmasked ([`Slot::exit`]).
     #[cold]
     pub fn deliver(&self) {

@@ -42,6 +42,19 @@ pub(crate) fn prepare() {
     regions::prepare();
     kumihimo_arch::hold_still(begin_still, end_still);
     kumihimo_arch::tls::while_linking(|| links(1), || links(-1));
+    kumihimo_arch::while_executing(silence);
+}
+
+/// The calling kernel thread is not interrupted any more, or again.
+fn silence(is: bool) {
+    if standing() != Standing::Foreign {
+        // SAFETY: not foreign: GS is set; nothing switches in between. Nobody is preempted who stays, and so nobody who has the lock of the bells.
+        unsafe {
+            let kt = KernelThread::stay();
+            kt.events().silence(is);
+            kt.leave_alone();
+        }
+    }
 }
 
 /// The running microprocess, if one calls, begins or ends a dlopen or dlclose.

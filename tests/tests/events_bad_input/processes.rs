@@ -120,6 +120,41 @@ fn exec_while_others_are_blocked() {
     });
 }
 
+/// Whoever is to give way while it is in execve(2) is interrupted no more: the new program has no handler.
+#[test]
+fn exec_while_others_compute() {
+    const NAME: &str = "processes::exec_while_others_compute";
+    if let Ok(left) = std::env::var("KUMI_EXECED") {
+        let left: u32 = left.parse().expect("a number");
+        if left == 0 {
+            std::process::exit(7);
+        }
+        return exec_beside_loops(NAME, left);
+    }
+    ends_with(NAME, 7, || exec_beside_loops(NAME, 20));
+}
+
+fn exec_beside_loops(name: &'static str, left: u32) {
+    // Turns so short that many end within a call.
+    let policy = kumihimo::policy::RoundRobin::with_quantum(std::time::Duration::from_micros(200));
+    Runtime::builder().vps(2).policy(policy).build().expect("a runtime").run(|| {
+        for _ in 0..4 {
+            drop(thread::spawn(|| {
+                loop {
+                    std::hint::spin_loop();
+                }
+            }));
+        }
+        let exec = move || {
+            let me = std::env::current_exe().expect("this program");
+            let left = (left - 1).to_string();
+            let error = Command::new(me).args(["--exact", name]).env("KUMI_EXECED", left).exec();
+            panic!("exec: {error}");
+        };
+        thread::spawn(exec).join().expect("it does not come back");
+    });
+}
+
 /// Descriptors of perf events, BPF and epoll.
 fn open_events() -> usize {
     let all = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();

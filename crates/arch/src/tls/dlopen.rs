@@ -48,7 +48,7 @@ type Dlmopen = unsafe extern "C" fn(c_long, *const c_char, c_int) -> *mut c_void
 type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// The next definition of `name` after this module's, looked up once. None in a static executable.
-pub(super) fn next(cache: &AtomicUsize, name: &CStr) -> Option<usize> {
+pub(crate) fn next(cache: &AtomicUsize, name: &CStr) -> Option<usize> {
     // Relaxed: the value is the same whoever finds it.
     let mut at = cache.load(Ordering::Relaxed);
     if at == 0 {
