@@ -10,6 +10,7 @@ use kumihimo::policy::Priority;
 use kumihimo::thread;
 
 use kumihimo_tests::process::has_vps;
+use kumihimo_tests::rounds;
 
 use crate::pair::{pair, pair_with, serve_on};
 
@@ -260,6 +261,43 @@ fn a_loop_outlives_callers_that_wait_no_longer() {
         let error = echo.call_within(&3_600_000_000, Duration::from_millis(1)).expect_err("no reply for an hour");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert_eq!(echo.call(&7).expect("a reply"), 7);
+    });
+}
+
+/// A handler that is cancelled, with the request of one that waits no longer, does not take another one's with it.
+#[test]
+fn who_waits_has_its_reply_beside_those_that_do_not() {
+    const NAME: &str = "calls::who_waits_has_its_reply_beside_those_that_do_not";
+    let server = || {
+        let _serving = Gate::serve("sleeps", |time: u64| {
+            thread::sleep(Duration::from_micros(time));
+            time
+        })
+        .expect("it serves");
+        serve_on();
+    };
+    pair(NAME, server, || {
+        let sleeps = Gate::<u64, u64>::connect("sleeps").expect("it is there");
+        for mut round in rounds(NAME) {
+            thread::scope(|scope| {
+                for caller in 0..16 {
+                    let (sleeps, mut random) = (&sleeps, round.random.split());
+                    scope.spawn(move || {
+                        for _ in 0..50 {
+                            let time = random.below(200);
+                            if caller % 2 == 0 {
+                                assert_eq!(sleeps.call(&time), Ok(time));
+                                continue;
+                            }
+                            match sleeps.call_within(&time, Duration::from_micros(random.below(400))) {
+                                Ok(reply) => assert_eq!(reply, time),
+                                Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+                            }
+                        }
+                    });
+                }
+            });
+        }
     });
 }
 
