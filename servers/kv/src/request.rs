@@ -235,7 +235,10 @@ impl Requests {
                         Some(&other) => {
                             return match self.number("too big bulk count string") {
                                 Ok(None) => Found::Unfinished,
-                                Ok(Some(_)) => malformed(format!("expected '$', got '{}'", char::from(other))),
+                                Ok(Some(_)) => {
+                                    // As all that is repeated to a client: UTF-8, whatever it sent.
+                                    malformed(format!("expected '$', got '{}'", String::from_utf8_lossy(&[other])))
+                                }
                                 Err(found) => found,
                             };
                         }
@@ -446,6 +449,8 @@ mod tests {
     #[test]
     fn what_is_malformed_is_told_as_redis_tells_it() {
         let long = "1".repeat(MAX_LINE + 1);
+        let found = Found::Malformed("Protocol error: expected '$', got '\u{fffd}'".into());
+        assert_eq!(cut(b"*1\r\n\xff\r\n", usize::MAX), (vec![], found));
         for (input, error) in [
             ("*x\r\n".to_owned(), "invalid multibulk length"),
             ("*01\r\n".to_owned(), "invalid multibulk length"),

@@ -133,24 +133,21 @@ impl Ledger {
         let moved = |path: &str| path.strip_prefix(&inside).map(|rest| format!("{to}/{rest}"));
         let mut appear = Vec::new();
         for name in &mut self.names {
-            match name.path.clone() {
-                Some(path) => {
-                    if let Some(new) = moved(&path) {
-                        name.path = Some(new.clone());
-                        name.before.push(path.clone());
-                        name.loosen(position, |known| {
-                            known.before.append(&mut known.names);
-                            known.names.push(new.clone());
-                        });
-                        appear.push((path, new));
-                    }
-                }
-                // Gone or replaced, but perhaps not on the disk: it moves with the directory.
-                None => name.loosen(position, |known| {
-                    let new: Vec<String> = known.places().filter_map(|path| moved(path)).collect();
-                    known.before.extend(new);
-                }),
+            let new = name.path.as_deref().and_then(moved);
+            if let Some((old, new)) = name.path.clone().zip(new.clone()) {
+                name.path = Some(new.clone());
+                name.before.push(old.clone());
+                appear.push((old, new));
             }
+            name.loosen(position, |known| {
+                // Also where it was before, or was removed: as long as that is not on the disk it moves with the directory.
+                let elsewhere: Vec<String> = known.places().filter_map(|path| moved(path)).collect();
+                if let Some(new) = new {
+                    known.before.append(&mut known.names);
+                    known.names.push(new);
+                }
+                known.before.extend(elsewhere);
+            });
         }
         for (old, new) in appear {
             self.appears(position, &new);
@@ -313,5 +310,33 @@ impl Name {
     fn settle(&mut self, position: usize) {
         let known = self.path.clone().map(|path| Known { names: vec![path], ..Known::default() });
         self.history.push((position, known));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is at one place after a cut.
+    fn finds(ledger: &Ledger, place: &str, contents: &[u8]) -> Result<(), String> {
+        ledger.check(9, |path| Ok((path == place).then(|| contents.to_vec())))
+    }
+
+    #[test]
+    fn what_was_moved_goes_with_a_directory_that_it_may_still_be_in() {
+        let mut ledger = Ledger::default();
+        ledger.make(0, "/d/a");
+        ledger.sync(1, "/d/a", b"synced");
+        ledger.rename(2, "/d/a", "/a");
+        ledger.rename_directory(3, "/d", "/e");
+        // The one and the other may have reached the disk, or not.
+        for place in ["/d/a", "/a", "/e/a"] {
+            finds(&ledger, place, b"synced").expect(place);
+        }
+        finds(&ledger, "/e/b", b"synced").expect_err("it was never to be there");
+        finds(&ledger, "/e/a", b"other").expect_err("another one");
+        ledger.sync(4, "/a", b"synced");
+        finds(&ledger, "/a", b"synced").expect("it was synced");
+        finds(&ledger, "/e/a", b"synced").expect_err("its name was synced");
     }
 }
