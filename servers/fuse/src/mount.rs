@@ -185,7 +185,7 @@ fn place(point: &Path) -> io::Result<PathBuf> {
     Ok(parent.canonicalize()?.join(name))
 }
 
-/// Takes a mount of ours away, that of a server that has died included. `lazily`: it vanishes at once, and ends when nobody uses it any more.
+/// Takes a mount of ours away. `lazily`: it vanishes at once, and ends when nobody uses it any more; so does that of a server that has died, of which nobody has any use.
 ///
 /// # Errors
 /// In words: nothing of ours is mounted there, it is in use, not permitted.
@@ -201,26 +201,35 @@ pub fn unmount(point: &Path, lazily: bool) -> io::Result<()> {
         }
         Some(_) => {}
     }
-    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() } | UnmountFlags::NOFOLLOW;
-    match rustix::mount::unmount(&found, flags) {
-        Ok(()) => Ok(()),
-        Err(Errno::PERM) => unmount_by_fusermount(&found, lazily),
-        Err(Errno::BUSY) => Err(busy(point)),
-        Err(e) => Err(error(e.kind(), format!("{shown}: {e}"))),
+    match detach(&found, lazily) {
+        Err(e) if e.kind() == ErrorKind::ResourceBusy => match has_died(&found) {
+            true => detach(&found, true),
+            false => Err(error(
+                ErrorKind::ResourceBusy,
+                format!(
+                    "{shown}: busy: a file there is open or somebody is in it; kumi umount --lazy {shown} takes it away all the same"
+                ),
+            )),
+        },
+        done => done,
     }
 }
 
-fn busy(point: &Path) -> io::Error {
-    let shown = point.display();
-    error(
-        ErrorKind::ResourceBusy,
-        format!(
-            "{shown}: busy: a file there is open or somebody is in it; kumi umount --lazy {shown} takes it away all the same"
-        ),
-    )
+/// Whether nobody serves what is mounted there: any question is answered by the kernel then.
+fn has_died(found: &Path) -> bool {
+    matches!(rustix::fs::stat(found), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-fn unmount_by_fusermount(point: &Path, lazily: bool) -> io::Result<()> {
+fn detach(found: &Path, lazily: bool) -> io::Result<()> {
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() } | UnmountFlags::NOFOLLOW;
+    match rustix::mount::unmount(found, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => detach_by_fusermount(found, lazily),
+        Err(e) => Err(error(io::Error::from(e).kind(), format!("{}: {e}", found.display()))),
+    }
+}
+
+fn detach_by_fusermount(point: &Path, lazily: bool) -> io::Result<()> {
     let mut command = Command::new("fusermount3");
     command.arg("-u").args(lazily.then_some("-z")).arg("--").arg(point);
     let done = command.stdin(Stdio::null()).output().map_err(|e| match e.kind() {
@@ -236,7 +245,7 @@ fn unmount_by_fusermount(point: &Path, lazily: bool) -> io::Result<()> {
     }
     let said = String::from_utf8_lossy(&done.stderr);
     if said.contains("busy") {
-        return Err(busy(point));
+        return Err(error(ErrorKind::ResourceBusy, said.trim().to_owned()));
     }
     Err(error(ErrorKind::PermissionDenied, said.trim().to_owned()))
 }

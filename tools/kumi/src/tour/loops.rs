@@ -129,14 +129,22 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
             let clock = clock.clone();
             thread::spawn(move || clock.run(ticks))
         };
+        let (begun, begins) = std::sync::mpsc::channel();
         let looping = {
             let over = over.clone();
             let low = Builder::new().priority(Priority::new(LOW).map_err(|e| e.to_string())?);
-            low.spawn(move || endless(&over)).map_err(|e| e.to_string())?
+            low.spawn(move || {
+                // Whoever waits for this has gone if it fails, and `over` never comes.
+                begun.send(()).expect("it is waited for");
+                endless(&over)
+            })
+            .map_err(|e| e.to_string())?
         };
         let during = {
             let clock = clock.clone();
             std::thread::spawn(move || {
+                // Ticks before that are beside nothing.
+                begins.recv().expect("the loop begins");
                 let before = clock.ticks();
                 std::thread::sleep(length);
                 let during = clock.ticks() - before;

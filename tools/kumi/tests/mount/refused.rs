@@ -228,6 +228,21 @@ fn while_it_is_busy() {
     again.unmount();
 }
 
+/// Nobody has any use for it, be it as busy as it may.
+#[test]
+fn while_it_is_busy_and_its_server_has_died() {
+    let name = "refused::while_it_is_busy_and_its_server_has_died";
+    if !has_e2fsprogs(name) {
+        return;
+    }
+    let image = Image::new(16, 1024);
+    let mounted = serve(Organisation::Microprocesses, &image);
+    let mut open = File::create(mounted.path().join("f")).expect("a file");
+    mounted.kill();
+    open.write_all(b"text").expect_err("nobody serves it");
+    image.repair();
+}
+
 #[test]
 fn without_the_device() {
     let name = "refused::without_the_device";
