@@ -1,0 +1,30 @@
+//! `cargo xtask`: the project's own chores. `make` and `.ci/run` call it; nothing of it is part of the product.
+//!
+//! Each subcommand is a module of the same name. Shell scripts call it wherever text has to be
+//! counted or parsed, because the dialects of awk, sed and sort differ between machines.
+
+mod locking;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own chores", arg_required_else_help = true)]
+enum Command {
+    /// Count the lines that touch locking, as table 1 of the paper on localised locks (P3) does
+    Locking(locking::Args),
+}
+
+fn main() -> ExitCode {
+    let ended = match Command::parse() {
+        Command::Locking(args) => locking::run(&args),
+    };
+    match ended {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
