@@ -1,5 +1,5 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test check bench soak install clean
+.PHONY: help run test lint check bench soak install clean
 
 SECONDS ?= 600
 SEED ?=
@@ -9,8 +9,9 @@ BENCH_FLAGS ?= --rivals --full
 
 help:
 	@echo 'make run     build and run the tour (under 90 s on two cores)'
-	@echo 'make test    every fast suite, and the integration suite under every fallback'
-	@echo 'make check   format, lints, docs, licences, MSRV, loom, sanitizers, then make test'
+	@echo 'make test    every suite, and one row of the matrix of fallbacks       [ROW=n]'
+	@echo 'make lint    format, lints, documentation'
+	@echo 'make check   lint, licences, MSRV, loom, Miri, sanitizers, and the whole matrix'
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
 	@echo 'make soak    seeded stress, release build                 [SECONDS=600 SEED=number]'
 	@echo 'make install the C library for gates                      [PREFIX=/usr/local]'
@@ -21,10 +22,15 @@ run:
 	cargo run --release -p kumi -- tour
 
 test:
-	@scripts/test
+	@scripts/setup test
+	@cargo xtask test $(if $(ROW),--row $(ROW))
+
+lint:
+	@cargo xtask lint
 
 check:
-	@scripts/check
+	@scripts/setup check
+	@cargo xtask check
 
 bench:
 	@scripts/setup bench

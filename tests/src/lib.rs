@@ -1,7 +1,6 @@
 //! What the integration and stress tests share: seeds, rounds, skips and the project's own documents.
 
 pub mod documents;
-mod hang;
 pub mod place;
 pub mod process;
 pub mod refusal;

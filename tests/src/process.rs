@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::hang;
+use kumihimo_hang::Watch;
 
 /// What a test's own process left.
 #[derive(Debug)]
@@ -27,8 +27,15 @@ impl Ended {
     }
 }
 
-/// No test takes long; whoever gets here hangs. Not a measure of speed.
-const LIMIT: Duration = Duration::from_secs(120);
+/// A process hangs when it was idle in this many looks in a row, a second apart.
+const IDLE_LOOKS: u32 = 60;
+
+/// CPU time after which a process that has not ended is taken for an endless loop: a multiple of
+/// what any of these tests uses. Load does not add to it.
+const CPU_BOUND: Duration = Duration::from_secs(300);
+
+/// Time between two looks at a process that has not ended.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// True in the process that [`again`] or [`start`] began for the test `name`.
 #[must_use]
@@ -72,18 +79,26 @@ pub fn again(name: &str, environment: &[(&str, &str)]) -> Ended {
 /// If it hangs, with what it wrote and where it stood.
 #[must_use]
 pub fn finish(name: &str, child: Child) -> Ended {
-    finish_within(LIMIT, name, child)
+    finish_within(IDLE_LOOKS, name, child)
 }
 
-fn finish_within(limit: Duration, name: &str, child: Child) -> Ended {
+fn finish_within(idle_looks: u32, name: &str, child: Child) -> Ended {
     let pid = child.id();
+    let mut watch = Watch::new(pid);
     let (sender, receiver) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         let output = child.wait_with_output().expect("the process can be waited for");
         let _ = sender.send(());
         output
     });
-    let hangs = receiver.recv_timeout(limit).is_err().then(|| hang::report(pid));
+    let hangs = loop {
+        if receiver.recv_timeout(LOOK_EVERY).is_ok() {
+            break None;
+        }
+        if watch.look() >= idle_looks || watch.cpu() > CPU_BOUND {
+            break Some(kumihimo_hang::report(pid));
+        }
+    };
     if hangs.is_some() {
         // One that is stopped hears of the first after the second.
         for signal in ["-ABRT", "-CONT"] {
@@ -275,7 +290,7 @@ mod tests {
             stdout.read_exact(&mut byte).expect("it says so");
             said.extend(byte);
         }
-        let finished = std::panic::catch_unwind(|| finish_within(Duration::ZERO, NAME, child));
+        let finished = std::panic::catch_unwind(|| finish_within(2, NAME, child));
         let report = finished.expect_err("it hangs");
         let report = report.downcast_ref::<String>().expect("a report");
         assert!(report.contains(NAME) && report.contains("SIGABRT"), "{report}");

@@ -3,22 +3,39 @@
 //! Each subcommand is a module of the same name. Shell scripts call it wherever text has to be
 //! counted or parsed, because the dialects of awk, sed and sort differ between machines.
 
+mod cargo_test;
+mod check;
 mod locking;
+mod report;
+mod test;
+mod workspace;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+
+/// An error that ends a chore, in words.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The project's own chores", arg_required_else_help = true)]
 enum Command {
     /// Count the lines that touch locking, as table 1 of the paper on localised locks (P3) does
     Locking(locking::Args),
+    /// Format, lints and documentation
+    Lint,
+    /// Everything that must hold before a change is handed in
+    Check,
+    /// Run every suite, and one row of the matrix of fallbacks
+    Test(test::Args),
 }
 
 fn main() -> ExitCode {
     let ended = match Command::parse() {
         Command::Locking(args) => locking::run(&args),
+        Command::Lint => check::lint(),
+        Command::Check => check::run(),
+        Command::Test(args) => test::run(&args),
     };
     match ended {
         Ok(code) => code,

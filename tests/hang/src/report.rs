@@ -1,18 +1,26 @@
-//! Where a process stands that does not end.
+//! Where a process stands: its kernel threads by the kernel's account, and its stacks by gdb.
 
 use std::fmt::Write;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Each kernel thread of `process` with what it does, and its stack if there is a gdb; those of its microprocesses, too.
-pub(crate) fn report(process: u32) -> String {
-    // First: gdb stops them all.
+use crate::family;
+
+/// Describes each kernel thread of `process`, and the stacks of its kernel threads and
+/// microprocesses where gdb is installed and allowed to attach.
+///
+/// Blocks the kernel thread for as long as gdb takes, 105 s at most. `process` is stopped
+/// meanwhile and goes on afterwards.
+#[must_use]
+pub fn report(process: u32) -> String {
+    // The kernel's account comes first: gdb stops all threads.
     let mut report = kernel_threads(process);
     report.push_str(&stacks(process));
     report
 }
 
-/// By the kernel's account: proc_pid_stat(5), proc_pid_wchan(5), proc_pid_syscall(5).
+/// By proc_pid_stat(5), proc_pid_wchan(5) and proc_pid_syscall(5).
 fn kernel_threads(process: u32) -> String {
     let tasks = match fs::read_dir(format!("/proc/{process}/task")) {
         Ok(tasks) => tasks,
@@ -25,23 +33,30 @@ fn kernel_threads(process: u32) -> String {
             Err(e) => format!("({e})"),
         };
         let stat = read("stat");
-        let fields: Vec<_> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+        let fields = family::after_name(&stat);
         let field = |n| *fields.get(n).unwrap_or(&"?");
-        let (tid, name, wchan, call) = (task.file_name(), read("comm"), read("wchan"), read("syscall"));
+        let (tid, name) = (task.file_name(), read("comm"));
+        let (wchan, call) = (read("wchan"), read("syscall"));
         let _ = writeln!(text, "{}, {name}, {}, {} {}, {wchan}, {call}", tid.display(), field(0), field(11), field(12));
     }
     text
 }
 
-/// What gdb says, which should not hang as well.
+/// By gdb, which is given 100 s: it may hang as well.
 fn stacks(process: u32) -> String {
-    let script = crate::root().join("crates/runtime/gdb/kumihimo.py");
+    let script = root().join("crates/runtime/gdb/kumihimo.py");
     let mut gdb = Command::new("timeout");
     gdb.args(["-k", "5", "100", "gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off"]);
     gdb.args(["-p", &process.to_string(), "-ex", "thread apply all bt 40"]);
     gdb.args(["-ex", &format!("source {}", script.display()), "-ex", "kumi backtrace all"]);
     match gdb.stdin(Stdio::null()).output() {
-        Ok(said) => String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned(),
+        Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
         Err(e) => format!("no gdb: {e}\n"),
     }
+}
+
+/// The root of the source tree.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("the crate lies two folders below the root").to_path_buf()
 }

@@ -1,0 +1,82 @@
+//! Hangs, detected by progress: a process hangs when neither it nor a descendant of it runs or
+//! waits for a core any more.
+//!
+//! A bound in wall-clock time would kill a healthy test on a busy machine. Time spent on a core
+//! and time spent runnable in the kernel's run queue both count as progress here, so load delays
+//! the verdict and never changes it. `xtask` watches whole suites with this crate, and the
+//! integration tests watch the processes that they start.
+
+mod family;
+mod report;
+
+pub use report::report;
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// A look at most this busy counts as idle: 2 % of its length.
+///
+/// Not zero: a hung runtime may still have a kernel thread that wakes up periodically.
+const IDLE_SHARE: u32 = 50;
+
+/// Watches a process and its descendants.
+#[derive(Debug)]
+pub struct Watch {
+    root: u32,
+    last: HashMap<u32, family::Usage>,
+    looked: Instant,
+    total: Duration,
+    idle: u32,
+}
+
+impl Watch {
+    /// Begins to watch the process `root`. If it leads a process group or a session, a descendant
+    /// that outlives its parent is found by that.
+    #[must_use]
+    pub fn new(root: u32) -> Self {
+        Self { root, last: family::usage(root), looked: Instant::now(), total: Duration::ZERO, idle: 0 }
+    }
+
+    /// Compares with the look before, and returns how many looks in a row were idle. Looks should
+    /// be a second or more apart: the kernel accounts some waits when they end.
+    pub fn look(&mut self) -> u32 {
+        let now = family::usage(self.root);
+        let since = self.looked.elapsed();
+        self.looked = Instant::now();
+        let mut busy = Duration::ZERO;
+        let mut same_threads = now.len() == self.last.len();
+        for (thread, usage) in &now {
+            // A thread that is new has made its progress by beginning.
+            let before = self.last.get(thread).copied().unwrap_or_else(|| {
+                same_threads = false;
+                family::Usage::default()
+            });
+            let ran = usage.ran.saturating_sub(before.ran);
+            self.total += ran;
+            busy += ran + usage.queued.saturating_sub(before.queued);
+            // The kernel adds the time in its run queue when it ends: a thread that is runnable
+            // throughout the look shows neither.
+            if usage.runnable {
+                busy += since;
+            }
+        }
+        self.last = now;
+        self.idle = if same_threads && busy < since / IDLE_SHARE { self.idle + 1 } else { 0 };
+        self.idle
+    }
+
+    /// CPU time of all threads that a look has seen, up to that look.
+    #[must_use]
+    pub fn cpu(&self) -> Duration {
+        self.total
+    }
+}
+
+/// The process `root`, its descendants, and what is in the group or session that it leads.
+#[must_use]
+pub fn family(root: u32) -> Vec<u32> {
+    family::members(root)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! `cargo xtask lint` and `cargo xtask check`: what must hold before a change is handed in.
+//!
+//! `lint` is what takes a few minutes: format, lints, documentation. `check` adds the scripts, the
+//! minimum Rust version, licences, loom models, Miri and sanitizers, then runs every suite with
+//! the whole matrix of fallbacks.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use crate::report::Report;
+use crate::{Failure, cargo_test, test, workspace};
+
+/// The version of cargo-deny, which is built from source once.
+const CARGO_DENY: &str = "0.20.2";
+
+/// Scripts that shellcheck reads.
+const SCRIPTS: [&str; 8] = [
+    "scripts/bpf-object",
+    "scripts/figures",
+    "scripts/install-capi",
+    "scripts/lib.sh",
+    "scripts/msrv",
+    "scripts/sanitize",
+    "scripts/setup",
+    "scripts/soak",
+];
+
+/// Format, lints and documentation.
+pub fn lint() -> Result<ExitCode, Failure> {
+    let mut report = Report::default();
+    lints(&mut report)?;
+    Ok(report.finish())
+}
+
+/// Everything.
+pub fn run() -> Result<ExitCode, Failure> {
+    let mut report = Report::default();
+    lints(&mut report)?;
+    scripts(&mut report)?;
+    step(&mut report, "minimum Rust version", &mut program("scripts/msrv"))?;
+    licences(&mut report)?;
+    models(&mut report)?;
+    miri(&mut report)?;
+    sanitizers(&mut report)?;
+    test::run_matrix(&mut report)?;
+    println!("\n== summary");
+    Ok(report.finish())
+}
+
+fn lints(report: &mut Report) -> Result<(), Failure> {
+    if works(&["fmt", "--version"]) {
+        step(report, "format", &mut cargo(&["fmt", "--all", "--check"]))?;
+    } else {
+        report.skip("format", "no rustfmt: rustup component add rustfmt");
+    }
+    if works(&["clippy", "--version"]) {
+        let all = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+        step(report, "lints", &mut cargo(&all))?;
+        let tracing = ["clippy", "-p", "kumihimo-runtime", "-p", "kumihimo", "--all-targets"];
+        let mut tracing = cargo(&tracing);
+        tracing.args(["--features", "tracing", "--", "-D", "warnings"]);
+        step(report, "lints with tracing", &mut tracing)?;
+    } else {
+        report.skip("lints", "no clippy: rustup component add clippy");
+    }
+    let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
+    step(report, "documentation builds", docs.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn scripts(report: &mut Report) -> Result<(), Failure> {
+    if quiet(Command::new("shellcheck").arg("--version")) {
+        let mut shellcheck = program("shellcheck");
+        shellcheck.arg("-x").args(SCRIPTS).arg(".ci/run");
+        step(report, "scripts", &mut shellcheck)?;
+    } else {
+        report.skip("scripts", "no shellcheck: apt-get install shellcheck");
+    }
+    // It says itself why it cannot compare, and exits with 0 then.
+    let output = program("scripts/bpf-object").arg("--check").output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    match said.lines().find_map(|line| line.strip_prefix("bpf-object: skipped: ")) {
+        Some(why) => report.skip("BPF object", why),
+        None => step(report, "BPF object", program("scripts/bpf-object").arg("--check"))?,
+    }
+    Ok(())
+}
+
+fn licences(report: &mut Report) -> Result<(), Failure> {
+    let Some(deny) = cargo_deny() else {
+        report.skip("licences", "cargo-deny could not be built (see above)");
+        report.skip("advisories", "cargo-deny could not be built (see above)");
+        return Ok(());
+    };
+    // The rivals are no members of the workspace.
+    let mut manifests = vec![PathBuf::from("Cargo.toml")];
+    manifests.extend(manifests_below(&workspace::root().join("benches/rivals"))?);
+    for manifest in manifests {
+        let mut command = program(&deny.to_string_lossy());
+        command.arg("--manifest-path").arg(&manifest);
+        command.args(["--config", "deny.toml", "check", "licenses", "bans", "sources"]);
+        step(report, &format!("licences of {}", manifest.display()), &mut command)?;
+    }
+    // The advisory database is a git repository, out of reach where only package registries are
+    // allowed.
+    let mut fetch = program("timeout");
+    if quiet(fetch.arg("120").arg(&deny).args(["fetch", "db"])) {
+        let mut advisories = program(&deny.to_string_lossy());
+        step(report, "advisories", advisories.args(["check", "--disable-fetch", "advisories"]))?;
+    } else {
+        report.skip("advisories", "the advisory database could not be fetched");
+    }
+    Ok(())
+}
+
+/// The path of cargo-deny, built into the target folder if it is not there yet (minutes).
+fn cargo_deny() -> Option<PathBuf> {
+    let tools = workspace::target().join("tools");
+    let deny = tools.join("bin/cargo-deny");
+    if !deny.exists() {
+        println!("== building cargo-deny {CARGO_DENY}");
+        let mut install = cargo(&["install", "--locked", "--quiet", "--version", CARGO_DENY]);
+        install.arg("--root").arg(&tools).arg("--target-dir").arg(tools.join("build"));
+        let built = install.arg("cargo-deny").stdin(Stdio::null()).status();
+        if !built.is_ok_and(|status| status.success()) {
+            return None;
+        }
+        let _ = std::fs::remove_dir_all(tools.join("build"));
+    }
+    Some(deny)
+}
+
+/// Under `--cfg loom` a crate's unit tests and its `tests/loom.rs` are its models and nothing else.
+fn models(report: &mut Report) -> Result<(), Failure> {
+    for manifest in manifests_below(&workspace::root().join("crates"))? {
+        let text = std::fs::read_to_string(&manifest)?;
+        if !text.lines().any(|line| line.starts_with("loom.workspace")) {
+            continue;
+        }
+        let folder = manifest.parent().unwrap_or(Path::new("."));
+        let name = text.lines().find_map(|line| line.strip_prefix("name = \""));
+        let name = name.and_then(|rest| rest.split('"').next()).unwrap_or("?");
+        let mut command = cargo(&["test", "-p", name, "--release", "--lib"]);
+        if folder.join("tests/loom.rs").exists() {
+            command.args(["--test", "loom"]);
+        }
+        command.arg("--target-dir").arg(workspace::target().join("loom"));
+        cargo_test::suite(report, &format!("loom {name}"), command.env("RUSTFLAGS", "--cfg loom"))?;
+    }
+    Ok(())
+}
+
+/// The queues are the unsafe code that neither switches stacks nor calls the kernel.
+fn miri(report: &mut Report) -> Result<(), Failure> {
+    // Miri interprets std from its sources (rust-src), which it builds once.
+    if !quiet(Command::new("cargo").args(["+nightly", "miri", "setup"])) {
+        report.skip("miri kumihimo-queue", "no Miri: rustup +nightly component add miri rust-src");
+        return Ok(());
+    }
+    let mut command = program("cargo");
+    command.args(["+nightly", "miri", "test", "-p", "kumihimo-queue", "--lib", "--test", "stress"]);
+    command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
+    command.arg("--target-dir").arg(workspace::target().join("miri"));
+    cargo_test::suite(report, "miri kumihimo-queue", &mut command)
+}
+
+fn sanitizers(report: &mut Report) -> Result<(), Failure> {
+    for sanitizer in ["address", "thread"] {
+        let name = format!("{sanitizer}-sanitizer");
+        if quiet(program("scripts/sanitize").args([sanitizer, "--probe"])) {
+            cargo_test::suite(report, &name, program("scripts/sanitize").arg(sanitizer))?;
+        } else {
+            report.skip(&name, "this toolchain has no runtime for it here");
+        }
+    }
+    report.skip(
+        "thread-sanitizer of events, runtime, sync, io, tests",
+        "std is not instrumented (HACKING.md, \"Sanitizers\"); loom models stand in",
+    );
+    Ok(())
+}
+
+/// Runs a command that passes or fails as a whole, with its output on this program's.
+fn step(report: &mut Report, name: &str, command: &mut Command) -> Result<(), Failure> {
+    println!("== {name}");
+    let begun = Instant::now();
+    let status = command.stdin(Stdio::null()).status().map_err(|e| format!("{name}: {e}"))?;
+    report.step(name, status.success(), begun.elapsed());
+    Ok(())
+}
+
+/// The manifests of the folders in `folder`, in the order of their names.
+fn manifests_below(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let manifests = entries.flatten().map(|entry| entry.path().join("Cargo.toml"));
+    let mut manifests: Vec<PathBuf> = manifests.filter(|manifest| manifest.exists()).collect();
+    manifests.sort();
+    Ok(manifests)
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut cargo = workspace::cargo();
+    cargo.args(arguments);
+    cargo
+}
+
+/// A program, run in the root of the tree.
+fn program(name: &str) -> Command {
+    let mut program = Command::new(name);
+    program.current_dir(workspace::root());
+    program
+}
+
+fn works(arguments: &[&str]) -> bool {
+    quiet(&mut cargo(arguments))
+}
+
+/// Whether a command succeeds; what it prints is dropped.
+fn quiet(command: &mut Command) -> bool {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.status().is_ok_and(|status| status.success())
+}

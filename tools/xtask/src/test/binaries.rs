@@ -1,0 +1,114 @@
+//! Builds the test programs of the workspace in one go, and tells where each one lies.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::Failure;
+use crate::workspace;
+
+/// A test program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binary {
+    /// The package, as Cargo.toml names it.
+    pub package: String,
+    /// The target: `lib`, the name of a program, or that of a file below `tests/`.
+    pub target: String,
+    /// The program.
+    pub path: PathBuf,
+    /// The package's folder, where cargo would run it.
+    pub folder: PathBuf,
+}
+
+impl Binary {
+    /// `package/target`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.package, self.target)
+    }
+}
+
+/// Builds all test programs and examples, with `arguments` for cargo instead of `--workspace`.
+pub fn build(arguments: &[&str]) -> Result<Vec<Binary>, Failure> {
+    let mut cargo = workspace::cargo();
+    cargo.args(["test", "--no-run", "--message-format=json-render-diagnostics"]).args(arguments);
+    cargo.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = cargo.output().map_err(|e| format!("cargo: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("the tests do not build: {}", output.status).into());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut all: Vec<Binary> = text.lines().filter_map(artifact).collect();
+    all.sort_by_key(Binary::name);
+    Ok(all)
+}
+
+/// The test program that a line of cargo's output is about, if it is about one.
+fn artifact(line: &str) -> Option<Binary> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let path = text(&message["executable"])?;
+    let manifest = PathBuf::from(text(&message["manifest_path"])?);
+    let folder = manifest.parent()?.to_path_buf();
+    let kind = text(&message["target"]["kind"][0])?;
+    let name = text(&message["target"]["name"])?;
+    // A package id is `path+file:///folder#name@version`, or `...#version` where folder and name
+    // agree.
+    let id = text(&message["package_id"])?;
+    let after = id.rsplit('#').next()?;
+    let package = match after.split_once('@') {
+        Some((name, _version)) => name.to_owned(),
+        None => folder.file_name()?.to_str()?.to_owned(),
+    };
+    let target = if kind == "test" || kind == "bin" { name } else { "lib".to_owned() };
+    Some(Binary { package, target, path: path.into(), folder })
+}
+
+/// The names of the tests in `binary` that `arguments` choose.
+pub fn tests(binary: &Binary, arguments: &[String]) -> Result<Vec<String>, Failure> {
+    let mut command = Command::new(&binary.path);
+    command.args(arguments).args(["--list", "--format=terse"]).current_dir(&binary.folder);
+    let output = command.output().map_err(|e| format!("{}: {e}", binary.name()))?;
+    if !output.status.success() {
+        return Err(format!("{} cannot list its tests: {}", binary.name(), output.status).into());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/io#kumihimo-io@0.1.0","manifest_path":"/w/crates/io/Cargo.toml","target":{"kind":["test"],"name":"batches"},"profile":{"test":true},"executable":"/t/batches-1"}"#;
+
+    #[test]
+    fn artifact_line_gives_its_program() {
+        let binary = artifact(LINE).expect("a test program");
+        assert_eq!(binary.name(), "kumihimo-io/batches");
+        assert_eq!(binary.path, PathBuf::from("/t/batches-1"));
+        assert_eq!(binary.folder, PathBuf::from("/w/crates/io"));
+    }
+
+    #[test]
+    fn library_is_called_lib() {
+        let line = LINE.replace("[\"test\"]", "[\"lib\"]");
+        assert_eq!(artifact(&line).expect("a test program").target, "lib");
+    }
+
+    #[test]
+    fn package_without_a_name_in_its_id_is_called_as_its_folder() {
+        let line = LINE.replace("#kumihimo-io@0.1.0", "#0.1.0");
+        assert_eq!(artifact(&line).expect("a test program").package, "io");
+    }
+
+    #[test]
+    fn other_lines_give_nothing() {
+        for line in ["", "nonsense", &LINE.replace("true", "false"), "{\"reason\":\"build-finished\"}"] {
+            assert_eq!(artifact(line), None, "{line}");
+        }
+    }
+}

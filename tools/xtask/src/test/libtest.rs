@@ -1,0 +1,129 @@
+//! What a test program prints: libtest's events, one JSON object a line, between lines of its own.
+//!
+//! The stable toolchain keeps that format behind `-Z unstable-options`, which RUSTC_BOOTSTRAP
+//! opens. The usual text does not tell which tests run at the moment, and that is what a hang
+//! report needs.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+/// Arguments that make libtest print its events.
+pub const ARGUMENTS: [&str; 4] = ["-Z", "unstable-options", "--format=json", "--report-time"];
+
+/// The state of one run of a test program, fed line by line.
+#[derive(Debug, Default)]
+pub struct Run {
+    /// Names of the tests that passed and did not skip themselves.
+    pub passed: BTreeSet<String>,
+    /// Names of the tests that failed, with what they printed.
+    pub failed: Vec<(String, String)>,
+    /// Tests that libtest ignored, and lines `[skip] NAME: WHY` (`kumihimo_tests::skip`).
+    pub skipped: Vec<String>,
+    /// Tests that run now.
+    pub running: BTreeSet<String>,
+    /// Whether libtest has told its totals: a program that has not has died.
+    pub ended: bool,
+    /// Seconds of each test that ended.
+    pub seconds: Vec<(f64, String)>,
+    /// Tests that skipped themselves: they pass for libtest.
+    self_skipped: usize,
+}
+
+impl Run {
+    /// Takes in a line. True if a test has ended with it.
+    pub fn line(&mut self, line: &str) -> bool {
+        if let Some(what) = line.strip_prefix("[skip] ") {
+            self.skipped.push(what.to_owned());
+            self.self_skipped += 1;
+            return false;
+        }
+        // A test program's own output may stand before an event on the same line.
+        let Some(event) = line.find("{ \"type\"").or_else(|| line.find("{\"type\"")) else {
+            return false;
+        };
+        let Ok(event) = serde_json::from_str::<Value>(&line[event..]) else { return false };
+        let name = || event["name"].as_str().unwrap_or("?").to_owned();
+        match (event["type"].as_str(), event["event"].as_str()) {
+            (Some("test"), Some("started")) => {
+                self.running.insert(name());
+                false
+            }
+            (Some("test"), Some(how @ ("ok" | "failed" | "ignored"))) => {
+                let name = name();
+                self.running.remove(&name);
+                self.seconds.push((event["exec_time"].as_f64().unwrap_or(0.0), name.clone()));
+                match how {
+                    "ok" => {
+                        self.passed.insert(name);
+                    }
+                    "ignored" => self.skipped.push(format!("{name}: ignored")),
+                    _ => {
+                        let said = event["stdout"].as_str().unwrap_or("(it printed nothing)");
+                        self.failed.push((name, said.to_owned()));
+                    }
+                }
+                true
+            }
+            (Some("suite"), Some("ok" | "failed")) => {
+                self.ended = true;
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Tests that passed, without those that skipped themselves.
+    pub fn passes(&self) -> usize {
+        self.passed.len().saturating_sub(self.self_skipped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fed(lines: &[&str]) -> Run {
+        let mut run = Run::default();
+        for line in lines {
+            run.line(line);
+        }
+        run
+    }
+
+    #[test]
+    fn events_are_counted() {
+        let run = fed(&[
+            r#"{ "type": "suite", "event": "started", "test_count": 3 }"#,
+            r#"{ "type": "test", "event": "started", "name": "a" }"#,
+            r#"{ "type": "test", "event": "started", "name": "b" }"#,
+            r#"{ "type": "test", "name": "a", "event": "ok", "exec_time": 0.5 }"#,
+            r#"words of its own{ "type": "test", "name": "b", "event": "failed", "stdout": "no\n" }"#,
+            r#"{ "type": "test", "event": "started", "name": "c" }"#,
+            r#"{ "type": "test", "name": "d", "event": "ignored" }"#,
+        ]);
+        assert_eq!(run.passes(), 1);
+        assert_eq!(run.failed, [("b".to_owned(), "no\n".to_owned())]);
+        assert_eq!(run.skipped, ["d: ignored"]);
+        assert_eq!(run.running.iter().collect::<Vec<_>>(), ["c"]);
+        assert!(!run.ended);
+    }
+
+    #[test]
+    fn test_that_skips_itself_has_not_passed() {
+        let run = fed(&[
+            "[skip] a: no such device",
+            r#"{ "type": "test", "name": "a", "event": "ok" }"#,
+            r#"{ "type": "suite", "event": "ok", "passed": 1 }"#,
+        ]);
+        assert_eq!((run.passes(), run.skipped.len(), run.ended), (0, 1, true));
+    }
+
+    #[test]
+    fn only_the_end_of_a_test_is_told_as_one() {
+        let mut run = Run::default();
+        assert!(!run.line(r#"{ "type": "test", "event": "started", "name": "a" }"#));
+        assert!(!run.line("anything"));
+        assert!(run.line(r#"{ "type": "test", "name": "a", "event": "ok" }"#));
+    }
+}

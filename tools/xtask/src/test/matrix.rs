@@ -1,0 +1,261 @@
+//! The matrix of fallbacks: event source x preemption x batching x switches.
+//!
+//! The rows are a covering array: each pair of values of two of these four columns that can be
+//! combined is in some row (a test proves it). Run queue, guard pages and locking of the resource
+//! table ride along, each value with several others. The last rows have no virtual processors,
+//! where event source and preemption have no meaning.
+
+use std::fmt;
+
+/// One row: how each mechanism works there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    pub events: Events,
+    pub preempt: Preempt,
+    pub batch: Batch,
+    pub switches: Switches,
+    queue: Queue,
+    guard: Guard,
+    pub locking: Locking,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Events {
+    Bpf,
+    Perf,
+    Watch,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Preempt {
+    Clock,
+    Signal,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Batch {
+    Adaptive,
+    /// Three calls start a batch, by io_uring.
+    FixedRing,
+    /// Three calls start a batch, by plain system calls.
+    FixedCalls,
+    Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Switches {
+    /// Own thread-local storage, switched in user mode.
+    Clone,
+    /// The same, switched by a system call.
+    ArchPrctl,
+    /// Thread-local storage lent by a thread of libc.
+    Donor,
+    /// None: microprocesses are kernel threads.
+    Kernel,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Queue {
+    Ring,
+    Locked,
+    Steal,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guard {
+    Install,
+    Mprotect,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Locking {
+    Vp,
+    Kind,
+    Id,
+}
+
+type Columns = (Events, Preempt, Batch, Switches, Queue, Guard, Locking);
+
+const fn row(columns: Columns) -> Row {
+    let (events, preempt, batch, switches, queue, guard, locking) = columns;
+    Row { events, preempt, batch, switches, queue, guard, locking }
+}
+
+use Batch::{Adaptive, FixedCalls, FixedRing};
+use Events::{Bpf, Perf, Watch};
+use Guard::{Install, Mprotect};
+use Locking::{Id, Kind, Vp};
+use Preempt::{Clock, Signal};
+use Queue::{Locked, Ring, Steal};
+use Switches::{ArchPrctl, Clone as Cloned, Donor, Kernel};
+
+/// All rows; `ROW=n` counts from 0.
+pub const ROWS: [Row; 18] = [
+    row((Perf, Signal, Adaptive, Cloned, Steal, Mprotect, Kind)),
+    row((Watch, Signal, FixedRing, ArchPrctl, Ring, Mprotect, Vp)),
+    row((Bpf, Preempt::Off, Batch::Off, ArchPrctl, Ring, Mprotect, Id)),
+    row((Perf, Clock, FixedCalls, Donor, Locked, Install, Kind)),
+    row((Watch, Preempt::Off, FixedCalls, Cloned, Locked, Mprotect, Id)),
+    row((Events::Off, Preempt::Off, FixedRing, Donor, Steal, Install, Vp)),
+    row((Bpf, Clock, FixedRing, Cloned, Ring, Install, Id)),
+    row((Bpf, Signal, Adaptive, Donor, Locked, Mprotect, Kind)),
+    row((Watch, Clock, Batch::Off, Donor, Steal, Mprotect, Vp)),
+    row((Perf, Signal, Batch::Off, Cloned, Locked, Install, Id)),
+    row((Events::Off, Preempt::Off, Adaptive, ArchPrctl, Locked, Mprotect, Vp)),
+    row((Perf, Preempt::Off, FixedRing, ArchPrctl, Locked, Install, Id)),
+    row((Bpf, Signal, FixedCalls, ArchPrctl, Locked, Mprotect, Vp)),
+    row((Watch, Clock, Adaptive, ArchPrctl, Steal, Install, Kind)),
+    row((Events::Off, Preempt::Off, FixedCalls, Cloned, Steal, Install, Kind)),
+    row((Events::Off, Preempt::Off, Batch::Off, ArchPrctl, Ring, Install, Id)),
+    row((Events::Off, Preempt::Off, Adaptive, Kernel, Ring, Install, Vp)),
+    row((Events::Off, Preempt::Off, FixedRing, Kernel, Ring, Mprotect, Vp)),
+];
+
+/// The row that a commit chooses: its hash, by the number of rows.
+pub fn of_commit(hash: &str) -> usize {
+    let digits = hash.get(..8).and_then(|head| u32::from_str_radix(head, 16).ok());
+    digits.map_or(0, |number| number as usize % ROWS.len())
+}
+
+impl Row {
+    /// The environment that makes the runtime work so. What is the default on every machine is
+    /// left out.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        let mut set = |name: &str, value: &str| all.push((name.to_owned(), value.to_owned()));
+        if self.switches != Kernel {
+            set("KUMI_EVENTS", self.events_name());
+            match self.preempt {
+                Clock => set("KUMI_PREEMPT", "clock"),
+                Signal => set("KUMI_PREEMPT", "signal"),
+                // Without events it is off by itself.
+                Preempt::Off if self.events == Events::Off => {}
+                Preempt::Off => set("KUMI_PREEMPT", "off"),
+            }
+        }
+        match self.batch {
+            Adaptive => {}
+            FixedRing => {
+                set("KUMI_BATCH", "fixed=3");
+                set("KUMI_URING", "on");
+            }
+            FixedCalls => {
+                set("KUMI_BATCH", "fixed=3");
+                set("KUMI_URING", "off");
+            }
+            Batch::Off => set("KUMI_BATCH", "off"),
+        }
+        match self.switches {
+            Cloned => {}
+            ArchPrctl => set("KUMI_FSBASE", "arch_prctl"),
+            Donor => set("KUMI_TLS", "donor"),
+            Kernel => set("KUMI_TLS", "kernel"),
+        }
+        match self.queue {
+            Ring => {}
+            Locked => set("KUMI_QUEUE", "locked"),
+            Steal => set("KUMI_QUEUE", "steal"),
+        }
+        if self.guard == Mprotect {
+            set("KUMI_GUARD", "mprotect");
+        }
+        match self.locking {
+            Vp => {}
+            Kind => set("KUMI_LOCKING", "kind"),
+            Id => set("KUMI_LOCKING", "id"),
+        }
+        all
+    }
+
+    /// The event source, as `KUMI_EVENTS` and `kumi doctor` name it.
+    pub fn events_name(&self) -> &'static str {
+        match self.events {
+            Bpf => "bpf",
+            Perf => "perf",
+            Watch => "watch",
+            Events::Off => "off",
+        }
+    }
+
+    /// Whether batched calls are forced, whether or not they pay.
+    pub fn forces_batches(&self) -> bool {
+        matches!(self.batch, FixedRing | FixedCalls)
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = self.environment();
+        let words = all.iter().map(|(name, value)| format!("{name}={value}"));
+        f.write_str(&words.collect::<Vec<_>>().join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    const EVENTS: [Events; 4] = [Bpf, Perf, Watch, Events::Off];
+    const PREEMPT: [Preempt; 3] = [Clock, Signal, Preempt::Off];
+    const BATCH: [Batch; 4] = [Adaptive, FixedRing, FixedCalls, Batch::Off];
+    const SWITCHES: [Switches; 3] = [Cloned, ArchPrctl, Donor];
+
+    fn missing<A: Copy + Eq + std::hash::Hash, B: Copy + Eq + std::hash::Hash>(
+        wanted: impl Iterator<Item = (A, B)>,
+        of: impl Fn(&Row) -> (A, B),
+    ) -> usize {
+        let rows = ROWS.iter().filter(|row| row.switches != Kernel);
+        let there: HashSet<(A, B)> = rows.map(of).collect();
+        wanted.filter(|pair| !there.contains(pair)).count()
+    }
+
+    fn pairs<A: Copy, B: Copy>(a: &'static [A], b: &'static [B]) -> impl Iterator<Item = (A, B)> {
+        a.iter().flat_map(move |&a| b.iter().map(move |&b| (a, b)))
+    }
+
+    #[test]
+    fn each_pair_of_values_is_in_a_row() {
+        let works = |&(events, preempt): &(Events, Preempt)| events != Events::Off || preempt == Preempt::Off;
+        let combined = pairs(&EVENTS, &PREEMPT).filter(works);
+        assert_eq!(missing(combined, |row| (row.events, row.preempt)), 0);
+        assert_eq!(missing(pairs(&EVENTS, &BATCH), |row| (row.events, row.batch)), 0);
+        assert_eq!(missing(pairs(&EVENTS, &SWITCHES), |row| (row.events, row.switches)), 0);
+        assert_eq!(missing(pairs(&PREEMPT, &BATCH), |row| (row.preempt, row.batch)), 0);
+        assert_eq!(missing(pairs(&PREEMPT, &SWITCHES), |row| (row.preempt, row.switches)), 0);
+        assert_eq!(missing(pairs(&BATCH, &SWITCHES), |row| (row.batch, row.switches)), 0);
+    }
+
+    #[test]
+    fn other_values_are_each_in_three_rows() {
+        let count = |has: &dyn Fn(&Row) -> bool| ROWS.iter().filter(|row| has(row)).count();
+        for queue in [Ring, Locked, Steal] {
+            assert!(count(&|row| row.queue == queue) >= 3, "{queue:?}");
+        }
+        for guard in [Install, Mprotect] {
+            assert!(count(&|row| row.guard == guard) >= 3, "{guard:?}");
+        }
+        for locking in [Vp, Kind, Id] {
+            assert!(count(&|row| row.locking == locking) >= 3, "{locking:?}");
+        }
+    }
+
+    #[test]
+    fn commit_chooses_a_row() {
+        assert_eq!(of_commit("00000013ff"), 1);
+        assert_eq!(of_commit("ffffffff00"), 0xffff_ffff_usize % ROWS.len());
+        // No repository: the first row.
+        assert_eq!(of_commit(""), 0);
+    }
+
+    #[test]
+    fn row_is_named_by_its_environment() {
+        assert_eq!(ROWS[16].to_string(), "KUMI_TLS=kernel");
+        let named = "KUMI_EVENTS=perf KUMI_PREEMPT=clock KUMI_BATCH=fixed=3 KUMI_URING=off \
+                     KUMI_TLS=donor KUMI_QUEUE=locked KUMI_LOCKING=kind";
+        assert_eq!(ROWS[3].to_string(), named);
+    }
+}

@@ -1,0 +1,250 @@
+//! `cargo xtask test`: every suite, with a count for each and a closing line.
+//!
+//! All test programs are built by one call of cargo and run two at a time, the long ones first.
+//! Default: every suite as the runtime works on this machine, and one row of the matrix of
+//! fallbacks, which the commit's hash chooses. `--matrix` runs all rows.
+
+mod binaries;
+mod libtest;
+mod matrix;
+mod plan;
+mod run;
+
+use std::collections::VecDeque;
+use std::process::{Command, ExitCode};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::report::{Counts, Report};
+use crate::workspace;
+use crate::{Failure, cargo_test};
+use binaries::Binary;
+use matrix::ROWS;
+use plan::Job;
+
+/// Test programs that run at a time. A program runs as many tests at a time as there are cores, and
+/// most of them wait most of the time.
+const LANES: usize = 2;
+
+/// Programs that take longest, begun first so that no lane is left with one of them at the end.
+const LONG: [&str; 8] = [
+    "kumi/mount",
+    "kumi/machine",
+    "kumi/tour",
+    "kumihimo-tests/events",
+    "kumihimo-tests/gates",
+    "kumihimo-tests/preemption",
+    "kumihimo-tests/stress",
+    "kumihimo-proof/power",
+];
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The row of the matrix of fallbacks to run beside the defaults [default: by the commit]
+    #[arg(long, env = "ROW", value_parser = clap::value_parser!(u64).range(0..ROWS.len() as u64))]
+    row: Option<u64>,
+    /// Run every row
+    #[arg(long, conflicts_with = "row")]
+    matrix: bool,
+    /// Run rows only, and no suite on the defaults
+    #[arg(long)]
+    no_defaults: bool,
+    /// Print the tests that would run, `suite program test`, and run none
+    #[arg(long)]
+    list: bool,
+    /// Only programs whose `package/target` contains one of these
+    only: Vec<String>,
+}
+
+/// Builds, runs and reports. The exit code is 0 if something ran and nothing failed.
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let mut binaries = build()?;
+    if !args.only.is_empty() {
+        binaries.retain(|binary| args.only.iter().any(|part| binary.name().contains(part)));
+    }
+    let mut report = Report::default();
+    let mut jobs = if args.no_defaults { Vec::new() } else { plan::defaults(&binaries) };
+    let rows = if args.matrix { allowed_rows(&mut report)? } else { one_row(args.row)? };
+    for number in rows {
+        println!("row {number} of the matrix (ROW=n names another): {}", ROWS[number]);
+        jobs.extend(plan::row(number, &ROWS[number], &binaries));
+    }
+    if args.list {
+        return list(&jobs);
+    }
+    run_all(jobs, &mut report);
+    if args.only.is_empty() && !args.no_defaults {
+        documentation(&mut report)?;
+    }
+    println!("\n== summary");
+    Ok(report.finish())
+}
+
+/// Every suite on the defaults and on every row of the matrix, added to `report`.
+pub fn run_matrix(report: &mut Report) -> Result<(), Failure> {
+    let binaries = build()?;
+    let mut jobs = plan::defaults(&binaries);
+    for number in allowed_rows(report)? {
+        jobs.extend(plan::row(number, &ROWS[number], &binaries));
+    }
+    run_all(jobs, report);
+    documentation(report)
+}
+
+fn documentation(report: &mut Report) -> Result<(), Failure> {
+    let mut cargo = workspace::cargo();
+    cargo.args(["test", "--workspace", "--doc", "--no-fail-fast"]);
+    cargo_test::suite(report, "documentation", &mut cargo)
+}
+
+/// All test programs of the workspace, and those of features that are off by default.
+fn build() -> Result<Vec<Binary>, Failure> {
+    println!("== building the tests");
+    let begun = Instant::now();
+    let mut binaries = binaries::build(&["--workspace", "--tests", "--examples"])?;
+    let tracing = ["-p", "kumihimo", "--features", "tracing", "--test", "tracing"];
+    binaries.extend(binaries::build(&tracing)?);
+    println!("built in {:.0} s", begun.elapsed().as_secs_f64());
+    Ok(binaries)
+}
+
+/// Runs all jobs, and prints the slowest tests.
+fn run_all(mut jobs: Vec<Job>, report: &mut Report) {
+    let begun = Instant::now();
+    // Stable: the rest runs in the order of the plan.
+    jobs.sort_by_key(|job| !LONG.contains(&job.binary.name().as_str()));
+    let (alone, beside): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(|job| job.alone);
+    let results = Results { report, slowest: Vec::new() };
+    let shared = Shared { number: AtomicUsize::new(0), results: Mutex::new(results) };
+    let queue = Mutex::new(VecDeque::from(beside));
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| lane(&queue, &shared));
+        }
+    });
+    lane(&Mutex::new(VecDeque::from(alone)), &shared);
+    let Results { mut slowest, .. } = shared.results.into_inner().expect("no lane panics");
+    slowest.sort_by(|a, b| b.0.total_cmp(&a.0));
+    println!("\n== all ran in {:.0} s; the slowest tests:", begun.elapsed().as_secs_f64());
+    for (seconds, test) in slowest.iter().take(15) {
+        println!("{seconds:6.1} s  {test}");
+    }
+}
+
+/// What the lanes have in common.
+struct Shared<'a> {
+    /// The number of the next job, which names its files.
+    number: AtomicUsize,
+    results: Mutex<Results<'a>>,
+}
+
+struct Results<'a> {
+    report: &'a mut Report,
+    /// Tests with their seconds.
+    slowest: Vec<(f64, String)>,
+}
+
+/// Runs jobs from the queue until it is empty.
+fn lane(queue: &Mutex<VecDeque<Job>>, shared: &Shared<'_>) {
+    loop {
+        let Some(job) = queue.lock().expect("no lane panics").pop_front() else { return };
+        let (name, suite) = (job.binary.name(), job.suite.clone());
+        let ended = run::run(job, shared.number.fetch_add(1, Relaxed));
+        let mut results = shared.results.lock().expect("no lane panics");
+        match ended {
+            Ok(ended) => {
+                ended.print();
+                results.report.suite(&suite, ended.counts(), ended.time);
+                let slow = ended.slowest.into_iter();
+                results.slowest.extend(slow.map(|(time, test)| (time, format!("{name} {test}"))));
+            }
+            Err(error) => {
+                println!("{name}: {error}");
+                let failed = Counts { failed: 1, ..Counts::default() };
+                results.report.suite(&suite, failed, Duration::ZERO);
+            }
+        }
+    }
+}
+
+/// The rows that this machine allows; the others are skipped in `report`.
+fn allowed_rows(report: &mut Report) -> Result<Vec<usize>, Failure> {
+    let refused = refused_sources()?;
+    let mut rows = Vec::new();
+    for (number, row) in ROWS.iter().enumerate() {
+        match why_not(number, &refused) {
+            None => rows.push(number),
+            Some(why) => report.skip(&format!("row {number}: {row}"), why),
+        }
+    }
+    Ok(rows)
+}
+
+/// The row asked for; else the commit's, or the next one that this machine allows.
+fn one_row(wanted: Option<u64>) -> Result<Vec<usize>, Failure> {
+    let refused = refused_sources()?;
+    let Some(row) = wanted else {
+        let first = matrix::of_commit(&head());
+        let mut rows = (first..first + ROWS.len()).map(|n| n % ROWS.len());
+        // The last rows need nothing from the machine.
+        return Ok(rows.find(|&n| why_not(n, &refused).is_none()).into_iter().collect());
+    };
+    let row = usize::try_from(row)?;
+    match why_not(row, &refused) {
+        None => Ok(vec![row]),
+        Some(why) => Err(format!("row {row} ({}) cannot run here: {why}", ROWS[row]).into()),
+    }
+}
+
+/// Why the event source of a row is refused, if it is.
+fn why_not(number: usize, refused: &[(String, String)]) -> Option<&str> {
+    let source = ROWS[number].events_name();
+    refused.iter().find(|(refused, _)| refused == source).map(|(_, why)| why.as_str())
+}
+
+/// The commit that is checked out; empty outside a repository.
+fn head() -> String {
+    let mut git = Command::new("git");
+    git.args(["rev-parse", "HEAD"]).current_dir(workspace::root());
+    git.output().map_or_else(|_| String::new(), |out| String::from_utf8_lossy(&out.stdout).into())
+}
+
+/// The event sources that this machine refuses, with the reason that `kumi doctor` gives.
+fn refused_sources() -> Result<Vec<(String, String)>, Failure> {
+    let kumi = workspace::target().join("debug/kumi");
+    let output = Command::new(&kumi).arg("doctor").output();
+    let output = output.map_err(|e| format!("{}: {e}", kumi.display()))?;
+    Ok(refusals(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// From lines such as `events: bpf    no: it needs CAP_BPF`.
+fn refusals(doctor: &str) -> Vec<(String, String)> {
+    let line = |line: &str| {
+        let (source, rest) = line.strip_prefix("events: ")?.split_once(' ')?;
+        let why = rest.trim_start().strip_prefix("no: ")?;
+        Some((source.to_owned(), why.to_owned()))
+    };
+    doctor.lines().filter_map(line).collect()
+}
+
+/// Prints each test of each job.
+fn list(jobs: &[Job]) -> Result<ExitCode, Failure> {
+    for job in jobs {
+        for test in binaries::tests(&job.binary, &job.arguments)? {
+            println!("{}\t{}\t{test}", job.suite, job.binary.name());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_sources_are_read_from_doctor() {
+        let said = "cores: 2\nevents: bpf     no: it needs CAP_BPF\nevents: perf    yes: 2 us\n";
+        assert_eq!(refusals(said), [("bpf".to_owned(), "it needs CAP_BPF".to_owned())]);
+    }
+}

@@ -1,0 +1,148 @@
+//! Which test programs run, under which name and environment.
+
+use super::binaries::Binary;
+use super::matrix::{Events, Locking, Row, Switches};
+
+/// One run of one test program.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The suite that it counts for.
+    pub suite: String,
+    pub binary: Binary,
+    pub environment: Vec<(String, String)>,
+    /// Arguments for libtest.
+    pub arguments: Vec<String>,
+    /// Whether no other job may run beside it.
+    pub alone: bool,
+}
+
+/// Programs that change something of the whole machine, or measure it.
+const ALONE: [&str; 2] = [
+    // Sets kernel.perf_event_paranoid for some milliseconds.
+    "kumihimo-events/bpf",
+    // Drops the page cache of the machine and reads /proc/meminfo.
+    "kumihimo-tests/leaks",
+];
+
+/// Programs of the integration suite that the event source does not reach unless it is off.
+const ONLY_EVENTS: [&str; 4] = ["events", "events_bad_input", "gates", "board"];
+
+/// Programs of other crates that use the resource table, whose locking a row may change. The unit
+/// tests of kumihimo-resource run each locking design themselves.
+const TABLE: [&str; 4] = ["kumihimo-sync", "kumihimo-io", "kumihimo-machine", "kumihimo-runtime"];
+
+fn job(suite: &str, binary: &Binary, environment: &[(String, String)]) -> Job {
+    Job {
+        suite: suite.to_owned(),
+        binary: binary.clone(),
+        environment: environment.to_vec(),
+        arguments: Vec::new(),
+        alone: ALONE.contains(&binary.name().as_str()),
+    }
+}
+
+/// Every suite as the runtime works here by default, a suite a package; and the conformance suite
+/// of the events on the minimal user scheduler.
+pub fn defaults(binaries: &[Binary]) -> Vec<Job> {
+    let mut jobs: Vec<Job> = binaries.iter().map(|binary| job(&binary.package, binary, &[])).collect();
+    let minimal = [("KUMI_TEST_SCHEDULER".to_owned(), "minimal".to_owned())];
+    for binary in binaries.iter().filter(|binary| binary.name() == "kumihimo-tests/events") {
+        let mut job = job("conformance of the minimal scheduler", binary, &minimal);
+        // The minimal scheduler has one virtual processor.
+        job.arguments = ["--skip", "many::", "--skip", "random::"].map(str::to_owned).to_vec();
+        jobs.push(job);
+    }
+    jobs
+}
+
+/// The suites that a row of the matrix changes anything for.
+pub fn row(number: usize, row: &Row, binaries: &[Binary]) -> Vec<Job> {
+    let (suite, environment) = (format!("row {number}: {row}"), row.environment());
+    let chosen = binaries.iter().filter(|binary| reaches(row, binary));
+    let mut jobs: Vec<Job> = chosen.map(|binary| job(&suite, binary, &environment)).collect();
+    for job in &mut jobs {
+        if job.binary.name() == "kumihimo-tests/gates" {
+            job.arguments = ["--skip", "a_hundred_thousand_gates"].map(str::to_owned).to_vec();
+        }
+    }
+    jobs
+}
+
+fn reaches(row: &Row, binary: &Binary) -> bool {
+    let of_table = TABLE.contains(&binary.package.as_str());
+    if binary.package == "kumihimo-io" && row.forces_batches() {
+        return true;
+    }
+    if of_table {
+        return row.locking != Locking::Vp;
+    }
+    if binary.package != "kumihimo-tests" || binary.target == "lib" || binary.target == "documents" {
+        return false;
+    }
+    if !ONLY_EVENTS.contains(&binary.target.as_str()) {
+        return true;
+    }
+    let of_events = binary.target.starts_with("events");
+    if row.events == Events::Off || row.switches == Switches::Kernel {
+        return true;
+    }
+    // A signal that preempts ends calls early (CAVEATS.md), which is just what the suites of the
+    // events rule out.
+    of_events && row.preempt != super::matrix::Preempt::Signal
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::matrix::ROWS;
+    use super::*;
+
+    fn binary(name: &str) -> Binary {
+        let (package, target) = name.split_once('/').expect("package/target");
+        let path = PathBuf::from("/");
+        Binary { package: package.to_owned(), target: target.to_owned(), folder: path.clone(), path }
+    }
+
+    fn chosen(number: usize, names: &[&str]) -> Vec<String> {
+        let binaries: Vec<Binary> = names.iter().copied().map(binary).collect();
+        row(number, &ROWS[number], &binaries).iter().map(|job| job.binary.name()).collect()
+    }
+
+    #[test]
+    fn row_leaves_out_what_it_does_not_change() {
+        let all = ["kumihimo-ext2/lib", "kumihimo-queue/lib", "kumihimo-tests/documents"];
+        for number in 0..ROWS.len() {
+            assert!(chosen(number, &all).is_empty(), "{number}");
+        }
+    }
+
+    #[test]
+    fn forced_batches_reach_sockets_and_events() {
+        let all = ["kumihimo-io/batches", "kumihimo-tests/events", "kumihimo-tests/api"];
+        assert_eq!(chosen(4, &all), all);
+    }
+
+    #[test]
+    fn signals_that_preempt_leave_out_the_suites_of_the_events() {
+        let all = ["kumihimo-tests/events", "kumihimo-tests/events_bad_input"];
+        for number in [0, 1, 7, 9, 12] {
+            assert!(chosen(number, &all).is_empty(), "{number}");
+        }
+    }
+
+    #[test]
+    fn gates_run_where_there_are_no_events() {
+        let names = ["kumihimo-tests/gates"];
+        assert_eq!(chosen(10, &names), names);
+        assert!(chosen(3, &names).is_empty());
+    }
+
+    #[test]
+    fn defaults_have_each_program_and_the_minimal_scheduler() {
+        let binaries = [binary("kumihimo-tests/events"), binary("kumi/trace")];
+        let suites: Vec<String> = defaults(&binaries).into_iter().map(|job| job.suite).collect();
+        let wanted = ["kumihimo-tests", "kumi", "conformance of the minimal scheduler"];
+        assert_eq!(suites, wanted);
+    }
+}

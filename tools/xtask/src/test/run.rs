@@ -1,0 +1,247 @@
+//! Runs one test program, and ends it when it makes no progress any more.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kumihimo_hang::Watch;
+use rustix::process::{Pid, Signal};
+
+use super::libtest::{self, Run};
+use super::plan::Job;
+use crate::report::Counts;
+use crate::{Failure, workspace};
+
+/// Time between two looks at a program that has not ended.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A program that was idle in this many looks in a row hangs. Twice as many as a test that watches
+/// a process of its own allows (`kumihimo_tests::process`), which then reports first.
+const IDLE_LOOKS: u32 = 120;
+/// CPU time that a program may use between the ends of two tests. Load does not add to it.
+const CPU_BOUND: Duration = Duration::from_secs(900);
+
+/// How a job ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub job: Job,
+    pub passed: usize,
+    pub failed: usize,
+    pub skipped: Vec<String>,
+    /// What to show of a failure, empty if there is none.
+    pub failure: String,
+    pub time: Duration,
+    /// The slowest tests, slowest first.
+    pub slowest: Vec<(f64, String)>,
+}
+
+impl Ended {
+    /// The counts alone.
+    pub fn counts(&self) -> Counts {
+        let skipped = self.skipped.len();
+        Counts { passed: self.passed, failed: self.failed, skipped }
+    }
+
+    /// Prints a line with the counts, and what failed.
+    pub fn print(&self) {
+        for what in &self.skipped {
+            println!("[skip] {what}");
+        }
+        let Counts { passed, failed, skipped } = self.counts();
+        let (name, seconds) = (self.job.binary.name(), self.time.as_secs_f64());
+        let row = if self.job.environment.is_empty() { "" } else { &self.job.suite };
+        println!("{name}: {passed} passed, {failed} failed, {skipped} skipped, {seconds:.1} s {row}");
+        if !self.failure.is_empty() {
+            println!("{}", self.failure);
+        }
+    }
+}
+
+/// Runs `job` to its end. Blocks the kernel thread.
+pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
+    let log = log_path(&job, number)?;
+    let file = Arc::new(Mutex::new(File::create(&log)?));
+    let place = Place::new(number)?;
+    let begun = Instant::now();
+    let mut command = Command::new(&job.binary.path);
+    command.args(&job.arguments).args(libtest::ARGUMENTS).current_dir(&job.binary.folder);
+    // The variables that cargo sets for a test program, and that the tests read.
+    command.env("CARGO_MANIFEST_DIR", &job.binary.folder).env("CARGO_PKG_NAME", &job.binary.package);
+    command.env("RUSTC_BOOTSTRAP", "1").env("KUMI_DIR", &place.0);
+    command.envs(job.environment.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().map_err(|e| format!("{}: {e}", job.binary.path.display()))?;
+    let pid = child.id();
+    let state = Arc::new(Mutex::new(State { run: Run::default(), ends: 0 }));
+    let (closed, streams) = mpsc::channel::<()>();
+    let out: Box<dyn Read + Send> = Box::new(child.stdout.take().expect("a pipe"));
+    let err: Box<dyn Read + Send> = Box::new(child.stderr.take().expect("a pipe"));
+    for stream in [out, err] {
+        let (state, file, closed) = (state.clone(), file.clone(), closed.clone());
+        std::thread::spawn(move || {
+            copy(stream, &state, &file);
+            drop(closed);
+        });
+    }
+    drop(closed);
+
+    let mut watch = Watch::new(pid);
+    let (mut ends, mut at_end) = (0, Duration::ZERO);
+    let mut hang = None;
+    let status = loop {
+        // Both streams end with the program, as a rule: nobody waits for the next look then.
+        let over = matches!(streams.recv_timeout(LOOK_EVERY), Err(RecvTimeoutError::Disconnected));
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if over {
+            // The program closed them itself, or is about to end.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let idle = watch.look();
+        let now = state.lock().expect("no reader panics").ends;
+        if now != ends {
+            (ends, at_end) = (now, watch.cpu());
+        }
+        let spun = watch.cpu().saturating_sub(at_end);
+        if idle >= IDLE_LOOKS || spun > CPU_BOUND {
+            let why = if idle >= IDLE_LOOKS {
+                format!("no progress in {idle} looks, {} s apart", LOOK_EVERY.as_secs())
+            } else {
+                format!("no test ended in {} s of CPU time", spun.as_secs())
+            };
+            hang = Some(describe(pid, &why, &state));
+            end_group(pid);
+            break child.wait()?;
+        }
+    };
+    // A process that was left behind keeps the streams open.
+    let left = kumihimo_hang::family(pid).into_iter().filter(|&process| process != pid).count();
+    end_group(pid);
+    let _ = streams.recv_timeout(Duration::from_secs(5));
+    let ended = Found { status, hang, left };
+    let run = std::mem::take(&mut state.lock().expect("no reader panics").run);
+    Ok(judge(job, run, &ended, begun.elapsed(), log))
+}
+
+struct State {
+    run: Run,
+    /// Tests that have ended.
+    ends: usize,
+}
+
+struct Found {
+    status: ExitStatus,
+    hang: Option<String>,
+    left: usize,
+}
+
+/// Takes in a stream, line by line, until it ends.
+fn copy(stream: impl Read, state: &Mutex<State>, log: &Mutex<File>) {
+    let mut lines = BufReader::new(stream);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let _ = log.lock().expect("no reader panics").write_all(&line);
+        let text = String::from_utf8_lossy(&line);
+        let mut state = state.lock().expect("no reader panics");
+        if state.run.line(text.trim_end()) {
+            state.ends += 1;
+        }
+        line.clear();
+    }
+}
+
+/// What hangs: the tests that run, and where each process of the group stands.
+fn describe(pid: u32, why: &str, state: &Mutex<State>) -> String {
+    let running: Vec<String> = state.lock().expect("no reader panics").run.running.iter().cloned().collect();
+    let mut text = format!("hangs: {why}; running: {}\n", running.join(", "));
+    for process in kumihimo_hang::family(pid) {
+        let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        text.push_str(&format!("process {process}: {command}\n"));
+        text.push_str(&kumihimo_hang::report(process));
+    }
+    text
+}
+
+/// Kills what is left of the process group that `pid` leads.
+fn end_group(pid: u32) {
+    let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    if let Some(group) = group {
+        // ESRCH: nothing is left, as a rule.
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    }
+}
+
+fn judge(job: Job, mut run: Run, found: &Found, took: Duration, log: PathBuf) -> Ended {
+    let mut failure = String::new();
+    let mut failed = run.failed.len();
+    for (name, said) in &run.failed {
+        failure.push_str(&format!("---- {} {name}\n{said}\n", job.binary.name()));
+    }
+    if let Some(hang) = &found.hang {
+        failed += 1;
+        failure.push_str(hang);
+    } else if !run.ended {
+        failed += run.running.len().max(1);
+        let running: Vec<&str> = run.running.iter().map(String::as_str).collect();
+        let (name, running) = (job.binary.name(), running.join(", "));
+        failure.push_str(&format!("{name} died: {}; running: {running}\n", found.status));
+        failure.push_str(&tail(&log));
+    } else if !found.status.success() && failed == 0 {
+        failed += 1;
+        failure.push_str(&format!("{}: {}\n", job.binary.name(), found.status));
+        failure.push_str(&tail(&log));
+    }
+    if found.left > 0 && !failure.is_empty() {
+        failure.push_str(&format!("{} processes were left behind and are ended\n", found.left));
+    }
+    if !failure.is_empty() {
+        failure.push_str(&format!("all that it printed: {}\n", log.display()));
+    }
+    run.seconds.sort_by(|a, b| b.0.total_cmp(&a.0));
+    run.seconds.truncate(3);
+    Ended { passed: run.passes(), failed, skipped: run.skipped, failure, time: took, slowest: run.seconds, job }
+}
+
+/// The last 40 lines of a log.
+fn tail(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let last = &lines[lines.len().saturating_sub(40)..];
+    format!("the end of it:\n{}\n", last.join("\n"))
+}
+
+fn log_path(job: &Job, number: usize) -> Result<PathBuf, Failure> {
+    let folder = workspace::target().join("suites");
+    std::fs::create_dir_all(&folder)?;
+    let name = job.binary.name().replace('/', "-");
+    let name = if job.environment.is_empty() { name } else { format!("{name}-{number}") };
+    Ok(folder.join(name + ".log"))
+}
+
+/// A run-time directory of the job's own: address spaces of jobs that run side by side neither
+/// see each other nor share one board.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(number: usize) -> Result<Self, Failure> {
+        // Short: sockets lie in it, whose paths have 107 bytes at most.
+        let path = std::env::temp_dir().join(format!("kumi-{}-{number}", std::process::id()));
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

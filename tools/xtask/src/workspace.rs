@@ -1,0 +1,29 @@
+//! The source tree and its target folder.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The root of the source tree.
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).expect("the crate lies two folders below the root").to_path_buf()
+}
+
+/// Where cargo builds: CARGO_TARGET_DIR, or `target` in the root.
+pub fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The cargo that runs this program, in the root.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root());
+    // `cargo run` gives its own package's variables to this program; they are not for others.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_")) {
+            cargo.env_remove(name);
+        }
+    }
+    cargo.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_MANIFEST_PATH");
+    cargo
+}
