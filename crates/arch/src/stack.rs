@@ -143,6 +143,7 @@ pub fn minimum() -> usize {
     })
 }
 
+/// The CPUID instruction: the registers of one leaf and subleaf.
 #[allow(unused_unsafe)] // safe to call from Rust 1.93 on
 pub(crate) fn cpuid(leaf: u32, sub: u32) -> core::arch::x86_64::CpuidResult {
     // SAFETY: every x86_64 processor has CPUID; it has no side effects.

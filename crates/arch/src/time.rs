@@ -1,6 +1,8 @@
 //! The processor's time-stamp counter, for those who note the time too often for a call of the vDSO.
 
-use core::arch::x86_64::{__cpuid, __rdtscp};
+use core::arch::x86_64::__rdtscp;
+
+use crate::stack::cpuid;
 
 /// Whether [`counter`] may be used: it is there, it ticks at one rate whatever the processor does, and the kernel trusts it (it is the
 /// kernel's own clock), which it does only where the counters of all processors agree.
@@ -10,7 +12,7 @@ use core::arch::x86_64::{__cpuid, __rdtscp};
 pub fn has_steady_counter() -> bool {
     const RDTSCP: u32 = 1 << 27;
     const INVARIANT: u32 = 1 << 8;
-    let leaf = |leaf| __cpuid(leaf);
+    let leaf = |leaf| cpuid(leaf, 0);
     let clock = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     leaf(0x8000_0000).eax >= 0x8000_0007
         && leaf(0x8000_0001).edx & RDTSCP != 0

@@ -1,10 +1,10 @@
 //! Chapter 10: all locking in the resource table, in three designs: what each costs on one VP and on two, and how many lines it takes.
 
-use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use kumihimo::resource::Locking;
+use kumihimo_bench_locking::{PAPER, Row, Table};
 
 use super::watch::Watch;
 use super::{Args, Figures, check, one_to_one, text};
@@ -16,9 +16,6 @@ const WORKERS: u32 = 24;
 const VPS: [usize; 2] = [1, 2];
 /// The best of so many.
 const RUNS: usize = 3;
-/// Of what `scripts/locking` counts, that which is shown.
-const COUNTED: [&str; 5] =
-    ["the resource interface", "behind it", "all crates", "Tender, by id (P3)", "Linux 2.6.39 (P3)"];
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
@@ -50,7 +47,9 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     println!();
     match counted()? {
         Some(rows) => text::table(&["", "lines", "that lock", "%", "files", "that lock"], &rows),
-        None => text::say("(Not counted: the sources are not where this program was built. scripts/locking counts.)"),
+        None => text::say(
+            "(Not counted: the sources are no longer where this program was built. `cargo xtask locking` counts them.)",
+        ),
     }
     Ok(())
 }
@@ -114,29 +113,19 @@ fn milliseconds(output: &str, iterations: u32) -> Option<f64> {
     })
 }
 
-/// What `scripts/locking` counts. None: there are no sources.
+/// The counts of this tree beside the paper's, or `None` without its sources.
 fn counted() -> Result<Option<Vec<Vec<String>>>, String> {
-    let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/locking"));
-    if !script.exists() {
-        return Ok(None);
-    }
-    let output = Command::new(script).output().map_err(|e| format!("{}: {e}", script.display()))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    check(output.status.success(), || format!("{}: {}: {said}", script.display(), output.status))?;
-    let rows = chosen(&String::from_utf8_lossy(&output.stdout));
-    check(rows.len() == COUNTED.len(), || format!("{} counted something else", script.display()))?;
-    Ok(Some(rows))
+    let Some(root) = kumihimo_bench_locking::sources() else { return Ok(None) };
+    let table = Table::count(&root).map_err(|error| format!("locking lines: {error}"))?;
+    let [_, tender, linux] = PAPER;
+    let shown = [table.interface(), table.behind(), table.all(), tender, linux];
+    Ok(Some(shown.iter().map(count).collect()))
 }
 
-fn chosen(counts: &str) -> Vec<Vec<String>> {
-    let row = |name: &&str| {
-        let numbers: Vec<&str> =
-            counts.lines().find_map(|line| line.strip_prefix(name)).map(|rest| rest.split_whitespace().collect())?;
-        let [lines, locking, part, files, touched] = numbers[..] else { return None };
-        let comma = |n: &str| n.parse::<u64>().map_or_else(|_| n.to_owned(), text::number);
-        Some(vec![(*name).to_owned(), comma(lines), comma(locking), part.to_owned(), comma(files), comma(touched)])
-    };
-    COUNTED.iter().filter_map(row).collect()
+fn count(row: &Row<'_>) -> Vec<String> {
+    let share = format!("{:.2}", row.per_cent());
+    let [code, locking, files, touched] = [row.lines.code, row.lines.locking, row.files, row.touched].map(text::number);
+    vec![row.name.to_owned(), code, locking, share, files, touched]
 }
 
 #[cfg(test)]
@@ -159,10 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_found() {
+    fn counts_of_this_tree_are_beside_those_of_the_paper() {
         let rows = counted().expect("no error").expect("tests have the sources");
-        assert_eq!(rows.iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), COUNTED);
-        assert_eq!(rows[3][1..], ["202,049", "653", "0.32", "581", "62"]);
-        assert!(rows.iter().all(|row| row.len() == 6));
+        let names: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+        assert_eq!(names[..3], ["the resource interface", "behind it", "all crates"]);
+        assert_eq!(rows[3], ["Tender, by id (P3)", "202,049", "653", "0.32", "581", "62"]);
+        assert_eq!(rows[4][0], "Linux 2.6.39 (P3)");
     }
 }
