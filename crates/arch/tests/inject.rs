@@ -203,7 +203,12 @@ fn under_fire_as_prepared(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Se
     });
 }
 
-/// `count` words that look random.
+/// As many words as the register file has, all zero.
+fn zeroes<const N: usize>() -> [u64; N] {
+    [0; N]
+}
+
+/// Words that look random.
 fn words<const N: usize>(seed: u64) -> [u64; N] {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     std::array::from_fn(|_| {
@@ -233,7 +238,7 @@ fn vectors(
     row: usize,
 ) {
     until(fire, calls, |n| {
-        let (values, mut out) = (words(n), [0; _]);
+        let (values, mut out) = (words(n), zeroes());
         // SAFETY: both are whole, and the caller asked whether the processor has these registers.
         unsafe { hold(&values, &mut out, SPINS) };
         for i in 0..32 * 8 {
@@ -248,7 +253,7 @@ fn vectors(
 
 fn whole_numbers(fire: &Fire, calls: u64) {
     until(fire, calls, |n| {
-        let (values, mut out) = (words(n), [0; _]);
+        let (values, mut out) = (words(n), zeroes());
         // SAFETY: both are whole.
         unsafe { hold::general(&values, &mut out, SPINS) };
         assert_eq!(out, values);
@@ -302,7 +307,7 @@ fn floating_point(fire: &Fire, calls: u64) {
         assert_eq!(out, values);
     });
     until(fire, calls, |n| {
-        let (values, mut out) = (words(n), [0; _]);
+        let (values, mut out) = (words(n), zeroes());
         // SAFETY: both are whole; ends with EMMS.
         unsafe { hold::mmx(&values, &mut out, SPINS) };
         assert_eq!(out, values);

@@ -75,8 +75,10 @@ impl Reply {
 }
 
 /// Handlers may run on another kernel thread than that which holds the request.
-const fn assert_shared<T: Sync>() {}
-const _: () = assert_shared::<Context<'static>>();
+const _: () = {
+    const fn assert_shared<T: Sync>() {}
+    assert_shared::<Context<'static>>();
+};
 
 /// A handler, with what it is called with.
 pub(crate) struct Hand {

@@ -53,9 +53,9 @@ fn contents(client: &mut Client) -> Vec<Reply> {
         client.ask(&["select", number]);
         let keys = client.ask(&["keys", "*"]).sorted();
         for key in keys.members() {
-            let ttl = client.ask(&[b"ttl", key.bytes()]);
-            let text = client.ask(&[b"get", key.bytes()]);
-            let list = client.ask(&[b"lrange", key.bytes(), b"0", b"-1"]);
+            let ttl = client.ask(&[b"ttl".as_slice(), key.bytes()]);
+            let text = client.ask(&[b"get".as_slice(), key.bytes()]);
+            let list = client.ask(&[b"lrange".as_slice(), key.bytes(), b"0", b"-1"]);
             // Whether it expires, not when.
             all.extend([key.clone(), text, list, Reply::integer(i64::from(ttl != Reply::integer(-1)))]);
         }

@@ -225,11 +225,11 @@ fn contents(client: &mut Client) -> Vec<Reply> {
     let keys = client.ask(&["keys", "*"]).sorted();
     for key in keys.members() {
         all.push(key.clone());
-        let kind = client.ask(&[b"type", key.bytes()]);
+        let kind = client.ask(&[b"type".as_slice(), key.bytes()]);
         let read = if kind == Reply::Line('+', "list".to_owned()) {
-            client.ask(&[b"lrange", key.bytes(), b"0", b"-1"])
+            client.ask(&[b"lrange".as_slice(), key.bytes(), b"0", b"-1"])
         } else {
-            client.ask(&[b"get", key.bytes()])
+            client.ask(&[b"get".as_slice(), key.bytes()])
         };
         all.push(read);
     }

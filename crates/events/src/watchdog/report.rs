@@ -2,6 +2,7 @@
 //!
 //! The first line is made and written without allocating: whoever is stuck may be so inside malloc, or with stderr's lock in its hands.
 
+use std::fmt;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -39,6 +40,22 @@ fn what_is_done(case: Case, on: OnMisbehaviour) -> &'static str {
     }
 }
 
+/// The code that violates the event protocol.
+enum Accused<'a> {
+    Scheduler,
+    Microprocess { id: Printed, name: &'a str },
+}
+
+/// Allocates nothing.
+impl fmt::Display for Accused<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheduler => f.write_str("the user scheduler"),
+            Self::Microprocess { id, name } => write!(f, "microprocess {id} '{name}'"),
+        }
+    }
+}
+
 impl Kernel {
     /// Says it; and ends the process, if that is wanted.
     pub(super) fn accuse(&self, case: Case, culprit: &Culprit<'_>) {
@@ -50,13 +67,13 @@ impl Kernel {
         let id = slot.map_or(0, |(_, slot)| slot.microprocess.load(Ordering::Relaxed));
         let n = if id == 0 { 0 } else { self.user().map_or(0, |user| user.name_of(id, &mut name)).min(name.len()) };
         let name = if n == 0 { "(no name)" } else { std::str::from_utf8(&name[..n]).unwrap_or("?") };
-        let who = if case == Case::BlockedNeverAnswered || id == 0 {
-            format_args!("the user scheduler")
+        let accused = if case == Case::BlockedNeverAnswered || id == 0 {
+            Accused::Scheduler
         } else {
-            format_args!("microprocess {} '{name}'", Printed(id))
+            Accused::Microprocess { id: Printed(id), name }
         };
         say(format_args!(
-            "kumihimo: watchdog: {case}: virtual processor {vp}: kernel thread {tid} (slot {index}), {who}: for {ran:.3?} in user mode and {slept:.3?} \
+            "kumihimo: watchdog: {case}: virtual processor {vp}: kernel thread {tid} (slot {index}), {accused}: for {ran:.3?} in user mode and {slept:.3?} \
              asleep; {}; {} (KUMI_WATCHDOG)\n",
             what_to_do(case),
             what_is_done(case, on)

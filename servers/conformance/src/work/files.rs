@@ -43,9 +43,9 @@ pub fn is_found_and_measured(sources: &Path, place: &Path, scratch: &Path) {
     for place in [&there, &here] {
         sh(place, "dd", &["if=/dev/zero", "of=dd", "bs=64k", "count=33", "status=none", "conv=fsync"]);
         let input = format!("if={}", there.join("kv/src/request.rs").display());
-        sh(place, "dd", &[&input, "of=dd", "bs=1000", "seek=77", "conv=notrunc", "status=none"]);
+        sh(place, "dd", &[input.as_str(), "of=dd", "bs=1000", "seek=77", "conv=notrunc", "status=none"]);
         sh(place, "dd", &["if=dd", "of=part", "bs=1", "skip=76999", "count=9000", "status=none", "conv=fdatasync"]);
-        sh(place, "dd", &[&input, "of=cut", "bs=512", "seek=3", "status=none", "oflag=append", "conv=notrunc"]);
+        sh(place, "dd", &[input.as_str(), "of=cut", "bs=512", "seek=3", "status=none", "oflag=append", "conv=notrunc"]);
         sh(place, "dd", &["if=dd", "of=cut", "bs=4096", "seek=5", "count=1", "status=none"]);
     }
     Tree::of(&there).expect(&Tree::of(&here), "after dd");
@@ -68,7 +68,7 @@ pub fn copies_sparsely(place: &Path) {
     sh(place, "sync", &["sparse"]);
     assert!((3..5).contains(&megabytes("sparse")), "{}", megabytes("sparse"));
     for (how, copy) in [("always", "always"), ("auto", "auto")] {
-        sh(place, "cp", &[&format!("--sparse={how}"), "sparse", copy]);
+        sh(place, "cp", &[format!("--sparse={how}").as_str(), "sparse", copy]);
         sh(place, "cmp", &["sparse", copy]);
         sh(place, "sync", &[copy]);
         assert!((3..5).contains(&megabytes(copy)), "{how}: {}", megabytes(copy));
