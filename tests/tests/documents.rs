@@ -38,6 +38,12 @@ fn a_named_test_that_does_not_exist_is_found() {
 }
 
 #[test]
+fn readme_states_the_minimum_rust_version_of_the_manifest() {
+    let stated = format!("with Rust {} or newer", env!("CARGO_PKG_RUST_VERSION"));
+    assert!(read("README.md").contains(&stated), "README.md lacks \"{stated}\"");
+}
+
+#[test]
 fn every_lock_of_the_order_exists() {
     for lock in lock_order(&read("lock-order.txt")).expect("the list is well formed") {
         let text = read(&lock.path);

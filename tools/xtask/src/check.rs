@@ -6,21 +6,20 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
 
 use crate::report::Report;
-use crate::{Failure, cargo_test, test, workspace};
+use crate::workspace::{self, program};
+use crate::{Failure, cargo_test, msrv, test};
 
 /// The version of cargo-deny, which is built from source once.
 const CARGO_DENY: &str = "0.20.2";
 
 /// Scripts that shellcheck reads.
-const SCRIPTS: [&str; 8] = [
+const SCRIPTS: [&str; 7] = [
     "scripts/bpf-object",
     "scripts/figures",
     "scripts/install-capi",
     "scripts/lib.sh",
-    "scripts/msrv",
     "scripts/sanitize",
     "scripts/setup",
     "scripts/soak",
@@ -38,7 +37,7 @@ pub fn run() -> Result<ExitCode, Failure> {
     let mut report = Report::default();
     lints(&mut report)?;
     scripts(&mut report)?;
-    step(&mut report, "minimum Rust version", &mut program("scripts/msrv"))?;
+    msrv::check(&mut report)?;
     licences(&mut report)?;
     models(&mut report)?;
     miri(&mut report)?;
@@ -50,29 +49,29 @@ pub fn run() -> Result<ExitCode, Failure> {
 
 fn lints(report: &mut Report) -> Result<(), Failure> {
     if works(&["fmt", "--version"]) {
-        step(report, "format", &mut cargo(&["fmt", "--all", "--check"]))?;
+        report.run_step("format", &mut cargo(&["fmt", "--all", "--check"]))?;
     } else {
         report.skip("format", "no rustfmt: rustup component add rustfmt");
     }
     if works(&["clippy", "--version"]) {
         let all = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-        step(report, "lints", &mut cargo(&all))?;
+        report.run_step("lints", &mut cargo(&all))?;
         let tracing = ["clippy", "-p", "kumihimo-runtime", "-p", "kumihimo", "--all-targets"];
         let mut tracing = cargo(&tracing);
         tracing.args(["--features", "tracing", "--", "-D", "warnings"]);
-        step(report, "lints with tracing", &mut tracing)?;
+        report.run_step("lints with tracing", &mut tracing)?;
     } else {
         report.skip("lints", "no clippy: rustup component add clippy");
     }
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
-    step(report, "documentation builds", docs.env("RUSTDOCFLAGS", "-D warnings"))
+    report.run_step("documentation builds", docs.env("RUSTDOCFLAGS", "-D warnings"))
 }
 
 fn scripts(report: &mut Report) -> Result<(), Failure> {
     if quiet(Command::new("shellcheck").arg("--version")) {
         let mut shellcheck = program("shellcheck");
         shellcheck.arg("-x").args(SCRIPTS).arg(".ci/run");
-        step(report, "scripts", &mut shellcheck)?;
+        report.run_step("scripts", &mut shellcheck)?;
     } else {
         report.skip("scripts", "no shellcheck: apt-get install shellcheck");
     }
@@ -81,7 +80,7 @@ fn scripts(report: &mut Report) -> Result<(), Failure> {
     let said = String::from_utf8_lossy(&output.stdout);
     match said.lines().find_map(|line| line.strip_prefix("bpf-object: skipped: ")) {
         Some(why) => report.skip("BPF object", why),
-        None => step(report, "BPF object", program("scripts/bpf-object").arg("--check"))?,
+        None => report.run_step("BPF object", program("scripts/bpf-object").arg("--check"))?,
     }
     Ok(())
 }
@@ -99,14 +98,14 @@ fn licences(report: &mut Report) -> Result<(), Failure> {
         let mut command = program(&deny.to_string_lossy());
         command.arg("--manifest-path").arg(&manifest);
         command.args(["--config", "deny.toml", "check", "licenses", "bans", "sources"]);
-        step(report, &format!("licences of {}", manifest.display()), &mut command)?;
+        report.run_step(&format!("licences of {}", manifest.display()), &mut command)?;
     }
     // The advisory database is a git repository, out of reach where only package registries are
     // allowed.
     let mut fetch = program("timeout");
     if quiet(fetch.arg("120").arg(&deny).args(["fetch", "db"])) {
         let mut advisories = program(&deny.to_string_lossy());
-        step(report, "advisories", advisories.args(["check", "--disable-fetch", "advisories"]))?;
+        report.run_step("advisories", advisories.args(["check", "--disable-fetch", "advisories"]))?;
     } else {
         report.skip("advisories", "the advisory database could not be fetched");
     }
@@ -180,15 +179,6 @@ fn sanitizers(report: &mut Report) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs a command that passes or fails as a whole, with its output on this program's.
-fn step(report: &mut Report, name: &str, command: &mut Command) -> Result<(), Failure> {
-    println!("== {name}");
-    let begun = Instant::now();
-    let status = command.stdin(Stdio::null()).status().map_err(|e| format!("{name}: {e}"))?;
-    report.step(name, status.success(), begun.elapsed());
-    Ok(())
-}
-
 /// The manifests of the folders in `folder`, in the order of their names.
 fn manifests_below(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
     let entries = std::fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -202,13 +192,6 @@ fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = workspace::cargo();
     cargo.args(arguments);
     cargo
-}
-
-/// A program, run in the root of the tree.
-fn program(name: &str) -> Command {
-    let mut program = Command::new(name);
-    program.current_dir(workspace::root());
-    program
 }
 
 fn works(arguments: &[&str]) -> bool {

@@ -1,6 +1,5 @@
 //! Counts lines and files that touch locking (P3, table 1).
 
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -6,6 +6,7 @@
 mod cargo_test;
 mod check;
 mod locking;
+mod msrv;
 mod report;
 mod test;
 mod workspace;
@@ -22,6 +23,8 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 enum Command {
     /// Count the lines that touch locking, as table 1 of the paper on localised locks (P3) does
     Locking(locking::Args),
+    /// Check the minimum Rust version that Cargo.toml states
+    Msrv,
     /// Format, lints and documentation
     Lint,
     /// Everything that must hold before a change is handed in
@@ -33,6 +36,7 @@ enum Command {
 fn main() -> ExitCode {
     let ended = match Command::parse() {
         Command::Locking(args) => locking::run(&args),
+        Command::Msrv => msrv::run(),
         Command::Lint => check::lint(),
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),

@@ -1,7 +1,9 @@
 //! Counts of suites and steps, and the closing line `N passed, N failed, N skipped`.
 
-use std::process::ExitCode;
-use std::time::Duration;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Failure;
 
 /// Tests that passed, failed and were skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +69,15 @@ impl Report {
     pub fn step(&mut self, name: &str, passes: bool, time: Duration) {
         let (passed, failed) = (usize::from(passes), usize::from(!passes));
         self.line(name, Kind::Step, Counts { passed, failed, skipped: 0 }, time);
+    }
+
+    /// Runs `command` as a step, with its output on this program's. Blocks the kernel thread.
+    pub fn run_step(&mut self, name: &str, command: &mut Command) -> Result<(), Failure> {
+        println!("== {name}");
+        let begun = Instant::now();
+        let status = command.stdin(Stdio::null()).status().map_err(|e| format!("{name}: {e}"))?;
+        self.step(name, status.success(), begun.elapsed());
+        Ok(())
     }
 
     /// Adds something that cannot be done on this machine.

@@ -27,3 +27,10 @@ pub fn cargo() -> Command {
     cargo.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_MANIFEST_PATH");
     cargo
 }
+
+/// Another program, run in the root.
+pub fn program(name: &str) -> Command {
+    let mut program = Command::new(name);
+    program.current_dir(root());
+    program
+}

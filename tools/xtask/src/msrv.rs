@@ -1,0 +1,187 @@
+//! Checks the minimum Rust version that Cargo.toml states.
+//!
+//! - No dependency states a newer one.
+//! - The whole workspace compiles with that toolchain, which rustup installs if need be. Where
+//!   rustup or the network is absent, this counts as skipped, and clippy's lint on newer API of
+//!   the standard library stands in; the lint does not see newer language features.
+
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::report::Report;
+use crate::{Failure, workspace};
+
+/// The version that Cargo.toml states, as in `1.88`.
+const STATED: &str = env!("CARGO_PKG_RUST_VERSION");
+
+/// Prints `N passed, N failed, N skipped` last.
+pub fn run() -> Result<ExitCode, Failure> {
+    let mut report = Report::default();
+    check(&mut report)?;
+    Ok(report.finish())
+}
+
+/// Adds its steps to `report`.
+pub fn check(report: &mut Report) -> Result<(), Failure> {
+    dependencies(report)?;
+    match toolchain()? {
+        Ok(toolchain) => compile(report, &toolchain),
+        Err(why) => {
+            report.skip(&format!("compiling with Rust {STATED}"), &why);
+            lint(report)
+        }
+    }
+}
+
+/// Compares the stated version with those of all dependencies on this platform.
+fn dependencies(report: &mut Report) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut ask = workspace::cargo();
+    ask.args(["metadata", "--format-version", "1", "--locked"]);
+    ask.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
+    let output = ask.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("cargo metadata: {}", output.status).into());
+    }
+    let metadata = serde_json::from_slice(&output.stdout)?;
+    let newer = newer(&metadata);
+    for (name, version) in &newer {
+        println!("msrv: {name} needs Rust {version}, Cargo.toml states {STATED}");
+    }
+    report.step("Rust versions of dependencies", newer.is_empty(), begun.elapsed());
+    Ok(())
+}
+
+fn compile(report: &mut Report, toolchain: &Toolchain) -> Result<(), Failure> {
+    let mut check = match toolchain {
+        Toolchain::Own => workspace::cargo(),
+        Toolchain::Rustup => {
+            let mut rustup = workspace::program("rustup");
+            rustup.args(["run", STATED, "cargo"]);
+            rustup
+        }
+    };
+    check.args(["check", "--workspace", "--all-targets", "--locked", "--target-dir"]);
+    check.arg(workspace::target().join("msrv"));
+    report.run_step(&format!("compiling with Rust {STATED}"), &mut check)
+}
+
+fn lint(report: &mut Report) -> Result<(), Failure> {
+    let mut clippy = workspace::cargo();
+    if !clippy.args(["clippy", "--version"]).stdout(Stdio::null()).status()?.success() {
+        let name = "newer API of the standard library";
+        report.skip(name, "no clippy: rustup component add clippy");
+        return Ok(());
+    }
+    let mut clippy = workspace::cargo();
+    clippy.args(["clippy", "--workspace", "--all-targets", "--locked", "--"]);
+    clippy.args(["-D", "clippy::incompatible_msrv"]);
+    report.run_step("newer API of the standard library", &mut clippy)
+}
+
+/// How the stated toolchain is reached.
+enum Toolchain {
+    /// It is the one that runs this program.
+    Own,
+    /// `rustup run`.
+    Rustup,
+}
+
+/// Finds or installs the stated toolchain; the inner error is why there is none.
+fn toolchain() -> Result<Result<Toolchain, String>, Failure> {
+    let own = Command::new("rustc").arg("--version").output()?;
+    let own = String::from_utf8_lossy(&own.stdout).split(' ').nth(1).and_then(parse);
+    if own.is_some() && own.map(series) == parse(STATED).map(series) {
+        return Ok(Ok(Toolchain::Own));
+    }
+    let Ok(list) = Command::new("rustup").args(["toolchain", "list"]).output() else {
+        return Ok(Err("no rustup to install a toolchain with".to_owned()));
+    };
+    if is_installed(&String::from_utf8_lossy(&list.stdout)) {
+        return Ok(Ok(Toolchain::Rustup));
+    }
+    println!("msrv: installing Rust {STATED} by rustup");
+    let arguments = ["toolchain", "install", STATED, "--profile", "minimal", "--no-self-update"];
+    let installed = Command::new("rustup").args(arguments).output()?;
+    if installed.status.success() {
+        return Ok(Ok(Toolchain::Rustup));
+    }
+    let complaints = String::from_utf8_lossy(&installed.stderr);
+    let why = complaints.lines().find(|line| line.starts_with("error")).unwrap_or("it does not say why");
+    Ok(Err(format!("rustup could not install Rust {STATED}: {why}")))
+}
+
+/// Whether `rustup toolchain list` has the stated version.
+fn is_installed(list: &str) -> bool {
+    let mut versions = list.lines().filter_map(|line| parse(line.split_once('-')?.0));
+    versions.any(|version| Some(version) == parse(STATED))
+}
+
+/// Packages of `cargo metadata` that state a newer version than this project.
+fn newer(metadata: &Value) -> Vec<(&str, &str)> {
+    let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
+    let stated =
+        packages.iter().filter_map(|package| Some((package["name"].as_str()?, package["rust_version"].as_str()?)));
+    stated.filter(|(_, version)| parse(version) > parse(STATED)).collect()
+}
+
+/// Major, minor and patch number, the last one 0 if it is left out.
+fn parse(version: &str) -> Option<[u32; 3]> {
+    let mut numbers = [0; 3];
+    let mut parts = version.split('.');
+    for number in &mut numbers {
+        *number = match parts.next() {
+            Some(part) => part.parse().ok()?,
+            None => 0,
+        };
+    }
+    parts.next().is_none().then_some(numbers)
+}
+
+/// The releases that differ in the patch number only.
+fn series([major, minor, _]: [u32; 3]) -> (u32, u32) {
+    (major, minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert!(parse("1.9") < parse("1.10"));
+        assert_eq!(parse("1.88"), parse("1.88.0"));
+        assert!(parse("1.88.1") > parse("1.88"));
+        for wrong in ["", "stable", "1.88.0.1", "1.89.0-beta.1"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_dependency_that_needs_more_is_named() {
+        let packages = json!([
+            { "name": "old", "rust_version": "1.56.0" },
+            { "name": "same", "rust_version": STATED },
+            { "name": "silent", "rust_version": null },
+            { "name": "new", "rust_version": "1.999" },
+        ]);
+        assert_eq!(newer(&json!({ "packages": packages })), [("new", "1.999")]);
+    }
+
+    #[test]
+    fn an_installed_toolchain_is_recognised_by_its_version() {
+        assert!(is_installed(&format!(
+            "stable-x86_64-unknown-linux-gnu (active)\n{STATED}-x86_64-unknown-linux-gnu\n"
+        )));
+        assert!(is_installed(&format!("{STATED}.0-x86_64-unknown-linux-gnu\n")));
+        for others in
+            ["", "stable-x86_64-unknown-linux-gnu\n", "1.1-x86_64-unknown-linux-gnu\n", "no installed toolchains\n"]
+        {
+            assert!(!is_installed(others), "{others:?}");
+        }
+    }
+}
