@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use kumihimo::fuse::Device;
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
@@ -185,7 +186,10 @@ fn place(point: &Path) -> io::Result<PathBuf> {
     Ok(parent.canonicalize()?.join(name))
 }
 
-/// Takes a mount of ours away. `lazily`: it vanishes at once, and ends when nobody uses it any more; so does that of a server that has died, of which nobody has any use.
+/// Unmounts a file system of ours.
+///
+/// `lazily`: the mount disappears at once and ends with its last user. A mount whose server has
+/// died is always detached this way if it is busy: its users only get errors from it.
 ///
 /// # Errors
 /// In words: nothing of ours is mounted there, it is in use, not permitted.
@@ -215,9 +219,14 @@ pub fn unmount(point: &Path, lazily: bool) -> io::Result<()> {
     }
 }
 
-/// Whether nobody serves what is mounted there: any question is answered by the kernel then.
+/// Decides whether the server of the mount has died.
+///
+/// The kernel answers a plain stat(2) from its cached attributes for as long as they are valid, also
+/// after the server's death. `STATX_FORCE_SYNC` sends the request to the server, and fails if there
+/// is none.
 fn has_died(found: &Path) -> bool {
-    matches!(rustix::fs::stat(found), Err(Errno::NOTCONN | Errno::CONNABORTED))
+    let asked = rustix::fs::statx(CWD, found, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+    matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 fn detach(found: &Path, lazily: bool) -> io::Result<()> {
