@@ -8,7 +8,7 @@ use kumihimo::net::UnixStream;
 use kumihimo::runtime::{Design, Runtime, metrics};
 use kumihimo::sync::Barrier;
 use kumihimo::thread::{self, Builder};
-use kumihimo_tests::process::{alone, is_one_to_one, kernel_threads, one_to_one};
+use kumihimo_tests::process::{alone, has_vps, is_one_to_one, kernel_threads, one_to_one};
 
 /// What must not grow.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,6 +79,43 @@ fn a_thousand_runtimes_leave_nothing() {
         // guard is made by mprotect is two mappings.
         assert!(after.mappings <= before.mappings + 32 + 2 * more, "{more} more stacks, {before:?} {after:?}");
         assert!(QUARANTINE || now < memory + (16 << 20), "{memory} bytes before, {now} after");
+    });
+}
+
+/// A kernel thread inside `blocking` outlives its runtime, and the VPs with it. (What the VPs had kept
+/// for themselves was lost: 64 stacks or more each time.)
+#[test]
+fn kernel_threads_that_outlive_their_runtimes_give_the_stacks_back() {
+    const NAME: &str = "kernel_threads_that_outlive_their_runtimes_give_the_stacks_back";
+    const RUNTIMES: usize = 20;
+    alone(NAME, || {
+        if !has_vps(NAME) {
+            return;
+        }
+        let stacks = a_runtime(2);
+        let before = kernel_threads();
+        for _ in 0..RUNTIMES {
+            let (mut reader, writer) = std::io::pipe().expect("a pipe");
+            let runtime = Runtime::builder().vps(2).shutdown_grace(Duration::from_millis(1));
+            runtime.build().expect("a runtime").run(|| {
+                let (begun, begins) = std::sync::mpsc::channel();
+                drop(thread::spawn(move || {
+                    thread::blocking(move || {
+                        begun.send(()).expect("it is waited for");
+                        std::io::Read::read(&mut reader, &mut [0]).expect("the end")
+                    })
+                }));
+                thread::blocking(|| begins.recv()).expect("it begins");
+            });
+            assert!(kernel_threads() > before, "one is inside `blocking`");
+            drop(writer);
+            while kernel_threads() > before {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        // The microprocesses inside `blocking` never ran again, and keep theirs.
+        let more = a_runtime(2).saturating_sub(stacks);
+        assert!(more <= RUNTIMES + 256, "stacks are used again: {more} more than {stacks}");
     });
 }
 

@@ -201,6 +201,13 @@ impl VpPool {
     }
 }
 
+/// A kernel thread that outlives its runtime keeps the VPs until then.
+impl Drop for VpPool {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 fn take_batch(kind: Kind) -> Vec<&'static Mp> {
     lock(&FREE[kind.index()]).take(BATCH)
 }

@@ -45,7 +45,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     pub(crate) fn new() -> Kept {
-        Kept { shared: Cell::new(has_whole_kinds()), ..Kept::default() }
+        Kept { free: Default::default(), shared: Cell::new(has_whole_kinds()) }
     }
 
     fn take(&self, size: usize) -> Option<Piece> {
@@ -67,6 +67,13 @@ impl Kept {
         for (size, free) in self.free.iter().enumerate() {
             lock(&FREE[size]).append(&mut free.borrow_mut());
         }
+    }
+}
+
+/// A kernel thread that outlives its runtime keeps the VPs until then.
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.clear();
     }
 }
 
