@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use kumihimo::sync::{Barrier, msg};
 use kumihimo::thread;
-use kumihimo_arch::x86_64::{self, Context};
+use kumihimo_arch::cpu::{self, Context};
 use kumihimo_bench_kit::{Request, per, sample};
 
 use crate::variant::Variant;
@@ -72,12 +72,12 @@ extern "C" fn back_at_once(pair: *mut u8) -> ! {
 
 /// The switch of the runtime and nothing around it.
 unsafe fn cross(save: *mut Context, to: Context, fs: usize) {
-    if x86_64::fsgsbase() {
+    if cpu::fsgsbase() {
         // SAFETY: as the caller says.
-        unsafe { x86_64::switch_fs(save, to, fs) }
+        unsafe { cpu::switch_fs(save, to, fs) }
     } else {
         // SAFETY: as the caller says.
-        unsafe { x86_64::switch_prctl(save, to, fs) }
+        unsafe { cpu::switch_prctl(save, to, fs) }
     }
 }
 
@@ -85,7 +85,7 @@ unsafe fn cross(save: *mut Context, to: Context, fs: usize) {
 fn floor(rounds: usize) -> f64 {
     const STACK: usize = 16 << 10;
     let mut stack = vec![0u128; STACK / 16];
-    let mut pair = Pair { main: Context::NULL, other: Context::NULL, fs: x86_64::fs_base() };
+    let mut pair = Pair { main: Context::NULL, other: Context::NULL, fs: cpu::fs_base() };
     let shared: *mut Pair = &raw mut pair;
     // SAFETY: the stack is 16-aligned, ours alone, and lives until the last switch; the caller is not moved to another kernel thread
     // in between, since nothing here is a switch point of the runtime.

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use kumihimo_arch::cpu::{Context, fs_base, set_fs_base, switch_fs};
 use kumihimo_arch::stack::{self, RECORD};
 use kumihimo_arch::tls;
-use kumihimo_arch::x86_64::{Context, fs_base, set_fs_base, switch_fs};
 
 fn median(mut f: impl FnMut() -> f64) -> f64 {
     let mut runs: Vec<f64> = (0..9).map(|_| f()).collect();

@@ -76,14 +76,10 @@ impl Lock {
     }
 }
 
-/// futex(2) without libc, which would write errno.
+/// futex(2), which leaves errno alone.
 fn futex(word: &AtomicU32, operation: i32, value: u32) {
-    // SAFETY: a live word, and no timeout. 202 = SYS_futex; the system call clobbers rax, rcx and r11 only.
-    unsafe {
-        std::arch::asm!("syscall", inlateout("rax") 202i64 => _, in("rdi") word.as_ptr(),
-             in("rsi") i64::from(operation | libc::FUTEX_PRIVATE_FLAG), in("rdx") u64::from(value), in("r10") 0,
-             lateout("rcx") _, lateout("r11") _, options(nostack));
-    }
+    // SAFETY: a live word, and an operation that takes no timeout.
+    unsafe { crate::cpu::futex(word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value) };
 }
 
 #[cfg(test)]

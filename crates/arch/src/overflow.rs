@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::stack::{self, Located, RECORD};
-use crate::tls;
+use crate::{interrupted, tls};
 
 /// What was installed for a signal before us.
 struct Previous {
@@ -60,7 +60,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         // si_code <= 0: sent by a process; there is no address then.
         if (*info).si_code > 0 {
             let at = (*info).si_addr() as usize;
-            let sp = (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+            let sp = interrupted::position(context.cast()).stack_pointer;
             if let Some(found) = stack::locate(at)
                 && found.guard.contains(&at)
                 && on_that_stack(sp, &found)

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
+use crate::cpu;
 use crate::lock::Lock;
 
 /// Bytes that a slot has room for besides stack and TLS block: the runtime's record of the microprocess. Never given back to the
@@ -136,18 +137,8 @@ pub fn minimum() -> usize {
         let signal_frame = unsafe {
             libc::getauxval(51 /* AT_MINSIGSTKSZ */)
         } as usize;
-        // CPUID leaf 0xd, subleaf 0: EBX = size of the XSAVE area for what the kernel has enabled.
-        let top_leaf = cpuid(0, 0).eax;
-        let xsave = if top_leaf >= 0xd { cpuid(0xd, 0).ebx as usize } else { 512 };
-        (signal_frame.max(2048) + xsave.max(512) + (6 << 10)).next_multiple_of(1024)
+        (signal_frame.max(2048) + cpu::extended_state_bytes().max(512) + (6 << 10)).next_multiple_of(1024)
     })
-}
-
-/// The CPUID instruction: the registers of one leaf and subleaf.
-#[allow(unused_unsafe)] // safe to call from Rust 1.93 on
-pub(crate) fn cpuid(leaf: u32, sub: u32) -> core::arch::x86_64::CpuidResult {
-    // SAFETY: every x86_64 processor has CPUID; it has no side effects.
-    unsafe { core::arch::x86_64::__cpuid_count(leaf, sub) }
 }
 
 /// Where an address lies; see [`locate`].
@@ -523,6 +514,7 @@ pub unsafe fn release_memory(slot_end: usize, class: Class, keep_below_top: usiz
 }
 
 /// Takes every lock of this module, for fork.
+#[allow(dead_code)] // the fallback has no fork handlers: no slot is ever cut there
 pub(crate) fn lock_all() {
     for p in &POOLS {
         p.lock.lock();
@@ -531,6 +523,7 @@ pub(crate) fn lock_all() {
 }
 
 /// Undoes [`lock_all`], in the parent and in the child.
+#[allow(dead_code)] // as above
 pub(crate) fn unlock_all() {
     REGISTRY_LOCK.unlock();
     for p in &POOLS {

@@ -1,4 +1,5 @@
 //! What the C library makes of a microprocess's block: keys, locks, fork, set*id, malloc, its own thread-local state.
+#![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 mod harness;
 

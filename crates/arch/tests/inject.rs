@@ -1,4 +1,5 @@
 //! Calls injected into code that is interrupted as often as possible: nothing of it may change.
+#![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 #[path = "inject/backtrace.rs"]
 mod backtrace;
@@ -17,9 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering:
 use std::sync::mpsc;
 
 use harness::{Micro, again};
+use kumihimo_arch::cpu::{Context, switch_same};
 use kumihimo_arch::inject::{self, Format, inject, interrupted_on, room_needed};
 use kumihimo_arch::overflow;
-use kumihimo_arch::x86_64::{Context, switch_same};
 use libc::ucontext_t;
 
 /// Ends a test where handlers do not get the interrupted context itself.

@@ -1,4 +1,5 @@
 //! C and C++ libraries with thread-local variables, loaded before and after a block was built.
+#![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 mod harness;
 

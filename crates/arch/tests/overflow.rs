@@ -1,4 +1,5 @@
 //! A stack that overflows, and faults that are something else. Each in a process of its own, which dies.
+#![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 mod harness;
 

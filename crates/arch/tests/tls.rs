@@ -1,4 +1,5 @@
 //! What a microprocess with its own block sees of thread-local storage.
+#![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 mod harness;
 

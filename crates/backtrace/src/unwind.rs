@@ -14,7 +14,7 @@ use std::slice;
 
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
-use kumihimo_arch::x86_64::{FIRST_STEP, SAVED};
+use kumihimo_arch::cpu::{FIRST_STEP, SAVED};
 
 use crate::memory;
 
@@ -22,6 +22,9 @@ use crate::memory;
 const MOST_FRAMES: usize = 128;
 /// Bytes of a stack that are copied, at most: the innermost ones.
 const MOST_BYTES: usize = 256 << 10;
+/// Whether stacks can be walked: only the rules of x86_64 are here. Elsewhere every trace is empty
+/// and cut.
+const IS_AVAILABLE: bool = cfg!(target_arch = "x86_64");
 /// So often a stack is copied that changes meanwhile.
 const TRIES: usize = 4;
 /// Naked, so without unwind information: whatever lies in these bytes after its address is it.
@@ -140,6 +143,9 @@ impl Walker {
     }
 
     fn unwind(&mut self, from: From) -> Trace {
+        if !IS_AVAILABLE {
+            return Trace { cut: true, ..Trace::default() };
+        }
         let sp = from.stack_pointer();
         let copy = &self.copy;
         let mut word = |address: u64| -> Result<u64, ()> {

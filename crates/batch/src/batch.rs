@@ -261,7 +261,7 @@ impl Batch {
             self.controls.push(segments_of(length as u16));
             let last = self.controls.len() - 1;
             header.msg_control = self.controls.as_mut_ptr().wrapping_add(last).cast();
-            header.msg_controllen = size_of::<[u64; 3]>();
+            header.msg_controllen = size_of::<[u64; 3]>() as _;
         }
         Some((What::SendMessage { fd, message }, n))
     }
@@ -270,7 +270,7 @@ impl Batch {
         // SAFETY: all-zero is a valid msghdr: null pointers with lengths of 0.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         message.msg_iov = parts.cast_mut();
-        message.msg_iovlen = n;
+        message.msg_iovlen = n as _; // musl: an int and its padding
         debug_assert!(self.messages.len() < self.messages.capacity(), "messages must not move");
         self.messages.push(message);
         self.messages.as_ptr().wrapping_add(self.messages.len() - 1)
@@ -288,7 +288,7 @@ pub fn alone(op: &mut Op<'_>) -> Outcome {
     let what = match op {
         Op::SendVectored { socket, from } => {
             message.msg_iov = from.as_ptr().cast_mut().cast();
-            message.msg_iovlen = from.len();
+            message.msg_iovlen = from.len() as _;
             What::SendMessage { fd: socket.as_raw_fd(), message: &raw const message }
         }
         Op::SendDatagram { socket, to, from } => {
@@ -318,7 +318,9 @@ fn part(bytes: &[u8]) -> libc::iovec {
 /// A control message that asks for segments of `length` bytes.
 fn segments_of(length: u16) -> [u64; 3] {
     const _: () = assert!(size_of::<libc::cmsghdr>() == 16);
-    let header = libc::cmsghdr { cmsg_len: 16 + 2, cmsg_level: libc::SOL_UDP, cmsg_type: libc::UDP_SEGMENT };
+    // SAFETY: all-zero is a valid cmsghdr, which has padding in some C libraries.
+    let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
+    (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (16 + 2, libc::SOL_UDP, libc::UDP_SEGMENT);
     let mut control = [0u64; 3];
     // SAFETY: 16 and 2 bytes of the 24, aligned.
     unsafe {

@@ -130,7 +130,7 @@ impl<'a> Message<'a> {
         let mut raw: libc::msghdr = unsafe { std::mem::zeroed() };
         // `IoSliceMut` has the layout of `iovec`.
         raw.msg_iov = into.as_mut_ptr().cast();
-        raw.msg_iovlen = into.len().min(1024);
+        raw.msg_iovlen = into.len().min(1024) as _;
         Message { raw: UnsafeCell::new(raw), _into: PhantomData }
     }
 
@@ -147,7 +147,7 @@ impl<'a> Message<'a> {
     fn parts(&self) -> &[libc::iovec] {
         let header = self.header();
         // SAFETY: they are those that `new` has borrowed, in their layout.
-        unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen) }
+        unsafe { std::slice::from_raw_parts(header.msg_iov, header.msg_iovlen as _) }
     }
 
     fn bytes(&self) -> usize {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use kumihimo_arch::interrupted;
 use kumihimo_backtrace::{From, Symbols, Trace, Walker};
 use rustix::thread::Timespec;
 
@@ -78,12 +79,11 @@ pub(crate) unsafe fn answer(value: u64, context: *const libc::ucontext_t) {
         return;
     }
     // SAFETY: the caller's promise.
-    let registers = unsafe { &(*context).uc_mcontext.gregs };
-    let [stack_pointer, frame_pointer, pc] =
-        [libc::REG_RSP, libc::REG_RBP, libc::REG_RIP].map(|register| registers[register as usize] as usize);
+    let at = unsafe { interrupted::position(context) };
+    let stack_pointer = at.stack_pointer;
     // SAFETY: this handler has turned the question to WRITING.
     let (from, length, bytes) = unsafe { &mut *ANSWER.0.get() };
-    *from = Some(From::Interrupted { stack_pointer, frame_pointer, pc });
+    *from = Some(From::Interrupted { stack_pointer, frame_pointer: at.frame_pointer, pc: at.program_counter });
     *length = kumihimo_backtrace::copy(stack_pointer, bytes);
     QUESTION.store(number | WRITTEN, Ordering::Release);
 }

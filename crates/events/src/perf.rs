@@ -172,7 +172,7 @@ fn map(fd: OwnedFd) -> io::Result<Watched> {
 }
 
 /// Sleeps for `times` (microseconds), one after the other and each after `arm`, until a record is written; whether one was.
-fn nap(watched: &Watched, arm: impl Fn(&Watched), times: impl IntoIterator<Item = libc::suseconds_t>) -> bool {
+fn nap(watched: &Watched, arm: impl Fn(&Watched), times: impl IntoIterator<Item = i64>) -> bool {
     times.into_iter().any(|microseconds| {
         // Before it is armed: preempted right after, it has had its record, and the next switch finds no room.
         let before = watched.word(DATA_HEAD);

@@ -84,7 +84,7 @@ fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Durat
     if let Some(time) = time
         && !IS_OLD.load(Ordering::Relaxed)
     {
-        let time = libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: i64::from(time.subsec_nanos()) };
+        let time = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         let no_mask = std::ptr::null::<libc::sigset_t>();
         // SAFETY: room for `most` events, and a live timespec.
         let n = unsafe {

@@ -373,20 +373,20 @@ fn clock(tid: i32, counts: Counts) -> io::Result<OwnedFd> {
 
 /// For one overflow.
 fn arm(fd: i32) -> io::Result<()> {
-    const PERF_EVENT_IOC_REFRESH: u64 = 0x2402;
+    const PERF_EVENT_IOC_REFRESH: libc::Ioctl = 0x2402;
     // SAFETY: this request takes an integer.
     if unsafe { libc::ioctl(fd, PERF_EVENT_IOC_REFRESH, 1) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Not to ring any more. What has rung already is told when the system call returns.
 fn disarm(fd: i32) {
-    const PERF_EVENT_IOC_DISABLE: u64 = 0x2401;
+    const PERF_EVENT_IOC_DISABLE: libc::Ioctl = 0x2401;
     // SAFETY: this request takes an integer.
     unsafe { libc::ioctl(fd, PERF_EVENT_IOC_DISABLE, 0) };
 }
 
 fn set_period(fd: i32, nanoseconds: u64) -> io::Result<()> {
-    const PERF_EVENT_IOC_PERIOD: u64 = 0x4008_2404;
+    const PERF_EVENT_IOC_PERIOD: libc::Ioctl = 0x4008_2404;
     // SAFETY: this request reads 8 live bytes.
     if unsafe { libc::ioctl(fd, PERF_EVENT_IOC_PERIOD, &raw const nanoseconds) } < 0 {
         return Err(io::Error::last_os_error());

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use kumihimo_arch::x86_64;
+use kumihimo_arch::{cpu, interrupted};
 
 use crate::bpf::SIG_DATA;
 use crate::callers;
@@ -163,10 +163,10 @@ extern "C" fn signalled(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     if callers::is_asked(value) {
         // SAFETY: the kernel's context.
         unsafe { callers::answer(value, context.cast()) };
-    } else if ours && x86_64::gs_base() != 0 {
+    } else if ours && cpu::gs_base() != 0 {
         // It may have been on its way to a kernel thread that has left the pool.
         // SAFETY: sent to kernel threads of the pool only, where GS, if set, points to such a record; the kernel's context.
-        unsafe { (*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
+        unsafe { (*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
     } else if !ours {
         // SAFETY: as the kernel called us.
         unsafe { pass_on(signal, info, context) };
@@ -181,7 +181,7 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
     // SAFETY: the kernel's siginfo_t, 128 bytes.
     let (code, data) = unsafe { ((*info).si_code, info.byte_add(DATA).cast::<u64>().read()) };
     let data = if matches!(code, TRAP_PERF | SI_KERNEL) { data } else { 0 };
-    if (data == BELL || data == SIG_DATA) && x86_64::gs_base() == 0 {
+    if (data == BELL || data == SIG_DATA) && cpu::gs_base() == 0 {
         // Of an event that was closed and lives on, in a child of fork(2); or rung for the kernel thread that had this one's slot before.
     } else if data == BELL {
         // First: a call may be injected where it goes on.
@@ -190,11 +190,11 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
             unsafe { interrupt(context.cast()) };
         }
         // SAFETY: as below; the kernel's context.
-        unsafe { (*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
+        unsafe { (*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
     } else if data == SIG_DATA {
         // SAFETY: only kernel threads of the pool are attached, between `attach` and `detach`, where GS is set and its record
         // has the address there; the kernel thread is the one that runs here.
-        let thread = unsafe { &*x86_64::gs_word::<GS_THREAD>().cast::<KernelThread>() };
+        let thread = unsafe { &*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>() };
         // What a BPF program has sent comes a moment late where the thread was woken on another core at once: then it may have
         // found out by itself, and masked; and what is its next system call is not the one that it slept in.
         let in_time = code == TRAP_PERF;
@@ -231,15 +231,10 @@ fn handles(signal: i32, handler: Handler) -> bool {
     asked && now.sa_sigaction == handler as *const () as usize
 }
 
-/// Whether what was interrupted is, by its registers, a system call that was made and is about to be made again: SYSCALL leaves the place behind itself in RCX and the
-/// flags in R11. Of what is about to be made for the first time that is hardly ever so; if it is, and a signal waits, that is taken for one that came just after it.
+/// See [`interrupted::restarts_call`].
 fn is_to_be_made_again(context: *const libc::ucontext_t) -> bool {
-    const SYSCALL: i64 = 2;
-    // SAFETY: the kernel's, and nobody else's.
-    let registers = unsafe { &(*context).uc_mcontext.gregs };
-    let [next, behind, flags, kept] =
-        [libc::REG_RIP, libc::REG_RCX, libc::REG_EFL, libc::REG_R11].map(|register| registers[register as usize]);
-    behind == next + SYSCALL && kept == flags
+    // SAFETY: the kernel's context of the running handler.
+    unsafe { interrupted::restarts_call(context) }
 }
 
 /// A signal waits whose handler lets no call be made again, and the call that was interrupted is about to be: EINTR, as if ours were not there.
@@ -247,18 +242,9 @@ fn is_to_be_made_again(context: *const libc::ucontext_t) -> bool {
 /// # Safety
 /// In one of our handlers, with the context that the kernel gave it.
 unsafe fn interrupt(context: *mut libc::ucontext_t) {
-    const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    // SAFETY: the kernel's, and nobody else's.
-    let context = unsafe { &mut *context };
-    let rip = context.uc_mcontext.gregs[libc::REG_RIP as usize];
-    // SAFETY: where the kernel thread goes on. Its next instruction may lie on another page than the byte after it: then it is no whole
-    // SYSCALL there, unless that page is mapped too; and a SYSCALL to be made again was just made.
-    let next = unsafe { std::ptr::with_exposed_provenance::<u8>(rip as usize).read_volatile() };
-    if next != SYSCALL[0] || rip & 0xfff == 0xfff {
-        return;
-    }
-    // SAFETY: on the same page.
-    if unsafe { std::ptr::with_exposed_provenance::<u8>(rip as usize + 1).read_volatile() } != SYSCALL[1] {
+    // SAFETY: the caller's promise. A call to be restarted was just made: one that crosses a page
+    // boundary counts as none.
+    if !unsafe { interrupted::is_at_call(context) } {
         return;
     }
     // SAFETY: all zeros is a valid set.
@@ -270,8 +256,9 @@ unsafe fn interrupt(context: *mut libc::ucontext_t) {
     // The lowest one is delivered first, and decides.
     for signal in 1..=libc::SIGRTMAX() {
         // SAFETY: two live sets.
-        let comes =
-            unsafe { libc::sigismember(&waiting, signal) == 1 && libc::sigismember(&context.uc_sigmask, signal) == 0 };
+        let comes = unsafe {
+            libc::sigismember(&waiting, signal) == 1 && libc::sigismember(&(*context).uc_sigmask, signal) == 0
+        };
         // SAFETY: all zeros is a valid sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         // SAFETY: a live action to be written.
@@ -280,8 +267,8 @@ unsafe fn interrupt(context: *mut libc::ucontext_t) {
         }
         if !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
             if action.sa_flags & libc::SA_RESTART == 0 {
-                context.uc_mcontext.gregs[libc::REG_RAX as usize] = -i64::from(libc::EINTR);
-                context.uc_mcontext.gregs[libc::REG_RIP as usize] = rip + SYSCALL.len() as i64;
+                // SAFETY: the kernel's context; the call was found above.
+                unsafe { interrupted::fail_call(context) };
             }
             return;
         }

@@ -63,8 +63,7 @@ struct Alarm(AtomicU32);
 
 impl Alarm {
     fn wait(&self, expected: u32, time: Option<Duration>) {
-        let time =
-            time.map(|t| libc::timespec { tv_sec: t.as_secs() as libc::time_t, tv_nsec: i64::from(t.subsec_nanos()) });
+        let time = time.map(|t| libc::timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: a live word; no time or a live one.
         unsafe {

@@ -4,7 +4,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
-use kumihimo_arch::x86_64::{self, Context};
+use kumihimo_arch::cpu::{self, Context};
 use kumihimo_events::{self as events, Slot, barrier, trap};
 
 use crate::instance::Instance;
@@ -96,7 +96,7 @@ impl KernelThread {
             token: Cell::new(0),
             booked: Cell::new(0),
             slot: thread.slot(),
-            fs: x86_64::fs_base(),
+            fs: cpu::fs_base(),
             keeps_to: Cell::new(None),
             slice: Slice::default(),
             instance,
@@ -104,12 +104,12 @@ impl KernelThread {
         };
         kt.this.set(&raw const kt);
         // SAFETY: the record is alive until GS is reset below; a panic cannot leave `live`, which aborts on one.
-        unsafe { x86_64::set_gs_base((&raw const kt).addr()) };
+        unsafe { cpu::set_gs_base((&raw const kt).addr()) };
         STANDING.set(Standing::OnVp);
         live();
         STANDING.set(Standing::Foreign);
         // SAFETY: 0 is what GS was before; `Foreign` keeps everyone from reading it.
-        unsafe { x86_64::set_gs_base(0) };
+        unsafe { cpu::set_gs_base(0) };
     }
 
     #[inline(always)]
@@ -176,7 +176,7 @@ impl KernelThread {
     pub(crate) unsafe fn stay<'a>() -> &'a KernelThread {
         // SAFETY: the caller's promise: GS is set. Only this kernel thread writes its count.
         unsafe {
-            x86_64::gs_inc32::<{ std::mem::offset_of!(KernelThread, guard) }>();
+            cpu::gs_inc32::<{ std::mem::offset_of!(KernelThread, guard) }>();
             KernelThread::here()
         }
     }
@@ -242,7 +242,7 @@ impl KernelThread {
     #[inline(always)]
     pub(crate) unsafe fn leave_alone(&self) {
         // SAFETY: the caller's promise; the count is this kernel thread's.
-        unsafe { x86_64::gs_dec32::<{ std::mem::offset_of!(KernelThread, guard) }>() };
+        unsafe { cpu::gs_dec32::<{ std::mem::offset_of!(KernelThread, guard) }>() };
     }
 
     /// There is no VP here any more.
@@ -258,7 +258,7 @@ impl KernelThread {
     #[inline(always)]
     pub(crate) unsafe fn here<'a>() -> &'a KernelThread {
         // SAFETY: the caller's promise: GS is set, to a record that lives as long as its kernel thread.
-        unsafe { &*x86_64::gs_word::<0>().cast::<KernelThread>() }
+        unsafe { &*cpu::gs_word::<0>().cast::<KernelThread>() }
     }
 }
 
@@ -316,7 +316,7 @@ impl Carrier {
     #[inline(always)]
     pub(crate) unsafe fn here() -> Carrier {
         // SAFETY: the caller's promise.
-        Carrier { vp: unsafe { x86_64::gs_word::<8>() }.cast(), _not_send: PhantomData }
+        Carrier { vp: unsafe { cpu::gs_word::<8>() }.cast(), _not_send: PhantomData }
     }
 
     #[inline(always)]
@@ -396,7 +396,7 @@ impl Carrier {
 #[inline(always)]
 pub(crate) unsafe fn running_here() -> Option<&'static Mp> {
     // SAFETY: the caller's promise; null or a record, which lives for ever.
-    unsafe { (x86_64::gs_load64::<{ std::mem::offset_of!(KernelThread, current) }>() as *const Mp).as_ref() }
+    unsafe { (cpu::gs_load64::<{ std::mem::offset_of!(KernelThread, current) }>() as *const Mp).as_ref() }
 }
 
 /// The microprocess on whose slot this kernel thread runs, if it is one that ends at `slot_end`. Async-signal-safe.
@@ -409,5 +409,5 @@ pub(crate) fn running_on(slot_end: usize) -> Option<&'static Mp> {
 
 /// Where `STANDING` lies, counted from the FS base: the same in every block.
 pub(crate) fn standing_offset() -> isize {
-    STANDING.with(|here| std::ptr::from_ref(here).addr().wrapping_sub(x86_64::fs_base()).cast_signed())
+    STANDING.with(|here| std::ptr::from_ref(here).addr().wrapping_sub(cpu::fs_base()).cast_signed())
 }

@@ -7,8 +7,8 @@
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
+use kumihimo_arch::cpu;
 use kumihimo_arch::stack::Class;
-use kumihimo_arch::x86_64;
 use kumihimo_events::{Slot, slot};
 use kumihimo_resource::id::{Id, Kind, Location, Serial};
 
@@ -127,7 +127,7 @@ pub static KUMIHIMO_DEBUG: Root = Root {
     size: size_of::<Root>() as u32,
     prefix: AtomicU64::new(NOWHERE),
     oldest: AtomicPtr::new(std::ptr::null_mut()),
-    first_step: x86_64::FIRST_STEP,
+    first_step: cpu::FIRST_STEP,
     slot_sizes: slot_sizes(),
     record: Record {
         context: offset_of!(Mp, context) as u32,
@@ -145,7 +145,7 @@ pub static KUMIHIMO_DEBUG: Root = Root {
         label: offset_of!(Mp, label) as u32,
         waits_on: offset_of!(Mp, waits_on) as u32,
         newer: offset_of!(Mp, newer) as u32,
-        saved: x86_64::SAVED as u32,
+        saved: cpu::SAVED as u32,
     },
     thread: Thread {
         this: offset_of!(KernelThread, this) as u32,

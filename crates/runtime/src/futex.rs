@@ -32,8 +32,5 @@ fn wake(word: &AtomicU32, n: i32) {
 }
 
 pub(crate) fn timespec(d: Duration) -> libc::timespec {
-    libc::timespec {
-        tv_sec: libc::time_t::try_from(d.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: i64::from(d.subsec_nanos()),
-    }
+    libc::timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(d.subsec_nanos()) }
 }

@@ -12,8 +12,8 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
+use kumihimo_arch::cpu;
 use kumihimo_arch::overflow;
-use kumihimo_arch::x86_64;
 use kumihimo_events as events;
 use kumihimo_events::sched::{Answer, Tick, UserScheduler};
 use kumihimo_events::watch::CpuClock;
@@ -132,7 +132,7 @@ fn await_turn(instance: &Instance, mp: &'static Mp, may_give_up: bool) -> bool {
     let thread = kt.events();
     if thread.turn().begin() {
         // SAFETY: the running microprocess is ours, and so is its context, which is not in use: whoever picks it finds that it waits here.
-        unsafe { *mp.context.get() = x86_64::Context::NULL };
+        unsafe { *mp.context.get() = cpu::Context::NULL };
         mp.waits_on.set(kt);
         tracing::unblocked(instance, kt, mp);
         instance.inject(home, mp);
@@ -389,11 +389,11 @@ unsafe fn leave_bound(mp: &'static Mp) -> Carrier {
     // left. Continued on a VP by whoever takes it from the injector.
     unsafe {
         if fs == own_fs {
-            x86_64::switch_same(save, *to);
-        } else if x86_64::fsgsbase() {
-            x86_64::switch_fs(save, *to, fs);
+            cpu::switch_same(save, *to);
+        } else if cpu::fsgsbase() {
+            cpu::switch_fs(save, *to, fs);
         } else {
-            x86_64::switch_prctl(save, *to, fs);
+            cpu::switch_prctl(save, *to, fs);
         }
         Carrier::here().arrive()
     }

@@ -292,8 +292,7 @@ pub fn switch_point() {
 /// Asks the processor for a line of memory, and does not wait for it. Any address will do.
 #[inline(always)]
 pub(crate) fn fetch(line: *const u8) {
-    // SAFETY: a prefetch never faults and changes nothing.
-    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
+    kumihimo_arch::cpu::prefetch(line);
 }
 
 /// Asks for the lines that a microprocess will touch first when it runs on.

@@ -19,7 +19,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use kumihimo_arch::{inject, regions};
+use kumihimo_arch::{inject, interrupted, regions};
 use kumihimo_events::sched::Event;
 use kumihimo_policy::Why;
 use libc::ucontext_t;
@@ -143,8 +143,7 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
 /// As [`interrupted`]; `mp` is what was interrupted, and its kernel thread is not guarded.
 unsafe fn inject_into(mp: &Mp, context: *mut ucontext_t) -> bool {
     // SAFETY: the caller's promise.
-    let (pc, mask) =
-        unsafe { ((*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize, first_word(&(*context).uc_sigmask)) };
+    let (pc, mask) = unsafe { (interrupted::position(context).program_counter, first_word(&(*context).uc_sigmask)) };
     let usual = USUAL_MASK.get().copied().unwrap_or(0);
     if mp.fs.get() == 0 || mask & !usual != 0 || mp.linking.get() != 0 || regions::is_closed(pc) {
         return false;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use kumihimo_arch::cpu::Context;
 use kumihimo_arch::stack::{self, Class};
-use kumihimo_arch::x86_64::Context;
 use kumihimo_queue::{Links, Node};
 use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::thread::Result as Outcome;
 use std::time::Instant;
 
+use kumihimo_arch::cpu::Context;
 use kumihimo_arch::tls;
-use kumihimo_arch::x86_64::Context;
 use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::Origin;
 use kumihimo_resource::id::Kind as ResourceKind;

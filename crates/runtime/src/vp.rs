@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use kumihimo_arbiter::row::Row;
-use kumihimo_arch::{tls, x86_64};
+use kumihimo_arch::{cpu, tls};
 use kumihimo_policy::{Priority, Why};
 use kumihimo_queue::{Design, Origin, Owner, Place};
 use kumihimo_trace::ring::Ring;
@@ -310,7 +310,7 @@ impl Carrier {
     /// # Safety
     /// `to` is the saved context of `next` (null: of this kernel thread itself), complete and ours; `fs` is its FS base.
     #[inline(always)]
-    unsafe fn cross(self, next: *const Mp, to: x86_64::Context, fs: usize, left: Left) -> Carrier {
+    unsafe fn cross(self, next: *const Mp, to: cpu::Context, fs: usize, left: Left) -> Carrier {
         // The mask stays: who continues here has the right, and `arrive` on the other side makes it a `Carrier` again.
         let this = std::mem::ManuallyDrop::new(self);
         let (vp, kt) = (this.vp(), this.kernel_thread());
@@ -330,11 +330,11 @@ impl Carrier {
         // SAFETY: the caller's promise. The old context is published (queued, parked, freed) by `arrive` only, on the new stack.
         unsafe {
             if fs == own_fs {
-                x86_64::switch_same(save, to);
+                cpu::switch_same(save, to);
             } else if vp.fsgsbase {
-                x86_64::switch_fs(save, to, fs);
+                cpu::switch_fs(save, to, fs);
             } else {
-                x86_64::switch_prctl(save, to, fs);
+                cpu::switch_prctl(save, to, fs);
             }
             Carrier::here().arrive()
         }
@@ -370,7 +370,7 @@ impl Vp {
     ) -> std::io::Result<Vp> {
         Ok(Vp {
             keeps_account,
-            fsgsbase: x86_64::fsgsbase(),
+            fsgsbase: cpu::fsgsbase(),
             standing_offset: carrier::standing_offset(),
             block_lines: tls::get().lines().into(),
             queues_early: design != Design::Steal && !keeps_account,

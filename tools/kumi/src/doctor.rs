@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kumihimo::resource::Locking;
 use kumihimo::runtime::Share;
-use kumihimo_arch::{stack, tls, x86_64};
+use kumihimo_arch::{cpu, stack, tls};
 use kumihimo_events::{preempt, source};
 use kumihimo_machine::client::Machine;
 use kumihimo_machine::directory::Directory;
@@ -228,7 +228,7 @@ fn runtime() -> Vec<(&'static str, String)> {
         tls::Kind::Kernel => "none of their own: each microprocess is a kernel thread (1:1)",
     };
     let why = if block.why().is_empty() { String::new() } else { format!(" ({})", block.why()) };
-    let fs = if x86_64::fsgsbase() { "wrfsbase" } else { "arch_prctl, about ten times slower" };
+    let fs = if cpu::fsgsbase() { "wrfsbase" } else { "arch_prctl, about ten times slower" };
     vec![
         ("thread-local storage", format!("{kind}{why}; {} bytes", block.bytes())),
         ("FS and GS base", fs.to_owned()),

@@ -6,9 +6,9 @@ pub mod again;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use kumihimo_arch::cpu::{Context, fs_base, fsgsbase, switch_fs, switch_prctl};
 use kumihimo_arch::stack::{self, Class, RECORD};
 use kumihimo_arch::tls::{self, Tls};
-use kumihimo_arch::x86_64::{Context, fs_base, fsgsbase, switch_fs, switch_prctl};
 
 /// Ends a test where microprocesses cannot have blocks of their own (ThreadSanitizer, `KUMI_TLS=kernel`).
 #[macro_export]

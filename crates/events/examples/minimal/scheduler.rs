@@ -28,8 +28,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Result as Outcome;
 use std::time::Duration;
 
+use kumihimo_arch::cpu::{self, Context};
 use kumihimo_arch::stack::{self, Class, RECORD};
-use kumihimo_arch::x86_64::{self, Context};
 use kumihimo_arch::{overflow, tls};
 use kumihimo_events::kernel::Settings;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
@@ -145,7 +145,7 @@ impl Carrier {
     /// The caller is a microprocess, or called by the kernel's half on a kernel thread of the pool.
     unsafe fn here<'a>() -> &'a Carrier {
         // SAFETY: the caller's promise: GS is set, to a record that lives as long as the kernel thread.
-        unsafe { &*x86_64::gs_word::<0>().cast::<Carrier>() }
+        unsafe { &*cpu::gs_word::<0>().cast::<Carrier>() }
     }
 
     /// On the kernel thread's own stack: `next` runs here until it leaves.
@@ -159,9 +159,9 @@ impl Carrier {
 }
 
 /// # Safety
-/// As for [`x86_64::switch_fs`].
+/// As for [`cpu::switch_fs`].
 unsafe fn switch(save: *mut Context, to: Context, fs: usize) {
-    let switch = if x86_64::fsgsbase() { x86_64::switch_fs } else { x86_64::switch_prctl };
+    let switch = if cpu::fsgsbase() { cpu::switch_fs } else { cpu::switch_prctl };
     // SAFETY: the caller's promise.
     unsafe { switch(save, to, fs) }
 }
@@ -439,16 +439,16 @@ impl UserScheduler for Scheduler {
             scheduler,
             thread,
             own: UnsafeCell::new(Context::NULL),
-            fs: x86_64::fs_base(),
+            fs: cpu::fs_base(),
             current: Cell::new(None),
             left: Cell::new(Left::Yielded),
         };
         here.this.set(&here);
         // SAFETY: the record stays until GS is reset.
-        unsafe { x86_64::set_gs_base((&raw const here).addr()) };
+        unsafe { cpu::set_gs_base((&raw const here).addr()) };
         live();
         // SAFETY: as it was before.
-        unsafe { x86_64::set_gs_base(0) };
+        unsafe { cpu::set_gs_base(0) };
     }
 
     fn blocked(&self, vp: u32) -> Answer {

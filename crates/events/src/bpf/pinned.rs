@@ -149,12 +149,12 @@ impl Store {
 
     /// Whether the place is a bpffs.
     pub(super) fn mounted(&self) -> io::Result<bool> {
-        const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+        const BPF_FS_MAGIC: i128 = 0xcafe_4a11;
         // SAFETY: an all-zero statfs is valid: integers.
         let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
         // SAFETY: the path is terminated; both live through the call.
         let done = unsafe { libc::statfs(path_text(self.parent()).as_ptr(), &mut stat) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(stat.f_type == BPF_FS_MAGIC) }
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(i128::from(stat.f_type) == BPF_FS_MAGIC) }
     }
 
     fn mount(&self, said: &mut Vec<String>) -> Result<(), Refused> {

@@ -386,7 +386,7 @@ pub(super) fn switch_event(sigtrap: bool) -> io::Result<OwnedFd> {
 
 /// Turns an event on.
 pub(super) fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
-    const PERF_EVENT_IOC_ENABLE: u64 = 0x2400;
+    const PERF_EVENT_IOC_ENABLE: libc::Ioctl = 0x2400;
     // SAFETY: this request takes an integer.
     let done = unsafe { libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_ENABLE, 0) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

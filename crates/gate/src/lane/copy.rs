@@ -6,8 +6,6 @@
 //! So short payloads go by atomic words, long ones by `rep movsb` in assembly: its accesses are outside the language's memory model, as those of
 //! the other process are, and the compiler has to assume of them whatever Rust code could do, for instance a loop over relaxed atomic bytes.
 
-use std::arch::asm;
-
 use super::atomic::{AtomicU64, Ordering};
 
 /// Into the words of a cell's head; what remains of the last word is zero.
@@ -76,9 +74,28 @@ pub(super) unsafe fn out_of_shared(from: *const u8, len: usize, to: &mut Vec<u8>
 /// # Safety
 /// `len` bytes are readable at `from` and writable at `to`, and the two do not overlap. One of them may be shared memory that others write.
 #[inline]
+#[cfg(target_arch = "x86_64")]
 unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    use std::arch::asm;
     // SAFETY: reads and writes what the caller vouches for, and memory only; the direction flag is clear by the ABI. See the top on races.
     unsafe {
         asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
+    }
+}
+
+/// Without the instruction, bytewise by atomic loads and stores.
+///
+/// # Safety
+/// As on x86_64.
+#[inline]
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
+    use std::sync::atomic::{AtomicU8, Ordering};
+    for at in 0..len {
+        // SAFETY: the caller's promise; a byte is always aligned. A slice is only read through it.
+        unsafe {
+            let byte = AtomicU8::from_ptr(from.add(at).cast_mut()).load(Ordering::Relaxed);
+            AtomicU8::from_ptr(to.add(at)).store(byte, Ordering::Relaxed);
+        }
     }
 }

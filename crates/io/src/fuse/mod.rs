@@ -18,7 +18,7 @@ use crate::descriptor::Descriptor;
 pub use several::Several;
 
 /// `_IOR(229, 0, uint32_t)`.
-const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
+const FUSE_DEV_IOC_CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 
 /// A channel of a mount, one of several perhaps: each request is received from one of them, whichever asks first, and answered through the same one.
 ///

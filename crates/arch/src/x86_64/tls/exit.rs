@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::glibc::{Layout, set_word};
 use super::template::{DIRTY_DTV, DIRTY_STATE, Template, current, head};
 use super::{Inner, Kind};
-use crate::x86_64::fs_base;
+use crate::cpu::fs_base;
 
 /// The value of `LC_GLOBAL_LOCALE` in <locale.h>.
 const LC_GLOBAL_LOCALE: libc::locale_t = usize::MAX as libc::locale_t;

@@ -2,7 +2,7 @@
 
 use core::arch::x86_64::__rdtscp;
 
-use crate::stack::cpuid;
+use super::cpu::cpuid;
 
 /// Whether [`counter`] may be used: it is there, it ticks at one rate whatever the processor does, and the kernel trusts it (it is the
 /// kernel's own clock), which it does only where the counters of all processors agree.

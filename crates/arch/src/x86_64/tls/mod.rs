@@ -25,6 +25,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use crate::lock::Lock;
+pub use crate::seam::Kind;
 use donor::Donor;
 use glibc::{Calls, Layout};
 use keys::Keys;
@@ -44,17 +45,6 @@ mod modules;
 mod probe;
 pub mod setxid;
 mod template;
-
-/// How a microprocess comes by its thread-local storage here.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Blocks are written from a template.
-    Clone,
-    /// Each block is left behind by a kernel thread of its own.
-    Donor,
-    /// No own thread-local storage: microprocesses must be kernel threads.
-    Kernel,
-}
 
 /// What this process can do about thread-local storage. See [`get`].
 pub struct Tls {

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use super::glibc::{Calls, KEY_TABLES, KEYS_A_TABLE, Layout, word};
-use crate::x86_64::{fs_base, set_fs_base};
+use crate::cpu::{fs_base, set_fs_base};
 
 unsafe extern "C" {
     fn strsignal(signal: c_int) -> *mut c_char;

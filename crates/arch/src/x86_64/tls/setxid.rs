@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::x86_64::{fs_base, set_fs_base};
+use crate::cpu::{fs_base, set_fs_base};
 
 const SIGSETXID: libc::c_long = 33;
 

@@ -290,6 +290,39 @@ unsafe fn arch_prctl(code: i32, value: usize) {
     debug_assert_eq!(result, 0);
 }
 
+/// CPUID. It has no side effects, and every x86_64 processor has it.
+#[allow(unused_unsafe)] // safe to call from Rust 1.93 on
+pub(super) fn cpuid(leaf: u32, sub: u32) -> core::arch::x86_64::CpuidResult {
+    // SAFETY: see above.
+    unsafe { core::arch::x86_64::__cpuid_count(leaf, sub) }
+}
+
+/// Bytes of the XSAVE area for the components that the kernel has enabled.
+pub fn extended_state_bytes() -> usize {
+    // Leaf 0xd, subleaf 0: EBX is that size.
+    if cpuid(0, 0).eax >= 0xd { cpuid(0xd, 0).ebx as usize } else { 512 }
+}
+
+/// Requests a cache line without waiting for it. Any address is allowed: a prefetch never faults.
+#[inline(always)]
+pub fn prefetch(line: *const u8) {
+    use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch never faults and changes nothing.
+    unsafe { _mm_prefetch::<{ _MM_HINT_T0 }>(line.cast()) }
+}
+
+/// futex(2) without a timeout and without libc, which would write errno.
+///
+/// # Safety
+/// `word` lives as long as the call; `operation` needs no further arguments.
+pub(crate) unsafe fn futex(word: *const u32, operation: i32, value: u32) {
+    // SAFETY: the caller's promise. 202 = SYS_futex; the call clobbers rax, rcx and r11 only.
+    unsafe {
+        asm!("syscall", inlateout("rax") 202i64 => _, in("rdi") word, in("rsi") i64::from(operation),
+             in("rdx") u64::from(value), in("r10") 0, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

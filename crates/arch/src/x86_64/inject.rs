@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use libc::ucontext_t;
 
-use crate::stack::cpuid;
+use super::cpu::cpuid;
 
 /// Bytes below RSP that belong to leaf functions (System V ABI 3.2.2).
 const RED_ZONE: usize = 128;

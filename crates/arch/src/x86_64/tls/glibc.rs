@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
 
-use crate::x86_64::fs_base;
+use crate::cpu::fs_base;
 
 pub(super) type PthreadCreate = unsafe extern "C" fn(
     *mut libc::pthread_t,

@@ -8,7 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Kind, chain, ready};
-use crate::{stack, x86_64::fs_base};
+use crate::{cpu::fs_base, stack};
 
 unsafe extern "C" fn prepare() {
     if let Some(inner) = ready() {

@@ -1,0 +1,213 @@
+//! Contexts, FS and GS of a machine on which a microprocess is a kernel thread.
+//!
+//! There is no switch. The kernel thread's record, which x86_64 keeps in GS, is a thread-local
+//! word: no code ever moves to another kernel thread here, so an ordinary thread-local does.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+thread_local! {
+    /// The address of this kernel thread's record, or 0.
+    static RECORD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A suspended flow of control; only [`Context::NULL`] exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Context(*mut u8);
+
+impl Context {
+    /// No context.
+    pub const NULL: Context = Context(core::ptr::null_mut());
+
+    /// Aborts the process: a microprocess is a kernel thread here.
+    ///
+    /// # Safety
+    /// Never returns.
+    pub unsafe fn prepare(_: *mut u8, _: extern "C" fn(*mut u8) -> !, _: *mut u8) -> Context {
+        no_switch()
+    }
+
+    /// Null.
+    pub fn stack_pointer(self) -> *mut u8 {
+        self.0
+    }
+}
+
+/// Never called; stands in for the first instruction of a context.
+pub const FIRST_STEP: unsafe extern "C" fn() = first_step;
+
+/// Bytes that a switch saves: none.
+pub const SAVED: usize = 0;
+
+unsafe extern "C" fn first_step() {}
+
+#[cold]
+fn no_switch() -> ! {
+    eprintln!("kumihimo: a context switch was asked for on an architecture that has none: aborting");
+    std::process::abort()
+}
+
+/// Aborts the process.
+///
+/// # Safety
+/// Never returns.
+pub unsafe fn switch_same(_: *mut Context, _: Context) {
+    no_switch()
+}
+
+/// Aborts the process.
+///
+/// # Safety
+/// Never returns.
+pub unsafe fn switch_fs(_: *mut Context, _: Context, _: usize) {
+    no_switch()
+}
+
+/// Aborts the process.
+///
+/// # Safety
+/// Never returns.
+pub unsafe fn switch_prctl(_: *mut Context, _: Context, _: usize) {
+    no_switch()
+}
+
+/// False.
+pub fn fsgsbase() -> bool {
+    false
+}
+
+/// 0: the thread pointer is the C library's own affair here.
+pub fn fs_base() -> usize {
+    0
+}
+
+/// Does nothing.
+///
+/// # Safety
+/// None needed.
+pub unsafe fn set_fs_base(_: usize) {}
+
+/// Notes the calling kernel thread's record, or none (0).
+///
+/// # Safety
+/// The record outlives the kernel thread's use of [`gs_word`] and its siblings.
+pub unsafe fn set_gs_base(record: usize) {
+    RECORD.set(record);
+}
+
+/// The address that [`set_gs_base`] noted on the calling kernel thread, or 0. Async-signal-safe.
+#[must_use]
+pub fn gs_base() -> usize {
+    RECORD.get()
+}
+
+#[inline(always)]
+fn at<T>(offset: usize) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(RECORD.get() + offset)
+}
+
+/// The word at byte `OFFSET` of the calling kernel thread's record.
+///
+/// # Safety
+/// [`set_gs_base`] was called on this kernel thread with a record that has a word there.
+#[inline(always)]
+pub unsafe fn gs_word<const OFFSET: usize>() -> *mut u8 {
+    // SAFETY: the caller's promise.
+    unsafe { at::<*mut u8>(OFFSET).read_volatile() }
+}
+
+/// The 64-bit value at byte `OFFSET` of the record, read whole.
+///
+/// # Safety
+/// As for [`gs_word`], with an aligned 64-bit value.
+#[inline(always)]
+pub unsafe fn gs_load64<const OFFSET: usize>() -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU64::from_ptr(at(OFFSET)) }.load(Ordering::Relaxed)
+}
+
+/// The 32-bit value at byte `OFFSET` of the record.
+///
+/// # Safety
+/// As for [`gs_word`], with an aligned 32-bit value.
+#[inline(always)]
+pub unsafe fn gs_load32<const OFFSET: usize>() -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU32::from_ptr(at(OFFSET)) }.load(Ordering::Relaxed)
+}
+
+/// Adds one to the 32-bit counter at byte `OFFSET` of the record; wraps.
+///
+/// # Safety
+/// As for [`gs_load32`].
+#[inline(always)]
+pub unsafe fn gs_inc32<const OFFSET: usize>() {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU32::from_ptr(at(OFFSET)) }.fetch_add(1, Ordering::AcqRel);
+}
+
+/// Subtracts one from the 32-bit counter at byte `OFFSET`; wraps. Returns whether it became zero.
+///
+/// # Safety
+/// As for [`gs_load32`].
+#[inline(always)]
+pub unsafe fn gs_dec32<const OFFSET: usize>() -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU32::from_ptr(at(OFFSET)) }.fetch_sub(1, Ordering::AcqRel) == 1
+}
+
+/// 0: a signal frame's size (`AT_MINSIGSTKSZ`) counts the extended registers.
+pub fn extended_state_bytes() -> usize {
+    0
+}
+
+/// Does nothing.
+#[inline(always)]
+pub fn prefetch(_: *const u8) {}
+
+/// futex(2) without a timeout; errno is as before afterwards.
+///
+/// # Safety
+/// `word` lives as long as the call; `operation` needs no further arguments.
+pub(crate) unsafe fn futex(word: *const u32, operation: i32, value: u32) {
+    // SAFETY: the caller's promise; errno is the calling thread's.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::syscall(libc::SYS_futex, word, operation, value, std::ptr::null::<libc::timespec>());
+        *libc::__errno_location() = errno;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[repr(C)]
+    struct Record {
+        this: usize,
+        wide: u64,
+        narrow: u32,
+        count: u32,
+    }
+
+    #[test]
+    fn each_kernel_thread_reads_its_own_record() {
+        let mut record = Record { this: 7, wide: 0x1122_3344_5566_7788, narrow: 9, count: 0 };
+        // SAFETY: the record outlives its use, and only this thread uses it.
+        unsafe {
+            set_gs_base((&raw mut record).expose_provenance());
+            assert_eq!(gs_word::<0>().addr(), 7);
+            assert_eq!(gs_load64::<{ offset_of!(Record, wide) }>(), 0x1122_3344_5566_7788);
+            assert_eq!(gs_load32::<{ offset_of!(Record, narrow) }>(), 9);
+            const COUNT: usize = offset_of!(Record, count);
+            gs_inc32::<COUNT>();
+            gs_inc32::<COUNT>();
+            assert!(!gs_dec32::<COUNT>());
+            assert!(gs_dec32::<COUNT>());
+            assert_eq!(std::thread::spawn(gs_base).join().expect("no panic"), 0);
+            set_gs_base(0);
+        }
+    }
+}

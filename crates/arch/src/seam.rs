@@ -1,0 +1,67 @@
+//! The seam: the interface that every architecture's folder provides to the rest of Kumihimo.
+//!
+//! Each line names one item and its type. An architecture that lacks the item, or gives it another
+//! signature, does not compile. The semantics are documented in `x86_64/`, the reference.
+
+use std::io;
+
+use libc::ucontext_t;
+
+use crate::machine::{cpu, inject, interrupted, regions, time, tls, while_executing};
+
+/// How a microprocess gets its thread-local storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Blocks are written from a template.
+    Clone,
+    /// Each block is left behind by a kernel thread of its own.
+    Donor,
+    /// No own thread-local storage: microprocesses must be kernel threads.
+    Kernel,
+}
+
+// cpu: contexts and switches.
+type Entry = extern "C" fn(*mut u8) -> !;
+const _: cpu::Context = cpu::Context::NULL;
+const _: unsafe fn(*mut u8, Entry, *mut u8) -> cpu::Context = cpu::Context::prepare;
+const _: fn(cpu::Context) -> *mut u8 = cpu::Context::stack_pointer;
+const _: unsafe extern "C" fn() = cpu::FIRST_STEP;
+const _: usize = cpu::SAVED;
+const _: unsafe fn(*mut cpu::Context, cpu::Context) = cpu::switch_same;
+const _: [unsafe fn(*mut cpu::Context, cpu::Context, usize); 2] = [cpu::switch_fs, cpu::switch_prctl];
+
+// cpu: the running TLS block (FS) and the kernel thread's record (GS).
+const _: fn() -> bool = cpu::fsgsbase;
+const _: [fn() -> usize; 2] = [cpu::fs_base, cpu::gs_base];
+const _: [unsafe fn(usize); 2] = [cpu::set_fs_base, cpu::set_gs_base];
+const _: unsafe fn() -> *mut u8 = cpu::gs_word::<0>;
+const _: unsafe fn() -> u64 = cpu::gs_load64::<0>;
+const _: unsafe fn() -> u32 = cpu::gs_load32::<0>;
+const _: unsafe fn() = cpu::gs_inc32::<0>;
+const _: unsafe fn() -> bool = cpu::gs_dec32::<0>;
+
+// cpu: what the portable modules of this crate ask.
+const _: fn() -> usize = cpu::extended_state_bytes;
+const _: fn(*const u8) = cpu::prefetch;
+const _: unsafe fn(*const u32, i32, u32) = cpu::futex;
+
+const _: unsafe fn(*mut ucontext_t, extern "C" fn(), usize) -> Result<(), inject::Refusal> = inject::inject;
+const _: unsafe fn(*const ucontext_t) -> interrupted::Position = interrupted::position;
+const _: [unsafe fn(*const ucontext_t) -> bool; 2] = [interrupted::restarts_call, interrupted::is_at_call];
+const _: unsafe fn(*mut ucontext_t) = interrupted::fail_call;
+const _: fn() = regions::prepare;
+const _: fn(usize) -> bool = regions::is_closed;
+const _: fn() -> bool = time::has_steady_counter;
+const _: fn() -> u64 = time::counter;
+const _: fn(fn(bool)) = while_executing;
+
+const _: fn() -> &'static tls::Tls = tls::get;
+const _: fn(&tls::Tls) -> Kind = tls::Tls::kind;
+const _: fn(&tls::Tls) -> &str = tls::Tls::why;
+const _: fn(&tls::Tls) -> usize = tls::Tls::bytes;
+const _: unsafe fn(&tls::Tls, *mut u8, *mut u8) -> io::Result<*mut u8> = tls::Tls::build;
+const _: unsafe fn(&tls::Tls, *mut u8) -> *mut u8 = tls::Tls::stack_top;
+const _: [unsafe fn(&tls::Tls); 2] = [tls::Tls::first_run, tls::Tls::exit_current];
+const _: unsafe fn(&tls::Tls, *mut u8, *mut u8, *mut u8) = tls::Tls::recycle;
+const _: fn(&tls::Tls) -> Vec<isize> = tls::Tls::lines;
+const _: fn(fn() -> Option<usize>) = tls::setxid::set_carrier_fs;
