@@ -54,6 +54,25 @@ fn all_of_this_with_donors() {
     again::all_with("all_of_this_with_donors", &[("KUMI_TLS", "donor")]);
 }
 
+/// jemalloc sets a pthread key at each thread's first allocation, which hid the flag that the probe
+/// looks for.
+#[test]
+fn blocks_are_cloned_beside_jemalloc() {
+    const NAME: &str = "blocks_are_cloned_beside_jemalloc";
+    if again::is_child(NAME) {
+        println!("kind: {:?} ({})", tls::get().kind(), tls::get().why());
+        return;
+    }
+    needs_blocks!();
+    let Some(library) = again::jemalloc() else { return again::skip("no libjemalloc.so.2 here") };
+    for (asked, kind) in [("", "Clone"), ("donor", "Donor")] {
+        let out = again::once_more(NAME, &[("LD_PRELOAD", library), ("KUMI_TLS", asked)]);
+        let text = again::text(&out.stdout);
+        assert!(text.contains(&format!("kind: {kind} ")), "{text}{}", again::text(&out.stderr));
+    }
+    again::all_with(NAME, &[("LD_PRELOAD", library)]);
+}
+
 #[test]
 fn thread_locals_follow_the_microprocess() {
     needs_blocks!();

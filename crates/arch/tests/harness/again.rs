@@ -51,6 +51,14 @@ pub fn all_with(but: &str, env: &[(&str, &str)]) {
     assert!(out.status.success(), "{env:?}: {}\n{}{}", out.status, text(&out.stdout), text(&out.stderr));
 }
 
+/// jemalloc's shared library, for `LD_PRELOAD`.
+#[allow(dead_code)] // not every test program uses it
+pub fn jemalloc() -> Option<&'static str> {
+    ["/usr/lib/x86_64-linux-gnu/libjemalloc.so.2", "/usr/lib64/libjemalloc.so.2"]
+        .into_iter()
+        .find(|path| std::path::Path::new(path).exists())
+}
+
 /// True if this is built with AddressSanitizer or ThreadSanitizer, whose shadow memory needs the address space that some
 /// tests use up.
 pub fn sanitizer() -> bool {

@@ -245,9 +245,11 @@ impl Inner {
     /// Where dlopen passes us by: has one been called since we looked?
     fn catch_up(&self) {
         let now = modules::loads();
-        if self.loads.swap(now, Ordering::AcqRel) != now {
+        if self.loads.load(Ordering::Acquire) < now {
             dlopen::wait_for_others();
             self.changed(false);
+            // Only now: a thread that finds the count reached relies on the new template.
+            self.loads.fetch_max(now, Ordering::AcqRel);
         }
     }
 

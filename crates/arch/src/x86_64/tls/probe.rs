@@ -92,17 +92,44 @@ pub(super) unsafe fn probe(
     fs: *mut u8,
     outside: impl Fn(isize) -> bool,
 ) -> Result<Found, String> {
-    let fresh = snapshot(layout, fs);
-    let mut resolver = 0;
-    // SAFETY: granted by the caller; the functions do not unwind.
-    unsafe { on_block(fs, use_libc, (calls, &mut resolver)) };
-    let used = snapshot(layout, fs);
     let offsets: Vec<isize> = layout.words().collect();
     let differing = |a: &[u64], b: &[u64]| {
         offsets.iter().zip(a.iter().zip(b)).filter(|(_, (x, y))| x != y).map(|(o, _)| *o).collect::<Vec<_>>()
     };
-    let mut keep: Vec<isize> =
-        differing(&fresh, &used).into_iter().filter(|o| !layout.special(*o) && !outside(*o)).collect();
+    // The first table of keys lies in the block itself.
+    // SAFETY: the word lies in the block.
+    let first = (unsafe { word(fs, layout.specific) } as usize).wrapping_sub(fs as usize) as isize;
+    let tables = layout.specific..layout.specific + 8 * KEY_TABLES as isize;
+    let inline = first..first + 16 * KEYS_A_TABLE as isize;
+    if first < 0 || inline.end > layout.size as isize {
+        return Err("the table of pthread keys is not in the block".into());
+    }
+    let mut key: libc::pthread_key_t = 0;
+    // SAFETY: an out pointer and no destructor.
+    if unsafe { libc::pthread_key_create(&mut key, None) } != 0 {
+        return Err("no pthread key left".into());
+    }
+    let use_the_key = || {
+        let before = snapshot(layout, fs);
+        // SAFETY: granted by the caller; the key is ours.
+        unsafe { on_block(fs, use_key, key) };
+        (before, snapshot(layout, fs))
+    };
+    // The key comes before the allocator: jemalloc, for one, sets a key of its own at a thread's
+    // first allocation, after which another key changes nothing. Only a key beyond the first table
+    // makes the C library itself allocate; then the allocator's words have to settle first.
+    let needs_no_memory = (key as usize) < KEYS_A_TABLE;
+    let early = needs_no_memory.then(use_the_key);
+    let unused = snapshot(layout, fs);
+    let mut resolver = 0;
+    // SAFETY: granted by the caller; the functions do not unwind.
+    unsafe { on_block(fs, use_libc, (calls, &mut resolver)) };
+    let used = snapshot(layout, fs);
+    let is_a_keys = |o: &isize| tables.contains(o) || inline.contains(o);
+    let mut keep: Vec<isize> = differing(&unused, &used)
+        .into_iter()
+        .filter(|o| !layout.special(*o) && !outside(*o) && !is_a_keys(o))
+        .collect();
     if keep.len() > 48 {
         return Err(format!("libc changed {} words of a block in the probe", keep.len()));
     }
@@ -113,34 +140,19 @@ pub(super) unsafe fn probe(
     }
     keep.extend((resolver & !7..resolver + RESOLVER).step_by(8));
 
-    let mut key: libc::pthread_key_t = 0;
-    // SAFETY: an out pointer and no destructor.
-    if unsafe { libc::pthread_key_create(&mut key, None) } != 0 {
-        return Err("no pthread key left".into());
-    }
-    // SAFETY: as above.
-    unsafe { on_block(fs, use_key, key) };
-    let after = snapshot(layout, fs);
+    let (before, after) = early.unwrap_or_else(use_the_key);
     // SAFETY: the key is ours.
     unsafe { libc::pthread_key_delete(key) };
-    // The first table of keys lies in the block itself.
-    // SAFETY: the word lies in the block.
-    let first = (unsafe { word(fs, layout.specific) } as usize).wrapping_sub(fs as usize) as isize;
-    let tables = layout.specific..layout.specific + 8 * KEY_TABLES as isize;
-    let inline = first..first + 16 * KEYS_A_TABLE as isize;
-    if first < 0 || inline.end > layout.size as isize {
-        return Err("the table of pthread keys is not in the block".into());
-    }
     // An allocation by the C library may have changed its own words meanwhile.
-    let changed: Vec<isize> = differing(&used, &after)
+    let changed: Vec<isize> = differing(&before, &after)
         .into_iter()
-        .filter(|o| !tables.contains(o) && !inline.contains(o) && !keep.contains(o) && !outside(*o))
+        .filter(|o| !is_a_keys(o) && (needs_no_memory || !keep.contains(o)) && !outside(*o))
         .collect();
     let [o] = changed[..] else {
         return Err(format!("setting a pthread key changed {} words", changed.len()));
     };
     let at = offsets.iter().position(|x| *x == o).unwrap_or(0);
-    let bits = used[at] ^ after[at];
+    let bits = before[at] ^ after[at];
     let byte = bits.trailing_zeros() / 8;
     if bits != 1 << (byte * 8) {
         return Err("the flag for used pthread keys has an unknown form".into());
