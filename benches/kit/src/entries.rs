@@ -2,41 +2,23 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
+use crate::counter::{Counter, INHERIT, TRACEPOINT};
+
 /// Where the kernel says what number the tracepoint has, below a tracefs.
-const TRACEPOINT: &str = "events/raw_syscalls/sys_enter/id";
+const TRACEPOINT_ID: &str = "events/raw_syscalls/sys_enter/id";
 const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-
-/// struct perf_event_attr as of its first version, which every kernel takes.
-#[repr(C)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    bp_type: u32,
-    config1: u64,
-}
-const _: () = assert!(size_of::<Attr>() == 64);
-
-const PERF_TYPE_TRACEPOINT: u32 = 2;
-const INHERIT: u64 = 1 << 1;
-const PERF_FLAG_FD_CLOEXEC: u64 = 8;
 
 /// Counts the entries into the kernel by system calls of all kernel threads of a process, also of those that they make meanwhile. While it
 /// lives, every system call of the machine is somewhat dearer: nothing is to be timed then.
 ///
 /// Source: perf_event_open(2), the tracepoint `raw_syscalls:sys_enter`.
 #[derive(Debug)]
-pub struct Entries(Vec<OwnedFd>);
+pub struct Entries(Vec<Counter>);
 
 impl Entries {
     /// Begins to count those of process `pid`. One descriptor for each of its kernel threads.
@@ -48,7 +30,7 @@ impl Entries {
         let number = tracepoint().map_err(|e| said("tracefs", &e))?;
         let mut counters = Vec::new();
         for thread in crate::kernel_threads(pid)? {
-            match open(number, thread) {
+            match Counter::open(TRACEPOINT, number, INHERIT, thread) {
                 Ok(counter) => counters.push(counter),
                 // It has ended meanwhile.
                 Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {}
@@ -63,13 +45,7 @@ impl Entries {
     /// # Errors
     /// Those of read(2).
     pub fn count(&self) -> io::Result<u64> {
-        let mut all = 0;
-        for counter in &self.0 {
-            let mut count = [0; 8];
-            rustix::io::read(counter, &mut count)?;
-            all += u64::from_ne_bytes(count);
-        }
-        Ok(all)
+        self.0.iter().map(Counter::read).sum()
     }
 }
 
@@ -79,39 +55,17 @@ fn said(what: &str, error: &io::Error) -> io::Error {
 
 /// The tracepoint's number. Where no tracefs is mounted, one is looked at that is mounted nowhere.
 fn tracepoint() -> io::Result<u64> {
-    let text = match MOUNTED.iter().find_map(|at| fs::read_to_string(format!("{at}/{TRACEPOINT}")).ok()) {
+    let text = match MOUNTED.iter().find_map(|at| fs::read_to_string(format!("{at}/{TRACEPOINT_ID}")).ok()) {
         Some(text) => text,
         None => {
             let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
             fsconfig_create(context.as_fd())?;
             let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
-            let file = openat(root, TRACEPOINT, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            let file = openat(root, TRACEPOINT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
             io::read_to_string(fs::File::from(file))?
         }
     };
     text.trim().parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is no number")))
-}
-
-fn open(number: u64, thread: i32) -> io::Result<OwnedFd> {
-    let attr = Attr {
-        kind: PERF_TYPE_TRACEPOINT,
-        size: size_of::<Attr>() as u32,
-        config: number,
-        sample_period: 0,
-        sample_type: 0,
-        read_format: 0,
-        flags: INHERIT,
-        wakeup_events: 0,
-        bp_type: 0,
-        config1: 0,
-    };
-    // SAFETY: `attr` lives through the call and says its own size; any core, no group.
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, thread, -1, -1, PERF_FLAG_FD_CLOEXEC) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: just made, and nobody else's. Descriptors fit into an int.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@
 //! identity, `key:=value` only a note beside it.
 
 pub mod burst;
+mod counter;
 mod entries;
 pub mod files;
+mod instructions;
 mod kernel_threads;
 mod late;
 mod measure;
@@ -17,6 +19,7 @@ pub mod rpc;
 pub mod work;
 
 pub use entries::Entries;
+pub use instructions::Instructions;
 pub use kernel_threads::kernel_threads;
 pub use late::Lateness;
 pub use measure::{CpuClock, Memory, per, raise_descriptors, sample};
