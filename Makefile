@@ -1,11 +1,14 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test lint check bench soak install clean
+.PHONY: help run test lint check bench bench-check soak install clean
 
 SECONDS ?= 600
 SEED ?=
 BENCH ?= all
 PREFIX ?= /usr/local
 BENCH_FLAGS ?= --rivals --full
+BASE ?=
+ROWS ?=
+PAIRS ?=
 
 help:
 	@echo 'make run     build and run the tour (under 90 s on two cores)'
@@ -13,6 +16,7 @@ help:
 	@echo 'make lint    format, lints, documentation'
 	@echo 'make check   lint, licences, MSRV, loom, Miri, sanitizers, and the whole matrix'
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
+	@echo 'make bench-check  this tree against a commit, in pairs    [BASE=commit ROWS=a,b PAIRS=15]'
 	@echo 'make soak    seeded stress, release build                 [SECONDS=600 SEED=number]'
 	@echo 'make install the C library for gates                      [PREFIX=/usr/local]'
 	@echo 'make clean   remove what was built'
@@ -36,6 +40,10 @@ bench:
 	@scripts/setup bench
 	GOTOOLCHAIN=local PATH="/usr/local/go/bin:$$PATH" cargo run --release -p kumi -- \
 		bench $(BENCH) $(BENCH_FLAGS) --json target/bench.jsonl --report target/bench
+
+# Fails where a row got slower than in BASE: make bench-check BASE=origin/main
+bench-check:
+	@cargo xtask bench-check --base '$(BASE)' $(if $(ROWS),--rows '$(ROWS)') $(if $(PAIRS),--pairs '$(PAIRS)')
 
 soak:
 	@scripts/soak '$(SECONDS)' '$(SEED)'

@@ -3,6 +3,7 @@
 //! Each subcommand is a module of the same name. Shell scripts call it wherever text has to be
 //! counted or parsed, because the dialects of awk, sed and sort differ between machines.
 
+mod bench_check;
 mod cargo_test;
 mod check;
 mod locking;
@@ -21,6 +22,8 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "The project's own chores", arg_required_else_help = true)]
 enum Command {
+    /// Compare the current tree with a commit: two builds in turn on twenty named rows
+    BenchCheck(bench_check::Args),
     /// Count the lines that touch locking, as table 1 of the paper on localised locks (P3) does
     Locking(locking::Args),
     /// Check the minimum Rust version that Cargo.toml states
@@ -35,6 +38,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let ended = match Command::parse() {
+        Command::BenchCheck(args) => bench_check::run(&args),
         Command::Locking(args) => locking::run(&args),
         Command::Msrv => msrv::run(),
         Command::Lint => check::lint(),

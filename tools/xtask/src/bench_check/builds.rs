@@ -1,0 +1,182 @@
+//! The two builds: commits checked out into one worktree, built, and kept by commit.
+//!
+//! Both are built in the same directory, so that equal sources give equal programs and cargo
+//! recompiles only the crates that differ.
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::child::{line_of, make};
+
+/// Characters of a commit's hash in names.
+const SHORT: usize = 12;
+/// The program that all rows drive, by package and file name.
+const PROGRAM: &str = "kumi";
+
+/// Which of the two builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The commit that is compared with.
+    Base,
+    /// The current tree.
+    New,
+}
+
+impl Side {
+    /// Both.
+    pub const ALL: [Side; 2] = [Side::Base, Side::New];
+
+    /// As reports and samples name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Side::Base => "base",
+            Side::New => "new",
+        }
+    }
+}
+
+/// A build that exists.
+#[derive(Clone, Debug)]
+pub struct Build {
+    /// Short hash and subject of its commit; says so if the tree has changes beside.
+    pub title: String,
+    /// The `kumi` program.
+    pub kumi: PathBuf,
+}
+
+/// Where builds and results are kept: `target/bench-check` of a git repository.
+#[derive(Debug)]
+pub struct Workshop {
+    root: PathBuf,
+    folder: PathBuf,
+    /// Held while this lives.
+    _lock: File,
+}
+
+/// Standard output of a git command in `root`. An error repeats git's own message.
+fn git(root: &Path, args: &[&str]) -> Result<String, String> {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(root).args(args).stdin(Stdio::null());
+    let line = line_of(&command);
+    let output = command.output().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => "git is not installed; bench-check needs it to check BASE out".to_owned(),
+        _ => format!("`{line}`: {e}"),
+    })?;
+    if !output.status.success() {
+        return Err(format!("`{line}` failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+impl Workshop {
+    /// In the repository that holds `directory`. Fails while another `bench-check` runs there.
+    pub fn open(directory: &Path) -> Result<Workshop, String> {
+        let root = git(directory, &["rev-parse", "--show-toplevel"]).map_err(|why| {
+            format!("{why}\nbench-check compares two commits: run it inside a clone of the repository")
+        })?;
+        let root = PathBuf::from(root);
+        let folder = root.join("target/bench-check");
+        make(&folder)?;
+        let path = folder.join("lock");
+        let lock = File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|e| format!("{} is locked, another bench-check runs: {e}", path.display()))?;
+        Ok(Workshop { root, folder, _lock: lock })
+    }
+
+    /// Where results go.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The full hash of a commit.
+    pub fn resolve(&self, commit: &str) -> Result<String, String> {
+        let revision = format!("{commit}^{{commit}}");
+        git(&self.root, &["rev-parse", "--verify", "--quiet", "--end-of-options", &revision]).map_err(|_| {
+            format!("BASE: {commit:?} is no commit of {}; name a commit, tag or branch", self.root.display())
+        })
+    }
+
+    /// Changed and new files, one a line as `git status --short` prints them; empty if none.
+    pub fn changes(&self) -> Result<String, String> {
+        git(&self.root, &["status", "--short"])
+    }
+
+    fn title(&self, hash: &str) -> Result<String, String> {
+        let subject = git(&self.root, &["log", "-1", "--format=%s", hash])?;
+        Ok(format!("{} {subject}", &hash[..SHORT]))
+    }
+
+    /// The build of a commit, made unless it is kept from an earlier run with the same compiler.
+    pub fn commit(&self, commit: &str) -> Result<Build, String> {
+        let hash = self.resolve(commit)?;
+        let title = self.title(&hash)?;
+        let kept = self.folder.join(&hash[..SHORT]);
+        let (kumi, stamp) = (kept.join(PROGRAM), kept.join("built-with"));
+        let with = toolchain();
+        if kumi.is_file() && fs::read_to_string(&stamp).is_ok_and(|text| text == with) {
+            return Ok(Build { title, kumi });
+        }
+        let source = self.check_out(&hash)?;
+        make(&kept)?;
+        self.build(&source, &title, &kumi)?;
+        fs::write(&stamp, with).map_err(|e| format!("{}: {e}", stamp.display()))?;
+        Ok(Build { title, kumi })
+    }
+
+    /// The build of the working tree as it is, which is never kept.
+    pub fn working_tree(&self) -> Result<Build, String> {
+        let title = format!("{} with uncommitted changes", self.title(&self.resolve("HEAD")?)?);
+        let kept = self.folder.join("working-tree");
+        make(&kept)?;
+        let kumi = kept.join(PROGRAM);
+        self.build(&self.root, &title, &kumi)?;
+        Ok(Build { title, kumi })
+    }
+
+    /// The worktree, at that commit and nothing else.
+    fn check_out(&self, hash: &str) -> Result<PathBuf, String> {
+        let source = self.folder.join("source");
+        git(&self.root, &["worktree", "prune"])?;
+        if source.join(".git").exists() {
+            git(&source, &["checkout", "--quiet", "--force", "--detach", hash])?;
+            git(&source, &["clean", "--quiet", "-fdx"])?;
+        } else {
+            let path = source.to_string_lossy();
+            git(&self.root, &["worktree", "add", "--quiet", "--force", "--detach", &path, hash])?;
+        }
+        Ok(source)
+    }
+
+    fn build(&self, source: &Path, title: &str, to: &Path) -> Result<(), String> {
+        let target = self.folder.join("cargo");
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.args(["build", "--release", "--locked", "--package", PROGRAM, "--bin", PROGRAM]);
+        cargo.current_dir(source).env("CARGO_TARGET_DIR", &target).stdin(Stdio::null());
+        let line = line_of(&cargo);
+        eprintln!("bench-check: builds {title}");
+        let status = cargo.status().map_err(|e| format!("`{line}`: {e}"))?;
+        if !status.success() {
+            let place = source.display();
+            return Err(format!("the build of {title} failed; the errors stand above (`{line}` in {place})"));
+        }
+        let built = target.join("release").join(PROGRAM);
+        fs::copy(&built, to).map_err(|e| format!("{} to {}: {e}", built.display(), to.display()))?;
+        Ok(())
+    }
+}
+
+/// What else than the commit decides how a program comes out: compiler and flags.
+fn toolchain() -> String {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = Command::new(rustc).arg("--version").output();
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let flags = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"].map(|name| std::env::var(name).unwrap_or_default());
+    format!("{}\n{}\n", version.trim(), flags.join("\n"))
+}

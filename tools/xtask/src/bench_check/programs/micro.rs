@@ -1,0 +1,84 @@
+//! Rows of one process that prints its samples and ends: `kumi bench-child NAME KEY=VALUE...`.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use super::super::child::{Cores, Running, Trouble};
+use super::super::rows::Micro;
+use super::{SOURCES, Sample, Scratch, Setting, child};
+
+/// Sleeps by which an event source is tried out.
+const TRIAL: &str = "sleeps=20";
+
+/// One run.
+pub fn measure(micro: &Micro, kumi: &Path, setting: &Setting) -> Result<Sample, Trouble> {
+    let directory = Scratch::in_memory()?;
+    let mut args = micro.keys.to_vec();
+    let source = if micro.needs_source { Some(setting.source()?) } else { None };
+    let key = source.map(|source| format!("events={source}"));
+    args.extend(key.as_deref());
+    let mut command = child(kumi, &directory, micro.bench, &args, micro.vps);
+    if let Some(source) = source {
+        command.env("KUMI_EVENTS", source);
+    }
+    let mut running = Running::start(command, Cores::Last(micro.vps))?;
+    let lines = running.finish()?;
+    let mut sample = Sample::default();
+    for metric in micro.metrics {
+        let value = find_metric(&lines, metric, micro.bench)?;
+        sample.metrics.insert((*metric).to_owned(), value);
+    }
+    Ok(sample.counted(running.instructions(), micro.operations))
+}
+
+/// The value of a metric among the lines that `bench` printed.
+pub fn find_metric(lines: &[String], metric: &str, bench: &str) -> Result<f64, Trouble> {
+    find(lines, metric).map_err(|why| match why {
+        Unread::Absent => Trouble::Missing(format!("{bench} printed no metric {metric:?}")),
+        Unread::Nonsense(line) => Trouble::Failed(format!("{bench} printed {line:?}, expected METRIC NUMBER UNIT")),
+    })
+}
+
+/// Why a metric was not read.
+#[derive(Debug, PartialEq)]
+enum Unread {
+    Absent,
+    Nonsense(String),
+}
+
+/// The value of a metric in lines of `METRIC VALUE UNIT [KEY=VALUE...]`. Lines of another runtime,
+/// such as the floor beside `yield`, do not count.
+fn find(lines: &[String], metric: &str) -> Result<f64, Unread> {
+    for line in lines {
+        let mut words = line.split_whitespace();
+        if words.next() != Some(metric) || line.contains(" runtime=") {
+            continue;
+        }
+        let value = words.next().and_then(|word| word.parse::<f64>().ok());
+        let unit = words.next();
+        return match (value, unit) {
+            (Some(value), Some(_)) if value.is_finite() && value >= 0.0 => Ok(value),
+            _ => Err(Unread::Nonsense(line.clone())),
+        };
+    }
+    Err(Unread::Absent)
+}
+
+/// The best event source that works for this build on this machine.
+pub fn source(kumi: &Path) -> Result<String, Trouble> {
+    let mut refusals = Vec::new();
+    for source in SOURCES {
+        let directory = Scratch::in_memory()?;
+        let key = format!("events={source}");
+        let mut command = child(kumi, &directory, "events", &["part=wakes", TRIAL, &key], 1);
+        command.env("KUMI_EVENTS", source);
+        match Running::start(command, Cores::Last(1)).and_then(|mut running| running.finish()) {
+            Ok(_) => return Ok(source.to_owned()),
+            Err(Trouble::Failed(why)) => return Err(Trouble::Failed(why)),
+            Err(other) => refusals.push(other.to_string()),
+        }
+    }
+    Err(Trouble::Refused(format!("no event source: {}", refusals.join("; "))))
+}

@@ -1,0 +1,46 @@
+//! `gate-null` and `gate-64`: a client calls a gate of a server, two processes on one core.
+
+use std::path::Path;
+
+use super::super::child::{Cores, Running, Trouble, make};
+use super::{Sample, Scratch, child, numbers};
+
+const WARM_UP_MS: &str = "60";
+const SLICE_MS: &str = "400";
+
+/// One slice with so many callers, between fresh processes of one build.
+pub fn measure(callers: usize, kumi: &Path) -> Result<Sample, Trouble> {
+    let (directory, place) = (Scratch::in_memory()?, Scratch::in_memory()?);
+    make(place.path())?;
+    let start = |side: &str| {
+        let [side, callers, place] =
+            [format!("side={side}"), format!("callers={callers}"), format!("place={}", place.path().display())];
+        let args = ["bytes=64", "placement=adaptive", "check=whole", "by=copy", "as=threads", &callers, &side, &place];
+        let mut running = Running::start(child(kumi, &directory, "rpc", &args, 1), Cores::Last(1))?;
+        running.hear_word("ready")?;
+        Ok::<_, Trouble>(running)
+    };
+    let server = start("server")?;
+    let mut client = start("client")?;
+    let warm = slice(&mut client, WARM_UP_MS)?;
+    let slice = slice(&mut client, SLICE_MS)?;
+    let instructions = server.instructions().zip(client.instructions()).map(|(a, b)| a + b);
+    let sample = Sample::of([("p50", slice.p50), ("calls", slice.calls / slice.seconds)]);
+    Ok(sample.counted(instructions, warm.calls + slice.calls))
+}
+
+struct Slice {
+    calls: f64,
+    seconds: f64,
+    p50: f64,
+}
+
+fn slice(client: &mut Running, ms: &str) -> Result<Slice, Trouble> {
+    client.tell(ms)?;
+    let said = client.hear()?;
+    let [calls, seconds, p50, _p99] = numbers(&said).ok_or_else(|| client.nonsense(&said, "CALLS SECONDS P50 P99"))?;
+    if calls < 1.0 || seconds <= 0.0 {
+        return Err(client.nonsense(&said, "at least one call"));
+    }
+    Ok(Slice { calls, seconds, p50 })
+}

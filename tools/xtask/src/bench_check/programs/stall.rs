@@ -1,0 +1,64 @@
+//! `stall`: requests in open loop while eight microprocesses block in read(2). BASE's other side
+//! sends the requests and answers the reads.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::super::child::{Cores, Running, Trouble};
+use super::micro::find_metric;
+use super::{Sample, Scratch, Setting, child};
+
+/// Virtual processors, and cores.
+const VPS: usize = 2;
+/// Share of BASE's capacity without stalls that is asked for.
+const LOAD: f64 = 0.5;
+/// Requests that measure the capacity.
+const CAPACITY_REQUESTS: usize = 20_000;
+const SLICE_MS: usize = 700;
+
+/// One run at the rate that is half of BASE's capacity.
+pub fn measure(kumi: &Path, setting: &mut Setting) -> Result<Sample, Trouble> {
+    let source = setting.source()?.to_owned();
+    let rate = match setting.stall_rate {
+        Some(rate) => rate,
+        None => {
+            let lines =
+                run(&setting.load, &setting.load, &["stall=none", "part=capacity"], "off", 0.0, CAPACITY_REQUESTS)?;
+            let rate = (find_metric(&lines.0, "capacity", "stall")? * LOAD).floor();
+            *setting.stall_rate.insert(rate)
+        }
+    };
+    let count = (rate * SLICE_MS as f64 / 1e3) as usize / 4 * 4;
+    let (warm, ms) = (format!("warm={}", count / 10), format!("ms={SLICE_MS}"));
+    let (lines, instructions) = run(kumi, &setting.load, &["stall=read", &warm, &ms], &source, rate, count)?;
+    let [p50, p99] = ["p50", "p99"].map(|metric| find_metric(&lines, metric, "stall"));
+    Ok(Sample::of([("p50", p50?), ("p99", p99?)]).counted(instructions, count as f64))
+}
+
+/// Output and instructions of one run of `kumi`, with the other side of `load` beside it.
+fn run(
+    kumi: &Path,
+    load: &Path,
+    args: &[&str],
+    source: &str,
+    rate: f64,
+    count: usize,
+) -> Result<(Vec<String>, Option<u64>), Trouble> {
+    let (directory, place) = (Scratch::in_memory()?, Scratch::below(&std::env::temp_dir())?);
+    let [rate, count] = [rate.to_string(), count.to_string()];
+    let mut command = Command::new(load);
+    command.arg("bench-outside").arg(place.path()).args(["read", &rate, &count]);
+    let mut outside = Running::start(command, Cores::All)?;
+    outside.hear_word("ready")?;
+    let keys = [
+        format!("dir={}", place.path().display()),
+        format!("rate={rate}"),
+        format!("count={count}"),
+        format!("events={source}"),
+    ];
+    let args: Vec<&str> = args.iter().copied().chain(keys.iter().map(String::as_str)).collect();
+    let mut command = child(kumi, &directory, "stall", &args, VPS);
+    command.env("KUMI_EVENTS", source);
+    let mut running = Running::start(command, Cores::Last(VPS))?;
+    Ok((running.finish()?, running.instructions()))
+}

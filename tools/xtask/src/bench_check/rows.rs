@@ -1,0 +1,139 @@
+//! The twenty rows, by name. A row's name, program, keys and metric never change: samples of two
+//! commits are comparable only if both measured the same.
+
+#[cfg(test)]
+mod tests;
+
+use super::verdict::Better::{self, Higher, Lower};
+
+/// One figure that is compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// As `ROWS=` names it.
+    pub name: &'static str,
+    /// What measures it, perhaps for other rows too.
+    pub program: Program,
+    /// Which of the program's metrics.
+    pub metric: &'static str,
+    /// Unit of the metric.
+    pub unit: &'static str,
+    /// Which way is better.
+    pub better: Better,
+}
+
+/// A program that measures one or several rows in one run.
+#[derive(Clone, Copy, Debug)]
+pub enum Program {
+    /// One process that prints its samples and ends.
+    Micro(&'static Micro),
+    /// A TCP echo server and its load.
+    Echo,
+    /// A gate between two processes, and so many callers.
+    Rpc {
+        /// Microprocesses that call.
+        callers: usize,
+    },
+    /// Requests beside microprocesses that block in the kernel.
+    Stall,
+    /// A mounted file system and its clients.
+    Files,
+    /// A key-value server and its load.
+    Kv,
+}
+
+/// `kumi bench-child BENCH KEYS --vps VPS`.
+#[derive(Debug, PartialEq)]
+pub struct Micro {
+    /// Name of the benchmark.
+    pub bench: &'static str,
+    /// `KEY=VALUE` arguments.
+    pub keys: &'static [&'static str],
+    /// Virtual processors, and cores.
+    pub vps: usize,
+    /// What is read of its output.
+    pub metrics: &'static [&'static str],
+    /// Operations in all, for instructions per operation.
+    pub operations: f64,
+    /// Whether it needs events from the kernel.
+    pub needs_source: bool,
+}
+
+const fn micro(
+    bench: &'static str,
+    keys: &'static [&'static str],
+    vps: usize,
+    metrics: &'static [&'static str],
+    operations: f64,
+) -> Micro {
+    Micro { bench, keys, vps, metrics, operations, needs_source: false }
+}
+
+const YIELD: Micro = micro("yield", &[], 1, &["switch"], 11e6);
+const FORK: Micro = micro("null-fork", &["part=sequential"], 1, &["sequential"], 550e3);
+const BULK: Micro = micro("null-fork", &["part=bulk", "count=20000"], 1, &["bulk_warm"], 40e3);
+const MESSAGE: Micro = micro("message", &[], 1, &["roundtrip"], 1.1e6);
+const SIEVE: Micro = micro("sieve", &["part=primes700"], 1, &["primes700"], 101.0 * 8_929.0);
+const SKYNET: Micro = micro("skynet", &["order=child"], 1, &["total"], 2.0 * 1_111_111.0);
+const MUTEX: Micro = micro("mutex", &["rounds=20000"], 2, &["ops"], 64.0 * 20_000.0);
+const PARKED: Micro = micro("parked", &["stack=min", "count=20000"], 1, &["rss"], 20e3);
+const TIMERS: Micro = micro("timer", &["count=50000"], 1, &["cost"], 150e3);
+const LATENCY: Micro = micro("latency", &["priority=high", "wakes=300"], 1, &["p50"], 300.0);
+const EVENTS: Micro =
+    Micro { needs_source: true, ..micro("events", &["part=wakes", "sleeps=1000"], 1, &["blocked"], 2e3) };
+
+const fn row(name: &'static str, program: Program, metric: &'static str, unit: &'static str, better: Better) -> Row {
+    Row { name, program, metric, unit, better }
+}
+
+/// All of them, in the order of reports.
+pub const ROWS: [Row; 20] = [
+    row("yield", Program::Micro(&YIELD), "switch", "ns", Lower),
+    row("fork", Program::Micro(&FORK), "sequential", "ns", Lower),
+    row("bulk", Program::Micro(&BULK), "bulk_warm", "ns", Lower),
+    row("message", Program::Micro(&MESSAGE), "roundtrip", "ns", Lower),
+    row("sieve", Program::Micro(&SIEVE), "primes700", "s", Lower),
+    row("skynet", Program::Micro(&SKYNET), "total", "s", Lower),
+    row("mutex", Program::Micro(&MUTEX), "ops", "1/s", Higher),
+    row("echo-rate", Program::Echo, "rps", "1/s", Higher),
+    row("echo-p99", Program::Echo, "p99", "us", Lower),
+    row("echo-cpu", Program::Echo, "cpu", "us", Lower),
+    row("parked-bytes", Program::Micro(&PARKED), "rss", "bytes", Lower),
+    row("gate-null", Program::Rpc { callers: 1 }, "p50", "us", Lower),
+    row("gate-64", Program::Rpc { callers: 64 }, "calls", "1/s", Higher),
+    row("stall", Program::Stall, "p99", "us", Lower),
+    row("events", Program::Micro(&EVENTS), "blocked", "us", Lower),
+    row("files-stat", Program::Files, "stat", "1/s", Higher),
+    row("files-pread", Program::Files, "pread", "1/s", Higher),
+    row("kv", Program::Kv, "cpu", "us", Lower),
+    row("timers", Program::Micro(&TIMERS), "cost", "ns", Lower),
+    row("latency", Program::Micro(&LATENCY), "p50", "us", Lower),
+];
+
+/// Rows by name; all where none is named. An error names the unknown one and lists the known.
+pub fn choose(names: &[String]) -> Result<Vec<Row>, String> {
+    if names.is_empty() {
+        return Ok(ROWS.to_vec());
+    }
+    let mut chosen: Vec<Row> = Vec::new();
+    for name in names {
+        let row = ROWS.iter().find(|row| row.name == name).ok_or_else(|| {
+            let known: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+            format!("ROWS: {name:?} is no row; the rows are {}", known.join(", "))
+        })?;
+        if chosen.iter().all(|other| other.name != row.name) {
+            chosen.push(*row);
+        }
+    }
+    Ok(chosen)
+}
+
+impl Program {
+    /// Whether one run of the one gives the samples of the other too.
+    pub fn is_same(self, other: Program) -> bool {
+        match (self, other) {
+            (Program::Micro(one), Program::Micro(other)) => one == other,
+            (Program::Rpc { callers: one }, Program::Rpc { callers: other }) => one == other,
+            (one, other) => std::mem::discriminant(&one) == std::mem::discriminant(&other),
+        }
+    }
+}
