@@ -12,7 +12,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use kumihimo_bench_kit::{Instructions, kernel_threads};
+use kumihimo_bench_kit::Instructions;
+use nix::time::{clock_getcpuclockid, clock_gettime};
 use rustix::process::{Pid, Signal, kill_process, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -134,11 +135,6 @@ impl Running {
         Ok(Running { child, line, input, output: receive, complaint: Some(complaint), instructions })
     }
 
-    /// The process's ID.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     /// Writes a line to the program.
     pub fn tell(&mut self, text: &str) -> Result<(), Trouble> {
         let input = self.input.as_mut().expect("open until the end");
@@ -191,16 +187,12 @@ impl Running {
         }
     }
 
-    /// Nanoseconds that the process's kernel threads have spent on a core so far.
-    pub fn cpu_time(&self) -> Result<u64, Trouble> {
-        let id = self.id();
-        let threads = kernel_threads(id).map_err(|e| format!("`{}`: its threads: {e}", self.line))?;
-        let of = |thread: i32| {
-            let text = std::fs::read_to_string(format!("/proc/{id}/task/{thread}/schedstat")).ok()?;
-            text.split(' ').next()?.parse::<u64>().ok()
-        };
-        // A thread that ended meanwhile had next to nothing to do in a server.
-        Ok(threads.into_iter().filter_map(of).sum())
+    /// CPU time of the process so far, in nanoseconds, with that of threads that have ended.
+    pub fn cpu_time(&self) -> Result<f64, Trouble> {
+        let id = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        let now = clock_getcpuclockid(id).and_then(clock_gettime);
+        let now = now.map_err(|e| format!("`{}`: its CPU clock: {e}", self.line))?;
+        Ok(now.tv_sec() as f64 * 1e9 + now.tv_nsec() as f64)
     }
 
     /// User-mode instructions so far; `None` where the machine has no counter.

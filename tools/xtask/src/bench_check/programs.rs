@@ -7,6 +7,8 @@ mod kv;
 mod micro;
 mod rpc;
 mod stall;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
@@ -17,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::child::Trouble;
 use super::rows::Program;
+use super::verdict::Better;
 
 /// Where files in memory go, if the machine has it.
 const MEMORY: &str = "/dev/shm";
@@ -33,9 +36,14 @@ pub struct Sample {
 }
 
 impl Sample {
-    fn of<const N: usize>(metrics: [(&str, f64); N]) -> Sample {
-        let metrics = metrics.map(|(name, value)| (name.to_owned(), value));
-        Sample { metrics: metrics.into(), instructions: None }
+    /// Notes a value of a metric, unless a better one was noted before. Other work on the machine
+    /// makes figures worse and never better, so the best of several slices varies least.
+    fn note(&mut self, metric: &str, better: Better, value: f64) {
+        let best = self.metrics.entry(metric.to_owned()).or_insert(value);
+        *best = match better {
+            Better::Lower => best.min(value),
+            Better::Higher => best.max(value),
+        };
     }
 
     fn counted(self, instructions: Option<u64>, operations: f64) -> Sample {

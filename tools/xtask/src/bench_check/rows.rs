@@ -51,35 +51,40 @@ pub struct Micro {
     /// Virtual processors, and cores.
     pub vps: usize,
     /// What is read of its output.
-    pub metrics: &'static [&'static str],
+    pub metric: &'static str,
+    /// Which way of the metric is better.
+    pub better: Better,
     /// Operations in all, for instructions per operation.
     pub operations: f64,
+    /// Processes of a measurement, of which the best counts.
+    pub runs: usize,
     /// Whether it needs events from the kernel.
     pub needs_source: bool,
 }
 
+/// On one virtual processor.
 const fn micro(
     bench: &'static str,
     keys: &'static [&'static str],
-    vps: usize,
-    metrics: &'static [&'static str],
+    metric: &'static str,
     operations: f64,
+    runs: usize,
 ) -> Micro {
-    Micro { bench, keys, vps, metrics, operations, needs_source: false }
+    Micro { bench, keys, vps: 1, metric, better: Lower, operations, runs, needs_source: false }
 }
 
-const YIELD: Micro = micro("yield", &[], 1, &["switch"], 11e6);
-const FORK: Micro = micro("null-fork", &["part=sequential"], 1, &["sequential"], 550e3);
-const BULK: Micro = micro("null-fork", &["part=bulk", "count=20000"], 1, &["bulk_warm"], 40e3);
-const MESSAGE: Micro = micro("message", &[], 1, &["roundtrip"], 1.1e6);
-const SIEVE: Micro = micro("sieve", &["part=primes700"], 1, &["primes700"], 101.0 * 8_929.0);
-const SKYNET: Micro = micro("skynet", &["order=child"], 1, &["total"], 2.0 * 1_111_111.0);
-const MUTEX: Micro = micro("mutex", &["rounds=20000"], 2, &["ops"], 64.0 * 20_000.0);
-const PARKED: Micro = micro("parked", &["stack=min", "count=20000"], 1, &["rss"], 20e3);
-const TIMERS: Micro = micro("timer", &["count=50000"], 1, &["cost"], 150e3);
-const LATENCY: Micro = micro("latency", &["priority=high", "wakes=300"], 1, &["p50"], 300.0);
+const YIELD: Micro = micro("yield", &[], "switch", 11e6, 1);
+const FORK: Micro = micro("null-fork", &["part=sequential"], "sequential", 550e3, 4);
+const BULK: Micro = micro("null-fork", &["part=bulk", "count=20000"], "bulk_warm", 40e3, 3);
+const MESSAGE: Micro = micro("message", &[], "roundtrip", 1.1e6, 3);
+const SIEVE: Micro = micro("sieve", &["part=primes700"], "primes700", 101.0 * 8_929.0, 4);
+const SKYNET: Micro = micro("skynet", &["order=child"], "total", 2.0 * 1_111_111.0, 2);
+const MUTEX: Micro = Micro { vps: 2, better: Higher, ..micro("mutex", &["rounds=20000"], "ops", 64.0 * 20_000.0, 4) };
+const PARKED: Micro = micro("parked", &["stack=min", "count=20000"], "rss", 20e3, 1);
+const TIMERS: Micro = micro("timer", &["count=50000"], "cost", 150e3, 1);
+const LATENCY: Micro = micro("latency", &["priority=high", "wakes=300"], "p50", 300.0, 1);
 const EVENTS: Micro =
-    Micro { needs_source: true, ..micro("events", &["part=wakes", "sleeps=1000"], 1, &["blocked"], 2e3) };
+    Micro { needs_source: true, ..micro("events", &["part=wakes", "sleeps=1000"], "blocked", 2e3, 1) };
 
 const fn row(name: &'static str, program: Program, metric: &'static str, unit: &'static str, better: Better) -> Row {
     Row { name, program, metric, unit, better }

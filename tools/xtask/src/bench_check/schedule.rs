@@ -11,7 +11,7 @@ use super::child::Trouble;
 use super::programs::Sample;
 use super::rows::{Program, Row};
 use super::statistics::{Interval, bootstrap, median};
-use super::verdict::{MOST_PAIRS, Verdict, judge, next_stage};
+use super::verdict::{MOST_PAIRS, PAIRS, Verdict, judge, next_stage};
 
 /// Time for measuring. Builds do not count.
 #[derive(Debug)]
@@ -212,9 +212,11 @@ impl Series {
         self.pairs.extend(pair);
     }
 
-    /// Raises the target at the end of a stage, if a row is undecided.
+    /// Raises the target at the end of a stage, if a row is undecided. Fewer than [`PAIRS`] were
+    /// asked for only to try rows out.
     fn extend(&mut self) {
-        if self.pairs.len() < self.target || self.target >= MOST_PAIRS || self.stopped.is_some() {
+        let ended = self.pairs.len() == self.target && self.stopped.is_none();
+        if !ended || !(PAIRS..MOST_PAIRS).contains(&self.target) {
             return;
         }
         let next = |row: &Row| Some(next_stage(self.compare(row)?.verdict, self.target));

@@ -12,25 +12,29 @@ use super::{SOURCES, Sample, Scratch, Setting, child};
 /// Sleeps by which an event source is tried out.
 const TRIAL: &str = "sleeps=20";
 
-/// One run.
+/// The best of some runs.
 pub fn measure(micro: &Micro, kumi: &Path, setting: &Setting) -> Result<Sample, Trouble> {
-    let directory = Scratch::in_memory()?;
-    let mut args = micro.keys.to_vec();
     let source = if micro.needs_source { Some(setting.source()?) } else { None };
+    let mut sample = Sample::default();
+    for _ in 0..micro.runs {
+        let (lines, instructions) = once(micro, kumi, source)?;
+        sample.note(micro.metric, micro.better, find_metric(&lines, micro.metric, micro.bench)?);
+        sample = sample.counted(instructions, micro.operations);
+    }
+    Ok(sample)
+}
+
+/// Output and instructions of one run.
+fn once(micro: &Micro, kumi: &Path, source: Option<&str>) -> Result<(Vec<String>, Option<u64>), Trouble> {
+    let directory = Scratch::in_memory()?;
     let key = source.map(|source| format!("events={source}"));
-    args.extend(key.as_deref());
+    let args: Vec<&str> = micro.keys.iter().copied().chain(key.as_deref()).collect();
     let mut command = child(kumi, &directory, micro.bench, &args, micro.vps);
     if let Some(source) = source {
         command.env("KUMI_EVENTS", source);
     }
     let mut running = Running::start(command, Cores::Last(micro.vps))?;
-    let lines = running.finish()?;
-    let mut sample = Sample::default();
-    for metric in micro.metrics {
-        let value = find_metric(&lines, metric, micro.bench)?;
-        sample.metrics.insert((*metric).to_owned(), value);
-    }
-    Ok(sample.counted(running.instructions(), micro.operations))
+    Ok((running.finish()?, running.instructions()))
 }
 
 /// The value of a metric among the lines that `bench` printed.

@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use super::super::child::{Cores, Running, Trouble, make};
+use super::super::verdict::Better;
 use super::{Sample, Scratch, child, numbers};
 
 const WARM_UP_MS: &str = "60";
-const SLICE_MS: &str = "400";
+const SLICE_MS: &str = "150";
+const SLICES: usize = 3;
 
-/// One slice with so many callers, between fresh processes of one build.
+/// The best of some slices with so many callers, between fresh processes of one build.
 pub fn measure(callers: usize, kumi: &Path) -> Result<Sample, Trouble> {
     let (directory, place) = (Scratch::in_memory()?, Scratch::in_memory()?);
     make(place.path())?;
@@ -22,11 +24,16 @@ pub fn measure(callers: usize, kumi: &Path) -> Result<Sample, Trouble> {
     };
     let server = start("server")?;
     let mut client = start("client")?;
-    let warm = slice(&mut client, WARM_UP_MS)?;
-    let slice = slice(&mut client, SLICE_MS)?;
+    let mut calls = slice(&mut client, WARM_UP_MS)?.calls;
+    let mut sample = Sample::default();
+    for _ in 0..SLICES {
+        let slice = slice(&mut client, SLICE_MS)?;
+        sample.note("p50", Better::Lower, slice.p50);
+        sample.note("calls", Better::Higher, slice.calls / slice.seconds);
+        calls += slice.calls;
+    }
     let instructions = server.instructions().zip(client.instructions()).map(|(a, b)| a + b);
-    let sample = Sample::of([("p50", slice.p50), ("calls", slice.calls / slice.seconds)]);
-    Ok(sample.counted(instructions, warm.calls + slice.calls))
+    Ok(sample.counted(instructions, calls))
 }
 
 struct Slice {

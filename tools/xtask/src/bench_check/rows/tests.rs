@@ -12,7 +12,8 @@ fn rows_have_distinct_names_and_programs_that_print_their_metrics() {
     assert_eq!(distinct.len(), ROWS.len());
     for row in ROWS {
         if let Program::Micro(micro) = row.program {
-            assert!(micro.metrics.contains(&row.metric), "{}", row.name);
+            assert_eq!((micro.metric, micro.better), (row.metric, row.better), "{}", row.name);
+            assert!(micro.runs > 0 && micro.operations > 0.0, "{}", row.name);
         }
     }
 }

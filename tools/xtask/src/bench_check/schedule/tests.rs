@@ -72,6 +72,13 @@ fn undecided_row_gets_sixty_pairs_and_a_quiet_one_fifteen() {
 }
 
 #[test]
+fn fewer_pairs_than_fifteen_are_not_extended() {
+    let outcomes = run(&rows(&["yield"]), 2, &mut plenty(), &mut |_, _, _| (Ok(sample(1.0)), SECOND));
+    assert_eq!(outcomes[0].pairs, 2);
+    assert!(!outcomes[0].cut_short);
+}
+
+#[test]
 fn spent_budget_ends_further_pairs_and_names_the_rows_cut_short() {
     let mut random = Random(5);
     let mut budget = Budget::new(100 * SECOND);

@@ -1,0 +1,34 @@
+use super::*;
+
+#[test]
+fn best_of_several_slices_is_kept() {
+    let mut sample = Sample::default();
+    for value in [3.0, 1.0, 2.0] {
+        sample.note("p99", Better::Lower, value);
+        sample.note("rps", Better::Higher, value);
+    }
+    assert_eq!((sample.metrics["p99"], sample.metrics["rps"]), (1.0, 3.0));
+}
+
+#[test]
+fn instructions_are_divided_by_operations() {
+    assert_eq!(Sample::default().counted(Some(100), 4.0).instructions, Some(25.0));
+    assert_eq!(Sample::default().counted(None, 4.0).instructions, None);
+}
+
+#[test]
+fn line_of_numbers_has_exactly_as_many_as_wanted() {
+    assert_eq!(numbers("1 2.5"), Some([1.0, 2.5]));
+    for line in ["", "1", "1 2 3", "1 x", "1 NaN"] {
+        assert_eq!(numbers::<2>(line), None, "{line}");
+    }
+}
+
+#[test]
+fn scratch_directories_are_distinct_and_removed() {
+    let (one, other) = (Scratch::in_memory().unwrap(), Scratch::in_memory().unwrap());
+    let paths = [one.path().to_owned(), other.path().to_owned()];
+    assert!(paths[0] != paths[1] && paths.iter().all(|path| path.is_dir()));
+    drop((one, other));
+    assert!(paths.iter().all(|path| !path.exists()));
+}
