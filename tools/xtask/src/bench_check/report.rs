@@ -6,7 +6,7 @@ mod tests;
 use std::fmt::Write;
 
 use super::schedule::{Comparison, Outcome, Uncompared};
-use super::verdict::{LEAST_DECIDED, Verdict};
+use super::verdict::{LEAST_DECIDED, PAIRS, Verdict};
 
 /// A whole run.
 #[derive(Debug)]
@@ -44,6 +44,10 @@ impl Report {
         for one in &self.outcomes {
             match &one.result {
                 Ok(comparison) if comparison.verdict.fails() => failures.push(loss(one, comparison)),
+                Ok(_) if one.cut_short && one.pairs < PAIRS => failures.push(format!(
+                    "{}: the time for measuring ended after {} pairs, {PAIRS} are needed",
+                    one.row.name, one.pairs
+                )),
                 Err(Uncompared::Failed(why)) => failures.push(format!("{}: {why}", one.row.name)),
                 Err(Uncompared::Unmeasured) => {
                     failures.push(format!("{}: the time for measuring ended before its first pair", one.row.name));

@@ -70,11 +70,11 @@ pub fn judge(better: Better, interval: &Interval, pairs: usize) -> Verdict {
         Better::Lower => (interval.low - 1.0, interval.median - 1.0, interval.high - 1.0),
         Better::Higher => (1.0 - interval.high, 1.0 - interval.median, 1.0 - interval.low),
     };
-    let enough = pairs >= PAIRS;
     match () {
-        () if enough && best > CHANGE => Verdict::Regressed,
-        () if enough && worst < -CHANGE => Verdict::Improved,
-        () if enough && interval.width() <= WIDTH => Verdict::Same,
+        () if pairs < PAIRS => Verdict::Undecided,
+        () if best > CHANGE => Verdict::Regressed,
+        () if worst < -CHANGE => Verdict::Improved,
+        () if interval.width() <= WIDTH => Verdict::Same,
         () if median > DRIFT => Verdict::Drifted,
         () => Verdict::Undecided,
     }

@@ -51,8 +51,5 @@ fn slice(load: &mut Running, ms: &str) -> Result<Slice, Trouble> {
     let said = load.hear()?;
     let [requests, seconds, _p50, p99, _p999, all] =
         numbers(&said).ok_or_else(|| load.nonsense(&said, "REQUESTS SECONDS P50 P99 P999 ALL"))?;
-    if requests < 1.0 {
-        return Err(load.nonsense(&said, "at least one reply"));
-    }
     Ok(Slice { requests, seconds, p99, all })
 }

@@ -77,6 +77,17 @@ fn failed_and_unmeasured_rows_fail() {
 }
 
 #[test]
+fn row_without_fifteen_pairs_fails_for_want_of_time_only() {
+    let mut one = compared(0, 1.0, 1.0, 1.0, Verdict::Undecided);
+    one.pairs = 9;
+    // As many as were asked for, to try the row out.
+    assert!(report(true, vec![one.clone()]).failures().is_empty());
+    one.cut_short = true;
+    let failures = report(true, vec![one]).failures();
+    assert!(failures[0].starts_with("yield: ") && failures[0].contains("9 pairs"), "{failures:?}");
+}
+
+#[test]
 fn undecided_rows_are_named() {
     let mut outcomes: Vec<Outcome> = (0..20).map(same).collect();
     outcomes[8] = compared(8, 0.9, 1.0, 1.1, Verdict::Undecided);
