@@ -69,7 +69,12 @@ fn git(root: &Path, args: &[&str]) -> Result<String, String> {
         _ => format!("`{line}`: {e}"),
     })?;
     if !output.status.success() {
-        return Err(format!("`{line}` failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let hint = match said.contains("not a git repository") {
+            true => "; bench-check compares two commits: run it inside a clone of the repository",
+            false => "",
+        };
+        return Err(format!("`{line}` failed: {}{hint}", said.trim()));
     }
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
@@ -77,9 +82,7 @@ fn git(root: &Path, args: &[&str]) -> Result<String, String> {
 impl Workshop {
     /// In the repository that holds `directory`. Fails while another `bench-check` runs there.
     pub fn open(directory: &Path) -> Result<Workshop, String> {
-        let root = git(directory, &["rev-parse", "--show-toplevel"]).map_err(|why| {
-            format!("{why}\nbench-check compares two commits: run it inside a clone of the repository")
-        })?;
+        let root = git(directory, &["rev-parse", "--show-toplevel"])?;
         let root = PathBuf::from(root);
         let folder = root.join("target/bench-check");
         make(&folder)?;

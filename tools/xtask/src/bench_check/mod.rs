@@ -24,7 +24,7 @@ use serde_json::json;
 
 use builds::{Build, Side, Workshop};
 use child::Trouble;
-use programs::{Sample, Setting, measure};
+use programs::{Sample, Setting, measure, remove_stale};
 use report::Report;
 use rows::{Program, Row, choose};
 use schedule::{Budget, run as run_schedule};
@@ -57,6 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let mut notes = Vec::new();
     let (base, new) = build(&workshop, &args.base, &mut notes)?;
     raise_descriptors();
+    remove_stale();
     notes.extend(machine());
     let mut budget = Budget::new(Duration::from_secs(60 * u64::from(args.minutes)));
     let samples = workshop.folder().join("samples.jsonl");

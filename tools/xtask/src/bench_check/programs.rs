@@ -55,12 +55,30 @@ impl Sample {
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
+/// How all of them begin, before the ID of their process.
+const SCRATCH: &str = "kumi-bench-check-";
+
+/// Removes the directories of runs that were killed.
+pub fn remove_stale() {
+    for parent in [PathBuf::from(MEMORY), std::env::temp_dir()] {
+        for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let rest = name.to_str().and_then(|name| name.strip_prefix(SCRATCH));
+            let Some((id, _)) = rest.and_then(|rest| rest.split_once('-')) else { continue };
+            if id.parse::<u32>().is_ok() && !Path::new("/proc").join(id).exists() {
+                // Another user's stays.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
 impl Scratch {
     /// A new one below `parent`, for the user only.
     pub fn below(parent: &Path) -> Result<Scratch, String> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("kumi-bench-check-{}-{number}", std::process::id()));
+        let path = parent.join(format!("{SCRATCH}{}-{number}", std::process::id()));
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|e| format!("{} could not be created: {e}", path.display()))?;
         Ok(Scratch(path))

@@ -32,3 +32,13 @@ fn scratch_directories_are_distinct_and_removed() {
     drop((one, other));
     assert!(paths.iter().all(|path| !path.exists()));
 }
+
+#[test]
+fn directory_of_a_killed_run_is_removed_and_that_of_a_living_one_is_not() {
+    let living = Scratch::in_memory().unwrap();
+    // No process has an ID above the kernel's limit of 2^22.
+    let dead = living.path().with_file_name(format!("{SCRATCH}4194305-0"));
+    fs::create_dir_all(dead.join("machine")).unwrap();
+    remove_stale();
+    assert!(living.path().exists() && !dead.exists());
+}

@@ -135,8 +135,8 @@ fn row_fails_when_a_build_fails_in_the_middle() {
     assert_eq!(outcomes[0].result.as_ref().unwrap_err(), &Uncompared::Failed("new: died".into()));
     // The other row goes on.
     assert_eq!(outcomes[1].pairs, 15);
-    // Sixteen pairs of the one; of the other the discarded pair, seven pairs and, in pair seven, the
-    // new build alone, which is first there.
+    // Sixteen pairs of the one row; of the other the discarded pair, seven pairs and, in the
+    // eighth, the new build alone, which is first there.
     assert_eq!(runs, 2 * 16 + 2 * 8 + 1);
 }
 
