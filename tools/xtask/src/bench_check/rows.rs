@@ -82,9 +82,9 @@ const SKYNET: Micro = micro("skynet", &["order=child"], "total", 2.0 * 1_111_111
 const MUTEX: Micro = Micro { vps: 2, better: Higher, ..micro("mutex", &["rounds=20000"], "ops", 64.0 * 20_000.0, 4) };
 const PARKED: Micro = micro("parked", &["stack=min", "count=20000"], "rss", 20e3, 1);
 const TIMERS: Micro = micro("timer", &["count=50000"], "cost", 150e3, 1);
-const LATENCY: Micro = micro("latency", &["priority=high", "wakes=300"], "p50", 300.0, 1);
+const LATENCY: Micro = micro("latency", &["priority=high", "wakes=200"], "p50", 200.0, 4);
 const EVENTS: Micro =
-    Micro { needs_source: true, ..micro("events", &["part=wakes", "sleeps=1000"], "blocked", 2e3, 1) };
+    Micro { needs_source: true, ..micro("events", &["part=wakes", "sleeps=400"], "blocked", 800.0, 3) };
 
 const fn row(name: &'static str, program: Program, metric: &'static str, unit: &'static str, better: Better) -> Row {
     Row { name, program, metric, unit, better }

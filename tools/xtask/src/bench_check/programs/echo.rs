@@ -10,8 +10,8 @@ use super::{Sample, Scratch, Setting, child, numbers};
 /// Connections, each with one request under way.
 const CONNECTIONS: &str = "1000";
 const WARM_UP_MS: &str = "150";
-const SLICE_MS: &str = "250";
-const SLICES: usize = 3;
+const SLICE_MS: &str = "150";
+const SLICES: usize = 5;
 
 /// The best of some slices on a fresh server.
 pub fn measure(kumi: &Path, setting: &Setting) -> Result<Sample, Trouble> {

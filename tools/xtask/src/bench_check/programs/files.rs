@@ -17,8 +17,8 @@ use super::{Sample, Scratch, Setting};
 /// Clients, each with one request under way.
 const CLIENTS: usize = 16;
 const WARM_UP_MS: usize = 60;
-const SLICE_MS: usize = 120;
-const SLICES: usize = 3;
+const SLICE_MS: usize = 50;
+const SLICES: usize = 8;
 /// Operations, which are the metrics too.
 const OPERATIONS: [&str; 2] = ["stat", "pread"];
 /// Bytes of a block.

@@ -19,8 +19,8 @@ const CONNECTIONS: usize = 50;
 /// Requests under way on each connection.
 const PIPELINE: usize = 16;
 const WARM_UP: Duration = Duration::from_millis(150);
-const SLICE: Duration = Duration::from_millis(200);
-const SLICES: usize = 3;
+const SLICE: Duration = Duration::from_millis(80);
+const SLICES: usize = 8;
 const SET: &str = "*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$5\r\nvalue\r\n";
 const GET: &str = "*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n";
 const STORED: &str = "+OK\r\n";

@@ -7,8 +7,8 @@ use super::super::verdict::Better;
 use super::{Sample, Scratch, child, numbers};
 
 const WARM_UP_MS: &str = "60";
-const SLICE_MS: &str = "150";
-const SLICES: usize = 3;
+const SLICE_MS: &str = "50";
+const SLICES: usize = 9;
 
 /// The best of some slices with so many callers, between fresh processes of one build.
 pub fn measure(callers: usize, kumi: &Path) -> Result<Sample, Trouble> {

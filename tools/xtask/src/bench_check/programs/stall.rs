@@ -16,9 +16,9 @@ const LOAD: f64 = 0.5;
 /// Requests that measure the capacity.
 const CAPACITY_REQUESTS: usize = 20_000;
 const CAPACITY_RUNS: usize = 3;
-const SLICE_MS: usize = 350;
+const SLICE_MS: usize = 200;
 /// Processes, one after the other.
-const RUNS: usize = 2;
+const RUNS: usize = 4;
 
 /// The best of some runs at the rate that is half of BASE's capacity.
 pub fn measure(kumi: &Path, setting: &mut Setting) -> Result<Sample, Trouble> {
