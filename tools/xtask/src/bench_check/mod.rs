@@ -12,7 +12,6 @@ mod schedule;
 mod statistics;
 mod verdict;
 
-use std::error::Error;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -22,6 +21,7 @@ use std::time::{Duration, Instant};
 use kumihimo_bench_kit::{Instructions, raise_descriptors};
 use serde_json::json;
 
+use crate::Failure;
 use builds::{Build, Side, Workshop};
 use child::Trouble;
 use programs::{Sample, Setting, measure, remove_stale};
@@ -50,7 +50,7 @@ pub struct Args {
 }
 
 /// Builds, measures and reports. The exit code is 1 if a row got worse or too few are decided.
-pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let named: Vec<String> = args.rows.iter().filter(|name| !name.is_empty()).cloned().collect();
     let rows = choose(&named)?;
     let workshop = Workshop::open(&std::env::current_dir()?)?;
