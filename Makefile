@@ -1,7 +1,8 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test lint check bench bench-check soak install clean
+.PHONY: help run test lint check bench bench-check stress soak install clean
 
 SECONDS ?= 600
+MINUTES ?= 30
 SEED ?=
 BENCH ?= all
 PREFIX ?= /usr/local
@@ -17,6 +18,7 @@ help:
 	@echo 'make check   lint, licences, MSRV, loom, Miri, sanitizers, and the whole matrix'
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
 	@echo 'make bench-check  this tree against a commit, in pairs    [BASE=commit ROWS=a,b PAIRS=15]'
+	@echo 'make stress  every suite again and again on a busy machine [MINUTES=30]'
 	@echo 'make soak    seeded stress, release build                 [SECONDS=600 SEED=number]'
 	@echo 'make install the C library for gates                      [PREFIX=/usr/local]'
 	@echo 'make clean   remove what was built'
@@ -44,6 +46,10 @@ bench:
 # Fails where a row got slower than in BASE: make bench-check BASE=origin/main
 bench-check:
 	@cargo xtask bench-check --base '$(BASE)' $(if $(ROWS),--rows '$(ROWS)') $(if $(PAIRS),--pairs '$(PAIRS)')
+
+stress:
+	@scripts/setup test
+	cargo xtask stress --minutes '$(MINUTES)'
 
 soak:
 	@scripts/soak '$(SECONDS)' '$(SEED)'

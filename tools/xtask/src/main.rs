@@ -9,6 +9,7 @@ mod check;
 mod locking;
 mod msrv;
 mod report;
+mod stress;
 mod test;
 mod workspace;
 
@@ -34,6 +35,11 @@ enum Command {
     Check,
     /// Run every suite, and one row of the matrix of fallbacks
     Test(test::Args),
+    /// Run every test suite over and over beside busy processes, and name what fails
+    Stress(stress::Args),
+    /// A busy process of `stress`
+    #[command(hide = true)]
+    Burn(stress::Burn),
 }
 
 fn main() -> ExitCode {
@@ -44,6 +50,8 @@ fn main() -> ExitCode {
         Command::Lint => check::lint(),
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),
+        Command::Stress(args) => stress::run(&args),
+        Command::Burn(burn) => burn.run(),
     };
     match ended {
         Ok(code) => code,

@@ -18,8 +18,9 @@ pub struct Run {
     pub passed: BTreeSet<String>,
     /// Names of the tests that failed, with what they printed.
     pub failed: Vec<(String, String)>,
-    /// Tests that libtest ignored, and lines `[skip] NAME: WHY` (`kumihimo_tests::skip`).
-    pub skipped: Vec<String>,
+    /// Tests that libtest ignored, and lines `[skip] NAME: WHY` (`kumihimo_tests::skip`). A test
+    /// may say the same line more than once.
+    pub skipped: BTreeSet<String>,
     /// Tests that run now.
     pub running: BTreeSet<String>,
     /// Whether libtest has told its totals: a program that has not has died.
@@ -34,8 +35,7 @@ impl Run {
     /// Takes in a line. True if a test has ended with it.
     pub fn line(&mut self, line: &str) -> bool {
         if let Some(what) = line.strip_prefix("[skip] ") {
-            self.skipped.push(what.to_owned());
-            self.self_skipped += 1;
+            self.self_skipped += usize::from(self.skipped.insert(what.to_owned()));
             return false;
         }
         // A test program's own output may stand before an event on the same line.
@@ -57,7 +57,9 @@ impl Run {
                     "ok" => {
                         self.passed.insert(name);
                     }
-                    "ignored" => self.skipped.push(format!("{name}: ignored")),
+                    "ignored" => {
+                        self.skipped.insert(format!("{name}: ignored"));
+                    }
                     _ => {
                         let said = event["stdout"].as_str().unwrap_or("(it printed nothing)");
                         self.failed.push((name, said.to_owned()));
@@ -104,7 +106,7 @@ mod tests {
         ]);
         assert_eq!(run.passes(), 1);
         assert_eq!(run.failed, [("b".to_owned(), "no\n".to_owned())]);
-        assert_eq!(run.skipped, ["d: ignored"]);
+        assert_eq!(run.skipped.iter().collect::<Vec<_>>(), ["d: ignored"]);
         assert_eq!(run.running.iter().collect::<Vec<_>>(), ["c"]);
         assert!(!run.ended);
     }
@@ -112,6 +114,7 @@ mod tests {
     #[test]
     fn test_that_skips_itself_has_not_passed() {
         let run = fed(&[
+            "[skip] a: no such device",
             "[skip] a: no such device",
             r#"{ "type": "test", "name": "a", "event": "ok" }"#,
             r#"{ "type": "suite", "event": "ok", "passed": 1 }"#,

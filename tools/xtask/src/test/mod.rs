@@ -4,11 +4,11 @@
 //! Default: every suite as the runtime works on this machine, and one row of the matrix of
 //! fallbacks, which the commit's hash chooses. `--matrix` runs all rows.
 
-mod binaries;
+pub mod binaries;
 mod libtest;
 mod matrix;
-mod plan;
-mod run;
+pub mod plan;
+pub mod run;
 
 use std::collections::VecDeque;
 use std::process::{Command, ExitCode};

@@ -1,5 +1,6 @@
 //! Runs one test program, and ends it when it makes no progress any more.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -31,12 +32,15 @@ pub struct Ended {
     pub job: Job,
     pub passed: usize,
     pub failed: usize,
-    pub skipped: Vec<String>,
+    pub skipped: BTreeSet<String>,
     /// What to show of a failure, empty if there is none.
     pub failure: String,
     pub time: Duration,
     /// The slowest tests, slowest first.
     pub slowest: Vec<(f64, String)>,
+    /// The tests that failed, or ran when the program died.
+    pub failed_tests: Vec<String>,
+    pub log: PathBuf,
 }
 
 impl Ended {
@@ -203,9 +207,12 @@ fn judge(job: Job, mut run: Run, found: &Found, took: Duration, log: PathBuf) ->
     if !failure.is_empty() {
         failure.push_str(&format!("all that it printed: {}\n", log.display()));
     }
+    let passed = run.passes();
+    let failed_tests = run.failed.into_iter().map(|(name, _)| name).chain(run.running).collect();
     run.seconds.sort_by(|a, b| b.0.total_cmp(&a.0));
     run.seconds.truncate(3);
-    Ended { passed: run.passes(), failed, skipped: run.skipped, failure, time: took, slowest: run.seconds, job }
+    let (time, slowest) = (took, run.seconds);
+    Ended { passed, failed, skipped: run.skipped, failure, time, slowest, failed_tests, log, job }
 }
 
 /// The last 40 lines of a log.
