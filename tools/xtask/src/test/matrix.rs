@@ -120,15 +120,19 @@ pub fn of_commit(hash: &str) -> usize {
 }
 
 impl Row {
-    /// The environment that makes the runtime work so. What is the default on every machine is
-    /// left out.
+    /// The environment that makes the runtime work so.
+    ///
+    /// The best event source and preemption are the default and are not named: a program that gives
+    /// up its privileges may fall back from the default, and fails where the same is forced.
     pub fn environment(&self) -> Vec<(String, String)> {
         let mut all = Vec::new();
         let mut set = |name: &str, value: &str| all.push((name.to_owned(), value.to_owned()));
         if self.switches != Kernel {
-            set("KUMI_EVENTS", self.events_name());
+            if self.events != Bpf {
+                set("KUMI_EVENTS", self.events_name());
+            }
             match self.preempt {
-                Clock => set("KUMI_PREEMPT", "clock"),
+                Clock => {}
                 Signal => set("KUMI_PREEMPT", "signal"),
                 // Without events it is off by itself.
                 Preempt::Off if self.events == Events::Off => {}
@@ -254,7 +258,7 @@ mod tests {
     #[test]
     fn row_is_named_by_its_environment() {
         assert_eq!(ROWS[16].to_string(), "KUMI_TLS=kernel");
-        let named = "KUMI_EVENTS=perf KUMI_PREEMPT=clock KUMI_BATCH=fixed=3 KUMI_URING=off \
+        let named = "KUMI_EVENTS=perf KUMI_BATCH=fixed=3 KUMI_URING=off \
                      KUMI_TLS=donor KUMI_QUEUE=locked KUMI_LOCKING=kind";
         assert_eq!(ROWS[3].to_string(), named);
     }
