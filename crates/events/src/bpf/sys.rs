@@ -223,7 +223,7 @@ pub(super) fn program_load(instructions: &[u64], program: &str, of: &Use<'_>) ->
             attach_id,
         };
         // SAFETY: instructions, licence, functions and log live through the call, their lengths are told; the result is new.
-        unsafe { bpf(BPF_PROG_LOAD, &mut attr).map(|fd| owned(fd)) }
+        without_signals(|| unsafe { bpf(BPF_PROG_LOAD, &mut attr).map(|fd| owned(fd)) })
     };
     // The verifier's answers; the first try goes without a log because writing one makes loading several times slower.
     match load(&mut []) {
@@ -239,6 +239,24 @@ pub(super) fn program_load(instructions: &[u64], program: &str, of: &Use<'_>) ->
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(4)..].join(" | ");
     Err(io::Error::new(error.kind(), format!("{}: the verifier says: {last}", errno(&error))))
+}
+
+/// Runs `load` with all signals blocked on this kernel thread.
+///
+/// The verifier gives up with EAGAIN while a signal is pending (`do_check` in kernel/bpf/verifier.c).
+/// In a storm of signals a retry may never succeed.
+fn without_signals<T>(load: impl FnOnce() -> T) -> T {
+    // SAFETY: plain integers, for which zeroes are valid.
+    let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+    // SAFETY: both sets are live locals; the mask of this thread is changed by nobody else.
+    unsafe {
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+    }
+    let loaded = load();
+    // SAFETY: `old` is the set that the call above wrote.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, ptr::null_mut()) };
+    loaded
 }
 
 #[repr(C)]
