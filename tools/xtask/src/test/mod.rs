@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         binaries.retain(|binary| args.only.iter().any(|part| binary.name().contains(part)));
     }
     let mut report = Report::default();
-    let mut jobs = if args.no_defaults { Vec::new() } else { plan::defaults(&binaries) };
+    let mut jobs = if args.no_defaults { Vec::new() } else { plan::defaults(&binaries, args.matrix) };
     let rows = if args.matrix { allowed_rows(&mut report)? } else { one_row(args.row)? };
     for number in rows {
         println!("row {number} of the matrix (ROW=n names another): {}", ROWS[number]);
@@ -83,8 +83,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Every suite on the defaults and on every row of the matrix, added to `report`.
 pub fn run_matrix(report: &mut Report) -> Result<(), Failure> {
-    let binaries = build()?;
-    let mut jobs = plan::defaults(&binaries);
+    let mut binaries = build()?;
+    // The features that are off by default need another build of every crate below them.
+    let tracing = ["-p", "kumihimo", "--features", "tracing", "--test", "tracing"];
+    binaries.extend(binaries::build(&tracing)?);
+    let mut jobs = plan::defaults(&binaries, true);
     for number in allowed_rows(report)? {
         jobs.extend(plan::row(number, &ROWS[number], &binaries));
     }
@@ -98,13 +101,11 @@ fn documentation(report: &mut Report) -> Result<(), Failure> {
     cargo_test::suite(report, "documentation", &mut cargo)
 }
 
-/// All test programs of the workspace, and those of features that are off by default.
+/// All test programs of the workspace, with its default features.
 fn build() -> Result<Vec<Binary>, Failure> {
     println!("== building the tests");
     let begun = Instant::now();
-    let mut binaries = binaries::build(&["--workspace", "--tests", "--examples"])?;
-    let tracing = ["-p", "kumihimo", "--features", "tracing", "--test", "tracing"];
-    binaries.extend(binaries::build(&tracing)?);
+    let binaries = binaries::build(&["--workspace", "--tests"])?;
     println!("built in {:.0} s", begun.elapsed().as_secs_f64());
     Ok(binaries)
 }

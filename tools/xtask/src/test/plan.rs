@@ -24,6 +24,14 @@ const ALONE: [&str; 2] = [
     "kumihimo-tests/leaks",
 ];
 
+/// Tests that `make test` leaves to `make check`: the same again at a size, or in a variant, that
+/// takes minutes.
+const THOROUGH: [(&str, &[&str]); 2] = [
+    ("kumihimo-tests/gates", &["a_hundred_thousand_gates"]),
+    // Real work (git, tar, make, rsync, sqlite3) in the organisations that are no default.
+    ("kumi/mount", &["work::ext2::kernel_threads", "work::ext2::processes", "work::ext2::user_threads"]),
+];
+
 /// Programs of the integration suite that the event source does not reach unless it is off.
 const ONLY_EVENTS: [&str; 4] = ["events", "events_bad_input", "gates", "board"];
 
@@ -42,9 +50,16 @@ fn job(suite: &str, binary: &Binary, environment: &[(String, String)]) -> Job {
 }
 
 /// Every suite as the runtime works here by default, a suite a package; and the conformance suite
-/// of the events on the minimal user scheduler.
-pub fn defaults(binaries: &[Binary]) -> Vec<Job> {
+/// of the events on the minimal user scheduler. Unless `thorough`, without some long tests.
+pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
     let mut jobs: Vec<Job> = binaries.iter().map(|binary| job(&binary.package, binary, &[])).collect();
+    for job in jobs.iter_mut().filter(|_| !thorough) {
+        let name = job.binary.name();
+        let skipped = THOROUGH.iter().filter(|(program, _)| *program == name);
+        for test in skipped.flat_map(|(_, tests)| *tests) {
+            job.arguments.extend(["--skip".to_owned(), (*test).to_owned()]);
+        }
+    }
     let minimal = [("KUMI_TEST_SCHEDULER".to_owned(), "minimal".to_owned())];
     for binary in binaries.iter().filter(|binary| binary.name() == "kumihimo-tests/events") {
         let mut job = job("conformance of the minimal scheduler", binary, &minimal);
@@ -141,8 +156,15 @@ mod tests {
     #[test]
     fn defaults_have_each_program_and_the_minimal_scheduler() {
         let binaries = [binary("kumihimo-tests/events"), binary("kumi/trace")];
-        let suites: Vec<String> = defaults(&binaries).into_iter().map(|job| job.suite).collect();
+        let suites: Vec<String> = defaults(&binaries, false).into_iter().map(|job| job.suite).collect();
         let wanted = ["kumihimo-tests", "kumi", "conformance of the minimal scheduler"];
         assert_eq!(suites, wanted);
+    }
+
+    #[test]
+    fn long_tests_run_in_a_thorough_run_only() {
+        let binaries = [binary("kumihimo-tests/gates")];
+        assert!(defaults(&binaries, true)[0].arguments.is_empty());
+        assert_eq!(defaults(&binaries, false)[0].arguments, ["--skip", "a_hundred_thousand_gates"]);
     }
 }
