@@ -128,7 +128,7 @@ impl Workshop {
         }
         let source = self.check_out(&hash)?;
         make(&kept)?;
-        self.build(&source, &title, &kumi)?;
+        self.build(&source, &self.folder.join("cargo"), &title, &kumi)?;
         fs::write(&stamp, with).map_err(|e| format!("{}: {e}", stamp.display()))?;
         Ok(Build { title, kumi })
     }
@@ -139,7 +139,9 @@ impl Workshop {
         let kept = self.folder.join("working-tree");
         make(&kept)?;
         let kumi = kept.join(PROGRAM);
-        self.build(&self.root, &title, &kumi)?;
+        // Not the target directory of the commits: cargo takes equal packages in two directories
+        // for the same, and decides by time stamps alone whether to build one again.
+        self.build(&self.root, &self.root.join("target"), &title, &kumi)?;
         Ok(Build { title, kumi })
     }
 
@@ -157,11 +159,10 @@ impl Workshop {
         Ok(source)
     }
 
-    fn build(&self, source: &Path, title: &str, to: &Path) -> Result<(), String> {
-        let target = self.folder.join("cargo");
+    fn build(&self, source: &Path, target: &Path, title: &str, to: &Path) -> Result<(), String> {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["build", "--release", "--locked", "--package", PROGRAM, "--bin", PROGRAM]);
-        cargo.current_dir(source).env("CARGO_TARGET_DIR", &target).stdin(Stdio::null());
+        cargo.current_dir(source).env("CARGO_TARGET_DIR", target).stdin(Stdio::null());
         let line = line_of(&cargo);
         eprintln!("bench-check: builds {title}");
         let status = cargo.status().map_err(|e| format!("`{line}`: {e}"))?;
