@@ -4,7 +4,7 @@
 //!
 //! | folder | target | microprocesses |
 //! |---|---|---|
-//! | `x86_64/` | x86_64 Linux with glibc | own stacks and TLS blocks, or kernel threads 1:1 where the self-test fails |
+//! | `x86_64/` | x86_64 Linux with glibc | own stacks and TLS blocks; 1:1 where the self-test fails |
 //! | `fallback/` | every other Linux: aarch64, musl | kernel threads 1:1 |
 //!
 //! Both provide the same modules with the same functions; `seam.rs` lists them, and the compiler
@@ -12,7 +12,7 @@
 //! microprocesses need can be reached there: [`tls::get`] reports [`tls::Kind::Kernel`], and
 //! [`tls::Tls::build`] fails with `Unsupported`.
 //!
-//! - [`cpu`]: the switch itself, FS (who runs) and GS (where).
+//! - [`cpu`]: the switch itself; FS, the running TLS block; GS, the kernel thread's record.
 //! - [`tls`]: a block of thread-local storage for each microprocess, which the C library takes for a thread's.
 //! - [`inject`]: a call from a signal handler into the code that it interrupted; [`regions`]: code into which none is.
 //! - [`interrupted`]: the registers that a signal handler receives.
@@ -20,8 +20,8 @@
 //! - [`stack`]: slots of address space with guards, in slabs that are never unmapped.
 //! - [`overflow`]: one clear line for a stack that is too small.
 //!
-//! Nothing here knows of scheduling. What a machine lacks is found out at run time and replaced ([`tls::Kind`],
-//! `KUMI_GUARD`, `KUMI_FSBASE`).
+//! Nothing here depends on scheduling. What a machine lacks is found out at run time and replaced
+//! ([`tls::Kind`], `KUMI_GUARD`, `KUMI_FSBASE`).
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("kumihimo-arch is for Linux; on other systems the crate kumihimo stands on std alone");
@@ -36,7 +36,7 @@ mod fallback;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
 use fallback as machine;
 
-pub use machine::{cpu, inject, interrupted, regions, time, tls, while_executing};
+pub use machine::{HAS_MICROPROCESSES, cpu, inject, interrupted, regions, time, tls, while_executing};
 
 mod lock;
 pub use lock::hold_still;

@@ -7,7 +7,7 @@ use std::io;
 
 use libc::ucontext_t;
 
-use crate::machine::{cpu, inject, interrupted, regions, time, tls, while_executing};
+use crate::machine::{HAS_MICROPROCESSES, cpu, inject, interrupted, regions, time, tls, while_executing};
 
 /// How a microprocess gets its thread-local storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,9 @@ const _: fn() -> bool = time::has_steady_counter;
 const _: fn() -> u64 = time::counter;
 const _: fn(fn(bool)) = while_executing;
 
-const _: fn() -> &'static tls::Tls = tls::get;
+const _: bool = HAS_MICROPROCESSES;
+const _: [fn() -> &'static tls::Tls; 2] = [tls::get, tls::get_anew];
+const _: [fn(&tls::Tls) -> bool; 2] = [tls::Tls::is_degraded, tls::Tls::is_short];
 const _: fn(&tls::Tls) -> Kind = tls::Tls::kind;
 const _: fn(&tls::Tls) -> &str = tls::Tls::why;
 const _: fn(&tls::Tls) -> usize = tls::Tls::bytes;

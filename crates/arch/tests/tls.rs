@@ -54,6 +54,85 @@ fn all_of_this_with_donors() {
     again::all_with("all_of_this_with_donors", &[("KUMI_TLS", "donor")]);
 }
 
+/// Lets this process, no longer root's, begin no further kernel thread; the limit that was, if the
+/// kernel keeps to it.
+fn forbid_kernel_threads() -> Option<libc::rlimit> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: ids and limits of a test process of its own; live structures.
+    unsafe {
+        // The limit does not hold for root.
+        libc::setgid(65534);
+        libc::setuid(65534);
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NPROC, &mut limit), 0);
+        let none = libc::rlimit { rlim_cur: 1, ..limit };
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &none), 0);
+    }
+    match std::thread::Builder::new().spawn(|| ()) {
+        Err(e) => {
+            assert_eq!(e.kind(), std::io::ErrorKind::WouldBlock, "{e}");
+            Some(limit)
+        }
+        Ok(_) => {
+            println!("not limited");
+            None
+        }
+    }
+}
+
+fn allow_kernel_threads(limit: libc::rlimit) {
+    // SAFETY: a live limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) }, 0);
+}
+
+fn passes_alone(name: &str) {
+    needs_blocks!();
+    let out = again::once_more(name, &[("KUMI_TLS", "")]);
+    let text = again::text(&out.stdout);
+    if text.contains("not limited") {
+        return again::skip("RLIMIT_NPROC is not kept here");
+    }
+    assert!(out.status.success(), "{text}{}", again::text(&out.stderr));
+}
+
+#[test]
+fn a_short_lack_of_kernel_threads_is_waited_for() {
+    const NAME: &str = "a_short_lack_of_kernel_threads_is_waited_for";
+    if !again::is_child(NAME) {
+        return passes_alone(NAME);
+    }
+    let (begin, begun) = std::sync::mpsc::channel();
+    let relief = std::thread::spawn(move || {
+        let Ok(limit) = begun.recv() else { return };
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        allow_kernel_threads(limit);
+    });
+    if let Some(limit) = forbid_kernel_threads() {
+        begin.send(limit).expect("it listens");
+        assert_eq!(tls::get().kind(), Kind::Clone, "{}", tls::get().why());
+    }
+    drop(begin);
+    relief.join().expect("no panic");
+}
+
+#[test]
+fn a_long_lack_of_kernel_threads_is_named_and_examined_again() {
+    const NAME: &str = "a_long_lack_of_kernel_threads_is_named_and_examined_again";
+    if !again::is_child(NAME) {
+        return passes_alone(NAME);
+    }
+    let Some(limit) = forbid_kernel_threads() else { return };
+    let short = tls::get();
+    assert_eq!(short.kind(), Kind::Kernel);
+    assert!(short.is_short() && short.is_degraded());
+    assert!(short.why().contains("os error 11"), "{}", short.why());
+    allow_kernel_threads(limit);
+    assert_eq!(tls::get().kind(), Kind::Kernel, "the answer changes only when asked anew");
+    let anew = tls::get_anew();
+    assert_eq!(anew.kind(), Kind::Clone, "{}", anew.why());
+    assert!(!anew.is_degraded());
+    assert_eq!(tls::get().kind(), Kind::Clone);
+}
+
 /// jemalloc sets a pthread key at each thread's first allocation, which hid the flag that the probe
 /// looks for.
 #[test]

@@ -6,6 +6,9 @@
 pub mod cpu;
 pub mod tls;
 
+/// Whether microprocesses can have stacks and TLS blocks of their own on this architecture.
+pub const HAS_MICROPROCESSES: bool = false;
+
 /// Calls injected from signal handlers: none here.
 pub mod inject {
     use libc::ucontext_t;

@@ -16,6 +16,11 @@ pub fn get() -> &'static Tls {
     TLS.get_or_init(|| Tls { why: why(std::env::var("KUMI_TLS").unwrap_or_default().as_str()) })
 }
 
+/// As [`get`]: the answer never changes.
+pub fn get_anew() -> &'static Tls {
+    get()
+}
+
 fn why(asked: &str) -> String {
     let here = match (cfg!(target_env = "musl"), std::env::consts::ARCH) {
         (true, arch) => format!("{arch} Linux with musl"),
@@ -39,6 +44,16 @@ impl Tls {
     /// The reason for [`Tls::kind`], for people.
     pub fn why(&self) -> &str {
         &self.why
+    }
+
+    /// False: kernel threads are what this architecture has.
+    pub fn is_degraded(&self) -> bool {
+        false
+    }
+
+    /// False: see [`get_anew`].
+    pub fn is_short(&self) -> bool {
+        false
     }
 
     /// Bytes of a block: 0.

@@ -8,3 +8,6 @@ pub mod interrupted;
 pub mod regions;
 pub mod time;
 pub mod tls;
+
+/// Whether microprocesses can have stacks and TLS blocks of their own on this architecture.
+pub const HAS_MICROPROCESSES: bool = true;

@@ -161,7 +161,12 @@ pub(super) fn make_model(calls: &Calls, layout: &Layout, size: usize) -> io::Res
             return Err(io::Error::last_os_error());
         }
         libc::madvise(p, size, libc::MADV_NOHUGEPAGE);
-        START_LOCK.with(|| make_with(calls, layout, p as usize, size, &mut *START.0.get()))
+        START_LOCK.with(|| make_with(calls, layout, p as usize, size, &mut *START.0.get())).inspect_err(|e| {
+            // The system's word for it: no kernel thread has begun there.
+            if e.raw_os_error().is_some() {
+                libc::munmap(p, size);
+            }
+        })
     }
 }
 

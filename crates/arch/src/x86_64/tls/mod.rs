@@ -21,8 +21,9 @@
 
 use std::cell::UnsafeCell;
 use std::io;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::lock::Lock;
 pub use crate::seam::Kind;
@@ -51,6 +52,18 @@ pub struct Tls {
     kind: Kind,
     why: String,
     inner: Option<&'static Inner>,
+    state: State,
+}
+
+/// What to think of a [`Tls`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// As the environment, or nobody, asked.
+    AsAsked,
+    /// Kernel threads 1:1, although nobody asked for them.
+    Degraded,
+    /// As `Degraded`, for want of kernel threads or memory.
+    Short,
 }
 
 pub(crate) struct Inner {
@@ -88,44 +101,129 @@ fn ready() -> Option<&'static Inner> {
     unsafe { READY.load(Ordering::Acquire).as_ref() }
 }
 
+/// Why blocks cannot be had.
+enum Failure {
+    /// No kernel thread or no memory at the moment: the next try may succeed.
+    Short(String),
+    /// This machine, or this process, has none.
+    Final(String),
+}
+
+impl Failure {
+    fn of(what: &str, error: &io::Error) -> Failure {
+        let text = format!("{what}: {error}");
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOMEM) => Failure::Short(text),
+            _ => Failure::Final(text),
+        }
+    }
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Failure {
+        Failure::Final(why)
+    }
+}
+
+impl From<&str> for Failure {
+    fn from(why: &str) -> Failure {
+        Failure::Final(why.into())
+    }
+}
+
+/// The answer to [`get`]; null before the first call.
+static FOUND: AtomicPtr<Tls> = AtomicPtr::new(std::ptr::null_mut());
+
+fn found() -> Option<&'static Tls> {
+    // SAFETY: null or a leaked box, published after it was written.
+    unsafe { FOUND.load(Ordering::Acquire).as_ref() }
+}
+
 /// Examines the C library at the first call, and remembers [0.3-1 ms; makes three short-lived kernel threads]. Never panics.
 ///
 /// `KUMI_TLS` may ask for `clone`, `donor` or `kernel`; what the machine cannot do falls to the next, and [`Tls::why`] says so.
 pub fn get() -> &'static Tls {
-    static TLS: OnceLock<Tls> = OnceLock::new();
-    TLS.get_or_init(|| {
+    found().unwrap_or_else(|| examine_unless(|_| true))
+}
+
+/// As [`get`], but examines again where the last examination [lacked a kernel thread or
+/// memory](Tls::is_short). For the start of a runtime; later the answer must not change.
+pub fn get_anew() -> &'static Tls {
+    examine_unless(|tls| !tls.is_short())
+}
+
+/// One examination at a time, unless the last answer is good enough.
+#[cold]
+fn examine_unless(is_enough: impl Fn(&Tls) -> bool) -> &'static Tls {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(tls) = found().filter(|tls| is_enough(tls)) {
+        return tls;
+    }
+    let tls: &'static Tls = Box::leak(Box::new(Tls::patiently()));
+    FOUND.store(std::ptr::from_ref(tls).cast_mut(), Ordering::Release);
+    tls
+}
+
+impl Tls {
+    /// Examines, and waits for kernel threads or memory where these are short: 1, 2, 4, ... 256 ms,
+    /// half a second in all. Every other failure is final.
+    fn patiently() -> Tls {
+        const LONGEST: Duration = Duration::from_millis(256);
+        let mut pause = Duration::from_millis(1);
+        loop {
+            let tls = Tls::examine();
+            if !tls.is_short() || pause > LONGEST {
+                return tls;
+            }
+            std::thread::sleep(pause);
+            pause *= 2;
+        }
+    }
+
+    fn examine() -> Tls {
         let asked = std::env::var("KUMI_TLS").unwrap_or_default();
-        let kernel = |why: String| Tls { kind: Kind::Kernel, why, inner: None };
+        let kernel = |why: String, state| Tls { kind: Kind::Kernel, why, inner: None, state };
+        let short = |why: String| {
+            let text = "no blocks at the moment; the next start of a runtime examines again";
+            kernel(format!("{text}: {why}"), State::Short)
+        };
         let best = match asked.as_str() {
             "" | "clone" => Kind::Clone,
             "donor" => Kind::Donor,
-            "kernel" => return kernel("KUMI_TLS=kernel".into()),
-            other => return kernel(format!("KUMI_TLS={other} is none of clone, donor, kernel")),
+            "kernel" => return kernel("KUMI_TLS=kernel".into(), State::AsAsked),
+            other => return kernel(format!("KUMI_TLS={other} is none of clone, donor, kernel"), State::Degraded),
         };
         let mut why = if asked.is_empty() { String::new() } else { format!("KUMI_TLS={asked}") };
         if best == Kind::Clone {
             // Threads that load libraries meanwhile may make models differ for a moment.
             let examine = || Inner::examine(Kind::Clone);
-            match examine().or_else(|_| examine()).or_else(|_| examine()) {
+            let again = |failure| match failure {
+                Failure::Final(_) => examine(),
+                short => Err(short),
+            };
+            match examine().or_else(again).or_else(again) {
                 Ok(inner) => {
                     if why.is_empty() {
                         why = "a clone equals a thread block of the C library in every word".into();
                     }
-                    return Tls { kind: Kind::Clone, why, inner: Some(inner) };
+                    return Tls { kind: Kind::Clone, why, inner: Some(inner), state: State::AsAsked };
                 }
-                Err(e) => why = format!("blocks cannot be cloned: {e}"),
+                Err(Failure::Short(e)) => return short(e),
+                Err(Failure::Final(e)) => why = format!("blocks cannot be cloned: {e}"),
             }
         }
         match Inner::examine(Kind::Donor) {
-            Ok(inner) => Tls { kind: Kind::Donor, why, inner: Some(inner) },
-            Err(e) if why.is_empty() => kernel(format!("no blocks: {e}")),
-            Err(e) => kernel(format!("{why}; no donors: {e}")),
+            Ok(inner) => Tls { kind: Kind::Donor, why, inner: Some(inner), state: State::AsAsked },
+            Err(Failure::Short(e)) => short(e),
+            Err(Failure::Final(e)) if why.is_empty() => kernel(format!("no blocks: {e}"), State::Degraded),
+            Err(Failure::Final(e)) => kernel(format!("{why}; no donors: {e}"), State::Degraded),
         }
-    })
+    }
 }
 
 impl Inner {
-    fn examine(kind: Kind) -> Result<&'static Inner, String> {
+    fn examine(kind: Kind) -> Result<&'static Inner, Failure> {
         if thread_sanitizer() {
             return Err("ThreadSanitizer keeps its own state of each kernel thread in thread-local storage".into());
         }
@@ -296,6 +394,16 @@ impl Tls {
         &self.why
     }
 
+    /// Whether microprocesses are kernel threads although nobody asked for that.
+    pub fn is_degraded(&self) -> bool {
+        self.state != State::AsAsked
+    }
+
+    /// Whether that is for want of kernel threads or memory, and may end: see [`get_anew`].
+    pub fn is_short(&self) -> bool {
+        self.state == State::Short
+    }
+
     /// Bytes that a block takes at the top of a stack, at most. 0 where there are none.
     pub fn bytes(&self) -> usize {
         self.inner.map_or(0, |i| {
@@ -433,8 +541,8 @@ impl Inner {
 }
 
 /// Three donors, two of which are neighbours on the C library's list: threads of others may come between, so a few tries.
-fn models(calls: &Calls, layout: &Layout) -> Result<[Donor; 3], String> {
-    let make = |size| donor::make_model(calls, layout, size).map_err(|e| format!("a donor: {e}"));
+fn models(calls: &Calls, layout: &Layout) -> Result<[Donor; 3], Failure> {
+    let make = |size| donor::make_model(calls, layout, size).map_err(|e| Failure::of("a donor", &e));
     let mut d = [make(64 << 10)?, make(72 << 10)?, make(84 << 10)?];
     for _ in 0..8 {
         // SAFETY: donors are never freed.
@@ -457,7 +565,7 @@ fn robust_list_is_known(layout: &Layout, d: &Donor) -> Result<(), String> {
 }
 
 /// Fresh memory for good; returns its end, 4096-aligned.
-fn leaked_memory(bytes: usize) -> Result<*mut u8, String> {
+fn leaked_memory(bytes: usize) -> Result<*mut u8, Failure> {
     let bytes = bytes.next_multiple_of(4096);
     // SAFETY: a fresh anonymous mapping.
     let p = unsafe {
@@ -471,7 +579,7 @@ fn leaked_memory(bytes: usize) -> Result<*mut u8, String> {
         )
     };
     if p == libc::MAP_FAILED {
-        Err(io::Error::last_os_error().to_string())
+        Err(Failure::of("mmap", &io::Error::last_os_error()))
     } else {
         Ok(p.cast::<u8>().wrapping_add(bytes))
     }

@@ -199,7 +199,7 @@ impl Template {
         };
         if self.complete {
             // Two witnesses for what new threads find: a donor's memory, and what ld.so writes into scratch memory.
-            // Module by module: between two of them, a donor may hold the remains of a closed library.
+            // Module by module: between two modules, a donor may hold remains of a closed library.
             let mut of_modules = scan.regions.iter().filter(|r| !r.libc && r.len != 0);
             if !of_modules.all(|r| bytes_match(r.offset, r.len, &self.image, &scan.image)) {
                 return Err("a donor's variables differ from the modules' initial images".into());
