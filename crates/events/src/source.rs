@@ -159,6 +159,10 @@ pub fn open(wanted: Option<Kind>, slots: u32) -> Result<Box<dyn EventSource>, Re
 /// # Errors
 /// The machine refuses it.
 pub fn open_one(kind: Kind, slots: u32) -> Result<Box<dyn EventSource>, Refused> {
+    if !kumihimo_arch::HAS_MICROPROCESSES && kind != Kind::Off {
+        let why = kumihimo_arch::tls::get().why();
+        return Err(Refused::new(format!("no use for events: {why}"), "x86_64 Linux with glibc"));
+    }
     Ok(match kind {
         Kind::Bpf => Box::new(bpf::BpfSource::open(slots)?),
         Kind::Perf => Box::new(perf::PerfSource::open()?),

@@ -25,7 +25,7 @@ impl Answer for Crowd {
         let (id, pid) = (Id::new(self.0, Kind::SPACE, Serial::new(0, 0)), std::process::id());
         let living = EACH.into();
         let (program, version, queue, policy, events, locking) = (text(), text(), text(), text(), text(), text());
-        Space { id, pid, program, version, vps: 2, living, queue, policy, events, locking }
+        Space { id, pid, program, version, vps: 2, living, queue, policy, events, locking, mode: text(), why: None }
     }
 
     fn microprocesses(&self, each: &mut dyn FnMut(Microprocess)) {

@@ -30,6 +30,13 @@ pub struct Space {
     pub events: String,
     /// See `queue`.
     pub locking: String,
+    /// What microprocesses are there: `microprocesses`, or `kernel-threads` (1:1). Empty: an older
+    /// version, which does not tell.
+    #[serde(default)]
+    pub mode: String,
+    /// Why kernel threads stand in for microprocesses, if they do.
+    #[serde(default)]
+    pub why: Option<String>,
 }
 
 /// What a microprocess is doing.

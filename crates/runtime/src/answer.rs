@@ -13,6 +13,7 @@ use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::table::{Command, Error, table};
 
 use crate::instance::{self, Instance};
+use crate::mode::{Mode, mode};
 use crate::record::{Mp, Ref};
 use crate::state::Phase;
 use crate::suspend::{self, Suspended};
@@ -146,6 +147,11 @@ impl Answer for Process {
             policy: text(|m| &m.policy),
             events: text(|m| m.events),
             locking: table().locking().to_string(),
+            mode: mode().to_string(),
+            why: match mode() {
+                Mode::Microprocesses => None,
+                Mode::KernelThreads { why } => Some(why.to_owned()),
+            },
         }
     }
 

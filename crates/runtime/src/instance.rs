@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use kumihimo_arch::tls;
 use kumihimo_events::Kernel;
@@ -206,7 +206,7 @@ impl Instance {
             self.meet_others();
         }
         for vp in 0..self.vps.len() {
-            self.kernel.resume(vp as u32, None).map_err(|e| {
+            self.resume_patiently(vp as u32).map_err(|e| {
                 let vps = self.vps.len();
                 io::Error::new(
                     e.kind(),
@@ -217,6 +217,22 @@ impl Instance {
             })?;
         }
         Ok(())
+    }
+
+    /// Has `vp` carried. Where the kernel refuses a thread with EAGAIN, which may pass, it is asked
+    /// again for half a second.
+    fn resume_patiently(&self, vp: u32) -> io::Result<()> {
+        const LONGEST: Duration = Duration::from_millis(256);
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match self.kernel.resume(vp, None) {
+                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) && pause <= LONGEST => {
+                    std::thread::sleep(pause);
+                    pause *= 2;
+                }
+                done => return done,
+            }
+        }
     }
 
     /// Makes it the process's instance. Error if there is one.

@@ -60,6 +60,8 @@ pub mod membership;
 #[cfg(not(loom))]
 mod metrics;
 #[cfg(not(loom))]
+mod mode;
+#[cfg(not(loom))]
 mod no_events;
 #[cfg(not(loom))]
 mod one_to_one;
@@ -114,5 +116,7 @@ mod vp;
 #[cfg(not(loom))]
 pub mod wrapped;
 
+#[cfg(not(loom))]
+pub use mode::supports;
 #[cfg(not(loom))]
 pub use no_events::{Locked, NoEvents, lock};

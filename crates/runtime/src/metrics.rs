@@ -9,6 +9,7 @@ use kumihimo_arch::tls;
 use crate::anchored::AnchorMetrics;
 use crate::board;
 use crate::instance::{self, Instance};
+use crate::mode::{Mode, mode};
 use crate::pool;
 use crate::wrapped::BatchMetrics;
 
@@ -62,6 +63,8 @@ pub struct Metrics {
     pub policy: String,
     /// How microprocesses get their thread-local storage: `clone`, `donor` or `kernel` (1:1).
     pub tls: &'static str,
+    /// What microprocesses are here.
+    pub mode: Mode,
     /// Records of the trace that found no room so far; `None`: nothing is traced.
     pub trace_lost: Option<u64>,
     /// System calls that entered the kernel together.
@@ -164,6 +167,7 @@ impl Instance {
                 tls::Kind::Donor => "donor",
                 tls::Kind::Kernel => "kernel",
             },
+            mode: mode(),
             batch: self.batch_metrics(),
             anchor: self.anchored.metrics(),
             trace_lost: self.trace.as_ref().map(|session| session.lost()),

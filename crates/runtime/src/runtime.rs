@@ -22,7 +22,7 @@ use crate::record::colour_max;
 use crate::spawn::{self, Order};
 use crate::thread::Thread;
 use crate::wrapped::MakeBackend;
-use crate::{dump_signal, environment, fork, join, membership, preempt, shutdown};
+use crate::{dump_signal, environment, fork, join, membership, mode, preempt, shutdown};
 
 /// The run-queue design that measurements choose; see `kumi bench queues`.
 pub const DEFAULT_DESIGN: Design = Design::Ring;
@@ -43,6 +43,7 @@ pub type OnPanic = Arc<dyn Fn(&Thread, &(dyn Any + Send)) + Send + Sync>;
 pub use crate::anchored::AnchorMetrics;
 pub use crate::dump::dump;
 pub use crate::metrics::{Metrics, VpMetrics, metrics};
+pub use crate::mode::{Mode, mode};
 pub use crate::wrapped::{BatchMetrics, set_batch_policy};
 pub use kumihimo_arbiter::share::{Share, ShareError};
 pub use kumihimo_batch::{Backend, Policy as BatchPolicy};
@@ -345,7 +346,8 @@ impl Builder {
     /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS`, `KUMI_BPF`, `KUMI_SHARE`, `KUMI_TRACE_BUFFER`
     /// or `KUMI_DUMP_SIGNAL` that means nothing, a trace buffer out of range, a dump signal that is none or has a handler already. `AlreadyExists`:
     /// a runtime runs in this process (also when called from a microprocess of it). `Unsupported`: in a process forked from one that ran a
-    /// runtime. Else what the kernel says: no threads, descriptors or memory.
+    /// runtime. `WouldBlock`: no kernel threads were to be had for half a second. Else what the
+    /// kernel says: no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {
         Ok(Runtime { instance: Some(self.start()?) })
     }
@@ -420,7 +422,7 @@ fn once_per_process() -> io::Result<()> {
     static DONE: Mutex<bool> = Mutex::new(false);
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !*done {
-        tls::get();
+        mode::decide()?;
         fork::install();
         preempt::prepare();
         // SAFETY: `describe` is async-signal-safe: it reads atomics of a record that lives for ever.

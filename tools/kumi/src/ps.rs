@@ -204,11 +204,15 @@ fn heading(space: &Space) -> String {
     let living =
         if space.living == 1 { "1 microprocess".to_owned() } else { format!("{} microprocesses", space.living) };
     let number = space.id.location().space();
-    format!("address space {number}: pid {}, {vps}, {living}: {}", space.pid, Plain(&space.program))
+    let mode = match &space.why {
+        Some(why) => format!(", which are kernel threads 1:1 ({})", Plain(why)),
+        None => String::new(),
+    };
+    format!("address space {number}: pid {}, {vps}, {living}{mode}: {}", space.pid, Plain(&space.program))
 }
 
 fn show_spaces(out: &mut impl Write, seen: &[Seen]) -> io::Result<()> {
-    let heads = ["SPACE", "PID", "VPS", "LIVING", "QUEUE", "POLICY", "EVENTS", "LOCKING", "VERSION", "PROGRAM"];
+    let heads = ["SPACE", "PID", "VPS", "LIVING", "QUEUE", "POLICY", "EVENTS", "LOCKING", "MODE", "VERSION", "PROGRAM"];
     table(out, heads, seen, |Seen { space, .. }, column, cell| match column {
         0 => put(cell, space.id.location().space()),
         1 => put(cell, space.pid),
@@ -218,7 +222,8 @@ fn show_spaces(out: &mut impl Write, seen: &[Seen]) -> io::Result<()> {
         5 => put(cell, Name(&space.policy)),
         6 => put(cell, Name(&space.events)),
         7 => put(cell, Name(&space.locking)),
-        8 => put(cell, Name(&space.version)),
+        8 => put(cell, Name(&space.mode)),
+        9 => put(cell, Name(&space.version)),
         _ => put(cell, Plain(&space.program)),
     })
 }

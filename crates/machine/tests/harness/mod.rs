@@ -214,6 +214,8 @@ impl Answer for Double {
             policy: "fifo".into(),
             events: "off".into(),
             locking: "vp".into(),
+            mode: "microprocesses".into(),
+            why: None,
         }
     }
 

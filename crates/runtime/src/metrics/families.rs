@@ -3,6 +3,7 @@
 use kumihimo_machine::answer::Metric;
 
 use super::{Metrics, VpMetrics};
+use crate::mode::Mode;
 
 /// Name, what it is, and how to read it.
 type Of<T> = (&'static str, &'static str, fn(&T) -> u64);
@@ -26,11 +27,12 @@ const COUNTERS: [Of<Metrics>; 16] = [
     ("anchor_reads", "Reads by the anchor", |m| m.anchor.reads),
 ];
 
-const GAUGES: [Of<Metrics>; 6] = [
+const GAUGES: [Of<Metrics>; 7] = [
     ("living", "Living microprocesses", |m| m.living),
     ("kernel_threads", "Kernel threads of the runtime", |m| m.kernel_threads as u64),
     ("spares", "Kernel threads that wait in the pool", |m| m.spares as u64),
     ("bound", "Microprocesses that are bound to a kernel thread without a VP", |m| m.bound as u64),
+    ("one_to_one", "1 where microprocesses are kernel threads 1:1", |m| u64::from(m.mode != Mode::Microprocesses)),
     ("stacks", "Stack slots made", |m| m.stacks as u64),
     ("stack_bytes", "Address space of stack slots", |m| m.stack_bytes),
 ];

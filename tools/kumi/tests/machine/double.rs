@@ -204,6 +204,8 @@ impl Answer for Table {
             policy: "fixed".to_owned(),
             events: "watch".to_owned(),
             locking: "vp".to_owned(),
+            mode: "microprocesses".to_owned(),
+            why: None,
         }
     }
 

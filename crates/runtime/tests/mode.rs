@@ -1,0 +1,116 @@
+//! Which mode a process runs in, decided by the environment and by what the machine has to give.
+//! Each case is a process of its own: a mode is for life.
+
+use std::process::{Command, Output};
+
+use kumihimo_runtime::runtime::{Mode, Runtime, metrics, mode};
+use kumihimo_runtime::thread;
+
+const CHILD: &str = "KUMI_TEST_CHILD";
+
+fn is_child(name: &str) -> bool {
+    std::env::var(CHILD).is_ok_and(|child| child == name)
+}
+
+/// This test again, in a process of its own.
+fn alone(name: &str, tls: &str) -> Output {
+    let words = ["--exact", name, "--nocapture", "--test-threads=1"];
+    let program = std::env::current_exe().expect("this program");
+    let folder = std::env::temp_dir().join(format!("kumihimo-mode-{}-{name}", std::process::id()));
+    let output = Command::new(program)
+        .args(words)
+        .env(CHILD, name)
+        .env("KUMI_TLS", tls)
+        .env("KUMI_DIR", &folder)
+        .output()
+        .expect("the test again");
+    let _ = std::fs::remove_dir_all(folder);
+    output
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+fn passes(output: &Output) -> (String, String) {
+    let (out, err) = texts(output);
+    assert!(output.status.success(), "{out}{err}");
+    (out, err)
+}
+
+/// A runtime that does a little, twice: the second one finds the mode decided.
+fn run_twice() {
+    for _ in 0..2 {
+        let runtime = Runtime::builder().vps(1).build().expect("a runtime");
+        let shown = runtime.run(|| {
+            thread::spawn(|| ()).join().expect("no panic");
+            metrics().expect("a runtime runs").mode
+        });
+        assert_eq!(shown, mode());
+        println!("mode: {shown}");
+    }
+}
+
+#[test]
+fn kernel_threads_that_were_asked_for_are_no_news() {
+    const NAME: &str = "kernel_threads_that_were_asked_for_are_no_news";
+    if is_child(NAME) {
+        assert!(matches!(mode(), Mode::KernelThreads { why } if why.contains("KUMI_TLS=kernel")));
+        return run_twice();
+    }
+    let (out, err) = passes(&alone(NAME, "kernel"));
+    assert!(out.contains("mode: kernel-threads"), "{out}");
+    assert!(!err.contains("1:1"), "{err}");
+}
+
+#[test]
+fn kernel_threads_that_nobody_asked_for_are_reported_once() {
+    const NAME: &str = "kernel_threads_that_nobody_asked_for_are_reported_once";
+    if is_child(NAME) {
+        return run_twice();
+    }
+    let (out, err) = passes(&alone(NAME, "nonsense"));
+    assert!(out.contains("mode: kernel-threads"), "{out}");
+    if kumihimo_arch::HAS_MICROPROCESSES {
+        assert_eq!(err.matches("kernel threads 1:1 in this process: KUMI_TLS=nonsense").count(), 1, "{err}");
+    }
+}
+
+/// Forbids this process every further kernel thread, as no longer root's; false where that has no
+/// effect.
+fn forbid_kernel_threads(limit: &mut libc::rlimit) -> bool {
+    // SAFETY: ids and limits of a test process of its own; live structures.
+    unsafe {
+        libc::setgid(65534);
+        libc::setuid(65534);
+        assert_eq!(libc::getrlimit(libc::RLIMIT_NPROC, limit), 0);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_NPROC, &libc::rlimit { rlim_cur: 1, ..*limit }), 0);
+    }
+    std::thread::Builder::new().spawn(|| ()).is_err()
+}
+
+#[test]
+fn a_lack_of_kernel_threads_at_the_first_spawn_is_an_error_and_passes() {
+    const NAME: &str = "a_lack_of_kernel_threads_at_the_first_spawn_is_an_error_and_passes";
+    if is_child(NAME) {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        if !forbid_kernel_threads(&mut limit) {
+            return println!("not limited");
+        }
+        let error = thread::Builder::new().spawn(|| ()).expect_err("no kernel thread is to be had");
+        assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "{error}");
+        println!("error: {error}");
+        // SAFETY: a live limit.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NPROC, &limit) }, 0);
+        thread::spawn(|| ()).join().expect("no panic");
+        assert_eq!(metrics().expect("a runtime runs").mode, mode());
+        return println!("mode: {}", mode());
+    }
+    let (out, err) = passes(&alone(NAME, ""));
+    if out.contains("not limited") || mode() != Mode::Microprocesses {
+        return eprintln!("\n[skip] {NAME}: RLIMIT_NPROC is not kept here, or no microprocesses");
+    }
+    assert!(out.contains("error: the runtime cannot begin") && out.contains("ulimit -u"), "{out}{err}");
+    assert!(out.contains("mode: microprocesses"), "{out}{err}");
+}
