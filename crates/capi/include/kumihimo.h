@@ -17,6 +17,7 @@
  *   ENOMEM, EAGAIN   no room: gates, connections, memory, descriptors; kernel threads
  *   EINVAL, E2BIG    a wrong argument; options that this version of the library does not know
  *   EIO              what the operating system says; a handler's number that is none of these
+ *   EOPNOTSUPP       no gates on this architecture
  *   ENOTRECOVERABLE  a defect of the library
  *
  * Threads. Every function may be called on any thread and in any handler, on one gate by many at once. One kumi_bytes, one kumi_reply, and a

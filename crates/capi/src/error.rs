@@ -13,7 +13,7 @@ thread_local! {
 }
 
 /// Kinds and their numbers. The first of a number is what the number stands for where it comes from C.
-const NUMBERS: [(ErrorKind, c_int); 14] = [
+const NUMBERS: [(ErrorKind, c_int); 15] = [
     (ErrorKind::NotFound, libc::ENOENT),
     (ErrorKind::InUse, libc::EADDRINUSE),
     (ErrorKind::NotPermitted, libc::EACCES),
@@ -28,6 +28,7 @@ const NUMBERS: [(ErrorKind, c_int); 14] = [
     (ErrorKind::Exhausted, libc::ENOMEM),
     (ErrorKind::Invalid, libc::EINVAL),
     (ErrorKind::Io, libc::EIO),
+    (ErrorKind::Unsupported, libc::EOPNOTSUPP),
 ];
 
 /// The errno of a kind.

@@ -41,10 +41,12 @@ pub enum ErrorKind {
     Invalid,
     /// What the operating system says.
     Io,
+    /// This machine has no gates: microprocesses are kernel threads on its architecture.
+    Unsupported,
 }
 
 /// By number, as address spaces tell each other: part of the protocol, so the order never changes.
-const KINDS: [ErrorKind; 14] = [
+const KINDS: [ErrorKind; 15] = [
     ErrorKind::NotFound,
     ErrorKind::InUse,
     ErrorKind::NotPermitted,
@@ -59,11 +61,12 @@ const KINDS: [ErrorKind; 14] = [
     ErrorKind::Exhausted,
     ErrorKind::Invalid,
     ErrorKind::Io,
+    ErrorKind::Unsupported,
 ];
 
 impl ErrorKind {
     pub(crate) fn number(self) -> u8 {
-        KINDS.iter().position(|kind| *kind == self).unwrap_or(KINDS.len() - 1) as u8
+        KINDS.iter().position(|kind| *kind == self).expect("all kinds have a number") as u8
     }
 
     pub(crate) fn of_number(number: u8) -> Option<ErrorKind> {
@@ -76,6 +79,11 @@ impl Error {
     #[must_use]
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Error {
         Error { kind, text: text.into() }
+    }
+
+    /// An error where the architecture has no gates.
+    pub(crate) fn unless_supported() -> Result<(), Error> {
+        kumihimo_runtime::supports("gates").map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))
     }
 
     /// Names the gate, where the text does not.

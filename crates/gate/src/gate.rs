@@ -157,6 +157,7 @@ fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Clie
 }
 
 fn connected(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Client>, Error> {
+    Error::unless_supported()?;
     runtime::ensure().map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
     // So that the server sees who calls, and is on the same board.
     let _ = membership::table();

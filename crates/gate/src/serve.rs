@@ -146,6 +146,7 @@ pub(crate) fn open(name: &str, options: &Options, types: Option<u64>, alone: boo
 
 fn opened(name: &str, options: &Options, types: Option<u64>, alone: bool) -> Result<Serving, Error> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    Error::unless_supported()?;
     let geometry = Geometry::fitting(options.in_flight, options.inline)?;
     runtime::ensure().map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
     let number = membership::holder().map_err(|why| {

@@ -97,6 +97,9 @@ pub fn mount(point: &Path, options: &Options) -> io::Result<Device> {
 /// Whether this process can mount, and how; or why not, and what would enable it.
 #[must_use]
 pub fn is_possible() -> (bool, String) {
+    if let Err(e) = kumihimo::fuse::supported() {
+        return (false, e.to_string());
+    }
     if let Err(e) = std::fs::metadata("/dev/fuse") {
         return (false, format!("/dev/fuse: {e}; to enable: modprobe fuse, or in a container --device /dev/fuse"));
     }

@@ -20,6 +20,14 @@ pub use several::Several;
 /// `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: libc::Ioctl = 0x8004_e500_u32 as libc::Ioctl;
 
+/// Whether servers of files run here.
+///
+/// # Errors
+/// `Unsupported`, with the reason: an architecture on which microprocesses are kernel threads.
+pub fn supported() -> io::Result<()> {
+    kumihimo_runtime::supports("FUSE")
+}
+
 /// A channel of a mount, one of several perhaps: each request is received from one of them, whichever asks first, and answered through the same one.
 ///
 /// It has O_NONBLOCK, which is its own: every channel is an open file of its own.
@@ -33,15 +41,18 @@ impl Device {
     ///
     /// # Errors
     /// As open(2): `NotFound` and `ENODEV` where the kernel has no FUSE, `PermissionDenied`.
+    /// As [`supported`].
     pub fn open() -> io::Result<Device> {
+        supported()?;
         Device::adopt(rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
     }
 
     /// One that somebody else has opened, as fusermount3(1) does.
     ///
     /// # Errors
-    /// As fcntl(2).
+    /// As fcntl(2). As [`supported`].
     pub fn adopt(fd: OwnedFd) -> io::Result<Device> {
+        supported()?;
         rustix::fs::fcntl_setfl(&fd, rustix::fs::fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
         Ok(Device { descriptor: Descriptor::new(fd) })
     }
