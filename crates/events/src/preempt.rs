@@ -119,6 +119,29 @@ pub fn probe() -> Result<(), Refused> {
     })
 }
 
+/// The means of preemption that a runtime with event source `source` uses, where `wanted` was asked
+/// for, and why there is none if it is `off`.
+///
+/// # Errors
+/// `Unsupported`: a clock was asked for, and [`probe`] refuses it.
+pub fn choose(wanted: Option<Means>, source: Kind) -> io::Result<(Means, Option<&'static str>)> {
+    Ok(match wanted {
+        _ if source == Kind::Off => (Means::Off, Some("the event source is off, and preemption with it")),
+        Some(Means::Clock) => {
+            probe().map_err(|refused| {
+                io::Error::new(io::ErrorKind::Unsupported, format!("preemption by clock (KUMI_PREEMPT): {refused}"))
+            })?;
+            (Means::Clock, None)
+        }
+        Some(Means::Off) => (Means::Off, Some("KUMI_PREEMPT=off")),
+        Some(means) => (means, None),
+        // A debugger stops at each trap, and at each signal.
+        None if is_debugged() => (Means::Off, Some("a debugger is attached")),
+        None if probe().is_ok() => (Means::Clock, None),
+        None => (Means::Signal(DEFAULT_SIGNAL), None),
+    })
+}
+
 /// In which time a clock overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counts {
@@ -155,20 +178,7 @@ pub(crate) struct Bells {
 impl Bells {
     /// For slots 1 to `slots`, beside an event source of `kind`; `wanted`, or the best there is.
     pub(crate) fn open(wanted: Option<Means>, kind: Kind, slots: u32) -> io::Result<Bells> {
-        let means = match wanted {
-            _ if kind == Kind::Off => Means::Off,
-            Some(Means::Clock) => {
-                probe().map_err(|refused| {
-                    io::Error::new(io::ErrorKind::Unsupported, format!("preemption by clock (KUMI_PREEMPT): {refused}"))
-                })?;
-                Means::Clock
-            }
-            Some(means) => means,
-            // A debugger stops at each trap, and at each signal.
-            None if is_debugged() => Means::Off,
-            None if probe().is_ok() => Means::Clock,
-            None => Means::Signal(DEFAULT_SIGNAL),
-        };
+        let (means, _) = choose(wanted, kind)?;
         match means {
             Means::Clock => trap::install()?,
             Means::Signal(signal) => trap::install_signal(signal)?,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use kumihimo::resource::Locking;
-use kumihimo::runtime::Share;
+use kumihimo::runtime::{Mode, Share, mode};
 use kumihimo_arch::{cpu, stack, tls};
 use kumihimo_events::{preempt, source};
 use kumihimo_machine::client::Machine;
@@ -18,8 +18,7 @@ pub fn run() -> Result<(), String> {
     for (name, value) in crate::bench::machine::description().into_iter().chain(runtime()) {
         println!("{name:<24} {value}");
     }
-    events();
-    preemption();
+    preemption(events());
     batches();
     mounts();
     machine();
@@ -30,9 +29,11 @@ pub fn run() -> Result<(), String> {
 }
 
 /// Which event sources there are; of the others, why not and what would enable them. Changes nothing.
-fn events() {
+/// Returns the one that a runtime would use now.
+fn events() -> source::Kind {
     let all = source::probe();
     let chosen = all.iter().find(|(_, refused)| refused.is_none()).map(|(kind, _)| *kind);
+    let asked = std::env::var("KUMI_EVENTS").ok().and_then(|text| source::Kind::from_name(&text));
     for (kind, refused) in all {
         let name = format!("events: {kind}");
         match refused {
@@ -46,10 +47,24 @@ fn events() {
             }
         }
     }
+    asked.or(chosen).unwrap_or(source::Kind::Off)
 }
 
-/// How one that computes is made to give way; if not by the best means, why, and what would enable it.
-fn preemption() {
+/// How a computing microprocess is preempted with event source `source`. Where that is not by the
+/// best means: why, and what would enable those.
+fn preemption(source: source::Kind) {
+    let asked = std::env::var("KUMI_PREEMPT").ok().and_then(|text| preempt::Means::from_name(&text).ok());
+    let off = match preempt::choose(asked, source) {
+        Ok((_, off)) => off.map(str::to_owned),
+        Err(e) => Some(format!("{e}; no runtime begins")),
+    };
+    if let Some(why) = off {
+        println!(
+            "{:<24} no: {why}; a microprocess that computes gives way only where it enters the runtime",
+            "preemption"
+        );
+        return;
+    }
     let by_signal = format!("interrupts by signal {}; a system call under way may end early", preempt::DEFAULT_SIGNAL);
     let (clock, signal) = ("preemption: clock", "preemption: signal");
     match preempt::probe() {
@@ -222,6 +237,10 @@ fn what(kind: source::Kind) -> &'static str {
 
 fn runtime() -> Vec<(&'static str, String)> {
     let block = tls::get();
+    let mode = match mode() {
+        Mode::Microprocesses => Mode::Microprocesses.to_string(),
+        mode @ Mode::KernelThreads { why } => format!("{mode}: 1:1, one kernel thread for each microprocess ({why})"),
+    };
     let kind = match block.kind() {
         tls::Kind::Clone => "own block each, cloned from donors",
         tls::Kind::Donor => "own block each, from donor threads only",
@@ -230,6 +249,7 @@ fn runtime() -> Vec<(&'static str, String)> {
     let why = if block.why().is_empty() { String::new() } else { format!(" ({})", block.why()) };
     let fs = if cpu::fsgsbase() { "wrfsbase" } else { "arch_prctl, about ten times slower" };
     vec![
+        ("mode", mode),
         ("thread-local storage", format!("{kind}{why}; {} bytes", block.bytes())),
         ("FS and GS base", fs.to_owned()),
         ("stack guards", stack::guard_kind().to_owned()),

@@ -1,9 +1,11 @@
 //! `kumi doctor` on a machine that refuses, and told of other settings. What is refused stays refused in this
 //! process, and in those that it starts: the other tests ask for nothing of that.
 
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use kumihimo_tests::refusal::refuse;
+use kumihimo_tests::skip;
 
 /// What doctor says.
 fn doctor() -> String {
@@ -12,12 +14,29 @@ fn doctor() -> String {
 
 /// With these in its environment, and a user's settings left out.
 fn doctor_with(settings: &[(&str, &str)]) -> String {
+    said_by(command().envs(settings.iter().copied()))
+}
+
+fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kumi"));
     command.arg("doctor");
-    for name in ["KUMI_MACHINE", "KUMI_LOCKING", "KUMI_DIR", "KUMI_BOARD", "KUMI_ARBITER", "KUMI_SHARE"] {
+    for name in [
+        "KUMI_MACHINE",
+        "KUMI_LOCKING",
+        "KUMI_DIR",
+        "KUMI_BOARD",
+        "KUMI_ARBITER",
+        "KUMI_SHARE",
+        "KUMI_EVENTS",
+        "KUMI_PREEMPT",
+    ] {
         command.env_remove(name);
     }
-    let output = command.envs(settings.iter().copied()).output().expect("kumi");
+    command
+}
+
+fn said_by(command: &mut Command) -> String {
+    let output = command.output().expect("kumi");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
@@ -100,4 +119,56 @@ fn doctor_says_where_cores_are_shared() {
     assert!(about(&said, "arbiter").0.contains("of no use"), "{said}");
     assert!(about(&said, "CPU time").0.contains(" 50%,hard of a core (KUMI_SHARE)"), "{said}");
     std::fs::remove_dir_all(&folder).expect("ours");
+}
+
+#[test]
+fn doctor_says_in_one_word_which_mode_runs() {
+    let said = doctor_with(&[("KUMI_TLS", "kernel")]);
+    let line = about(&said, "mode").0;
+    assert!(line.contains(" kernel-threads: ") && line.ends_with("(KUMI_TLS=kernel)"), "{said}");
+    if kumihimo::runtime::mode() == kumihimo::runtime::Mode::Microprocesses {
+        let said = doctor_with(&[("KUMI_TLS", "")]);
+        assert!(about(&said, "mode").0.ends_with(" microprocesses"), "{said}");
+    }
+}
+
+#[test]
+fn doctor_claims_no_preemption_where_events_are_off() {
+    let said = doctor_with(&[("KUMI_EVENTS", "off")]);
+    assert!(about(&said, "preemption").0.contains(" no: the event source is off"), "{said}");
+    assert!(!said.contains("KUMI_PREEMPT says otherwise"), "{said}");
+    let said = doctor_with(&[("KUMI_PREEMPT", "off")]);
+    assert!(about(&said, "preemption").0.contains(" no: "), "{said}");
+}
+
+/// Every event source but `off` reads /proc, and preemption ends with them.
+#[test]
+fn doctor_claims_no_preemption_without_proc() {
+    // SAFETY: takes nothing.
+    if unsafe { libc::geteuid() } != 0 {
+        return skip("doctor_claims_no_preemption_without_proc", "not root");
+    }
+    let mut command = command();
+    // SAFETY: system calls only, with constants.
+    unsafe {
+        command.pre_exec(|| {
+            let check = |done: i32| if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+            check(libc::unshare(libc::CLONE_NEWNS))?;
+            let none = std::ptr::null();
+            let private = libc::MS_REC | libc::MS_PRIVATE;
+            check(libc::mount(none, c"/".as_ptr(), none, private, none.cast()))?;
+            check(libc::umount2(c"/proc".as_ptr(), libc::MNT_DETACH))
+        });
+    }
+    let output = match command.output() {
+        Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
+            return skip("doctor_claims_no_preemption_without_proc", "no mount namespaces here");
+        }
+        done => done.expect("kumi"),
+    };
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(about(&said, "events: off").0.contains("used unless KUMI_EVENTS says otherwise"), "{said}");
+    assert!(about(&said, "preemption").0.contains(" no: the event source is off"), "{said}");
+    assert!(!said.contains("KUMI_PREEMPT says otherwise"), "{said}");
 }
