@@ -26,13 +26,32 @@
 //! [`fs`], [`io`], [`process`], [`signal`], [`fuse`]: files, standard streams and pipes, child processes, signals, the kernel's channel to servers of files.
 //! [`runtime`]: settings, metrics, the end. [`policy`]: scheduling policies.
 //! [`machine`]: every microprocess of the machine, seen and steered. [`resource`]: the table of what the runtime manages; ids, names, kinds of one's own.
+//!
+//! # Where it runs
+//! | target | what `thread::spawn` begins |
+//! |---|---|
+//! | x86_64 Linux, glibc | a microprocess |
+//! | other Linux: aarch64, musl | a kernel thread, behind the same API |
+//! | other systems | a thread of std |
+//!
+//! `runtime::mode()` tells the first two apart, and why. In the second, `gate` and `fuse` are
+//! `Unsupported`. In the third, `thread`, `sync`, `time`, `net` and `fs` are std's own modules, and
+//! the others are absent.
 #![forbid(unsafe_code)]
 
+#[cfg(target_os = "linux")]
 pub mod future;
 
+#[cfg(target_os = "linux")]
 pub use kumihimo_io::{fs, fuse, io, net, process, signal};
+#[cfg(target_os = "linux")]
 pub use kumihimo_sync as sync;
+/// As std's, so that the same path leads to it on every system.
+pub use std::time;
+#[cfg(not(target_os = "linux"))]
+pub use std::{fs, net, sync, thread};
 
+#[cfg(target_os = "linux")]
 /// Microprocesses: `std::thread`, and what goes beyond it.
 pub mod thread {
     pub use kumihimo_policy::{Priority, PriorityError};
@@ -42,12 +61,14 @@ pub mod thread {
     pub use kumihimo_runtime::thread::*;
 }
 
+#[cfg(target_os = "linux")]
 /// The runtime itself: settings, metrics, start and end.
 pub mod runtime {
     pub use kumihimo_runtime::NoEvents;
     pub use kumihimo_runtime::runtime::*;
 }
 
+#[cfg(target_os = "linux")]
 /// Every microprocess of the machine, seen and steered from outside; `kumi ps`, `kumi suspend` and their like are the same as commands.
 ///
 /// A process joins with its first microprocess: it takes a number in its user's run-time directory, which is part of all its ids, and answers at a socket there,
@@ -84,6 +105,7 @@ pub mod machine {
     pub use kumihimo_runtime::membership::{allow, disallow, number};
 }
 
+#[cfg(target_os = "linux")]
 /// The resource table of this address space: everything that the runtime manages, behind five operations, with ids and names.
 ///
 /// Microprocesses, their parts, virtual processors, [`Region`](resource::Region)s, mailboxes, files, sockets, gates and links are there; an application adds a kind by a
@@ -123,6 +145,7 @@ pub mod resource {
     pub use kumihimo_runtime::rows::Begin;
 }
 
+#[cfg(target_os = "linux")]
 /// Calls between address spaces at the price of a hand-off.
 ///
 /// ```
@@ -149,6 +172,7 @@ pub mod gate {
     };
 }
 
+#[cfg(target_os = "linux")]
 /// Scheduling policies: where a runnable microprocess is placed.
 pub mod policy {
     pub use kumihimo_policy::*;
