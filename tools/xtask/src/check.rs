@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use crate::report::Report;
 use crate::workspace::{self, program};
-use crate::{Failure, cargo_test, msrv, test};
+use crate::{Failure, cargo_test, msrv, portable, test};
 
 /// The version of cargo-deny, which is built from source once.
 const CARGO_DENY: &str = "0.20.2";
@@ -25,10 +25,11 @@ const SCRIPTS: [&str; 7] = [
     "scripts/soak",
 ];
 
-/// Format, lints and documentation.
+/// Format, lints, documentation, and that `kumihimo` compiles for other targets.
 pub fn lint() -> Result<ExitCode, Failure> {
     let mut report = Report::default();
     lints(&mut report)?;
+    portable::check_all(&mut report)?;
     Ok(report.finish())
 }
 
@@ -36,6 +37,8 @@ pub fn lint() -> Result<ExitCode, Failure> {
 pub fn run() -> Result<ExitCode, Failure> {
     let mut report = Report::default();
     lints(&mut report)?;
+    portable::check_all(&mut report)?;
+    portable::test_musl(&mut report)?;
     scripts(&mut report)?;
     msrv::check(&mut report)?;
     licences(&mut report)?;

@@ -8,6 +8,7 @@ mod cargo_test;
 mod check;
 mod locking;
 mod msrv;
+mod portable;
 mod report;
 mod stress;
 mod test;
@@ -27,6 +28,8 @@ enum Command {
     BenchCheck(bench_check::Args),
     /// Count the lines that touch locking, as table 1 of the paper on localised locks (P3) does
     Locking(locking::Args),
+    /// Check that the crate `kumihimo` compiles for other targets, and run the unit tests on musl
+    Portable(portable::Args),
     /// Check the minimum Rust version that Cargo.toml states
     Msrv,
     /// Format, lints and documentation
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let ended = match Command::parse() {
         Command::BenchCheck(args) => bench_check::run(&args),
         Command::Locking(args) => locking::run(&args),
+        Command::Portable(args) => portable::run(&args),
         Command::Msrv => msrv::run(),
         Command::Lint => check::lint(),
         Command::Check => check::run(),
