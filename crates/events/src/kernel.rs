@@ -82,6 +82,8 @@ pub struct Kernel {
     /// Slot of the kernel thread that each VP was handed to, until it carries it; 0: none.
     pub(crate) handed: Box<[AtomicU32]>,
     pub(crate) bound: AtomicUsize,
+    /// Kernel threads that wait for their [`Turn`](crate::thread::KernelThread::turn).
+    pub(crate) waiters: AtomicUsize,
     pub(crate) hand_offs: AtomicU64,
     pub(crate) exhausted: AtomicU64,
     /// Priority with which each VP was [`call`](Kernel::call)ed.
@@ -176,6 +178,7 @@ impl Kernel {
             carriers: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
             handed: (0..settings.vps).map(|_| AtomicU32::new(0)).collect(),
             bound: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
             hand_offs: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
             called: (0..settings.vps).map(|_| AtomicI32::new(NOT_CALLED)).collect(),

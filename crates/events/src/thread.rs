@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use crate::record::Step;
 use crate::sched::{BOUND, Event, ThreadState, UserScheduler};
 use crate::slot::{self, Slot, WANT_BLOCKED, WANT_UNBLOCKED};
-use crate::turn::Turn;
+use crate::turn::{self, Turn};
 
 /// In a slot's state: blocked, with its microprocess.
 pub(crate) const AWAY: u32 = ThreadState::Sleeping as u32 | BOUND;
@@ -183,7 +183,10 @@ impl KernelThread {
     /// Waits, masked, until somebody [`hand`](KernelThread::hand)s this kernel thread a VP: true. False: `stuck` said, on one of
     /// the looks that are taken now and then, that it had better go on without. Async-signal-safe if `stuck` is. Blocks the kernel thread.
     pub fn await_turn(&self, stuck: impl Fn() -> bool) -> bool {
-        let handed = self.turn.wait(stuck);
+        let waiters = &self.kernel.waiters;
+        waiters.fetch_add(1, Ordering::Relaxed);
+        let handed = self.turn.wait(|| turn::look_every(waiters.load(Ordering::Relaxed)), stuck);
+        waiters.fetch_sub(1, Ordering::Relaxed);
         if handed {
             self.take_bound(self.turn.token());
         }

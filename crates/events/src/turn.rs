@@ -23,9 +23,17 @@ const OFFERED: u32 = 2;
 const HANDED: u32 = 3;
 const ASTRAY: u32 = 4;
 
-/// How long a waiter sleeps before it looks whether its turn can come at all, nanoseconds.
-#[cfg(not(loom))]
-const LOOK_EVERY: i64 = 2_000_000;
+/// How long a waiter sleeps before it looks whether its turn can come at all, in nanoseconds, where
+/// few wait ...
+const LOOK_EVERY: u64 = 2_000_000;
+/// ... and for each waiter that there is, where many do. A look takes some microseconds: all of them
+/// together take a small part of one core, however many wait.
+const LOOK_APART: u64 = 100_000;
+
+/// How long one of so many waiters sleeps before it looks, in nanoseconds.
+pub(crate) fn look_every(waiters: usize) -> u64 {
+    LOOK_EVERY.max(waiters as u64 * LOOK_APART)
+}
 
 /// The state of a kernel thread's wait for a VP.
 #[derive(Debug, Default)]
@@ -94,15 +102,16 @@ impl Turn {
         self.token.load(Ordering::Relaxed)
     }
 
-    /// By the waiter, after [`begin`](Turn::begin): true once a VP was handed over; false if `stuck` said so before.
-    pub(crate) fn wait(&self, stuck: impl Fn() -> bool) -> bool {
+    /// By the waiter, after [`begin`](Turn::begin): true once a VP was handed over; false if `stuck`
+    /// said so before, on one of the looks that are taken `every` so many nanoseconds.
+    pub(crate) fn wait(&self, every: impl Fn() -> u64, stuck: impl Fn() -> bool) -> bool {
         loop {
             let state = self.state.load(Ordering::Acquire);
             if state == HANDED {
                 self.state.store(NONE, Ordering::Relaxed);
                 return true;
             }
-            if !sleep(&self.state, state) && state == QUEUED && stuck() && self.give_up() {
+            if !sleep(&self.state, state, every()) && state == QUEUED && stuck() && self.give_up() {
                 return false;
             }
         }
@@ -111,8 +120,9 @@ impl Turn {
 
 /// False if the time was over.
 #[cfg(not(loom))]
-fn sleep(word: &AtomicU32, expected: u32) -> bool {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: LOOK_EVERY };
+fn sleep(word: &AtomicU32, expected: u32, nanoseconds: u64) -> bool {
+    let (seconds, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
+    let time = libc::timespec { tv_sec: seconds as libc::time_t, tv_nsec: rest as libc::c_long };
     let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: a live word and a live timespec.
     let r = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, expected, &raw const time) };
@@ -128,7 +138,7 @@ fn wake(word: &AtomicU32) {
 }
 
 #[cfg(loom)]
-fn sleep(_word: &AtomicU32, _expected: u32) -> bool {
+fn sleep(_word: &AtomicU32, _expected: u32, _nanoseconds: u64) -> bool {
     loom::thread::yield_now();
     false
 }
@@ -164,11 +174,11 @@ mod models {
                 let taken = picker.join().unwrap();
                 assert_eq!(new_entry, !taken, "one entry, and one offer for it");
                 if taken {
-                    assert!(turn.wait(|| false));
+                    assert!(turn.wait(|| look_every(1), || false));
                 }
             } else {
                 assert!(picker.join().unwrap());
-                assert!(turn.wait(|| false));
+                assert!(turn.wait(|| look_every(1), || false));
                 assert_eq!(turn.token(), 4);
             }
         });
@@ -189,18 +199,29 @@ mod tests {
             assert!(other.offer());
             other.hand(8);
         });
-        assert!(turn.wait(|| false));
+        assert!(turn.wait(|| look_every(1), || false));
         assert_eq!(turn.token(), 8);
         picker.join().expect("no panic");
+    }
+
+    /// (A thousand of them took more than two cores, which the VPs that they waited for then lacked.)
+    #[test]
+    fn looks_of_all_waiters_together_are_bounded() {
+        const SECOND: u64 = 1_000_000_000;
+        assert_eq!(look_every(1), LOOK_EVERY);
+        for waiters in [1, 10, 100, 1_000, 100_000] {
+            let looks = waiters as u64 * SECOND / look_every(waiters);
+            assert!(looks <= SECOND / LOOK_APART, "{waiters} waiters: {looks} looks a second");
+        }
     }
 
     #[test]
     fn one_that_is_stuck_goes_on_and_its_entry_is_dropped_once() {
         let turn = Turn::new();
         assert!(turn.begin());
-        assert!(!turn.wait(|| true));
+        assert!(!turn.wait(|| look_every(1), || true));
         assert!(!turn.begin(), "the entry is still queued");
-        assert!(!turn.wait(|| true));
+        assert!(!turn.wait(|| look_every(1), || true));
         assert!(!turn.offer());
         assert!(turn.begin(), "the entry was dropped");
     }
