@@ -99,6 +99,10 @@ impl UserScheduler for Instance {
     }
 
     fn overridden(&self, vp: u32, off: bool) {
+        if off {
+            // Before anybody treats it so.
+            tracing::overridden(self, vp);
+        }
         self.queues.set_stuck(vp as usize, off);
         if off {
             self.stuck_vps.fetch_add(1, Ordering::Relaxed);

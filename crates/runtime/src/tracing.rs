@@ -344,6 +344,13 @@ pub(crate) fn put(instance: &Instance, to: usize, id: u64) {
     }
 }
 
+/// The VP is written off: the others hand it nothing from here on.
+pub(crate) fn overridden(instance: &Instance, vp: u32) {
+    if let Some(session) = &instance.trace {
+        session.outside().put(Record { arg: vp, ..Record::new(Kind::Overridden) });
+    }
+}
+
 /// `mp` is back from the kernel and has no VP. Async-signal-safe.
 pub(crate) fn unblocked(instance: &Instance, thread: &KernelThread, mp: &Mp) {
     if let Some(session) = &instance.trace {

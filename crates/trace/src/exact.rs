@@ -18,12 +18,17 @@
 //! hundreds of steps, and no scheduler can do anything about what runs there: that VP is in the middle of what it does. So a VP that has begun a
 //! step and not ended it (`Settles` without its `Settled`) is not counted against anybody, neither as one that runs something low nor
 //! as one whose answer is known.
+//!
+//! The same holds for a VP that the watchdog has written off (`Overridden`), until its next step: the
+//! others hand nothing to it, whatever it seems to run.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::read::{Event, Of, Track};
-use crate::words::{ARGUMENTS, ASKED, GIVEN, ID, LEVEL, NAMES, Name, PUT, SENT, SETTLED, SETTLES, WAITS, WHO};
+use crate::words::{
+    ARGUMENTS, ASKED, GIVEN, ID, LEVEL, NAMES, Name, OVERRIDDEN, PUT, SENT, SETTLED, SETTLES, WAITS, WHO,
+};
 
 /// Steps in a row of one VP that an inversion may last. Two or three are what the protocol has: one that is under way and has looked already, one in
 /// which a running one sets its own priority, and one more. The rest is for the records, which are not written at the moment at which
@@ -206,7 +211,8 @@ impl Steps {
         let is = |name: Name| &*event.name == NAMES[name];
         let number = |name: Name| event.number(ARGUMENTS[name]);
         let mark = |name: Name| number(name).map_or(0, |level| level.saturating_add(1));
-        if is(SETTLES) {
+        // One that is overridden takes its next step when it has come back.
+        if is(SETTLES) || is(OVERRIDDEN) {
             self.vps[vp].steps = true;
         } else if is(SETTLED) {
             let who = event.text(ARGUMENTS[WHO]).unwrap_or_default();

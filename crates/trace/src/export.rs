@@ -15,8 +15,9 @@ use crate::record::{self, Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAITS};
 use crate::spool::{Entry, OUTSIDE, Spool};
 use crate::words::{
     self, ASKED, BOARD, BOARD_ID, CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, GIVEN, ID, IDLE, LEVEL, LOST,
-    MICROS_GROUP, Name, OWN_PRIORITY, PREEMPTED, PRIORITY, PROCESS, PUT, RESUMED, ROW, SENT, SETTLED, SETTLES, SPAWNED,
-    SUMMARY, State, Summary, THREAD, THREADS_GROUP, UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP, WHO, WHY, WRITER,
+    MICROS_GROUP, Name, OVERRIDDEN, OWN_PRIORITY, PREEMPTED, PRIORITY, PROCESS, PUT, RESUMED, ROW, SENT, SETTLED,
+    SETTLES, SPAWNED, SUMMARY, State, Summary, THREAD, THREADS_GROUP, UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP, WHO, WHY,
+    WRITER,
 };
 
 /// Converts `spool`. `lost`: records that did not even reach it.
@@ -131,6 +132,11 @@ impl<W: Write> Export<W> {
             Kind::Sent => self.sent(SENT, &record, Some(record.level)),
             Kind::Put => self.sent(PUT, &record, None),
             Kind::Held => self.parked(record.id, record.wait),
+            Kind::Overridden => {
+                if let Some(vp) = self.vps.get(record.arg as usize) {
+                    self.packets.event(vp.track, INSTANT, Called::By(OVERRIDDEN), &[]);
+                }
+            }
             Kind::Name => {}
             // All others are a VP's.
             _ if !on_vp => {}

@@ -54,10 +54,13 @@ pub enum Kind {
     Leaves = 22,
     /// The VP has changed the slot of core `arg`: it is `id` from here.
     Slot = 23,
+    /// VP `arg` takes no steps from here on, and the scheduler goes on without it: its kernel thread
+    /// is held up inside the scheduler, and the watchdog has written the VP off.
+    Overridden = 24,
 }
 
 impl Kind {
-    const ALL: [Kind; 23] = [
+    const ALL: [Kind; 24] = [
         Kind::Switch,
         Kind::Ready,
         Kind::Spawn,
@@ -81,6 +84,7 @@ impl Kind {
         Kind::Asked,
         Kind::Leaves,
         Kind::Slot,
+        Kind::Overridden,
     ];
 }
 
@@ -306,12 +310,12 @@ mod tests {
         }
         assert_eq!(WAITS[usize::from(WAIT_KERNEL)], "kernel");
         assert_eq!(Record::from_words([0; 3]), None);
-        assert_eq!(Record::from_words([0, 0, 24]), None);
+        assert_eq!(Record::from_words([0, 0, 25]), None);
     }
 
     proptest! {
         #[test]
-        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..23, level: u8, cause: u8, wait: u8, arg: u32) {
+        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..24, level: u8, cause: u8, wait: u8, arg: u32) {
             let record = Record { kind: Kind::ALL[kind], time, id, level, cause, wait, arg };
             prop_assert_eq!(Record::from_words(record.words(time)), Some(record));
         }

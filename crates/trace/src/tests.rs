@@ -301,6 +301,19 @@ fn a_vp_in_the_middle_of_a_step_is_not_counted() {
 }
 
 #[test]
+fn a_vp_that_is_overridden_is_not_counted_until_its_next_step() {
+    let mut script = inverted();
+    script.add(OUTSIDE, Record { arg: 1, ..Record::new(Kind::Overridden) });
+    for _ in 0..50 {
+        script.step(0, Some((2, 9)), Some(9), ASKED);
+    }
+    let report = script.report(2);
+    assert_eq!((report.inverted, report.kept.clone(), report.verdict()), (0, None, Verdict::Holds), "{report}");
+    script.step(1, Some((1, 3)), None, 0).step(0, Some((2, 9)), Some(9), ASKED);
+    assert_eq!(steps(&script.report(2).kept), 1);
+}
+
+#[test]
 fn one_that_outranks_the_running_one_at_the_same_vp_is_missed() {
     let missed = |flags, waits| {
         let mut script = Script::default();

@@ -40,7 +40,7 @@ impl State {
 /// A name that stands in the file as a number; its number is its place here, counted from 1.
 pub(crate) type Name = usize;
 
-pub(crate) const NAMES: [&str; 25] = [
+pub(crate) const NAMES: [&str; 26] = [
     "Running",
     "Ready",
     "Parked",
@@ -66,6 +66,7 @@ pub(crate) const NAMES: [&str; 25] = [
     "Leaves its core",
     "Slot",
     "Board",
+    "Overridden",
 ];
 pub(crate) const IDLE: Name = 5;
 pub(crate) const UNBLOCKED: Name = 6;
@@ -87,6 +88,7 @@ pub(crate) const ASKED_CORE: Name = 21;
 pub(crate) const LEAVES: Name = 22;
 pub(crate) const SLOT: Name = 23;
 pub(crate) const BOARD: Name = 24;
+pub(crate) const OVERRIDDEN: Name = 25;
 
 /// As [`NAMES`], for arguments.
 pub(crate) const ARGUMENTS: [&str; 31] = [
@@ -227,6 +229,7 @@ mod tests {
             (LEAVES, "Leaves its core"),
             (SLOT, "Slot"),
             (BOARD, "Board"),
+            (OVERRIDDEN, "Overridden"),
         ] {
             assert_eq!(NAMES[number], name);
         }
