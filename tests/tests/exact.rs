@@ -205,16 +205,34 @@ fn beside_an_overridden_vp(design: Design) {
         Runtime::builder().vps(2).queue(design).policy(Waits { pipe, held: held.clone() }).on_misbehaviour(distrust);
     let runtime = runtime.trace(&path).trace_buffer(1 << 19).build().expect("a runtime");
     let at = |n| Builder::new().priority(level(n));
-    let over = Arc::new(AtomicBool::new(false));
+    let (over, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let woken = {
-        let over = over.clone();
+        let (over, begun) = (over.clone(), begun.clone());
         let parks = move || {
+            begun.fetch_add(1, SeqCst);
             while !over.load(SeqCst) {
                 thread::park();
             }
         };
         at(4).spawn(parks).expect("it begins")
     };
+    let turns: Arc<[AtomicU64; 2]> = Arc::default();
+    let high = [0, 1].map(|n| {
+        let (turns, begun) = (turns.clone(), begun.clone());
+        let yields = move || {
+            begun.fetch_add(1, SeqCst);
+            thread::park();
+            while turns.iter().any(|turns| turns.load(SeqCst) < 50) {
+                turns[n].fetch_add(1, SeqCst);
+                thread::yield_now();
+            }
+        };
+        at(30).spawn(yields).expect("it begins")
+    });
+    // What is queued on the VP and has not begun would wait as long as that is overridden.
+    while begun.load(SeqCst) < 3 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let low = {
         let (over, woken) = (over.clone(), woken.thread().clone());
         let wakes = move || {
@@ -228,18 +246,6 @@ fn beside_an_overridden_vp(design: Design) {
         };
         at(5).spawn(wakes).expect("it begins")
     };
-    let turns: Arc<[AtomicU64; 2]> = Arc::default();
-    let high = [0, 1].map(|n| {
-        let turns = turns.clone();
-        let yields = move || {
-            thread::park();
-            while turns.iter().any(|turns| turns.load(SeqCst) < 50) {
-                turns[n].fetch_add(1, SeqCst);
-                thread::yield_now();
-            }
-        };
-        at(30).spawn(yields).expect("it begins")
-    });
     while metrics().expect("a runtime runs").overridden == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
