@@ -6,6 +6,7 @@ use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use kumihimo_hang::Watch;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// What a test's own process left.
 #[derive(Debug)]
@@ -36,6 +37,15 @@ const CPU_BOUND: Duration = Duration::from_secs(300);
 
 /// Time between two looks at a process that has not ended.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Sends a signal to a process of the test's own, whose id a [`Child`] has.
+///
+/// # Errors
+/// As kill(2).
+pub fn send_signal(pid: u32, signal: Signal) -> std::io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(std::io::ErrorKind::InvalidInput)?;
+    Ok(kill_process(pid, signal)?)
+}
 
 /// True in the process that [`again`] or [`start`] began for the test `name`.
 #[must_use]
@@ -100,9 +110,9 @@ fn finish_within(idle_looks: u32, name: &str, child: Child) -> Ended {
         }
     };
     if hangs.is_some() {
-        // One that is stopped hears of the first after the second.
-        for signal in ["-ABRT", "-CONT"] {
-            let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+        // A stopped process handles the first after the second.
+        for signal in [Signal::ABORT, Signal::CONT] {
+            let _ = send_signal(pid, signal);
         }
     }
     let output = reader.join().expect("the reader does not panic");

@@ -1,15 +1,15 @@
 //! The dump of all microprocesses: on request, by a signal, at a deadlock.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use kumihimo::runtime::{OnDeadlock, Runtime, dump, metrics};
 use kumihimo::sync::{Barrier, mpsc};
 use kumihimo::thread::{self, JoinHandle};
-use kumihimo_tests::process::{again, alone, is_child, is_one_to_one, start};
+use kumihimo_tests::process::{again, alone, is_child, is_one_to_one, send_signal, start};
 use kumihimo_tests::skip;
+use rustix::process::Signal;
 
 #[inline(never)]
 fn parks_here() {
@@ -241,8 +241,7 @@ fn by_a_signal_while_all_compute() {
     }
     // Twice: it goes on after the first one.
     for _ in 0..2 {
-        let sent = Command::new("kill").args(["-USR2", &child.id().to_string()]).status().expect("kill");
-        assert!(sent.success());
+        send_signal(child.id(), Signal::USR2).expect("the process exists");
         let mut said = String::new();
         while !said.contains("\nkumihimo: ") || !said.ends_with("microprocesses\n") {
             assert_ne!(errors.read_line(&mut said).expect("a pipe"), 0, "it ended: {said}");

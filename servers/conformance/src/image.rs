@@ -35,6 +35,12 @@ pub struct Image {
 }
 
 impl Image {
+    /// Whether this machine has the programs that make, check and read images.
+    #[must_use]
+    pub fn can_be_made() -> bool {
+        ["mke2fs", "e2fsck", "debugfs"].iter().all(|program| has(program))
+    }
+
     /// As `mke2fs -t ext2` makes it: so many megabytes, in blocks of so many bytes.
     ///
     /// # Panics

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use kumihimo_tests::process::send_signal;
+use rustix::process::Signal;
+
 use crate::image::{run, told};
 use crate::place::Scratch;
 
@@ -193,7 +196,7 @@ impl Mounted {
     /// # Panics
     /// If not.
     pub fn terminate(mut self) {
-        self.signal("TERM");
+        send_signal(self.server.id(), Signal::TERM).expect("it is a child");
         self.expect_good_end();
     }
 
@@ -203,15 +206,6 @@ impl Mounted {
     /// If not.
     pub fn expect_end(mut self) {
         self.expect_good_end();
-    }
-
-    /// Sends the server a signal.
-    ///
-    /// # Panics
-    /// If kill(1) fails.
-    pub fn signal(&self, signal: &str) {
-        let sent = run("kill", &[&format!("-{signal}"), &self.server.id().to_string()]);
-        assert!(sent.status.success(), "kill: {}", told(&sent));
     }
 
     /// Kills the server, and clears what it leaves by `kumi umount`.

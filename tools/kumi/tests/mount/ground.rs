@@ -24,11 +24,14 @@ pub fn can_mount(test: &str) -> bool {
 
 /// Whether an image can be made and checked as well.
 pub fn has_e2fsprogs(test: &str) -> bool {
+    if !can_mount(test) {
+        return false;
+    }
     let has = std::process::Command::new("mke2fs").arg("-V").output().is_ok();
     if !has {
         skip(test, "no mke2fs(8) here");
     }
-    can_mount(test) && has
+    has
 }
 
 /// A server on an image.
