@@ -1,5 +1,5 @@
 # Everything that a newcomer or CI calls; each target does its own set-up. The work is in scripts/.
-.PHONY: help run test lint check bench bench-check stress soak install clean
+.PHONY: help run test lint check chroots bench bench-check stress soak install clean
 
 SECONDS ?= 600
 MINUTES ?= 30
@@ -16,6 +16,7 @@ help:
 	@echo 'make test    every suite, and one row of the matrix of fallbacks       [ROW=n]'
 	@echo 'make lint    format, lints, documentation'
 	@echo 'make check   lint, licences, MSRV, loom, Miri, sanitizers, and the whole matrix'
+	@echo 'make chroots make run and make test on Debian 12, 13 and sid [RELEASES=trixie COMMANDS=run]'
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
 	@echo 'make bench-check  this tree against a commit, in pairs    [BASE=commit ROWS=a,b PAIRS=15]'
 	@echo 'make stress  every suite again and again on a busy machine [MINUTES=30]'
@@ -37,6 +38,10 @@ lint:
 check:
 	@scripts/setup check
 	@cargo xtask check
+
+# Fresh systems by debootstrap; needs root: make chroots RELEASES=trixie,sid COMMANDS=run
+chroots:
+	@RELEASES='$(RELEASES)' COMMANDS='$(COMMANDS)' scripts/chroots
 
 bench:
 	@scripts/setup bench

@@ -15,8 +15,9 @@ use crate::{Failure, cargo_test, msrv, portable, test};
 const CARGO_DENY: &str = "0.20.2";
 
 /// Scripts that shellcheck reads.
-const SCRIPTS: [&str; 7] = [
+const SCRIPTS: [&str; 8] = [
     "scripts/bpf-object",
+    "scripts/chroots",
     "scripts/figures",
     "scripts/install-capi",
     "scripts/lib.sh",
