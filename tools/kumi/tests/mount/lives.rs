@@ -50,7 +50,7 @@ fn killed_while_clients_wait(name: &str, organisation: Organisation) {
     for _ in 0..4 {
         assert!(receiver.recv_timeout(LIMIT).expect("it begins").is_none());
     }
-    mounted.signal("KILL");
+    process::send_signal(mounted.pid(), rustix::process::Signal::KILL).expect("it is a child");
     for _ in 0..4 {
         let ended = receiver.recv_timeout(LIMIT).expect("nobody hangs").expect("an end");
         let error = errno(&ended.expect_err("2 MB take longer"));
