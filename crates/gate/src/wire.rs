@@ -71,7 +71,7 @@ mod tests {
         }
         assert_eq!(Status::of(4), None);
         assert_eq!(Status::of(FAILED - 1), None);
-        assert_eq!(Status::of(FAILED + 14), None);
+        assert_eq!(Status::of(FAILED + 15), None);
         assert_eq!(Status::of(u32::MAX), None);
     }
 }
