@@ -30,6 +30,9 @@ impl Patience {
     /// So many naps of a millisecond, and there is nobody: while the whole process is stopped, one of them at most goes by.
     const NAPS: u32 = 5000;
     const SPINS: u32 = 1000;
+    /// As long, for who looks from time to time.
+    #[cfg(not(loom))]
+    pub(crate) const NANOSECONDS: u64 = Patience::NAPS as u64 * 1_000_000;
 
     /// Waits for a moment. False: long enough. Async-signal-safe.
     pub(crate) fn moment(&mut self) -> bool {

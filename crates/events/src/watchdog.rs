@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::corrupt::{Patience, corrupt};
 use crate::kernel::Kernel;
 use crate::say::say;
 use crate::sched::{Event, UserScheduler};
@@ -251,6 +252,7 @@ struct Suspect {
     masked: Suspicion,
     asked: Suspicion,
     runs_on: Suspicion,
+    robbed: Suspicion,
 }
 
 /// Whom it is about.
@@ -362,12 +364,14 @@ impl Kernel {
         if index == 0 || rests & 1 == 1 {
             suspect.masked.drop();
             suspect.runs_on.drop();
+            suspect.robbed.drop();
             return false;
         }
         let slot = self.page.slot(index);
         let (tid, times) = (slot.tid.load(Ordering::Relaxed) as Tid, slot.times.load(Ordering::Relaxed));
         let raised = of.raised.swap(false, Ordering::Relaxed)
             || slot.pending.load(Ordering::Relaxed) & Event::Preempted.bit() != 0;
+        self.look_for_its_vp(vp, (index, slot), &mut suspect.robbed, elapsed);
         if !slot.is_masked() {
             suspect.masked.drop();
             self.look_at_the_running(vp, (index, slot), raised, suspect, elapsed, scheduler);
@@ -387,6 +391,27 @@ impl Kernel {
             masked.said = true;
         }
         true
+    }
+
+    /// Whoever takes a VP out of a slot says at once that it carries it. Else somebody wrote over
+    /// the slot, and if its kernel thread now sleeps in a system call, nobody is told: neither that
+    /// kernel thread nor a source will find it.
+    fn look_for_its_vp(&self, vp: u32, (index, slot): (u32, &Slot), suspicion: &mut Suspicion, elapsed: u64) {
+        let tid = slot.tid.load(Ordering::Relaxed) as Tid;
+        let what = [index.into(), slot.times.load(Ordering::Relaxed), 0, 0];
+        if slot.is_masked() || slot.has_vp() {
+            suspicion.drop();
+        } else if suspicion.what != Some(what) {
+            suspicion.begin(what, tid);
+        } else {
+            suspicion.age.more(tid, elapsed);
+            let is_still_its = self.carriers[vp as usize].load(Ordering::Relaxed) == index && !slot.has_vp();
+            if is_still_its && suspicion.age.ran + suspicion.age.slept >= Patience::NANOSECONDS {
+                corrupt(format_args!(
+                    "slot {index} has no VP where its kernel thread carries {vp}, and nobody took it"
+                ));
+            }
+        }
     }
 
     /// No yield after Preempted?

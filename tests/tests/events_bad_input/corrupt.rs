@@ -9,7 +9,7 @@ use kumihimo_tests::process::{again, is_child};
 use kumihimo_tests::skip;
 use kumihimo_tests::{Random, seed};
 
-use crate::blocked::{block, nanosleep};
+use crate::blocked::{block, nanosleep, this_tid};
 use crate::under::{ALL, may, with_vps};
 
 /// The mapping of the slots: that of the memfd, or of the BPF map.
@@ -35,6 +35,8 @@ fn range(line: &str) -> (usize, usize) {
 const WORDS: usize = size_of::<Slot>() / 8;
 /// The word of a slot that says which VP it has.
 const VP: usize = 1;
+/// The word of which the lower half is the kernel thread's id.
+const TID: usize = 5;
 
 /// Blocks, naps and yields.
 fn work() {
@@ -106,6 +108,33 @@ fn the_virtual_processor_of_another() {
 #[test]
 fn no_virtual_processor() {
     into_those_that_carry("corrupt::no_virtual_processor", &[0]);
+}
+
+/// Into the slot of one that sleeps next, in a call that Kumihimo knows nothing of: neither its
+/// kernel thread nor any source comes to see it. (Its virtual processor was lost, with all that
+/// stood in its queue, and the process hung.)
+#[test]
+fn no_virtual_processor_and_its_kernel_thread_sleeps() {
+    const NAME: &str = "corrupt::no_virtual_processor_and_its_kernel_thread_sleeps";
+    if is_child(NAME) {
+        return with_vps(2, || {
+            let sleeper = thread::spawn(|| {
+                let tid = this_tid();
+                let own = slots().chunks_exact(WORDS).find(|slot| slot[TID].load(SeqCst) as u32 == tid);
+                own.expect("a kernel thread of the pool")[VP].store(0, SeqCst);
+                nanosleep(i64::MAX);
+            });
+            sleeper.join().expect("it is never over");
+        });
+    }
+    for source in ALL.into_iter().filter(|source| may(NAME, *source)) {
+        let ended = again(NAME, &[("KUMI_EVENTS", source.name())]);
+        if ended.stderr.contains("[skip]") {
+            return skip(NAME, "microprocesses are kernel threads here");
+        }
+        let said = ended.stderr.contains("kumihimo: the shared page is corrupt");
+        assert!(said && ended.status.signal() == Some(libc::SIGABRT), "under {source}: {ended:#?}");
+    }
 }
 
 #[test]
