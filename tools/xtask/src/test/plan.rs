@@ -24,10 +24,12 @@ const ALONE: [&str; 2] = [
     "kumihimo-tests/leaks",
 ];
 
+const MANY_GATES: &str = "bad_input::a_hundred_thousand_gates";
+
 /// Tests that `make test` leaves to `make check`: the same again at a size, or in a variant, that
 /// takes minutes.
 const THOROUGH: [(&str, &[&str]); 2] = [
-    ("kumihimo-tests/gates", &["a_hundred_thousand_gates"]),
+    ("kumihimo-tests/gates", &[MANY_GATES]),
     // Real work (git, tar, make, rsync, sqlite3) in the organisations that are no default.
     ("kumi/mount", &["work::ext2::kernel_threads", "work::ext2::processes", "work::ext2::user_threads"]),
 ];
@@ -49,6 +51,12 @@ fn job(suite: &str, binary: &Binary, environment: &[(String, String)]) -> Job {
     }
 }
 
+/// Arguments for libtest: all tests but these, by their whole names.
+fn without(tests: &[&str]) -> Vec<String> {
+    let skipped = tests.iter().flat_map(|test| ["--skip".to_owned(), (*test).to_owned()]);
+    std::iter::once("--exact".to_owned()).chain(skipped).collect()
+}
+
 /// Every suite as the runtime works here by default, a suite a package; and the conformance suite
 /// of the events on the minimal user scheduler. Unless `thorough`, without some long tests.
 pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
@@ -56,9 +64,7 @@ pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
     for job in jobs.iter_mut().filter(|_| !thorough) {
         let name = job.binary.name();
         let skipped = THOROUGH.iter().filter(|(program, _)| *program == name);
-        for test in skipped.flat_map(|(_, tests)| *tests) {
-            job.arguments.extend(["--skip".to_owned(), (*test).to_owned()]);
-        }
+        job.arguments = skipped.flat_map(|(_, tests)| without(tests)).collect();
     }
     let minimal = [("KUMI_TEST_SCHEDULER".to_owned(), "minimal".to_owned())];
     for binary in binaries.iter().filter(|binary| binary.name() == "kumihimo-tests/events") {
@@ -77,7 +83,7 @@ pub fn row(number: usize, row: &Row, binaries: &[Binary]) -> Vec<Job> {
     let mut jobs: Vec<Job> = chosen.map(|binary| job(&suite, binary, &environment)).collect();
     for job in &mut jobs {
         if job.binary.name() == "kumihimo-tests/gates" {
-            job.arguments = ["--skip", "a_hundred_thousand_gates"].map(str::to_owned).to_vec();
+            job.arguments = without(&[MANY_GATES]);
         }
     }
     jobs
@@ -165,6 +171,6 @@ mod tests {
     fn long_tests_run_in_a_thorough_run_only() {
         let binaries = [binary("kumihimo-tests/gates")];
         assert!(defaults(&binaries, true)[0].arguments.is_empty());
-        assert_eq!(defaults(&binaries, false)[0].arguments, ["--skip", "a_hundred_thousand_gates"]);
+        assert_eq!(defaults(&binaries, false)[0].arguments, ["--exact", "--skip", MANY_GATES]);
     }
 }
