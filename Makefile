@@ -14,8 +14,8 @@ PAIRS ?=
 help:
 	@echo 'make run     build and run the tour (under 90 s on two cores)'
 	@echo 'make test    every suite, and one row of the matrix of fallbacks       [ROW=n]'
-	@echo 'make lint    format, lints, documentation'
-	@echo 'make check   lint, licences, MSRV, loom, Miri, sanitizers, and the whole matrix'
+	@echo 'make lint    format, lints, documentation, minimum Rust version'
+	@echo 'make check   lint, licences, loom, Miri, sanitizers, and the whole matrix'
 	@echo 'make chroots make run and make test on Debian 12, 13 and sid [RELEASES=trixie COMMANDS=run]'
 	@echo 'make bench   every benchmark beside its rivals            [BENCH=name BENCH_FLAGS=...]'
 	@echo 'make bench-check  this tree against a commit, in pairs    [BASE=commit ROWS=a,b PAIRS=15]'
