@@ -25,7 +25,7 @@ use plan::Job;
 
 /// Test programs that run at a time. A program runs as many tests at a time as there are cores, and
 /// most of them wait most of the time.
-const LANES: usize = 2;
+const LANES: usize = 3;
 
 /// Programs that take longest, begun first so that no lane is left with one of them at the end.
 const LONG: [&str; 8] = [
