@@ -27,6 +27,7 @@ use crate::slot::{Claim, NO_PRIORITY, Slot};
 use crate::source::{self, EventSource, Kind};
 use crate::thread::AWAY;
 use crate::timekeeper::Timekeeper;
+use crate::turn::Turn;
 use crate::watchdog::Watchdog;
 use crate::{barrier, slot, trap};
 
@@ -82,7 +83,9 @@ pub struct Kernel {
     /// Slot of the kernel thread that each VP was handed to, until it carries it; 0: none.
     pub(crate) handed: Box<[AtomicU32]>,
     pub(crate) bound: AtomicUsize,
-    /// Kernel threads that wait for their [`Turn`](crate::thread::KernelThread::turn).
+    /// By slot: whether its kernel thread waits for a VP.
+    pub(crate) turns: Box<[Turn]>,
+    /// How many do.
     pub(crate) waiters: AtomicUsize,
     pub(crate) hand_offs: AtomicU64,
     pub(crate) exhausted: AtomicU64,
@@ -172,6 +175,7 @@ impl Kernel {
             keep: AtomicUsize::new(settings.concurrency),
             pool: Mutex::new(Pool::new(page.slots())),
             watchdog: Watchdog::new(settings.vps, page.slots()),
+            turns: (0..=page.slots()).map(|_| Turn::new()).collect(),
             page,
             ended: Condvar::new(),
             on_watch: AtomicU32::new(0),
@@ -383,6 +387,12 @@ impl Kernel {
     #[must_use]
     pub fn is_raised(&self, vp: u32) -> bool {
         self.carrier(vp).is_some_and(Slot::is_told_of)
+    }
+
+    /// Those who wait in line for `vp` go on without: it does not come round. Async-signal-safe.
+    pub fn excuse(&self, vp: u32) {
+        let high = self.high.load(Ordering::Relaxed) as usize;
+        self.turns.iter().take(high + 1).for_each(|turn| turn.excuse(vp));
     }
 
     /// Has whoever runs on the kernel thread of slot `index`, if it has no VP, interrupted: the user scheduler is asked as after

@@ -37,6 +37,7 @@ pub mod slot;
 pub mod source;
 #[cfg(not(loom))]
 mod thread;
+#[cfg(not(loom))]
 mod timekeeper;
 #[cfg(not(loom))]
 pub mod trap;

@@ -21,7 +21,6 @@ pub struct KernelThread {
     kernel: Arc<Kernel>,
     index: u32,
     token: Cell<u64>,
-    turn: Turn,
     /// How often in a row its bell rang where it could not be told.
     vain: Cell<u32>,
     /// It rings its own bell after so many nanoseconds of its own CPU time, again and again; 0: it does not.
@@ -30,14 +29,7 @@ pub struct KernelThread {
 
 impl KernelThread {
     pub(crate) fn new(kernel: Arc<Kernel>, index: u32) -> KernelThread {
-        KernelThread {
-            kernel,
-            index,
-            token: Cell::new(0),
-            turn: Turn::new(),
-            vain: Cell::new(0),
-            rings_itself: Cell::new(0),
-        }
+        KernelThread { kernel, index, token: Cell::new(0), vain: Cell::new(0), rings_itself: Cell::new(0) }
     }
 
     /// Its record in the shared page.
@@ -177,18 +169,20 @@ impl KernelThread {
     /// Whether this kernel thread waits for a VP, or may yet be given one, in [`await_turn`](KernelThread::await_turn).
     #[must_use]
     pub fn turn(&self) -> &Turn {
-        &self.turn
+        &self.kernel.turns[self.index as usize]
     }
 
-    /// Waits, masked, until somebody [`hand`](KernelThread::hand)s this kernel thread a VP: true. False: `stuck` said, on one of
-    /// the looks that are taken now and then, that it had better go on without. Async-signal-safe if `stuck` is. Blocks the kernel thread.
+    /// Waits, masked, until somebody [`hand`](KernelThread::hand)s this kernel thread a VP: true.
+    /// False: it was [excused](Kernel::excuse), or `stuck` said, on one of the looks that are taken
+    /// now and then, that it had better go on without. Async-signal-safe if `stuck` is. Blocks the
+    /// kernel thread.
     pub fn await_turn(&self, stuck: impl Fn() -> bool) -> bool {
         let waiters = &self.kernel.waiters;
         waiters.fetch_add(1, Ordering::Relaxed);
-        let handed = self.turn.wait(|| turn::look_every(waiters.load(Ordering::Relaxed)), stuck);
+        let handed = self.turn().wait(|| turn::look_every(waiters.load(Ordering::Relaxed)), stuck);
         waiters.fetch_sub(1, Ordering::Relaxed);
         if handed {
-            self.take_bound(self.turn.token());
+            self.take_bound(self.turn().token());
         }
         handed
     }
@@ -300,7 +294,7 @@ impl KernelThread {
     pub fn hand(&self, from: &KernelThread) -> bool {
         let token = from.token.get();
         debug_assert!(token != 0);
-        if !self.turn.offer() {
+        if !self.turn().offer() {
             return false;
         }
         from.put_down();
@@ -309,7 +303,7 @@ impl KernelThread {
             self.kernel.handed[vp as usize].store(self.index, Ordering::Relaxed);
         }
         self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
-        self.turn.hand(token);
+        self.turn().hand(token);
         true
     }
 }

@@ -9,11 +9,15 @@
 //!   NONE ─────────────> QUEUED ───────> OFFERED ───────────────> HANDED ──> NONE   (the waiter has its VP)
 //!                        │  ^
 //!               give_up()│  │ begin() again: the entry is still in the queue
-//!                        v  │
+//!              or excuse()v  │
 //!                      ASTRAY ─── offer(): the entry was picked and is dropped ──> NONE
 //! ```
-//! *Astray*: the virtual processor cannot come, because its kernel thread sleeps inside the user scheduler, perhaps for a lock that this very
-//! microprocess holds (malloc's, say). Then it goes on without one until it next enters the runtime.
+//! *Astray*: the virtual processor cannot come, because its kernel thread sleeps inside the user
+//! scheduler, perhaps for a lock that this very microprocess holds (malloc's, say), or because all
+//! kernel threads are in use. Then it goes on without one until it next enters the runtime.
+//!
+//! Whoever waits looks now and then whether turns can come at all, for all who wait: how often they
+//! look together does not depend on how many they are.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,22 +27,23 @@ const OFFERED: u32 = 2;
 const HANDED: u32 = 3;
 const ASTRAY: u32 = 4;
 
-/// How long a waiter sleeps before it looks whether its turn can come at all, in nanoseconds, where
-/// few wait ...
+/// The time between two looks, whoever takes them, in nanoseconds.
 const LOOK_EVERY: u64 = 2_000_000;
-/// ... and for each waiter that there is, where many do. A look takes some microseconds: all of them
-/// together take a small part of one core, however many wait.
-const LOOK_APART: u64 = 100_000;
 
 /// How long one of so many waiters sleeps before it looks, in nanoseconds.
 pub(crate) fn look_every(waiters: usize) -> u64 {
-    LOOK_EVERY.max(waiters as u64 * LOOK_APART)
+    LOOK_EVERY.saturating_mul(waiters.max(1) as u64)
 }
+
+/// In [`Turn::of`]: no virtual processor.
+const NOBODY: u32 = u32::MAX;
 
 /// The state of a kernel thread's wait for a VP.
 #[derive(Debug, Default)]
 pub struct Turn {
     state: AtomicU32,
+    /// The virtual processor that it need not wait for if that is held up.
+    of: AtomicU32,
     token: AtomicU64,
 }
 
@@ -46,12 +51,15 @@ impl Turn {
     /// Not waiting.
     #[must_use]
     pub fn new() -> Turn {
-        Turn { state: AtomicU32::new(NONE), token: AtomicU64::new(0) }
+        Turn { state: AtomicU32::new(NONE), of: AtomicU32::new(NOBODY), token: AtomicU64::new(0) }
     }
 
-    /// By the waiter: it wants a VP. True: its microprocess has to be put into a run queue; false: it still is in one.
+    /// By the waiter: it wants a VP. True: its microprocess has to be put into a run queue; false: it
+    /// still is in one. `of`: the VP in whose queue it stands, if it may be [excused](Turn::excuse)
+    /// where that is held up.
     #[must_use]
-    pub fn begin(&self) -> bool {
+    pub fn begin(&self, of: Option<u32>) -> bool {
+        self.of.store(of.unwrap_or(NOBODY), Ordering::Relaxed);
         // Release: who offers sees what the microprocess did. ASTRAY -> QUEUED unless the entry is dropped at this moment.
         if self.state.compare_exchange(ASTRAY, QUEUED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             return false;
@@ -70,6 +78,14 @@ impl Turn {
     /// By the waiter: it goes on without. False: it was offered a VP, which comes at once.
     fn give_up(&self) -> bool {
         self.state.compare_exchange(QUEUED, ASTRAY, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// By anybody: if it waits for `of`, it goes on without. It may get its VP all the same.
+    pub(crate) fn excuse(&self, of: u32) {
+        let waits = self.of.load(Ordering::Relaxed) == of && self.state.load(Ordering::Relaxed) == QUEUED;
+        if waits && self.give_up() {
+            wake(&self.state);
+        }
     }
 
     /// By who picked the entry out of a run queue: whether the waiter is there to take a VP. If so, [`hand`](Turn::hand) must follow.
@@ -102,14 +118,19 @@ impl Turn {
         self.token.load(Ordering::Relaxed)
     }
 
-    /// By the waiter, after [`begin`](Turn::begin): true once a VP was handed over; false if `stuck`
-    /// said so before, on one of the looks that are taken `every` so many nanoseconds.
+    /// By the waiter, after [`begin`](Turn::begin): true once a VP was handed over; false if it was
+    /// [excused](Turn::excuse), or `stuck` said so before, on one of the looks that are taken
+    /// `every` so many nanoseconds.
     pub(crate) fn wait(&self, every: impl Fn() -> u64, stuck: impl Fn() -> bool) -> bool {
         loop {
             let state = self.state.load(Ordering::Acquire);
             if state == HANDED {
                 self.state.store(NONE, Ordering::Relaxed);
                 return true;
+            }
+            // Excused; and its entry may have been dropped since.
+            if state == ASTRAY || state == NONE {
+                return false;
             }
             if !sleep(&self.state, state, every()) && state == QUEUED && stuck() && self.give_up() {
                 return false;
@@ -156,7 +177,7 @@ mod models {
     fn picked_while_it_gives_up() {
         loom::model(|| {
             let turn = Arc::new(Turn::new());
-            assert!(turn.begin());
+            assert!(turn.begin(Some(0)));
             let picker = {
                 let turn = turn.clone();
                 loom::thread::spawn(move || {
@@ -170,7 +191,7 @@ mod models {
             let went_astray = turn.give_up();
             if went_astray {
                 // Later it wants one after all: a new entry only if the old one was dropped.
-                let new_entry = turn.begin();
+                let new_entry = turn.begin(Some(0));
                 let taken = picker.join().unwrap();
                 assert_eq!(new_entry, !taken, "one entry, and one offer for it");
                 if taken {
@@ -183,6 +204,33 @@ mod models {
             }
         });
     }
+
+    /// Somebody excuses the waiter while its entry is being picked: the waiter goes on in any case,
+    /// with a VP exactly if the picker parted with it.
+    #[test]
+    fn picked_while_it_is_excused() {
+        loom::model(|| {
+            let turn = Arc::new(Turn::new());
+            assert!(turn.begin(Some(0)));
+            let picker = {
+                let turn = turn.clone();
+                loom::thread::spawn(move || {
+                    let taken = turn.offer();
+                    if taken {
+                        turn.hand(4);
+                    }
+                    taken
+                })
+            };
+            let excuser = {
+                let turn = turn.clone();
+                loom::thread::spawn(move || turn.excuse(0))
+            };
+            let has_vp = turn.wait(|| look_every(1), || false);
+            assert_eq!(has_vp, picker.join().unwrap());
+            excuser.join().unwrap();
+        });
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -190,10 +238,13 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
+    /// Longer than any test.
+    const SECONDS: u64 = 1_000_000_000_000;
+
     #[test]
     fn a_waiter_gets_what_is_handed_to_it() {
         let turn = Arc::new(Turn::new());
-        assert!(turn.begin());
+        assert!(turn.begin(Some(0)));
         let other = turn.clone();
         let picker = std::thread::spawn(move || {
             assert!(other.offer());
@@ -204,25 +255,47 @@ mod tests {
         picker.join().expect("no panic");
     }
 
-    /// (A thousand of them took more than two cores, which the VPs that they waited for then lacked.)
+    /// (Of four hundred each looked every 2 ms: two million looks, and the VPs that they waited for
+    /// lacked the cores.)
     #[test]
-    fn looks_of_all_waiters_together_are_bounded() {
+    fn looks_of_all_waiters_together_are_as_many_as_of_one() {
         const SECOND: u64 = 1_000_000_000;
-        assert_eq!(look_every(1), LOOK_EVERY);
         for waiters in [1, 10, 100, 1_000, 100_000] {
             let looks = waiters as u64 * SECOND / look_every(waiters);
-            assert!(looks <= SECOND / LOOK_APART, "{waiters} waiters: {looks} looks a second");
+            assert_eq!(looks, 500, "{waiters} waiters");
         }
+        assert_eq!(look_every(0), LOOK_EVERY);
+    }
+
+    #[test]
+    fn one_that_is_excused_goes_on() {
+        let turn = Arc::new(Turn::new());
+        assert!(turn.begin(Some(1)));
+        turn.excuse(0);
+        assert!(!turn.is_astray(), "it waits for another one");
+        let other = turn.clone();
+        let waiter = std::thread::spawn(move || other.wait(|| SECONDS, || false));
+        turn.excuse(1);
+        assert!(!waiter.join().expect("no panic"));
+        assert!(turn.is_astray() && !turn.offer());
+        // One that may not be.
+        assert!(turn.begin(None));
+        turn.excuse(1);
+        assert!(!turn.is_astray() && turn.give_up() && !turn.offer());
+        // Excused, and its entry dropped before it could see that.
+        assert!(turn.begin(Some(1)));
+        turn.excuse(1);
+        assert!(!turn.offer() && !turn.wait(|| SECONDS, || false));
     }
 
     #[test]
     fn one_that_is_stuck_goes_on_and_its_entry_is_dropped_once() {
         let turn = Turn::new();
-        assert!(turn.begin());
+        assert!(turn.begin(Some(0)));
         assert!(!turn.wait(|| look_every(1), || true));
-        assert!(!turn.begin(), "the entry is still queued");
+        assert!(!turn.begin(Some(0)), "the entry is still queued");
         assert!(!turn.wait(|| look_every(1), || true));
         assert!(!turn.offer());
-        assert!(turn.begin(), "the entry was dropped");
+        assert!(turn.begin(Some(0)), "the entry was dropped");
     }
 }

@@ -8,7 +8,6 @@
 //! `blocking` says by itself that it goes away. Whoever is first has the VP: a call that returns before the spare got to run goes on as if
 //! nothing had happened (protocol and models: [`kumihimo_events::slot`]).
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
@@ -16,7 +15,6 @@ use kumihimo_arch::cpu;
 use kumihimo_arch::overflow;
 use kumihimo_events as events;
 use kumihimo_events::sched::{Answer, Tick, UserScheduler};
-use kumihimo_events::watch::CpuClock;
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
@@ -126,23 +124,29 @@ impl UserScheduler for Instance {
     }
 }
 
-/// The caller has no VP: it queues up for one and waits, on its own kernel thread, until it has its turn. Async-signal-safe. False: it
-/// goes on without, since `may_give_up` and its VP cannot come.
+/// The caller has no VP: it queues up for one and waits, on its own kernel thread, until it has its
+/// turn. Async-signal-safe. False: it goes on without, since `may_give_up` and its VP cannot come.
 fn await_turn(instance: &Instance, mp: &'static Mp, may_give_up: bool) -> bool {
     // SAFETY: a microprocess without a VP: GS is set.
     let kt = unsafe { KernelThread::stay() };
     kt.mask();
     let home = usize::from(mp.home.load(Ordering::Relaxed)) % instance.vps.len();
     let thread = kt.events();
-    if thread.turn().begin() {
-        // SAFETY: the running microprocess is ours, and so is its context, which is not in use: whoever picks it finds that it waits here.
-        unsafe { *mp.context.get() = cpu::Context::NULL };
-        mp.waits_on.set(kt);
-        tracing::unblocked(instance, kt, mp);
-        instance.inject(home, mp);
-    }
-    let patience = Patience::new(instance, mp, home);
-    let has_vp = thread.await_turn(|| may_give_up && patience.is_over());
+    let patience = &instance.vps[home].patience;
+    let has_vp = loop {
+        if thread.turn().begin(may_give_up.then_some(home as u32)) {
+            // SAFETY: the running microprocess is ours, and so is its context, which is not in use: whoever picks it finds that it waits here.
+            unsafe { *mp.context.get() = cpu::Context::NULL };
+            mp.waits_on.set(kt);
+            tracing::unblocked(instance, kt, mp);
+            instance.inject(home, mp);
+        }
+        let handed = thread.await_turn(|| may_give_up && patience.is_over(instance, home, mp));
+        // Excused with all others who wait for that VP, but not to run.
+        if handed || !mp.state.is_suspended() {
+            break handed;
+        }
+    };
     if let Some(vp) = thread.vp() {
         let vp = &instance.vps[vp as usize];
         kt.now_carries(vp);
@@ -185,57 +189,6 @@ pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
         kt.in_handler(|| {
             await_turn(kt.instance(), mp, true);
         });
-    }
-}
-
-/// So many looks of a waiter at a VP that is held up and makes no switch meanwhile are enough ([`events::turn`] says how often one looks).
-const PATIENCE: u32 = 5;
-/// Of one that is suspended, which is to go on only if all else stands still: it may hold malloc's lock.
-const PATIENCE_SUSPENDED: u32 = 100;
-/// The same for one that runs: nanoseconds of its kernel thread's CPU time. Not of the clock's: that thread may have no core.
-const PATIENCE_RUNNING: u64 = 10_000_000;
-
-/// Why a waiter may give up.
-struct Patience<'a> {
-    instance: &'a Instance,
-    mp: &'static Mp,
-    vp: usize,
-    /// At the last look: switches of the VP, its kernel thread, whether the running microprocess was to give way.
-    seen: Cell<(u64, u32, bool)>,
-    /// Looks since then at which it was held up, less those at which it was not: for a moment each may seem to be the other.
-    looks: Cell<u32>,
-    /// CPU time of that kernel thread when that was first seen.
-    since: Cell<u64>,
-}
-
-impl<'a> Patience<'a> {
-    fn new(instance: &'a Instance, mp: &'static Mp, vp: usize) -> Patience<'a> {
-        Patience { instance, mp, vp, seen: Cell::default(), looks: Cell::new(0), since: Cell::new(0) }
-    }
-
-    /// Whether the VP makes no switch although it should: it is held up ([`events::Kernel::is_held_up`]), not idle; or the running microprocess is to give
-    /// way and does not, since it may spin for what the waiter holds where it cannot be interrupted. That another one has its turn is no
-    /// reason, nor a moment's sleep: the waiter would compute beside it, on more kernel threads than there are VPs, so that the VPs' own get
-    /// a core more rarely still. Async-signal-safe.
-    fn is_over(&self) -> bool {
-        self.instance.keep_time_if_nobody_does();
-        let (vp, kernel) = (&self.instance.vps[self.vp], &self.instance.kernel);
-        let carrier = kernel.carrier(self.vp as u32).map_or(0, |slot| slot.tid.load(Ordering::Relaxed));
-        let should = kernel.preemption() == events::preempt::Means::Off || kernel.is_raised(self.vp as u32);
-        let now = (vp.counters.switches.load(Ordering::Relaxed), carrier, should);
-        let suspended = self.mp.state.is_suspended();
-        let ran = || CpuClock::of(carrier as i32).read().unwrap_or(0);
-        if self.seen.replace(now) != now {
-            self.looks.set(0);
-            self.since.set(ran());
-            return false;
-        }
-        if !vp.idle.cell.is_sleeping() && kernel.is_held_up(self.vp as u32) {
-            self.looks.set(self.looks.get() + 1);
-            return self.looks.get() >= if suspended { PATIENCE_SUSPENDED } else { PATIENCE };
-        }
-        self.looks.set(self.looks.get().saturating_sub(1));
-        should && !suspended && ran().saturating_sub(self.since.get()) >= PATIENCE_RUNNING
     }
 }
 

@@ -68,6 +68,8 @@ mod one_to_one;
 #[cfg(not(loom))]
 pub mod park;
 #[cfg(not(loom))]
+mod patience;
+#[cfg(not(loom))]
 mod place;
 #[cfg(not(loom))]
 mod pool;

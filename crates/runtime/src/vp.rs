@@ -32,6 +32,7 @@ use crate::idle::Idle;
 use crate::instance::Instance;
 use crate::lone::Lone;
 use crate::park;
+use crate::patience::Patience;
 use crate::pool::VpPool;
 use crate::readiness::Poller;
 use crate::record::Mp;
@@ -134,6 +135,7 @@ pub(crate) struct Vp {
     pub(crate) lone: Lone,
     pub(crate) courtesy: Courtesy,
     pub(crate) tick: Turn,
+    pub(crate) patience: Patience,
     /// The next one, which waits for its turn on another kernel thread: the VP goes there from this one's own stack.
     pub(crate) promised: Cell<Option<&'static Mp>>,
     /// Where what happens here is noted, if it is.
@@ -404,6 +406,7 @@ impl Vp {
             row: beds.row,
             requests: Requests::default(),
             tick: Turn::new(),
+            patience: Patience::default(),
             promised: Cell::new(None),
             trace: None,
             wrapped: Wrapped::new(),

@@ -408,7 +408,7 @@ impl Scheduler {
         if let Some(vp) = unattended {
             thread.take_up(vp);
         } else {
-            if thread.turn().begin() {
+            if thread.turn().begin(None) {
                 mp.waits_on.set(Some(thread));
                 let _ = self.returned.fetch_update(SeqCst, SeqCst, |newest| {
                     // SAFETY: null or a microprocess, which lives for ever.
