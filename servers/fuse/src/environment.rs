@@ -158,6 +158,9 @@ pub(crate) fn received<T>(mut receive: impl FnMut() -> io::Result<T>) -> Option<
                 Some(rustix::io::Errno::NODEV) => return None,
                 // Interrupted before it was received; or a signal came.
                 Some(rustix::io::Errno::NOENT | rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+                // Unmounted while the request was on its way (fs/fuse/dev.c, fuse_dev_do_read): the next
+                // one says so.
+                Some(rustix::io::Errno::CONNABORTED) => {}
                 _ => {
                     eprintln!("fuse: cannot receive requests any more: {e}");
                     return None;
@@ -179,6 +182,15 @@ pub(crate) fn send(device: &Device, reply: &Reply) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// (It was said on standard error, as if the mount had failed.)
+    #[test]
+    fn an_unmount_in_the_middle_of_a_request_is_an_unmount() {
+        use rustix::io::Errno;
+        let mut says = [Errno::CONNABORTED, Errno::NODEV].into_iter();
+        let received = received::<()>(|| Err(says.next().expect("not after the end").into()));
+        assert_eq!((received, says.next()), (None, None));
+    }
 
     #[test]
     fn room_for_large_requests_is_let_go_by_small_ones() {
