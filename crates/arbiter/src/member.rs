@@ -141,6 +141,18 @@ impl Member {
         (joined.board.whole().header.living.load(Ordering::Relaxed) as u32).saturating_sub(1)
     }
 
+    /// Whether another address space has one of these cores, and runs there what is not of this level.
+    /// A load for each; out of date at once.
+    #[must_use]
+    pub fn is_another_level_there(&self, level: u8, mut cores: impl Iterator<Item = usize>) -> bool {
+        let Some(joined) = &self.joined else { return false };
+        let own = Mark::of(level);
+        cores.any(|core| {
+            let held = joined.board.whole().slots.get(core).and_then(|slot| slot.load().held());
+            held.is_some_and(|(place, mark)| place.row != joined.number && mark != own)
+        })
+    }
+
     /// Another row of the board: to post there and call its virtual processors. None: out of range, or no board.
     #[must_use]
     pub fn neighbour(&self, row: u16) -> Option<Row> {

@@ -42,7 +42,8 @@ pub use crate::page::{Header, MAGIC, VERSION};
 pub use crate::slot::{CLAIMING, LENT, WANT_BLOCKED as WANTS_BLOCKED, WANT_UNBLOCKED as WANTS_UNBLOCKED};
 
 use crate::Refused;
-use follow::{Followed, Follower};
+pub(crate) use follow::Followed;
+use follow::Follower;
 use load::{OWNER_PRIVATE, Object, SeatMaps, refused};
 use pinned::Store;
 use ring::Ring;
@@ -102,13 +103,21 @@ enum Program {
 /// A kernel thread is attached until this is dropped, by whomever, or the thread ends.
 #[derive(Debug)]
 pub struct Attached {
-    _kept: Kept,
+    kept: Kept,
 }
 
+/// What keeps it attached.
 #[derive(Debug)]
-enum Kept {
-    Event { _link: OwnedFd },
-    Followed { _thread: Followed },
+pub(crate) enum Kept {
+    /// The link of the program to its event.
+    Event(OwnedFd),
+    Followed(Followed),
+}
+
+impl Attached {
+    pub(crate) fn into_kept(self) -> Kept {
+        self.kept
+    }
 }
 
 impl Bpf {
@@ -193,12 +202,18 @@ impl Bpf {
     /// # Errors
     /// `InvalidInput` for a slot out of range, otherwise what perf_event_open(2), pidfd_open(2) or bpf(2) says.
     pub fn attach(&self, slot: u32) -> io::Result<Attached> {
-        self.attach_if(slot, true).map_err(|(step, error)| {
-            io::Error::new(
-                error.kind(),
-                format!("attaching the kernel thread to slot {slot}: {step}: {}", errno(&error)),
-            )
-        })
+        self.attach_here(slot).map_err(|(step, error)| Bpf::not_attached(slot, step, &error))
+    }
+
+    /// As [`attach`](Bpf::attach), with the step that was refused. Allocates nothing where the way is
+    /// [`Way::Thread`].
+    pub(crate) fn attach_here(&self, slot: u32) -> Result<Attached, (&'static str, io::Error)> {
+        self.attach_if(slot, true)
+    }
+
+    pub(crate) fn not_attached(slot: u32, step: &str, error: &io::Error) -> io::Error {
+        let text = format!("attaching the kernel thread to slot {slot}: {step}: {}", errno(error));
+        io::Error::new(error.kind(), text)
     }
 
     /// `enable`: else nothing is told.
@@ -208,7 +223,7 @@ impl Bpf {
         }
         let kept = match &self.program {
             // Whom the scheduler meets on its way to here has no VP in its slot yet: nothing is told of it.
-            Program::Tracepoint(follower) => Kept::Followed { _thread: follower.follow(slot)? },
+            Program::Tracepoint(follower) => Kept::Followed(follower.follow(slot)?),
             Program::Filter(program) => {
                 // Disabled: without its filter it would trap at every switch. The link keeps it alive.
                 let event = sys::switch_event(self.traps).map_err(|e| ("perf_event_open", e))?;
@@ -217,10 +232,10 @@ impl Bpf {
                 if enable {
                     sys::enable(event.as_fd()).map_err(|e| ("PERF_EVENT_IOC_ENABLE", e))?;
                 }
-                Kept::Event { _link: link }
+                Kept::Event(link)
             }
         };
-        Ok(Attached { _kept: kept })
+        Ok(Attached { kept })
     }
 
     fn refused_attach(&self, step: &str, error: &io::Error) -> Refused {

@@ -74,6 +74,9 @@ pub struct Kernel {
     wants_returns: AtomicBool,
     said_no_barrier: AtomicBool,
     pub(crate) keep: AtomicUsize,
+    /// Kernel threads that wait in the pool and can carry: what the pool says, for who may not have its
+    /// lock.
+    pub(crate) spares: AtomicUsize,
     pool: Mutex<Pool>,
     pub(crate) ended: Condvar,
     /// Slot of who looks for a source that does not tell by itself; 0: nobody.
@@ -173,6 +176,7 @@ impl Kernel {
             may_claim: barrier::probe().is_ok(),
             said_no_barrier: AtomicBool::new(false),
             keep: AtomicUsize::new(settings.concurrency),
+            spares: AtomicUsize::new(0),
             pool: Mutex::new(Pool::new(page.slots())),
             watchdog: Watchdog::new(settings.vps, page.slots()),
             turns: (0..=page.slots()).map(|_| Turn::new()).collect(),
@@ -230,6 +234,13 @@ pub fn watch_for(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, data: u64) -> io::Re
 }
 
 impl Kernel {
+    /// Whether a kernel thread waits in the pool, or is beginning. If not, none is to be had. Out of date
+    /// at once. Async-signal-safe.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        self.spares.load(Ordering::Relaxed) != 0
+    }
+
     pub(crate) fn lock(&self) -> MutexGuard<'_, Pool> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }

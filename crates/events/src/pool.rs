@@ -156,7 +156,7 @@ impl Kernel {
         match started {
             Ok(handle) => {
                 pool.threads += 1;
-                pool.waiting += 1;
+                self.begin_to_wait(pool);
                 // Ended ones are let go of here, so that the list does not grow with the number of blocks.
                 pool.handles.retain(|t| !t.is_finished());
                 pool.handles.push(handle);
@@ -192,7 +192,7 @@ impl Kernel {
         if let Some(scheduler) = self.user() {
             scheduler.thread(&thread, &mut || self.work(&thread, &*scheduler));
         } else {
-            self.lock().waiting -= 1;
+            self.end_to_wait(&mut self.lock());
         }
         let slot = thread.slot();
         slot.tid.store(0, Ordering::Relaxed);
@@ -207,12 +207,13 @@ impl Kernel {
     fn work(self: &Arc<Kernel>, thread: &KernelThread, scheduler: &dyn UserScheduler) {
         let slot = thread.slot();
         // Without events it can carry all the same: what blocks on it holds its VP up. It tries again before it carries the next one.
-        let mut attached = self.attach(thread);
+        self.attach(thread);
         while let Some((token, priority)) = self.wait(thread) {
-            attached = attached || self.attach(thread);
             let vp = slot::vp_of(token, self.vps).expect("a token from the ready list");
             slot.priority.store(priority, Ordering::Relaxed);
-            self.begin(thread);
+            if let Err(e) = self.begin(thread) {
+                self.exhausted(&in_source(self.source.kind(), &e));
+            }
             thread.take(token);
             self.record(Step::Resumed, thread.index(), None);
             scheduler.resumed(vp, thread);
@@ -226,8 +227,10 @@ impl Kernel {
         self.bells.end(thread.index(), slot);
     }
 
-    fn attach(&self, thread: &KernelThread) -> bool {
-        self.source.attach(thread.index()).inspect_err(|e| self.exhausted(&in_source(self.source.kind(), e))).is_ok()
+    fn attach(&self, thread: &KernelThread) {
+        if let Err(e) = self.source.attach(thread.index()) {
+            self.exhausted(&in_source(self.source.kind(), &e));
+        }
     }
 
     /// P0's `yield`, last part: false if the kernel thread is to end. It lingers in any case: see [`wait`](Kernel::wait).
@@ -236,18 +239,16 @@ impl Kernel {
         if pool.dismissed {
             return false;
         }
-        pool.waiting += 1;
+        self.begin_to_wait(&mut pool);
         self.record(Step::Reclaimed, thread.index(), None);
         true
     }
 
     /// The source shall tell of the calling kernel thread from here. With a source that tells of returns, async-signal-safe where the source allows
     /// the kernel thread to carry at all.
-    pub(crate) fn begin(&self, thread: &KernelThread) {
+    pub(crate) fn begin(&self, thread: &KernelThread) -> io::Result<()> {
         let time = thread.slot().times.fetch_add(1, Ordering::Relaxed) + 1;
-        if let Err(e) = self.source.begin(thread.index(), time, self.epoll.as_fd()) {
-            self.exhausted(&in_source(self.source.kind(), &e));
-        }
+        self.source.begin(thread.index(), time, self.epoll.as_fd())
     }
 
     /// In the pool until there is a VP to carry; none: the kernel thread is to end, and is no longer counted as waiting.
@@ -259,12 +260,19 @@ impl Kernel {
             let mut pool = self.lock();
             self.take_called(&mut pool);
             if let Some(ready) = pool.ready.pop() {
-                pool.waiting -= 1;
+                self.end_to_wait(&mut pool);
                 slot.state.store(ThreadState::Runnable as u32, Ordering::Relaxed);
                 self.record(Step::Called, thread.index(), u8::try_from(ready.priority).ok());
                 let more = !pool.ready.is_empty();
                 self.appoint(&mut pool);
+                let was_last = pool.available() == 0;
                 drop(pool);
+                if was_last
+                    && self.waiters.load(Ordering::Relaxed) != 0
+                    && let Some(scheduler) = self.user()
+                {
+                    scheduler.no_spare();
+                }
                 // For the others that are ready, or to look in the caller's place.
                 if more || self.looks() {
                     self.wake_one();
@@ -275,7 +283,7 @@ impl Kernel {
             let superfluous = pool.available() > self.kept();
             let until = *lingers_until.get_or_insert(now + LINGER);
             if pool.dismissed || superfluous && now >= until {
-                pool.waiting -= 1;
+                self.end_to_wait(&mut pool);
                 let another = pool.waiting > if pool.dismissed { 0 } else { self.kept() };
                 drop(pool);
                 // It may have been the caller who looked.
@@ -291,6 +299,16 @@ impl Kernel {
                 self.listen(until.map(|u| u.saturating_duration_since(now)));
             }
         }
+    }
+
+    fn begin_to_wait(&self, pool: &mut Pool) {
+        pool.waiting += 1;
+        self.spares.store(pool.available(), Ordering::Relaxed);
+    }
+
+    fn end_to_wait(&self, pool: &mut Pool) {
+        pool.waiting -= 1;
+        self.spares.store(pool.available(), Ordering::Relaxed);
     }
 
     /// So many stay: one at least where somebody has to hear.

@@ -307,10 +307,18 @@ impl Bells {
         }
     }
 
-    /// By the kernel thread of slot `index`: nobody rings for it any more, and nobody takes its number for its own.
-    pub(crate) fn end(&self, index: u32, slot: &Slot) {
-        let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
-        slot.tid.store(0, Ordering::Relaxed);
+    /// By the kernel thread of slot `index`, which will be without a VP for long: it has no clock any
+    /// more. While somebody rings it keeps it: false. Async-signal-safe.
+    pub(crate) fn close(&self, index: u32) -> bool {
+        if self.clocks.get(index as usize).is_none_or(|fd| fd.load(Ordering::Relaxed) == NONE) {
+            return true;
+        }
+        let Ok(_alive) = self.ringing.try_lock() else { return false };
+        self.take_clock(index);
+        true
+    }
+
+    fn take_clock(&self, index: u32) {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.swap(NONE, Ordering::Relaxed));
         if fd != NONE {
             // Closed it may live on: a child of fork(2) has it, until it runs another program.
@@ -318,6 +326,13 @@ impl Bells {
             // SAFETY: ours, and nobody uses it: who rings holds the lock, and the handler runs on this kernel thread.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
+    }
+
+    /// By the kernel thread of slot `index`: nobody rings for it any more, and nobody takes its number for its own.
+    pub(crate) fn end(&self, index: u32, slot: &Slot) {
+        let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.tid.store(0, Ordering::Relaxed);
+        self.take_clock(index);
     }
 }
 

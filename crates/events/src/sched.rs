@@ -140,6 +140,11 @@ pub trait UserScheduler: Send + Sync {
         Tick::Rest(None)
     }
 
+    /// The last kernel thread has left the pool, and no other is to be had: whoever waits for a virtual
+    /// processor may wait for one that sleeps ([`Kernel::excuse`](crate::Kernel::excuse)). On a kernel
+    /// thread of the pool.
+    fn no_spare(&self) {}
+
     /// What [`Kernel::watch_once`](crate::Kernel::watch_once) was asked to watch for `vp` is ready. On a kernel thread of the pool.
     fn ready(&self, _vp: u32) {}
 }

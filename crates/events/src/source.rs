@@ -106,6 +106,10 @@ pub trait EventSource: fmt::Debug + Send + Sync {
     /// one by now.
     fn end(&self, _index: u32, _time: u64) {}
 
+    /// The calling kernel thread, which carries nothing, will be without a virtual processor for long:
+    /// it is to own no event until it [begins](EventSource::begin) again. Async-signal-safe.
+    fn leave(&self, _index: u32) {}
+
     /// Whether it sleeps from its own free will from here, in the user scheduler: no news is wanted. By the carrier; cheap.
     fn rest(&self, _index: u32, _rests: bool) {}
 

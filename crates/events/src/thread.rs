@@ -151,7 +151,10 @@ impl KernelThread {
     }
 
     fn take_bound(&self, token: u64) {
-        self.kernel.begin(self);
+        if self.kernel.begin(self).is_err() {
+            // Said when the next one fails in the pool: here it would be in a signal handler.
+            self.kernel.exhausted.fetch_add(1, Ordering::Relaxed);
+        }
         self.take(token);
         self.slot().state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
@@ -208,6 +211,17 @@ impl KernelThread {
             self.note_lost();
         }
         mine
+    }
+
+    /// The calling kernel thread, without a VP, goes on as any other of the machine's, with its
+    /// microprocess: it owns no event from here, neither the source's nor a bell. Async-signal-safe.
+    pub fn go_without(&self) {
+        debug_assert_eq!(self.token.get(), 0);
+        self.rings_itself.set(0);
+        self.kernel.source.leave(self.index);
+        // Who rings for it just now asks for a VP to be taken; then it is closed when that was given up.
+        let _ = self.kernel.bells.close(self.index);
+        self.slot().state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
 
     /// *Preempted* and *Changed*, one or both or none ([`Event::bit`]): what was raised for whoever carries here is taken, to be acted upon. Only by the

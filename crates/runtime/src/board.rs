@@ -245,6 +245,13 @@ pub(crate) fn others() -> u32 {
     PLACE.get().map_or(0, |place| place.member.others())
 }
 
+/// Whether another address space has a core, and runs there what is not of this level. Out of date at
+/// once.
+pub(crate) fn is_another_level_there(level: u8) -> bool {
+    let cores = intake::cores().iter().map(|core| *core as usize);
+    PLACE.get().is_some_and(|place| place.member.is_another_level_there(level, cores))
+}
+
 /// All virtual processors that sleep look around: what lies on the board can have been overwritten, and a call lost by that.
 pub fn stir() {
     let Some(place) = PLACE.get() else { return };

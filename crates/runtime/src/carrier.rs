@@ -11,6 +11,7 @@ use crate::instance::Instance;
 use crate::record::Mp;
 use crate::slice::Slice;
 use crate::vp::Vp;
+use crate::{handoff, sticky};
 
 /// Who the code that asks is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) enum Standing {
     OnVp = 1,
     /// A microprocess inside `blocking`: bound to this kernel thread, no VP under it.
     Bound = 2,
+    /// A microprocess that keeps this kernel thread and has no VP: see [`crate::sticky`].
+    Sticky = 3,
 }
 
 thread_local! {
@@ -303,10 +306,35 @@ impl Carrier {
         None
     }
 
-    /// As [`current`](Carrier::current); a caller whose VP was taken over waits for its turn on one first. May switch.
+    /// As [`current`](Carrier::current); a caller whose VP was taken over waits for its turn on one
+    /// first, unless it becomes sticky by that. May switch.
     #[inline]
     pub(crate) fn regain() -> Option<Carrier> {
-        Carrier::current().or_else(|| (standing() == Standing::OnVp).then(crate::handoff::come_back))
+        Carrier::current().or_else(|| match standing() {
+            Standing::OnVp => handoff::come_back_or_stick(),
+            Standing::Sticky => sticky::obey(),
+            Standing::Foreign | Standing::Bound => None,
+        })
+    }
+
+    /// As [`regain`](Carrier::regain), by a caller that is about to wait.
+    #[inline]
+    pub(crate) fn regain_to_wait() -> Option<Carrier> {
+        Carrier::current().or_else(|| match standing() {
+            Standing::OnVp => handoff::come_back_or_stick(),
+            Standing::Sticky => sticky::leave_to_wait(),
+            Standing::Foreign | Standing::Bound => None,
+        })
+    }
+
+    /// The caller's, on a VP in any case; none on a foreign kernel thread or inside `blocking`. May
+    /// switch.
+    pub(crate) fn come() -> Option<Carrier> {
+        Carrier::current().or_else(|| match standing() {
+            Standing::OnVp => Some(handoff::come_back()),
+            Standing::Sticky => sticky::current().map(|(kt, mp)| sticky::leave(kt, mp)),
+            Standing::Foreign | Standing::Bound => None,
+        })
     }
 
     /// The right of one that is masked already and has no `Carrier` yet: after a switch, or on its own stack.

@@ -25,7 +25,8 @@ const SHOWN: usize = 20;
 pub(crate) fn next_look(instance: &Instance) -> Option<Duration> {
     if instance.settings.on_deadlock == OnDeadlock::Ignore
         || instance.deadlock_seen.load(Ordering::Relaxed)
-        || instance.kernel.bound() != 0
+        // Those that wait in the runtime, on their kernel threads, are as others that do.
+        || instance.kernel.bound() != instance.sticky.waiting.load(Ordering::Relaxed)
         || instance.living() == 0
     {
         return None;

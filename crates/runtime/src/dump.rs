@@ -158,7 +158,13 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
         ("held until it is resumed".into(), walker.and_then(|walker| still(who, walker)))
     } else if phase == Phase::Parked {
         let what = deadlock::waits_for(mp).map_or_else(|| "nothing known".into(), |wait| wait.to_string());
-        (format!("waits for {what}"), walker.and_then(|walker| still(who, walker)))
+        // One that is sticky waits on its kernel thread, where its registers are.
+        let place = on(instance, who).filter(|_| mp.sticky.berth.is_used());
+        let trace = walker.and_then(|walker| match place {
+            Some(place) => place.trace(instance, who, walker),
+            None => still(who, walker),
+        });
+        (format!("waits for {what}"), trace)
     } else {
         match on(instance, who) {
             Some(place) => (place.to_string(), walker.and_then(|walker| place.trace(instance, who, walker))),
@@ -174,10 +180,11 @@ fn see(instance: &Instance, mp: &'static Mp, walker: Option<&mut Walker>) -> Opt
     let home = mp.home.load(Ordering::Relaxed);
     let cancelled = if mp.state.is_cancelled() { ", cancelled" } else { "" };
     let suspended = if mp.state.is_suspended() { ", suspended" } else { "" };
+    let sticky = mp.sticky.reason().map_or_else(String::new, |why| format!(", sticky: {}", why.name()));
     // Anything else is of another life.
     who.is_current().then(|| Seen {
         who,
-        text: format!("{state}; priority {priority}, VP {home}{cancelled}{suspended}"),
+        text: format!("{state}; priority {priority}, VP {home}{cancelled}{suspended}{sticky}"),
         trace,
     })
 }

@@ -91,6 +91,18 @@ pub(crate) fn preemption() -> io::Result<Option<Preemption>> {
     }
 }
 
+pub(crate) fn sticky() -> io::Result<bool> {
+    match std::env::var("KUMI_STICKY") {
+        Ok(text) if text == "on" => Ok(true),
+        Ok(text) if text == "off" => Ok(false),
+        Ok(text) => {
+            let text = format!("KUMI_STICKY={text}: on or off is wanted");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+        Err(_) => Ok(true),
+    }
+}
+
 pub(crate) fn distrust() -> io::Result<Option<Distrust>> {
     match std::env::var("KUMI_WATCHDOG") {
         Ok(text) => Distrust::from_name(&text)

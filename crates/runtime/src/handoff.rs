@@ -23,6 +23,7 @@ use crate::park::Wait;
 use crate::preempt;
 use crate::record::Mp;
 use crate::slice;
+use crate::sticky::{self, Reason};
 use crate::tracing;
 use crate::vp::Left;
 
@@ -69,13 +70,23 @@ impl UserScheduler for Instance {
         // SAFETY: not foreign: GS is set.
         let kt = unsafe { KernelThread::here() };
         kt.in_handler(|| {
-            if Carrier::current().is_some() {
-                // Back before a spare came.
-                return;
-            }
+            let carrier = Carrier::current();
             // SAFETY: null or a record, which lives for ever.
-            if let Some(mp) = unsafe { kt.current.get().as_ref() } {
-                await_turn(self, mp, true);
+            let Some(mp) = (unsafe { kt.current.get().as_ref() }) else { return };
+            let reason = sticky::reason(self, mp);
+            match (carrier, reason) {
+                // Back before a spare came. A block all the same: of two that talk to each other both
+                // would be told for ever. So it gives the VP away.
+                (Some(carrier), Some(Reason::Often)) => {
+                    give_away(kt);
+                    let _ = carrier.release();
+                    sticky::begin(self, kt, mp, Reason::Often);
+                }
+                (Some(_), _) => {}
+                (None, Some(reason)) => sticky::begin(self, kt, mp, reason),
+                (None, None) => {
+                    await_turn(self, mp, true);
+                }
             }
         });
     }
@@ -111,6 +122,12 @@ impl UserScheduler for Instance {
         }
     }
 
+    fn no_spare(&self) {
+        if !self.has_levels() {
+            (0..self.vps.len()).for_each(|vp| self.kernel.excuse(vp as u32));
+        }
+    }
+
     fn name_of(&self, id: u64, out: &mut [u8]) -> usize {
         crate::identity::find(id).map_or(0, |mp| mp.label(out))
     }
@@ -122,6 +139,15 @@ impl UserScheduler for Instance {
     fn ready(&self, vp: u32) {
         self.is_ready(vp);
     }
+}
+
+/// The calling kernel thread, entered, keeps its microprocess where it is, and its VP is anyone's.
+/// Async-signal-safe; only where [`Kernel::may_stand_aside`](events::Kernel::may_stand_aside) says so.
+fn give_away(kt: &KernelThread) {
+    // SAFETY: entered: the VP is here, and outlives its carriers.
+    tracing::blocked(unsafe { &*kt.vp.get() });
+    kt.events().stand_aside();
+    kt.put_down();
 }
 
 /// The caller has no VP: it queues up for one and waits, on its own kernel thread, until it has its
@@ -172,10 +198,7 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
     if kt.enter() {
         kt.in_handler(|| {
             let _ = kt.events().take_raised();
-            // SAFETY: entered: the VP is here, and outlives its carriers.
-            tracing::blocked(unsafe { &*kt.vp.get() });
-            kt.events().stand_aside();
-            kt.put_down();
+            give_away(kt);
             await_turn(kt.instance(), mp, true);
         });
     }
@@ -183,10 +206,14 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
     let _ = kt.unmask_quietly();
 }
 
-/// In a handler that has interrupted `mp`, which computes without a VP: waits for one, where that could be in a handler at all. Async-signal-safe.
+/// In a handler that has interrupted `mp`, which computes without a VP: waits for one, where that could
+/// be in a handler at all; if it is sticky, it was called back. Async-signal-safe.
 pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
     if kt.instance().kernel.may_stand_aside() {
         kt.in_handler(|| {
+            if standing() == Standing::Sticky {
+                sticky::end(kt.instance(), kt, mp);
+            }
             await_turn(kt.instance(), mp, true);
         });
     }
@@ -305,7 +332,25 @@ fn take_back(mp: &'static Mp) {
     drop(unsafe { leave_bound(mp) });
 }
 
-/// The caller's VP was taken over while it was away in the kernel without saying so.
+/// The caller's VP was taken over while it was away in the kernel without saying so. None: it is sticky
+/// from here.
+#[cold]
+pub(crate) fn come_back_or_stick() -> Option<Carrier> {
+    // SAFETY: the caller's standing is `OnVp`: GS is set. It has no VP, so nothing is injected that would switch: it is the same kernel thread.
+    let kt = unsafe { KernelThread::stay() };
+    // See `come_back`.
+    kt.mask();
+    // SAFETY: null or a record, which lives for ever.
+    let mp = unsafe { kt.current.get().as_ref() }.filter(|_| kt.vp.get().is_null() && !kt.is_in_handler());
+    let reason = mp.and_then(|mp| Some((mp, sticky::reason(kt.instance(), mp)?)));
+    if let Some((mp, reason)) = reason {
+        sticky::begin(kt.instance(), kt, mp, reason);
+    }
+    kt.unmask();
+    reason.is_none().then(come_back)
+}
+
+/// As [`come_back_or_stick`], and it is on a VP.
 #[cold]
 pub(crate) fn come_back() -> Carrier {
     loop {

@@ -22,6 +22,7 @@ use crate::place::Placer;
 use crate::pool::Kind;
 use crate::record::Mp;
 use crate::runtime::Settings;
+use crate::sticky;
 use crate::tracing;
 use crate::vp::{OneLevel, Vp};
 use crate::wrapped::Wrapping;
@@ -49,6 +50,7 @@ pub(crate) struct Instance {
     pub(crate) idle_vps: AtomicUsize,
     stop: AtomicBool,
     pub(crate) blocking_inline: AtomicU64,
+    pub(crate) sticky: sticky::Counts,
     pub(crate) spawned_outside: AtomicU64,
     /// Kernel threads that stand in for microprocesses: those that ended, and those that may be alive.
     pub(crate) ended_outside: AtomicU64,
@@ -56,6 +58,8 @@ pub(crate) struct Instance {
     next_outside: AtomicUsize,
     /// See `vp/settle.rs`.
     pub(crate) one_level: OneLevel,
+    /// The same of this address space alone, whoever else is at the board.
+    pub(crate) own_level: OneLevel,
     /// The kernel's half.
     pub(crate) kernel: Arc<Kernel>,
     pub(crate) wrapping: Wrapping,
@@ -163,11 +167,13 @@ impl Instance {
                 idle_vps: AtomicUsize::new(0),
                 stop: AtomicBool::new(false),
                 blocking_inline: AtomicU64::new(0),
+                sticky: sticky::Counts::default(),
                 spawned_outside: AtomicU64::new(0),
                 ended_outside: AtomicU64::new(0),
                 stand_ins: Mutex::default(),
                 next_outside: AtomicUsize::new(0),
                 one_level: OneLevel::new(),
+                own_level: OneLevel::new(),
                 kernel,
                 anchored: Anchored::default(),
                 wrapping: Wrapping::new(settings.batch, settings.batch_back_end.clone()),

@@ -6,6 +6,7 @@
 
 pub(crate) mod state;
 
+mod berth;
 mod called;
 mod exact;
 
@@ -103,6 +104,8 @@ mod spawn;
 pub mod spinning;
 #[cfg(not(loom))]
 mod stand_in;
+#[cfg(not(loom))]
+mod sticky;
 #[cfg(not(loom))]
 mod suspend;
 #[cfg(not(loom))]

@@ -51,6 +51,13 @@ pub struct Metrics {
     pub misbehaved: u64,
     /// See `misbehaved`.
     pub overridden: u64,
+    /// Microprocesses that keep a kernel thread and have no VP, since they block often in calls that
+    /// the runtime does not know: see [`Builder::sticky`](crate::runtime::Builder::sticky).
+    pub sticky: usize,
+    /// Times that one became sticky, or ceased to be.
+    pub changes: u64,
+    /// Sleeps of those that are sticky, elsewhere than in the runtime, as of their last waits in it.
+    pub sticky_sleeps: u64,
     /// Calls of `blocking` that held their VP up because no further kernel thread was to be had.
     pub blocking_inline: u64,
     /// Stack slots made in this process, in use or pooled.
@@ -157,6 +164,9 @@ impl Instance {
             unblocked: kernel.unblocked,
             missed: kernel.missed,
             exhausted: kernel.exhausted,
+            sticky: self.sticky.now.load(Ordering::Relaxed),
+            changes: self.sticky.changes.load(Ordering::Relaxed),
+            sticky_sleeps: self.sticky.sleeps.load(Ordering::Relaxed),
             blocking_inline: self.blocking_inline.load(Ordering::Relaxed),
             stacks,
             stack_bytes,

@@ -18,7 +18,7 @@ use crate::instance;
 use crate::record::{Mp, Ref};
 use crate::state::Wake;
 use crate::vp::Left;
-use crate::{spans, stand_in};
+use crate::{spans, stand_in, sticky};
 
 /// What a parked one waits for. Shown in the deadlock report.
 ///
@@ -168,8 +168,7 @@ impl std::fmt::Debug for Waiter {
 /// Inside `blocking` the kernel thread itself waits, so there it is the kernel thread that is woken.
 #[inline]
 pub fn current() -> Waiter {
-    // Not inside `blocking`.
-    match if on_vp() { carrier::current_mp() } else { None } {
+    match if waits_as_microprocess() { carrier::current_mp() } else { None } {
         Some(mp) => Waiter(Who::Micro(mp.reference())),
         None => Waiter(Who::Foreign(foreign())),
     }
@@ -179,6 +178,13 @@ pub fn current() -> Waiter {
 #[inline]
 pub fn on_vp() -> bool {
     carrier::standing() == Standing::OnVp
+}
+
+/// Whether the caller, if it waits, is woken as a microprocess: not on a foreign kernel thread, nor
+/// inside `blocking`.
+#[inline]
+pub fn waits_as_microprocess() -> bool {
+    matches!(carrier::standing(), Standing::OnVp | Standing::Sticky)
 }
 
 /// How many virtual processors the runtime has that carries the caller; `None` where [`on_vp`] is false.
@@ -201,13 +207,14 @@ pub fn sleeps_are_told() -> bool {
 
 /// Blocks the caller until it is woken, the deadline passes, or spuriously.
 ///
-/// Blocks the microprocess; on a foreign kernel thread or inside `blocking`, the kernel thread. Not a cancellation point, but
+/// Blocks the microprocess; on a foreign kernel thread, inside `blocking`, and of one that blocks often
+/// in calls that the runtime does not know ([`crate::runtime::Builder::sticky`]), the kernel thread. Not a cancellation point, but
 /// a cancel request ends the wait. `why` is for reports only. What the waker did before `wake` happens before the return.
 #[inline]
 pub fn park(why: Wait, deadline: Option<Instant>) {
     let _told = spans::Waits::begin(why);
     let why = why.encode();
-    match Carrier::regain() {
+    match Carrier::regain_to_wait() {
         Some(carrier) if carrier.is_running() => {
             if deadline.is_none() && !runner(&carrier).bounded.get() {
                 park_micro(carrier, why);
@@ -215,7 +222,15 @@ pub fn park(why: Wait, deadline: Option<Instant>) {
                 park_micro_until(carrier, why, deadline);
             }
         }
-        _ => foreign().park(deadline),
+        _ => park_on_kernel_thread(why, deadline),
+    }
+}
+
+#[cold]
+fn park_on_kernel_thread(why: (u8, usize), deadline: Option<Instant>) {
+    match sticky::current() {
+        Some((kt, mp)) => sticky::park(kt, mp, why, deadline),
+        None => foreign().park(deadline),
     }
 }
 
@@ -313,10 +328,10 @@ impl Waiter {
     }
 
     /// A number for the calling microprocess: not 0, below 2^62, of nobody else among the living. For the words of locks;
-    /// [`of_mark`](Waiter::of_mark) leads back. Only where [`on_vp`] is true.
+    /// [`of_mark`](Waiter::of_mark) leads back. Only where [`waits_as_microprocess`] is true.
     #[inline]
     pub fn mark() -> u64 {
-        debug_assert!(on_vp());
+        debug_assert!(waits_as_microprocess());
         carrier::current_mp().map_or(NO_MARK, mark_of)
     }
 

@@ -28,7 +28,7 @@ use crate::carrier::{Carrier, KernelThread, Standing, standing};
 use crate::place::SHORT;
 use crate::record::Mp;
 use crate::vp::bump;
-use crate::{handoff, pool, tracing};
+use crate::{handoff, pool, sticky, tracing};
 
 /// So many attempts to inject a call, within a millisecond.
 const PATIENCE: u32 = 4;
@@ -115,11 +115,14 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
     }
     // SAFETY: null or a record, which lives for ever.
     let Some(mp) = (unsafe { kt.current.get().as_ref() }) else { return true };
-    if kt.is_in_handler() || standing() != Standing::OnVp {
+    if kt.is_in_handler() || !matches!(standing(), Standing::OnVp | Standing::Sticky) {
+        return true;
+    }
+    if standing() == Standing::Sticky && !sticky::is_called_back(kt.instance(), mp) {
         return true;
     }
     if kt.events().vp().is_none() {
-        // It went on without.
+        // It went on without, or is sticky.
         handoff::await_another_turn(kt, mp);
         return true;
     }
@@ -172,6 +175,8 @@ pub(crate) fn deliver() {
         if standing() == Standing::Foreign {
             return;
         }
+        // On a VP from here, if that is why it was called.
+        drop(sticky::obey());
         // SAFETY: not foreign: GS is set.
         let kt = unsafe { KernelThread::stay() };
         // In a handler, or without a VP, nothing switches; what waits stays, and is told when the microprocess next enters the runtime.

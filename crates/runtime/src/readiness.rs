@@ -18,6 +18,8 @@ use crate::ebb;
 use crate::instance::{self, Instance};
 use crate::no_events::lock;
 use crate::park::{self, Wait, Waiter, fetch};
+use crate::sticky;
+use crate::vp::Vp;
 
 /// What to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,13 +268,32 @@ impl Source {
 
     /// The entry, in the set of the VP under the caller or, from earlier, of another one; none on a foreign thread, which polls.
     fn register(&self) -> io::Result<Option<&'static Entry>> {
-        let Some(carrier) = Carrier::current() else { return Ok(None) };
+        let Some(carrier) = Carrier::current() else { return self.register_elsewhere() };
         let vp = carrier.vp();
+        self.register_at(vp).map(Some)
+    }
+
+    /// By a caller that has no VP: if it is sticky it is woken from where it was on one last.
+    #[cold]
+    fn register_elsewhere(&self) -> io::Result<Option<&'static Entry>> {
+        let Some((kt, mp)) = sticky::current() else { return Ok(None) };
+        let vps = &kt.instance().vps;
+        let vp = &vps[usize::from(mp.home.load(Ordering::Relaxed)) % vps.len()];
+        let was_used = vp.poller.is_used();
+        let entry = self.register_at(vp)?;
+        if !was_used {
+            // Asleep it waits for no descriptor.
+            vp.idle.wake();
+        }
+        Ok(Some(entry))
+    }
+
+    fn register_at(&self, vp: &Vp) -> io::Result<&'static Entry> {
         if let Some(entry) = self.entry.get() {
             if Poller::at(vp.instance(), entry.home.load(Ordering::Relaxed)).is_none() {
                 entry.move_in(&vp.poller, self.fd, vp.instance())?;
             }
-            return Ok(Some(entry));
+            return Ok(entry);
         }
         let entry = Entry::take();
         // Published only once it is in a set: who finds it relies on its edges.
@@ -285,7 +306,7 @@ impl Source {
             vp.poller.remove(self.fd);
             entry.give_back();
         }
-        Ok(self.entry.get().copied())
+        Ok(self.entry.get().copied().expect("set just now, by the caller or another"))
     }
 }
 

@@ -17,6 +17,7 @@ use crate::carrier::KernelThread;
 use crate::identity;
 use crate::scope::Data as ScopeData;
 use crate::state::{Phase, State, Wake};
+use crate::sticky::Sticky;
 
 const NO_INHERITANCE: u8 = 0xff;
 
@@ -75,6 +76,7 @@ pub(crate) struct Mp {
     pub(crate) linking: Cell<i32>,
     /// By the wakers of the future that it drives.
     pub(crate) called: Called,
+    pub(crate) sticky: Sticky,
     /// Deadline that the innermost scope hands down.
     pub(crate) deadline: Cell<Option<Instant>>,
     /// For policies that look at the clock: see [`crate::place`].
@@ -169,6 +171,7 @@ impl Mp {
             waits_on: Cell::new(std::ptr::null()),
             linking: Cell::new(0),
             called: Called::new(),
+            sticky: Sticky::new(),
             wait_kind: AtomicU8::new(0),
             wait_object: AtomicUsize::new(0),
             name: UnsafeCell::new(None),
@@ -270,7 +273,11 @@ impl Ref {
 
     #[inline]
     pub(crate) fn wake(self) -> Wake {
-        self.mp.state.wake(self.generation)
+        match self.mp.state.wake(self.generation) {
+            // It waits on its kernel thread, and goes on there.
+            Wake::Queue if self.mp.sticky.berth.call() => Wake::Permit,
+            done => done,
+        }
     }
 
     pub(crate) fn is_alive(self) -> bool {

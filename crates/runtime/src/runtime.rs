@@ -84,6 +84,7 @@ pub(crate) struct Settings {
     pub(crate) trace_buffer: Option<usize>,
     pub(crate) dump_signal: Option<i32>,
     pub(crate) distrust: Option<Distrust>,
+    pub(crate) sticky: bool,
     /// As asked for. What the process has: [`kumihimo_resource::table::Table::locking`].
     pub(crate) locking: Option<Locking>,
     pub(crate) share: Option<Share>,
@@ -121,6 +122,7 @@ pub struct Builder {
     design: Option<Design>,
     policy: Box<dyn Policy>,
     batch: Option<BatchPolicy>,
+    sticky: Option<bool>,
     settings: Settings,
 }
 
@@ -148,6 +150,7 @@ impl Builder {
             design: None,
             policy: Box::new(RoundRobin::default()),
             batch: None,
+            sticky: None,
             settings: Settings {
                 vps: 1,
                 design: DEFAULT_DESIGN,
@@ -167,6 +170,7 @@ impl Builder {
                 trace_buffer: None,
                 dump_signal: None,
                 distrust: None,
+                sticky: true,
                 locking: None,
                 share: None,
                 batch: BatchPolicy::default(),
@@ -329,6 +333,16 @@ impl Builder {
         self
     }
 
+    /// Whether a microprocess that blocks often in calls that the runtime does not know (std's sockets
+    /// and locks, a C library) keeps its kernel thread and has no virtual processor, until it waits in
+    /// the runtime again: such a block then costs what it costs a thread, where one that is told to the
+    /// runtime costs ten times as much. Never where microprocesses of different levels are there.
+    /// Default: yes. `KUMI_STICKY=off` or `on` stands in where the program does not say.
+    pub fn sticky(mut self, is: bool) -> Builder {
+        self.sticky = Some(is);
+        self
+    }
+
     /// What happens when a virtual processor is kept from its part: by a [`NoEvents`](crate::NoEvents) guard that is not given back, or is waited under, a policy
     /// that loops or waits, or a microprocess that cannot be interrupted while others wait. Default: after a second of that it is reported on standard error, with the
     /// stack, and the others go on without it. `KUMI_WATCHDOG` stands in where the program does not say: `off`, `report`, `override`, `end`, or one of these with a
@@ -343,7 +357,7 @@ impl Builder {
     /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
     ///
     /// # Errors
-    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS`, `KUMI_BPF`, `KUMI_SHARE`, `KUMI_TRACE_BUFFER`
+    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS`, `KUMI_BPF`, `KUMI_STICKY`, `KUMI_SHARE`, `KUMI_TRACE_BUFFER`
     /// or `KUMI_DUMP_SIGNAL` that means nothing, a trace buffer out of range, a dump signal that is none or has a handler already. `AlreadyExists`:
     /// a runtime runs in this process (also when called from a microprocess of it). `Unsupported`: in a process forked from one that ran a
     /// runtime. `WouldBlock`: no kernel threads were to be had for half a second. Else what the
@@ -385,6 +399,10 @@ impl Builder {
         if self.settings.distrust.is_none() {
             self.settings.distrust = environment::distrust()?;
         }
+        self.settings.sticky = match self.sticky {
+            Some(is) => is,
+            None => environment::sticky()?,
+        };
         if self.settings.share.is_none() {
             self.settings.share = environment::share()?;
         }

@@ -171,6 +171,7 @@ where
     mp.scope.set(scope.map(NonNull::from));
     mp.bounded.set(scope.is_some_and(|scope| scope.deadline().is_some()));
     mp.outcome_dropped.set(false);
+    mp.sticky.begin();
     join::begin(mp);
     mp.state.begin();
     // SAFETY: the packet is live; taking the outcome's address reads nothing.
@@ -220,7 +221,7 @@ where
     unsafe { finish_block(mp) };
     loop {
         // Destructors may have switched, so it is asked again.
-        Carrier::regain().expect("a microprocess runs on a VP").end(mp);
+        Carrier::come().expect("a microprocess can have a VP").end(mp);
         drop_outcome();
     }
 }

@@ -158,7 +158,7 @@ fn whereabouts(instance: &Instance, who: Ref, told: &mut Option<(u32, Option<u32
 
 /// Suspends the caller. Returns when it was resumed. A kernel thread that is no microprocess goes on at once: false.
 pub(crate) fn suspend_self() -> bool {
-    let Some(carrier) = Carrier::regain().filter(Carrier::is_running) else { return false };
+    let Some(carrier) = Carrier::come().filter(Carrier::is_running) else { return false };
     let Some(mp) = carrier.running() else { return false };
     let _ = mp.state.suspend(mp.state.generation());
     carrier.leave(Left::Held);
@@ -177,6 +177,9 @@ pub(crate) fn resume(who: Ref) -> Resume {
 /// One that was held is runnable: like one that was woken from outside.
 fn queue(mp: &'static Mp) {
     use std::sync::atomic::Ordering::Relaxed;
+    if mp.sticky.berth.call() {
+        return;
+    }
     instance::visit(|instance| {
         // Without a runtime it is one that was left behind.
         if let Some(instance) = instance {

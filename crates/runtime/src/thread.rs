@@ -23,7 +23,7 @@ use crate::park::{self, Foreign, Wait, Waiter, Who};
 use crate::runtime;
 use crate::scope::Data as ScopeData;
 use crate::spawn::{self, Order};
-use crate::{cancel, futex, priority, stand_in};
+use crate::{cancel, futex, priority, stand_in, sticky};
 
 pub use crate::suspend::Suspended;
 pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
@@ -223,7 +223,10 @@ pub fn yield_now() {
         }
         None => {
             cancel::point();
-            std::thread::yield_now();
+            match sticky::leave_to_yield() {
+                Some(carrier) => drop(carrier.give_way(Why::Yielded)),
+                None => std::thread::yield_now(),
+            }
         }
     }
 }
@@ -237,7 +240,7 @@ pub fn sleep(time: Duration) {
 pub fn sleep_until(deadline: Instant) {
     cancel::point();
     let deadline = cancel::deadline().map_or(deadline, |d| d.min(deadline));
-    if !park::on_vp() && !stand_in::is_one() {
+    if !park::waits_as_microprocess() && !stand_in::is_one() {
         // Also inside `blocking`, and on foreign kernel threads, which nobody wakes early.
         while Instant::now() < deadline {
             futex::nap(deadline);

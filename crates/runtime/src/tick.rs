@@ -125,6 +125,7 @@ impl Instance {
             return self.look_at_idleness();
         }
         crate::intake::flush(kumihimo_arbiter::row::Caller::Anywhere);
+        self.call_back_if_others_differ();
         let now = self.now();
         let next = self.vps.iter().map(|vp| self.look_at_turn(vp, now)).min().unwrap_or(LONGEST);
         self.again_in(next.clamp(SHORTEST, LONGEST), now)
@@ -140,7 +141,8 @@ impl Instance {
     fn look_at_idleness(&self) -> Tick {
         let switches = self.vps.iter().map(|vp| vp.counters.switches.load(Ordering::Relaxed));
         let switches = switches.fold(0, u64::wrapping_add);
-        if self.switches_seen.swap(switches, Ordering::Relaxed) != switches {
+        let has_sticky = self.call_back_if_others_differ();
+        if self.switches_seen.swap(switches, Ordering::Relaxed) != switches || has_sticky {
             return self.again_in(LONGEST, self.now());
         }
         Tick::Rest(self.stir())

@@ -365,6 +365,14 @@ pub(crate) fn went_on(vp: &Vp, mp: &Mp, thread: &KernelThread) {
     }
 }
 
+/// `mp`, on this kernel thread, becomes sticky, or ceases to be. Async-signal-safe.
+pub(crate) fn sticks(instance: &Instance, thread: &KernelThread, mp: &Mp, begins: bool) {
+    if let Some(session) = &instance.trace {
+        let kind = if begins { Kind::StickyBegin } else { Kind::StickyEnd };
+        session.outside().put(Record { id: mp.id(), arg: tid(thread), ..Record::new(kind) });
+    }
+}
+
 /// This kernel thread carries no VP any more.
 pub(crate) fn pooled(instance: &Instance, thread: &KernelThread) {
     if let Some(session) = &instance.trace {

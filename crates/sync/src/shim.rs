@@ -28,7 +28,7 @@ mod real {
     #[inline]
     pub(crate) fn me() -> u64 {
         // A lean microprocess shares this variable with its kernel thread, so only a foreign thread may use it.
-        if kumihimo_runtime::park::on_vp() { Waiter::mark() } else { foreign() }
+        if kumihimo_runtime::park::waits_as_microprocess() { Waiter::mark() } else { foreign() }
     }
 
     #[inline]

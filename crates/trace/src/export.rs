@@ -127,6 +127,8 @@ impl<W: Write> Export<W> {
             Kind::Unblocked => self.unblocked(&record),
             Kind::Priority => self.priority(&record),
             Kind::WentOn => self.enter(record.id, State::Unbound, &[(THREAD, number(record.arg))]),
+            Kind::StickyBegin => self.sticks(&record),
+            Kind::StickyEnd => self.enter(record.id, State::Unbound, &[(THREAD, number(record.arg))]),
             Kind::Pooled => self.thread_is(record.arg, None, None, &[]),
             Kind::Lost => self.lost(&record, on_vp.then_some(vp)),
             Kind::Sent => self.sent(SENT, &record, Some(record.level)),
@@ -351,6 +353,14 @@ impl<W: Write> Export<W> {
         let (track, label) = (micro.track, micro.label.clone());
         self.packets.event(track, INSTANT, Called::By(UNBLOCKED), &[(THREAD, number(record.arg))]);
         self.thread_is(record.arg, Some(WAITS_FOR_VP), None, &[(WHO, label.as_str().into())]);
+    }
+
+    fn sticks(&mut self, record: &Record) {
+        // As in `unblocked`.
+        if let Some(vp) = self.vps.iter().position(|vp| vp.current == Some(record.id)) {
+            self.blocked(vp, &Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
+        }
+        self.enter(record.id, State::Sticky, &[(THREAD, number(record.arg))]);
     }
 
     fn carried(&mut self, vp: usize, record: &Record) {

@@ -57,10 +57,15 @@ pub enum Kind {
     /// VP `arg` takes no steps from here on, and the scheduler goes on without it: its kernel thread
     /// is held up inside the scheduler, and the watchdog has written the VP off.
     Overridden = 24,
+    /// `id`, on kernel thread `arg`, keeps that from here and has no VP: it blocks often in calls that
+    /// the runtime does not know.
+    StickyBegin = 25,
+    /// Not any more: it waits for a VP, or in the runtime.
+    StickyEnd = 26,
 }
 
 impl Kind {
-    const ALL: [Kind; 24] = [
+    const ALL: [Kind; 26] = [
         Kind::Switch,
         Kind::Ready,
         Kind::Spawn,
@@ -85,6 +90,8 @@ impl Kind {
         Kind::Leaves,
         Kind::Slot,
         Kind::Overridden,
+        Kind::StickyBegin,
+        Kind::StickyEnd,
     ];
 }
 
@@ -310,12 +317,12 @@ mod tests {
         }
         assert_eq!(WAITS[usize::from(WAIT_KERNEL)], "kernel");
         assert_eq!(Record::from_words([0; 3]), None);
-        assert_eq!(Record::from_words([0, 0, 25]), None);
+        assert_eq!(Record::from_words([0, 0, 27]), None);
     }
 
     proptest! {
         #[test]
-        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..24, level: u8, cause: u8, wait: u8, arg: u32) {
+        fn a_record_comes_back(time: u64, id: u64, kind in 0usize..26, level: u8, cause: u8, wait: u8, arg: u32) {
             let record = Record { kind: Kind::ALL[kind], time, id, level, cause, wait, arg };
             prop_assert_eq!(Record::from_words(record.words(time)), Some(record));
         }

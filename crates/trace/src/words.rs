@@ -13,10 +13,13 @@ pub enum State {
     Blocked,
     /// It runs on its kernel thread without a VP.
     Unbound,
+    /// It keeps its kernel thread, and sleeps and runs there as the kernel has it.
+    Sticky = 26,
 }
 
 impl State {
-    pub(crate) const ALL: [State; 5] = [State::Running, State::Ready, State::Parked, State::Blocked, State::Unbound];
+    pub(crate) const ALL: [State; 6] =
+        [State::Running, State::Ready, State::Parked, State::Blocked, State::Unbound, State::Sticky];
 
     /// The slice's name.
     #[must_use]
@@ -27,6 +30,7 @@ impl State {
             State::Parked => "Parked",
             State::Blocked => "Blocked",
             State::Unbound => "Running without a VP",
+            State::Sticky => "Sticky: a kernel thread without a VP",
         }
     }
 
@@ -40,7 +44,7 @@ impl State {
 /// A name that stands in the file as a number; its number is its place here, counted from 1.
 pub(crate) type Name = usize;
 
-pub(crate) const NAMES: [&str; 26] = [
+pub(crate) const NAMES: [&str; 27] = [
     "Running",
     "Ready",
     "Parked",
@@ -67,6 +71,7 @@ pub(crate) const NAMES: [&str; 26] = [
     "Slot",
     "Board",
     "Overridden",
+    "Sticky: a kernel thread without a VP",
 ];
 pub(crate) const IDLE: Name = 5;
 pub(crate) const UNBLOCKED: Name = 6;

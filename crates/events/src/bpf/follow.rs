@@ -26,7 +26,7 @@ pub(super) struct Follower {
 
 /// A kernel thread with a slot, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Followed {
+pub(crate) struct Followed {
     threads: Arc<OwnedFd>,
     thread: OwnedFd,
 }

@@ -2,22 +2,30 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::{EventSource, Kind};
-use crate::bpf::{Attached, Bpf, Way};
+use crate::bpf::{Bpf, Followed, Kept, Way};
 use crate::kernel::watch_for;
 use crate::page::Page;
 use crate::preempt::is_debugged;
 use crate::refused::Refused;
 
+/// In [`BpfSource::links`]: not attached.
+const NONE: i32 = -1;
+/// The same: followed at the tracepoint, where one that carries nothing costs next to nothing.
+const FOLLOWED: i32 = -2;
+
 #[derive(Debug)]
 pub(super) struct BpfSource {
     bpf: Bpf,
-    /// What keeps the program attached, by slot.
-    attached: Mutex<HashMap<u32, Attached>>,
+    /// By slot: the descriptor that keeps the program attached to its kernel thread's event.
+    links: Box<[AtomicI32]>,
+    /// Those that are followed, by slot.
+    followed: Mutex<HashMap<u32, Followed>>,
 }
 
 impl BpfSource {
@@ -30,7 +38,46 @@ impl BpfSource {
         if is_debugged() {
             bpf.without_traps();
         }
-        Ok(BpfSource { bpf, attached: Mutex::default() })
+        let links = (0..=slots).map(|_| AtomicI32::new(NONE)).collect();
+        Ok(BpfSource { bpf, links, followed: Mutex::default() })
+    }
+}
+
+impl BpfSource {
+    /// Attaches the calling kernel thread, unless it is. Async-signal-safe but for its first time.
+    fn begin(&self, index: u32) -> Result<(), (&'static str, io::Error)> {
+        let link = &self.links[index as usize];
+        // Relaxed: by its kernel thread only.
+        if link.load(Ordering::Relaxed) != NONE {
+            return Ok(());
+        }
+        let of = match self.bpf.attach_here(index)?.into_kept() {
+            Kept::Event(fd) => fd.into_raw_fd(),
+            Kept::Followed(thread) => {
+                self.followed.lock().unwrap_or_else(PoisonError::into_inner).insert(index, thread);
+                FOLLOWED
+            }
+        };
+        link.store(of, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Closes its event, if it has one. By the kernel thread of slot `index`. Async-signal-safe.
+    fn unlink(&self, index: u32) {
+        let link = &self.links[index as usize];
+        let fd = link.load(Ordering::Relaxed);
+        if fd >= 0 {
+            link.store(NONE, Ordering::Relaxed);
+            // SAFETY: ours, and taken out by its kernel thread, the caller.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+    }
+}
+
+impl Drop for BpfSource {
+    fn drop(&mut self) {
+        // Of kernel threads that never came back to detach themselves.
+        (0..self.links.len() as u32).for_each(|index| self.unlink(index));
     }
 }
 
@@ -49,15 +96,23 @@ impl EventSource for BpfSource {
     }
 
     fn attach(&self, index: u32) -> io::Result<()> {
-        let attached = self.bpf.attach(index)?;
-        self.attached.lock().unwrap_or_else(PoisonError::into_inner).insert(index, attached);
-        Ok(())
+        self.begin(index).map_err(|(step, error)| Bpf::not_attached(index, step, &error))
     }
 
     fn detach(&self, index: u32) {
-        let attached = self.attached.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
+        self.unlink(index);
+        self.links[index as usize].store(NONE, Ordering::Relaxed);
+        let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner).remove(&index);
         // Closed without the lock: the kernel waits there for other cores.
-        drop(attached);
+        drop(followed);
+    }
+
+    fn begin(&self, index: u32, _time: u64, _epoll: BorrowedFd<'_>) -> io::Result<()> {
+        self.begin(index).map_err(|(_, error)| error)
+    }
+
+    fn leave(&self, index: u32) {
+        self.unlink(index);
     }
 
     fn told(&self, _data: u32, _page: &Page, blocked: &mut dyn FnMut(u32)) {

@@ -8,7 +8,7 @@ use crate::mode::Mode;
 /// Name, what it is, and how to read it.
 type Of<T> = (&'static str, &'static str, fn(&T) -> u64);
 
-const COUNTERS: [Of<Metrics>; 16] = [
+const COUNTERS: [Of<Metrics>; 18] = [
     ("spawned", "Microprocesses begun", |m| m.spawned),
     ("hand_offs", "VPs that went on under another kernel thread", |m| m.hand_offs),
     ("blocked", "Sleeps in the kernel that the event source told", |m| m.blocked),
@@ -19,6 +19,8 @@ const COUNTERS: [Of<Metrics>; 16] = [
     ("stood_aside", "Times that one waited on its kernel thread for its turn", |m| m.stood_aside),
     ("misbehaved", "Times that a VP was kept from its part", |m| m.misbehaved),
     ("overridden", "Times that the others went on without such a VP", |m| m.overridden),
+    ("changes", "Times that a microprocess became sticky, or ceased to be", |m| m.changes),
+    ("sticky_sleeps", "Sleeps of sticky microprocesses outside of the runtime", |m| m.sticky_sleeps),
     ("blocking_inline", "Calls of blocking that held their VP up", |m| m.blocking_inline),
     ("batches", "Batches of system calls", |m| m.batch.batches),
     ("batched_calls", "System calls in batches", |m| m.batch.calls),
@@ -27,11 +29,12 @@ const COUNTERS: [Of<Metrics>; 16] = [
     ("anchor_reads", "Reads by the anchor", |m| m.anchor.reads),
 ];
 
-const GAUGES: [Of<Metrics>; 7] = [
+const GAUGES: [Of<Metrics>; 8] = [
     ("living", "Living microprocesses", |m| m.living),
     ("kernel_threads", "Kernel threads of the runtime", |m| m.kernel_threads as u64),
     ("spares", "Kernel threads that wait in the pool", |m| m.spares as u64),
     ("bound", "Microprocesses that are bound to a kernel thread without a VP", |m| m.bound as u64),
+    ("sticky", "Microprocesses that keep a kernel thread and have no VP", |m| m.sticky as u64),
     ("one_to_one", "1 where microprocesses are kernel threads 1:1", |m| u64::from(m.mode != Mode::Microprocesses)),
     ("stacks", "Stack slots made", |m| m.stacks as u64),
     ("stack_bytes", "Address space of stack slots", |m| m.stack_bytes),

@@ -16,7 +16,7 @@ use crate::carrier::KernelThread;
 use crate::exact::{self, Mark, NONE, Owner, Row, Shown, mark};
 use crate::instance::Instance;
 use crate::record::Mp;
-use crate::tracing;
+use crate::{board, tracing};
 
 /// No level was used yet.
 const NO_LEVEL: u8 = 0xfe;
@@ -31,11 +31,29 @@ impl OneLevel {
     pub(crate) const fn new() -> OneLevel {
         OneLevel(AtomicU8::new(NO_LEVEL))
     }
+
+    /// Something of this level is there. True: by that levels differ from here on.
+    #[inline]
+    fn parts_at(&self, level: u8) -> bool {
+        let seen = self.0.load(Ordering::Relaxed);
+        if seen == level || seen == LEVELS {
+            return false;
+        }
+        match self.0.compare_exchange(NO_LEVEL, level, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => false,
+            Err(now) if now == level => false,
+            // SeqCst: see `sticky::begin`.
+            Err(_) => self.0.swap(LEVELS, Ordering::SeqCst) != LEVELS,
+        }
+    }
 }
 
 impl Instance {
     /// Something of this level is there. Whether levels differ.
     fn meet(&self, level: u8) -> bool {
+        if self.own_level.parts_at(level) {
+            self.call_the_sticky_back();
+        }
         let one = &self.one_level.0;
         match one.load(Ordering::Relaxed) {
             LEVELS => return true,
@@ -68,6 +86,25 @@ impl Instance {
             vp.one_level.0.store(LEVELS, Ordering::Relaxed);
             self.have_it_step(i);
         }
+    }
+
+    /// Whether microprocesses of different levels were ever here; or those of another address space,
+    /// or an account of CPU time, make a difference now.
+    pub(crate) fn has_levels(&self) -> bool {
+        // SeqCst: see `sticky::begin`.
+        match self.own_level.0.load(Ordering::SeqCst) {
+            LEVELS => true,
+            _ if board::others() == 0 => board::has_rules(),
+            own => board::has_rules() || board::is_another_level_there(own),
+        }
+    }
+
+    /// Whether they differ, now that `mp` is there. By its holder.
+    pub(crate) fn levels_differ_for(&self, mp: &Mp) -> bool {
+        if let Some(level) = self.placer.static_level(mp) {
+            self.meet(level);
+        }
+        self.has_levels()
     }
 
     /// The level of one that is about to be sent to a VP, if levels differ. Holder of `mp` only.

@@ -1,0 +1,476 @@
+//! Microprocesses that wait in calls of which the runtime knows nothing, often: they keep their kernel
+//! threads, and are microprocesses all the same.
+
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use kumihimo::net::UnixStream;
+use kumihimo::policy::{FixedPriority, Priority};
+use kumihimo::runtime::{Builder, Metrics, OnDeadlock, Runtime, dump, metrics};
+use kumihimo::sync::{Mutex, RwLock, mpsc};
+use kumihimo::thread::{self, Suspended};
+use kumihimo_events::source::{Kind, open_one};
+use kumihimo_tests::process::{Ended, again, is_child, one_to_one};
+use kumihimo_tests::skip;
+
+const SOURCES: [Kind; 3] = [Kind::Bpf, Kind::Perf, Kind::Watch];
+
+/// Runs `body` in a runtime of two VPs, in a process of its own for each source that there is; what
+/// that left goes to `check`.
+fn under_each(name: &str, with: fn(Builder) -> Builder, body: fn(), check: fn(&Ended)) {
+    if is_child(name) {
+        let builder = Runtime::builder().vps(2).sticky(true);
+        return with(builder).build().expect("a runtime").run(move || {
+            if one_to_one() {
+                return skip(name, "microprocesses are kernel threads here");
+            }
+            body();
+        });
+    }
+    for source in SOURCES {
+        if let Err(refused) = open_one(source, 8) {
+            skip(&format!("{source}: {name}"), &refused.to_string());
+            continue;
+        }
+        // Other tests run beside this one, and what differs there would make a difference here.
+        let ended = again(name, &[("KUMI_EVENTS", source.name()), ("KUMI_BOARD", "off")]);
+        match ended.stderr.lines().find_map(|line| line.strip_prefix("[skip] ")) {
+            Some(why) => skip(&format!("{source}: {name}"), why),
+            None => check(&ended),
+        }
+    }
+}
+
+/// The same, where nothing is asked for.
+fn each(name: &str, body: fn()) {
+    under_each(name, |builder| builder.on_deadlock(OnDeadlock::Abort), body, well);
+}
+
+fn well(ended: &Ended) {
+    assert!(ended.status.success(), "{}\n{}\n{}", ended.status, ended.stdout, ended.stderr);
+}
+
+fn now() -> Metrics {
+    metrics().expect("a runtime runs")
+}
+
+fn is_any_sticky() -> bool {
+    now().sticky != 0
+}
+
+/// Yields until it is so.
+fn until(is: impl Fn() -> bool) {
+    while !is() {
+        thread::yield_now();
+    }
+}
+
+/// Until one waits for what the dump calls so.
+fn until_one_waits_for(what: &str) {
+    until(|| {
+        let mut text = Vec::new();
+        dump(&mut text).expect("memory takes all");
+        String::from_utf8_lossy(&text).contains(&format!("waits for {what}"))
+    });
+}
+
+/// A kernel thread that answers, over pipes that the runtime knows nothing of.
+struct Outside {
+    to: PipeWriter,
+    from: PipeReader,
+}
+
+impl Outside {
+    fn new() -> Outside {
+        let ((mut asked, to), (from, mut answers)) = (pipe(), pipe());
+        std::thread::spawn(move || {
+            let mut byte = [0];
+            // It ends with the other end of either pipe.
+            while asked.read(&mut byte).is_ok_and(|n| n == 1) && answers.write_all(&byte).is_ok() {}
+        });
+        Outside { to, from }
+    }
+
+    /// Asks, and waits for the answer.
+    fn ask(&mut self) {
+        let mut byte = [0];
+        self.to.write_all(&[7]).expect("somebody reads");
+        self.from.read_exact(&mut byte).expect("somebody writes");
+        assert_eq!(byte, [7]);
+    }
+
+    /// Until the caller, alone in this, is sticky.
+    fn stick(&mut self) {
+        until(|| !is_any_sticky());
+        while !is_any_sticky() {
+            self.ask();
+            thread::yield_now();
+        }
+    }
+}
+
+fn pipe() -> (PipeReader, PipeWriter) {
+    std::io::pipe().expect("descriptors")
+}
+
+#[test]
+fn waits_of_the_runtime_take_it_back_to_a_virtual_processor() {
+    each("waits_of_the_runtime_take_it_back_to_a_virtual_processor", || {
+        let one = thread::spawn(|| {
+            let mut outside = Outside::new();
+            for _ in 0..20 {
+                outside.stick();
+                for _ in 0..10 {
+                    thread::sleep(Duration::from_micros(50));
+                }
+                assert!(!is_any_sticky());
+            }
+        });
+        one.join().expect("no panic");
+        let now = now();
+        assert!(now.changes >= 40 && now.changes.is_multiple_of(2), "{now:?}");
+    });
+}
+
+#[test]
+fn one_that_only_yields_goes_back() {
+    each("one_that_only_yields_goes_back", || {
+        let one = thread::spawn(|| {
+            Outside::new().stick();
+            until(|| !is_any_sticky());
+        });
+        one.join().expect("no panic");
+    });
+}
+
+#[test]
+fn it_is_woken_by_whatever_it_waits_for() {
+    each("it_is_woken_by_whatever_it_waits_for", || {
+        let (send, receive) = mpsc::channel();
+        let lock = Arc::new(Mutex::new(0));
+        let shared = Arc::new(RwLock::new(0));
+        let (locks, reads) = (lock.clone(), shared.clone());
+        let (near, far) = UnixStream::pair().expect("sockets");
+        let rounds = Arc::new(AtomicU64::new(0));
+        let counts = rounds.clone();
+        let one = thread::spawn(move || {
+            let mut outside = Outside::new();
+            // Before each wait, so that it has a reason to stay as it is.
+            let mut again = || (0..20).for_each(|_| outside.ask());
+            for round in 0..30 {
+                again();
+                assert_eq!(receive.recv(), Ok(round));
+                again();
+                thread::park();
+                again();
+                *locks.lock().expect("no poison") += 1;
+                again();
+                assert!(*reads.read().expect("no poison") >= round);
+                again();
+                let mut bytes = [0; 2];
+                (&near).read_exact(&mut bytes).expect("two bytes");
+                again();
+                assert_eq!(thread::spawn(move || round).join().expect("no panic"), round);
+                counts.fetch_add(1, SeqCst);
+            }
+        });
+        for round in 0..30 {
+            let held = (lock.lock().expect("no poison"), shared.write());
+            send.send(round).expect("it receives");
+            one.thread().unpark();
+            if round % 3 == 0 {
+                until_one_waits_for("the mutex");
+            }
+            let (guard, write) = held;
+            drop(guard);
+            if round % 3 == 1 {
+                until_one_waits_for("the rwlock");
+            }
+            *write.expect("no poison") = round;
+            (&far).write_all(b"a").expect("it reads");
+            if round % 3 == 2 {
+                until_one_waits_for("descriptor");
+            }
+            (&far).write_all(b"b").expect("it reads");
+            until(|| rounds.load(SeqCst) == round + 1);
+        }
+        one.join().expect("no panic");
+        assert_eq!(*lock.lock().expect("no poison"), 30);
+    });
+}
+
+#[test]
+fn a_lock_from_before_is_given_back_after() {
+    each("a_lock_from_before_is_given_back_after", || {
+        let lock = Arc::new(Mutex::new(0));
+        for round in 0..20 {
+            let locks = lock.clone();
+            let one = thread::spawn(move || {
+                let mut outside = Outside::new();
+                let mut guard = locks.lock().expect("no poison");
+                outside.stick();
+                *guard += 1;
+                drop(guard);
+                let mut guard = locks.lock().expect("no poison");
+                for _ in 0..10 {
+                    thread::sleep(Duration::from_micros(20));
+                }
+                assert!(!is_any_sticky());
+                *guard += 1;
+            });
+            one.join().expect("no panic");
+            assert_eq!(*lock.lock().expect("no poison"), 2 * (round + 1));
+        }
+    });
+}
+
+#[test]
+fn it_is_cancelled_where_it_waits() {
+    each("it_is_cancelled_where_it_waits", || {
+        for _ in 0..20 {
+            let (_send, receive) = mpsc::channel::<()>();
+            let one = thread::spawn(move || {
+                Outside::new().stick();
+                let _ = receive.recv();
+            });
+            until_one_waits_for("the channel");
+            one.thread().cancel();
+            let ended = one.join().expect_err("it was cancelled");
+            assert!(ended.is::<thread::Cancelled>());
+        }
+    });
+}
+
+#[test]
+fn a_deadline_of_its_scope_ends_its_wait() {
+    each("a_deadline_of_its_scope_ends_its_wait", || {
+        let (_send, receive) = mpsc::channel::<()>();
+        let deadline = Instant::now() + Duration::from_millis(300);
+        let ended = thread::scope_until(deadline, |scope| {
+            let one = scope.spawn(move || {
+                Outside::new().stick();
+                let _ = receive.recv();
+            });
+            one.join().is_err()
+        });
+        assert!(ended && Instant::now() >= deadline);
+    });
+}
+
+#[test]
+fn suspended_it_goes_on_when_it_is_resumed() {
+    each("suspended_it_goes_on_when_it_is_resumed", || {
+        let (send, receive) = mpsc::channel();
+        let count = Arc::new(AtomicU64::new(0));
+        let counts = count.clone();
+        let one = thread::spawn(move || {
+            let mut outside = Outside::new();
+            outside.stick();
+            for n in 0..20 {
+                assert_eq!(receive.recv(), Ok(n));
+                counts.fetch_add(1, SeqCst);
+                (0..20).for_each(|_| outside.ask());
+            }
+        });
+        for n in 0..20 {
+            until_one_waits_for("the channel");
+            assert_eq!(one.thread().suspend().expect("a microprocess"), Suspended::Now);
+            send.send(n).expect("it receives");
+            (0..100).for_each(|_| thread::yield_now());
+            assert_eq!(count.load(SeqCst), n);
+            assert!(one.thread().resume().expect("a microprocess"));
+            until(|| count.load(SeqCst) == n + 1);
+        }
+        one.join().expect("no panic");
+    });
+}
+
+/// By whatever stops one that runs in user mode. Where a kernel thread cannot wait for its turn in a
+/// signal handler, it stops when it enters the runtime.
+#[test]
+fn suspended_while_it_computes_it_stops() {
+    each("suspended_while_it_computes_it_stops", || {
+        if now().events != "bpf" || now().preemption == "off" {
+            return skip("suspended_while_it_computes_it_stops", "nothing stops it before it enters the runtime");
+        }
+        let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let (counts, stops) = (count.clone(), stop.clone());
+        let one = thread::spawn(move || {
+            Outside::new().stick();
+            while !stops.load(SeqCst) {
+                counts.fetch_add(1, SeqCst);
+            }
+        });
+        for _ in 0..20 {
+            let before = count.load(SeqCst);
+            until(|| count.load(SeqCst) != before);
+            assert_eq!(one.thread().suspend().expect("a microprocess"), Suspended::Now);
+            let before = count.load(SeqCst);
+            (0..1000).for_each(|_| thread::yield_now());
+            assert_eq!(count.load(SeqCst), before);
+            assert!(one.thread().resume().expect("a microprocess"));
+        }
+        stop.store(true, SeqCst);
+        one.join().expect("no panic");
+    });
+}
+
+/// And it is so from then on, whatever it waits in.
+#[test]
+fn nobody_is_where_levels_differ() {
+    let with = |builder: Builder| builder.policy(FixedPriority).on_deadlock(OnDeadlock::Abort);
+    let body = || {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stops = stop.clone();
+        let one = thread::spawn(move || {
+            let mut outside = Outside::new();
+            outside.stick();
+            while !stops.load(SeqCst) {
+                outside.ask();
+                thread::yield_now();
+            }
+        });
+        until(is_any_sticky);
+        let level = Priority::new(Priority::DEFAULT.get() - 1).expect("a level");
+        thread::Builder::new().priority(level).spawn(|| ()).expect("memory").join().expect("no panic");
+        until(|| !is_any_sticky());
+        let changes = now().changes;
+        for _ in 0..1000 {
+            thread::yield_now();
+            assert!(!is_any_sticky());
+        }
+        assert_eq!(now().changes, changes);
+        stop.store(true, SeqCst);
+        one.join().expect("no panic");
+    };
+    under_each("nobody_is_where_levels_differ", with, body, well);
+}
+
+#[test]
+fn those_that_wait_for_each_other_are_reported() {
+    let body = || {
+        let ((send, receive), (back, wait)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+        let one = thread::spawn(move || {
+            Outside::new().stick();
+            let _ = wait.recv();
+            drop(send);
+        });
+        until_one_waits_for("the channel");
+        let _ = receive.recv();
+        drop(back);
+        let _ = one.join();
+    };
+    let check = |ended: &Ended| {
+        let said = &ended.stderr;
+        assert!(!ended.status.success() && said.contains("deadlock: all 2 living microprocesses wait"), "{said}");
+    };
+    let with = |builder: Builder| builder.on_deadlock(OnDeadlock::Abort);
+    under_each("those_that_wait_for_each_other_are_reported", with, body, check);
+}
+
+/// Those that come back from the kernel go on, and free a kernel thread each when they end.
+#[test]
+fn a_limit_on_kernel_threads_is_no_deadlock() {
+    let with = |builder: Builder| builder.max_kernel_threads(8).on_deadlock(OnDeadlock::Abort);
+    let body = || {
+        let all: Vec<_> = (0..40u64)
+            .map(|n| {
+                thread::spawn(move || {
+                    for _ in 0..3 {
+                        std::thread::sleep(Duration::from_millis(5));
+                        thread::sleep(Duration::from_micros(10 * n));
+                    }
+                    n
+                })
+            })
+            .collect();
+        let sum: u64 = all.into_iter().map(|one| one.join().expect("no panic")).sum();
+        assert_eq!(sum, 39 * 40 / 2);
+        assert!(now().kernel_threads <= 8, "{:?}", now());
+    };
+    under_each("a_limit_on_kernel_threads_is_no_deadlock", with, body, well);
+}
+
+/// Each sleep is counted: while it is told, by who tells; else by the kernel, for its thread.
+#[test]
+fn no_sleep_is_forgotten() {
+    const SLEEPS: u64 = 2_000;
+    each("no_sleep_is_forgotten", || {
+        if now().events != "bpf" {
+            return skip("no_sleep_is_forgotten", "this source does not count those that it tells");
+        }
+        let before = now();
+        let one = thread::spawn(|| {
+            for _ in 0..SLEEPS {
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        });
+        one.join().expect("no panic");
+        let after = now();
+        let told = after.blocked - before.blocked;
+        let counted = after.sticky_sleeps - before.sticky_sleeps;
+        // Those that were told when they were over already are neither: the VP stayed.
+        assert!(told + counted + 20 >= SLEEPS, "{told} told, {counted} counted");
+        assert!(told < SLEEPS / 10, "{told} of {SLEEPS} were told");
+    });
+}
+
+/// Neither the source's nor a bell: each would cost at every switch.
+#[test]
+fn its_kernel_thread_owns_no_event() {
+    each("its_kernel_thread_owns_no_event", || {
+        const ALL: usize = 30;
+        let stop = Arc::new(AtomicBool::new(false));
+        let all: Vec<_> = (0..ALL)
+            .map(|_| {
+                let stops = stop.clone();
+                thread::spawn(move || {
+                    let mut outside = Outside::new();
+                    while !stops.load(SeqCst) {
+                        (0..20).for_each(|_| outside.ask());
+                        thread::yield_now();
+                    }
+                })
+            })
+            .collect();
+        until(|| now().sticky == ALL);
+        let is_event = |link: &std::path::Path| {
+            let of = std::fs::read_link(link).unwrap_or_default();
+            let name = of.to_string_lossy().into_owned();
+            name.contains("perf_event") || name.contains("bpf_link") || name.contains("bpf-link")
+        };
+        let events = std::fs::read_dir("/proc/self/fd").expect("procfs").flatten();
+        let events = events.filter(|entry| is_event(&entry.path())).count();
+        // Each may have had two.
+        let others = now().kernel_threads - ALL;
+        assert!(events <= 2 * others + 4, "{events} events, {others} kernel threads that are not sticky");
+        stop.store(true, SeqCst);
+        all.into_iter().for_each(|one| one.join().expect("no panic"));
+    });
+}
+
+#[test]
+fn off_means_off() {
+    let body = || {
+        let one = thread::spawn(|| {
+            let mut outside = Outside::new();
+            (0..2000).for_each(|_| outside.ask());
+        });
+        one.join().expect("no panic");
+        assert_eq!(now().changes, 0);
+    };
+    under_each("off_means_off", |builder| builder.sticky(false), body, well);
+}
+
+#[test]
+fn a_setting_that_means_nothing() {
+    const NAME: &str = "a_setting_that_means_nothing";
+    if is_child(NAME) {
+        let e = Runtime::builder().build().expect_err("a word");
+        assert_eq!(e.to_string(), "KUMI_STICKY=perhaps: on or off is wanted");
+        return;
+    }
+    well(&again(NAME, &[("KUMI_STICKY", "perhaps")]));
+}
