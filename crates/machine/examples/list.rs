@@ -40,6 +40,7 @@ impl Answer for Crowd {
                 inherited: None,
                 vp: (slot % 2) as u16,
                 kernel_thread: None,
+                sticky: None,
             });
         }
     }

@@ -93,6 +93,9 @@ pub struct Microprocess {
     /// The kernel thread to which it is bound: it runs or is blocked there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_thread: Option<i32>,
+    /// It keeps that kernel thread and has no virtual processor: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sticky: Option<String>,
 }
 
 /// A row of the usage table (P3, figures 5 and 6).

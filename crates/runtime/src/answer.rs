@@ -77,6 +77,7 @@ impl Threads {
             inherited: mp.inherited(),
             vp: on.and_then(|on| on.vp).unwrap_or_else(|| mp.home.load(Ordering::Relaxed)),
             kernel_thread: on.filter(|_| matches!(state, State::Running | State::Blocked)).map(|on| on.tid),
+            sticky: mp.sticky.reason().map(|why| why.name().to_owned()),
         };
         // Anything else is of another life.
         who.is_current().then_some(seen)

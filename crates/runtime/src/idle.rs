@@ -255,7 +255,8 @@ impl Vp {
             }
             // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
             let carrier = unsafe { KernelThread::here() };
-            carrier.slice.before_sleep(self.level.get());
+            let beside_sticky = instance.sticky.now.load(Ordering::Relaxed) != 0;
+            carrier.slice.before_sleep(self.level.get(), beside_sticky);
             let thread = carrier.events();
             thread.rest(true);
             self.idle.sleep(bed, &self.poller, wait);

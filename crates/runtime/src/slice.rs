@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | computes below the default level | the longest | lets whoever wakes go first, of whichever process |
 //! | sleeps, and ran something above the default level | a quarter of the usual | goes first when it wakes |
+//! | the same at the default level, beside microprocesses that are [sticky](crate::sticky) | a quarter of the usual | goes first when it wakes, and not behind those |
 //! | else | the usual | is as any other |
 //!
 //! A slice says how soon, not how much: CPU time is shared out as before; how much is the board's. Not shorter than that quarter: who has used its slice up is outranked
@@ -43,10 +44,13 @@ enum Length {
 pub(crate) struct Slice(Cell<Length>);
 
 impl Slice {
-    /// The calling kernel thread goes to sleep, and will be woken for something of about this level. A comparison; two system calls where the slice has to change.
+    /// The calling kernel thread goes to sleep, and will be woken for something of about this level;
+    /// `beside_sticky`: microprocesses that have kernel threads of their own will want the cores. A
+    /// comparison; two system calls where the slice has to change.
     #[inline]
-    pub(crate) fn before_sleep(&self, level: u8) {
-        self.be(if level > Priority::DEFAULT.get() { Length::Short } else { Length::Usual });
+    pub(crate) fn before_sleep(&self, level: u8, beside_sticky: bool) {
+        let least = Priority::DEFAULT.get() + u8::from(!beside_sticky);
+        self.be(if level >= least { Length::Short } else { Length::Usual });
     }
 
     /// It computes at this level, for a while already. As above. Returns whether that is a low one.
@@ -148,9 +152,13 @@ mod tests {
         let now = || get().expect("the kernel answers").sched_runtime;
         let own = Slice::default();
         let (low, default, high) = (Priority::DEFAULT.get() - 1, Priority::DEFAULT.get(), Priority::HIGHEST.get());
-        own.before_sleep(default);
+        own.before_sleep(default, false);
         assert_eq!(now(), usual);
-        own.before_sleep(high);
+        own.before_sleep(default, true);
+        assert_eq!(now(), usual / 4);
+        own.before_sleep(low, true);
+        assert_eq!(now(), usual);
+        own.before_sleep(high, false);
         assert_eq!(now(), usual / 4);
         assert!(!own.computing(high));
         assert_eq!(now(), usual / 4);
@@ -165,9 +173,9 @@ mod tests {
         assert!(!own.computing(high));
         assert_eq!(now(), usual);
         assert!(own.computing(low));
-        own.before_sleep(low);
+        own.before_sleep(low, false);
         assert_eq!(now(), usual);
-        own.before_sleep(high);
+        own.before_sleep(high, false);
         own.give_back();
         assert_eq!(now(), usual);
     }

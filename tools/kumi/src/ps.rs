@@ -243,6 +243,9 @@ pub fn microprocess(row: &Microprocess, column: usize, cell: &mut String) {
             if row.stopping {
                 cell.push_str(", stopping");
             }
+            if row.sticky.is_some() {
+                cell.push_str(", sticky");
+            }
         }
         3 => {
             put(cell, row.priority);
@@ -255,7 +258,12 @@ pub fn microprocess(row: &Microprocess, column: usize, cell: &mut String) {
             Some(tid) => put(cell, tid),
             None => cell.push('-'),
         },
-        _ => put(cell, Plain(row.waits_for.as_deref().unwrap_or_default())),
+        _ => match (&row.waits_for, &row.sticky) {
+            (Some(what), _) => put(cell, Plain(what)),
+            // The state says it; here is why.
+            (None, Some(why)) => put(cell, Plain(why)),
+            (None, None) => {}
+        },
     }
 }
 
@@ -274,6 +282,7 @@ pub fn example(id: &str, state: State) -> Microprocess {
         inherited: None,
         vp: 0,
         kernel_thread: None,
+        sticky: None,
     }
 }
 
@@ -283,6 +292,21 @@ mod tests {
 
     fn ids(rows: &[Microprocess]) -> Vec<String> {
         rows.iter().map(|row| short(row.id).to_string()).collect()
+    }
+
+    #[test]
+    fn one_that_is_sticky_says_why() {
+        let mut one = example("1.1.1", State::Blocked);
+        one.sticky = Some("blocks often".to_owned());
+        let cell = |row: &Microprocess, column| {
+            let mut cell = String::new();
+            microprocess(row, column, &mut cell);
+            cell
+        };
+        assert_eq!((cell(&one, 2), cell(&one, 6)), ("blocked, sticky".to_owned(), "blocks often".to_owned()));
+        one.waits_for = Some("the mutex".to_owned());
+        assert_eq!(cell(&one, 6), "the mutex");
+        assert_eq!(cell(&example("1.1.1", State::Blocked), 6), "");
     }
 
     #[test]

@@ -144,6 +144,9 @@ impl std::fmt::Display for Row<'_> {
         if let Some(tid) = m.kernel_thread {
             write!(f, ", kernel thread {tid}")?;
         }
+        if let Some(why) = &m.sticky {
+            write!(f, ", sticky: {}", Plain(why))?;
+        }
         if let Some(what) = &m.waits_for {
             write!(f, ", waits for {}", Plain(what))?;
         }

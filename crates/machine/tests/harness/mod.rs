@@ -186,6 +186,7 @@ impl Double {
             inherited: (slot % 16 == 3).then_some(63),
             vp: (slot % 2) as u16,
             kernel_thread: slot.is_multiple_of(32).then_some(4711),
+            sticky: None,
         }
     }
 
