@@ -23,6 +23,7 @@ mod priority;
 mod priority_io;
 pub mod priority_load;
 mod program;
+mod redis;
 mod report;
 mod resources;
 pub mod rivals;
