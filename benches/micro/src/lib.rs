@@ -92,6 +92,10 @@ pub fn run(request: &Request) -> Result<(), String> {
     };
     let queue =
         runtime::Design::from_name(&request.queue).ok_or_else(|| format!("{}: no such queue", request.queue))?;
+    // Before the runtime is started with it: a source that this machine lacks is refused, no failure.
+    if let Some(source) = request.get("events") {
+        events::check_source(source)?;
+    }
     let mut builder = runtime::Builder::new().vps(request.vps).queue(queue);
     if let Some(rule) = request.get("capacity") {
         builder = builder.capacity(capacity(rule).ok_or_else(|| format!("{rule}: no such capacity rule"))?);
@@ -104,9 +108,6 @@ pub fn run(request: &Request) -> Result<(), String> {
         builder = builder.locking(design.parse().map_err(|e: kumihimo::resource::LockingError| e.to_string())?);
     }
     let runtime = builder.build().map_err(|e| e.to_string())?;
-    if let Some(source) = request.get("events") {
-        events::check_source(source)?;
-    }
     runtime.run(|| body(request));
     Ok(())
 }
