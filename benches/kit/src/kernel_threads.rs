@@ -15,13 +15,13 @@ const LISTINGS: usize = 10_000;
 /// # Errors
 /// No such process, no procfs; kernel threads that come and go faster than they can be listed.
 pub fn kernel_threads(pid: u32) -> io::Result<Vec<i32>> {
-    let mut before = count(pid)?;
+    let mut before = count_kernel_threads(pid)?;
     for _ in 0..LISTINGS {
         let mut listed = Vec::with_capacity(before);
         for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
             listed.extend(thread?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
         }
-        let after = count(pid)?;
+        let after = count_kernel_threads(pid)?;
         if before == listed.len() && listed.len() == after {
             return Ok(listed);
         }
@@ -31,8 +31,11 @@ pub fn kernel_threads(pid: u32) -> io::Result<Vec<i32>> {
     Err(io::Error::new(io::ErrorKind::WouldBlock, message))
 }
 
-/// By proc_pid_status(5).
-fn count(pid: u32) -> io::Result<usize> {
+/// The number of kernel threads of process `pid`, by proc_pid_status(5).
+///
+/// # Errors
+/// No such process, no procfs.
+pub fn count_kernel_threads(pid: u32) -> io::Result<usize> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path)?;
     let count = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok());

@@ -16,15 +16,17 @@ mod measure;
 mod page;
 mod request;
 pub mod rpc;
+mod usage;
 pub mod work;
 
 pub use entries::Entries;
 pub use instructions::Instructions;
-pub use kernel_threads::kernel_threads;
+pub use kernel_threads::{count_kernel_threads, kernel_threads};
 pub use late::Lateness;
 pub use measure::{CpuClock, Memory, per, raise_descriptors, sample};
 pub use page::{AwaitedPage, Provider};
 pub use request::{BadRequest, Request};
+pub use usage::Usage;
 
 /// Bodies that wait at the gate in `null-fork bulk`, sleepers in `timer`: one number for all.
 pub const CROWD: usize = 100_000;

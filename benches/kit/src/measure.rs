@@ -18,12 +18,14 @@ pub fn per(elapsed: Duration, count: usize) -> f64 {
     elapsed.as_nanos() as f64 / count as f64
 }
 
-/// Raises this process's limit on descriptors as far as it may: ten thousand connections need as many.
-pub fn raise_descriptors() {
+/// Raises this process's limit on descriptors (`ulimit -n`) to its hard limit, and returns the limit
+/// that holds from now on. Ten thousand connections need as many descriptors.
+pub fn raise_descriptors() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Refused means no more than before; who needs more will be told by `accept` or `connect`.
+    // Where raising is refused the limit stays: `accept` and `connect` tell that it is too low.
     let _ = setrlimit(Resource::Nofile, limit);
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// The CPU time of this whole process, user and system.

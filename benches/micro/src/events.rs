@@ -23,8 +23,8 @@ const WAKES: usize = 2_000;
 /// Longer than any source takes to notice a block: the call that is ended was given up by its VP.
 const NOTICED: Duration = Duration::from_micros(600);
 
-/// Whether the runtime that runs uses the event source `asked`. Everything that asks the runtime about its source stands here and in
-/// [`unblocked`].
+/// Whether this machine offers the event source `asked`. Everything that asks the runtime about its
+/// source stands here and in [`unblocked`].
 ///
 /// # Errors
 /// `refused: ` and why.

@@ -27,6 +27,7 @@ mod talk;
 mod timer;
 mod trace;
 mod transaction;
+mod unwrapped;
 mod variant;
 
 pub use park::park_one;
@@ -50,6 +51,7 @@ pub fn default_queue() -> &'static str {
 /// # Panics
 /// If a result is wrong.
 pub fn run(request: &Request) -> Result<(), String> {
+    let mut kernel_threads = None;
     let body: fn(&Request) = match request.bench.as_str() {
         "yield" => talk::switch,
         "null-fork" => fork::null_fork,
@@ -76,6 +78,10 @@ pub fn run(request: &Request) -> Result<(), String> {
         "priority-local" => ready::ready,
         "spin-holder" => holder::spin_holder,
         "kernel-threads" => kernel_threads::kernel_threads,
+        "unwrapped" => {
+            kernel_threads = kumihimo_bench_unwrapped::Plan::of(request)?.most_kernel_threads();
+            unwrapped::unwrapped
+        }
         "rpc" => {
             said(rpc::plan(request))?;
             rpc::rpc
@@ -92,7 +98,15 @@ pub fn run(request: &Request) -> Result<(), String> {
     };
     let queue =
         runtime::Design::from_name(&request.queue).ok_or_else(|| format!("{}: no such queue", request.queue))?;
+    // Before the runtime is started with it: a source that this machine lacks is refused, no failure.
+    match request.get("events") {
+        None | Some("default") => {}
+        Some(source) => events::check_source(source)?,
+    }
     let mut builder = runtime::Builder::new().vps(request.vps).queue(queue);
+    if let Some(most) = kernel_threads {
+        builder = builder.max_kernel_threads(most);
+    }
     if let Some(rule) = request.get("capacity") {
         builder = builder.capacity(capacity(rule).ok_or_else(|| format!("{rule}: no such capacity rule"))?);
     }
@@ -104,9 +118,6 @@ pub fn run(request: &Request) -> Result<(), String> {
         builder = builder.locking(design.parse().map_err(|e: kumihimo::resource::LockingError| e.to_string())?);
     }
     let runtime = builder.build().map_err(|e| e.to_string())?;
-    if let Some(source) = request.get("events") {
-        events::check_source(source)?;
-    }
     runtime.run(|| body(request));
     Ok(())
 }

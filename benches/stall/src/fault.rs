@@ -23,6 +23,12 @@ unsafe impl Send for Pages {}
 
 impl Pages {
     /// `count` pages of the file, from page `from` on.
+    ///
+    /// # Errors
+    /// Those of open(2), mmap(2) and madvise(2).
+    ///
+    /// # Panics
+    /// Never: the kernel maps nothing at address 0 unless asked to.
     pub fn map(path: &Path, from: usize, count: usize) -> io::Result<Pages> {
         let file = File::open(path)?;
         // SAFETY: a new mapping, its address the kernel's choice; the file is never shortened.
@@ -50,6 +56,9 @@ impl Pages {
     }
 
     /// Drops the next page from this address space and from the page cache, so that touching it is a major fault.
+    ///
+    /// # Panics
+    /// If the kernel refuses to drop it.
     pub fn drop_next(&mut self) {
         self.next = (self.next + 1) % self.count;
         // SAFETY: a page of our mapping; what is in the file is not lost.
@@ -64,6 +73,7 @@ impl Pages {
     }
 
     /// Touches the page that was dropped.
+    #[must_use]
     pub fn touch(&self) -> u8 {
         // SAFETY: a page of our mapping, which lives as long as this value.
         unsafe { self.page().read_volatile() }

@@ -8,6 +8,7 @@ mod plan;
 mod served;
 mod staller;
 
+pub use fault::Pages;
 pub use plan::{Place, Plan};
 pub use served::{REQUEST, Served, requests_in};
 pub use staller::{Staller, Totals};

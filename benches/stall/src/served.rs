@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kumihimo_bench_kit::work::spin;
-use kumihimo_bench_kit::{Lateness, sample};
+use kumihimo_bench_kit::{Lateness, Usage, sample};
 
 use crate::{BUSY, Plan, RATE, STALLERS, Totals, WORK_ROUNDS, now_ns};
 
@@ -113,40 +113,6 @@ impl Served {
     }
 }
 
-/// What the kernel counted of this process: getrusage(2).
-#[derive(Clone, Copy, Debug, Default)]
-struct Usage {
-    major_faults: u64,
-    /// Each time that a kernel thread slept.
-    voluntary_switches: u64,
-    cpu: Duration,
-}
-
-impl Usage {
-    fn now() -> Usage {
-        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-        // SAFETY: room for one, which the kernel fills; all zero is a valid one too.
-        let usage = unsafe {
-            libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-            usage.assume_init()
-        };
-        let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1_000);
-        Usage {
-            major_faults: usage.ru_majflt as u64,
-            voluntary_switches: usage.ru_nvcsw as u64,
-            cpu: time(usage.ru_utime) + time(usage.ru_stime),
-        }
-    }
-
-    fn since(self, before: Usage) -> Usage {
-        Usage {
-            major_faults: self.major_faults - before.major_faults,
-            voluntary_switches: self.voluntary_switches - before.voluntary_switches,
-            cpu: self.cpu.saturating_sub(before.cpu),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,12 +126,5 @@ mod tests {
         let seen: Vec<_> = requests_in(&bytes[..REQUEST * 2 - 1]).collect();
         assert_eq!(seen, [(7, 8)]);
         assert_eq!(requests_in(&bytes).count(), 2);
-    }
-
-    #[test]
-    fn the_kernel_counts_this_process() {
-        let before = Usage::now();
-        black_box(spin(1, 10_000_000));
-        assert!(Usage::now().since(before).cpu > Duration::ZERO);
     }
 }

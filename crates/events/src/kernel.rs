@@ -91,6 +91,8 @@ pub struct Kernel {
     /// How many do.
     pub(crate) waiters: AtomicUsize,
     pub(crate) hand_offs: AtomicU64,
+    /// Times that a waiting kernel thread woke only to examine whether its turn can come.
+    pub(crate) looks: AtomicU64,
     pub(crate) exhausted: AtomicU64,
     /// Priority with which each VP was [`call`](Kernel::call)ed.
     called: Box<[AtomicI32]>,
@@ -117,6 +119,8 @@ pub struct Counts {
     pub bound: usize,
     /// VPs that went on under another kernel thread.
     pub hand_offs: u64,
+    /// Times that a kernel thread that waits for a VP woke only to examine whether it can come.
+    pub looks: u64,
     /// Times that a kernel thread was wanted and not to be had.
     pub exhausted: u64,
     /// Sleeps told by the source.
@@ -188,6 +192,7 @@ impl Kernel {
             bound: AtomicUsize::new(0),
             waiters: AtomicUsize::new(0),
             hand_offs: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
             called: (0..settings.vps).map(|_| AtomicI32::new(NOT_CALLED)).collect(),
             recorder: settings.record.then(Recorder::new),
@@ -286,6 +291,7 @@ impl Kernel {
             waiting: pool.waiting,
             bound: self.bound.load(Ordering::Acquire),
             hand_offs: self.hand_offs.load(Ordering::Relaxed),
+            looks: self.looks.load(Ordering::Relaxed),
             exhausted: self.exhausted.load(Ordering::Relaxed),
             rung: self.bells.rung.load(Ordering::Relaxed),
             not_rung: self.bells.refused.load(Ordering::Relaxed),

@@ -182,7 +182,11 @@ impl KernelThread {
     pub fn await_turn(&self, stuck: impl Fn() -> bool) -> bool {
         let waiters = &self.kernel.waiters;
         waiters.fetch_add(1, Ordering::Relaxed);
-        let handed = self.turn().wait(|| turn::look_every(waiters.load(Ordering::Relaxed)), stuck);
+        let look = || {
+            self.kernel.looks.fetch_add(1, Ordering::Relaxed);
+            stuck()
+        };
+        let handed = self.turn().wait(|| turn::look_every(waiters.load(Ordering::Relaxed)), look);
         waiters.fetch_sub(1, Ordering::Relaxed);
         if handed {
             self.take_bound(self.turn().token());

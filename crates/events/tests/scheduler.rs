@@ -5,6 +5,7 @@
 #[allow(dead_code)]
 mod scheduler;
 
+use std::cell::Cell;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, OnceLock};
@@ -143,6 +144,22 @@ fn what_was_raised_for_a_former_carrier_is_not_told_to_the_next() {
         assert!(thread.slot().enter(thread.token()));
     });
     assert_eq!(told, [] as [u32; 0]);
+}
+
+#[test]
+fn each_look_of_a_waiter_is_counted() {
+    let _ = told(|thread| {
+        thread.put_down();
+        assert!(thread.turn().begin());
+        let (looks, before) = (Cell::new(0), thread.kernel().counts().looks);
+        let stuck = || {
+            looks.set(looks.get() + 1);
+            looks.get() == 3
+        };
+        assert!(!thread.await_turn(stuck), "nobody hands a VP over");
+        assert_eq!((looks.get(), thread.kernel().counts().looks - before), (3, 3));
+        thread.take_up(0);
+    });
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct Metrics {
     pub spares: usize,
     /// VPs that went on under another kernel thread.
     pub hand_offs: u64,
+    /// Times that a kernel thread that waits for a VP woke only to examine whether it can come.
+    pub looks: u64,
     /// Where events come from: `bpf`, `perf`, `watch` or `off`.
     pub events: &'static str,
     /// Microprocesses that are bound to a kernel thread without a VP: blocked in the kernel, or just back.
@@ -152,6 +154,7 @@ impl Instance {
             kernel_threads: kernel.threads,
             spares: kernel.waiting,
             hand_offs: kernel.hand_offs,
+            looks: kernel.looks,
             events: self.kernel.source().name(),
             bound: kernel.bound,
             preemption: self.kernel.preemption().to_string(),

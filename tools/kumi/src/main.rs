@@ -94,6 +94,9 @@ enum Command {
     /// The other side of `stall`, as a process of its own
     #[command(hide = true)]
     BenchOutside(bench::outside::Args),
+    /// The other side of `unwrapped`, as a process of its own
+    #[command(hide = true)]
+    BenchPeer(bench::peer::Args),
 }
 
 fn main() -> ExitCode {
@@ -124,6 +127,7 @@ fn main() -> ExitCode {
         Command::BenchPriorityLoad(args) => bench::priority_load::run(args),
         Command::BenchFiles(args) => bench::servers::obey(args),
         Command::BenchOutside(args) => bench::outside::run(args),
+        Command::BenchPeer(args) => bench::peer::run(args),
     };
     ended(done.map(|()| ExitCode::SUCCESS))
 }

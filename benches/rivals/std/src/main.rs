@@ -7,6 +7,7 @@ mod preempt;
 mod priority;
 mod stall;
 mod talk;
+mod unwrapped;
 mod wait;
 
 use kumihimo_bench_kit::Request;
@@ -32,6 +33,12 @@ fn main() {
         "preempt" => preempt::preempt(&request),
         "files" => files::files(&request),
         "stall" => stall::stall(&request),
+        "unwrapped" => {
+            if let Err(why) = unwrapped::unwrapped(&request) {
+                eprintln!("rival-std: {why}");
+                std::process::exit(1);
+            }
+        }
         "priority" => {
             if let Err(why) = priority::priority(&request) {
                 // Where whoever started it waits for another word.

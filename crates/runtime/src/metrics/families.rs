@@ -8,9 +8,10 @@ use crate::mode::Mode;
 /// Name, what it is, and how to read it.
 type Of<T> = (&'static str, &'static str, fn(&T) -> u64);
 
-const COUNTERS: [Of<Metrics>; 18] = [
+const COUNTERS: [Of<Metrics>; 19] = [
     ("spawned", "Microprocesses begun", |m| m.spawned),
     ("hand_offs", "VPs that went on under another kernel thread", |m| m.hand_offs),
+    ("looks", "Times that a kernel thread that waits for a VP woke only to examine whether it can come", |m| m.looks),
     ("blocked", "Sleeps in the kernel that the event source told", |m| m.blocked),
     ("unblocked", "Returns from such sleeps that were told by a trap", |m| m.unblocked),
     ("missed", "Sleeps that the event source could not tell", |m| m.missed),

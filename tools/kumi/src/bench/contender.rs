@@ -152,8 +152,14 @@ impl Contender {
         }
         command.arg(bench).args(&self.args).arg("--vps").arg(vps.to_string());
         // Only where a cell says so: what the user set holds for all others.
-        if let Some(source) = self.value("events") {
-            command.env("KUMI_EVENTS", source);
+        match self.value("events") {
+            None => {}
+            // What a user gets without setting anything.
+            Some("default") => _ = command.env_remove("KUMI_EVENTS").env_remove("KUMI_BPF"),
+            Some(source) => _ = command.env("KUMI_EVENTS", source),
+        }
+        if let Some(way) = self.value("way") {
+            command.env("KUMI_BPF", way);
         }
         if let Some(batch) = self.value("batch") {
             command.env("KUMI_BATCH", batching(batch)?);
@@ -311,6 +317,8 @@ mod tests {
         assert_eq!(with("batch=forced").unwrap(), [("KUMI_BATCH".into(), Some("fixed=64".into()))]);
         assert_eq!(with("batch=plain").unwrap(), [("KUMI_BATCH".into(), Some("off".into()))]);
         assert_eq!(with("events=watch").unwrap(), [("KUMI_EVENTS".into(), Some("watch".into()))]);
+        assert_eq!(with("way=switch").unwrap(), [("KUMI_BPF".into(), Some("switch".into()))]);
+        assert_eq!(with("events=default").unwrap(), [("KUMI_BPF".into(), None), ("KUMI_EVENTS".into(), None)]);
         assert_eq!(with("arbiter=on").unwrap(), [("KUMI_ARBITER".into(), Some("on".into()))]);
         assert_eq!(with("directory=/tmp/a").unwrap(), [("KUMI_DIR".into(), Some("/tmp/a".into()))]);
         assert!(with("batch=much").is_err());

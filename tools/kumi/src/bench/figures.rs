@@ -4,6 +4,7 @@ mod control;
 mod gates;
 mod io;
 mod servers;
+mod unwrapped;
 
 use super::plan::Options;
 use super::row::Row;
@@ -32,6 +33,16 @@ const PAIRED: [&str; 2] = ["echo", "kv"];
 enum Goal {
     AtMost(f64),
     AtLeast(f64),
+    /// Both bounds included.
+    Within(f64, f64),
+}
+
+/// What is aimed at beyond the goal that must hold.
+#[derive(Clone, Copy, Debug)]
+struct Aim {
+    /// `None`: of what the figure itself measures.
+    of: Option<Pick>,
+    goal: Goal,
 }
 
 /// One figure: a row of ours by itself, or over another row of the same run.
@@ -41,6 +52,7 @@ struct Figure {
     ours: Pick,
     over: Option<Pick>,
     goal: Goal,
+    aim: Option<Aim>,
     /// Empty: each number of VPs that was run.
     at: &'static [usize],
 }
@@ -58,11 +70,11 @@ const fn of(runtime: &'static str, metric: &'static str) -> Pick {
 }
 
 const fn ratio(bench: &'static str, ours: Pick, over: Pick, goal: Goal) -> Figure {
-    Figure { bench, ours, over: Some(over), goal, at: &[] }
+    Figure { bench, ours, over: Some(over), goal, aim: None, at: &[] }
 }
 
 const fn alone(bench: &'static str, ours: Pick, goal: Goal) -> Figure {
-    Figure { bench, ours, over: None, goal, at: &[] }
+    Figure { bench, ours, over: None, goal, aim: None, at: &[] }
 }
 
 const fn design(queue: &'static str, work: &'static [(&'static str, &'static str)]) -> Pick {
@@ -222,21 +234,26 @@ pub struct Verdict {
     /// `None`: a row was missing.
     pub measured: Option<f64>,
     pub reached: bool,
+    /// Whether the aim is reached too; `None`: there is none.
+    pub aimed: Option<bool>,
 }
 
 impl Verdict {
-    /// `reached`, `missed`, or `missed (not measured)`.
+    /// `reached`, `missed`, or `missed (not measured)`, and whether the aim is reached.
     pub fn word(&self) -> &'static str {
-        match (self.measured, self.reached) {
-            (None, _) => "missed (not measured)",
-            (_, true) => "reached",
-            (_, false) => "missed",
+        match (self.measured, self.reached, self.aimed) {
+            (None, ..) => "missed (not measured)",
+            (_, true, None) => "reached",
+            (_, true, Some(true)) => "reached, and the aim",
+            (_, true, Some(false)) => "reached, not the aim",
+            (_, false, _) => "missed",
         }
     }
 }
 
 fn all() -> impl Iterator<Item = &'static Figure> {
-    FIGURES.iter().chain(io::FIGURES).chain(control::FIGURES).chain(gates::FIGURES).chain(servers::FIGURES)
+    let others = io::FIGURES.iter().chain(control::FIGURES).chain(gates::FIGURES).chain(servers::FIGURES);
+    FIGURES.iter().chain(others).chain(unwrapped::figures())
 }
 
 /// Every figure of `bench`, judged by the rows of this run.
@@ -246,19 +263,20 @@ pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
         let at = if figure.at.is_empty() { vps_of(bench, options) } else { figure.at.to_vec() };
         for vps in at {
             let measured = figure.measured(bench, rows, options, vps);
-            let reached = match (measured, figure.goal) {
-                (None, _) => false,
-                _ if figure.ours.fell_short(bench, rows, options, vps) => false,
-                (Some(x), Goal::AtMost(most)) => x <= most,
-                (Some(x), Goal::AtLeast(least)) => x >= least,
-            };
+            let counts = measured.filter(|_| !figure.ours.fell_short(bench, rows, options, vps));
+            let holds = |goal: Goal, value: Option<f64>| value.is_some_and(|value| goal.holds(value));
+            let aimed = figure.aim.map(|aim| {
+                let other = aim.of.map(|pick| pick.read(bench, rows, options, vps));
+                holds(aim.goal, other.unwrap_or(counts))
+            });
             verdicts.push(Verdict {
                 bench: figure.bench,
                 what: figure.what(),
                 vps,
-                goal: figure.goal.text(),
+                goal: figure.goal_and_aim(),
                 measured,
-                reached,
+                reached: holds(figure.goal, counts),
+                aimed,
             });
         }
     }
@@ -275,15 +293,26 @@ fn vps_of(bench: &str, options: &Options) -> Vec<usize> {
         "priority" => vec![super::contender::own_cores().len()],
         "inversion" => vec![1],
         "stall" => vec![super::plan::STALL_VPS],
+        "unwrapped" => vec![super::contender::own_cores().len()],
         _ => options.vps.clone(),
     }
 }
 
 impl Goal {
     fn text(self) -> String {
+        use super::table::number;
         match self {
-            Goal::AtMost(x) => format!("<= {}", super::table::number(x)),
-            Goal::AtLeast(x) => format!(">= {}", super::table::number(x)),
+            Goal::AtMost(x) => format!("<= {}", number(x)),
+            Goal::AtLeast(x) => format!(">= {}", number(x)),
+            Goal::Within(least, most) => format!("{} to {}", number(least), number(most)),
+        }
+    }
+
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Goal::AtMost(most) => value <= most,
+            Goal::AtLeast(least) => value >= least,
+            Goal::Within(least, most) => (least..=most).contains(&value),
         }
     }
 }
@@ -342,6 +371,15 @@ impl Figure {
         }
         let ours = self.ours.read(bench, rows, options, vps)?;
         Some(ours / over.read(bench, rows, options, vps)?)
+    }
+
+    fn goal_and_aim(&self) -> String {
+        let goal = self.goal.text();
+        match self.aim {
+            None => goal,
+            Some(Aim { of: None, goal: aim }) => format!("{goal}, aim {}", aim.text()),
+            Some(Aim { of: Some(pick), goal: aim }) => format!("{goal}, aim {} {}", pick.metric, aim.text()),
+        }
     }
 
     fn what(&self) -> String {
@@ -413,6 +451,24 @@ mod tests {
         };
         assert_eq!(judged(1), (Some(1.1), "reached"));
         assert_eq!(judged(0), (Some(1.1), "missed"));
+    }
+
+    #[test]
+    fn an_aim_lies_beyond_what_must_hold() {
+        let judged = |looks: f64| {
+            let line = format!("looks {looks} 1/s work=worst events=watch");
+            let vps = super::super::contender::own_cores().len();
+            let mut rows = Rows::default();
+            rows.add(Sample::parse(&line, &from("unwrapped", "kumihimo", vps)).unwrap()).unwrap();
+            let verdicts = judge("unwrapped", &rows.rows(), &options());
+            let one = verdicts.into_iter().find(|v| v.measured.is_some()).expect("one figure");
+            (one.goal.clone(), one.word())
+        };
+        let goal = "<= 1,000, aim <= 100".to_owned();
+        assert_eq!(judged(100.0), (goal.clone(), "reached, and the aim"));
+        assert_eq!(judged(101.0), (goal.clone(), "reached, not the aim"));
+        assert_eq!(judged(1_001.0), (goal, "missed"));
+        assert!(Goal::Within(0.95, 1.05).holds(0.95) && !Goal::Within(0.95, 1.05).holds(0.94));
     }
 
     #[test]

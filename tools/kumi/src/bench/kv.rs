@@ -1,16 +1,14 @@
 //! `kv`: key-value servers that speak Redis' protocol, all alive at once on the first core; redis-benchmark drives one at a time from the
 //! last, slice by slice and in random order.
 
-use std::net::TcpListener;
-use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::contender::{Contender, Missing, Programs, Runtime, Trouble, output_on, own_cores};
 use super::order::Order;
 use super::pair::cpu_time;
 use super::plan::{self, Options};
 use super::program::Program;
+use super::redis::{Redis, not_installed};
 use super::row::Sample;
 
 const BENCH: &str = "kv";
@@ -96,55 +94,43 @@ impl Cell {
 struct Server {
     contender: Contender,
     port: String,
-    program: Program,
-    /// Where Redis works; gone with it.
-    directory: Option<PathBuf>,
+    process: Process,
+}
+
+enum Process {
+    Program(Program),
+    Redis(Redis),
+}
+
+impl Process {
+    fn id(&self) -> u32 {
+        match self {
+            Process::Program(program) => program.id(),
+            Process::Redis(redis) => redis.id(),
+        }
+    }
 }
 
 impl Server {
     fn start(contender: Contender, programs: &Programs) -> Result<Self, Trouble> {
-        let mut server = match contender.runtime {
-            Runtime::Redis => Server::redis(contender)?,
-            _ => {
-                let command = match contender.runtime {
-                    Runtime::Kumihimo => ours(programs)?,
-                    _ => contender.command(programs, BENCH, 1)?,
-                };
-                let program = Program::start(&own_cores()[..1], command)?;
-                Server { contender, port: String::new(), program, directory: None }
+        let cores = &own_cores()[..1];
+        let command = match contender.runtime {
+            Runtime::Redis => {
+                let redis = Redis::start(cores)?;
+                return Ok(Server { contender, port: redis.port.to_string(), process: Process::Redis(redis) });
             }
+            Runtime::Kumihimo => ours(programs)?,
+            _ => contender.command(programs, BENCH, 1)?,
         };
-        while server.port.is_empty() {
-            let said = server.program.hear().map_err(|e| format!("the server: {e}"))?;
+        let mut program = Program::start(cores, command)?;
+        let port = loop {
+            let said = program.hear().map_err(|e| format!("the server: {e}"))?;
             if let Some(address) = said.strip_prefix("listening ") {
                 // ADDRESS:PORT or PORT alone.
-                server.port = address.rsplit(':').next().unwrap_or_default().to_owned();
+                break address.rsplit(':').next().unwrap_or_default().to_owned();
             }
-        }
-        if server.contender.runtime == Runtime::Redis {
-            while !server.program.hear().map_err(|e| format!("redis-server: {e}"))?.contains("Ready to accept") {}
-        }
-        Ok(server)
-    }
-
-    /// On a port that was free a moment ago: it cannot choose one itself. Nothing goes to a disk.
-    fn redis(contender: Contender) -> Result<Self, Trouble> {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("kumi-kv-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let directory = std::env::temp_dir().join(name);
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).map_err(|e| e.to_string())?;
-        let port = free.port().to_string();
-        let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no", "--dir"]);
-        command.arg(&directory);
-        std::fs::create_dir(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
-        match Program::start(&own_cores()[..1], command) {
-            Ok(program) => Ok(Server { contender, port, program, directory: Some(directory) }),
-            Err(why) => {
-                let _ = std::fs::remove_dir(&directory);
-                Err(not_installed(why.into(), "redis-server", "redis-server"))
-            }
-        }
+        };
+        Ok(Server { contender, port, process: Process::Program(program) })
     }
 
     fn slice(&self, cell: &Cell) -> Result<Vec<Sample>, Trouble> {
@@ -154,9 +140,9 @@ impl Server {
         load.args(["--csv", "-h", "127.0.0.1", "-p", &self.port, "-t", cell.command]);
         load.args(["-n", &count, "-c", &connections, "-P", &pipeline]);
         let cores = own_cores();
-        let before = cpu_time(self.program.id());
+        let before = cpu_time(self.process.id());
         let said = output_on(&cores[cores.len() - 1..], &mut load)?;
-        let cpu = cpu_time(self.program.id()).saturating_sub(before) as f64 / requests as f64 / 1e3;
+        let cpu = cpu_time(self.process.id()).saturating_sub(before) as f64 / requests as f64 / 1e3;
         let (rps, p99) = parse(&said, cell.command).ok_or_else(|| format!("{LOAD} said {said:?}"))?;
         let row = [("rps", rps, "1/s"), ("p99", p99 * 1e3, "us"), ("cpu", cpu, "us")];
         let identity = self.contender.identity(BENCH, 1);
@@ -168,9 +154,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.program.terminate();
-        if let Some(directory) = &self.directory {
-            let _ = std::fs::remove_dir_all(directory);
+        if let Process::Program(program) = &self.process {
+            program.terminate();
         }
     }
 }
@@ -181,15 +166,6 @@ fn ours(programs: &Programs) -> Result<Command, Trouble> {
     let mut command = Command::new(kumi);
     command.args(["serve", "kv", "--listen", "127.0.0.1:0"]).env("KUMI_VPS", "1");
     Ok(command)
-}
-
-fn not_installed(trouble: Trouble, program: &str, package: &str) -> Trouble {
-    match trouble {
-        Trouble::Failed(why) if why.contains("No such file") => {
-            Trouble::Refused(format!("{program} is not installed (apt-get install {package})"))
-        }
-        other => other,
-    }
 }
 
 /// Requests a second, and the 99th percentile in milliseconds, out of `--csv`.
@@ -218,12 +194,5 @@ mod tests {
         let keys: Vec<String> = cells().map(|cell| cell.keys()).collect();
         assert_eq!(keys.len(), 8);
         assert_eq!(keys[..2], ["set", "get"].map(|command| format!("command={command} connections=50 pipeline=1")));
-    }
-
-    #[test]
-    fn what_is_not_installed_is_said() {
-        let why = output_on(&own_cores(), &mut Command::new("/no/such/program")).unwrap_err();
-        let Trouble::Refused(why) = not_installed(why, "redis-server", "redis-server") else { panic!("refused") };
-        assert!(why.contains("apt-get"));
     }
 }

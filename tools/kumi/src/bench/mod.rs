@@ -16,6 +16,7 @@ pub mod machine;
 mod order;
 pub mod outside;
 pub mod pair;
+pub mod peer;
 mod place;
 mod plan;
 mod plot;
@@ -23,6 +24,7 @@ mod priority;
 mod priority_io;
 pub mod priority_load;
 mod program;
+mod redis;
 mod report;
 mod resources;
 pub mod rivals;
@@ -35,6 +37,7 @@ mod stats;
 mod table;
 mod terminal;
 mod trace;
+mod unwrapped;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -63,7 +66,8 @@ pub struct Args {
     /// Build and run the rivals too: Go, Tokio, kernel threads
     #[arg(long)]
     rivals: bool,
-    /// Rounds; in each, every contender runs once [default: 5; 20 of servers --full]
+    /// Rounds; in each, every contender runs once [default: 5; 20 of servers --full; 9 of unwrapped with
+    /// rivals, else 1]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
     /// Every cell, not only those that the figures name
@@ -108,7 +112,7 @@ pub fn run(args: Args) -> Result<(), String> {
         vps: vps.clone(),
         rivals: args.rivals,
         full: args.full,
-        runs: args.runs.map_or_else(|| plan::runs(bench, args.full), usize::from),
+        runs: args.runs.map_or_else(|| plan::runs(bench, args.rivals, args.full), usize::from),
         queue: args.queue.clone(),
         seed: args.seed,
     };
@@ -167,6 +171,7 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
         "priority-io" => priority_io::run(options, programs, &mut missing),
         "connections" => connections::run(options, programs, &mut missing),
         "stall" => stall::run(options, programs, &mut missing),
+        "unwrapped" => unwrapped::run(options, programs, &mut missing),
         "trace" => trace::run(options, programs, &mut missing),
         "resources" => resources::run(options, programs, &mut missing),
         "control" => control::run(options, programs, &mut missing),
@@ -193,8 +198,14 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
         }
     }
     eprintln!("  took {:.0} s", start.elapsed().as_secs_f64());
-    let verdicts = figures::judge(bench, &rows.rows(), options);
-    let notes = if bench == "servers" { servers::notes(&rows.rows()) } else { Vec::new() };
+    let notes = match bench {
+        "servers" => servers::notes(&rows.rows()),
+        "unwrapped" => unwrapped::notes(options),
+        _ => Vec::new(),
+    };
+    // A part of the work says nothing about figures that are of the whole.
+    let judged = bench != "unwrapped" || plan::is_whole(options);
+    let verdicts = if judged { figures::judge(bench, &rows.rows(), options) } else { Vec::new() };
     Outcome { bench: bench.to_owned(), rows, verdicts, failures: missing.failures, refused: missing.refused, notes }
 }
 

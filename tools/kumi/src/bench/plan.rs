@@ -2,12 +2,14 @@
 
 mod gates;
 mod servers;
+mod unwrapped;
 
 use super::contender::{Contender, Runtime};
 pub use servers::ORGANISATIONS;
+pub use unwrapped::{is_whole, peer_of};
 
 /// Every benchmark, in the order in which `all` runs them.
-pub const NAMES: [&str; 31] = [
+pub const NAMES: [&str; 32] = [
     "yield",
     "null-fork",
     "message",
@@ -25,6 +27,7 @@ pub const NAMES: [&str; 31] = [
     "connections",
     "files",
     "stall",
+    "unwrapped",
     "events",
     "preempt",
     "priority-local",
@@ -72,9 +75,16 @@ const OVER_COMMITTED: [usize; 2] = [4, 8];
 pub const STALL_VPS: usize = 2;
 
 /// Rounds where the command line does not say.
-pub fn runs(bench: &str, full: bool) -> usize {
-    match (bench, full) {
-        ("servers", true) => servers::PAPER_RUNS,
+pub fn runs(bench: &str, rivals: bool, full: bool) -> usize {
+    match bench {
+        "servers" if full => servers::PAPER_RUNS,
+        "unwrapped" => {
+            if rivals || full {
+                unwrapped::RUNS
+            } else {
+                1
+            }
+        }
         _ => 5,
     }
 }
@@ -125,6 +135,7 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "latency" => each(&|_| plan.latency()),
         "files" => each(&|_| plan.files()),
         "stall" => plan.stall(),
+        "unwrapped" => plan.unwrapped(),
         "events" => ["part=wakes", "part=preempts"]
             .map(|part| Cell {
                 vps: 1,

@@ -189,6 +189,7 @@ mod tests {
             goal: "<= 0.260".into(),
             measured: Some(0.2),
             reached: true,
+            aimed: None,
         };
         let failures = vec!["tokio yield: no".into()];
         Outcome {

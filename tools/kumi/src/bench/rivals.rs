@@ -32,7 +32,8 @@ fn is_of(rival: Runtime, benches: &[&str]) -> bool {
     match rival {
         Runtime::Rpc => benches.contains(&"rpc"),
         Runtime::Files => benches.contains(&"servers"),
-        _ => benches.iter().any(|bench| !["rpc", "servers"].contains(bench)),
+        Runtime::Std if benches.contains(&"unwrapped") => true,
+        _ => benches.iter().any(|bench| !["rpc", "servers", "unwrapped"].contains(bench)),
     }
 }
 
@@ -113,8 +114,8 @@ mod tests {
     #[test]
     fn nobody_is_built_for_nothing() {
         let built = |benches: &[&str]| Runtime::BUILT.into_iter().filter(|r| is_of(*r, benches)).count();
-        let counts = [&["rpc"][..], &["servers"], &["yield"], &["yield", "rpc", "servers"]].map(built);
-        assert_eq!(counts, [1, 1, 5, 7]);
+        let counts = [&["rpc"][..], &["servers"], &["unwrapped"], &["yield"], &["yield", "rpc", "servers"]].map(built);
+        assert_eq!(counts, [1, 1, 1, 5, 7]);
     }
 
     #[test]

@@ -145,6 +145,7 @@ impl Simulation<'_> {
                 goal: format!("{} +- {tolerance}", table::number(figure.paper)),
                 measured: Some(figure.simulated),
                 reached: (figure.simulated - figure.paper).abs() <= tolerance,
+                aimed: None,
             });
         }
         self.note(tender::FINDINGS);
@@ -221,6 +222,7 @@ impl Simulation<'_> {
                 goal: format!("{} +- 0.200", table::number(ms)),
                 measured,
                 reached: measured.is_some_and(|measured| (measured - ms).abs() <= 0.2),
+                aimed: None,
             });
         }
         self.note(spread::FINDINGS);

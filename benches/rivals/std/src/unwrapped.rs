@@ -1,0 +1,11 @@
+//! `unwrapped`: the same code in kernel threads, which it was written for.
+
+use std::sync::Arc;
+
+use kumihimo_bench_kit::Request;
+use kumihimo_bench_unwrapped::{KernelThreads, Plan, Threads};
+
+pub fn unwrapped(request: &Request) -> Result<(), String> {
+    let threads: Arc<dyn Threads> = Arc::new(KernelThreads);
+    Plan::of(request)?.run(&threads)
+}

@@ -1,0 +1,64 @@
+//! Observes the process from a kernel thread of its own while a work runs.
+
+use std::process;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use kumihimo_bench_kit::count_kernel_threads;
+
+/// Between two counts of kernel threads.
+const EVERY: Duration = Duration::from_millis(10);
+
+/// Counts the kernel threads of this process, and ends the process should the work hang: where all
+/// VPs are held up in the kernel, no microprocess could report it.
+pub struct Observer {
+    over: Sender<()>,
+    thread: JoinHandle<usize>,
+}
+
+impl Observer {
+    /// Begins. The process ends with a message after `patience`.
+    pub fn start(patience: Duration) -> Observer {
+        let (over, told) = channel();
+        let thread = thread::spawn(move || observe(&told, patience));
+        Observer { over, thread }
+    }
+
+    /// Ends it. The most kernel threads that lived at once, the observer not counted.
+    pub fn end(self) -> usize {
+        drop(self.over);
+        self.thread.join().expect("no panic")
+    }
+}
+
+fn observe(told: &Receiver<()>, patience: Duration) -> usize {
+    let end = Instant::now() + patience;
+    let mut most = 0;
+    loop {
+        let now = count_kernel_threads(process::id()).expect("/proc/self/status");
+        most = most.max(now.saturating_sub(1));
+        if told.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout) {
+            return most;
+        }
+        if Instant::now() >= end {
+            eprintln!("unwrapped: not done after {} s", patience.as_secs_f64());
+            process::exit(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_threads_at_once_are_counted() {
+        let observer = Observer::start(Duration::from_secs(600));
+        let threads: Vec<_> = (0..20).map(|_| thread::spawn(|| thread::sleep(4 * EVERY))).collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        assert!(observer.end() >= 20);
+    }
+}

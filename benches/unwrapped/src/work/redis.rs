@@ -1,0 +1,56 @@
+//! `redis` and `levels`: the crate `redis`, unmodified, on its own connections.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use kumihimo_bench_kit::work::{STEP, spin};
+use redis::{Client, Commands};
+
+use super::Work;
+use crate::clock::Progress;
+use crate::plan::Plan;
+use crate::threads::{Body, Threads};
+
+/// The thread of higher priority computes for so long ...
+const BUSY: Duration = Duration::from_millis(1);
+/// ... in so much time.
+const PERIOD: Duration = Duration::from_millis(10);
+
+/// A connection for each body, which sets a key and reads it, again and again.
+pub fn commands(plan: &Plan) -> Work {
+    let (port, rounds) = (plan.port, plan.rounds);
+    let body = |number| Box::new(move || set_and_get(port, number, rounds)) as Body;
+    let note = format!(" commands:={}", 2 * plan.count * rounds);
+    Work { end: Box::new(move |_| note), ..Work::of((0..plan.count).map(body).collect()) }
+}
+
+/// The same beside a thread of higher priority that is busy for a tenth of the time.
+pub fn beside_a_higher_level(plan: &Plan, threads: &Arc<dyn Threads>) -> Work {
+    let threads = threads.clone();
+    Work { beside: Some(Box::new(move |progress| compute_in_bursts(&*threads, progress))), ..commands(plan) }
+}
+
+fn set_and_get(port: u16, number: usize, rounds: usize) {
+    let client = Client::open(format!("redis://127.0.0.1:{port}/")).expect("an address");
+    let mut connection = client.get_connection().expect("a connection");
+    for round in 0..rounds {
+        let key = format!("kumihimo:{number}:{}", round % 10);
+        let stored: String = connection.set(&key, round).expect("a reply");
+        assert_eq!(stored, "OK");
+        let read: usize = connection.get(&key).expect("a reply");
+        assert_eq!(read, round, "{key}");
+    }
+}
+
+fn compute_in_bursts(threads: &dyn Threads, progress: &Progress) {
+    let mut x = 1;
+    while !progress.over.load(Relaxed) {
+        let begin = Instant::now();
+        while begin.elapsed() < BUSY {
+            x = black_box(spin(x, STEP));
+        }
+        threads.sleep_until(begin + PERIOD);
+    }
+}

@@ -1,0 +1,61 @@
+//! The figures of waits that the runtime does not wrap: what must hold under each source of events,
+//! and what is aimed at.
+
+use super::Goal::{AtMost, Within};
+use super::{Aim, Figure, Goal, Pick, alone, full, of};
+
+type Keys = &'static [(&'static str, &'static str)];
+
+const BENCH: &str = "unwrapped";
+
+const fn ours(metric: &'static str, keys: Keys, goal: Goal, aim: Goal) -> Figure {
+    Figure { aim: Some(Aim { of: None, goal: aim }), ..alone(BENCH, Pick { keys, ..full(metric) }, goal) }
+}
+
+/// Both cores are busy: the clock is as good as std's, and at best as a clock on an idle machine.
+const fn clock_beside_busy_cores(keys: Keys) -> Figure {
+    let aim = Aim { of: Some(Pick { keys, ..full("clock_p99") }), goal: AtMost(1_000.0) };
+    Figure { aim: Some(aim), ..alone(BENCH, Pick { keys, ..full("clock_p99_excess") }, AtMost(0.0)) }
+}
+
+/// The figures under one source.
+macro_rules! under {
+    ($($source:tt),+) => {
+        [
+            ours("wall_ratio", &[("work", "worst"), $($source),+], AtMost(1.25), AtMost(1.15)),
+            ours("cpu_ratio", &[("work", "worst"), $($source),+], AtMost(1.25), AtMost(1.15)),
+            ours("wall", &[("work", "full"), $($source),+], AtMost(2.3), AtMost(2.05)),
+            alone(
+                BENCH,
+                Pick { keys: &[("work", "long"), ("limit", "4096"), $($source),+], ..full("wall") },
+                AtMost(4.7),
+            ),
+            ours("wall_ratio", &[("work", "long"), ("limit", "none"), $($source),+], AtMost(1.3), AtMost(1.1)),
+            ours("clock_p99_excess", &[("work", "redis"), $($source),+], AtMost(3_000.0), AtMost(0.0)),
+            clock_beside_busy_cores(&[("work", "pipe"), $($source),+]),
+            ours("handoffs", &[("work", "worst"), $($source),+], AtMost(3.0), AtMost(1.0)),
+            ours("looks", &[("work", "worst"), $($source),+], AtMost(1_000.0), AtMost(100.0)),
+        ]
+    };
+}
+
+const OURS: &[[Figure; 9]] = &[
+    under!(("events", "default")),
+    under!(("events", "bpf"), ("way", "thread")),
+    under!(("events", "bpf"), ("way", "switch")),
+    under!(("events", "perf")),
+    under!(("events", "watch")),
+];
+
+/// Std over std: how far the machine was quiet.
+const fn control(metric: &'static str) -> Figure {
+    let keys = &[("control", "again"), ("work", "worst")];
+    alone(BENCH, Pick { keys, ..of("std", metric) }, Within(0.95, 1.05))
+}
+
+const CONTROL: &[Figure] = &[control("wall_ratio"), control("cpu_ratio")];
+
+/// All of them.
+pub fn figures() -> impl Iterator<Item = &'static Figure> {
+    CONTROL.iter().chain(OURS.iter().flatten())
+}
