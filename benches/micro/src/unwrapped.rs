@@ -71,6 +71,7 @@ impl Threads for Microprocesses {
         let now = metrics();
         vec![
             Count { metric: "handoffs", total: now.hand_offs, per: Per::Body },
+            Count { metric: "changes", total: now.changes, per: Per::Body },
             Count { metric: "looks", total: now.looks, per: Per::Second },
         ]
     }

@@ -136,6 +136,7 @@ impl Table {
             inherited: None,
             vp: 0,
             kernel_thread: None,
+            sticky: None,
         });
         id
     }

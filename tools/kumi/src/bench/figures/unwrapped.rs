@@ -34,12 +34,13 @@ macro_rules! under {
             ours("clock_p99_excess", &[("work", "redis"), $($source),+], AtMost(3_000.0), AtMost(0.0)),
             clock_beside_busy_cores(&[("work", "pipe"), $($source),+]),
             ours("handoffs", &[("work", "worst"), $($source),+], AtMost(3.0), AtMost(1.0)),
+            ours("changes", &[("work", "worst"), $($source),+], AtMost(10.0), AtMost(4.0)),
             ours("looks", &[("work", "worst"), $($source),+], AtMost(1_000.0), AtMost(100.0)),
         ]
     };
 }
 
-const OURS: &[[Figure; 9]] = &[
+const OURS: &[[Figure; 10]] = &[
     under!(("events", "default")),
     under!(("events", "bpf"), ("way", "thread")),
     under!(("events", "bpf"), ("way", "switch")),

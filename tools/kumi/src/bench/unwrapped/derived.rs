@@ -14,6 +14,8 @@ const CONTROL: &str = "control";
 const RATIOS: [&str; 8] = ["redis", "http", "pipe", "mix/1", "mix/4", "mix/16", "mutex", "fault"];
 /// Works in which a microprocess should be handed over only a few times.
 const HANDOFFS: [&str; 3] = ["redis", "http", "pipe"];
+/// Works in which it should not change often between the runtime's waits and others.
+const CHANGES: [&str; 3] = ["mix/1", "mix/4", "mix/16"];
 /// All works.
 const ALL: [&str; 12] =
     ["redis", "http", "pipe", "mix/1", "mix/4", "mix/16", "long/4096", "long/none", "full", "mutex", "fault", "levels"];
@@ -22,9 +24,12 @@ const ALL: [&str; 12] =
 /// the work with the worst median of a metric.
 pub fn derive(samples: &[Sample]) -> Vec<Sample> {
     let mut derived = beside_std(samples);
-    let worst = [("wall_ratio", &RATIOS[..]), ("cpu_ratio", &RATIOS), ("handoffs", &HANDOFFS), ("looks", &ALL)]
+    let worst = [("wall_ratio", &RATIOS[..]), ("cpu_ratio", &RATIOS), ("handoffs", &HANDOFFS)]
+        .into_iter()
+        .chain([("changes", &CHANGES[..]), ("looks", &ALL)])
         .map(|(metric, works)| worst(samples.iter().chain(&derived), metric, works));
-    derived.extend(worst.into_iter().flatten());
+    let worst: Vec<_> = worst.flatten().collect();
+    derived.extend(worst);
     derived
 }
 
