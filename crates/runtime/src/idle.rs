@@ -223,6 +223,12 @@ impl Vp {
         found
     }
 
+    /// Whether it lies where descriptors do not wake it, and has come to wait for one: a sticky
+    /// microprocess had that watched ([`crate::sticky`]), and has called since or will.
+    pub(crate) fn lies_wrong(&self, bed: Bed) -> bool {
+        bed == Bed::Word && self.poller.is_used()
+    }
+
     /// Returns when it was up again.
     fn sleep(&self, nap: &mut Duration, now: u64) -> u64 {
         let instance = self.instance();
@@ -238,6 +244,7 @@ impl Vp {
             && self.queue().is_empty()
             && !self.requests.pending()
             && !self.row.head.has_posts()
+            && !self.lies_wrong(bed)
             && !instance.stopped()
             && wait != Some(Duration::ZERO);
         if nothing_to_do {

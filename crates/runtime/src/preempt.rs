@@ -175,8 +175,11 @@ pub(crate) fn deliver() {
         if standing() == Standing::Foreign {
             return;
         }
-        // On a VP from here, if that is why it was called.
-        drop(sticky::obey());
+        // SAFETY: not foreign: GS is set.
+        if standing() == Standing::Sticky && !unsafe { KernelThread::here() }.is_in_handler() {
+            // On a VP from here, if that is why it was called.
+            drop(sticky::obey());
+        }
         // SAFETY: not foreign: GS is set.
         let kt = unsafe { KernelThread::stay() };
         // In a handler, or without a VP, nothing switches; what waits stays, and is told when the microprocess next enters the runtime.

@@ -254,6 +254,7 @@ impl Vp {
             || !self.queue().injector_is_empty()
             || self.requests.pending()
             || self.row.head.has_posts()
+            || self.lies_wrong(bed)
             || instance.stopped();
         if !is_called {
             let now = instance.now();

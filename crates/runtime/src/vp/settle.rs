@@ -94,6 +94,7 @@ impl Instance {
         // SeqCst: see `sticky::begin`.
         match self.own_level.0.load(Ordering::SeqCst) {
             LEVELS => true,
+            NO_LEVEL => board::has_rules(),
             _ if board::others() == 0 => board::has_rules(),
             own => board::has_rules() || board::is_another_level_there(own),
         }
