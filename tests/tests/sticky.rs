@@ -326,7 +326,6 @@ fn nobody_is_where_levels_differ() {
         let stops = stop.clone();
         let one = thread::spawn(move || {
             let mut outside = Outside::new();
-            outside.stick();
             while !stops.load(SeqCst) {
                 outside.ask();
                 thread::yield_now();
