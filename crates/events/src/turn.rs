@@ -55,7 +55,7 @@ impl Turn {
     }
 
     /// By the waiter: it wants a VP. True: its microprocess has to be put into a run queue; false: it
-    /// still is in one. `of`: the VP in whose queue it stands, if it may be [excused](Turn::excuse)
+    /// still is in one. `of`: the VP in whose queue it stands, if it may be [excused](crate::Kernel::excuse)
     /// where that is held up.
     #[must_use]
     pub fn begin(&self, of: Option<u32>) -> bool {
@@ -119,7 +119,7 @@ impl Turn {
     }
 
     /// By the waiter, after [`begin`](Turn::begin): true once a VP was handed over; false if it was
-    /// [excused](Turn::excuse), or `stuck` said so before, on one of the looks that are taken
+    /// [excused](crate::Kernel::excuse), or `stuck` said so before, on one of the looks that are taken
     /// `every` so many nanoseconds.
     pub(crate) fn wait(&self, every: impl Fn() -> u64, stuck: impl Fn() -> bool) -> bool {
         loop {
