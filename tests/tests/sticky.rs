@@ -403,15 +403,15 @@ fn no_sleep_is_forgotten() {
         let before = now();
         let one = thread::spawn(|| {
             for _ in 0..SLEEPS {
-                std::thread::sleep(Duration::from_micros(20));
+                std::thread::sleep(Duration::from_micros(200));
             }
         });
         one.join().expect("no panic");
         let after = now();
         let told = after.blocked - before.blocked;
         let counted = after.sticky_sleeps - before.sticky_sleeps;
-        // Those that were told when they were over already are neither: the VP stayed.
-        assert!(told + counted + 20 >= SLEEPS, "{told} told, {counted} counted");
+        // One whose time is over before it has left its core sleeps not at all.
+        assert!(told + counted >= SLEEPS - SLEEPS / 100, "{told} told, {counted} counted");
         assert!(told < SLEEPS / 10, "{told} of {SLEEPS} were told");
     });
 }

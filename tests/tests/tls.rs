@@ -65,8 +65,8 @@ fn moved() {
 
 /// Runs `body` in several microprocesses on one VP, each of which moves for certain, then in many on three VPs.
 fn everywhere(body: impl Fn(u64, &dyn Fn()) + Clone + Send + Sync + 'static) {
-    let run = |vps: usize, number: u64, wait: fn()| {
-        Runtime::builder().vps(vps).build().expect("a runtime").run(|| {
+    let run = |vps: usize, number: u64, wait: fn(), sticky: bool| {
+        Runtime::builder().vps(vps).sticky(sticky).build().expect("a runtime").run(|| {
             let all: Vec<_> = (0..number)
                 .map(|n| {
                     let body = body.clone();
@@ -78,9 +78,10 @@ fn everywhere(body: impl Fn(u64, &dyn Fn()) + Clone + Send + Sync + 'static) {
             }
         });
     };
-    run(1, 5, moved);
-    run(3, 100, thread::yield_now);
-    run(3, 30, || thread::blocking(std::thread::yield_now));
+    // One that is sticky, since `body` blocks in the C library, stays where it is.
+    run(1, 5, moved, false);
+    run(3, 100, thread::yield_now, true);
+    run(3, 30, || thread::blocking(std::thread::yield_now), true);
 }
 
 #[test]

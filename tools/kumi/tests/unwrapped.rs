@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
-const METRICS: [&str; 8] = ["wall", "cpu", "kernel_threads", "switches", "handoffs", "looks", "clock_p50", "clock_p99"];
+const METRICS: [&str; 9] =
+    ["wall", "cpu", "kernel_threads", "switches", "handoffs", "changes", "looks", "clock_p50", "clock_p99"];
 
 /// Ends with its standard input.
 struct Peer(Child);
