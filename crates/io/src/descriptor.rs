@@ -154,7 +154,7 @@ impl<S: AsFd> Descriptor<S> {
     }
 
     pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
-        if !buf.is_empty() && i64::try_from(at).is_ok() && park::on_vp() && self.goes_to_disk() {
+        if !buf.is_empty() && i64::try_from(at).is_ok() && park::waits_as_microprocess() && self.goes_to_disk() {
             cancel::point();
             match anchored::read_at(self.inner.as_fd(), buf, at) {
                 Some(Err(e)) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EINTR | libc::EOPNOTSUPP)) => {}

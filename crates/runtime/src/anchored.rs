@@ -33,7 +33,8 @@ pub(crate) struct Anchored {
 /// # Errors
 /// As pread(2); `EAGAIN`, `EINTR`, `EOPNOTSUPP`: a plain call has to do.
 pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], at: u64) -> Option<io::Result<usize>> {
-    let carrier = Carrier::regain().filter(Carrier::is_running)?;
+    // One that is sticky comes to a VP: read plainly it would block once more, and stay as it is.
+    let carrier = Carrier::come().filter(Carrier::is_running)?;
     let anchored = &carrier.vp().instance().anchored;
     let anchor = match anchored.anchor.get() {
         Some(anchor) => anchor.clone(),
