@@ -317,6 +317,43 @@ fn suspended_while_it_computes_it_stops() {
     });
 }
 
+/// It gives no virtual processor away there, and is told of its suspension all the same. (It ran on.)
+#[test]
+fn suspended_inside_blocking_it_stops_on_its_return() {
+    each("suspended_inside_blocking_it_stops_on_its_return", || {
+        let (count, inside, go) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (counts, is_inside, goes) = (count.clone(), inside.clone(), go.clone());
+        let one = thread::spawn(move || {
+            let mut outside = Outside::new();
+            outside.stick();
+            for n in 1..=20 {
+                (0..4).for_each(|_| outside.ask());
+                thread::blocking(|| {
+                    is_inside.store(n, SeqCst);
+                    while goes.load(SeqCst) < n {
+                        std::thread::yield_now();
+                    }
+                });
+                counts.store(n, SeqCst);
+            }
+        });
+        for n in 1..=20 {
+            until(|| inside.load(SeqCst) == n);
+            let suspended = one.thread().clone();
+            let asks = thread::spawn(move || suspended.suspend());
+            until(|| one.thread().is_suspended());
+            go.store(n, SeqCst);
+            let answer = asks.join().expect("no panic").expect("a microprocess");
+            assert!(matches!(answer, Suspended::Now | Suspended::OnReturn));
+            (0..1000).for_each(|_| thread::yield_now());
+            assert_eq!(count.load(SeqCst), n - 1, "it ran on");
+            assert!(one.thread().resume().expect("a microprocess"));
+            until(|| count.load(SeqCst) == n);
+        }
+        one.join().expect("no panic");
+    });
+}
+
 /// And it is so from then on, whatever it waits in.
 #[test]
 fn nobody_is_where_levels_differ() {

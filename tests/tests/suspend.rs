@@ -208,7 +208,7 @@ fn one_that_is_inside_blocking() {
                     asks.join().expect("no panic")
                 });
                 assert!(matches!(answer.expect("a microprocess"), Suspended::Now | Suspended::OnReturn));
-                (0..1_000).for_each(|_| std::thread::yield_now());
+                (0..10).for_each(|_| std::thread::yield_now());
                 assert_eq!(count.load(SeqCst), n - 1, "it ran on");
                 assert!(suspended.resume().expect("a microprocess"));
                 while count.load(SeqCst) < n {

@@ -273,23 +273,32 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
 ///
 /// Blocks the kernel thread for as long as `f` does, and the microprocess with it; nobody else. Inside, waiting on Kumihimo's own types
 /// blocks the kernel thread. On a foreign kernel thread, or where no further kernel thread is to be had (limit reached; counted in the
-/// metrics), `f` simply runs. Not a cancellation point.
+/// metrics), `f` simply runs; so it does where the caller has no virtual processor to give away, since it waits in unknown calls often.
+/// Not a cancellation point.
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     let _told = crate::spans::Waits::begin(Wait::Blocking);
-    let Some(carrier) = Carrier::current() else { return f() };
+    let Some(carrier) = Carrier::regain() else { return in_line(f) };
     let Some(mp) = carrier.running() else { return f() };
     let instance = carrier.vp().instance();
     if !instance.kernel.prepare() {
         instance.blocking_inline.fetch_add(1, Ordering::Relaxed);
         // Not masked while it runs.
         drop(carrier);
-        return f();
+        return in_line(f);
     }
     lend(carrier, mp);
     // The microprocess must be back on a VP before anything unwinds through it.
     let outcome = catch_unwind(AssertUnwindSafe(f));
     take_back(mp);
     outcome.unwrap_or_else(|payload| resume_unwind(payload))
+}
+
+/// `blocking` of one that gives no VP away. Suspended or called back meanwhile, it was told to stop when
+/// it is out of `f`, as one that gave its VP away is on its return.
+fn in_line<R>(f: impl FnOnce() -> R) -> R {
+    let outcome = f();
+    drop(Carrier::regain());
+    outcome
 }
 
 fn lend(carrier: Carrier, mp: &'static Mp) {

@@ -4,7 +4,7 @@
 //! opens. The usual text does not tell which tests run at the moment, and that is what a hang
 //! report needs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use serde_json::Value;
 
@@ -29,7 +29,12 @@ pub struct Run {
     pub seconds: Vec<(f64, String)>,
     /// Tests that skipped themselves: they pass for libtest.
     self_skipped: usize,
+    /// The last lines that no test is known to have printed.
+    stray: VecDeque<String>,
 }
+
+/// So many stray lines are kept.
+const STRAY: usize = 40;
 
 impl Run {
     /// Takes in a line. True if a test has ended with it.
@@ -40,6 +45,7 @@ impl Run {
         }
         // A test program's own output may stand before an event on the same line.
         let Some(event) = line.find("{ \"type\"").or_else(|| line.find("{\"type\"")) else {
+            self.note_stray(line);
             return false;
         };
         let Ok(event) = serde_json::from_str::<Value>(&line[event..]) else { return false };
@@ -61,8 +67,8 @@ impl Run {
                         self.skipped.insert(format!("{name}: ignored"));
                     }
                     _ => {
-                        let said = event["stdout"].as_str().unwrap_or("(it printed nothing)");
-                        self.failed.push((name, said.to_owned()));
+                        let said = event["stdout"].as_str().map_or_else(|| self.said_astray(), str::to_owned);
+                        self.failed.push((name, said));
                     }
                 }
                 true
@@ -73,6 +79,24 @@ impl Run {
             }
             _ => false,
         }
+    }
+
+    fn note_stray(&mut self, line: &str) {
+        if self.stray.len() == STRAY {
+            self.stray.pop_front();
+        }
+        self.stray.push_back(line.to_owned());
+    }
+
+    /// For a test of which libtest has caught nothing: its microprocesses panic on kernel threads of
+    /// which libtest knows nothing. The last panic that is known, or all.
+    fn said_astray(&self) -> String {
+        let from = self.stray.iter().rposition(|line| line.contains("panicked at")).unwrap_or(0);
+        let lines: Vec<_> = self.stray.iter().skip(from).map(String::as_str).collect();
+        if lines.iter().all(|line| line.trim().is_empty()) {
+            return "(it printed nothing)".to_owned();
+        }
+        format!("(printed outside of a test:)\n{}", lines.join("\n"))
     }
 
     /// Tests that passed, without those that skipped themselves.
@@ -128,5 +152,19 @@ mod tests {
         assert!(!run.line(r#"{ "type": "test", "event": "started", "name": "a" }"#));
         assert!(!run.line("anything"));
         assert!(run.line(r#"{ "type": "test", "name": "a", "event": "ok" }"#));
+    }
+
+    #[test]
+    fn a_panic_of_a_thread_that_libtest_does_not_know_is_the_tests() {
+        let run = fed(&[
+            "thread 'older' panicked at a.rs:1:1:",
+            "thread '<unnamed>' panicked at b.rs:2:2:",
+            "left is not right",
+            r#"{ "type": "test", "name": "one", "event": "failed", "exec_time": 0.1 }"#,
+        ]);
+        let said = &run.failed[0].1;
+        assert!(said.ends_with("thread '<unnamed>' panicked at b.rs:2:2:\nleft is not right"), "{said}");
+        let run = fed(&["", r#"{ "type": "test", "name": "one", "event": "failed" }"#]);
+        assert_eq!(run.failed[0].1, "(it printed nothing)");
     }
 }

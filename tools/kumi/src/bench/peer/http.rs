@@ -51,7 +51,7 @@ fn drive(port: u16, connections: usize, requests: usize) -> io::Result<()> {
     for number in 0..connections {
         let connection = Connection::open(port, number, requests)?;
         // Edge-triggered: a load that costs more than the server would measure itself.
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&epoll, &connection.stream, epoll::EventData::new_u64(number as u64), flags)?;
         all.push(Some(connection));
     }
@@ -69,6 +69,11 @@ fn drive(port: u16, connections: usize, requests: usize) -> io::Result<()> {
                 continue;
             }
             if connection.left > 0 {
+                // No edge comes for an end that was there with the reply.
+                let flags = event.flags;
+                if flags.contains(epoll::EventFlags::RDHUP) {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
                 connection.send()?;
             } else {
                 *place = None;
@@ -126,6 +131,8 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
+
     use super::*;
 
     /// A contender with one connection, which answers `replies`. What the load made of it.
@@ -140,6 +147,9 @@ mod tests {
                 assert!(request[..n].ends_with(b"\r\n\r\n"));
                 stream.write_all(&reply(path)).expect("the load");
             }
+            stream.shutdown(Shutdown::Write).expect("it is open");
+            // A request that nobody has read would make an error of the end.
+            let _ = stream.read_to_end(&mut Vec::new());
         });
         let outcome = drive(port, 1, 2);
         server.join().expect("no panic");
