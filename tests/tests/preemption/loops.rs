@@ -194,20 +194,21 @@ fn those_that_come_back_wait_for_their_turn() {
             return;
         }
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            let (stop, back) = (AtomicBool::new(false), AtomicU64::new(0));
+            let (stop, back, turns) = (AtomicBool::new(false), AtomicU64::new(0), Turns::default());
             thread::scope(|s| {
-                for _ in 0..6 {
-                    s.spawn(|| {
+                for me in 1..=6 {
+                    let (stop, back, turns) = (&stop, &back, &turns);
+                    s.spawn(move || {
                         std::thread::sleep(Duration::from_millis(20));
                         back.fetch_add(1, Relaxed);
-                        spin(&stop)
+                        turns.spin(me, stop)
                     });
                 }
                 thread::blocking(|| {
                     while back.load(Relaxed) < 6 {
                         std::thread::sleep(Duration::from_millis(1));
                     }
-                    await_one_that_computes();
+                    turns.await_one_at_a_time();
                     stop.store(true, Relaxed);
                 });
             });
@@ -224,12 +225,12 @@ fn one_that_went_on_without_comes_back() {
             return;
         }
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            let (stop, back) = (AtomicBool::new(false), AtomicBool::new(false));
+            let (stop, back, turns) = (AtomicBool::new(false), AtomicBool::new(false), Turns::default());
             thread::scope(|s| {
                 s.spawn(|| {
                     std::thread::sleep(Duration::from_millis(5));
                     back.store(true, Relaxed);
-                    spin(&stop)
+                    turns.spin(1, &stop)
                 });
                 thread::yield_now();
                 // What must not be done: in the kernel with the virtual processor, until the other one has lost its patience.
@@ -238,9 +239,9 @@ fn one_that_went_on_without_comes_back() {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 drop(quiet);
-                s.spawn(|| spin(&stop));
+                s.spawn(|| turns.spin(2, &stop));
                 thread::blocking(|| {
-                    await_one_that_computes();
+                    turns.await_one_at_a_time();
                     stop.store(true, Relaxed);
                 });
             });
@@ -285,22 +286,44 @@ fn the_time_is_kept_when_who_kept_it_has_ended() {
     });
 }
 
-/// Waits until one kernel thread of this process computes beside the calling one, and no more, so many looks in a row: at times another one is on its way,
-/// or keeps the time.
-fn await_one_that_computes() {
-    const LOOKS: u32 = 30;
-    let mut looks = 0;
-    while looks < LOOKS {
-        std::thread::sleep(Duration::from_millis(1));
-        looks = if running() == 1 { looks + 1 } else { 0 };
-    }
+/// Those that compute in turn: who went on last, and how often that was another one.
+#[derive(Default)]
+struct Turns {
+    last: AtomicU64,
+    changes: AtomicU64,
 }
 
-/// Kernel threads of this process that run or could, the calling one apart.
-fn running() -> usize {
-    let all = kumihimo_bench_kit::kernel_threads(std::process::id()).expect("procfs").into_iter();
-    let stats = all.filter_map(|thread| std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok());
-    stats.filter(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'))).count() - 1
+impl Turns {
+    /// As [`spin`], by number `me`.
+    fn spin(&self, me: u64, stop: &AtomicBool) {
+        while !stop.load(Relaxed) {
+            if self.last.load(Relaxed) != me {
+                self.last.store(me, Relaxed);
+                self.changes.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Waits until one computes at a time: two that did so together would alternate far more often than
+    /// the virtual processor goes from one to another.
+    fn await_one_at_a_time(&self) {
+        const AT_LEAST: u64 = 20;
+        let passed_on = || {
+            let now = metrics().expect("it runs");
+            now.hand_offs + now.vps.iter().map(|vp| vp.switches).sum::<u64>()
+        };
+        loop {
+            let (changes, before) = (self.changes.load(Relaxed), passed_on());
+            while passed_on() - before < AT_LEAST {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let changes = self.changes.load(Relaxed) - changes;
+            // One change may still belong to what was passed on before.
+            if (1..=passed_on() - before + 1).contains(&changes) {
+                return;
+            }
+        }
+    }
 }
 
 /// A child of fork has its parent's descriptors, the clocks among them: they tick no more for kernel threads that have ended. (One did, in the last
