@@ -321,7 +321,8 @@ fn suspended_while_it_computes_it_stops() {
 #[test]
 fn suspended_inside_blocking_it_stops_on_its_return() {
     each("suspended_inside_blocking_it_stops_on_its_return", || {
-        let (count, inside, go) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (count, inside, go) =
+            (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counts, is_inside, goes) = (count.clone(), inside.clone(), go.clone());
         let one = thread::spawn(move || {
             let mut outside = Outside::new();

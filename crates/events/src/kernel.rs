@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::corrupt::corrupt;
+use crate::limit::Limit;
 use crate::page::Page;
 use crate::pool::Pool;
 use crate::preempt::{Bells, Means};
@@ -39,14 +40,14 @@ pub(crate) const READY: u64 = 1 << 33;
 const NOT_CALLED: i32 = NO_PRIORITY - 1;
 
 /// What [`Kernel::open`] is told.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Virtual processors.
     pub vps: u32,
     /// Unbound kernel threads that the pool keeps (P0: `set_concurrency`).
     pub concurrency: usize,
-    /// Most kernel threads, those that carry included.
-    pub max_threads: usize,
+    /// Most kernel threads, those that carry included; as many as virtual processors in any case.
+    pub limit: Limit,
     /// The source to use; none: the best one that the machine allows.
     pub source: Option<Kind>,
     /// How kernel threads are interrupted; none: the best way that the machine allows.
@@ -65,7 +66,7 @@ pub struct Kernel {
     /// eventfd in `epoll`: look at the ready list, or at `dismissed`.
     pub(crate) call: OwnedFd,
     pub(crate) vps: u32,
-    pub(crate) max_threads: usize,
+    pub(crate) limit: Limit,
     /// Highest slot ever used.
     pub(crate) high: AtomicU32,
     /// There is a barrier for claims from those who are not off their core: see [`barrier`].
@@ -94,6 +95,8 @@ pub struct Kernel {
     /// Times that a waiting kernel thread woke only to examine whether its turn can come.
     pub(crate) looks: AtomicU64,
     pub(crate) exhausted: AtomicU64,
+    /// The last one that was wanted was not to be had.
+    pub(crate) is_short: AtomicBool,
     /// Priority with which each VP was [`call`](Kernel::call)ed.
     called: Box<[AtomicI32]>,
     pub(crate) bells: Bells,
@@ -146,7 +149,9 @@ impl Kernel {
     /// # Errors
     /// `Unsupported`: the source asked for is refused, with the reason. Else what the kernel says: no memory, no descriptors.
     pub fn open(settings: Settings) -> io::Result<Arc<Kernel>> {
-        let slots = u32::try_from(settings.max_threads.max(settings.vps as usize)).unwrap_or(u32::MAX - 1);
+        let mut limit = settings.limit;
+        limit.threads = limit.threads.max(settings.vps as usize);
+        let slots = u32::try_from(limit.threads).unwrap_or(u32::MAX - 1);
         let source = source::open(settings.source, slots).map_err(|refused| {
             let kind = settings.source.map_or("", Kind::name);
             io::Error::new(io::ErrorKind::Unsupported, format!("event source {kind} (KUMI_EVENTS): {refused}"))
@@ -162,20 +167,20 @@ impl Kernel {
         let call = unsafe { owned(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK))? };
         watch_for(epoll.as_fd(), call.as_fd(), CALL)?;
         source.register(epoll.as_fd())?;
-        if source.tells_return() {
+        if source.tells_return(0) {
             trap::install()?;
         }
         let bells = Bells::open(settings.preempt, source.kind(), page.slots())?;
         Ok(Arc::new(Kernel {
             bells,
             timekeeper: Timekeeper::default(),
-            wants_returns: AtomicBool::new(source.tells_return()),
+            wants_returns: AtomicBool::new(source.tells_return(0)),
             source,
             scheduler: OnceLock::new(),
             epoll,
             call,
             vps: settings.vps,
-            max_threads: settings.max_threads.max(settings.vps as usize),
+            limit,
             high: AtomicU32::new(0),
             may_claim: barrier::probe().is_ok(),
             said_no_barrier: AtomicBool::new(false),
@@ -194,6 +199,7 @@ impl Kernel {
             hand_offs: AtomicU64::new(0),
             looks: AtomicU64::new(0),
             exhausted: AtomicU64::new(0),
+            is_short: AtomicBool::new(false),
             called: (0..settings.vps).map(|_| AtomicI32::new(NOT_CALLED)).collect(),
             recorder: settings.record.then(Recorder::new),
         }))
@@ -342,9 +348,14 @@ impl Kernel {
     /// so; the last one to leave the pool for a VP, while there is another that nobody carries, starts a successor. So there is a next one, unless no kernel
     /// thread is to be had.
     pub fn call(&self, vp: u32, priority: Option<u8>) {
+        self.leave_called(vp, priority);
+        self.wake_one();
+    }
+
+    /// As [`call`](Kernel::call), by one that is on its way to the pool itself.
+    pub(crate) fn leave_called(&self, vp: u32, priority: Option<u8>) {
         // Release: with the swap in `take_called`.
         self.called[vp as usize].store(priority.map_or(NO_PRIORITY, i32::from), Ordering::Release);
-        self.wake_one();
     }
 
     /// What was [`call`](Kernel::call)ed is ready.
@@ -428,11 +439,16 @@ impl Kernel {
         }
     }
 
-    /// Whether a kernel thread may give its VP away, and take another one, in a signal handler: where the source allocates nothing for that, and
-    /// somebody always waits in the pool.
+    /// Which source tells the events of kernel threads to which the kernel refuses [`source`](Kernel::source), if there are any.
     #[must_use]
-    pub fn may_stand_aside(&self) -> bool {
-        self.source.tells_return()
+    pub fn fallback(&self) -> Option<Kind> {
+        self.source.fallback()
+    }
+
+    /// How many kernel threads there can be, and what says so.
+    #[must_use]
+    pub fn limit(&self) -> &Limit {
+        &self.limit
     }
 
     /// How kernel threads are interrupted.
@@ -471,7 +487,7 @@ impl Kernel {
     /// *Blocked*, told by the source: the kernel thread of slot `index` may sleep, or may have slept.
     pub(crate) fn blocked(&self, index: u32) {
         // What the kernel has lent is accepted or not. A carrier that is back by now keeps its VP: none is taken from one that runs.
-        self.take_over(index, if self.source.lends() { Slot::accept } else { Slot::claim });
+        self.take_over(index, if self.source.lends(index) { Slot::accept } else { Slot::claim });
     }
 
     /// Claims the VP of slot `index`, and asks the user scheduler what comes next.

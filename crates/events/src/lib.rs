@@ -18,6 +18,8 @@ mod held_up;
 #[cfg(not(loom))]
 pub mod kernel;
 #[cfg(not(loom))]
+pub mod limit;
+#[cfg(not(loom))]
 pub mod page;
 #[cfg(not(loom))]
 pub mod perf;
@@ -35,6 +37,8 @@ pub mod sched;
 pub mod slot;
 #[cfg(not(loom))]
 pub mod source;
+#[cfg(not(loom))]
+mod starvation;
 #[cfg(not(loom))]
 mod thread;
 #[cfg(not(loom))]

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::kernel::{Kernel, READY};
+use crate::limit;
 use crate::record::Step;
 use crate::sched::{ThreadState, Tick, UserScheduler};
 use crate::slot::{self, NO_PRIORITY};
@@ -142,9 +143,10 @@ impl Drop for Whole {
 impl Kernel {
     /// One more kernel thread, which begins in the pool.
     pub(crate) fn start(self: &Arc<Kernel>, pool: &mut Pool) -> io::Result<()> {
-        let slot = if pool.threads < self.max_threads { pool.free_slots.pop() } else { None };
+        let slot = if pool.threads < self.limit.threads { pool.free_slots.pop() } else { None };
         let Some(index) = slot else {
-            let text = format!("the limit of {} kernel threads is reached", self.max_threads);
+            self.is_short.store(true, Ordering::Relaxed);
+            let text = format!("the limit of {} is reached", self.limit);
             return Err(io::Error::new(io::ErrorKind::WouldBlock, text));
         };
         self.high.fetch_max(index, Ordering::Relaxed);
@@ -155,6 +157,7 @@ impl Kernel {
             .spawn(move || kernel.live(index));
         match started {
             Ok(handle) => {
+                self.is_short.store(false, Ordering::Relaxed);
                 pool.threads += 1;
                 self.begin_to_wait(pool);
                 // Ended ones are let go of here, so that the list does not grow with the number of blocks.
@@ -163,6 +166,7 @@ impl Kernel {
                 Ok(())
             }
             Err(e) => {
+                self.is_short.store(true, Ordering::Relaxed);
                 pool.free_slots.push(index);
                 Err(e)
             }
@@ -173,9 +177,14 @@ impl Kernel {
     #[cold]
     pub(crate) fn exhausted(&self, what: &io::Error) {
         if self.exhausted.fetch_add(1, Ordering::Relaxed) == 0 {
+            let is_refused = what.raw_os_error() == Some(libc::EAGAIN);
+            let who = if is_refused { limit::who_refuses() } else { String::new() };
+            let comma = if who.is_empty() { "" } else { ": " };
             eprintln!(
-                "kumihimo: no further kernel thread for a virtual processor ({what}): a microprocess that blocks now may hold its virtual processor up until it is back; \
-                 raise Builder::max_kernel_threads, ulimit -u or ulimit -n, or block in fewer microprocesses at a time"
+                "kumihimo: no further kernel thread for a virtual processor ({what}{comma}{who}): a microprocess that \
+                 blocks now may hold its virtual processor up until it is back; raise KUMI_KERNEL_THREADS (or what the \
+                 program says in Builder::max_kernel_threads), ulimit -u or ulimit -n, or block in fewer microprocesses \
+                 at a time"
             );
         }
     }
@@ -211,7 +220,11 @@ impl Kernel {
         while let Some((token, priority)) = self.wait(thread) {
             let vp = slot::vp_of(token, self.vps).expect("a token from the ready list");
             slot.priority.store(priority, Ordering::Relaxed);
-            if let Err(e) = self.begin(thread) {
+            // Refused, it may have another source from here.
+            if let Err(e) = self.begin(thread).or_else(|_| {
+                self.source.attach(thread.index())?;
+                self.begin(thread)
+            }) {
                 self.exhausted(&in_source(self.source.kind(), &e));
             }
             thread.take(token);
@@ -254,6 +267,13 @@ impl Kernel {
     /// In the pool until there is a VP to carry; none: the kernel thread is to end, and is no longer counted as waiting.
     fn wait(self: &Arc<Kernel>, thread: &KernelThread) -> Option<(u64, i32)> {
         let slot = thread.slot();
+        if thread.has_passed_on() {
+            // Who was told of meanwhile, and by nobody heard, goes before what the caller has passed on.
+            let now = Instant::now();
+            if !self.look(thread.index(), Some(now)) {
+                self.listen(Some(Duration::ZERO));
+            }
+        }
         let mut lingers_until = None;
         loop {
             slot.state.store(ThreadState::Kernel as u32, Ordering::Relaxed);

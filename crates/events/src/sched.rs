@@ -74,6 +74,15 @@ impl ThreadState {
     }
 }
 
+/// Kernel threads were short, none waits in the pool, and all that there are sleep in calls of which the user scheduler does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Starved {
+    /// For so long none of them has run.
+    pub since: std::time::Duration,
+    /// Each waits on a futex, without a time: only another thread of the process can wake it.
+    pub for_good: bool,
+}
+
 /// What the user scheduler answers to *Blocked* (P0: the argument of `upcall_return`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -138,6 +147,11 @@ pub trait UserScheduler: Send + Sync {
     /// look again.
     fn tick(&self) -> Tick {
         Tick::Rest(None)
+    }
+
+    /// By the watchdog: see [`Starved`]. True: it need not be told again. On a kernel thread of the watchdog's own.
+    fn starved(&self, _starved: Starved) -> bool {
+        true
     }
 
     /// The last kernel thread has left the pool, and no other is to be had: whoever waits for a virtual

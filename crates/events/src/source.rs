@@ -10,6 +10,7 @@ use crate::page::Page;
 use crate::refused::Refused;
 
 mod bpf;
+mod fallback;
 mod off;
 mod perf;
 mod watch;
@@ -68,6 +69,11 @@ pub fn probe() -> [(Kind, Option<Refused>); 4] {
 pub trait EventSource: fmt::Debug + Send + Sync {
     /// Which one it is.
     fn kind(&self) -> Kind;
+
+    /// The one that tells of those kernel threads to which the kernel refuses it, if there are any.
+    fn fallback(&self) -> Option<Kind> {
+        None
+    }
 
     /// The memory for the slots, if it has to be the source's own.
     fn memory(&self) -> Option<(NonNull<u8>, usize)> {
@@ -132,14 +138,14 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Whether the kernel itself gives the virtual processor up while its kernel thread is off its core ([`crate::slot::LENT`]): what was not is
+    /// Whether, for slot `index`, the kernel itself gives the virtual processor up while its kernel thread is off its core ([`crate::slot::LENT`]): what was not is
     /// not to be taken.
-    fn lends(&self) -> bool {
+    fn lends(&self, _index: u32) -> bool {
         false
     }
 
-    /// Whether it also tells of the return, by SIGTRAP ([`crate::trap`]). There has to be a handler then, or it would end the process.
-    fn tells_return(&self) -> bool {
+    /// Whether, for slot `index` (0: for any that begins now), it also tells of the return, by SIGTRAP ([`crate::trap`]). There has to be a handler then, or it would end the process.
+    fn tells_return(&self, _index: u32) -> bool {
         false
     }
 }
@@ -168,7 +174,7 @@ pub fn open_one(kind: Kind, slots: u32) -> Result<Box<dyn EventSource>, Refused>
         return Err(Refused::new(format!("no use for events: {why}"), "x86_64 Linux with glibc"));
     }
     Ok(match kind {
-        Kind::Bpf => Box::new(bpf::BpfSource::open(slots)?),
+        Kind::Bpf => Box::new(fallback::Fallback::new(Box::new(bpf::BpfSource::open(slots)?), slots)),
         Kind::Perf => Box::new(perf::PerfSource::open()?),
         Kind::Watch => Box::new(watch::WatchSource::open()?),
         Kind::Off => Box::new(off::Off),

@@ -23,13 +23,22 @@ pub struct KernelThread {
     token: Cell<u64>,
     /// How often in a row its bell rang where it could not be told.
     vain: Cell<u32>,
+    /// It has passed its VP on, and comes to the pool for that.
+    passed_on: Cell<bool>,
     /// It rings its own bell after so many nanoseconds of its own CPU time, again and again; 0: it does not.
     rings_itself: Cell<u64>,
 }
 
 impl KernelThread {
     pub(crate) fn new(kernel: Arc<Kernel>, index: u32) -> KernelThread {
-        KernelThread { kernel, index, token: Cell::new(0), vain: Cell::new(0), rings_itself: Cell::new(0) }
+        KernelThread {
+            kernel,
+            index,
+            token: Cell::new(0),
+            vain: Cell::new(0),
+            passed_on: Cell::new(false),
+            rings_itself: Cell::new(0),
+        }
     }
 
     /// Its record in the shared page.
@@ -65,7 +74,7 @@ impl KernelThread {
     pub(crate) fn take(&self, token: u64) {
         let slot = self.slot();
         let vp = slot::vp_of(token, self.kernel.vps).expect("a token of this kernel's");
-        let returns = if self.kernel.wants_returns() { WANT_UNBLOCKED } else { 0 };
+        let returns = if self.kernel.wants_returns() && self.may_stand_aside() { WANT_UNBLOCKED } else { 0 };
         slot.wanted.store(WANT_BLOCKED | returns, Ordering::Relaxed);
         self.token.set(token);
         // What was raised for whoever carried here before, or while this kernel thread waited: it is about to choose anew, or has just been chosen (P0: Unblocked
@@ -137,8 +146,15 @@ impl KernelThread {
         self.take_bound(slot::token(vp));
     }
 
+    /// Whether it may give its VP away, and take another one, in a signal handler: where the source allocates nothing for that, and
+    /// somebody always waits in the pool.
+    #[must_use]
+    pub fn may_stand_aside(&self) -> bool {
+        self.kernel.source.tells_return(self.index)
+    }
+
     /// The calling kernel thread, masked, its microprocess bound to it, gives its VP to whoever comes to the pool next, and is about to
-    /// [`await_turn`](KernelThread::await_turn). Async-signal-safe where [`Kernel::may_stand_aside`] says so.
+    /// [`await_turn`](KernelThread::await_turn). Async-signal-safe where [`may_stand_aside`](KernelThread::may_stand_aside) says so.
     pub fn stand_aside(&self) {
         let Some(vp) = self.vp() else { return };
         let slot = self.slot();
@@ -148,6 +164,20 @@ impl KernelThread {
         slot.state.store(ThreadState::Runnable as u32 | BOUND, Ordering::Relaxed);
         self.put_down();
         self.kernel.call(vp, None);
+    }
+
+    /// The calling kernel thread, masked, no microprocess bound to it, has nothing to do for its VP, and another one is in need
+    /// ([`Kernel::is_another_in_need`]): it leaves its own to be carried by whoever comes to the pool later, goes there, and takes that one first.
+    pub fn pass_on(&self) {
+        let Some(vp) = self.vp() else { return };
+        self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
+        self.put_down();
+        self.kernel.leave_called(vp, None);
+        self.passed_on.set(true);
+    }
+
+    pub(crate) fn has_passed_on(&self) -> bool {
+        self.passed_on.take()
     }
 
     fn take_bound(&self, token: u64) {

@@ -5,6 +5,7 @@
 //!
 //! Sources: clock_gettime(2) and pthread_getcpuclockid(3) for the clock, proc_pid_stat(5) for the state.
 
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -96,6 +97,44 @@ fn state(tid: Tid) -> io::Result<u8> {
     // SAFETY: opened above, known to nobody else.
     unsafe { libc::close(fd) };
     state_in(&text[..read?]).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Where a kernel thread sleeps in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The kernel's function (/proc/PID/wchan).
+    pub function: String,
+    /// The system call, by its number (/proc/PID/syscall); empty if that is not told.
+    pub call: String,
+    /// In futex(2), without a time.
+    pub is_for_good: bool,
+}
+
+impl Place {
+    /// That of `tid`, of this process; none if it does not sleep. Blocks the kernel thread for some files of /proc.
+    #[must_use]
+    pub fn of(tid: Tid) -> Option<Place> {
+        if !is_asleep(tid) {
+            return None;
+        }
+        let ask = |what: &str| std::fs::read_to_string(format!("/proc/self/task/{tid}/{what}")).unwrap_or_default();
+        Some(Place::from(&ask("wchan"), &ask("syscall")))
+    }
+
+    fn from(function: &str, call: &str) -> Place {
+        let mut words = call.split_whitespace();
+        let number = words.next().unwrap_or_default();
+        let is_futex = number.parse() == Ok(libc::SYS_futex);
+        // The fourth argument is the time; a null pointer: none.
+        let is_for_good = is_futex && words.nth(3) == Some("0x0");
+        Place { function: function.trim().to_owned(), call: number.to_owned(), is_for_good }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "asleep in {}, system call {}", self.function, self.call)
+    }
 }
 
 /// The third field of /proc/PID/stat. The second, a name in parentheses, may hold anything, a `)` too; so may nothing behind it.

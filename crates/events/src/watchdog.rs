@@ -33,6 +33,7 @@ use crate::kernel::Kernel;
 use crate::say::say;
 use crate::sched::{Event, UserScheduler};
 use crate::slot::Slot;
+use crate::starvation::Starvation;
 use crate::watch::{self, CpuClock, Tid};
 
 /// In [`Slot::pending`]: no event, only to be taken by the next outermost unmask.
@@ -138,6 +139,11 @@ impl Watchdog {
         let word = &self.rests[index as usize];
         let next = word.load(Ordering::Relaxed).wrapping_add(1);
         word.store(if rests { next | 1 } else { next & !1 }, Ordering::Relaxed);
+    }
+
+    /// Whether the kernel thread of slot `index` sleeps from its own free will.
+    pub(crate) fn rests(&self, index: u32) -> bool {
+        self.rests[index as usize].load(Ordering::Relaxed) & 1 == 1
     }
 
     /// Somebody runs again, said before a sequentially consistent fence. Async-signal-safe.
@@ -323,7 +329,7 @@ impl Kernel {
     }
 
     fn somebody_runs(&self) -> bool {
-        let rests = |index: u32| self.watchdog.rests[index as usize].load(Ordering::Relaxed) & 1 == 1;
+        let rests = |index: u32| self.watchdog.rests(index);
         let carried =
             self.carriers.iter().map(|index| index.load(Ordering::Relaxed)).any(|index| index != 0 && !rests(index));
         carried || self.watchdog.vps.iter().any(|of| of.asked.load(Ordering::Relaxed) != 0)
@@ -492,11 +498,14 @@ fn live(kernel: &Weak<Kernel>, alarm: &Alarm) {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
     }
-    let (mut suspects, mut idle, mut last) = (Vec::new(), 0, Instant::now());
+    let (mut suspects, mut starvation, mut idle, mut last) = (Vec::new(), Starvation::default(), 0, Instant::now());
     while let Some(kernel) = kernel.upgrade() {
         let elapsed = last.elapsed();
         last += elapsed;
         let runs = kernel.look_for_misbehaviour(&mut suspects, elapsed);
+        if let Some(scheduler) = kernel.user() {
+            kernel.look_for_starvation(&mut starvation, elapsed, &*scheduler);
+        }
         let pace = kernel.watchdog.pace();
         idle = if runs { 0 } else { idle + 1 };
         if idle < 2 {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use kumihimo_events::kernel::Settings;
+use kumihimo_events::limit::Limit;
 use kumihimo_events::preempt::Means;
 use kumihimo_events::source::Kind;
 use kumihimo_events::{Record, Step};
@@ -69,7 +70,7 @@ fn replay(source: Kind) -> Option<String> {
     let settings = Settings {
         vps: 1,
         concurrency: 1,
-        max_threads: 8,
+        limit: Limit::asked(8, "the test"),
         source: Some(source),
         preempt: Some(Means::Off),
         record: true,

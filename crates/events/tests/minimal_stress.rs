@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::{Duration, SystemTime};
 
 use kumihimo_events::kernel::Settings;
+use kumihimo_events::limit::Limit;
 use kumihimo_events::preempt::Means;
 use kumihimo_events::source::{self, Kind};
 use scheduler::{Scheduler, check, yield_now};
@@ -107,8 +108,14 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
 }
 
 fn run(source: Kind, vps: u32, max_threads: usize, n: u64, seed: u64) {
-    let settings =
-        Settings { vps, concurrency: 2, max_threads, source: Some(source), preempt: Some(Means::Off), record: false };
+    let settings = Settings {
+        vps,
+        concurrency: 2,
+        limit: Limit::asked(max_threads, "the test"),
+        source: Some(source),
+        preempt: Some(Means::Off),
+        record: false,
+    };
     let package = Scheduler::open(settings).expect("a scheduler");
     let shared = Arc::new(Shared {
         package: package.clone(),

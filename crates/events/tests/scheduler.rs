@@ -12,6 +12,7 @@ use std::sync::{Arc, Barrier, Mutex, OnceLock};
 use std::time::Duration;
 
 use kumihimo_events::kernel::Settings;
+use kumihimo_events::limit::Limit;
 use kumihimo_events::preempt::Means;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
 use kumihimo_events::source::{self, Kind};
@@ -21,7 +22,14 @@ use scheduler::{Handle, Scheduler, check, yield_now};
 /// The pool keeps one; nobody is interrupted.
 fn settings(source: Kind, vps: u32, max_threads: usize) -> Settings {
     let preempt = Some(Means::Off);
-    Settings { vps, concurrency: 1, max_threads, source: Some(source), preempt, record: false }
+    Settings {
+        vps,
+        concurrency: 1,
+        limit: Limit::asked(max_threads, "the test"),
+        source: Some(source),
+        preempt,
+        record: false,
+    }
 }
 
 /// Runs `body` under each source that this machine allows.
@@ -81,7 +89,7 @@ fn told(script: impl FnOnce(&KernelThread) + Send + 'static) -> Vec<u32> {
     let settings = Settings {
         vps: 1,
         concurrency: 0,
-        max_threads: 4,
+        limit: Limit::asked(4, "the test"),
         source: Some(Kind::Off),
         preempt: Some(Means::Off),
         record: false,

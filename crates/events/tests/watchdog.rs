@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kumihimo_events::kernel::Settings;
+use kumihimo_events::limit::Limit;
 use kumihimo_events::preempt::Means;
 use kumihimo_events::sched::{Answer, UserScheduler};
 use kumihimo_events::source::{self, Kind};
@@ -85,7 +86,7 @@ fn package(vps: u32) -> Arc<Scheduler> {
     let settings = Settings {
         vps,
         concurrency: 1,
-        max_threads: 64,
+        limit: Limit::asked(64, "the test"),
         source: Some(Kind::Off),
         preempt: Some(Means::Off),
         record: false,
@@ -262,7 +263,7 @@ fn blocked_that_is_never_answered() {
         let settings = Settings {
             vps: 2,
             concurrency: 0,
-            max_threads: 8,
+            limit: Limit::asked(8, "the test"),
             source: Some(Kind::Off),
             preempt: Some(Means::Off),
             record: false,
@@ -320,7 +321,7 @@ fn nobody_is_accused_who_does_his_part() {
             let settings = Settings {
                 vps: 2,
                 concurrency: 1,
-                max_threads: 64,
+                limit: Limit::asked(64, "the test"),
                 source: Some(source),
                 preempt: Some(Means::Off),
                 record: false,

@@ -134,8 +134,10 @@ fn render(trace: &Trace, symbols: &mut Symbols) -> String {
 
 fn head(instance: &Instance) -> String {
     let counts = instance.kernel.counts();
+    let limit = instance.kernel.limit();
+    let then = instance.kernel.fallback().map_or_else(String::new, |other| format!(", for some from {other}"));
     format!(
-        "kumihimo: {} virtual processors, {} kernel threads, events from {}",
+        "kumihimo: {} virtual processors, {} of at most {limit}, events from {}{then}",
         instance.vps.len(),
         counts.threads,
         instance.kernel.source()

@@ -5,6 +5,7 @@ use std::num::NonZero;
 
 use kumihimo_arbiter::share::Share;
 use kumihimo_events::bpf;
+use kumihimo_events::limit::Limit;
 use kumihimo_resource::locking::Locking;
 
 use crate::runtime::{BatchPolicy, DEFAULT_DESIGN, Design, Distrust, Events, MAX_VPS, Preemption};
@@ -79,6 +80,18 @@ pub(crate) fn events() -> io::Result<Option<Events>> {
             io::Error::new(io::ErrorKind::InvalidInput, text)
         }),
         Err(_) => Ok(None),
+    }
+}
+
+pub(crate) fn kernel_threads() -> io::Result<Option<Limit>> {
+    const NAME: &str = "KUMI_KERNEL_THREADS";
+    let Ok(text) = std::env::var(NAME) else { return Ok(None) };
+    match text.parse() {
+        Ok(threads) if (1..=bpf::MOST_SLOTS as usize).contains(&threads) => Ok(Some(Limit::asked(threads, NAME))),
+        _ => {
+            let text = format!("{NAME}={text}: a number of kernel threads is wanted, 1 to {}", bpf::MOST_SLOTS);
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use kumihimo_arch::cpu;
 use kumihimo_arch::overflow;
 use kumihimo_events as events;
-use kumihimo_events::sched::{Answer, Tick, UserScheduler};
+use kumihimo_events::sched::{Answer, Starved, Tick, UserScheduler};
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
@@ -122,6 +122,10 @@ impl UserScheduler for Instance {
         }
     }
 
+    fn starved(&self, starved: Starved) -> bool {
+        self.report_starvation(starved)
+    }
+
     fn no_spare(&self) {
         if !self.has_levels() {
             (0..self.vps.len()).for_each(|vp| self.kernel.excuse(vp as u32));
@@ -142,7 +146,7 @@ impl UserScheduler for Instance {
 }
 
 /// The calling kernel thread, entered, keeps its microprocess where it is, and its VP is anyone's.
-/// Async-signal-safe; only where [`Kernel::may_stand_aside`](events::Kernel::may_stand_aside) says so.
+/// Async-signal-safe; only where [`KernelThread::may_stand_aside`](events::KernelThread::may_stand_aside) says so.
 fn give_away(kt: &KernelThread) {
     // SAFETY: entered: the VP is here, and outlives its carriers.
     tracing::blocked(unsafe { &*kt.vp.get() });
@@ -188,7 +192,7 @@ fn await_turn(instance: &Instance, mp: &'static Mp, may_give_up: bool) -> bool {
 }
 
 /// The calling kernel thread keeps its microprocess where it is and gives its VP away, until that microprocess has its turn again. Async-signal-safe;
-/// only where [`Kernel::may_stand_aside`](events::Kernel::may_stand_aside) says so.
+/// only where [`KernelThread::may_stand_aside`](events::KernelThread::may_stand_aside) says so.
 ///
 /// # Safety
 /// In a signal handler that has interrupted `mp`, outside of the runtime.
@@ -209,7 +213,7 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
 /// In a handler that has interrupted `mp`, which computes without a VP: waits for one, where that could
 /// be in a handler at all; if it is sticky, it was called back. Async-signal-safe.
 pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
-    if kt.instance().kernel.may_stand_aside() {
+    if kt.events().may_stand_aside() {
         kt.in_handler(|| {
             if standing() == Standing::Sticky {
                 sticky::end(kt.instance(), kt, mp);

@@ -28,6 +28,9 @@ const FIRST_NAP: Duration = Duration::from_micros(200);
 /// ... up to this: the bound on how long a lone runnable microprocess behind a computing one waits for an idle VP.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 
+/// Where kernel threads are short, one that idles stays with a VP for so long, in nanoseconds, before it serves another one in turn.
+const SERVED: u64 = 2_000_000;
+
 /// A VP that was up for less, in nanoseconds, was woken for less than it costs to wake it, ...
 const WORTH_WAKING: u64 = 50_000;
 /// ... and is not woken for a little work for this long.
@@ -114,6 +117,7 @@ impl Carrier {
     /// kernel thread no longer carries a VP.
     pub(crate) fn run(mut self) {
         let mut nap = FIRST_NAP;
+        let since = self.has_vp().then(|| self.vp().instance().now());
         while self.has_vp() {
             let vp = self.vp();
             let next = vp.promised.take().or_else(|| {
@@ -132,7 +136,11 @@ impl Carrier {
                 None if vp.instance().stopped() => break,
                 None => {
                     self.kernel_thread().shows_nobody();
-                    vp.idle(&mut nap)
+                    let found = vp.idle(&mut nap);
+                    if found.is_none() && vp.is_less_in_need(since.unwrap_or(0)) {
+                        return self.pass_on();
+                    }
+                    found
                 }
             };
             if let Some(next) = next {
@@ -154,7 +162,27 @@ impl Carrier {
     }
 }
 
+impl Carrier {
+    /// On the kernel thread's own stack: it goes to the pool, and from there to a VP that is in need.
+    #[cold]
+    fn pass_on(self) {
+        let kt = self.kernel_thread();
+        kt.events().pass_on();
+        kt.put_down();
+        // Masked, as in the pool.
+        std::mem::forget(self);
+    }
+}
+
 impl Vp {
+    /// Whether the kernel thread that carries it since that time, and has nothing to run, had better carry another one.
+    fn is_less_in_need(&self, since: u64) -> bool {
+        let instance = self.instance();
+        instance.kernel.is_short_of_threads()
+            && instance.now().saturating_sub(since) >= SERVED
+            && instance.kernel.is_another_in_need(self.index as u32)
+    }
+
     /// Waits until there is something to do. May return nothing, for no reason.
     #[cold]
     fn idle(&self, nap: &mut Duration) -> Option<&'static Mp> {

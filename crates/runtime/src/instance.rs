@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use kumihimo_arch::tls;
 use kumihimo_events::Kernel;
 use kumihimo_events::kernel;
+use kumihimo_events::limit::Limit;
 use kumihimo_events::source::Kind as Source;
 use kumihimo_queue::{Set, Taker};
 use kumihimo_resource::table::{Table, table};
@@ -132,7 +133,7 @@ impl Instance {
         let kernel = Kernel::open(kernel::Settings {
             vps: settings.vps as u32,
             concurrency: settings.concurrency.unwrap_or(settings.vps),
-            max_threads: settings.max_kernel_threads,
+            limit: settings.limit.clone().unwrap_or_else(Limit::of_machine),
             source: settings.events,
             preempt: settings.preempt,
             record: false,

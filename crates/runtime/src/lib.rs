@@ -4,7 +4,8 @@
 //! `spawn.rs` and `join.rs`, the way in and out; `idle.rs`, how a VP sleeps and is woken; `handoff.rs`, how it changes kernel threads.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
-pub(crate) mod state;
+pub(crate) mod starvation;
+mod state;
 
 mod berth;
 mod called;

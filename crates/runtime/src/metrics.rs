@@ -11,6 +11,7 @@ use crate::board;
 use crate::instance::{self, Instance};
 use crate::mode::{Mode, mode};
 use crate::pool;
+use crate::runtime::Events;
 use crate::wrapped::BatchMetrics;
 
 /// A snapshot of the running runtime's counters. Counters of VPs that run meanwhile may be a moment old.
@@ -25,12 +26,18 @@ pub struct Metrics {
     pub kernel_threads: usize,
     /// See `kernel_threads`.
     pub spares: usize,
+    /// Most kernel threads that there can be, ...
+    pub kernel_thread_limit: usize,
+    /// ... and what says so.
+    pub kernel_thread_limit_by: String,
     /// VPs that went on under another kernel thread.
     pub hand_offs: u64,
     /// Times that a kernel thread that waits for a VP woke only to examine whether it can come.
     pub looks: u64,
     /// Where events come from: `bpf`, `perf`, `watch` or `off`.
     pub events: &'static str,
+    /// Where they come from for kernel threads to which the kernel refuses that, as after rights were given up.
+    pub events_fallback: Option<&'static str>,
     /// Microprocesses that are bound to a kernel thread without a VP: blocked in the kernel, or just back.
     pub bound: usize,
     /// Times that a microprocess slept in the kernel and its VP was given up, as counted by the event source (`bpf`).
@@ -153,9 +160,12 @@ impl Instance {
             spawned: self.spawned_outside.load(Ordering::Relaxed) + vps.iter().map(|v| v.spawned).sum::<u64>(),
             kernel_threads: kernel.threads,
             spares: kernel.waiting,
+            kernel_thread_limit: self.kernel.limit().threads,
+            kernel_thread_limit_by: self.kernel.limit().binds.to_string(),
             hand_offs: kernel.hand_offs,
             looks: kernel.looks,
             events: self.kernel.source().name(),
+            events_fallback: self.kernel.fallback().map(Events::name),
             bound: kernel.bound,
             preemption: self.kernel.preemption().to_string(),
             preempted: self.injected.load(Ordering::Relaxed),

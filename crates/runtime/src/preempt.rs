@@ -131,7 +131,7 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
         kt.instance().injected.fetch_add(1, Ordering::Relaxed);
         return true;
     }
-    if vain < PATIENCE || !kt.instance().kernel.may_stand_aside() {
+    if vain < PATIENCE || !kt.events().may_stand_aside() {
         return false;
     }
     kt.instance().stood_aside.fetch_add(1, Ordering::Relaxed);

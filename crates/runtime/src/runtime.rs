@@ -47,6 +47,7 @@ pub use crate::mode::{Mode, mode};
 pub use crate::wrapped::{BatchMetrics, set_batch_policy};
 pub use kumihimo_arbiter::share::{Share, ShareError};
 pub use kumihimo_batch::{Backend, Policy as BatchPolicy};
+use kumihimo_events::limit::Limit;
 pub use kumihimo_events::preempt::Means as Preemption;
 pub use kumihimo_events::source::Kind as Events;
 pub use kumihimo_events::watchdog::{Distrust, OnMisbehaviour};
@@ -71,7 +72,8 @@ pub(crate) struct Settings {
     pub(crate) capacity: Capacity,
     pub(crate) stack_size: usize,
     pub(crate) concurrency: Option<usize>,
-    pub(crate) max_kernel_threads: usize,
+    /// Of kernel threads; none: what the machine allows.
+    pub(crate) limit: Option<Limit>,
     pub(crate) events: Option<Events>,
     pub(crate) preempt: Option<Preemption>,
     pub(crate) max_microprocesses: u64,
@@ -157,7 +159,7 @@ impl Builder {
                 capacity: Capacity::default(),
                 stack_size: DEFAULT_STACK,
                 concurrency: None,
-                max_kernel_threads: 4096,
+                limit: None,
                 events: None,
                 preempt: None,
                 max_microprocesses: u64::MAX,
@@ -262,9 +264,10 @@ impl Builder {
     }
 
     /// Most kernel threads of this runtime, those with VPs (always as many as VPs) counted. Beyond it, what blocks holds its
-    /// VP up. Default 4,096.
+    /// VP up until something comes back; if nothing can, that is reported. Default: what the machine allows, 10,000 at most
+    /// ([`kumihimo_events::limit`]; `kumi doctor` says what binds). `KUMI_KERNEL_THREADS` stands in where the program does not say.
     pub fn max_kernel_threads(mut self, n: usize) -> Builder {
-        self.settings.max_kernel_threads = n;
+        self.settings.limit = Some(Limit::asked(n, "Builder::max_kernel_threads"));
         self
     }
 
@@ -357,7 +360,7 @@ impl Builder {
     /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
     ///
     /// # Errors
-    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS`, `KUMI_BPF`, `KUMI_STICKY`, `KUMI_SHARE`, `KUMI_TRACE_BUFFER`
+    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS`, `KUMI_BPF`, `KUMI_STICKY`, `KUMI_KERNEL_THREADS`, `KUMI_SHARE`, `KUMI_TRACE_BUFFER`
     /// or `KUMI_DUMP_SIGNAL` that means nothing, a trace buffer out of range, a dump signal that is none or has a handler already. `AlreadyExists`:
     /// a runtime runs in this process (also when called from a microprocess of it). `Unsupported`: in a process forked from one that ran a
     /// runtime. `WouldBlock`: no kernel threads were to be had for half a second. Else what the
@@ -393,6 +396,9 @@ impl Builder {
             self.settings.events = environment::events()?;
         }
         environment::bpf()?;
+        if self.settings.limit.is_none() {
+            self.settings.limit = environment::kernel_threads()?;
+        }
         if self.settings.preempt.is_none() {
             self.settings.preempt = environment::preemption()?;
         }

@@ -109,6 +109,11 @@ impl Turn {
         }
     }
 
+    /// Whether its first timer was to fire by `now`.
+    pub(crate) fn is_timer_due(&self, now: u64) -> bool {
+        self.timer.load(Ordering::Relaxed) <= now
+    }
+
     /// The first timer now. Owner only.
     pub(crate) fn note_timer(&self, first: Option<u64>) {
         self.timer.store(first.unwrap_or(NEVER), Ordering::Relaxed);

@@ -14,6 +14,7 @@ use kumihimo::net;
 use kumihimo::runtime::{Runtime, metrics};
 use kumihimo::thread;
 use kumihimo_events::kernel::Settings;
+use kumihimo_events::limit::Limit;
 use kumihimo_events::preempt::Means;
 use kumihimo_events::source::Kind;
 use scheduler::Scheduler;
@@ -49,8 +50,14 @@ pub fn run<T: Send>(vps: usize, f: impl FnOnce() -> T + Send) -> T {
     let source = std::env::var("KUMI_EVENTS").ok();
     let source = source.map(|name| Kind::from_name(&name).expect("a source"));
     let max_threads = MOST_KERNEL_THREADS;
-    let settings =
-        Settings { vps: vps as u32, concurrency: 1, max_threads, source, preempt: Some(Means::Off), record: false };
+    let settings = Settings {
+        vps: vps as u32,
+        concurrency: 1,
+        limit: Limit::asked(max_threads, "the test"),
+        source,
+        preempt: Some(Means::Off),
+        record: false,
+    };
     let package = Scheduler::open(settings).expect("a scheduler");
     let set = |now| *MINIMAL.lock().unwrap_or_else(PoisonError::into_inner) = now;
     set(Some(package.clone()));

@@ -10,6 +10,7 @@ mod limits;
 mod processes;
 mod refused;
 mod signals;
+mod starvation;
 mod stops;
 mod traps;
 mod under;

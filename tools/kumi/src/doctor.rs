@@ -6,6 +6,7 @@ use std::path::Path;
 use kumihimo::resource::Locking;
 use kumihimo::runtime::{Mode, Share, mode};
 use kumihimo_arch::{cpu, stack, tls};
+use kumihimo_events::limit::Limit;
 use kumihimo_events::{preempt, source};
 use kumihimo_machine::client::Machine;
 use kumihimo_machine::directory::Directory;
@@ -19,6 +20,7 @@ pub fn run() -> Result<(), String> {
         println!("{name:<24} {value}");
     }
     preemption(events());
+    kernel_threads();
     batches();
     mounts();
     machine();
@@ -79,6 +81,18 @@ fn preemption(source: source::Kind) {
             println!("{:<24} to enable: {}", "", refused.remedy);
             println!("{signal:<24} yes: {by_signal} (used unless KUMI_PREEMPT says otherwise)");
         }
+    }
+}
+
+/// How many kernel threads a runtime may have, and what says so.
+fn kernel_threads() {
+    let name = "kernel threads";
+    let asked = std::env::var("KUMI_KERNEL_THREADS");
+    let asked = asked.map(|text| text.parse().map(|n| Limit::asked(n, "KUMI_KERNEL_THREADS")).map_err(|_| text));
+    match asked {
+        Ok(Ok(limit)) => println!("{name:<24} at most {limit}"),
+        Ok(Err(text)) => println!("{name:<24} none: KUMI_KERNEL_THREADS={text} is no number; no runtime begins"),
+        Err(_) => println!("{name:<24} at most {}", Limit::of_machine()),
     }
 }
 

@@ -29,6 +29,7 @@ fn command() -> Command {
         "KUMI_SHARE",
         "KUMI_EVENTS",
         "KUMI_PREEMPT",
+        "KUMI_KERNEL_THREADS",
     ] {
         command.env_remove(name);
     }
@@ -171,4 +172,14 @@ fn doctor_claims_no_preemption_without_proc() {
     assert!(about(&said, "events: off").0.contains("used unless KUMI_EVENTS says otherwise"), "{said}");
     assert!(about(&said, "preemption").0.contains(" no: the event source is off"), "{said}");
     assert!(!said.contains("KUMI_PREEMPT says otherwise"), "{said}");
+}
+
+#[test]
+fn doctor_says_how_many_kernel_threads_there_can_be_and_what_binds() {
+    let line = |settings: &[(&str, &str)]| about(&doctor_with(settings), "kernel threads").0.to_owned();
+    assert!(line(&[("KUMI_KERNEL_THREADS", "99")]).ends_with(" at most 99 kernel threads (KUMI_KERNEL_THREADS)"));
+    assert!(line(&[("KUMI_KERNEL_THREADS", "a few")]).contains("KUMI_KERNEL_THREADS=a few is no number"));
+    let limit = kumihimo_events::limit::Limit::of_machine();
+    assert!(line(&[]).contains(" at most "), "{limit}");
+    assert_eq!(line(&[]).contains("KUMI_KERNEL_THREADS allows more"), limit.threads == 10_000, "{limit}");
 }

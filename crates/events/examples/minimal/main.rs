@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kumihimo_events::kernel::Settings;
+use kumihimo_events::limit::Limit;
 use kumihimo_events::preempt::Means;
 use kumihimo_events::source::Kind;
 use scheduler::{Scheduler, check, yield_now};
@@ -21,7 +22,7 @@ fn main() -> io::Result<()> {
     let package = Scheduler::open(Settings {
         vps: 2,
         concurrency: 1,
-        max_threads: 200,
+        limit: Limit::asked(200, "the example"),
         source,
         preempt: Some(Means::Off),
         record: false,

@@ -119,11 +119,11 @@ impl EventSource for BpfSource {
         self.bpf.drain(|slot, _vp| blocked(slot));
     }
 
-    fn lends(&self) -> bool {
+    fn lends(&self, _index: u32) -> bool {
         true
     }
 
-    fn tells_return(&self) -> bool {
+    fn tells_return(&self, _index: u32) -> bool {
         self.bpf.traps()
     }
 }

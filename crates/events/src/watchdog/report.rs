@@ -13,7 +13,7 @@ use crate::callers;
 use crate::kernel::Kernel;
 use crate::preempt;
 use crate::say::{say, write_out};
-use crate::watch::{self, Tid};
+use crate::watch::{Place, Tid};
 
 fn what_to_do(case: Case) -> &'static str {
     match case {
@@ -89,11 +89,8 @@ impl Kernel {
 
     /// Where the kernel thread is, in the kernel and in its program.
     fn say_where(&self, tid: Tid, index: u32) {
-        if watch::is_asleep(tid) {
-            let ask = |what: &str| std::fs::read_to_string(format!("/proc/self/task/{tid}/{what}")).unwrap_or_default();
-            let (wchan, syscall) = (ask("wchan"), ask("syscall"));
-            let call = syscall.split(' ').next().unwrap_or_default().trim();
-            say(format_args!("  it sleeps in the kernel: {wchan}, system call {call}\n"));
+        if let Some(Place { function, call, .. }) = Place::of(tid) {
+            say(format_args!("  it sleeps in the kernel: {function}, system call {call}\n"));
         }
         // A debugger shows it, and would stop at the signal.
         if index == 0 || preempt::is_debugged() {

@@ -1,0 +1,190 @@
+//! How many kernel threads a process may have, and what says so.
+//!
+//! Sources: getrlimit(2), cgroups(7), proc_pid_mountinfo(5), Documentation/admin-guide/cgroup-v2.rst (pids).
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::{Resource, getrlimit, getuid};
+
+/// As many are enough: beyond that what each costs the kernel (its stack, its place in the
+/// scheduler's tree) is more than what it waits for is worth. Go's runtime stops at as many.
+const MOST: u64 = 10_000;
+/// Descriptors do not bind below this: a kernel thread that waits often owns none.
+const WHATEVER_DESCRIPTORS: u64 = 4_096;
+
+/// A limit on kernel threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// So many at most, those that carry virtual processors included.
+    pub threads: usize,
+    /// What sets it.
+    pub binds: Binds,
+}
+
+/// What sets a [`Limit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Binds {
+    /// The program or its user: by the name under which they did.
+    Asked(&'static str),
+    /// Nothing of the machine does.
+    Nothing,
+    /// The process's limit of descriptors, of which half is left to the program.
+    Descriptors(u64),
+    /// The limit of processes and threads of this user.
+    Processes(u64),
+    /// A control group.
+    Group {
+        /// Its folder.
+        path: PathBuf,
+        /// Its limit.
+        most: u64,
+        /// How many it has.
+        has: u64,
+    },
+    /// The kernel's setting.
+    Machine(u64),
+}
+
+impl Limit {
+    /// One that somebody asked for, by this name.
+    #[must_use]
+    pub fn asked(threads: usize, name: &'static str) -> Limit {
+        Limit { threads, binds: Binds::Asked(name) }
+    }
+
+    /// What this machine allows this process now. Blocks the kernel thread for some small files of /proc and of
+    /// control groups; what cannot be read does not bind.
+    #[must_use]
+    pub fn of_machine() -> Limit {
+        let least = machine().into_iter().min_by_key(|(threads, _)| *threads);
+        let (threads, binds) = least.filter(|(threads, _)| *threads < MOST).unwrap_or((MOST, Binds::Nothing));
+        Limit { threads: threads.max(1) as usize, binds }
+    }
+}
+
+/// What might refuse a further kernel thread just now, for who was refused one: in words, empty if nothing is known.
+#[must_use]
+pub(crate) fn who_refuses() -> String {
+    let full = machine().into_iter().find(|(_, binds)| match binds {
+        Binds::Group { most, has, .. } => has >= most,
+        Binds::Processes(_) => true,
+        _ => false,
+    });
+    full.map_or_else(String::new, |(_, binds)| binds.to_string())
+}
+
+/// All that may bind, and how many each allows.
+fn machine() -> Vec<(u64, Binds)> {
+    let mut all = Vec::new();
+    if let Some(most) = getrlimit(Resource::Nofile).current {
+        all.push(((most / 2).max(WHATEVER_DESCRIPTORS), Binds::Descriptors(most)));
+    }
+    // Root's own are not counted against it (kernel/fork.c, copy_process).
+    if let Some(most) = getrlimit(Resource::Nproc).current.filter(|_| !getuid().is_root()) {
+        all.push((most, Binds::Processes(most)));
+    }
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    for path in groups(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")) {
+        let number = |name| fs::read_to_string(path.join(name)).ok()?.trim().parse::<u64>().ok();
+        // "max" is no number.
+        if let (Some(most), Some(has)) = (number("pids.max"), number("pids.current")) {
+            all.push((most.saturating_sub(has), Binds::Group { path, most, has }));
+        }
+    }
+    if let Ok(most) = read("/proc/sys/kernel/threads-max").trim().parse() {
+        all.push((most, Binds::Machine(most)));
+    }
+    all
+}
+
+/// The folders of the control groups that bind the process in number of threads, as its mountinfo and
+/// its cgroup file say.
+fn groups(mounts: &str, own: &str) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for line in own.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { continue };
+        let unified = controllers.is_empty();
+        if !unified && controllers.split(',').all(|one| one != "pids") {
+            continue;
+        }
+        let Some((root, point)) = mounts.lines().find_map(|mount| mounted(mount, unified)) else { continue };
+        let path = Path::new(path);
+        let inner = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
+        // Without a last slash.
+        let bottom: PathBuf = Path::new(point).join(inner).components().collect();
+        all.extend(bottom.ancestors().take_while(|folder| folder.starts_with(point)).map(Path::to_owned));
+    }
+    all
+}
+
+/// What of the hierarchy is mounted, and where, if that line of mountinfo is about one that counts threads.
+fn mounted(line: &str, unified: bool) -> Option<(&str, &str)> {
+    let (front, back) = line.split_once(" - ")?;
+    let mut back = back.split(' ');
+    let (kind, options) = (back.next()?, back.nth(1)?);
+    let counts = if unified { kind == "cgroup2" } else { kind == "cgroup" && options.split(',').any(|o| o == "pids") };
+    let mut front = front.split(' ').skip(3);
+    counts.then_some((front.next()?, front.next()?))
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} kernel threads ({})", self.threads, self.binds)
+    }
+}
+
+impl fmt::Display for Binds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Binds::Asked(name) => f.write_str(name),
+            Binds::Nothing => f.write_str("KUMI_KERNEL_THREADS allows more"),
+            Binds::Descriptors(most) => write!(f, "half of the {most} descriptors; ulimit -n allows more"),
+            Binds::Processes(most) => {
+                write!(f, "the {most} processes and threads of this user; ulimit -u allows more")
+            }
+            Binds::Group { path, most, has } => {
+                write!(f, "pids.max of {}: {most}, of which {has} are there", path.display())
+            }
+            Binds::Machine(most) => write!(f, "/proc/sys/kernel/threads-max: {most}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+        24 20 0:22 / /proc rw - proc proc rw\n\
+        33 30 0:29 / /sys/fs/cgroup/pids rw,relatime - cgroup cgroup rw,pids\n\
+        34 30 0:30 /ours /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
+
+    #[test]
+    fn the_groups_of_both_kinds_are_found_up_to_their_mounts() {
+        let paths = |own| groups(MOUNTS, own).into_iter().map(|p| p.display().to_string()).collect::<Vec<_>>();
+        let pids = "/sys/fs/cgroup/pids";
+        assert_eq!(paths("8:pids:/a/b\n"), [format!("{pids}/a/b"), format!("{pids}/a"), pids.to_owned()]);
+        assert_eq!(paths("3:cpu,pids:/\n"), [pids]);
+        let unified = "/sys/fs/cgroup/unified";
+        assert_eq!(paths("4:cpu:/x\n0::/ours/c\n"), [format!("{unified}/c"), unified.to_owned()]);
+        assert!(paths("4:cpu:/x\nno line\n").is_empty());
+        assert!(groups("", "0::/x\n").is_empty(), "nothing is mounted");
+    }
+
+    #[test]
+    fn there_is_a_limit_in_any_case() {
+        let limit = Limit::of_machine();
+        assert!((1..=MOST as usize).contains(&limit.threads), "{limit}");
+        assert_eq!(limit.threads == MOST as usize, limit.binds == Binds::Nothing, "{limit}");
+    }
+
+    #[test]
+    fn what_binds_is_named() {
+        let of = Limit { threads: 3, binds: Binds::Group { path: "/g".into(), most: 9, has: 6 } };
+        assert_eq!(of.to_string(), "3 kernel threads (pids.max of /g: 9, of which 6 are there)");
+        assert_eq!(Limit::asked(7, "KUMI_X").to_string(), "7 kernel threads (KUMI_X)");
+    }
+}

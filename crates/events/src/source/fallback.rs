@@ -1,0 +1,210 @@
+//! A source that the kernel comes to refuse to further kernel threads, and another one for those.
+//!
+//! A process that gives its rights up (setuid(2), capabilities dropped) keeps what it has opened: its
+//! kernel threads are told of as before. Those that begin later are told of by the best source that
+//! needs no rights, each by one of the two.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::{EventSource, Kind, open_one};
+use crate::page::Page;
+
+#[derive(Debug)]
+pub(super) struct Fallback {
+    /// Wakes with data 0.
+    first: Box<dyn EventSource>,
+    slots: u32,
+    epoll: OnceLock<OwnedFd>,
+    /// Opened when `first` is refused for the first time. None: every other one is, too.
+    other: OnceLock<Option<Box<dyn EventSource>>>,
+    /// By slot: its kernel thread is the other one's. Changed by that kernel thread.
+    by_other: Box<[AtomicBool]>,
+}
+
+impl Fallback {
+    pub(super) fn new(first: Box<dyn EventSource>, slots: u32) -> Fallback {
+        let by_other = (0..=slots).map(|_| AtomicBool::new(false)).collect();
+        Fallback { first, slots, epoll: OnceLock::new(), other: OnceLock::new(), by_other }
+    }
+
+    fn other(&self) -> Option<&dyn EventSource> {
+        self.other.get()?.as_deref()
+    }
+
+    /// The one that tells of the kernel thread of slot `index`.
+    fn of(&self, index: u32) -> &dyn EventSource {
+        let by_other = self.by_other[index as usize].load(Ordering::Relaxed);
+        self.other().filter(|_| by_other).unwrap_or(&*self.first)
+    }
+
+    /// `first` was refused to the calling kernel thread. Said once.
+    #[cold]
+    fn fall_back(&self, refused: &io::Error) -> Option<&dyn EventSource> {
+        let open = || {
+            let (first, epoll) = (self.first.kind(), self.epoll.get());
+            let worse =
+                Kind::ALL.into_iter().skip_while(|kind| *kind != first).skip(1).filter(|kind| *kind != Kind::Off);
+            let opened = worse.map(|kind| open_one(kind, self.slots)).find_map(Result::ok);
+            let opened = opened.filter(|other| epoll.is_some_and(|epoll| other.register(epoll.as_fd()).is_ok()));
+            let then = match &opened {
+                Some(other) => format!("they come from {} for those", other.kind()),
+                None => "what blocks on those holds its virtual processor up until it is back".to_owned(),
+            };
+            eprintln!(
+                "kumihimo: events from {first} are refused to further kernel threads ({refused}), as where a process has given its rights up: {then}; \
+                 to keep {first}, keep CAP_BPF and CAP_PERFMON"
+            );
+            opened
+        };
+        self.other.get_or_init(open).as_deref()
+    }
+}
+
+impl EventSource for Fallback {
+    fn kind(&self) -> Kind {
+        self.first.kind()
+    }
+
+    fn fallback(&self) -> Option<Kind> {
+        self.other().map(EventSource::kind)
+    }
+
+    fn memory(&self) -> Option<(NonNull<u8>, usize)> {
+        self.first.memory()
+    }
+
+    fn register(&self, epoll: BorrowedFd<'_>) -> io::Result<()> {
+        let own = epoll.try_clone_to_owned()?;
+        self.epoll.set(own).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))?;
+        self.first.register(epoll)
+    }
+
+    fn attach(&self, index: u32) -> io::Result<()> {
+        let by_other = &self.by_other[index as usize];
+        by_other.store(false, Ordering::Relaxed);
+        let refused = match self.first.attach(index) {
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => e,
+            done => return done,
+        };
+        let Some(other) = self.fall_back(&refused) else { return Err(refused) };
+        other.attach(index)?;
+        by_other.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn detach(&self, index: u32) {
+        self.first.detach(index);
+        if let Some(other) = self.other() {
+            other.detach(index);
+        }
+    }
+
+    fn begin(&self, index: u32, time: u64, epoll: BorrowedFd<'_>) -> io::Result<()> {
+        self.of(index).begin(index, time, epoll)
+    }
+
+    fn end(&self, index: u32, time: u64) {
+        self.first.end(index, time);
+        if let Some(other) = self.other() {
+            other.end(index, time);
+        }
+    }
+
+    fn leave(&self, index: u32) {
+        self.of(index).leave(index);
+    }
+
+    fn rest(&self, index: u32, rests: bool) {
+        self.of(index).rest(index, rests);
+    }
+
+    fn told(&self, data: u32, page: &Page, blocked: &mut dyn FnMut(u32)) {
+        match self.other().filter(|_| data != 0) {
+            Some(other) => other.told(data, page, blocked),
+            None => self.first.told(data, page, blocked),
+        }
+    }
+
+    fn look(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
+        let first = self.first.look(page, blocked);
+        let other = self.other().and_then(|other| other.look(page, blocked));
+        first.into_iter().chain(other).min()
+    }
+
+    fn looks(&self) -> bool {
+        self.first.looks() || self.other().is_some_and(EventSource::looks)
+    }
+
+    fn tells(&self) -> bool {
+        self.first.tells()
+    }
+
+    fn lends(&self, index: u32) -> bool {
+        self.of(index).lends(index)
+    }
+
+    fn tells_return(&self, index: u32) -> bool {
+        self.of(index).tells_return(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `bpf` where the rights were given up after two kernel threads had begun.
+    #[derive(Debug)]
+    struct GivenUp;
+
+    impl EventSource for GivenUp {
+        fn kind(&self) -> Kind {
+            Kind::Bpf
+        }
+
+        fn attach(&self, index: u32) -> io::Result<()> {
+            match index {
+                1 | 2 => Ok(()),
+                3 => Err(io::ErrorKind::PermissionDenied.into()),
+                _ => Err(io::Error::from_raw_os_error(libc::EMFILE)),
+            }
+        }
+
+        fn lends(&self, _index: u32) -> bool {
+            true
+        }
+
+        fn tells_return(&self, _index: u32) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn who_began_before_is_told_of_as_before_and_who_comes_after_otherwise() {
+        let source = Fallback::new(Box::new(GivenUp), 8);
+        // SAFETY: no pointers.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        assert!(epoll >= 0);
+        // SAFETY: a fresh descriptor.
+        let epoll: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(epoll) };
+        source.register(epoll.as_fd()).expect("nothing to do");
+        source.attach(1).expect("it may");
+        assert!(source.attach(4).is_err_and(|e| e.raw_os_error() == Some(libc::EMFILE)), "that may pass");
+        assert_eq!(source.fallback(), None);
+        if source.attach(3).is_err() {
+            // Neither perf nor procfs here.
+            return;
+        }
+        assert!(matches!(source.fallback(), Some(Kind::Perf | Kind::Watch)));
+        assert!(source.lends(1) && source.tells_return(1) && source.tells_return(2));
+        assert!(!source.lends(3) && !source.tells_return(3));
+        // Its slot is another one's, which may.
+        source.by_other[2].store(true, Ordering::Relaxed);
+        source.attach(2).expect("it may");
+        assert!(source.lends(2));
+    }
+}

@@ -1,0 +1,246 @@
+//! Kernel threads run out: nobody is lost while one is left, and what waits for ever is told of.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kumihimo::runtime::{Events, OnDeadlock, Runtime, metrics};
+use kumihimo::sync::mpsc;
+use kumihimo::thread;
+use kumihimo_tests::process::{again, alone, is_child, one_to_one};
+use kumihimo_tests::skip;
+use kumihimo_tests::user::become_user;
+
+use crate::blocked::{begin, block};
+use crate::under::{ALL, under, well_and_said_once, with_vps};
+
+/// All but one kernel thread are away: it serves both virtual processors, their timers and queues. (The one whose kernel thread slept stood still.)
+#[test]
+fn one_kernel_thread_serves_all_virtual_processors() {
+    let body = |_| {
+        Runtime::builder().vps(2).max_kernel_threads(4).build().expect("a runtime").run(|| {
+            if one_to_one() {
+                return eprintln!("\n[skip] microprocesses are kernel threads here");
+            }
+            for _ in 0..5 {
+                let readers = begin(3);
+                while !readers.all_read() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                let all: Vec<_> = (0..8u64)
+                    .map(|n| {
+                        let (ask, asked) = mpsc::channel::<mpsc::Sender<u64>>();
+                        let answers = thread::spawn(move || {
+                            while let Ok(to) = asked.recv() {
+                                thread::sleep(Duration::from_micros(200));
+                                to.send(n).expect("it waits");
+                            }
+                        });
+                        let asks = thread::spawn(move || {
+                            for _ in 0..10 {
+                                let (to, answer) = mpsc::channel();
+                                ask.send(to).expect("it listens");
+                                assert_eq!(answer.recv(), Ok(n));
+                                thread::sleep(Duration::from_micros(100 * n));
+                            }
+                        });
+                        (answers, asks)
+                    })
+                    .collect();
+                for (answers, asks) in all {
+                    asks.join().expect("no panic");
+                    answers.join().expect("no panic");
+                }
+                assert!(metrics().expect("it runs").kernel_threads <= 4);
+                readers.blocked.release();
+            }
+        });
+    };
+    let said = well_and_said_once("the limit of 4 kernel threads (Builder::max_kernel_threads) is reached");
+    under("starvation::one_kernel_thread_serves_all_virtual_processors", &ALL, body, said);
+}
+
+/// One holds a lock of std's while it waits in the runtime, and more want it than there are kernel threads: none is left to let it go on.
+#[test]
+fn a_deadlock_at_the_limit_is_told_of() {
+    let body = |_| {
+        let builder = Runtime::builder().vps(2).max_kernel_threads(6).on_deadlock(OnDeadlock::Abort);
+        builder.build().expect("a runtime").run(|| {
+            if one_to_one() {
+                return eprintln!("\n[skip] microprocesses are kernel threads here");
+            }
+            let lock = Arc::new(Mutex::new(0));
+            let (holds, held) = mpsc::channel();
+            let of = lock.clone();
+            let holder = thread::Builder::new().name("holder".into()).spawn(move || {
+                let mut count = of.lock().expect("no panic");
+                holds.send(()).expect("it is awaited");
+                thread::sleep(Duration::from_secs(1));
+                *count += 1;
+            });
+            held.recv().expect("it lives");
+            let wants = |n: usize| {
+                let lock = lock.clone();
+                let one = thread::Builder::new().name(format!("wants {n}"));
+                one.spawn(move || *lock.lock().expect("no panic") += 1).expect("memory")
+            };
+            let others: Vec<_> = (0..30).map(wants).collect();
+            holder.expect("memory").join().expect("no panic");
+            others.into_iter().for_each(|one| one.join().expect("no panic"));
+            assert_eq!(*lock.lock().expect("no panic"), 31);
+        });
+    };
+    let told = |source: Events, ended: &kumihimo_tests::process::Ended| {
+        let said = &ended.stderr;
+        if said.contains("[skip]") {
+            return;
+        }
+        assert!(!ended.status.success(), "under {source}: {said}");
+        for words in [
+            "kumihimo: deadlock: the limit of 6 kernel threads (Builder::max_kernel_threads) is reached",
+            "microprocesses could run",
+            "and holds virtual processor ",
+            "wants 1",
+        ] {
+            assert!(said.contains(words), "under {source}, {words:?}: {said}");
+        }
+    };
+    under("starvation::a_deadlock_at_the_limit_is_told_of", &ALL, body, told);
+}
+
+/// Those that come back one day are waited for, and nobody speaks of a deadlock.
+#[test]
+fn who_comes_back_frees_a_place_for_the_next() {
+    let body = |_| {
+        let builder = Runtime::builder().vps(2).max_kernel_threads(8).on_deadlock(OnDeadlock::Abort);
+        builder.build().expect("a runtime").run(|| {
+            let all: Vec<_> =
+                (0..24).map(|_| thread::spawn(|| std::thread::sleep(Duration::from_millis(600)))).collect();
+            all.into_iter().for_each(|one| one.join().expect("no panic"));
+        });
+    };
+    let check = |source, ended: &kumihimo_tests::process::Ended| {
+        crate::under::well(source, ended);
+        assert!(!ended.stderr.contains("deadlock") && !ended.stderr.contains("starved"), "{}", ended.stderr);
+    };
+    under("starvation::who_comes_back_frees_a_place_for_the_next", &ALL, body, check);
+}
+
+/// What had its events before has them still; what begins afterwards is told of by another source. (It held its virtual processor up.)
+#[test]
+fn rights_are_given_up() {
+    let body = |_| {
+        with_vps(2, || {
+            block(2).release();
+            if !become_user(1_000_000 + std::process::id()) {
+                return eprintln!("\n[skip] not root");
+            }
+            for _ in 0..3 {
+                block(20).release();
+            }
+            let now = metrics().expect("it runs");
+            assert!(matches!(now.events_fallback, Some("perf" | "watch")), "{now:?}");
+        });
+    };
+    let said = well_and_said_once("kumihimo: events from bpf are refused to further kernel threads");
+    under("starvation::rights_are_given_up", &[Events::Bpf], body, said);
+}
+
+#[test]
+fn the_environment_sets_a_limit() {
+    const NAME: &str = "starvation::the_environment_sets_a_limit";
+    if is_child(NAME) {
+        let text = std::env::var("KUMI_KERNEL_THREADS").expect("the parent sets it");
+        return match Runtime::builder().vps(1).build() {
+            Err(e) => {
+                let wanted = "a number of kernel threads is wanted, 1 to 1048576";
+                assert_eq!(e.to_string(), format!("KUMI_KERNEL_THREADS={text}: {wanted}"));
+                assert_ne!(text, "77");
+            }
+            Ok(runtime) => runtime.run(|| {
+                let now = metrics().expect("it runs");
+                let found = (now.kernel_thread_limit, &*now.kernel_thread_limit_by);
+                assert!(one_to_one() || found == (77, "KUMI_KERNEL_THREADS"), "{found:?}");
+                assert_eq!(text, "77");
+            }),
+        };
+    }
+    for text in ["77", "0", "many", "-1", "1048577"] {
+        let ended = again(NAME, &[("KUMI_KERNEL_THREADS", text)]);
+        assert!(ended.status.success(), "{text}: {}", ended.told());
+    }
+}
+
+/// A control group of its own, which goes with this.
+struct Group(PathBuf);
+
+impl Group {
+    /// None: this machine, or this user, has none that counts threads.
+    fn of(most: u64) -> Option<Group> {
+        let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
+        let path = roots.into_iter().find_map(|root| {
+            let path = root.join(format!("kumihimo-starvation-{}", std::process::id()));
+            std::fs::create_dir(&path).ok()?;
+            if path.join("pids.max").exists() {
+                return Some(path);
+            }
+            let _ = std::fs::remove_dir(&path);
+            None
+        })?;
+        let group = Group(path);
+        std::fs::write(group.0.join("pids.max"), most.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_control_group_sets_a_limit() {
+    const NAME: &str = "starvation::a_control_group_sets_a_limit";
+    if is_child(NAME) {
+        let group = std::env::var("KUMI_TEST_GROUP").expect("the parent sets it");
+        std::fs::write(Path::new(&group).join("cgroup.procs"), "0").expect("root's, or its own");
+        Runtime::builder().vps(2).build().expect("a runtime").run(|| {
+            let now = metrics().expect("it runs");
+            if one_to_one() {
+                return;
+            }
+            assert!(now.kernel_thread_limit < 30, "{now:?}");
+            assert!(now.kernel_thread_limit_by.contains(&format!("pids.max of {group}: 30")), "{now:?}");
+            let all: Vec<_> =
+                (0..60).map(|_| thread::spawn(|| std::thread::sleep(Duration::from_millis(100)))).collect();
+            all.into_iter().for_each(|one| one.join().expect("no panic"));
+        });
+        return;
+    }
+    alone_in_group(NAME);
+}
+
+fn alone_in_group(name: &str) {
+    let Some(group) = Group::of(30) else { return skip(name, "no control group that counts threads is to be had") };
+    let path = group.0.display().to_string();
+    let ended = again(name, &[("KUMI_TEST_GROUP", &path)]);
+    assert!(ended.status.success(), "{}", ended.told());
+    if !ended.stderr.is_empty() {
+        assert!(ended.stderr.contains(&format!("pids.max of {path}: 30, of which ")), "{}", ended.told());
+    }
+}
+
+/// A program without a word about it gets what the machine allows.
+#[test]
+fn the_default_is_the_machines() {
+    const NAME: &str = "starvation::the_default_is_the_machines";
+    alone(NAME, || {
+        let of_machine = kumihimo_events::limit::Limit::of_machine();
+        Runtime::builder().vps(1).build().expect("a runtime").run(|| {
+            let now = metrics().expect("it runs");
+            // Others of the machine come and go.
+            assert!(one_to_one() || now.kernel_thread_limit.abs_diff(of_machine.threads) < 1_000, "{now:?}");
+        });
+    });
+}
