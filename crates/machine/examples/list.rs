@@ -25,7 +25,23 @@ impl Answer for Crowd {
         let (id, pid) = (Id::new(self.0, Kind::SPACE, Serial::new(0, 0)), std::process::id());
         let living = EACH.into();
         let (program, version, queue, policy, events, locking) = (text(), text(), text(), text(), text(), text());
-        Space { id, pid, program, version, vps: 2, living, queue, policy, events, locking, mode: text(), why: None }
+        let (mode, why, kernel_threads, most_kernel_threads) = (text(), None, 3, 100);
+        Space {
+            id,
+            pid,
+            program,
+            version,
+            vps: 2,
+            living,
+            queue,
+            policy,
+            events,
+            locking,
+            mode,
+            why,
+            kernel_threads,
+            most_kernel_threads,
+        }
     }
 
     fn microprocesses(&self, each: &mut dyn FnMut(Microprocess)) {

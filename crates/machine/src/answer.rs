@@ -37,6 +37,12 @@ pub struct Space {
     /// Why kernel threads stand in for microprocesses, if they do.
     #[serde(default)]
     pub why: Option<String>,
+    /// Kernel threads of its runtime, and how many there can be at most; 0: not told.
+    #[serde(default)]
+    pub kernel_threads: u32,
+    /// See `kernel_threads`.
+    #[serde(default)]
+    pub most_kernel_threads: u32,
 }
 
 /// What a microprocess is doing.

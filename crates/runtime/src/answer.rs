@@ -146,13 +146,15 @@ impl Answer for Process {
             living: m.as_ref().map_or(0, |m| m.living),
             queue: text(|m| m.queue),
             policy: text(|m| &m.policy),
-            events: text(|m| m.events),
+            events: m.as_ref().map_or(String::new(), metrics::Metrics::sources),
             locking: table().locking().to_string(),
             mode: mode().to_string(),
             why: match mode() {
                 Mode::Microprocesses => None,
                 Mode::KernelThreads { why } => Some(why.to_owned()),
             },
+            kernel_threads: m.as_ref().map_or(0, |m| m.kernel_threads as u32),
+            most_kernel_threads: m.as_ref().map_or(0, |m| m.kernel_thread_limit as u32),
         }
     }
 

@@ -128,6 +128,14 @@ pub fn metrics() -> Option<Metrics> {
     instance::visit(|instance| instance.map(|i| i.metrics()))
 }
 
+impl Metrics {
+    /// Where events come from, in words: `bpf`; `bpf, then perf`.
+    pub(crate) fn sources(&self) -> String {
+        let then = self.events_fallback.map_or_else(String::new, |other| format!(", then {other}"));
+        format!("{}{then}", self.events)
+    }
+}
+
 impl Instance {
     fn metrics(&self) -> Metrics {
         let kernel = self.kernel.counts();

@@ -203,16 +203,25 @@ fn heading(space: &Space) -> String {
     };
     let living =
         if space.living == 1 { "1 microprocess".to_owned() } else { format!("{} microprocesses", space.living) };
+    let threads = kernel_threads(space).map_or_else(String::new, |threads| format!(", {threads} kernel threads"));
     let number = space.id.location().space();
     let mode = match &space.why {
         Some(why) => format!(", which are kernel threads 1:1 ({})", Plain(why)),
         None => String::new(),
     };
-    format!("address space {number}: pid {}, {vps}, {living}{mode}: {}", space.pid, Plain(&space.program))
+    format!("address space {number}: pid {}, {vps}{threads}, {living}{mode}: {}", space.pid, Plain(&space.program))
+}
+
+/// How many there are, and how many there can be; none where microprocesses are kernel threads, or where that is not told.
+pub fn kernel_threads(space: &Space) -> Option<String> {
+    (space.kernel_threads != 0).then(|| format!("{} of at most {}", space.kernel_threads, space.most_kernel_threads))
 }
 
 fn show_spaces(out: &mut impl Write, seen: &[Seen]) -> io::Result<()> {
-    let heads = ["SPACE", "PID", "VPS", "LIVING", "QUEUE", "POLICY", "EVENTS", "LOCKING", "MODE", "VERSION", "PROGRAM"];
+    let heads = [
+        "SPACE", "PID", "VPS", "LIVING", "QUEUE", "POLICY", "EVENTS", "THREADS", "LOCKING", "MODE", "VERSION",
+        "PROGRAM",
+    ];
     table(out, heads, seen, |Seen { space, .. }, column, cell| match column {
         0 => put(cell, space.id.location().space()),
         1 => put(cell, space.pid),
@@ -221,9 +230,10 @@ fn show_spaces(out: &mut impl Write, seen: &[Seen]) -> io::Result<()> {
         4 => put(cell, Name(&space.queue)),
         5 => put(cell, Name(&space.policy)),
         6 => put(cell, Name(&space.events)),
-        7 => put(cell, Name(&space.locking)),
-        8 => put(cell, Name(&space.mode)),
-        9 => put(cell, Name(&space.version)),
+        7 => put(cell, format_args!("{}/{}", space.kernel_threads, space.most_kernel_threads)),
+        8 => put(cell, Name(&space.locking)),
+        9 => put(cell, Name(&space.mode)),
+        10 => put(cell, Name(&space.version)),
         _ => put(cell, Plain(&space.program)),
     })
 }

@@ -217,6 +217,8 @@ impl Answer for Double {
             locking: "vp".into(),
             mode: "microprocesses".into(),
             why: None,
+            kernel_threads: 0,
+            most_kernel_threads: 0,
         }
     }
 

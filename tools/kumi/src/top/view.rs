@@ -279,6 +279,8 @@ fn summary(model: &Model, known: &Known) -> Line<'static> {
     }
     let by_vp = known.rates.by_vp.iter().map(|(vp, n)| format!("VP {} {}/s", Plain(vp), rate(Some(*n))));
     parts.extend(by_vp);
+    let threads = known.space.as_ref().and_then(ps::kernel_threads);
+    parts.extend(threads.map(|threads| format!("{threads} kernel threads")));
     if let Some(there) = known.space.as_ref().and_then(|space| model.at_board(space.pid)) {
         parts.extend(there.share.map(|share| format!("share {share}")));
         match there.sunk {

@@ -207,6 +207,8 @@ impl Answer for Table {
             locking: "vp".to_owned(),
             mode: "microprocesses".to_owned(),
             why: None,
+            kernel_threads: 3,
+            most_kernel_threads: 100,
         }
     }
 

@@ -32,14 +32,14 @@ fn all_address_spaces_in_their_order() {
     let (a, b, pid) = (one.table.number, other.table.number, std::process::id());
     let (code, said, complaints) = folder.kumi(&["ps"]);
     let want = format!(
-        "address space {a}: pid {pid}, 2 VPs, 4 microprocesses: /usr/bin/double\n\
+        "address space {a}: pid {pid}, 2 VPs, 3 of at most 100 kernel threads, 4 microprocesses: /usr/bin/double\n\
          ID     NAME      STATE              PRIORITY      VP  THREAD  WAITS-FOR\n\
          {a}.1.1  listener  waiting            32 (40 lent)  1   -       readable descriptor 5\n\
          {a}.2.1  worker    running            32            0   -\n\
          {a}.3.1  worker    suspended          32            0   -\n\
          {a}.4.1  -         blocked, stopping  50            0   4711\n\
          \n\
-         address space {b}: pid {pid}, 2 VPs, 0 microprocesses: /usr/bin/double\n"
+         address space {b}: pid {pid}, 2 VPs, 3 of at most 100 kernel threads, 0 microprocesses: /usr/bin/double\n"
     );
     assert_eq!((code, said, complaints.as_str()), (0, want, ""));
     let (_, said, _) = folder.kumi(&["ps", "--spaces"]);
