@@ -1,5 +1,7 @@
 //! `kumi doctor`: what this machine offers, and what the runtime makes of it.
 
+mod waits;
+
 use std::fs;
 use std::path::Path;
 
@@ -14,8 +16,16 @@ use kumihimo_machine::space::Number;
 
 use crate::board::Seen;
 
+/// What is asked of it.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Measure what a wait in a call that the runtime does not know costs here, within a second
+    #[arg(long)]
+    waits: bool,
+}
+
 /// Prints one line for each thing found.
-pub fn run() -> Result<(), String> {
+pub fn run(args: &Args) -> Result<(), String> {
     for (name, value) in crate::bench::machine::description().into_iter().chain(runtime()) {
         println!("{name:<24} {value}");
     }
@@ -27,7 +37,7 @@ pub fn run() -> Result<(), String> {
     board();
     share();
     locking();
-    Ok(())
+    if args.waits { waits::measure() } else { Ok(()) }
 }
 
 /// Which event sources there are; of the others, why not and what would enable them. Changes nothing.

@@ -41,7 +41,7 @@ enum Command {
     /// Show what a microprocess is, on real work, within 90 s
     Tour(tour::Args),
     /// Say what this machine offers and what the runtime makes of it
-    Doctor,
+    Doctor(doctor::Args),
     /// Install, remove or show the events of the kernel's half for users without privileges
     Events(events::Args),
     /// Run a program and record what its microprocesses do, for <https://ui.perfetto.dev>; read the record of one that runs; check one
@@ -103,7 +103,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(args) => bench::run(args),
         Command::Tour(args) => tour::run(args),
-        Command::Doctor => doctor::run(),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Events(args) => events::run(args),
         Command::Trace(args) => return ended(trace::run(args)),
         Command::Serve(server) => serve::run(server),

@@ -183,3 +183,14 @@ fn doctor_says_how_many_kernel_threads_there_can_be_and_what_binds() {
     assert!(line(&[]).contains(" at most "), "{limit}");
     assert_eq!(line(&[]).contains("KUMI_KERNEL_THREADS allows more"), limit.threads == 10_000, "{limit}");
 }
+
+#[test]
+fn doctor_measures_waits_on_request() {
+    let said = said_by(command().arg("--waits"));
+    let waits = |said: &str| said.lines().filter(|line| line.starts_with("wait")).count();
+    assert_eq!(waits(&doctor()), 0);
+    let thread = about(&said, "wait of a thread").0;
+    assert!(thread.contains(" us of CPU time, 1.00 times a thread's "), "{said}");
+    // Where microprocesses are kernel threads there is no other kind.
+    assert!(matches!(waits(&said), 2 | 3), "{said}");
+}
