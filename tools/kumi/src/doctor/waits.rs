@@ -1,4 +1,6 @@
-//! What a wait costs here: one asks a kernel thread over std's pipes, of which the runtime knows nothing, and waits for the answer.
+//! What a wait costs here: some ask a kernel thread each over std's pipes, of which the runtime knows nothing, and wait for the answers.
+//!
+//! Several, so that no core idles: to wake one that does costs as much as ten waits, and whether two that talk share a core is chance.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::time::Duration;
@@ -7,10 +9,12 @@ use kumihimo::runtime::{Metrics, Runtime, metrics};
 use kumihimo::thread;
 use kumihimo_bench_kit::Usage;
 
-/// In one round. A told one takes some 50 us.
-const WAITS: u32 = 2_000;
-/// The least of so many rounds counts: which cores two have is chance, and changes the cost of a wake-up fourfold.
-const ROUNDS: u32 = 7;
+/// Of each, in one round. A told one takes some 50 us.
+const WAITS: u32 = 500;
+/// They that ask.
+const ALL: u32 = 8;
+/// The least of so many rounds counts.
+const ROUNDS: u32 = 5;
 
 /// Prints a line for each way to wait.
 pub fn measure() -> Result<(), String> {
@@ -18,7 +22,7 @@ pub fn measure() -> Result<(), String> {
     let (mut thread, mut told, mut kept) = (Duration::MAX, Duration::MAX, Duration::MAX);
     let mut of = Metrics::default();
     for _ in 0..ROUNDS {
-        thread = thread.min(ask(|| ()).map_err(said)?);
+        thread = thread.min(of_std().map_err(said)?);
         told = told.min(of_ours(false).map_err(said)?.0);
         let last = of_ours(true).map_err(said)?;
         (kept, of) = (kept.min(last.0), last.1);
@@ -39,24 +43,23 @@ pub fn measure() -> Result<(), String> {
 }
 
 fn show(name: &str, took: Duration, thread: Duration, what: &str) {
-    let us = |took: Duration| took.as_secs_f64() * 1e6 / f64::from(WAITS);
+    let us = |took: Duration| took.as_secs_f64() * 1e6 / f64::from(WAITS * ALL);
     println!("{name:<24} {:.1} us of CPU time, {:.2} times a thread's ({what})", us(took), us(took) / us(thread));
 }
 
-/// CPU time of the process while the caller asks and waits, and does `then` after each answer.
-fn ask(then: fn()) -> io::Result<Duration> {
+/// One that asks and waits, and does `then` after each answer, until it has asked often enough; a kernel thread that answers has begun.
+fn ask(then: fn()) -> io::Result<impl FnOnce() -> io::Result<()> + Send> {
     let ((mut asked, mut to), (mut from, mut answers)) = (io::pipe()?, io::pipe()?);
     let answer = move || -> io::Result<()> { (0..WAITS).try_for_each(|_| pass(&mut asked, &mut answers)) };
     let answers = std::thread::Builder::new().spawn(answer)?;
-    let before = Usage::now();
-    for _ in 0..WAITS {
-        to.write_all(&[7])?;
-        from.read_exact(&mut [0])?;
-        then();
-    }
-    let took = Usage::now().since(before).cpu;
-    answers.join().expect("no panic")?;
-    Ok(took)
+    Ok(move || {
+        for _ in 0..WAITS {
+            to.write_all(&[7])?;
+            from.read_exact(&mut [0])?;
+            then();
+        }
+        answers.join().expect("no panic")
+    })
 }
 
 fn pass(from: &mut PipeReader, to: &mut PipeWriter) -> io::Result<()> {
@@ -65,10 +68,26 @@ fn pass(from: &mut PipeReader, to: &mut PipeWriter) -> io::Result<()> {
     to.write_all(&byte)
 }
 
+/// CPU time of the process for all of them.
+fn of_std() -> io::Result<Duration> {
+    let all = (0..ALL).map(|_| ask(|| ())).collect::<io::Result<Vec<_>>>()?;
+    let before = Usage::now();
+    std::thread::scope(|scope| {
+        let all: Vec<_> = all.into_iter().map(|one| scope.spawn(one)).collect();
+        all.into_iter().try_for_each(|one| one.join().expect("no panic"))
+    })?;
+    Ok(Usage::now().since(before).cpu)
+}
+
 fn of_ours(sticky: bool) -> io::Result<(Duration, Metrics)> {
     let builder = Runtime::builder();
     let runtime = if sticky { builder } else { builder.sticky(false) }.build()?;
     // Some sources notice a return only where the runtime is entered.
-    let (took, of) = runtime.run(|| (ask(thread::yield_now), metrics().expect("a runtime runs")));
-    Ok((took?, of))
+    let all = (0..ALL).map(|_| ask(thread::yield_now)).collect::<io::Result<Vec<_>>>()?;
+    runtime.run(|| {
+        let before = Usage::now();
+        let all: Vec<_> = all.into_iter().map(thread::spawn).collect();
+        all.into_iter().try_for_each(|one| one.join().expect("no panic"))?;
+        Ok((Usage::now().since(before).cpu, metrics().expect("a runtime runs")))
+    })
 }
