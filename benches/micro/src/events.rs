@@ -43,7 +43,7 @@ pub fn events(request: &Request) {
     let variant = Variant::of(request);
     if request.wants("wakes") {
         assert_ne!(source, "off", "without a source nobody would end the sleep");
-        wakes(variant, source, request.value("sleeps", SLEEPS));
+        wakes(request, variant, source, request.value("sleeps", SLEEPS));
     }
     if request.wants("preempts") {
         preempted::preempts(request);
@@ -53,15 +53,19 @@ pub fn events(request: &Request) {
     }
 }
 
-fn wakes(variant: Variant, source: &str, sleeps: usize) {
+fn wakes(request: &Request, variant: Variant, source: &str, sleeps: usize) {
     let count = || unblocked(&runtime::metrics().expect("a runtime runs"));
     let before = count();
     let (late, right, interrupted) = blocked(variant, sleeps);
+    let keys = match request.get("sticky") {
+        Some(sticky) => format!("events={source} sticky={sticky}"),
+        None => format!("events={source}"),
+    };
+    // One that is sticky is not told of: there the calls count that came back right.
     let answered = match (before, count()) {
-        (Some(before), Some(now)) => right.min((now - before) as usize),
+        (Some(before), Some(now)) if request.get("sticky") == Some("off") => right.min((now - before) as usize),
         _ => right,
     };
-    let keys = format!("events={source}");
     let tail = |late: &Lateness| format!("{keys} p99:={:.1} least:={:.1}", late.us(0.99), late.us(0.0));
     sample("blocked", late.us(0.5), "us", &tail(&late));
     sample("unblocked_exact", answered as f64, "sleeps", &format!("{keys} of:={sleeps} eintr:={interrupted}"));

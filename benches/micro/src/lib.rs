@@ -107,6 +107,9 @@ pub fn run(request: &Request) -> Result<(), String> {
     if let Some(most) = kernel_threads {
         builder = builder.max_kernel_threads(most);
     }
+    if request.get("sticky") == Some("off") {
+        builder = builder.sticky(false);
+    }
     if let Some(rule) = request.get("capacity") {
         builder = builder.capacity(capacity(rule).ok_or_else(|| format!("{rule}: no such capacity rule"))?);
     }

@@ -7,7 +7,7 @@ fn every_benchmark_of_events_comes_to_its_result() {
     // SAFETY: this process has one test, and no runtime yet: nobody reads the environment meanwhile.
     unsafe { std::env::set_var("KUMI_EVENTS", "watch") };
     for line in [
-        "events --vps 1 part=wakes sleeps=50",
+        "events --vps 1 part=wakes sticky=off sleeps=50",
         "events --vps 2 part=compute chunks=100",
         "kernel-threads --vps 2 count=500 blocked=0",
         "kernel-threads --vps 2 count=500 blocked=20",

@@ -59,15 +59,17 @@ fn vmlinux() -> Result<Vec<u8>, Refused> {
 }
 
 fn find_traced(bytes: &[u8]) -> Option<Traced> {
-    let wanted: [(u32, &[u8]); 4] = [
-        (TYPEDEF, b"btf_trace_sched_switch"),
-        (TYPEDEF, b"btf_trace_sched_process_exec"),
-        (FUNC, b"bpf_task_work_schedule_resume_impl"),
-        (FUNC, b"bpf_send_signal_task"),
+    let wanted: [(u32, &[&[u8]]); 4] = [
+        (TYPEDEF, &[b"btf_trace_sched_switch"]),
+        (TYPEDEF, &[b"btf_trace_sched_process_exec"]),
+        // Linux 6.18; and 7.0, which adds the program's own context by itself, and ignores the argument for it.
+        (FUNC, &[b"bpf_task_work_schedule_resume_impl", b"bpf_task_work_schedule_resume"]),
+        (FUNC, &[b"bpf_send_signal_task"]),
     ];
     let mut found = [0; 4];
     each_type(bytes, |one| {
-        let at = wanted.iter().position(|(kind, name)| one.kind == *kind && one.is(one.name, name));
+        let is = |(kind, names): &(u32, &[&[u8]])| one.kind == *kind && names.iter().any(|name| one.is(one.name, name));
+        let at = wanted.iter().position(is);
         if let Some(at) = at {
             found[at] = one.id;
         }

@@ -93,6 +93,10 @@ const LOWER_BPF: &[(&str, &str)] = &[("stall", "loop"), ("priority", "lower"), (
 const NONE_BPF: &[(&str, &str)] = &[("stall", "none"), ("events", "bpf")];
 const NONE: &[(&str, &str)] = &[("stall", "none")];
 const BPF: &[(&str, &str)] = &[("events", "bpf")];
+/// Each sleep told, however often one sleeps.
+const TOLD: &[(&str, &str)] = &[("events", "bpf"), ("sticky", "off")];
+/// As for who asks for nothing: who sleeps often is not told of.
+const STICKY: &[(&str, &str)] = &[("events", "bpf"), ("sticky", "on")];
 const CACHED: &[(&str, &str)] = &[("part", "cached")];
 const UNCACHED: &[(&str, &str)] = &[("part", "uncached")];
 
@@ -173,8 +177,8 @@ const FIGURES: &[Figure] = {
         ratio("stall", Pick { keys: NONE_BPF, ..full("p99") }, Pick { keys: NONE, ..of("go", "p99") }, AtMost(1.2)),
         ratio(
             "events",
-            Pick { keys: BPF, ..full("blocked") },
-            Pick { keys: BPF, runtime: "floor", ..full("blocked") },
+            Pick { keys: TOLD, ..full("blocked") },
+            Pick { keys: TOLD, runtime: "floor", ..full("blocked") },
             AtMost(4.0),
         ),
         ratio(
@@ -183,8 +187,10 @@ const FIGURES: &[Figure] = {
             Pick { keys: BPF, runtime: "floor", ..full("preempted") },
             AtMost(3.0),
         ),
-        alone("events", Pick { keys: BPF, ..full("unblocked_exact") }, AtLeast(100_000.0)),
-        alone("events", Pick { keys: BPF, note: "eintr", ..full("unblocked_exact") }, AtMost(0.0)),
+        alone("events", Pick { keys: TOLD, ..full("unblocked_exact") }, AtLeast(100_000.0)),
+        alone("events", Pick { keys: TOLD, note: "eintr", ..full("unblocked_exact") }, AtMost(0.0)),
+        alone("events", Pick { keys: STICKY, ..full("unblocked_exact") }, AtLeast(100_000.0)),
+        alone("events", Pick { keys: STICKY, note: "eintr", ..full("unblocked_exact") }, AtMost(0.0)),
         idle_cost(&[("events", "bpf"), ("work", "yield")]),
         idle_cost(&[("events", "bpf"), ("work", "message")]),
         idle_cost(&[("events", "bpf"), ("work", "echo")]),

@@ -136,11 +136,12 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "files" => each(&|_| plan.files()),
         "stall" => plan.stall(),
         "unwrapped" => plan.unwrapped(),
-        "events" => ["part=wakes", "part=preempts"]
+        // Told each time, with sticky off; and as it is for who asks for nothing.
+        "events" => [&["part=wakes", "sticky=off"][..], &["part=wakes", "sticky=on"], &["part=preempts"]]
             .map(|part| Cell {
                 vps: 1,
                 contenders: join(
-                    SOURCES.map(|s| plan.sourced(s, &[part], if part == "part=wakes" { 1 } else { usize::MAX })),
+                    SOURCES.map(|s| plan.sourced(s, part, if part[0] == "part=wakes" { 1 } else { usize::MAX })),
                 ),
             })
             .into(),

@@ -84,7 +84,7 @@ const PARKED: Micro = micro("parked", &["stack=min", "count=20000"], "rss", 20e3
 const TIMERS: Micro = micro("timer", &["count=50000"], "cost", 150e3, 1);
 const LATENCY: Micro = micro("latency", &["priority=high", "wakes=200"], "p50", 200.0, 4);
 const EVENTS: Micro =
-    Micro { needs_source: true, ..micro("events", &["part=wakes", "sleeps=400"], "blocked", 800.0, 3) };
+    Micro { needs_source: true, ..micro("events", &["part=wakes", "sticky=off", "sleeps=400"], "blocked", 800.0, 3) };
 
 const fn row(name: &'static str, program: Program, metric: &'static str, unit: &'static str, better: Better) -> Row {
     Row { name, program, metric, unit, better }
