@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use crate::record::Step;
 use crate::sched::{BOUND, Event, ThreadState, UserScheduler};
 use crate::slot::{self, Slot, WANT_BLOCKED, WANT_UNBLOCKED};
-use crate::turn::{self, Turn};
+use crate::turn::{self, Offer, Turn};
 
 /// In a slot's state: blocked, with its microprocess.
 pub(crate) const AWAY: u32 = ThreadState::Sleeping as u32 | BOUND;
@@ -337,13 +337,13 @@ impl KernelThread {
         self.kernel.user()
     }
 
-    /// Gives the VP of the calling kernel thread, `from`, to this one, which waits for its turn. False: it does not any more.
-    #[must_use]
-    pub fn hand(&self, from: &KernelThread) -> bool {
+    /// Gives the VP of the calling kernel thread, `from`, to this one, if it waits for its turn.
+    pub fn hand(&self, from: &KernelThread) -> Offer {
         let token = from.token.get();
         debug_assert!(token != 0);
-        if !self.turn().offer() {
-            return false;
+        let offer = self.turn().offer();
+        if offer != Offer::Taken {
+            return offer;
         }
         from.put_down();
         // It may be long in getting a core: see `Kernel::is_held_up`.
@@ -352,6 +352,6 @@ impl KernelThread {
         }
         self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
         self.turn().hand(token);
-        true
+        offer
     }
 }

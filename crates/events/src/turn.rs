@@ -11,10 +11,12 @@
 //!               give_up()│  │ begin() again: the entry is still in the queue
 //!              or excuse()v  │
 //!                      ASTRAY ─── offer(): the entry was picked and is dropped ──> NONE
+//!                      ASTRAY ─── leave(): the entry is that of any runnable one ──> NONE
 //! ```
 //! *Astray*: the virtual processor cannot come, because its kernel thread sleeps inside the user
 //! scheduler, perhaps for a lock that this very microprocess holds (malloc's, say), or because all
-//! kernel threads are in use. Then it goes on without one until it next enters the runtime.
+//! kernel threads are in use. Then it goes on without one until it next enters the runtime. There it leaves its stack and its
+//! kernel thread, which may be the only one that could carry a virtual processor: whoever picks its entry switches to it.
 //!
 //! Whoever waits looks now and then whether turns can come at all, for all who wait: how often they
 //! look together does not depend on how many they are.
@@ -37,6 +39,18 @@ pub(crate) fn look_every(waiters: usize) -> u64 {
 
 /// In [`Turn::of`]: no virtual processor.
 const NOBODY: u32 = u32::MAX;
+
+/// What comes of an [`offer`](Turn::offer).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Offer {
+    /// The waiter waits: a VP must follow.
+    Taken,
+    /// It went on without, and the entry is dropped: it has none in any queue.
+    WentOn,
+    /// It has left its stack since: it can be switched to.
+    HasLeft,
+}
 
 /// The state of a kernel thread's wait for a VP.
 #[derive(Debug, Default)]
@@ -88,15 +102,25 @@ impl Turn {
         }
     }
 
-    /// By who picked the entry out of a run queue: whether the waiter is there to take a VP. If so, [`hand`](Turn::hand) must follow.
+    /// By the waiter, astray, on its kernel thread's own stack: what there is to switch to has been written. True: its entry is in a
+    /// run queue, or in the hands of who picked it, and is that of a runnable one from here. False: it was dropped.
     #[must_use]
-    pub fn offer(&self) -> bool {
+    pub fn leave(&self) -> bool {
+        // Release: who finds that it has left sees what to switch to.
+        self.state.compare_exchange(ASTRAY, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// By who picked the entry out of a run queue, and found nothing to switch to: whether the waiter is there to take a VP. If so,
+    /// [`hand`](Turn::hand) must follow.
+    pub fn offer(&self) -> Offer {
         loop {
             match self.state.compare_exchange(QUEUED, OFFERED, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return true,
+                Ok(_) => return Offer::Taken,
+                // There is one entry, and the caller has it.
+                Err(NONE) => return Offer::HasLeft,
                 // Dropped: from now on the waiter has no entry in any queue.
                 Err(_) if self.state.compare_exchange(ASTRAY, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok() => {
-                    return false;
+                    return Offer::WentOn;
                 }
                 // It changed its mind in between.
                 Err(_) => crate::hint::spin_loop(),
@@ -181,7 +205,7 @@ mod models {
             let picker = {
                 let turn = turn.clone();
                 loom::thread::spawn(move || {
-                    let taken = turn.offer();
+                    let taken = turn.offer() == Offer::Taken;
                     if taken {
                         turn.hand(4);
                     }
@@ -205,6 +229,36 @@ mod models {
         });
     }
 
+    /// It leaves its kernel thread while its entry is being picked: the entry is dropped, and it makes another one; or it stands for
+    /// it, and who has picked it finds what to switch to.
+    #[test]
+    fn picked_while_it_leaves() {
+        loom::model(|| {
+            let turn = Arc::new(Turn::new());
+            let context = Arc::new(AtomicU64::new(0));
+            assert!(turn.begin(Some(0)) && turn.give_up());
+            let picker = {
+                let (turn, context) = (turn.clone(), context.clone());
+                loom::thread::spawn(move || {
+                    if context.load(Ordering::Acquire) != 0 {
+                        return true;
+                    }
+                    match turn.offer() {
+                        Offer::Taken => panic!("it does not wait"),
+                        Offer::WentOn => false,
+                        Offer::HasLeft => {
+                            assert_eq!(context.load(Ordering::Relaxed), 7, "what to switch to is there");
+                            true
+                        }
+                    }
+                })
+            };
+            context.store(7, Ordering::Release);
+            let has_entry = turn.leave();
+            assert_eq!(has_entry, picker.join().unwrap(), "it is switched to once");
+        });
+    }
+
     /// Somebody excuses the waiter while its entry is being picked: the waiter goes on in any case,
     /// with a VP exactly if the picker parted with it.
     #[test]
@@ -215,7 +269,7 @@ mod models {
             let picker = {
                 let turn = turn.clone();
                 loom::thread::spawn(move || {
-                    let taken = turn.offer();
+                    let taken = turn.offer() == Offer::Taken;
                     if taken {
                         turn.hand(4);
                     }
@@ -247,7 +301,7 @@ mod tests {
         assert!(turn.begin(Some(0)));
         let other = turn.clone();
         let picker = std::thread::spawn(move || {
-            assert!(other.offer());
+            assert_eq!(other.offer(), Offer::Taken);
             other.hand(8);
         });
         assert!(turn.wait(|| look_every(1), || false));
@@ -277,15 +331,15 @@ mod tests {
         let waiter = std::thread::spawn(move || other.wait(|| SECONDS, || false));
         turn.excuse(1);
         assert!(!waiter.join().expect("no panic"));
-        assert!(turn.is_astray() && !turn.offer());
+        assert!(turn.is_astray() && turn.offer() == Offer::WentOn);
         // One that may not be.
         assert!(turn.begin(None));
         turn.excuse(1);
-        assert!(!turn.is_astray() && turn.give_up() && !turn.offer());
+        assert!(!turn.is_astray() && turn.give_up() && turn.offer() == Offer::WentOn);
         // Excused, and its entry dropped before it could see that.
         assert!(turn.begin(Some(1)));
         turn.excuse(1);
-        assert!(!turn.offer() && !turn.wait(|| SECONDS, || false));
+        assert!(turn.offer() == Offer::WentOn && !turn.wait(|| SECONDS, || false));
     }
 
     #[test]
@@ -295,7 +349,11 @@ mod tests {
         assert!(!turn.wait(|| look_every(1), || true));
         assert!(!turn.begin(Some(0)), "the entry is still queued");
         assert!(!turn.wait(|| look_every(1), || true));
-        assert!(!turn.offer());
+        assert_eq!(turn.offer(), Offer::WentOn);
         assert!(turn.begin(Some(0)), "the entry was dropped");
+        assert!(!turn.wait(|| look_every(1), || true));
+        assert!(turn.leave(), "the entry is another one's now");
+        assert_eq!(turn.offer(), Offer::HasLeft);
+        assert!(turn.begin(Some(0)), "and none of its own is there");
     }
 }

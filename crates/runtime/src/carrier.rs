@@ -73,6 +73,8 @@ pub(crate) struct KernelThread {
     instance: *const Instance,
     /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run there.
     pub(crate) idle: UnsafeCell<Context>,
+    /// That of a microprocess that has left it while it had an entry in a queue, until that can be switched to.
+    pub(crate) left: Cell<Context>,
 }
 
 /// In the shared page: whose id this is does not run yet. No id has it.
@@ -104,6 +106,7 @@ impl KernelThread {
             slice: Slice::default(),
             instance,
             idle: UnsafeCell::new(Context::NULL),
+            left: Cell::new(Context::NULL),
         };
         kt.this.set(&raw const kt);
         // SAFETY: the record is alive until GS is reset below; a panic cannot leave `live`, which aborts on one.

@@ -11,10 +11,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
 
-use kumihimo_arch::cpu;
+use kumihimo_arch::cpu::{self, Context};
 use kumihimo_arch::overflow;
 use kumihimo_events as events;
 use kumihimo_events::sched::{Answer, Starved, Tick, UserScheduler};
+use kumihimo_events::turn::Offer;
 
 use crate::carrier::{Carrier, KernelThread, Standing, set_standing, standing};
 use crate::instance::Instance;
@@ -85,7 +86,7 @@ impl UserScheduler for Instance {
                 (Some(_), _) => {}
                 (None, Some(reason)) => sticky::begin(self, kt, mp, reason),
                 (None, None) => {
-                    await_turn(self, mp, true);
+                    await_turn(self, mp);
                 }
             }
         });
@@ -154,29 +155,29 @@ fn give_away(kt: &KernelThread) {
     kt.put_down();
 }
 
-/// The caller has no VP: it queues up for one and waits, on its own kernel thread, until it has its
-/// turn. Async-signal-safe. False: it goes on without, since `may_give_up` and its VP cannot come.
-fn await_turn(instance: &Instance, mp: &'static Mp, may_give_up: bool) -> bool {
+/// In a handler. What was interrupted has no VP: it queues up for one and waits, on its own kernel thread, until it has its
+/// turn, or goes on without, since its VP cannot come. Async-signal-safe.
+fn await_turn(instance: &Instance, mp: &'static Mp) {
     // SAFETY: a microprocess without a VP: GS is set.
     let kt = unsafe { KernelThread::stay() };
     kt.mask();
     let home = usize::from(mp.home.load(Ordering::Relaxed)) % instance.vps.len();
     let thread = kt.events();
     let patience = &instance.vps[home].patience;
-    let has_vp = loop {
-        if thread.turn().begin(may_give_up.then_some(home as u32)) {
+    loop {
+        if thread.turn().begin(Some(home as u32)) {
             // SAFETY: the running microprocess is ours, and so is its context, which is not in use: whoever picks it finds that it waits here.
-            unsafe { *mp.context.get() = cpu::Context::NULL };
+            unsafe { *mp.context.get() = Context::NULL };
             mp.waits_on.set(kt);
             tracing::unblocked(instance, kt, mp);
             instance.inject(home, mp);
         }
-        let handed = thread.await_turn(|| may_give_up && patience.is_over(instance, home, mp));
+        let handed = thread.await_turn(|| patience.is_over(instance, home, mp));
         // Excused with all others who wait for that VP, but not to run.
         if handed || !mp.state.is_suspended() {
-            break handed;
+            break;
         }
-    };
+    }
     if let Some(vp) = thread.vp() {
         let vp = &instance.vps[vp as usize];
         kt.now_carries(vp);
@@ -188,7 +189,6 @@ fn await_turn(instance: &Instance, mp: &'static Mp, may_give_up: bool) -> bool {
         tracing::runs(vp, mp);
     }
     kt.unmask();
-    has_vp
 }
 
 /// The calling kernel thread keeps its microprocess where it is and gives its VP away, until that microprocess has its turn again. Async-signal-safe;
@@ -203,7 +203,7 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
         kt.in_handler(|| {
             let _ = kt.events().take_raised();
             give_away(kt);
-            await_turn(kt.instance(), mp, true);
+            await_turn(kt.instance(), mp);
         });
     }
     // What was raised meanwhile is told when the microprocess next enters the runtime.
@@ -218,7 +218,7 @@ pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
             if standing() == Standing::Sticky {
                 sticky::end(kt.instance(), kt, mp);
             }
-            await_turn(kt.instance(), mp, true);
+            await_turn(kt.instance(), mp);
         });
     }
 }
@@ -243,11 +243,15 @@ impl Carrier {
         let index = waiter.events().index();
         // It has its own kernel thread, where it is seen.
         kt.shows_nobody();
-        if waiter.events().hand(kt.events()) {
-            kt.put_down();
-            // Masked, as in the pool.
-            std::mem::forget(self);
-            return None;
+        match waiter.events().hand(kt.events()) {
+            Offer::Taken => {
+                kt.put_down();
+                // Masked, as in the pool.
+                std::mem::forget(self);
+                return None;
+            }
+            Offer::HasLeft => return self.go_on_with(next),
+            Offer::WentOn => {}
         }
         // It went on without: the entry is dropped, and the VP comes round again, so that it need not compute beside it any more.
         tracing::went_on(self.vp(), next, waiter);
@@ -266,11 +270,18 @@ impl Carrier {
 /// The microprocess that came back without a VP has left its stack: it is runnable, like one that was woken from outside.
 fn publish_bound(instance: &Instance, kt: &KernelThread) {
     // SAFETY: null or a record.
-    if let Some(mp) = unsafe { kt.current.replace(std::ptr::null()).as_ref() } {
+    let Some(mp) = (unsafe { kt.current.replace(std::ptr::null()).as_ref() }) else { return };
+    let left = kt.left.replace(Context::NULL);
+    let has_entry = left != Context::NULL && {
+        mp.leaves_its_thread(left);
+        // If so, it may run elsewhere by now.
+        kt.events().turn().leave()
+    };
+    if !has_entry {
         tracing::unblocked(instance, kt, mp);
         instance.inject(usize::from(mp.home.load(Ordering::Relaxed)), mp);
-        instance.kernel.unbind();
     }
+    instance.kernel.unbind();
 }
 
 /// Runs `f`, which may block the kernel thread, while the VP goes on elsewhere with the other microprocesses.
@@ -371,20 +382,13 @@ pub(crate) fn come_back() -> Carrier {
         let kt = unsafe { KernelThread::stay() };
         // Before the looks: until here a bell may interrupt one that went on without a VP (`await_another_turn`), which then has one, or an entry in a queue.
         kt.mask();
-        if !kt.vp.get().is_null() {
-            kt.unmask();
-        } else if kt.events().turn().is_astray() {
-            kt.unmask();
-            // SAFETY: the kernel thread's own stack has no VP, so a microprocess runs.
-            let mp = unsafe { crate::carrier::running_here() }.expect("a microprocess lost its VP");
-            // It is in a run queue already: it waits here.
-            await_turn(kt.instance(), mp, false);
-        } else {
-            // SAFETY: as above; masked.
+        if kt.vp.get().is_null() {
+            // SAFETY: the kernel thread's own stack has no VP, so a microprocess runs; masked.
             let mp = unsafe { crate::carrier::running_here() }.expect("a microprocess lost its VP");
             // SAFETY: it is bound, masked, and its kernel thread has no VP.
             return unsafe { leave_bound(mp) };
         }
+        kt.unmask();
         if let Some(carrier) = Carrier::current() {
             return carrier;
         }
@@ -398,7 +402,9 @@ pub(crate) fn come_back() -> Carrier {
 unsafe fn leave_bound(mp: &'static Mp) -> Carrier {
     // SAFETY: a microprocess: GS is set.
     let kt = unsafe { KernelThread::here() };
-    let (save, to, fs) = (mp.context.get(), kt.idle.get(), kt.fs);
+    // Who picks the entry that it may have in a queue is not to switch to it before it has left.
+    let save = if kt.events().turn().is_astray() { kt.left.as_ptr() } else { mp.context.get() };
+    let (to, fs) = (kt.idle.get(), kt.fs);
     let own_fs = if mp.fs.get() == 0 { fs } else { mp.fs.get() };
     // SAFETY: the kernel thread's own context waits in `Carrier::run`; it publishes this microprocess (`current`) only after it was
     // left. Continued on a VP by whoever takes it from the injector.

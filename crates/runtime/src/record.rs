@@ -128,11 +128,23 @@ unsafe impl Node for Mp {
 unsafe impl Sync for Mp {}
 
 impl Mp {
-    /// Whether it cannot be switched to, since its kernel thread stands in a signal handler and waits for a VP. By its holder.
+    /// Whether it cannot be switched to, since its kernel thread stands in a signal handler and waits for a VP, or did. By who holds
+    /// its entry.
     #[inline(always)]
     pub(crate) fn waits_elsewhere(&self) -> bool {
-        // SAFETY: the caller holds it.
-        unsafe { *self.context.get() == Context::NULL }
+        // SAFETY: it lives for ever, and a context is one word.
+        let context = unsafe { AtomicPtr::from_ptr(self.context.get().cast::<*mut u8>()) };
+        // Acquire: with the store in `leaves_its_thread`, and what it left on its stack before.
+        context.load(Ordering::Acquire).is_null()
+    }
+
+    /// It can be switched to from here, by who holds its entry. By its kernel thread, on whose own stack it is no longer.
+    pub(crate) fn leaves_its_thread(&self, to: Context) {
+        // SAFETY: as in `waits_elsewhere`: both are one word, a stack pointer.
+        let (context, to) = unsafe {
+            (AtomicPtr::from_ptr(self.context.get().cast::<*mut u8>()), (&raw const to).cast::<*mut u8>().read())
+        };
+        context.store(to, Ordering::Release);
     }
 
     /// Writes the record of a fresh slot below `top`.

@@ -33,6 +33,7 @@ use kumihimo_arch::stack::{self, Class, RECORD};
 use kumihimo_arch::{overflow, tls};
 use kumihimo_events::kernel::Settings;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
+use kumihimo_events::turn::Offer;
 use kumihimo_events::{Kernel, KernelThread, Slot, Step, trap};
 use list::List;
 
@@ -465,7 +466,7 @@ impl UserScheduler for Scheduler {
         while let Some(next) = self.next(thread) {
             if let Some(waiter) = next.waits_on.get() {
                 self.kernel.record(Step::Continued, waiter.index(), Some(next.priority()));
-                if waiter.hand(thread) {
+                if waiter.hand(thread) == Offer::Taken {
                     return;
                 }
                 continue; // It went on without, and will be back.
