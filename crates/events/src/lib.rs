@@ -50,6 +50,8 @@ pub mod turn;
 pub mod watch;
 #[cfg(not(loom))]
 pub mod watchdog;
+#[cfg(all(test, loom))]
+mod whole;
 
 #[cfg(not(loom))]
 pub use kernel::Kernel;

@@ -1,6 +1,7 @@
 //! `unwrapped` in small: every work with its peer as a process. What is asserted is that the work
 //! was done, and no time.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -35,10 +36,15 @@ impl Drop for Peer {
 
 /// Runs a work under an event source. What it printed, or why this machine refuses it.
 fn run(line: &str, events: &str, more: &[String]) -> Result<String, String> {
+    run_with(line, events, more, &[])
+}
+
+/// The same with these in its environment.
+fn run_with(line: &str, events: &str, more: &[String], with: &[(&str, &OsStr)]) -> Result<String, String> {
     let mut command = Command::new(KUMI);
     command.args(["bench-child", "--variant", "full", "--queue", "ring", "unwrapped", "--vps", "2"]);
     command.args(line.split(' ')).args(more).arg(format!("events={events}"));
-    let output = command.env("KUMI_EVENTS", events).output().expect("kumi");
+    let output = command.env("KUMI_EVENTS", events).envs(with.iter().copied()).output().expect("kumi");
     let complaint = String::from_utf8_lossy(&output.stderr);
     match complaint.split_once("refused: ") {
         Some((_, why)) if !output.status.success() => Err(why.to_owned()),
@@ -82,6 +88,29 @@ fn redis_replies_are_read() {
 #[test]
 fn redis_replies_are_read_beside_a_higher_level() {
     check("redis_replies_are_read_beside_a_higher_level", Some("redis"), "work=levels count=20 rounds=20");
+}
+
+/// Nobody that the runtime knows nothing of goes before the higher level: the trace shows each step.
+#[test]
+fn the_order_of_levels_holds() {
+    let name = "the_order_of_levels_holds";
+    let (_peer, said) = Peer::start("redis");
+    let Some(port) = said.strip_prefix("ready ") else { return kumihimo_tests::skip(name, &said) };
+    let trace = std::env::temp_dir().join(format!("kumihimo-levels-{}.json", std::process::id()));
+    for events in ["bpf", "perf", "watch"] {
+        let more = [port.to_owned()];
+        let traced = [("KUMI_TRACE", trace.as_os_str()), ("KUMI_TRACE_BUFFER", "1000000".as_ref())];
+        match run_with("work=levels count=20 rounds=20", events, &more, &traced) {
+            Err(why) => kumihimo_tests::skip(name, &format!("events={events}: {why}")),
+            Ok(_) => {
+                let checked = Command::new(KUMI).args(["trace", "check"]).arg(&trace).output().expect("kumi");
+                let said = String::from_utf8_lossy(&checked.stdout);
+                assert!(checked.status.success() && said.trim().ends_with("holds"), "events={events}: {said}");
+                assert!(said.contains("scheduling steps with levels that differ"), "events={events}: {said}");
+                std::fs::remove_file(&trace).expect("it was written");
+            }
+        }
+    }
 }
 
 #[test]
