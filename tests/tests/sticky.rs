@@ -317,10 +317,10 @@ fn suspended_while_it_computes_it_stops() {
     });
 }
 
-/// It gives no virtual processor away there, and is told of its suspension all the same. (It ran on.)
+/// A sticky microprocess obeys a suspension when `blocking` returns. (It ran on.)
 #[test]
-fn suspended_inside_blocking_it_stops_on_its_return() {
-    each("suspended_inside_blocking_it_stops_on_its_return", || {
+fn suspension_inside_blocking_stops_it_on_return() {
+    each("suspension_inside_blocking_stops_it_on_return", || {
         let (count, inside, go) =
             (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (counts, is_inside, goes) = (count.clone(), inside.clone(), go.clone());

@@ -1,5 +1,6 @@
-//! Waits of the runtime and waits that it knows nothing of, at random, under every event source, with random limits on kernel threads: whatever is
-//! waited for comes, and the books balance. Seconds in `make test`, minutes in `make soak`.
+//! Random mix of waits inside and outside of the runtime, under every event source and with random
+//! limits on kernel threads. Every wait ends and the books balance. Seconds in `make test`, minutes in
+//! `make soak`.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
@@ -18,19 +19,19 @@ const ACTORS: u64 = 24;
 const STEPS: u64 = 120;
 const SOURCES: [Kind; 3] = [Kind::Bpf, Kind::Perf, Kind::Watch];
 
-/// What the actors share.
+/// State shared by the actors.
 struct World {
-    /// Two numbers each that are equal whenever nobody holds the lock.
+    /// Two pairs of numbers. Those of a pair are equal whenever its lock is free.
     ours: Mutex<(u64, u64)>,
     std: std::sync::Mutex<(u64, u64)>,
     locks_of_std: bool,
-    /// Steps that count in either.
+    /// Entries in both books.
     booked: AtomicU64,
     post: mpmc::Sender<u64>,
     posted: AtomicU64,
 }
 
-/// A kernel thread that answers, over pipes that the runtime knows nothing of.
+/// A client of a kernel thread that echoes bytes over std's pipes.
 struct Outside {
     to: PipeWriter,
     from: PipeReader,
@@ -42,7 +43,7 @@ impl Outside {
             (std::io::pipe().expect("a pipe"), std::io::pipe().expect("a pipe"));
         std::thread::spawn(move || {
             let mut byte = [0];
-            // It ends with the other end of either pipe.
+            // Ends when the other end of a pipe is closed.
             while asked.read(&mut byte).is_ok_and(|n| n == 1) {
                 if byte[0] % 4 == 0 {
                     std::thread::sleep(Duration::from_micros(u64::from(byte[0])));
@@ -88,7 +89,7 @@ fn step(world: &World, outside: &mut Outside, random: &mut Random) {
             match random.below(4) {
                 0 => thread::yield_now(),
                 1 => thread::sleep(short(random)),
-                // Those that want it wait in the runtime, and leave their kernel threads to this one.
+                // Its waiters wait in the runtime and need no kernel thread.
                 2 => outside.ask(random),
                 _ => {}
             }
@@ -115,7 +116,7 @@ fn play(random: &mut Random, limit: usize) {
     let world = Arc::new(World {
         ours: Mutex::default(),
         std: std::sync::Mutex::default(),
-        // Its holder may be preempted: at the limit all kernel threads might sleep for it.
+        // At the limit its waiters could occupy every kernel thread while its holder is preempted.
         locks_of_std: limit > ACTORS as usize + 8,
         booked: AtomicU64::new(0),
         post,
@@ -152,8 +153,8 @@ fn play(random: &mut Random, limit: usize) {
 }
 
 #[test]
-fn whatever_is_waited_for_comes() {
-    const NAME: &str = "whatever_is_waited_for_comes";
+fn every_wait_ends() {
+    const NAME: &str = "every_wait_ends";
     if is_child(NAME) {
         for mut round in rounds(NAME) {
             let random = &mut round.random;

@@ -61,7 +61,7 @@ fn wakes(request: &Request, variant: Variant, source: &str, sleeps: usize) {
         Some(sticky) => format!("events={source} sticky={sticky}"),
         None => format!("events={source}"),
     };
-    // One that is sticky is not told of: there the calls count that came back right.
+    // A sticky microprocess causes no events: there, correct results count.
     let answered = match (before, count()) {
         (Some(before), Some(now)) if request.get("sticky") == Some("off") => right.min((now - before) as usize),
         _ => right,

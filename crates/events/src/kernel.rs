@@ -46,7 +46,7 @@ pub struct Settings {
     pub vps: u32,
     /// Unbound kernel threads that the pool keeps (P0: `set_concurrency`).
     pub concurrency: usize,
-    /// Most kernel threads, those that carry included; as many as virtual processors in any case.
+    /// The most kernel threads, carriers included. At least one for each VP is always allowed.
     pub limit: Limit,
     /// The source to use; none: the best one that the machine allows.
     pub source: Option<Kind>,
@@ -95,7 +95,7 @@ pub struct Kernel {
     /// Times that a waiting kernel thread woke only to examine whether its turn can come.
     pub(crate) looks: AtomicU64,
     pub(crate) exhausted: AtomicU64,
-    /// The last one that was wanted was not to be had.
+    /// The last attempt to start a kernel thread failed.
     pub(crate) is_short: AtomicBool,
     /// Priority with which each VP was [`call`](Kernel::call)ed.
     called: Box<[AtomicI32]>,
@@ -352,7 +352,7 @@ impl Kernel {
         self.wake_one();
     }
 
-    /// As [`call`](Kernel::call), by one that is on its way to the pool itself.
+    /// As [`call`](Kernel::call), without a wake-up: the caller itself goes to the pool.
     pub(crate) fn leave_called(&self, vp: u32, priority: Option<u8>) {
         // Release: with the swap in `take_called`.
         self.called[vp as usize].store(priority.map_or(NO_PRIORITY, i32::from), Ordering::Release);
@@ -439,13 +439,13 @@ impl Kernel {
         }
     }
 
-    /// Which source tells the events of kernel threads to which the kernel refuses [`source`](Kernel::source), if there are any.
+    /// The source that serves kernel threads to which the kernel refuses [`source`](Kernel::source), once one was refused.
     #[must_use]
     pub fn fallback(&self) -> Option<Kind> {
         self.source.fallback()
     }
 
-    /// How many kernel threads there can be, and what says so.
+    /// The limit on kernel threads and its source.
     #[must_use]
     pub fn limit(&self) -> &Limit {
         &self.limit

@@ -1,4 +1,4 @@
-//! How many kernel threads a process may have, and what says so.
+//! The limit on kernel threads of a process, and which setting of the machine imposes it.
 //!
 //! Sources: getrlimit(2), cgroups(7), proc_pid_mountinfo(5), Documentation/admin-guide/cgroup-v2.rst (pids).
 
@@ -8,54 +8,55 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit, getuid};
 
-/// As many are enough: beyond that what each costs the kernel (its stack, its place in the
-/// scheduler's tree) is more than what it waits for is worth. Go's runtime stops at as many.
+/// The largest default. Beyond it a kernel thread costs more (kernel stack, scheduler entity) than
+/// the wait that it serves is worth; Go's runtime stops at the same number.
 const MOST: u64 = 10_000;
-/// Descriptors do not bind below this: a kernel thread that waits often owns none.
-const WHATEVER_DESCRIPTORS: u64 = 4_096;
+/// The descriptor limit never lowers the default below this, since a sticky kernel thread owns no
+/// descriptor.
+const LEAST_FOR_DESCRIPTORS: u64 = 4_096;
 
 /// A limit on kernel threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// So many at most, those that carry virtual processors included.
+    /// The most kernel threads, including those that carry VPs.
     pub threads: usize,
-    /// What sets it.
+    /// The source of the limit.
     pub binds: Binds,
 }
 
-/// What sets a [`Limit`].
+/// The source of a [`Limit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Binds {
-    /// The program or its user: by the name under which they did.
+    /// The program or its user, through the setting of this name.
     Asked(&'static str),
-    /// Nothing of the machine does.
+    /// No limit of the machine is lower than the built-in default.
     Nothing,
-    /// The process's limit of descriptors, of which half is left to the program.
+    /// The process's limit of descriptors. Half of them are left to the program.
     Descriptors(u64),
-    /// The limit of processes and threads of this user.
+    /// The user's limit of processes and threads.
     Processes(u64),
     /// A control group.
     Group {
-        /// Its folder.
+        /// The group's directory.
         path: PathBuf,
-        /// Its limit.
+        /// The group's `pids.max`.
         most: u64,
-        /// How many it has.
+        /// The group's `pids.current`.
         has: u64,
     },
-    /// The kernel's setting.
+    /// The kernel's setting `threads-max`.
     Machine(u64),
 }
 
 impl Limit {
-    /// One that somebody asked for, by this name.
+    /// A limit that was requested through the setting `name`.
     #[must_use]
     pub fn asked(threads: usize, name: &'static str) -> Limit {
         Limit { threads, binds: Binds::Asked(name) }
     }
 
-    /// What this machine allows this process now. Blocks the kernel thread for some small files of /proc and of
-    /// control groups; what cannot be read does not bind.
+    /// The limit that this machine imposes on this process now. Blocks the kernel thread while it reads
+    /// small files of /proc and of the control groups. A file that cannot be read imposes no limit.
     #[must_use]
     pub fn of_machine() -> Limit {
         let least = machine().into_iter().min_by_key(|(threads, _)| *threads);
@@ -64,9 +65,9 @@ impl Limit {
     }
 }
 
-/// What might refuse a further kernel thread just now, for who was refused one: in words, empty if nothing is known.
+/// The limit that probably caused a failed thread creation, in words. Empty if none is known.
 #[must_use]
-pub(crate) fn who_refuses() -> String {
+pub(crate) fn likely_cause() -> String {
     let full = machine().into_iter().find(|(_, binds)| match binds {
         Binds::Group { most, has, .. } => has >= most,
         Binds::Processes(_) => true,
@@ -75,20 +76,20 @@ pub(crate) fn who_refuses() -> String {
     full.map_or_else(String::new, |(_, binds)| binds.to_string())
 }
 
-/// All that may bind, and how many each allows.
+/// Every limit of the machine, each with the number of threads that it allows.
 fn machine() -> Vec<(u64, Binds)> {
     let mut all = Vec::new();
     if let Some(most) = getrlimit(Resource::Nofile).current {
-        all.push(((most / 2).max(WHATEVER_DESCRIPTORS), Binds::Descriptors(most)));
+        all.push(((most / 2).max(LEAST_FOR_DESCRIPTORS), Binds::Descriptors(most)));
     }
-    // Root's own are not counted against it (kernel/fork.c, copy_process).
+    // The kernel does not apply it to root (kernel/fork.c, copy_process).
     if let Some(most) = getrlimit(Resource::Nproc).current.filter(|_| !getuid().is_root()) {
         all.push((most, Binds::Processes(most)));
     }
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     for path in groups(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup")) {
         let number = |name| fs::read_to_string(path.join(name)).ok()?.trim().parse::<u64>().ok();
-        // "max" is no number.
+        // An unlimited group reads "max", which is not a number.
         if let (Some(most), Some(has)) = (number("pids.max"), number("pids.current")) {
             all.push((most.saturating_sub(has), Binds::Group { path, most, has }));
         }
@@ -99,8 +100,8 @@ fn machine() -> Vec<(u64, Binds)> {
     all
 }
 
-/// The folders of the control groups that bind the process in number of threads, as its mountinfo and
-/// its cgroup file say.
+/// The directories of the control groups that limit the process's number of threads, from the
+/// contents of its `mountinfo` and `cgroup` files.
 fn groups(mounts: &str, own: &str) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for line in own.lines() {
@@ -113,14 +114,14 @@ fn groups(mounts: &str, own: &str) -> Vec<PathBuf> {
         let Some((root, point)) = mounts.lines().find_map(|mount| mounted(mount, unified)) else { continue };
         let path = Path::new(path);
         let inner = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
-        // Without a last slash.
+        // Drops a trailing slash.
         let bottom: PathBuf = Path::new(point).join(inner).components().collect();
         all.extend(bottom.ancestors().take_while(|folder| folder.starts_with(point)).map(Path::to_owned));
     }
     all
 }
 
-/// What of the hierarchy is mounted, and where, if that line of mountinfo is about one that counts threads.
+/// The root and the mount point of a line of mountinfo, if it mounts a hierarchy that counts threads.
 fn mounted(line: &str, unified: bool) -> Option<(&str, &str)> {
     let (front, back) = line.split_once(" - ")?;
     let mut back = back.split(' ');
@@ -163,7 +164,7 @@ mod tests {
         34 30 0:30 /ours /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
 
     #[test]
-    fn the_groups_of_both_kinds_are_found_up_to_their_mounts() {
+    fn groups_are_found_up_to_the_mount_point_in_both_hierarchies() {
         let paths = |own| groups(MOUNTS, own).into_iter().map(|p| p.display().to_string()).collect::<Vec<_>>();
         let pids = "/sys/fs/cgroup/pids";
         assert_eq!(paths("8:pids:/a/b\n"), [format!("{pids}/a/b"), format!("{pids}/a"), pids.to_owned()]);
@@ -175,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_limit_in_any_case() {
+    fn default_limit_is_positive_and_names_its_source() {
         let limit = Limit::of_machine();
         assert!((1..=MOST as usize).contains(&limit.threads), "{limit}");
         assert_eq!(limit.threads == MOST as usize, limit.binds == Binds::Nothing, "{limit}");
     }
 
     #[test]
-    fn what_binds_is_named() {
+    fn display_names_the_source() {
         let of = Limit { threads: 3, binds: Binds::Group { path: "/g".into(), most: 9, has: 6 } };
         assert_eq!(of.to_string(), "3 kernel threads (pids.max of /g: 9, of which 6 are there)");
         assert_eq!(Limit::asked(7, "KUMI_X").to_string(), "7 kernel threads (KUMI_X)");

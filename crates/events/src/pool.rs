@@ -178,10 +178,10 @@ impl Kernel {
     pub(crate) fn exhausted(&self, what: &io::Error) {
         if self.exhausted.fetch_add(1, Ordering::Relaxed) == 0 {
             let is_refused = what.raw_os_error() == Some(libc::EAGAIN);
-            let who = if is_refused { limit::who_refuses() } else { String::new() };
-            let comma = if who.is_empty() { "" } else { ": " };
+            let cause = if is_refused { limit::likely_cause() } else { String::new() };
+            let comma = if cause.is_empty() { "" } else { ": " };
             eprintln!(
-                "kumihimo: no further kernel thread for a virtual processor ({what}{comma}{who}): a microprocess that \
+                "kumihimo: no further kernel thread for a virtual processor ({what}{comma}{cause}): a microprocess that \
                  blocks now may hold its virtual processor up until it is back; raise KUMI_KERNEL_THREADS (or what the \
                  program says in Builder::max_kernel_threads), ulimit -u or ulimit -n, or block in fewer microprocesses \
                  at a time"
@@ -220,7 +220,7 @@ impl Kernel {
         while let Some((token, priority)) = self.wait(thread) {
             let vp = slot::vp_of(token, self.vps).expect("a token from the ready list");
             slot.priority.store(priority, Ordering::Relaxed);
-            // Refused, it may have another source from here.
+            // After a refusal `attach` may switch the thread to the fallback source.
             if let Err(e) = self.begin(thread).or_else(|_| {
                 self.source.attach(thread.index())?;
                 self.begin(thread)
@@ -268,7 +268,7 @@ impl Kernel {
     fn wait(self: &Arc<Kernel>, thread: &KernelThread) -> Option<(u64, i32)> {
         let slot = thread.slot();
         if thread.has_passed_on() {
-            // Who was told of meanwhile, and by nobody heard, goes before what the caller has passed on.
+            // Blocks that were reported while the pool was empty are handled before the VP that was passed on.
             let now = Instant::now();
             if !self.look(thread.index(), Some(now)) {
                 self.listen(Some(Duration::ZERO));

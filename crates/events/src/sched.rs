@@ -74,12 +74,12 @@ impl ThreadState {
     }
 }
 
-/// Kernel threads were short, none waits in the pool, and all that there are sleep in calls of which the user scheduler does not know.
+/// Starvation: the pool is empty, no kernel thread can be started, and every one sleeps outside of the user scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Starved {
-    /// For so long none of them has run.
+    /// The time since a kernel thread last ran.
     pub since: std::time::Duration,
-    /// Each waits on a futex, without a time: only another thread of the process can wake it.
+    /// Every thread waits on a futex without a timeout, so that only this process can wake it.
     pub for_good: bool,
 }
 
@@ -149,7 +149,7 @@ pub trait UserScheduler: Send + Sync {
         Tick::Rest(None)
     }
 
-    /// By the watchdog: see [`Starved`]. True: it need not be told again. On a kernel thread of the watchdog's own.
+    /// Reports starvation ([`Starved`]). Returns true if it need not be called again. Called on the watchdog's thread.
     fn starved(&self, _starved: Starved) -> bool {
         true
     }

@@ -1,8 +1,9 @@
-//! Starvation: kernel threads run out, and all that there are sleep, with the virtual processors or without.
+//! Starvation: the limit on kernel threads is reached and every kernel thread sleeps.
 //!
-//! None of them does anything wrong, so none is overridden: each keeps its virtual processor until it is back, and then things go
-//! on, slowly. But what they wait for may be the doing of a microprocess that waits for a virtual processor. The watchdog, which is
-//! no kernel thread of the pool's, notices ([`crate::watchdog`]), and the user scheduler, which knows what could run, says so.
+//! No kernel thread is at fault, so none is overridden: each keeps its VP until its call returns. The
+//! calls may wait for a microprocess that itself waits for a VP, however, and then none returns. The
+//! watchdog, which is not a thread of the pool, detects the state ([`crate::watchdog`]); the user
+//! scheduler reports it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,27 +13,28 @@ use crate::sched::{Starved, UserScheduler};
 use crate::slot::Slot;
 use crate::watch::{self, CpuClock, Place, Tid};
 
-/// So long nothing may have changed.
+/// The time without progress before starvation is reported.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the watchdog has seen.
+/// The watchdog's state between two scans.
 #[derive(Debug, Default)]
 pub(crate) struct Starvation {
-    /// CPU time of all, and hand-offs.
-    what: Option<(u64, u64)>,
+    /// CPU time of all kernel threads, and the number of hand-offs.
+    progress: Option<(u64, u64)>,
     age: Duration,
     said: bool,
 }
 
 impl Kernel {
-    /// Whether a kernel thread was wanted and not to be had, and none is in the pool since. Out of date at once. Async-signal-safe.
+    /// Whether the last attempt to start a kernel thread failed and the pool is empty. A snapshot.
+    /// Async-signal-safe.
     #[must_use]
     pub fn is_short_of_threads(&self) -> bool {
         self.is_short.load(Ordering::Relaxed) && !self.has_spare()
     }
 
-    /// Whether a virtual processor other than `vp` has nobody to run it, or only somebody who sleeps, and kernel threads are short:
-    /// who has nothing to do for `vp` had better run that one ([`KernelThread::pass_on`](crate::KernelThread::pass_on)).
+    /// Whether kernel threads are short and a VP other than `vp` has no carrier, or a sleeping one. The
+    /// carrier of an idle `vp` should then serve that VP ([`KernelThread::pass_on`](crate::KernelThread::pass_on)).
     #[must_use]
     pub fn is_another_in_need(&self, vp: u32) -> bool {
         self.is_short_of_threads()
@@ -42,7 +44,7 @@ impl Kernel {
             })
     }
 
-    /// Where the kernel thread of slot `index` carries, and sleeps in a call of which the user scheduler does not know: which it is.
+    /// The thread ID of the carrier in slot `index`, if it sleeps outside of the user scheduler.
     fn sleeps_untold(&self, index: u32) -> Option<Tid> {
         let slot = self.page.slot(index);
         if self.watchdog.rests(index) || slot.is_masked() {
@@ -51,11 +53,11 @@ impl Kernel {
         Some(slot.tid.load(Ordering::Relaxed) as Tid).filter(|tid| watch::is_asleep(*tid))
     }
 
-    /// By the watchdog, which looked last so long ago.
+    /// One scan by the watchdog, `elapsed` after the previous one.
     pub(crate) fn look_for_starvation(&self, seen: &mut Starvation, elapsed: Duration, scheduler: &dyn UserScheduler) {
-        let what = self.ran_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
-        if what.is_none() || seen.what != what {
-            (seen.what, seen.age) = (what, Duration::ZERO);
+        let progress = self.ran_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
+        if progress.is_none() || seen.progress != progress {
+            (seen.progress, seen.age) = (progress, Duration::ZERO);
             return;
         }
         seen.age += elapsed;
@@ -66,19 +68,19 @@ impl Kernel {
         }
     }
 
-    /// Where in the kernel the kernel thread of `slot` sleeps, if it does.
+    /// The place in the kernel where the thread of `slot` sleeps, if it does.
     #[must_use]
     pub fn place_of(slot: &Slot) -> Option<Place> {
         Place::of(slot.tid.load(Ordering::Relaxed) as Tid)
     }
 
-    /// CPU time of all kernel threads, if all of them sleep where nobody expects it.
+    /// CPU time of all kernel threads, if every one sleeps outside of the user scheduler.
     fn ran_if_all_sleep(&self) -> Option<u64> {
         if !self.is_short_of_threads() {
             return None;
         }
         let carriers = self.carriers.iter().map(|index| index.load(Ordering::Relaxed)).filter(|index| *index != 0);
-        // First, since there are few of them.
+        // Carriers first: there are few of them.
         for index in carriers {
             self.sleeps_untold(index)?;
         }

@@ -23,7 +23,7 @@ pub struct KernelThread {
     token: Cell<u64>,
     /// How often in a row its bell rang where it could not be told.
     vain: Cell<u32>,
-    /// It has passed its VP on, and comes to the pool for that.
+    /// It has just passed its VP on and is on its way to the pool.
     passed_on: Cell<bool>,
     /// It rings its own bell after so many nanoseconds of its own CPU time, again and again; 0: it does not.
     rings_itself: Cell<u64>,
@@ -146,8 +146,8 @@ impl KernelThread {
         self.take_bound(slot::token(vp));
     }
 
-    /// Whether it may give its VP away, and take another one, in a signal handler: where the source allocates nothing for that, and
-    /// somebody always waits in the pool.
+    /// Whether this thread may give its VP away, and take another one, in a signal handler. It may if its event source allocates nothing
+    /// for that; a spare then always waits in the pool.
     #[must_use]
     pub fn may_stand_aside(&self) -> bool {
         self.kernel.source.tells_return(self.index)
@@ -166,8 +166,8 @@ impl KernelThread {
         self.kernel.call(vp, None);
     }
 
-    /// The calling kernel thread, masked, no microprocess bound to it, has nothing to do for its VP, and another one is in need
-    /// ([`Kernel::is_another_in_need`]): it leaves its own to be carried by whoever comes to the pool later, goes there, and takes that one first.
+    /// Leaves the VP of the calling kernel thread to the pool, because the VP is idle and another one needs a carrier
+    /// ([`Kernel::is_another_in_need`]). The caller, masked and without a microprocess, then goes to the pool and serves that VP first.
     pub fn pass_on(&self) {
         let Some(vp) = self.vp() else { return };
         self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
@@ -337,7 +337,7 @@ impl KernelThread {
         self.kernel.user()
     }
 
-    /// Gives the VP of the calling kernel thread, `from`, to this one, if it waits for its turn.
+    /// Hands the VP of the calling kernel thread, `from`, to this one if it waits for a turn.
     pub fn hand(&self, from: &KernelThread) -> Offer {
         let token = from.token.get();
         debug_assert!(token != 0);

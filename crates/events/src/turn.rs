@@ -40,15 +40,15 @@ pub(crate) fn look_every(waiters: usize) -> u64 {
 /// In [`Turn::of`]: no virtual processor.
 const NOBODY: u32 = u32::MAX;
 
-/// What comes of an [`offer`](Turn::offer).
+/// The outcome of [`Turn::offer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Offer {
-    /// The waiter waits: a VP must follow.
+    /// The thread waits. A VP must follow.
     Taken,
-    /// It went on without, and the entry is dropped: it has none in any queue.
+    /// The thread went on without a VP. The entry is dropped; the microprocess is in no queue.
     WentOn,
-    /// It has left its stack since: it can be switched to.
+    /// The microprocess has left the thread since, and can be switched to.
     HasLeft,
 }
 
@@ -102,21 +102,21 @@ impl Turn {
         }
     }
 
-    /// By the waiter, astray, on its kernel thread's own stack: what there is to switch to has been written. True: its entry is in a
-    /// run queue, or in the hands of who picked it, and is that of a runnable one from here. False: it was dropped.
+    /// Turns the entry of an astray thread into that of a runnable microprocess. Called on the thread's own stack, after the
+    /// microprocess's context was written. Returns false if the entry has been dropped, so that a new one is needed.
     #[must_use]
     pub fn leave(&self) -> bool {
-        // Release: who finds that it has left sees what to switch to.
+        // Release: a scheduler that reads `HasLeft` also sees the context.
         self.state.compare_exchange(ASTRAY, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// By who picked the entry out of a run queue, and found nothing to switch to: whether the waiter is there to take a VP. If so,
-    /// [`hand`](Turn::hand) must follow.
+    /// Offers a VP to the thread. Called by the scheduler that took the entry out of a run queue and found no context in it. After
+    /// [`Offer::Taken`], [`hand`](Turn::hand) must follow.
     pub fn offer(&self) -> Offer {
         loop {
             match self.state.compare_exchange(QUEUED, OFFERED, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return Offer::Taken,
-                // There is one entry, and the caller has it.
+                // There is only one entry, and the caller holds it.
                 Err(NONE) => return Offer::HasLeft,
                 // Dropped: from now on the waiter has no entry in any queue.
                 Err(_) if self.state.compare_exchange(ASTRAY, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok() => {
@@ -229,10 +229,10 @@ mod models {
         });
     }
 
-    /// It leaves its kernel thread while its entry is being picked: the entry is dropped, and it makes another one; or it stands for
-    /// it, and who has picked it finds what to switch to.
+    /// An astray thread leaves while a scheduler picks its entry. Either the entry is dropped and the thread adds a new one, or the
+    /// entry stays valid and the scheduler finds the context.
     #[test]
-    fn picked_while_it_leaves() {
+    fn entry_is_picked_while_the_thread_leaves() {
         loom::model(|| {
             let turn = Arc::new(Turn::new());
             let context = Arc::new(AtomicU64::new(0));

@@ -99,19 +99,19 @@ fn state(tid: Tid) -> io::Result<u8> {
     state_in(&text[..read?]).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Where a kernel thread sleeps in the kernel.
+/// The place in the kernel where a thread sleeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The kernel's function (/proc/PID/wchan).
+    /// The kernel function, from /proc/PID/wchan.
     pub function: String,
-    /// The system call, by its number (/proc/PID/syscall); empty if that is not told.
+    /// The number of the system call, from /proc/PID/syscall. Empty if that is not readable.
     pub call: String,
-    /// In futex(2), without a time.
+    /// Whether it waits in futex(2) without a timeout.
     pub is_for_good: bool,
 }
 
 impl Place {
-    /// That of `tid`, of this process; none if it does not sleep. Blocks the kernel thread for some files of /proc.
+    /// The place of thread `tid` of this process; `None` if it does not sleep. Blocks the kernel thread while it reads /proc.
     #[must_use]
     pub fn of(tid: Tid) -> Option<Place> {
         if !is_asleep(tid) {
@@ -125,7 +125,7 @@ impl Place {
         let mut words = call.split_whitespace();
         let number = words.next().unwrap_or_default();
         let is_futex = number.parse() == Ok(libc::SYS_futex);
-        // The fourth argument is the time; a null pointer: none.
+        // The fourth argument points to the timeout; null means none.
         let is_for_good = is_futex && words.nth(3) == Some("0x0");
         Place { function: function.trim().to_owned(), call: number.to_owned(), is_for_good }
     }

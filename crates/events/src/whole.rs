@@ -1,8 +1,8 @@
-//! The protocols of a hand-off together, as models: a kernel thread that returns, a spare, and whoever makes something runnable from
-//! outside. [`crate::slot`] and [`crate::turn`] have a model of each by itself.
+//! Models of a whole hand-off: a returning kernel thread, a spare, and an injector run concurrently.
+//! [`crate::slot`] and [`crate::turn`] have models of their own protocols.
 //!
-//! What they share is reduced to what a virtual processor must not lose: *its injector*, *its first timer*, and that it has *one owner at
-//! a time*: a kernel thread that carries it, or the pool, from which the next one takes it.
+//! Invariants: a VP has one owner at a time (its carrier or the pool), its first timer fires once, and
+//! each entry of its injector runs once.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -12,18 +12,18 @@ use crate::slot::{Claim, Slot, token};
 use crate::turn::{Offer, Turn};
 
 const VP: u64 = token(3);
-/// In [`Whole::injector`]: what came from outside; after it the microprocesses, from their kernel threads' numbers.
+/// Bits of [`Whole::injector`]: an entry from another thread, and those of the two microprocesses.
 const OUTSIDE: u32 = 1;
 const MICROPROCESS: u32 = 2;
 
-/// What only the owner of the virtual processor touches.
+/// State of the VP, for its owner only.
 struct Contents {
     timer_is_due: bool,
     fired: u32,
     ran: u32,
 }
 
-/// A kernel thread: its slot, its turn, and what its microprocess can be switched to by.
+/// A kernel thread and the context of its microprocess (0: none).
 struct Thread {
     slot: Slot,
     turn: Turn,
@@ -34,7 +34,7 @@ struct Whole {
     threads: [Thread; 2],
     contents: UnsafeCell<Contents>,
     injector: AtomicU32,
-    /// The virtual processor waits in the pool for a kernel thread.
+    /// Whether the VP waits in the pool.
     is_ready: AtomicU32,
 }
 
@@ -59,7 +59,7 @@ impl Whole {
         self.contents.with_mut(|contents| f(unsafe { &mut *contents }))
     }
 
-    /// By the owner: looks after the timer and the injector, and gives the virtual processor to the pool when there is nothing left.
+    /// Serves the timer and the injector, and returns the idle VP to the pool. For the owner.
     fn run(&self) {
         loop {
             self.own(|contents| {
@@ -69,63 +69,59 @@ impl Whole {
             });
             let came = self.injector.swap(0, Ordering::AcqRel);
             for entry in [OUTSIDE, MICROPROCESS, MICROPROCESS << 1].into_iter().filter(|entry| came & entry != 0) {
-                if !self.pick(entry) {
-                    // Handed over: whoever has it looks after the rest, which is put back first.
-                    return;
-                }
+                self.pick(entry);
             }
             if came != 0 {
                 continue;
             }
             self.is_ready.store(1, Ordering::Release);
             fence(Ordering::SeqCst);
-            // Against one that came in between: it found no virtual processor in the pool.
+            // An injector that ran in between found no VP in the pool.
             if self.injector.load(Ordering::Relaxed) == 0 || !self.is_taken() {
                 return;
             }
         }
     }
 
-    /// Runs what was picked. False: the virtual processor went to its kernel thread.
-    fn pick(&self, entry: u32) -> bool {
+    /// Runs the microprocess of `entry`, unless the entry is dropped.
+    fn pick(&self, entry: u32) {
         if entry != OUTSIDE {
             let thread = &self.threads[usize::from(entry != MICROPROCESS)];
             if thread.context.load(Ordering::Acquire) == 0 {
                 match thread.turn.offer() {
-                    Offer::Taken => panic!("nobody waits in these models"),
-                    // It makes another one when it enters the runtime.
-                    Offer::WentOn => return true,
+                    Offer::Taken => panic!("no thread waits in these models"),
+                    // The thread adds another one when it enters the runtime.
+                    Offer::WentOn => return,
                     Offer::HasLeft => assert_ne!(thread.context.load(Ordering::Relaxed), 0),
                 }
             }
         }
         self.own(|contents| contents.ran += 1);
-        true
     }
 
-    /// The caller takes the virtual processor out of the pool, if it is there.
+    /// Takes the VP out of the pool, if it is there.
     fn is_taken(&self) -> bool {
         self.is_ready.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// By one that is in the pool, or comes there.
+    /// A kernel thread in the pool, or one that enters it.
     fn take_from_pool(&self) {
         if self.is_taken() {
             self.run();
         }
     }
 
-    /// Something is runnable, and somebody is woken who takes the virtual processor if it is in the pool.
+    /// Adds an entry and wakes a thread of the pool.
     fn inject(&self, entry: u32) {
         self.injector.fetch_or(entry, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         self.take_from_pool();
     }
 
-    /// At the end of all: one owner more, and nothing is left or was done twice.
+    /// Checks the invariants after all threads have ended.
     fn check(&self, ran: u32) {
-        assert!(self.is_taken(), "the virtual processor is in the pool");
-        assert_eq!(self.injector.load(Ordering::Relaxed), 0, "nothing waits for it");
+        assert!(self.is_taken(), "the VP is in the pool");
+        assert_eq!(self.injector.load(Ordering::Relaxed), 0, "the injector is empty");
         self.own(|contents| assert_eq!((contents.ran, contents.fired, contents.timer_is_due), (ran, 1, false)));
     }
 }
@@ -136,15 +132,15 @@ fn check(bound: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A microprocess sleeps in an unknown call and is back at any moment: it keeps its virtual processor; or it has lost it, is sticky from
-/// there, and wants one again when it waits in the runtime, while something else comes from outside.
+/// A microprocess returns from a sleep while a spare accepts its VP. It keeps the VP, or becomes sticky and requests a VP when it
+/// waits in the runtime. Another thread injects an entry meanwhile.
 #[test]
-fn one_becomes_sticky_while_its_virtual_processor_goes_on() {
+fn microprocess_becomes_sticky_while_a_spare_takes_its_vp() {
     check(3, || {
         let whole = Whole::new();
         whole.threads[0].slot.install(VP);
         whole.threads[0].slot.unmask();
-        // By the source, on its core.
+        // The event source lends it, on the sleeper's core.
         assert!(whole.threads[0].slot.lend());
         let spare = {
             let whole = whole.clone();
@@ -163,11 +159,11 @@ fn one_becomes_sticky_while_its_virtual_processor_goes_on() {
         let one = &whole.threads[0];
         let is_sticky = !one.slot.enter(VP);
         if is_sticky {
-            // Until it waits in the runtime: it leaves its stack, and then its kernel thread is one of the pool's.
+            // It waits in the runtime: its context is saved, and its thread enters the pool.
             one.context.store(7, Ordering::Release);
             whole.inject(MICROPROCESS);
         } else {
-            // It runs on, and idles.
+            // It runs on and ends.
             one.slot.remove();
             whole.run();
         }
@@ -177,10 +173,10 @@ fn one_becomes_sticky_while_its_virtual_processor_goes_on() {
     });
 }
 
-/// The limit is reached: the only two kernel threads have come back, wanted a turn, were excused since nobody was left to carry, and now
-/// enter the runtime. One of them must come to carry, and both microprocesses go on, once. (Each waited on its kernel thread for its turn.)
+/// Both kernel threads of a full pool went on without a VP and now enter the runtime. One must become the carrier, and each
+/// microprocess runs once. (Each thread waited for the other one.)
 #[test]
-fn at_the_limit_those_that_went_on_come_back() {
+fn astray_threads_of_a_full_pool_carry_the_vp_again() {
     check(2, || {
         let whole = Whole::new();
         whole.is_ready.store(1, Ordering::Relaxed);

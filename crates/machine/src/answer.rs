@@ -37,7 +37,7 @@ pub struct Space {
     /// Why kernel threads stand in for microprocesses, if they do.
     #[serde(default)]
     pub why: Option<String>,
-    /// Kernel threads of its runtime, and how many there can be at most; 0: not told.
+    /// Kernel threads of its runtime, and the limit on them. 0: unknown.
     #[serde(default)]
     pub kernel_threads: u32,
     /// See `kernel_threads`.

@@ -73,7 +73,7 @@ pub(crate) struct KernelThread {
     instance: *const Instance,
     /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run there.
     pub(crate) idle: UnsafeCell<Context>,
-    /// That of a microprocess that has left it while it had an entry in a queue, until that can be switched to.
+    /// The context of a microprocess that left this thread while it had an entry in a run queue, until it is published.
     pub(crate) left: Cell<Context>,
 }
 

@@ -155,8 +155,8 @@ fn give_away(kt: &KernelThread) {
     kt.put_down();
 }
 
-/// In a handler. What was interrupted has no VP: it queues up for one and waits, on its own kernel thread, until it has its
-/// turn, or goes on without, since its VP cannot come. Async-signal-safe.
+/// Queues the interrupted microprocess, which has no VP, and waits on its own kernel thread until a VP is handed over. Returns
+/// without one if its VP cannot come. Called in a signal handler; async-signal-safe.
 fn await_turn(instance: &Instance, mp: &'static Mp) {
     // SAFETY: a microprocess without a VP: GS is set.
     let kt = unsafe { KernelThread::stay() };
@@ -274,7 +274,7 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
     let left = kt.left.replace(Context::NULL);
     let has_entry = left != Context::NULL && {
         mp.leaves_its_thread(left);
-        // If so, it may run elsewhere by now.
+        // After that it may run on another thread at once.
         kt.events().turn().leave()
     };
     if !has_entry {
@@ -288,7 +288,7 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
 ///
 /// Blocks the kernel thread for as long as `f` does, and the microprocess with it; nobody else. Inside, waiting on Kumihimo's own types
 /// blocks the kernel thread. On a foreign kernel thread, or where no further kernel thread is to be had (limit reached; counted in the
-/// metrics), `f` simply runs; so it does where the caller has no virtual processor to give away, since it waits in unknown calls often.
+/// metrics), `f` simply runs. It also simply runs in a sticky microprocess, which has no virtual processor to give away.
 /// Not a cancellation point.
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     let _told = crate::spans::Waits::begin(Wait::Blocking);
@@ -308,8 +308,8 @@ pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     outcome.unwrap_or_else(|payload| resume_unwind(payload))
 }
 
-/// `blocking` of one that gives no VP away. Suspended or called back meanwhile, it was told to stop when
-/// it is out of `f`, as one that gave its VP away is on its return.
+/// Runs the closure of `blocking` without a hand-off. Afterwards obeys a suspension or a call-back that
+/// arrived in the meantime, as the return from a hand-off does.
 fn in_line<R>(f: impl FnOnce() -> R) -> R {
     let outcome = f();
     drop(Carrier::regain());
@@ -402,7 +402,7 @@ pub(crate) fn come_back() -> Carrier {
 unsafe fn leave_bound(mp: &'static Mp) -> Carrier {
     // SAFETY: a microprocess: GS is set.
     let kt = unsafe { KernelThread::here() };
-    // Who picks the entry that it may have in a queue is not to switch to it before it has left.
+    // A scheduler that holds its queue entry must not switch to it before it has left this stack.
     let save = if kt.events().turn().is_astray() { kt.left.as_ptr() } else { mp.context.get() };
     let (to, fs) = (kt.idle.get(), kt.fs);
     let own_fs = if mp.fs.get() == 0 { fs } else { mp.fs.get() };

@@ -28,7 +28,7 @@ const FIRST_NAP: Duration = Duration::from_micros(200);
 /// ... up to this: the bound on how long a lone runnable microprocess behind a computing one waits for an idle VP.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 
-/// Where kernel threads are short, one that idles stays with a VP for so long, in nanoseconds, before it serves another one in turn.
+/// The least time, in nanoseconds, that an idle carrier stays with a VP before it serves another one while kernel threads are short.
 const SERVED: u64 = 2_000_000;
 
 /// A VP that was up for less, in nanoseconds, was woken for less than it costs to wake it, ...
@@ -163,7 +163,7 @@ impl Carrier {
 }
 
 impl Carrier {
-    /// On the kernel thread's own stack: it goes to the pool, and from there to a VP that is in need.
+    /// Leaves the VP to the pool and goes there to serve a VP without a carrier. On the kernel thread's own stack.
     #[cold]
     fn pass_on(self) {
         let kt = self.kernel_thread();
@@ -175,7 +175,7 @@ impl Carrier {
 }
 
 impl Vp {
-    /// Whether the kernel thread that carries it since that time, and has nothing to run, had better carry another one.
+    /// Whether its idle carrier, which has carried it since `since`, should serve another VP instead.
     fn is_less_in_need(&self, since: u64) -> bool {
         let instance = self.instance();
         instance.kernel.is_short_of_threads()

@@ -26,9 +26,9 @@ pub struct Metrics {
     pub kernel_threads: usize,
     /// See `kernel_threads`.
     pub spares: usize,
-    /// Most kernel threads that there can be, ...
+    /// The limit on kernel threads.
     pub kernel_thread_limit: usize,
-    /// ... and what says so.
+    /// The setting that imposes `kernel_thread_limit`.
     pub kernel_thread_limit_by: String,
     /// VPs that went on under another kernel thread.
     pub hand_offs: u64,
@@ -36,7 +36,7 @@ pub struct Metrics {
     pub looks: u64,
     /// Where events come from: `bpf`, `perf`, `watch` or `off`.
     pub events: &'static str,
-    /// Where they come from for kernel threads to which the kernel refuses that, as after rights were given up.
+    /// The event source of kernel threads to which the kernel refuses `events`, as after privileges were dropped.
     pub events_fallback: Option<&'static str>,
     /// Microprocesses that are bound to a kernel thread without a VP: blocked in the kernel, or just back.
     pub bound: usize,
@@ -129,7 +129,7 @@ pub fn metrics() -> Option<Metrics> {
 }
 
 impl Metrics {
-    /// Where events come from, in words: `bpf`; `bpf, then perf`.
+    /// The event sources in words: `bpf`, or `bpf, then perf`.
     pub(crate) fn sources(&self) -> String {
         let then = self.events_fallback.map_or_else(String::new, |other| format!(", then {other}"));
         format!("{}{then}", self.events)

@@ -128,17 +128,18 @@ unsafe impl Node for Mp {
 unsafe impl Sync for Mp {}
 
 impl Mp {
-    /// Whether it cannot be switched to, since its kernel thread stands in a signal handler and waits for a VP, or did. By who holds
-    /// its entry.
+    /// Whether it has no context to switch to, because its kernel thread waits for a VP in a signal handler or went on without one.
+    /// For the holder of its queue entry.
     #[inline(always)]
     pub(crate) fn waits_elsewhere(&self) -> bool {
         // SAFETY: it lives for ever, and a context is one word.
         let context = unsafe { AtomicPtr::from_ptr(self.context.get().cast::<*mut u8>()) };
-        // Acquire: with the store in `leaves_its_thread`, and what it left on its stack before.
+        // Acquire: pairs with the store in `leaves_its_thread`, and orders the contents of its stack.
         context.load(Ordering::Acquire).is_null()
     }
 
-    /// It can be switched to from here, by who holds its entry. By its kernel thread, on whose own stack it is no longer.
+    /// Publishes the context, so that the holder of its queue entry can switch to it. Called by its kernel thread after it has left
+    /// the microprocess's stack.
     pub(crate) fn leaves_its_thread(&self, to: Context) {
         // SAFETY: as in `waits_elsewhere`: both are one word, a stack pointer.
         let (context, to) = unsafe {

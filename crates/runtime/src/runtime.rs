@@ -72,7 +72,7 @@ pub(crate) struct Settings {
     pub(crate) capacity: Capacity,
     pub(crate) stack_size: usize,
     pub(crate) concurrency: Option<usize>,
-    /// Of kernel threads; none: what the machine allows.
+    /// The limit on kernel threads. `None`: what the machine allows.
     pub(crate) limit: Option<Limit>,
     pub(crate) events: Option<Events>,
     pub(crate) preempt: Option<Preemption>,
@@ -263,9 +263,10 @@ impl Builder {
         self
     }
 
-    /// Most kernel threads of this runtime, those with VPs (always as many as VPs) counted. Beyond it, what blocks holds its
-    /// VP up until something comes back; if nothing can, that is reported. Default: what the machine allows, 10,000 at most
-    /// ([`kumihimo_events::limit`]; `kumi doctor` says what binds). `KUMI_KERNEL_THREADS` stands in where the program does not say.
+    /// The most kernel threads of this runtime, including those that carry VPs (at least one each). At the limit a blocked
+    /// microprocess holds its VP until its call returns; if no call can return, the runtime reports a deadlock. Default: what the
+    /// machine allows, at most 10,000 ([`kumihimo_events::limit`]; `kumi doctor` names the limit that applies). The environment
+    /// variable `KUMI_KERNEL_THREADS` applies where the program does not call this.
     pub fn max_kernel_threads(mut self, n: usize) -> Builder {
         self.settings.limit = Some(Limit::asked(n, "Builder::max_kernel_threads"));
         self

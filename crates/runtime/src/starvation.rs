@@ -1,8 +1,9 @@
-//! Kernel threads have run out, all of them sleep in calls that the runtime does not know, and there is something that could run: who sleeps
-//! where, on what kernel thread, and what the limit is.
+//! Starvation reports: the limit on kernel threads is reached, every one sleeps in a call outside of the
+//! runtime, and runnable microprocesses or expired timers wait for a VP.
 //!
-//! The kernel's half notices ([`kumihimo_events::sched::Starved`]). It is a deadlock as far as anybody can tell if each of them waits on a futex
-//! without a time; then [`OnDeadlock::Abort`] ends the process. Else one of them may come back, and things go on when it does.
+//! The kernel's half detects the state ([`kumihimo_events::sched::Starved`]). If every thread waits on a
+//! futex without a timeout, the report calls it a deadlock and [`OnDeadlock::Abort`] ends the process.
+//! Otherwise a call may still return, and scheduling resumes when it does.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -18,13 +19,13 @@ use crate::runtime::OnDeadlock;
 use crate::state::Phase;
 use crate::{dump, identity, pool};
 
-/// Those that may come back are given this long before they are told of.
+/// The patience before a report where a call may still return.
 const LONG: Duration = Duration::from_secs(5);
 /// Lines of a report.
 const SHOWN: usize = 20;
 
 impl Instance {
-    /// By the watchdog. True: it need not be told again.
+    /// Reports starvation, on the watchdog's thread. Returns true if no further call is needed.
     pub(crate) fn report_starvation(&self, starved: Starved) -> bool {
         if self.settings.on_deadlock == OnDeadlock::Ignore {
             return true;
@@ -33,10 +34,10 @@ impl Instance {
         if runnable + due == 0 || !starved.for_good && starved.since < LONG {
             return false;
         }
-        let what = if starved.for_good { "deadlock" } else { "starved" };
+        let what = if starved.for_good { "deadlock" } else { "starvation" };
         let mut text = format!(
-            "kumihimo: {what}: the limit of {} is reached, and all of them have slept for {:.1} s in calls that the runtime does not know, while \
-             {runnable} microprocesses could run and the timers of {due} virtual processors are due:\n",
+            "kumihimo: {what}: the limit of {} is reached and all of them have slept for {:.1} s in calls outside of the \
+             runtime, while {runnable} microprocesses are runnable and timers of {due} virtual processors have expired:\n",
             self.kernel.limit(),
             starved.since.as_secs_f64()
         );
@@ -49,7 +50,7 @@ impl Instance {
             let _ = writeln!(text, "  ... and {more} more");
         }
         text.push_str(
-            "  allow more of them, or let fewer wait so at a time: kumihimo::sync has locks that wait in the runtime\n",
+            "  raise the limit, or block fewer microprocesses at a time: locks of kumihimo::sync need no kernel thread to wait\n",
         );
         eprint!("{text}");
         if starved.for_good && self.settings.on_deadlock == OnDeadlock::Abort {
@@ -58,7 +59,7 @@ impl Instance {
         true
     }
 
-    /// Microprocesses that are queued, those that have not begun included.
+    /// The number of runnable microprocesses, including new ones.
     fn could_run(&self) -> usize {
         let mut live = 0;
         pool::for_each(|mp| live += usize::from(mp.state.phase() == Phase::Live));
@@ -71,7 +72,7 @@ impl Instance {
         self.vps.iter().filter(|vp| vp.tick.is_timer_due(now)).count()
     }
 
-    /// The virtual processor that a sleeping kernel thread holds.
+    /// The VP that the thread of `slot` carries.
     fn vp_in(&self, slot: &Slot) -> Option<u32> {
         (0..self.vps.len() as u32)
             .find(|vp| self.kernel.carrier(*vp).is_some_and(|carrier| std::ptr::eq(carrier, slot)))
@@ -80,7 +81,7 @@ impl Instance {
     fn sleeper(&self, slot: &Slot) -> Option<String> {
         let id = slot.microprocess.load(Ordering::Relaxed);
         let mp = identity::find(id & !ANNOUNCED)?;
-        let place = Kernel::place_of(slot).map_or_else(|| "awake by now".to_owned(), |place| place.to_string());
+        let place = Kernel::place_of(slot).map_or_else(|| "no longer asleep".to_owned(), |place| place.to_string());
         let holds = self.vp_in(slot).map_or_else(String::new, |vp| format!(", and holds virtual processor {vp}"));
         let (who, name, tid) = (Printed(mp.id()), dump::name(mp), slot.tid.load(Ordering::Relaxed));
         Some(format!("  microprocess {who} {name} on kernel thread {tid}: {place}{holds}\n"))

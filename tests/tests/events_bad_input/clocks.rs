@@ -49,14 +49,14 @@ fn wait_in_every_way() {
     drop(changed.wait_timeout(guard, time).expect("not poisoned"));
     assert_eq!(nanosleep(20_000_000), 0);
     assert!(since.elapsed() >= 3 * time, "none is cut short, but for a park that may end at any time");
-    // Where nothing preempts an endless loop keeps its virtual processor.
+    // Without preemption an endless loop keeps its VP.
     if metrics().expect("a runtime runs").preemption != "off" {
         quanta(time);
     }
     blocked.release();
 }
 
-/// More loopers than virtual processors, beside one that sleeps for `time`.
+/// Runs more endless loops than VPs beside a microprocess that sleeps for `time`.
 fn quanta(time: Duration) {
     let stop = AtomicBool::new(false);
     thread::scope(|s| {

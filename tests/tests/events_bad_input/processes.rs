@@ -139,7 +139,7 @@ fn exec_beside_loops(name: &'static str, left: u32) {
     // Turns so short that many end within a call.
     let policy = kumihimo::policy::RoundRobin::with_quantum(std::time::Duration::from_micros(200));
     Runtime::builder().vps(2).policy(policy).build().expect("a runtime").run(|| {
-        // Where nothing preempts them they would keep both virtual processors.
+        // Without preemption they would keep both VPs.
         let computing = if metrics().expect("it runs").preemption == "off" { 0 } else { 4 };
         for _ in 0..computing {
             drop(thread::spawn(|| {

@@ -1,4 +1,4 @@
-//! Kernel threads run out: nobody is lost while one is left, and what waits for ever is told of.
+//! The limit on kernel threads: all VPs are served while one kernel thread is left, and a deadlock is reported.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -14,9 +14,9 @@ use kumihimo_tests::user::become_user;
 use crate::blocked::{begin, block};
 use crate::under::{ALL, under, well_and_said_once, with_vps};
 
-/// All but one kernel thread are away: it serves both virtual processors, their timers and queues. (The one whose kernel thread slept stood still.)
+/// The last kernel thread serves the timers and queues of both VPs. (A VP whose kernel thread slept stood still.)
 #[test]
-fn one_kernel_thread_serves_all_virtual_processors() {
+fn last_kernel_thread_serves_all_vps() {
     let body = |_| {
         Runtime::builder().vps(2).max_kernel_threads(4).build().expect("a runtime").run(|| {
             if one_to_one() {
@@ -57,12 +57,12 @@ fn one_kernel_thread_serves_all_virtual_processors() {
         });
     };
     let said = well_and_said_once("the limit of 4 kernel threads (Builder::max_kernel_threads) is reached");
-    under("starvation::one_kernel_thread_serves_all_virtual_processors", &ALL, body, said);
+    under("starvation::last_kernel_thread_serves_all_vps", &ALL, body, said);
 }
 
-/// One holds a lock of std's while it waits in the runtime, and more want it than there are kernel threads: none is left to let it go on.
+/// A microprocess sleeps in the runtime with a std lock held, and the lock's waiters occupy every kernel thread.
 #[test]
-fn a_deadlock_at_the_limit_is_told_of() {
+fn deadlock_at_the_limit_is_reported() {
     let body = |_| {
         let builder = Runtime::builder().vps(2).max_kernel_threads(6).on_deadlock(OnDeadlock::Abort);
         builder.build().expect("a runtime").run(|| {
@@ -98,19 +98,19 @@ fn a_deadlock_at_the_limit_is_told_of() {
         assert!(!ended.status.success(), "under {source}: {said}");
         for words in [
             "kumihimo: deadlock: the limit of 6 kernel threads (Builder::max_kernel_threads) is reached",
-            "microprocesses could run",
+            "microprocesses are runnable",
             "and holds virtual processor ",
             "wants ",
         ] {
             assert!(said.contains(words), "under {source}, {words:?}: {said}");
         }
     };
-    under("starvation::a_deadlock_at_the_limit_is_told_of", &ALL, body, told);
+    under("starvation::deadlock_at_the_limit_is_reported", &ALL, body, told);
 }
 
-/// Those that come back one day are waited for, and nobody speaks of a deadlock.
+/// Blocking calls that return are not reported as a deadlock.
 #[test]
-fn who_comes_back_frees_a_place_for_the_next() {
+fn returning_calls_free_kernel_threads_for_the_others() {
     let body = |_| {
         let builder = Runtime::builder().vps(2).max_kernel_threads(8).on_deadlock(OnDeadlock::Abort);
         builder.build().expect("a runtime").run(|| {
@@ -123,12 +123,12 @@ fn who_comes_back_frees_a_place_for_the_next() {
         crate::under::well(source, ended);
         assert!(!ended.stderr.contains("deadlock") && !ended.stderr.contains("starved"), "{}", ended.stderr);
     };
-    under("starvation::who_comes_back_frees_a_place_for_the_next", &ALL, body, check);
+    under("starvation::returning_calls_free_kernel_threads_for_the_others", &ALL, body, check);
 }
 
-/// What had its events before has them still; what begins afterwards is told of by another source. (It held its virtual processor up.)
+/// Kernel threads that start after setuid(2) use the fallback source. (They held their VPs.)
 #[test]
-fn rights_are_given_up() {
+fn dropped_privileges_switch_to_the_fallback_source() {
     let body = |_| {
         with_vps(2, || {
             block(2).release();
@@ -142,13 +142,13 @@ fn rights_are_given_up() {
             assert!(matches!(now.events_fallback, Some("perf" | "watch")), "{now:?}");
         });
     };
-    let said = well_and_said_once("kumihimo: events from bpf are refused to further kernel threads");
-    under("starvation::rights_are_given_up", &[Events::Bpf], body, said);
+    let said = well_and_said_once("kumihimo: event source bpf is refused to new kernel threads");
+    under("starvation::dropped_privileges_switch_to_the_fallback_source", &[Events::Bpf], body, said);
 }
 
 #[test]
-fn the_environment_sets_a_limit() {
-    const NAME: &str = "starvation::the_environment_sets_a_limit";
+fn environment_variable_sets_the_limit() {
+    const NAME: &str = "starvation::environment_variable_sets_the_limit";
     if is_child(NAME) {
         let text = std::env::var("KUMI_KERNEL_THREADS").expect("the parent sets it");
         return match Runtime::builder().vps(1).build() {
@@ -171,11 +171,11 @@ fn the_environment_sets_a_limit() {
     }
 }
 
-/// A control group of its own, which goes with this.
+/// A control group with a limit on threads. Removed on drop.
 struct Group(PathBuf);
 
 impl Group {
-    /// None: this machine, or this user, has none that counts threads.
+    /// `None`: no hierarchy that counts threads is writable.
     fn of(most: u64) -> Option<Group> {
         let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
         let path = roots.into_iter().find_map(|root| {
@@ -200,8 +200,8 @@ impl Drop for Group {
 }
 
 #[test]
-fn a_control_group_sets_a_limit() {
-    const NAME: &str = "starvation::a_control_group_sets_a_limit";
+fn control_group_sets_the_limit() {
+    const NAME: &str = "starvation::control_group_sets_the_limit";
     if is_child(NAME) {
         let group = std::env::var("KUMI_TEST_GROUP").expect("the parent sets it");
         std::fs::write(Path::new(&group).join("cgroup.procs"), "0").expect("root's, or its own");
@@ -231,15 +231,15 @@ fn alone_in_group(name: &str) {
     }
 }
 
-/// A program without a word about it gets what the machine allows.
+/// Without a setting the machine's limit applies.
 #[test]
-fn the_default_is_the_machines() {
-    const NAME: &str = "starvation::the_default_is_the_machines";
+fn default_limit_is_the_machines() {
+    const NAME: &str = "starvation::default_limit_is_the_machines";
     alone(NAME, || {
         let of_machine = kumihimo_events::limit::Limit::of_machine();
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let now = metrics().expect("it runs");
-            // Others of the machine come and go.
+            // Other processes start and end threads meanwhile.
             assert!(one_to_one() || now.kernel_thread_limit.abs_diff(of_machine.threads) < 1_000, "{now:?}");
         });
     });

@@ -202,7 +202,7 @@ fn ignored_after_the_start() {
 #[test]
 fn a_handler_from_after_the_start() {
     let body = |_| {
-        // One that becomes sticky closes its event, which may give a trap that nobody wanted.
+        // A microprocess that becomes sticky closes its event, which may cause one more trap.
         Runtime::builder().vps(2).sticky(false).build().expect("a runtime").run(|| {
             if one_to_one() {
                 return eprintln!("\n[skip] microprocesses are kernel threads here");

@@ -286,7 +286,7 @@ fn the_time_is_kept_when_who_kept_it_has_ended() {
     });
 }
 
-/// Those that compute in turn: who went on last, and how often that was another one.
+/// Detects microprocesses that compute at the same time, by how often they alternate.
 #[derive(Default)]
 struct Turns {
     last: AtomicU64,
@@ -304,8 +304,8 @@ impl Turns {
         }
     }
 
-    /// Waits until one computes at a time: two that did so together would alternate far more often than
-    /// the virtual processor goes from one to another.
+    /// Waits until one microprocess computes at a time. Two at the same time would alternate far more
+    /// often than the VP changes hands.
     fn await_one_at_a_time(&self) {
         const AT_LEAST: u64 = 20;
         let passed_on = || {
@@ -318,7 +318,7 @@ impl Turns {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let changes = self.changes.load(Relaxed) - changes;
-            // One change may still belong to what was passed on before.
+            // One change may belong to a hand-off before the first reading.
             if (1..=passed_on() - before + 1).contains(&changes) {
                 return;
             }

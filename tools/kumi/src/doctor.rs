@@ -19,7 +19,7 @@ use crate::board::Seen;
 /// What is asked of it.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Measure what a wait in a call that the runtime does not know costs here, within a second
+    /// Measure the cost of a wait outside of the runtime (within a second)
     #[arg(long)]
     waits: bool,
 }
@@ -94,7 +94,7 @@ fn preemption(source: source::Kind) {
     }
 }
 
-/// How many kernel threads a runtime may have, and what says so.
+/// The limit on kernel threads of a runtime, and its source.
 fn kernel_threads() {
     let name = "kernel threads";
     let asked = std::env::var("KUMI_KERNEL_THREADS");

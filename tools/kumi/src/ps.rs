@@ -212,7 +212,7 @@ fn heading(space: &Space) -> String {
     format!("address space {number}: pid {}, {vps}{threads}, {living}{mode}: {}", space.pid, Plain(&space.program))
 }
 
-/// How many there are, and how many there can be; none where microprocesses are kernel threads, or where that is not told.
+/// The number of kernel threads and the limit on them; `None` if unknown.
 pub fn kernel_threads(space: &Space) -> Option<String> {
     (space.kernel_threads != 0).then(|| format!("{} of at most {}", space.kernel_threads, space.most_kernel_threads))
 }

@@ -90,10 +90,10 @@ fn redis_replies_are_read_beside_a_higher_level() {
     check("redis_replies_are_read_beside_a_higher_level", Some("redis"), "work=levels count=20 rounds=20");
 }
 
-/// Nobody that the runtime knows nothing of goes before the higher level: the trace shows each step.
+/// Waits outside of the runtime do not change the order of priorities.
 #[test]
-fn the_order_of_levels_holds() {
-    let name = "the_order_of_levels_holds";
+fn levels_row_keeps_the_order_of_priorities() {
+    let name = "levels_row_keeps_the_order_of_priorities";
     let (_peer, said) = Peer::start("redis");
     let Some(port) = said.strip_prefix("ready ") else { return kumihimo_tests::skip(name, &said) };
     let trace = std::env::temp_dir().join(format!("kumihimo-levels-{}.json", std::process::id()));

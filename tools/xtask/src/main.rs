@@ -9,6 +9,7 @@ mod check;
 mod locking;
 mod msrv;
 mod portable;
+mod prose;
 mod report;
 mod stress;
 mod test;
@@ -32,6 +33,8 @@ enum Command {
     Portable(portable::Args),
     /// Check the minimum Rust version that Cargo.toml states
     Msrv,
+    /// Check the language of comments, messages and names against a budget that only falls
+    Prose(prose::Args),
     /// Format, lints and documentation
     Lint,
     /// Everything that must hold before a change is handed in
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Locking(args) => locking::run(&args),
         Command::Portable(args) => portable::run(&args),
         Command::Msrv => msrv::run(),
+        Command::Prose(args) => prose::run(&args),
         Command::Lint => check::lint(),
         Command::Check => check::run(),
         Command::Test(args) => test::run(&args),

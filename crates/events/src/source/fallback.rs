@@ -1,8 +1,8 @@
-//! A source that the kernel comes to refuse to further kernel threads, and another one for those.
+//! Fallback: a second event source for kernel threads to which the kernel refuses the first.
 //!
-//! A process that gives its rights up (setuid(2), capabilities dropped) keeps what it has opened: its
-//! kernel threads are told of as before. Those that begin later are told of by the best source that
-//! needs no rights, each by one of the two.
+//! A process that drops its privileges (setuid(2), capabilities) keeps its open events, so the first
+//! source still serves the threads that attached before. Threads that attach later use the best source
+//! that needs no privileges.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,13 +16,13 @@ use crate::page::Page;
 
 #[derive(Debug)]
 pub(super) struct Fallback {
-    /// Wakes with data 0.
+    /// Registers with epoll data 0.
     first: Box<dyn EventSource>,
     slots: u32,
     epoll: OnceLock<OwnedFd>,
-    /// Opened when `first` is refused for the first time. None: every other one is, too.
+    /// Opened at the first refusal of `first`. `None` inside: no other source is available either.
     other: OnceLock<Option<Box<dyn EventSource>>>,
-    /// By slot: its kernel thread is the other one's. Changed by that kernel thread.
+    /// By slot: whether `other` serves the thread. Written by that thread only.
     by_other: Box<[AtomicBool]>,
 }
 
@@ -36,13 +36,13 @@ impl Fallback {
         self.other.get()?.as_deref()
     }
 
-    /// The one that tells of the kernel thread of slot `index`.
+    /// The source that serves the thread of slot `index`.
     fn of(&self, index: u32) -> &dyn EventSource {
         let by_other = self.by_other[index as usize].load(Ordering::Relaxed);
         self.other().filter(|_| by_other).unwrap_or(&*self.first)
     }
 
-    /// `first` was refused to the calling kernel thread. Said once.
+    /// The source to use after `first` was refused. Reports the change once.
     #[cold]
     fn fall_back(&self, refused: &io::Error) -> Option<&dyn EventSource> {
         let open = || {
@@ -52,12 +52,14 @@ impl Fallback {
             let opened = worse.map(|kind| open_one(kind, self.slots)).find_map(Result::ok);
             let opened = opened.filter(|other| epoll.is_some_and(|epoll| other.register(epoll.as_fd()).is_ok()));
             let then = match &opened {
-                Some(other) => format!("they come from {} for those", other.kind()),
-                None => "what blocks on those holds its virtual processor up until it is back".to_owned(),
+                Some(other) => format!("new threads use {}", other.kind()),
+                None => {
+                    "a blocked microprocess on a new thread holds its virtual processor until it returns".to_owned()
+                }
             };
             eprintln!(
-                "kumihimo: events from {first} are refused to further kernel threads ({refused}), as where a process has given its rights up: {then}; \
-                 to keep {first}, keep CAP_BPF and CAP_PERFMON"
+                "kumihimo: event source {first} is refused to new kernel threads ({refused}), probably because the \
+                 process has dropped its privileges: {then}; to keep {first}, keep CAP_BPF and CAP_PERFMON"
             );
             opened
         };
@@ -157,7 +159,7 @@ impl EventSource for Fallback {
 mod tests {
     use super::*;
 
-    /// As `bpf` where the rights were given up after two kernel threads had begun.
+    /// A source that is refused from the third thread on, as `bpf` is after setuid(2).
     #[derive(Debug)]
     struct GivenUp;
 
@@ -184,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_began_before_is_told_of_as_before_and_who_comes_after_otherwise() {
+    fn refused_threads_use_the_second_source_and_earlier_ones_keep_the_first() {
         let source = Fallback::new(Box::new(GivenUp), 8);
         // SAFETY: no pointers.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
@@ -193,16 +195,16 @@ mod tests {
         let epoll: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(epoll) };
         source.register(epoll.as_fd()).expect("nothing to do");
         source.attach(1).expect("it may");
-        assert!(source.attach(4).is_err_and(|e| e.raw_os_error() == Some(libc::EMFILE)), "that may pass");
+        assert!(source.attach(4).is_err_and(|e| e.raw_os_error() == Some(libc::EMFILE)), "a transient error");
         assert_eq!(source.fallback(), None);
         if source.attach(3).is_err() {
-            // Neither perf nor procfs here.
+            // This machine has neither perf nor procfs.
             return;
         }
         assert!(matches!(source.fallback(), Some(Kind::Perf | Kind::Watch)));
         assert!(source.lends(1) && source.tells_return(1) && source.tells_return(2));
         assert!(!source.lends(3) && !source.tells_return(3));
-        // Its slot is another one's, which may.
+        // The slot is reused by a thread that may use the first source.
         source.by_other[2].store(true, Ordering::Relaxed);
         source.attach(2).expect("it may");
         assert!(source.lends(2));

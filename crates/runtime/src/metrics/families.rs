@@ -33,7 +33,7 @@ const COUNTERS: [Of<Metrics>; 19] = [
 const GAUGES: [Of<Metrics>; 9] = [
     ("living", "Living microprocesses", |m| m.living),
     ("kernel_threads", "Kernel threads of the runtime", |m| m.kernel_threads as u64),
-    ("kernel_thread_limit", "Most kernel threads that there can be", |m| m.kernel_thread_limit as u64),
+    ("kernel_thread_limit", "Limit on kernel threads", |m| m.kernel_thread_limit as u64),
     ("spares", "Kernel threads that wait in the pool", |m| m.spares as u64),
     ("bound", "Microprocesses that are bound to a kernel thread without a VP", |m| m.bound as u64),
     ("sticky", "Microprocesses that keep a kernel thread and have no VP", |m| m.sticky as u64),

@@ -93,9 +93,9 @@ const LOWER_BPF: &[(&str, &str)] = &[("stall", "loop"), ("priority", "lower"), (
 const NONE_BPF: &[(&str, &str)] = &[("stall", "none"), ("events", "bpf")];
 const NONE: &[(&str, &str)] = &[("stall", "none")];
 const BPF: &[(&str, &str)] = &[("events", "bpf")];
-/// Each sleep told, however often one sleeps.
+/// A hand-off at each sleep.
 const TOLD: &[(&str, &str)] = &[("events", "bpf"), ("sticky", "off")];
-/// As for who asks for nothing: who sleeps often is not told of.
+/// The default: frequent sleeps cause no events.
 const STICKY: &[(&str, &str)] = &[("events", "bpf"), ("sticky", "on")];
 const CACHED: &[(&str, &str)] = &[("part", "cached")];
 const UNCACHED: &[(&str, &str)] = &[("part", "uncached")];

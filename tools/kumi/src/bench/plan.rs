@@ -136,7 +136,7 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "files" => each(&|_| plan.files()),
         "stall" => plan.stall(),
         "unwrapped" => plan.unwrapped(),
-        // Told each time, with sticky off; and as it is for who asks for nothing.
+        // A hand-off at each sleep (sticky off), and the default.
         "events" => [&["part=wakes", "sticky=off"][..], &["part=wakes", "sticky=on"], &["part=preempts"]]
             .map(|part| Cell {
                 vps: 1,

@@ -29,11 +29,11 @@ pub struct Run {
     pub seconds: Vec<(f64, String)>,
     /// Tests that skipped themselves: they pass for libtest.
     self_skipped: usize,
-    /// The last lines that no test is known to have printed.
+    /// The last lines outside of libtest's events.
     stray: VecDeque<String>,
 }
 
-/// So many stray lines are kept.
+/// Stray lines kept.
 const STRAY: usize = 40;
 
 impl Run {
@@ -88,8 +88,8 @@ impl Run {
         self.stray.push_back(line.to_owned());
     }
 
-    /// For a test of which libtest has caught nothing: its microprocesses panic on kernel threads of
-    /// which libtest knows nothing. The last panic that is known, or all.
+    /// Output of a failed test that libtest did not capture, because its microprocesses panic on other
+    /// kernel threads: from the last panic on, or all stray lines.
     fn said_astray(&self) -> String {
         let from = self.stray.iter().rposition(|line| line.contains("panicked at")).unwrap_or(0);
         let lines: Vec<_> = self.stray.iter().skip(from).map(String::as_str).collect();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_a_thread_that_libtest_does_not_know_is_the_tests() {
+    fn uncaptured_panic_is_shown_with_the_failed_test() {
         let run = fed(&[
             "thread 'older' panicked at a.rs:1:1:",
             "thread '<unnamed>' panicked at b.rs:2:2:",

@@ -69,7 +69,7 @@ fn drive(port: u16, connections: usize, requests: usize) -> io::Result<()> {
                 continue;
             }
             if connection.left > 0 {
-                // No edge comes for an end that was there with the reply.
+                // Edge-triggered: a FIN that arrived with the reply causes no further event.
                 let flags = event.flags;
                 if flags.contains(epoll::EventFlags::RDHUP) {
                     return Err(ErrorKind::UnexpectedEof.into());
@@ -148,7 +148,7 @@ mod tests {
                 stream.write_all(&reply(path)).expect("the load");
             }
             stream.shutdown(Shutdown::Write).expect("it is open");
-            // A request that nobody has read would make an error of the end.
+            // An unread request would turn the orderly end into a reset.
             let _ = stream.read_to_end(&mut Vec::new());
         });
         let outcome = drive(port, 1, 2);
