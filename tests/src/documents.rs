@@ -25,8 +25,10 @@ pub fn bad_inputs(text: &str) -> Result<Vec<BadInput>, String> {
         .take_while(|line| line.starts_with('|'))
         .map(|line| match &cells(line)[..] {
             [input, outcome, tests] => {
-                let tests: Vec<_> = tests.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-                let row = BadInput { input: (*input).to_owned(), outcome: (*outcome).to_owned(), tests };
+                let tests: Vec<_> =
+                    tests.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+                let row =
+                    BadInput { input: (*input).to_owned(), outcome: (*outcome).to_owned(), tests };
                 if row.tests.is_empty() { Err(format!("names no test: {line}")) } else { Ok(row) }
             }
             _ => Err(format!("not three cells: {line}")),
@@ -41,18 +43,24 @@ fn cells(line: &str) -> Vec<&str> {
 /// Whether `name`, a `path.rs::test`, is a test in the tree under `root`.
 ///
 /// # Errors
-/// What is wrong: no such file, no such function in it, or a function that is no test or is ignored.
+/// What is wrong: no such file, no such function in it, or a function that is no test or is
+/// ignored.
 pub fn find_test(root: &Path, name: &str) -> Result<(), String> {
-    let (path, test) = name.split_once("::").ok_or_else(|| format!("{name}: not of the form path.rs::test"))?;
-    let text = std::fs::read_to_string(root.join(path)).map_err(|e| format!("{name}: {path}: {e}"))?;
+    let (path, test) =
+        name.split_once("::").ok_or_else(|| format!("{name}: not of the form path.rs::test"))?;
+    let text =
+        std::fs::read_to_string(root.join(path)).map_err(|e| format!("{name}: {path}: {e}"))?;
     let lines: Vec<_> = text.lines().map(str::trim).collect();
     let found = lines
         .iter()
         .position(|line| line.starts_with(&format!("fn {test}(")))
         .ok_or_else(|| format!("{name}: {path} has no fn {test}"))?;
     // The attributes directly above the function.
-    let attributes: Vec<_> =
-        lines[..found].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//")).collect();
+    let attributes: Vec<_> = lines[..found]
+        .iter()
+        .rev()
+        .take_while(|line| line.starts_with("#[") || line.starts_with("//"))
+        .collect();
     if !attributes.iter().any(|line| **line == "#[test]") {
         return Err(format!("{name}: fn {test} is no #[test]"));
     }
@@ -106,7 +114,8 @@ pub fn lock_order(text: &str) -> Result<Vec<Lock>, String> {
             words.next()?;
             Some(Lock { rank, name, path: path.to_owned(), symbol: symbol.to_owned() })
         };
-        let lock = parse().ok_or_else(|| format!("not `rank name path::symbol what it guards`: {line}"))?;
+        let lock = parse()
+            .ok_or_else(|| format!("not `rank name path::symbol what it guards`: {line}"))?;
         if locks.last().is_some_and(|last| last.rank > lock.rank) {
             return Err(format!("ranks must rise: {line}"));
         }

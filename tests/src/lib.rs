@@ -1,4 +1,5 @@
-//! What the integration and stress tests share: seeds, rounds, skips and the project's own documents.
+//! What the integration and stress tests share: seeds, rounds, skips and the project's own
+//! documents.
 
 pub mod documents;
 pub mod place;
@@ -15,12 +16,17 @@ use std::path::PathBuf;
 /// The root of the source tree.
 #[must_use]
 pub fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate lies in the workspace").to_path_buf()
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the crate lies in the workspace")
+        .to_path_buf()
 }
 
-/// Says that the calling test cannot run here, and why; the test then returns. The scripts count it as skipped.
+/// Says that the calling test cannot run here, and why; the test then returns. The scripts count it
+/// as skipped.
 ///
-/// Written past libtest's capture (which takes `print!` only), so that the line is seen although the test passes.
+/// Written past libtest's capture (which takes `print!` only), so that the line is seen although
+/// the test passes.
 pub fn skip(test: &str, why: &str) {
     let line = format!("\n[skip] {test}: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");

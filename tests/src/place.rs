@@ -10,10 +10,14 @@ impl Place {
     /// If it cannot be made.
     #[must_use]
     pub fn new(name: &str) -> Place {
-        let path =
-            std::env::temp_dir().join(format!("kumihimo-test-{}-{}", name.replace(':', "-"), std::process::id()));
+        let path = std::env::temp_dir().join(format!(
+            "kumihimo-test-{}-{}",
+            name.replace(':', "-"),
+            std::process::id()
+        ));
         std::fs::create_dir(&path).expect("a directory");
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("its mode");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .expect("its mode");
         Place(path)
     }
 

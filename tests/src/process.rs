@@ -1,4 +1,5 @@
-//! A test in a process of its own: where it may end the process, or must not share it with other tests' runtimes.
+//! A test in a process of its own: where it may end the process, or must not share it with other
+//! tests' runtimes.
 
 use std::io::Write;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,7 +21,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// How it ended and what it wrote, set in: who counts results, or reads those of the outer test, must not take its for the outer one's.
+    /// How it ended and what it wrote, set in: who counts results, or reads those of the outer
+    /// test, must not take its for the outer one's.
     #[must_use]
     pub fn told(&self) -> String {
         let written = self.stdout.lines().chain(self.stderr.lines());
@@ -43,7 +45,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// # Errors
 /// As kill(2).
 pub fn send_signal(pid: u32, signal: Signal) -> std::io::Result<()> {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(std::io::ErrorKind::InvalidInput)?;
+    let pid =
+        i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(std::io::ErrorKind::InvalidInput)?;
     Ok(kill_process(pid, signal)?)
 }
 
@@ -53,7 +56,8 @@ pub fn is_child(name: &str) -> bool {
     std::env::var("KUMI_TEST_CHILD").is_ok_and(|child| child == name)
 }
 
-/// Begins this test program once more, for the one test `name`, with pipes for its standard streams.
+/// Begins this test program once more, for the one test `name`, with pipes for its standard
+/// streams.
 ///
 /// # Panics
 /// If the process cannot begin.
@@ -117,7 +121,8 @@ fn finish_within(idle_looks: u32, name: &str, child: Child) -> Ended {
     }
     let output = reader.join().expect("the reader does not panic");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let ended = Ended { status: output.status, stdout: text(&output.stdout), stderr: text(&output.stderr) };
+    let ended =
+        Ended { status: output.status, stdout: text(&output.stdout), stderr: text(&output.stderr) };
     if let Some(stood) = hangs {
         panic!("{name} hangs: {}\n{stood}", ended.told());
     }
@@ -142,7 +147,8 @@ pub fn alone(name: &str, body: impl FnOnce()) {
     assert!(!ended.stdout.contains("running 0 tests"), "there is no test {name}");
 }
 
-/// Whether microprocesses are kernel threads here (`KUMI_TLS=kernel`, ThreadSanitizer, another libc): asks the running runtime.
+/// Whether microprocesses are kernel threads here (`KUMI_TLS=kernel`, ThreadSanitizer, another
+/// libc): asks the running runtime.
 ///
 /// # Panics
 /// If none runs.
@@ -177,10 +183,13 @@ fn found() -> &'static Found {
             tells_returns: !one_to_one && now.events == "bpf",
         }
     };
-    FOUND.get_or_init(|| kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(look))
+    FOUND.get_or_init(|| {
+        kumihimo::runtime::Runtime::builder().vps(1).build().expect("a runtime").run(look)
+    })
 }
 
-/// Whether `test` makes sense here: microprocesses have virtual processors to give away. If not, says so.
+/// Whether `test` makes sense here: microprocesses have virtual processors to give away. If not,
+/// says so.
 ///
 /// # Panics
 /// As [`is_one_to_one`].
@@ -188,7 +197,10 @@ fn found() -> &'static Found {
 pub fn has_vps(test: &str) -> bool {
     let has = !is_one_to_one();
     if !has {
-        crate::skip(test, "microprocesses are kernel threads here, and have no virtual processor to give away");
+        crate::skip(
+            test,
+            "microprocesses are kernel threads here, and have no virtual processor to give away",
+        );
     }
     has
 }
@@ -209,7 +221,8 @@ pub fn is_preempted(test: &str) -> bool {
     is
 }
 
-/// Whether `test` makes sense here: a microprocess that comes back from the kernel is told of at once. If not, says so.
+/// Whether `test` makes sense here: a microprocess that comes back from the kernel is told of at
+/// once. If not, says so.
 ///
 /// # Panics
 /// As [`is_one_to_one`].
@@ -234,8 +247,8 @@ pub fn may_tell_returns() -> bool {
     found().tells_returns
 }
 
-/// How many kernel threads this process has that are not on their way out: one that has ended, and was joined, stays in the directory for a
-/// moment, marked PF_EXITING.
+/// How many kernel threads this process has that are not on their way out: one that has ended, and
+/// was joined, stays in the directory for a moment, marked PF_EXITING.
 ///
 /// # Panics
 /// If there is no procfs.
@@ -250,13 +263,16 @@ pub fn kernel_threads() -> usize {
     all.into_iter().filter(|&thread| stat(thread).is_ok_and(|stat| !exiting(&stat))).count()
 }
 
-/// Waits until all other kernel threads of this process sleep: those that have just begun have all that they need then, and what they made in passing is gone.
+/// Waits until all other kernel threads of this process sleep: those that have just begun have all
+/// that they need then, and what they made in passing is gone.
 ///
 /// # Panics
-/// If there is no procfs, or if they compute for a minute: then this is not what the caller wants to know.
+/// If there is no procfs, or if they compute for a minute: then this is not what the caller wants
+/// to know.
 pub fn others_sleep() {
     let own = std::fs::read_link("/proc/thread-self").expect("procfs");
-    let own: i32 = own.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a kernel thread's id");
+    let own: i32 =
+        own.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a kernel thread's id");
     let sleeps = |thread: i32| {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat"));
         // One that has ended meanwhile is at rest, too.
@@ -284,7 +300,8 @@ mod tests {
         }
     }
 
-    /// Kernel threads by name and state, with their stacks if there is a gdb that may look; and what it wrote, and that it is gone.
+    /// Kernel threads by name and state, with their stacks if there is a gdb that may look; and
+    /// what it wrote, and that it is gone.
     #[test]
     fn one_that_hangs_is_said_to_and_where() {
         const NAME: &str = "process::tests::one_that_hangs_is_said_to_and_where";
@@ -304,7 +321,8 @@ mod tests {
         let report = finished.expect_err("it hangs");
         let report = report.downcast_ref::<String>().expect("a report");
         assert!(report.contains(NAME) && report.contains("SIGABRT"), "{report}");
-        let its = report.lines().find(|line| line.contains(", hangs, ")).expect("its kernel thread");
+        let its =
+            report.lines().find(|line| line.contains(", hangs, ")).expect("its kernel thread");
         assert!(its.split(", ").count() == 6 && !its.contains("os error"), "{report}");
         let has_gdb = Command::new("gdb").arg("--version").stdout(Stdio::null()).status().is_ok();
         if !has_gdb || report.contains("ptrace: Operation not permitted") {

@@ -1,18 +1,22 @@
-//! A machine that refuses: chosen system calls fail from here on, as under a container's seccomp filter or on an older kernel.
+//! A machine that refuses: chosen system calls fail from here on, as under a container's seccomp
+//! filter or on an older kernel.
 
 use std::io;
 
-/// The system calls of x86-64, and neither those of 32-bit programs (int 0x80) nor of x32, which have other numbers.
+/// The system calls of x86-64, and neither those of 32-bit programs (int 0x80) nor of x32, which
+/// have other numbers.
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 
 // struct seccomp_data.
 const NUMBER: u32 = 0;
 const ARCH: u32 = 4;
 
-/// Makes each system call of the list fail with the errno beside it, in all kernel threads of this process and in all that it starts.
+/// Makes each system call of the list fail with the errno beside it, in all kernel threads of this
+/// process and in all that it starts.
 ///
-/// There is no way back: for a test in a process of its own ([`alone`](crate::process::alone)). Called again, it adds; of two that name
-/// one call, the later one counts. Programs gain no privileges by exec from here on (PR_SET_NO_NEW_PRIVS).
+/// There is no way back: for a test in a process of its own ([`alone`](crate::process::alone)).
+/// Called again, it adds; of two that name one call, the later one counts. Programs gain no
+/// privileges by exec from here on (PR_SET_NO_NEW_PRIVS).
 ///
 /// ```no_run
 /// # use kumihimo_tests::refusal::refuse;
@@ -20,23 +24,30 @@ const ARCH: u32 = 4;
 /// ```
 ///
 /// # Errors
-/// What prctl(2) or seccomp(2) says: a kernel without seccomp filters, or another filter that forbids it (EINVAL); kernel threads that have
-/// taken a filter of their own (EBUSY).
+/// What prctl(2) or seccomp(2) says: a kernel without seccomp filters, or another filter that
+/// forbids it (EINVAL); kernel threads that have taken a filter of their own (EBUSY).
 ///
 /// # Panics
 /// If something in the list is no system call or no errno, or the list has more than 100 entries.
 pub fn refuse(list: &[(libc::c_long, i32)]) -> io::Result<()> {
     assert!(list.len() <= 100, "a jump of a filter goes no further than 255 steps");
     let step = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let skip_unless_equal =
-        |k, steps| libc::sock_filter { jf: steps, ..step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k) };
+    let skip_unless_equal = |k, steps| libc::sock_filter {
+        jf: steps,
+        ..step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k)
+    };
     let load = |at| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
     let answer = |with| step(libc::BPF_RET | libc::BPF_K, with);
-    let mut program = vec![load(ARCH), skip_unless_equal(AUDIT_ARCH_X86_64, 2 * list.len() as u8 + 1), load(NUMBER)];
+    let mut program = vec![
+        load(ARCH),
+        skip_unless_equal(AUDIT_ARCH_X86_64, 2 * list.len() as u8 + 1),
+        load(NUMBER),
+    ];
     for (call, errno) in list {
         let call = u32::try_from(*call).ok().filter(|call| *call < 1 << 30).expect("a system call");
         assert!((1..4096).contains(errno), "{errno} is no errno");
-        program.extend([skip_unless_equal(call, 1), answer(libc::SECCOMP_RET_ERRNO | *errno as u32)]);
+        program
+            .extend([skip_unless_equal(call, 1), answer(libc::SECCOMP_RET_ERRNO | *errno as u32)]);
     }
     program.push(answer(libc::SECCOMP_RET_ALLOW));
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
@@ -88,19 +99,28 @@ mod tests {
                 libc::SYS_io_uring_setup,
                 libc::SYS_getppid,
             ];
-            let list: Vec<_> = calls.into_iter().zip([libc::EPERM, libc::ENOSYS].into_iter().cycle()).collect();
+            let list: Vec<_> =
+                calls.into_iter().zip([libc::EPERM, libc::ENOSYS].into_iter().cycle()).collect();
             let neighbours: Vec<_> = calls.map(|call| [call - 1, call + 1]).concat();
             // Neither waits nor does anything when it gets zeroes only.
             let harmless = |call: &&libc::c_long| {
-                [libc::SYS_getpgrp, libc::SYS_io_uring_enter, libc::SYS_memfd_create, libc::SYS_mlock2].contains(*call)
+                [
+                    libc::SYS_getpgrp,
+                    libc::SYS_io_uring_enter,
+                    libc::SYS_memfd_create,
+                    libc::SYS_mlock2,
+                ]
+                .contains(*call)
             };
-            let before: Vec<_> = neighbours.iter().filter(harmless).map(|call| errno_of(*call)).collect();
+            let before: Vec<_> =
+                neighbours.iter().filter(harmless).map(|call| errno_of(*call)).collect();
             assert!(!before.is_empty());
             refuse(&list).expect("seccomp");
             for (call, errno) in list {
                 assert_eq!(errno_of(call), errno, "{call}");
             }
-            let after: Vec<_> = neighbours.iter().filter(harmless).map(|call| errno_of(*call)).collect();
+            let after: Vec<_> =
+                neighbours.iter().filter(harmless).map(|call| errno_of(*call)).collect();
             assert_eq!(after, before);
         });
     }
@@ -111,7 +131,8 @@ mod tests {
             refuse(&[(libc::SYS_getppid, libc::EPERM)]).expect("seccomp");
             refuse(&[]).expect("an empty list refuses nothing");
             assert_eq!(errno_of(libc::SYS_getppid), libc::EPERM);
-            refuse(&[(libc::SYS_getppid, libc::ENOSYS), (libc::SYS_getpgrp, libc::EPERM)]).expect("seccomp");
+            refuse(&[(libc::SYS_getppid, libc::ENOSYS), (libc::SYS_getpgrp, libc::EPERM)])
+                .expect("seccomp");
             assert_eq!(errno_of(libc::SYS_getppid), libc::ENOSYS);
             assert_eq!(errno_of(libc::SYS_getpgrp), libc::EPERM);
         });
@@ -119,32 +140,48 @@ mod tests {
 
     #[test]
     fn threads_that_run_already_and_programs_started_later_are_refused_too() {
-        alone("refusal::tests::threads_that_run_already_and_programs_started_later_are_refused_too", || {
-            let (ask, asked) = mpsc::channel();
-            let thread = std::thread::spawn(move || {
-                asked.recv().expect("asked");
-                errno_of(libc::SYS_getppid)
-            });
-            refuse(&[
-                (libc::SYS_getppid, libc::ENOSYS),
-                (libc::SYS_mkdir, libc::EPERM),
-                (libc::SYS_mkdirat, libc::EPERM),
-            ])
-            .expect("seccomp");
-            ask.send(()).expect("it listens");
-            assert_eq!(thread.join().expect("no panic"), libc::ENOSYS);
-            let place = std::env::temp_dir().join(format!("kumihimo-refusal-{}", std::process::id()));
-            let made = Command::new("mkdir").arg(&place).env("LC_ALL", "C").output().expect("mkdir(1)");
-            let said = String::from_utf8_lossy(&made.stderr).into_owned();
-            assert!(!made.status.success() && said.contains("Operation not permitted"), "{said}");
-            assert!(!place.exists());
-        });
+        alone(
+            "refusal::tests::threads_that_run_already_and_programs_started_later_are_refused_too",
+            || {
+                let (ask, asked) = mpsc::channel();
+                let thread = std::thread::spawn(move || {
+                    asked.recv().expect("asked");
+                    errno_of(libc::SYS_getppid)
+                });
+                refuse(&[
+                    (libc::SYS_getppid, libc::ENOSYS),
+                    (libc::SYS_mkdir, libc::EPERM),
+                    (libc::SYS_mkdirat, libc::EPERM),
+                ])
+                .expect("seccomp");
+                ask.send(()).expect("it listens");
+                assert_eq!(thread.join().expect("no panic"), libc::ENOSYS);
+                let place =
+                    std::env::temp_dir().join(format!("kumihimo-refusal-{}", std::process::id()));
+                let made = Command::new("mkdir")
+                    .arg(&place)
+                    .env("LC_ALL", "C")
+                    .output()
+                    .expect("mkdir(1)");
+                let said = String::from_utf8_lossy(&made.stderr).into_owned();
+                assert!(
+                    !made.status.success() && said.contains("Operation not permitted"),
+                    "{said}"
+                );
+                assert!(!place.exists());
+            },
+        );
     }
 
     #[test]
     fn what_is_no_system_call_is_a_panic() {
         // Before anything is refused: this process goes on.
-        for wrong in [(-1, libc::EPERM), (1 << 30, libc::EPERM), (libc::SYS_getppid, 0), (libc::SYS_getppid, 5000)] {
+        for wrong in [
+            (-1, libc::EPERM),
+            (1 << 30, libc::EPERM),
+            (libc::SYS_getppid, 0),
+            (libc::SYS_getppid, 5000),
+        ] {
             assert!(std::panic::catch_unwind(|| refuse(&[wrong])).is_err(), "{wrong:?}");
         }
     }

@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-/// The seed of this process: `KUMI_SEED` (a decimal number) or one drawn at random. Same value at every call.
+/// The seed of this process: `KUMI_SEED` (a decimal number) or one drawn at random. Same value at
+/// every call.
 ///
 /// # Panics
 /// If `KUMI_SEED` is no number.
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 pub fn seed() -> u64 {
     static SEED: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     *SEED.get_or_init(|| match std::env::var("KUMI_SEED") {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("KUMI_SEED must be a decimal number, not {text:?}")),
+        Ok(text) => text
+            .parse()
+            .unwrap_or_else(|_| panic!("KUMI_SEED must be a decimal number, not {text:?}")),
         Err(_) => {
             let mut bytes = [0; 8];
             std::fs::File::open("/dev/urandom")
@@ -22,18 +25,22 @@ pub fn seed() -> u64 {
     })
 }
 
-/// Rounds of the stress test `name`: at least one, then more until `KUMI_STRESS_SECONDS` (2 if unset) are over.
-/// Each has its own random numbers, derived from the seed, the name and the round. Prints how to repeat the run.
+/// Rounds of the stress test `name`: at least one, then more until `KUMI_STRESS_SECONDS` (2 if
+/// unset) are over. Each has its own random numbers, derived from the seed, the name and the round.
+/// Prints how to repeat the run.
 ///
 /// # Panics
 /// If `KUMI_STRESS_SECONDS` or `KUMI_SEED` is no number.
 pub fn rounds(name: &str) -> impl Iterator<Item = Round> {
-    let seconds = std::env::var("KUMI_STRESS_SECONDS")
-        .map_or(2, |text| text.parse().expect("KUMI_STRESS_SECONDS must be a whole number of seconds"));
+    let seconds = std::env::var("KUMI_STRESS_SECONDS").map_or(2, |text| {
+        text.parse().expect("KUMI_STRESS_SECONDS must be a whole number of seconds")
+    });
     let (seed, end) = (seed(), Instant::now() + Duration::from_secs(seconds));
     // Past libtest's capture: after a crash nobody prints what was captured.
     let _ = std::io::stderr().write_all(format!("\n{name}: KUMI_SEED={seed}\n").as_bytes());
-    let own = name.bytes().fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let own = name
+        .bytes()
+        .fold(seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     (0..)
         .take_while(move |&number| number == 0 || Instant::now() < end)
         .map(move |number| Round { number, random: Random(own.wrapping_add(number)) })
@@ -62,7 +69,8 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, which must not be 0. The bias of the remainder does not matter to tests.
+    /// A number below `bound`, which must not be 0. The bias of the remainder does not matter to
+    /// tests.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
     }

@@ -1,6 +1,7 @@
 //! Tests that run as somebody without privileges.
 
-/// Makes this process, which must be root's, that of user `id`, without any capability. False if it is not root's. For a process of the test's own.
+/// Makes this process, which must be root's, that of user `id`, without any capability. False if it
+/// is not root's. For a process of the test's own.
 ///
 /// It joins no others on the machine from now on: nobody would remove what that leaves behind.
 ///
@@ -18,7 +19,8 @@ pub fn become_user(id: u32) -> bool {
         // Lost with the user: whether the process's own /proc files belong to it.
         assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1u64), 0);
     }
-    // SAFETY: nobody else in this process reads the environment at this moment: it runs one test, which is here.
+    // SAFETY: nobody else in this process reads the environment at this moment: it runs one test,
+    // which is here.
     unsafe { std::env::set_var("KUMI_MACHINE", "off") };
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
     assert!(status.lines().any(|line| line == "CapEff:\t0000000000000000"), "{status}");

@@ -33,7 +33,9 @@ fn a_program_that_sets_nothing_up() {
         assert_eq!(
             now.vps.len(),
             std::env::var("KUMI_VPS")
-                .map_or(std::thread::available_parallelism().map_or(1, |n| n.get()), |n| n.parse().expect("a number"))
+                .map_or(std::thread::available_parallelism().map_or(1, |n| n.get()), |n| n
+                    .parse()
+                    .expect("a number"))
         );
     });
 }
@@ -64,7 +66,10 @@ fn parks_and_joins_with_limits() {
             let fails = fails.join_timeout(SHORT).expect_err("it waits");
             let fails = fails.join_until(Instant::now()).expect_err("it waits");
             fails.thread().unpark();
-            fails.join_until(Instant::now() + Duration::from_secs(3600)).expect("in time").expect_err("it panics")
+            fails
+                .join_until(Instant::now() + Duration::from_secs(3600))
+                .expect("in time")
+                .expect_err("it panics")
         });
         // And the scope does not panic for it.
         assert_eq!(payload.downcast_ref::<&str>(), Some(&"as asked"));
@@ -79,10 +84,11 @@ fn names_ids_and_priorities() {
             let all: Vec<_> = (0..10)
                 .map(|n| {
                     let gate = &gate;
-                    let named = Builder::new().name(format!("number {n}")).spawn_scoped(s, move || {
-                        gate.wait();
-                        (thread::current().name().map(str::to_owned), thread::current().id())
-                    });
+                    let named =
+                        Builder::new().name(format!("number {n}")).spawn_scoped(s, move || {
+                            gate.wait();
+                            (thread::current().name().map(str::to_owned), thread::current().id())
+                        });
                     named.expect("it begins")
                 })
                 .collect();
@@ -105,10 +111,16 @@ fn names_ids_and_priorities() {
             thread::current().priority()
         });
         let other = other.expect("it begins");
-        assert_eq!((other.thread().priority(), thread::current().priority()), (ten, Priority::DEFAULT));
+        assert_eq!(
+            (other.thread().priority(), thread::current().priority()),
+            (ten, Priority::DEFAULT)
+        );
         other.thread().set_priority(Priority::LOWEST);
         thread::current().set_priority(ten);
-        assert_eq!((other.thread().priority(), thread::current_priority()), (Priority::LOWEST, ten));
+        assert_eq!(
+            (other.thread().priority(), thread::current_priority()),
+            (Priority::LOWEST, ten)
+        );
         other.thread().unpark();
         assert_eq!(other.join().expect("no panic"), Priority::LOWEST);
     });
@@ -144,10 +156,17 @@ fn a_panic_is_told_to_the_runtimes_hook() {
         let hook = told.clone();
         let runtime = Runtime::builder().vps(2).on_panic(move |who, payload| {
             let text = payload.downcast_ref::<&str>().copied();
-            hook.lock().expect("not poisoned").push((who.name().map(str::to_owned), who.id(), text));
+            hook.lock().expect("not poisoned").push((
+                who.name().map(str::to_owned),
+                who.id(),
+                text,
+            ));
         });
         runtime.build().expect("a runtime").run(|| {
-            let named = Builder::new().name("unlucky".into()).spawn(|| panic!("as asked")).expect("it begins");
+            let named = Builder::new()
+                .name("unlucky".into())
+                .spawn(|| panic!("as asked"))
+                .expect("it begins");
             let id = named.thread().id();
             drop(named.join().expect_err("it panics"));
             let expected = (Some("unlucky".to_owned()), id, Some("as asked"));
@@ -159,17 +178,25 @@ fn a_panic_is_told_to_the_runtimes_hook() {
             });
             ended.cancel();
             assert!(ended.join().is_err());
-            assert_eq!(told.lock().expect("not poisoned").len(), 1, "a cancelled one has not panicked");
+            assert_eq!(
+                told.lock().expect("not poisoned").len(),
+                1,
+                "a cancelled one has not panicked"
+            );
         });
     });
 }
 
-/// P0's call: kernel threads that came out of `blocking` wait in the pool, as many as were asked for.
+/// P0's call: kernel threads that came out of `blocking` wait in the pool, as many as were asked
+/// for.
 #[test]
 fn the_pool_keeps_as_many_kernel_threads_as_asked() {
     on_two("the_pool_keeps_as_many_kernel_threads_as_asked", || {
         if one_to_one() {
-            return skip("the_pool_keeps_as_many_kernel_threads_as_asked", "every microprocess is a kernel thread");
+            return skip(
+                "the_pool_keeps_as_many_kernel_threads_as_asked",
+                "every microprocess is a kernel thread",
+            );
         }
         runtime::set_concurrency(5).expect("it runs");
         let all_in = Arc::new(std::sync::Barrier::new(8));
@@ -193,7 +220,10 @@ fn the_pool_keeps_as_many_kernel_threads_as_asked() {
         runtime::set_concurrency(2).expect("it runs");
         settle(2);
     });
-    assert_eq!(runtime::set_concurrency(1).expect_err("none runs").kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(
+        runtime::set_concurrency(1).expect_err("none runs").kind(),
+        std::io::ErrorKind::NotFound
+    );
 }
 
 #[test]
@@ -220,6 +250,9 @@ fn memory_of_pooled_stacks_goes_back() {
         assert!(runtime::trim() > 0);
         // What was trimmed serves again.
         let again: Vec<_> = (0..2000u64).map(|n| thread::spawn(move || n)).collect();
-        assert_eq!(again.into_iter().map(|one| one.join().expect("no panic")).sum::<u64>(), 1_999_000);
+        assert_eq!(
+            again.into_iter().map(|one| one.join().expect("no panic")).sum::<u64>(),
+            1_999_000
+        );
     });
 }

@@ -1,4 +1,5 @@
-//! Bad input that is answered with an error or a panic, and limits that are reached. What ends the process: last_words.rs.
+//! Bad input that is answered with an error or a panic, and limits that are reached. What ends the
+//! process: last_words.rs.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -6,9 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
 use kumihimo::runtime::{Events, Runtime, metrics};
-use kumihimo::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, mpsc};
+use kumihimo::sync::{
+    Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, mpsc,
+};
 use kumihimo::thread::{self, Builder};
-use kumihimo_tests::process::{again, alone, is_child, is_one_to_one, kernel_threads, one_to_one, others_sleep};
+use kumihimo_tests::process::{
+    again, alone, is_child, is_one_to_one, kernel_threads, one_to_one, others_sleep,
+};
 use kumihimo_tests::skip;
 
 fn with_vps(vps: usize, body: impl FnOnce() + Send) {
@@ -17,7 +22,8 @@ fn with_vps(vps: usize, body: impl FnOnce() + Send) {
 
 fn message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().cloned();
-    text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned())).expect("a panic with a text")
+    text.or_else(|| payload.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+        .expect("a panic with a text")
 }
 
 fn set_limit(resource: libc::__rlimit_resource_t, limit: u64) {
@@ -47,12 +53,16 @@ fn stacks_that_are_too_small_or_odd() {
                     thread::yield_now();
                     room[bytes % 1024]
                 };
-                let handle = Builder::new().stack_size(bytes).spawn(deep).expect("a stack of at least the minimum");
+                let handle = Builder::new()
+                    .stack_size(bytes)
+                    .spawn(deep)
+                    .expect("a stack of at least the minimum");
                 assert_eq!(handle.join().expect("it fits"), 0, "{bytes}");
             }
         });
         for bytes in [0, 1, 12_345] {
-            let runtime = Runtime::builder().vps(1).stack_size(bytes).build().expect("at least the minimum");
+            let runtime =
+                Runtime::builder().vps(1).stack_size(bytes).build().expect("at least the minimum");
             runtime.run(|| thread::spawn(thread::yield_now).join().expect("it fits"));
         }
     });
@@ -80,12 +90,17 @@ fn a_result_larger_than_the_stack() {
     alone("a_result_larger_than_the_stack", || {
         with_vps(1, || {
             if one_to_one() {
-                return skip("a_result_larger_than_the_stack", "kernel threads put results on the heap");
+                return skip(
+                    "a_result_larger_than_the_stack",
+                    "kernel threads put results on the heap",
+                );
             }
-            let refused = Builder::new().stack_size(0).spawn(|| [0u8; 1 << 20]).expect_err("it does not fit");
+            let refused =
+                Builder::new().stack_size(0).spawn(|| [0u8; 1 << 20]).expect_err("it does not fit");
             assert_eq!(refused.kind(), ErrorKind::InvalidInput);
             assert!(refused.to_string().contains("Builder::stack_size"), "{refused}");
-            let large = Builder::new().stack_size(8 << 20).spawn(|| [7u8; 100_000]).expect("it fits");
+            let large =
+                Builder::new().stack_size(8 << 20).spawn(|| [7u8; 100_000]).expect("it fits");
             assert_eq!(large.join().expect("no panic")[99_999], 7);
         });
     });
@@ -118,8 +133,9 @@ fn address_space_is_used_up() {
                 handle.join().expect("those that began end as ever");
             }
             // And their room is there again.
-            let again: Vec<_> =
-                (0..all).map(|_| Builder::new().stack_size(48 << 20).spawn(|| ()).expect("room again")).collect();
+            let again: Vec<_> = (0..all)
+                .map(|_| Builder::new().stack_size(48 << 20).spawn(|| ()).expect("room again"))
+                .collect();
             for handle in again {
                 handle.join().expect("no panic");
             }
@@ -128,7 +144,8 @@ fn address_space_is_used_up() {
     });
 }
 
-/// Begins microprocesses that wait until one is refused; the refusal's text; then they end, and one more begins.
+/// Begins microprocesses that wait until one is refused; the refusal's text; then they end, and one
+/// more begins.
 fn until_refused(stack: usize) -> std::io::Error {
     let gate = Arc::new(AtomicBool::new(false));
     let mut begun = Vec::new();
@@ -166,7 +183,10 @@ fn limits_of_the_runtime_are_reached() {
         };
         limited(Runtime::builder().max_microprocesses(20), "Builder::max_microprocesses");
         if is_one_to_one() {
-            return skip("limits_of_the_runtime_are_reached", "the stacks of kernel threads are not counted");
+            return skip(
+                "limits_of_the_runtime_are_reached",
+                "the stacks of kernel threads are not counted",
+            );
         }
         let made = {
             let runtime = Runtime::builder().vps(1).build().expect("a runtime");
@@ -203,9 +223,13 @@ fn no_memory_for_a_kernel_thread() {
         // With events one would be waiting already.
         Runtime::builder().vps(1).events(Events::Off).build().expect("a runtime").run(|| {
             if one_to_one() {
-                return skip("no_memory_for_a_kernel_thread", "every microprocess is a kernel thread");
+                return skip(
+                    "no_memory_for_a_kernel_thread",
+                    "every microprocess is a kernel thread",
+                );
             }
-            // Whoever is just beginning needs memory, or has more than it keeps: glibc maps an arena of twice its size, and cuts it.
+            // Whoever is just beginning needs memory, or has more than it keeps: glibc maps an
+            // arena of twice its size, and cuts it.
             others_sleep();
             // Less than a kernel thread's stack is left.
             set_limit(libc::RLIMIT_AS, address_space() + (64 << 10));
@@ -245,12 +269,17 @@ fn no_kernel_threads_for_a_runtime() {
     alone("no_kernel_threads_for_a_runtime", || {
         // What is made once a process is made.
         with_vps(1, || ());
-        // SAFETY: no pointers. The limit does not bind root; and who changes its user must ask to see its own descriptors again.
+        // SAFETY: no pointers. The limit does not bind root; and who changes its user must ask to
+        // see its own descriptors again.
         let changed = unsafe {
-            libc::geteuid() != 0 || libc::setuid(54_321) == 0 && libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
+            libc::geteuid() != 0
+                || libc::setuid(54_321) == 0 && libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
         };
         if !changed {
-            return skip("no_kernel_threads_for_a_runtime", "root here may not become another user");
+            return skip(
+                "no_kernel_threads_for_a_runtime",
+                "root here may not become another user",
+            );
         }
         let (before, threads) = (descriptors(), kernel_threads());
         set_limit(libc::RLIMIT_NPROC, threads as u64 + 3);
@@ -292,7 +321,9 @@ fn settings_in_the_environment_that_mean_nothing() {
         assert_eq!(refused.kind(), ErrorKind::InvalidInput);
         return;
     }
-    for (variable, value) in [("KUMI_VPS", "0"), ("KUMI_VPS", "many"), ("KUMI_VPS", "10000"), ("KUMI_QUEUE", "queue")] {
+    for (variable, value) in
+        [("KUMI_VPS", "0"), ("KUMI_VPS", "many"), ("KUMI_VPS", "10000"), ("KUMI_QUEUE", "queue")]
+    {
         let ended = again(name, &[(variable, value), ("WRONG", value)]);
         assert!(ended.status.success(), "{variable}={value}: {ended:#?}");
     }
@@ -307,7 +338,10 @@ fn a_runtime_in_a_runtime() {
         runtime.run(|| {
             assert_eq!(refused(), ErrorKind::AlreadyExists);
             assert_eq!(thread::spawn(refused).join().expect("no panic"), ErrorKind::AlreadyExists);
-            assert_eq!(kumihimo::runtime::run(|| ()).expect_err("one runs").kind(), ErrorKind::AlreadyExists);
+            assert_eq!(
+                kumihimo::runtime::run(|| ()).expect_err("one runs").kind(),
+                ErrorKind::AlreadyExists
+            );
         });
         with_vps(1, || ());
     });
@@ -354,7 +388,11 @@ fn spawning_while_the_runtime_ends() {
 #[test]
 fn one_that_never_ends_is_left_behind() {
     alone("one_that_never_ends_is_left_behind", || {
-        let runtime = Runtime::builder().vps(2).shutdown_grace(Duration::from_millis(10)).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .vps(2)
+            .shutdown_grace(Duration::from_millis(10))
+            .build()
+            .expect("a runtime");
         let (sender, receiver) = mpsc::channel();
         for _ in 0..3 {
             let sender = sender.clone();
@@ -379,7 +417,11 @@ fn one_that_never_ends_is_left_behind() {
 #[test]
 fn one_that_never_waits_is_left_behind() {
     alone("one_that_never_waits_is_left_behind", || {
-        let runtime = Runtime::builder().vps(2).shutdown_grace(Duration::from_millis(10)).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .vps(2)
+            .shutdown_grace(Duration::from_millis(10))
+            .build()
+            .expect("a runtime");
         let over = Arc::new(AtomicU64::new(0));
         let seen = over.clone();
         let spins = thread::spawn(move || {
@@ -415,7 +457,8 @@ fn joining_oneself() {
             let (say, hear) = mpsc::channel();
             let handle = thread::spawn(move || {
                 let me = receiver.recv().expect("my handle");
-                let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| me.join())).expect_err("refused");
+                let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| me.join()))
+                    .expect_err("refused");
                 say.send(message(&*caught)).expect("somebody listens");
             });
             sender.send(handle).expect("it listens");
@@ -431,8 +474,11 @@ fn recursive_locks() {
         with_vps(1, || {
             let lock = Mutex::new(1);
             let guard = lock.lock().expect("not poisoned");
-            let again = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.lock())));
-            assert!(message(&*again().expect_err("refused")).contains("already locked by the caller"));
+            let again =
+                || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.lock())));
+            assert!(
+                message(&*again().expect_err("refused")).contains("already locked by the caller")
+            );
             assert!(matches!(lock.try_lock(), Err(TryLockError::WouldBlock)));
             assert!(!lock.is_poisoned(), "the guard is still there");
             drop(guard);
@@ -440,10 +486,18 @@ fn recursive_locks() {
 
             let lock = RwLock::new(1);
             let guard = lock.write().expect("not poisoned");
-            let write = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.write())));
-            let read = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.read())));
-            assert!(message(&*write().expect_err("refused")).contains("already held for writing by the caller"));
-            assert!(message(&*read().expect_err("refused")).contains("already held for writing by the caller"));
+            let write =
+                || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.write())));
+            let read =
+                || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.read())));
+            assert!(
+                message(&*write().expect_err("refused"))
+                    .contains("already held for writing by the caller")
+            );
+            assert!(
+                message(&*read().expect_err("refused"))
+                    .contains("already held for writing by the caller")
+            );
             assert!(matches!(lock.try_write(), Err(TryLockError::WouldBlock)));
             assert!(matches!(lock.try_read(), Err(TryLockError::WouldBlock)));
             drop(guard);
@@ -473,12 +527,15 @@ fn unlocking_by_another_does_not_compile() {
 fn a_name_with_a_nul() {
     alone("a_name_with_a_nul", || {
         with_vps(1, || {
-            let spawn = || Builder::new().name("a\0b".into()).spawn(|| ()).map(|handle| handle.join());
+            let spawn =
+                || Builder::new().name("a\0b".into()).spawn(|| ()).map(|handle| handle.join());
             let text = message(&*std::panic::catch_unwind(spawn).expect_err("refused"));
             assert!(text.contains("interior null"), "{text}");
             // Much longer than what a report shows.
             let long = "n".repeat(10_000);
-            let handle = Builder::new().name(long.clone()).spawn(|| thread::current().name().map(str::to_owned));
+            let handle = Builder::new()
+                .name(long.clone())
+                .spawn(|| thread::current().name().map(str::to_owned));
             assert_eq!(handle.expect("any length").join().expect("no panic"), Some(long));
         });
     });
@@ -488,18 +545,27 @@ fn a_name_with_a_nul() {
 fn a_panic_hook_of_the_runtime_that_panics() {
     let name = "a_panic_hook_of_the_runtime_that_panics";
     if is_child(name) {
-        let runtime = Runtime::builder().vps(1).on_panic(|_, _| panic!("the hook")).build().expect("a runtime");
+        let runtime = Runtime::builder()
+            .vps(1)
+            .on_panic(|_, _| panic!("the hook"))
+            .build()
+            .expect("a runtime");
         runtime.run(|| {
-            let payload = thread::spawn(|| panic!("the microprocess")).join().expect_err("it panics");
+            let payload =
+                thread::spawn(|| panic!("the microprocess")).join().expect_err("it panics");
             assert_eq!(message(&*payload), "the microprocess");
         });
         return;
     }
     let ended = again(name, &[]);
-    assert!(ended.status.success() && ended.stderr.contains("on_panic hook panicked; ignored"), "{ended:#?}");
+    assert!(
+        ended.status.success() && ended.stderr.contains("on_panic hook panicked; ignored"),
+        "{ended:#?}"
+    );
 }
 
-/// Who was away in the kernel, and whose virtual processor another one computes on meanwhile, is still the runtime's.
+/// Who was away in the kernel, and whose virtual processor another one computes on meanwhile, is
+/// still the runtime's.
 #[test]
 fn a_panic_hook_hears_of_one_without_its_vp() {
     alone("a_panic_hook_hears_of_one_without_its_vp", || {
@@ -512,9 +578,12 @@ fn a_panic_hook_hears_of_one_without_its_vp() {
             let others = Arc::new(AtomicBool::new(false));
             let compute = others.clone();
             let away = thread::spawn(|| {
-                // SAFETY: no arguments to get wrong. The C library's, which the runtime does not know: the kernel thread sleeps.
+                // SAFETY: no arguments to get wrong. The C library's, which the runtime does not
+                // know: the kernel thread sleeps.
                 unsafe { libc::usleep(10_000) };
-                std::panic::resume_unwind(Box::new("without a report, which would enter the runtime"));
+                std::panic::resume_unwind(Box::new(
+                    "without a report, which would enter the runtime",
+                ));
             });
             let busy = thread::spawn(move || {
                 while !compute.load(SeqCst) {

@@ -1,6 +1,8 @@
-//! What is no deadlock although nobody runs, and what is one although something is armed. The report itself: last_words.rs.
+//! What is no deadlock although nobody runs, and what is one although something is armed. The
+//! report itself: last_words.rs.
 //!
-//! Each waits for longer than the second after which a deadlock is reported: that the report does not come is the test.
+//! Each waits for longer than the second after which a deadlock is reported: that the report does
+//! not come is the test.
 
 use std::future::poll_fn;
 use std::io::{Read, Write};
@@ -24,12 +26,15 @@ fn sleeps() -> u64 {
     metrics().expect("it runs").vps.iter().map(|vp| vp.sleeps).sum()
 }
 
-/// Runs `wait` on one of two VPs; the other one goes to sleep after it, with nothing armed, since somebody parks there for ever.
+/// Runs `wait` on one of two VPs; the other one goes to sleep after it, with nothing armed, since
+/// somebody parks there for ever.
 fn while_another_goes_to_sleep_last(name: &str, wait: impl FnOnce() + Send) {
     alone(name, || {
-        let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+        let runtime =
+            Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
         runtime.run(|| {
-            let (waits, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (waits, over) =
+                (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
             let (seen, end) = (waits.clone(), over.clone());
             let other = thread::spawn(move || {
                 while !seen.load(SeqCst) {
@@ -85,7 +90,11 @@ fn waiting_for_one_that_is_suspended_is_no_deadlock() {
             return skip(NAME, "kernel threads are not suspended");
         }
         for parked in [false, true] {
-            let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+            let runtime = Runtime::builder()
+                .vps(2)
+                .on_deadlock(OnDeadlock::Abort)
+                .build()
+                .expect("a runtime");
             runtime.run(|| {
                 let stopped = thread::spawn(move || {
                     if parked {
@@ -95,7 +104,10 @@ fn waiting_for_one_that_is_suspended_is_no_deadlock() {
                     }
                 });
                 if parked {
-                    assert_ne!(stopped.thread().suspend().expect("a microprocess"), thread::Suspended::Gone);
+                    assert_ne!(
+                        stopped.thread().suspend().expect("a microprocess"),
+                        thread::Suspended::Gone
+                    );
                     stopped.thread().unpark();
                 }
                 let one = stopped.thread().clone();
@@ -154,11 +166,15 @@ fn a_blocking_call_is_no_deadlock() {
 /// A runtime in which `body` waits for what never comes, and that is said.
 fn is_reported(name: &str, said: &str, body: impl FnOnce() + Send) {
     if is_child(name) {
-        let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+        let runtime =
+            Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
         return runtime.run(body);
     }
     if is_one_to_one() {
-        return skip(name, "the runtime does not know who waits where microprocesses are kernel threads");
+        return skip(
+            name,
+            "the runtime does not know who waits where microprocesses are kernel threads",
+        );
     }
     let Ended { status, stderr, .. } = again(name, &[]);
     assert!(!status.success() && stderr.contains(said), "{status}\n{stderr}");
@@ -195,13 +211,18 @@ fn a_descriptor_that_nobody_waits_for_hides_no_deadlock() {
     });
 }
 
-/// Readers are counted and not known: unlike a writer, one that wants the lock again is not told so.
+/// Readers are counted and not known: unlike a writer, one that wants the lock again is not told
+/// so.
 #[test]
 fn a_reader_that_wants_to_write_is_a_deadlock() {
-    is_reported("a_reader_that_wants_to_write_is_a_deadlock", "main waits for the rwlock at 0x", || {
-        let lock = RwLock::new(());
-        let _read = lock.read().expect("not poisoned");
-        assert!(lock.try_write().is_err());
-        drop(lock.write());
-    });
+    is_reported(
+        "a_reader_that_wants_to_write_is_a_deadlock",
+        "main waits for the rwlock at 0x",
+        || {
+            let lock = RwLock::new(());
+            let _read = lock.read().expect("not poisoned");
+            assert!(lock.try_write().is_err());
+            drop(lock.write());
+        },
+    );
 }

@@ -13,16 +13,26 @@ fn read(name: &str) -> String {
 fn every_bad_input_has_its_test() {
     let rows = bad_inputs(&read("CAVEATS.md")).expect("the table is well formed");
     assert!(!rows.is_empty(), "CAVEATS.md has no table of bad input");
-    let missing: Vec<_> =
-        rows.iter().flat_map(|row| &row.tests).filter_map(|test| find_test(&root(), test).err()).collect();
+    let missing: Vec<_> = rows
+        .iter()
+        .flat_map(|row| &row.tests)
+        .filter_map(|test| find_test(&root(), test).err())
+        .collect();
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
 #[test]
 fn a_row_without_a_test_is_refused() {
     let head = "| input | outcome | test |\n|---|---|---|\n";
-    let row = BadInput { input: "x".into(), outcome: "y".into(), tests: vec!["a.rs::b".into(), "a.rs::c".into()] };
-    assert_eq!(bad_inputs(&format!("{head}| x | y | `a.rs::b`, `a.rs::c` |\n\nno row\n")), Ok(vec![row]));
+    let row = BadInput {
+        input: "x".into(),
+        outcome: "y".into(),
+        tests: vec!["a.rs::b".into(), "a.rs::c".into()],
+    };
+    assert_eq!(
+        bad_inputs(&format!("{head}| x | y | `a.rs::b`, `a.rs::c` |\n\nno row\n")),
+        Ok(vec![row])
+    );
     assert!(bad_inputs(&format!("{head}| x | y | |\n")).is_err());
     assert!(bad_inputs(&format!("{head}| x | y |\n")).is_err());
     assert_eq!(bad_inputs("no table"), Ok(vec![]));
@@ -31,8 +41,13 @@ fn a_row_without_a_test_is_refused() {
 #[test]
 fn a_named_test_that_does_not_exist_is_found() {
     let file = "tests/tests/documents.rs";
-    assert_eq!(find_test(&root(), &format!("{file}::a_named_test_that_does_not_exist_is_found")), Ok(()));
-    for wrong in ["no/such/file.rs::test", &format!("{file}::no_such_test"), &format!("{file}::read"), file] {
+    assert_eq!(
+        find_test(&root(), &format!("{file}::a_named_test_that_does_not_exist_is_found")),
+        Ok(())
+    );
+    for wrong in
+        ["no/such/file.rs::test", &format!("{file}::no_such_test"), &format!("{file}::read"), file]
+    {
         assert!(find_test(&root(), wrong).is_err(), "{wrong}");
     }
 }
@@ -73,7 +88,10 @@ fn every_lock_is_in_the_order() {
     for krate in std::fs::read_dir(root().join("crates")).expect("a folder").flatten() {
         each_source(&krate.path().join("src"), &mut |path, text| {
             // What stands under loom only is loom's.
-            if path.ends_with("shim.rs") || path.ends_with("_model.rs") || path.ends_with("models.rs") {
+            if path.ends_with("shim.rs")
+                || path.ends_with("_model.rs")
+                || path.ends_with("models.rs")
+            {
                 return;
             }
             for name in declared_locks(text) {
@@ -84,7 +102,10 @@ fn every_lock_is_in_the_order() {
             }
         });
     }
-    assert!(missing.is_empty() && found >= order.len(), "{found} found, of which lock-order.txt lacks {missing:#?}");
+    assert!(
+        missing.is_empty() && found >= order.len(),
+        "{found} found, of which lock-order.txt lacks {missing:#?}"
+    );
 }
 
 #[test]

@@ -59,7 +59,9 @@ fn dumped() -> String {
 /// The lines about one microprocess.
 fn about<'a>(said: &'a str, name: &str) -> Vec<&'a str> {
     let head = format!(" {name}: ");
-    let mut lines = said.lines().skip_while(|line| !(line.starts_with("microprocess ") && line.contains(&head)));
+    let mut lines = said
+        .lines()
+        .skip_while(|line| !(line.starts_with("microprocess ") && line.contains(&head)));
     let first = lines.next();
     first.into_iter().chain(lines.take_while(|line| line.starts_with("  "))).collect()
 }
@@ -130,7 +132,8 @@ fn on_request_with_one_in_each_state() {
             // It never yields: the one virtual processor is its own, and the others stay queued.
             let over = Arc::new(AtomicBool::new(false));
             let end = over.clone();
-            let (seen, text) = (Arc::new(AtomicBool::new(false)), Arc::new(std::sync::Mutex::new(String::new())));
+            let (seen, text) =
+                (Arc::new(AtomicBool::new(false)), Arc::new(std::sync::Mutex::new(String::new())));
             let runs = named("runs", move || {
                 thread::yield_now();
                 seen.store(true, SeqCst);
@@ -149,12 +152,23 @@ fn on_request_with_one_in_each_state() {
             is_told(&said, "receives", "waits for the channel at 0x", "receives_here");
             // Nothing interrupts it where preemption is off.
             let means = metrics().expect("it runs").preemption;
-            is_told(&said, "runs", "runs on kernel thread", if means == "off" { "" } else { "loops_here" });
+            is_told(
+                &said,
+                "runs",
+                "runs on kernel thread",
+                if means == "off" { "" } else { "loops_here" },
+            );
             is_told(&said, "blocks", "bound to kernel thread", "without a VP");
             assert!(about(&said, "main")[0].contains("priority 32"), "{said}");
-            // What the runtime does for a wait is folded to what was called; what calls the closure is left out.
+            // What the runtime does for a wait is folded to what was called; what calls the closure
+            // is left out.
             let lines = about(&said, "parks");
-            assert!(!lines.iter().any(|line| line.contains("catch_unwind") || line.contains("switch_fs")), "{said}");
+            assert!(
+                !lines
+                    .iter()
+                    .any(|line| line.contains("catch_unwind") || line.contains("switch_fs")),
+                "{said}"
+            );
             // A microprocess asks for itself.
             let said = dumped();
             is_told(&said, "main", "bound to kernel thread", "without a VP");
@@ -258,7 +272,8 @@ fn by_a_signal_while_all_compute() {
 fn at_a_deadlock() {
     const NAME: &str = "at_a_deadlock";
     if is_child(NAME) {
-        let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+        let runtime =
+            Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
         return runtime.run(|| waits_at(&Barrier::new(2)));
     }
     if is_one_to_one() {
@@ -266,9 +281,13 @@ fn at_a_deadlock() {
     }
     let ended = again(NAME, &[]);
     assert!(!ended.status.success());
-    let (first, traces) = ended.stderr.split_once("kumihimo: where they wait:").expect("the report");
+    let (first, traces) =
+        ended.stderr.split_once("kumihimo: where they wait:").expect("the report");
     assert!(first.contains("main waits for the barrier at 0x"), "{ended:#?}");
-    assert!(traces.contains("main waits for the barrier at 0x") && traces.contains("waits_at"), "{ended:#?}");
+    assert!(
+        traces.contains("main waits for the barrier at 0x") && traces.contains("waits_at"),
+        "{ended:#?}"
+    );
 }
 
 extern "C" fn nothing(_: i32) {}
@@ -277,7 +296,9 @@ extern "C" fn nothing(_: i32) {}
 fn signals_that_cannot_be_had() {
     const NAME: &str = "signals_that_cannot_be_had";
     if is_child(NAME) {
-        let said = |builder: kumihimo::runtime::Builder| builder.build().expect_err("not to be had").to_string();
+        let said = |builder: kumihimo::runtime::Builder| {
+            builder.build().expect_err("not to be had").to_string()
+        };
         let builder = || Runtime::builder().vps(1);
         if std::env::var("KUMI_DUMP_SIGNAL").is_ok() {
             println!("{}", said(builder()));
@@ -287,7 +308,12 @@ fn signals_that_cannot_be_had() {
             assert!(said(builder().dump_signal(signal)).contains("is wanted"), "{signal}");
         }
         // SAFETY: a handler that does nothing.
-        unsafe { libc::signal(libc::SIGUSR1, nothing as extern "C" fn(i32) as *const () as libc::sighandler_t) };
+        unsafe {
+            libc::signal(
+                libc::SIGUSR1,
+                nothing as extern "C" fn(i32) as *const () as libc::sighandler_t,
+            )
+        };
         assert!(said(builder().dump_signal(libc::SIGUSR1)).contains("has a handler already"));
         drop(builder().dump_signal(libc::SIGUSR2).build().expect("a runtime"));
         drop(builder().dump_signal(libc::SIGUSR2).build().expect("the same again"));
@@ -309,7 +335,10 @@ fn signals_that_cannot_be_had() {
     for wrong in ["", "nonsense", "KILL", "SEGV", "RTMIN+99"] {
         let ended = again(NAME, &[("KUMI_DUMP_SIGNAL", wrong)]);
         assert!(ended.status.success(), "{ended:#?}");
-        assert!(ended.stdout.contains(&format!("KUMI_DUMP_SIGNAL={wrong}: one of HUP")), "{ended:#?}");
+        assert!(
+            ended.stdout.contains(&format!("KUMI_DUMP_SIGNAL={wrong}: one of HUP")),
+            "{ended:#?}"
+        );
     }
     let ended = again(NAME, &[]);
     assert!(ended.status.success() && !ended.stderr.contains("no runtime runs"), "{ended:#?}");

@@ -1,13 +1,17 @@
-//! Exact priorities over several VPs: no VP runs something while something higher is runnable anywhere, but for a few steps.
+//! Exact priorities over several VPs: no VP runs something while something higher is runnable
+//! anywhere, but for a few steps.
 //!
-//! Real runs are traced, and the trace's checker counts: what, and why, is said in crates/trace/src/exact.rs.
+//! Real runs are traced, and the trace's checker counts: what, and why, is said in
+//! crates/trace/src/exact.rs.
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use kumihimo::policy::{Feedback, FixedPriority, Info, Placement, Policy, Priority, RoundRobin, Why};
+use kumihimo::policy::{
+    Feedback, FixedPriority, Info, Placement, Policy, Priority, RoundRobin, Why,
+};
 use kumihimo::runtime::{Capacity, Design, Distrust, OnMisbehaviour, Runtime, metrics};
 use kumihimo::sync::Mutex;
 use kumihimo::thread::{self, Builder, Thread};
@@ -32,7 +36,11 @@ impl Policy for Own {
     }
     fn place(&self, info: &Info, why: Why) -> Placement {
         let level = info.effective().get() / 2 + if why == Why::Woken { 7 } else { 0 };
-        Placement { level, quantum: Duration::from_micros(200), key: info.id.is_multiple_of(3).then_some(info.now_ns) }
+        Placement {
+            level,
+            quantum: Duration::from_micros(200),
+            key: info.id.is_multiple_of(3).then_some(info.now_ns),
+        }
     }
 }
 
@@ -70,7 +78,8 @@ fn actor(mut random: Random, peers: Arc<Vec<std::sync::OnceLock<Thread>>>, sink:
     }
 }
 
-/// What the checker says of a random load; the trace is left over if that is not what it should be. None: the kernel schedules there.
+/// What the checker says of a random load; the trace is left over if that is not what it should be.
+/// None: the kernel schedules there.
 fn load(
     name: &str,
     random: &mut Random,
@@ -106,8 +115,9 @@ fn load(
         let all: Vec<_> = (0..peers.len())
             .map(|i| {
                 let (random, its, sink) = (random.split(), peers.clone(), sink.clone());
-                let actor =
-                    Builder::new().priority(level(2 + i as u64 % 8 * 7)).spawn(move || actor(random, its, sink));
+                let actor = Builder::new()
+                    .priority(level(2 + i as u64 % 8 * 7))
+                    .spawn(move || actor(random, its, sink));
                 let actor = actor.expect("it begins");
                 peers[i].set(actor.thread().clone()).expect("set once");
                 actor
@@ -124,7 +134,12 @@ fn load(
     });
     let report = scheduled.then(|| check(&path, None).expect("a trace"));
     if let Some(report) = &report {
-        assert_eq!((report.lost, report.verdict()), (0, Verdict::Holds), "{name}: {}: {report}", path.display());
+        assert_eq!(
+            (report.lost, report.verdict()),
+            (0, Verdict::Holds),
+            "{name}: {}: {report}",
+            path.display()
+        );
         assert!(report.steps > 1000, "{name}: {}: {report}", path.display());
     }
     let _ = std::fs::remove_file(path);
@@ -138,12 +153,21 @@ fn what_outranks_a_running_one_waits_for_a_few_steps_at_most() {
         for mut round in rounds(NAME) {
             let mut sent = 0;
             for design in DESIGNS {
-                let policies: [Box<dyn Policy>; 4] =
-                    [Box::new(FixedPriority), Box::new(RoundRobin::new()), Box::new(Feedback::new()), Box::new(Own)];
+                let policies: [Box<dyn Policy>; 4] = [
+                    Box::new(FixedPriority),
+                    Box::new(RoundRobin::new()),
+                    Box::new(Feedback::new()),
+                    Box::new(Own),
+                ];
                 for policy in policies {
-                    let capacity = if round.random.one_in(2) { Capacity::default() } else { Capacity::Fixed(4) };
+                    let capacity = if round.random.one_in(2) {
+                        Capacity::default()
+                    } else {
+                        Capacity::Fixed(4)
+                    };
                     let name = format!("{design:?} {}", policy.name());
-                    let Some(report) = load(&name, &mut round.random, design, policy, capacity) else {
+                    let Some(report) = load(&name, &mut round.random, design, policy, capacity)
+                    else {
                         return skip(NAME, "the kernel schedules there");
                     };
                     sent += report.sent;
@@ -197,12 +221,16 @@ fn a_vp_that_is_overridden_makes_no_inversion() {
 }
 
 fn beside_an_overridden_vp(design: Design) {
-    let path = std::env::temp_dir().join(format!("kumi-exact-overridden-{}.perfetto", std::process::id()));
+    let path =
+        std::env::temp_dir().join(format!("kumi-exact-overridden-{}.perfetto", std::process::id()));
     let (pipe, mut writer) = std::io::pipe().expect("a pipe");
     let held = Arc::new(AtomicU64::new(0));
     let distrust = Distrust { on: OnMisbehaviour::Override, bound: Duration::from_millis(100) };
-    let runtime =
-        Runtime::builder().vps(2).queue(design).policy(Waits { pipe, held: held.clone() }).on_misbehaviour(distrust);
+    let runtime = Runtime::builder()
+        .vps(2)
+        .queue(design)
+        .policy(Waits { pipe, held: held.clone() })
+        .on_misbehaviour(distrust);
     let runtime = runtime.trace(&path).trace_buffer(1 << 19).build().expect("a runtime");
     let at = |n| Builder::new().priority(level(n));
     let (over, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -262,18 +290,29 @@ fn beside_an_overridden_vp(design: Design) {
     woken.join().expect("no panic");
     drop(runtime);
     let report = check(&path, None).expect("a trace");
-    assert_eq!((report.lost, report.verdict()), (0, Verdict::Holds), "{design:?}: {}: {report}", path.display());
+    assert_eq!(
+        (report.lost, report.verdict()),
+        (0, Verdict::Holds),
+        "{design:?}: {}: {report}",
+        path.display()
+    );
     assert!(report.steps > 100, "{design:?}: {}: {report}", path.display());
     let _ = std::fs::remove_file(path);
 }
 
-/// Two that run at the bottom, where a switch point comes again and again, and one that is woken: it runs on one of the two VPs.
+/// Two that run at the bottom, where a switch point comes again and again, and one that is woken:
+/// it runs on one of the two VPs.
 #[test]
 fn one_that_is_woken_from_outside_outranks_whoever_is_lowest() {
     const NAME: &str = "one_that_is_woken_from_outside_outranks_whoever_is_lowest";
     alone(NAME, || {
         for design in DESIGNS {
-            let runtime = Runtime::builder().vps(2).queue(design).policy(FixedPriority).build().expect("a runtime");
+            let runtime = Runtime::builder()
+                .vps(2)
+                .queue(design)
+                .policy(FixedPriority)
+                .build()
+                .expect("a runtime");
             let scheduled = runtime.run(|| {
                 thread::current().set_priority(level(63));
                 let (over, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -287,14 +326,18 @@ fn one_that_is_woken_from_outside_outranks_whoever_is_lowest() {
                     };
                     Builder::new().priority(level(n)).spawn(hog).expect("it begins")
                 };
-                // Without exact priorities all these stay behind the hogs of their VP, which never leave.
+                // Without exact priorities all these stay behind the hogs of their VP, which never
+                // leave.
                 let hogs = [hog(10), hog(20), hog(10), hog(20)];
                 // They begin.
                 while turns.load(SeqCst) == 0 {
                     thread::sleep(Duration::from_millis(1));
                 }
                 for round in 0..50 {
-                    let high = Builder::new().priority(level(30 + round % 3)).spawn(thread::park).expect("it begins");
+                    let high = Builder::new()
+                        .priority(level(30 + round % 3))
+                        .spawn(thread::park)
+                        .expect("it begins");
                     let thread = high.thread().clone();
                     std::thread::spawn(move || thread.unpark()).join().expect("no panic");
                     high.join().expect("no panic");
@@ -312,7 +355,8 @@ fn one_that_is_woken_from_outside_outranks_whoever_is_lowest() {
     });
 }
 
-/// One is woken from outside just as its VP goes from one of the highest level to one of the lowest, which never leaves.
+/// One is woken from outside just as its VP goes from one of the highest level to one of the
+/// lowest, which never leaves.
 #[test]
 fn one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next() {
     const NAME: &str = "one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next";
@@ -363,7 +407,8 @@ fn one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next() {
             });
             for round in 1..=ROUNDS {
                 asked.store(round, SeqCst);
-                // The wake-up takes some hundred nanoseconds: at some length it comes between the look around and the switch.
+                // The wake-up takes some hundred nanoseconds: at some length it comes between the
+                // look around and the switch.
                 (0..round % 2048).for_each(|n| {
                     std::hint::black_box(n);
                 });
@@ -381,13 +426,19 @@ fn one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next() {
     });
 }
 
-/// Those that run, and whose priority sinks below what is queued, wherever that is, give way to it; and whoever rises runs.
+/// Those that run, and whose priority sinks below what is queued, wherever that is, give way to it;
+/// and whoever rises runs.
 #[test]
 fn a_running_one_that_sinks_gives_way_to_what_waits_elsewhere() {
     const NAME: &str = "a_running_one_that_sinks_gives_way_to_what_waits_elsewhere";
     alone(NAME, || {
         for design in DESIGNS {
-            let runtime = Runtime::builder().vps(2).queue(design).policy(FixedPriority).build().expect("a runtime");
+            let runtime = Runtime::builder()
+                .vps(2)
+                .queue(design)
+                .policy(FixedPriority)
+                .build()
+                .expect("a runtime");
             let scheduled = runtime.run(|| {
                 thread::current().set_priority(level(63));
                 if one_to_one() {
@@ -416,7 +467,9 @@ fn a_running_one_that_sinks_gives_way_to_what_waits_elsewhere() {
                 // They never leave by themselves: those that run sink until all have run.
                 for sunk in 1..=6 {
                     wait_until(&|| (0..6).filter(|n| has_run(*n)).count() >= sunk);
-                    for one in all.iter().enumerate().filter(|(n, _)| has_run(*n)).map(|(_, one)| one) {
+                    for one in
+                        all.iter().enumerate().filter(|(n, _)| has_run(*n)).map(|(_, one)| one)
+                    {
                         one.thread().set_priority(level(20));
                     }
                 }
@@ -440,8 +493,9 @@ fn a_running_one_that_sinks_gives_way_to_what_waits_elsewhere() {
     });
 }
 
-/// Changes of priority from several kernel threads at once, hundreds a millisecond, while those that are changed run, wait and end. Nothing is
-/// lost, and in the end the order is that of the last changes.
+/// Changes of priority from several kernel threads at once, hundreds a millisecond, while those
+/// that are changed run, wait and end. Nothing is lost, and in the end the order is that of the
+/// last changes.
 #[test]
 fn a_storm_of_changes_ends_in_the_right_order() {
     const NAME: &str = "a_storm_of_changes_ends_in_the_right_order";
@@ -449,7 +503,12 @@ fn a_storm_of_changes_ends_in_the_right_order() {
         for mut round in rounds(NAME) {
             let design = DESIGNS[round.number as usize % DESIGNS.len()];
             let vps = 1 + round.random.below(3) as usize;
-            let runtime = Runtime::builder().vps(vps).queue(design).policy(FixedPriority).build().expect("a runtime");
+            let runtime = Runtime::builder()
+                .vps(vps)
+                .queue(design)
+                .policy(FixedPriority)
+                .build()
+                .expect("a runtime");
             let mut random = round.random.split();
             let scheduled = runtime.run(move || storm(&mut random, vps) && !one_to_one());
             if !scheduled {
@@ -505,7 +564,8 @@ fn storm(random: &mut Random, vps: usize) -> bool {
         thread::sleep(Duration::from_micros(100));
     }
     calm.store(true, SeqCst);
-    // All parked: those of lower priority than this sleeper cannot be runnable once one of priority 0 has run.
+    // All parked: those of lower priority than this sleeper cannot be runnable once one of priority
+    // 0 has run.
     for one in &threads {
         one.set_priority(level(20));
     }
@@ -530,7 +590,8 @@ fn storm(random: &mut Random, vps: usize) -> bool {
     let log = log.lock().expect("not poisoned");
     assert_eq!(log.len() as u64, CHANGED, "each once");
     if vps == 1 {
-        // Nothing else decides the order there, and nobody else ran: the caller has kept the VP, at 63, until all were changed.
+        // Nothing else decides the order there, and nobody else ran: the caller has kept the VP, at
+        // 63, until all were changed.
         let order: Vec<_> = log.iter().map(|n| last[*n as usize]).collect();
         assert!(order.is_sorted_by(|a, b| a > b), "{order:?}");
     }

@@ -1,7 +1,7 @@
 //! gdb and its script: live processes, core files, stepping. Skipped where there is no gdb.
 //!
-//! gdb says much that is no concern of ours (debug information that it wants to download, libraries without symbols), so only lines that are
-//! looked for count.
+//! gdb says much that is no concern of ours (debug information that it wants to download, libraries
+//! without symbols), so only lines that are looked for count.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -44,7 +44,10 @@ fn blocks_here(mut reader: &std::io::PipeReader) {
     assert_eq!(std::hint::black_box(reader.read(&mut [0]).expect("a pipe")), 1);
 }
 
-fn named<T: Send + 'static>(name: &str, f: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+fn named<T: Send + 'static>(
+    name: &str,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
     thread::Builder::new().name(name.into()).spawn(f).expect("a microprocess")
 }
 
@@ -95,7 +98,8 @@ fn has_gdb(test: &str) -> bool {
         skip(test, "microprocesses are kernel threads here, which gdb shows by itself");
         return false;
     }
-    let found = Command::new("gdb").args(["-nx", "-batch", "-ex", "python print('py' + 'thon')"]).output();
+    let found =
+        Command::new("gdb").args(["-nx", "-batch", "-ex", "python print('py' + 'thon')"]).output();
     let has = found.is_ok_and(|out| String::from_utf8_lossy(&out.stdout).contains("python"));
     if !has {
         skip(test, "no gdb with Python");
@@ -103,13 +107,15 @@ fn has_gdb(test: &str) -> bool {
     has
 }
 
-/// What gdb says to `commands`, the script loaded; the program is this one, for the test `name` alone.
+/// What gdb says to `commands`, the script loaded; the program is this one, for the test `name`
+/// alone.
 fn gdb(name: &str, core: Option<&str>, commands: &[&str]) -> String {
     let script = root().join("crates/runtime/gdb/kumihimo.py");
     let mut gdb = Command::new("timeout");
     gdb.args(["-k", "5", "100", "gdb", "-nx", "-batch"]);
     let source = format!("source {}", script.display());
-    // A container may refuse personality(2), downloads would be slow, and libthread_db: see CAVEATS.md.
+    // A container may refuse personality(2), downloads would be slow, and libthread_db: see
+    // CAVEATS.md.
     for command in [
         "set pagination off",
         "set debuginfod enabled off",
@@ -125,18 +131,25 @@ fn gdb(name: &str, core: Option<&str>, commands: &[&str]) -> String {
     let program = std::env::current_exe().expect("this program");
     match core {
         Some(core) => gdb.arg(program).arg(core),
-        None => gdb.arg("--args").arg(program).args(["--exact", name, "--nocapture", "--test-threads=1"]),
+        None => gdb.arg("--args").arg(program).args([
+            "--exact",
+            name,
+            "--nocapture",
+            "--test-threads=1",
+        ]),
     };
     gdb.env("KUMI_TEST_CHILD", name).env_remove("RUST_BACKTRACE").stdin(Stdio::null());
     let out = gdb.output().expect("gdb");
-    let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    let text =
+        String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     assert!(!text.contains("Traceback (most recent call last)"), "{text}");
     text
 }
 
 /// Whether gdb may trace anybody here: a container may refuse ptrace(2).
 fn may_trace(name: &str, said: &str) -> bool {
-    let refused = said.contains("ptrace: Operation not permitted") || said.contains("Could not trace the inferior");
+    let refused = said.contains("ptrace: Operation not permitted")
+        || said.contains("Could not trace the inferior");
     if refused {
         skip(name, "ptrace is refused");
     }
@@ -146,7 +159,9 @@ fn may_trace(name: &str, said: &str) -> bool {
 /// The lines about one microprocess in the output of `kumi backtrace all`.
 fn about<'a>(said: &'a str, name: &str) -> Vec<&'a str> {
     let head = format!(" {name}: ");
-    let from = said.lines().skip_while(|line| !(line.starts_with("microprocess ") && line.contains(&head)));
+    let from = said
+        .lines()
+        .skip_while(|line| !(line.starts_with("microprocess ") && line.contains(&head)));
     let (first, rest): (Vec<_>, Vec<_>) = from.enumerate().partition(|(i, _)| *i == 0);
     let rest = rest.into_iter().take_while(|(_, line)| line.starts_with("  "));
     first.into_iter().chain(rest).map(|(_, line)| line).collect()
@@ -168,7 +183,11 @@ fn check_each(said: &str) {
     ] {
         let lines = about(said, name);
         assert!(lines.first().is_some_and(|head| head.contains(state)), "{name}\n{said}");
-        assert_eq!(lines.iter().filter(|line| line.contains(function)).count(), 1, "{name}\n{said}");
+        assert_eq!(
+            lines.iter().filter(|line| line.contains(function)).count(),
+            1,
+            "{name}\n{said}"
+        );
     }
     // To the very first frame.
     assert!(parks.last().is_some_and(|line| line.contains("first_step")), "{said}");
@@ -225,15 +244,29 @@ fn a_live_process_and_its_core_file() {
     );
     std::fs::remove_file(core).expect("gdb wrote it");
     let (list, said) = said.split_once("each\n").expect("the list comes first");
-    assert!(list.contains("parks: waits for an unpark, priority 32") && list.contains("8 microprocesses"), "{list}");
-    for (name, state) in [("held", "held until it is resumed"), ("stopped", "waits for an unpark")] {
-        let line = list.lines().find(|line| line.contains(&format!(" {name}: "))).unwrap_or_else(|| panic!("{list}"));
-        assert!(line.contains(&format!(" {name}: {state}, priority")) && line.ends_with(", suspended"), "{line}");
+    assert!(
+        list.contains("parks: waits for an unpark, priority 32")
+            && list.contains("8 microprocesses"),
+        "{list}"
+    );
+    for (name, state) in [("held", "held until it is resumed"), ("stopped", "waits for an unpark")]
+    {
+        let line = list
+            .lines()
+            .find(|line| line.contains(&format!(" {name}: ")))
+            .unwrap_or_else(|| panic!("{list}"));
+        assert!(
+            line.contains(&format!(" {name}: {state}, priority")) && line.ends_with(", suspended"),
+            "{line}"
+        );
     }
     let (all, said) = said.split_once("one\n").expect("then all of them");
     check_each(all);
     let (one, selected) = said.split_once("selected\n").expect("then two of them");
-    assert!(one.contains("receives_here") && !about(one, "receives").iter().any(|line| line.contains("parks_here")));
+    assert!(
+        one.contains("receives_here")
+            && !about(one, "receives").iter().any(|line| line.contains("parks_here"))
+    );
     assert!(selected.contains("parks_here"), "{selected}");
 }
 
@@ -248,7 +281,8 @@ fn a_core_file_of_the_kernels() {
             println!("no core files");
             return;
         }
-        std::env::set_current_dir(std::env::var("KUMI_CORE_IN").expect("set")).expect("it is there");
+        std::env::set_current_dir(std::env::var("KUMI_CORE_IN").expect("set"))
+            .expect("it is there");
         return abort_with_some();
     }
     if !has_gdb(NAME) {
@@ -260,15 +294,19 @@ fn a_core_file_of_the_kernels() {
     }
     let folder = std::env::temp_dir().join(format!("kumihimo-core-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");
-    let ended = kumihimo_tests::process::again(NAME, &[("KUMI_CORE_IN", folder.to_str().expect("UTF-8"))]);
+    let ended =
+        kumihimo_tests::process::again(NAME, &[("KUMI_CORE_IN", folder.to_str().expect("UTF-8"))]);
     let core = std::fs::read_dir(&folder).expect("a folder").flatten().next();
-    let said = core.map(|core| gdb(NAME, Some(core.path().to_str().expect("UTF-8")), &["kumi backtrace all"]));
+    let said = core
+        .map(|core| gdb(NAME, Some(core.path().to_str().expect("UTF-8")), &["kumi backtrace all"]));
     std::fs::remove_dir_all(&folder).expect("it is ours");
     let Some(said) = said else {
         return skip(NAME, "no core files are written here (ulimit -c)");
     };
     assert!(!ended.status.success());
-    for (name, function) in [("main", "abort_with_some"), ("parks", "parks_here"), ("yields", "yields_here")] {
+    for (name, function) in
+        [("main", "abort_with_some"), ("parks", "parks_here"), ("yields", "yields_here")]
+    {
         assert!(about(&said, name).iter().any(|line| line.contains(function)), "{name}\n{said}");
     }
 }
@@ -293,15 +331,29 @@ fn loaded_with_the_program() {
     let program = std::env::current_exe().expect("this program");
     let trust = format!("add-auto-load-safe-path {}", program.display());
     let out = Command::new("gdb")
-        .args(["-nx", "-batch", "-iex", &trust, "-ex", "kumi microprocesses", "-ex", "info signals SIGTRAP"])
+        .args([
+            "-nx",
+            "-batch",
+            "-iex",
+            &trust,
+            "-ex",
+            "kumi microprocesses",
+            "-ex",
+            "info signals SIGTRAP",
+        ])
         .arg(&program)
         .output()
         .expect("gdb");
-    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    let said =
+        String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     assert!(said.contains("0 microprocesses on 0 kernel threads"), "{said}");
     // Stop, print, pass on.
-    let words: Vec<_> =
-        said.lines().find(|line| line.starts_with("SIGTRAP")).expect("a row").split_whitespace().collect();
+    let words: Vec<_> = said
+        .lines()
+        .find(|line| line.starts_with("SIGTRAP"))
+        .expect("a row")
+        .split_whitespace()
+        .collect();
     assert_eq!(words[1..4], ["No", "No", "No"], "{said}");
 }
 
@@ -343,8 +395,8 @@ fn stepping_through() {
     if !has_gdb(NAME) {
         return;
     }
-    // A step that changes kernel threads may last to the program's end, and gdb may stumble over a thread that ends meanwhile: that is said, and
-    // what counts is what becomes of the program.
+    // A step that changes kernel threads may last to the program's end, and gdb may stumble over a
+    // thread that ends meanwhile: that is said, and what counts is what becomes of the program.
     let script = "\
 def steps(command, n):
     for i in range(n):
@@ -390,7 +442,8 @@ fn attached_to_a_running_process() {
             });
             reads.join().expect("no panic");
             // The event source is told of these, and tells of their ends by traps where it can.
-            let naps = (0..20).map(|_| thread::spawn(|| std::thread::sleep(std::time::Duration::from_millis(1))));
+            let naps = (0..20)
+                .map(|_| thread::spawn(|| std::thread::sleep(std::time::Duration::from_millis(1))));
             naps.collect::<Vec<_>>().into_iter().for_each(|nap| nap.join().expect("no panic"));
             waits.thread().unpark();
             waits.join().expect("no panic");
@@ -409,10 +462,12 @@ fn attached_to_a_running_process() {
     }
     let mut input = child.stdin.take().expect("a pipe");
     let seen = std::env::temp_dir().join(format!("kumihimo-gdb-{}.seen", std::process::id()));
-    let (attach, say) = (format!("attach {}", child.id()), format!("shell touch {}", seen.display()));
+    let (attach, say) =
+        (format!("attach {}", child.id()), format!("shell touch {}", seen.display()));
     let said = std::thread::scope(|scope| {
         // It goes on while gdb is there, and ends under it.
-        let gdb = scope.spawn(|| gdb(NAME, None, &[&attach, "kumi backtrace waits", &say, "continue"]));
+        let gdb =
+            scope.spawn(|| gdb(NAME, None, &[&attach, "kumi backtrace waits", &say, "continue"]));
         while !seen.exists() && !gdb.is_finished() {
             std::thread::yield_now();
         }

@@ -42,7 +42,8 @@ fn a_stack_overflow_says_whose_and_what_to_set() {
     }
     let say = |ended: &Ended| -> String {
         assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
-        let lines: Vec<_> = ended.stderr.lines().filter(|line| line.contains("overflowed its stack")).collect();
+        let lines: Vec<_> =
+            ended.stderr.lines().filter(|line| line.contains("overflowed its stack")).collect();
         assert_eq!(lines.len(), 1, "{ended:#?}");
         lines[0].to_owned()
     };
@@ -51,12 +52,17 @@ fn a_stack_overflow_says_whose_and_what_to_set() {
         assert!(named.contains("digger"), "{named}");
         return;
     }
-    assert!(named.contains("microprocess 'digger' (id ") && named.contains("Builder::stack_size"), "{named}");
-    let kib = named.split("stack of ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a size");
+    assert!(
+        named.contains("microprocess 'digger' (id ") && named.contains("Builder::stack_size"),
+        "{named}"
+    );
+    let kib =
+        named.split("stack of ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a size");
     assert!(kib.parse::<u32>().expect("a number") >= 64, "{named}");
     // The smallest stack, and no name.
     let ended = again(name, &[("SIZE", "0")]);
-    let id = ended.stdout.lines().find_map(|line| line.strip_prefix("id ")).expect("it says its id");
+    let id =
+        ended.stdout.lines().find_map(|line| line.strip_prefix("id ")).expect("it says its id");
     assert!(say(&ended).contains(&format!("(no name) (id {id})")), "{ended:#?}");
 }
 
@@ -83,7 +89,8 @@ fn other_faults_keep_the_programs_handler() {
             }
             let fault = || {
                 thread::yield_now();
-                // SAFETY: none: this is the fault under test, a read from an address that is never mapped.
+                // SAFETY: none: this is the fault under test, a read from an address that is never
+                // mapped.
                 unsafe { std::ptr::read_volatile(std::ptr::without_provenance::<u8>(8)) }
             };
             drop(thread::spawn(fault).join());
@@ -112,7 +119,9 @@ fn embrace() {
     let _one = locks.0.lock().expect("not poisoned");
     both.wait();
     let (one, other_one) = (&raw const locks.0, &raw const locks.1);
-    println!("\nmutexes main waits for the mutex at {other_one:p}, second waits for the mutex at {one:p}");
+    println!(
+        "\nmutexes main waits for the mutex at {other_one:p}, second waits for the mutex at {one:p}"
+    );
     drop(locks.1.lock());
     other.expect("it begins").join().expect("it never ends");
 }
@@ -121,16 +130,24 @@ fn embrace() {
 fn a_deadlock_of_all_says_who_waits_for_what() {
     let name = "a_deadlock_of_all_says_who_waits_for_what";
     if is_child(name) {
-        let runtime = Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
+        let runtime =
+            Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
         return runtime.run(embrace);
     }
     if is_one_to_one() {
-        return skip(name, "the runtime does not know who waits where microprocesses are kernel threads");
+        return skip(
+            name,
+            "the runtime does not know who waits where microprocesses are kernel threads",
+        );
     }
     let ended = again(name, &[]);
     assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
     assert!(ended.stderr.contains("deadlock: all 2 living microprocesses wait"), "{ended:#?}");
-    let wanted = ended.stdout.lines().find_map(|line| line.strip_prefix("mutexes ")).expect("it says where they are");
+    let wanted = ended
+        .stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("mutexes "))
+        .expect("it says where they are");
     for who in wanted.split(", ") {
         assert!(ended.stderr.contains(who), "{who}: {ended:#?}");
     }
@@ -157,12 +174,17 @@ fn a_reported_deadlock_may_still_be_resolved() {
         });
     }
     if is_one_to_one() {
-        return skip(name, "the runtime does not know who waits where microprocesses are kernel threads");
+        return skip(
+            name,
+            "the runtime does not know who waits where microprocesses are kernel threads",
+        );
     }
     let mut child = start(name, &[]);
     let mut errors = BufReader::new(child.stderr.take().expect("piped"));
     let (mut line, mut seen) = (String::new(), String::new());
-    while errors.read_line(&mut line).expect("readable") > 0 && !line.contains("deadlock: all 1 living") {
+    while errors.read_line(&mut line).expect("readable") > 0
+        && !line.contains("deadlock: all 1 living")
+    {
         seen += &line;
         line.clear();
     }
@@ -224,7 +246,8 @@ fn a_result_that_nobody_takes_and_that_panics() {
     let name = "a_result_that_nobody_takes_and_that_panics";
     if is_child(name) {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            let (done, dropped) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (done, dropped) =
+                (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
             let (seen, waits_for) = (done.clone(), dropped.clone());
             let handle = thread::spawn(move || {
                 // Else the handle would drop it.
@@ -254,7 +277,8 @@ fn a_panic_that_nobody_joins_is_reported() {
     let name = "a_panic_that_nobody_joins_is_reported";
     if is_child(name) {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            let handle = Builder::new().name("lonely".into()).spawn(|| -> () { panic!("heard by no one") });
+            let handle =
+                Builder::new().name("lonely".into()).spawn(|| -> () { panic!("heard by no one") });
             drop(handle.expect("it begins"));
             thread::spawn(|| ()).join().expect("the others go on");
         });
@@ -289,5 +313,8 @@ fn a_policy_that_panics() {
     }
     let ended = again(name, &[]);
     assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
-    assert!(ended.stderr.contains("nowhere to go") && ended.stderr.contains("policy panicked"), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("nowhere to go") && ended.stderr.contains("policy panicked"),
+        "{ended:#?}"
+    );
 }

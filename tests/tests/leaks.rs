@@ -1,4 +1,5 @@
-//! Nothing is left behind: memory, stacks, descriptors and kernel threads are as before after many runtimes and microprocesses.
+//! Nothing is left behind: memory, stacks, descriptors and kernel threads are as before after many
+//! runtimes and microprocesses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,7 +22,11 @@ struct Held {
 fn held() -> Held {
     let entries = |path| std::fs::read_dir(path).expect("procfs").count();
     let maps = std::fs::read_to_string("/proc/self/maps").expect("procfs");
-    Held { descriptors: entries("/proc/self/fd"), kernel_threads: kernel_threads(), mappings: maps.lines().count() }
+    Held {
+        descriptors: entries("/proc/self/fd"),
+        kernel_threads: kernel_threads(),
+        mappings: maps.lines().count(),
+    }
 }
 
 /// Resident memory in bytes.
@@ -32,7 +37,8 @@ fn resident() -> u64 {
 
 /// `KUMI_LEAK_MICROPROCESSES`, or `default`.
 fn microprocesses(default: u64) -> u64 {
-    std::env::var("KUMI_LEAK_MICROPROCESSES").map_or(default, |text| text.parse().expect("a number"))
+    std::env::var("KUMI_LEAK_MICROPROCESSES")
+        .map_or(default, |text| text.parse().expect("a number"))
 }
 
 fn a_runtime(vps: usize) -> usize {
@@ -72,18 +78,24 @@ fn a_thousand_runtimes_leave_nothing() {
             a_runtime(1 + n % 4);
         }
         let (after, now) = (held(), resident());
-        assert_eq!((after.descriptors, after.kernel_threads), (before.descriptors, before.kernel_threads));
+        assert_eq!(
+            (after.descriptors, after.kernel_threads),
+            (before.descriptors, before.kernel_threads)
+        );
         let more = a_runtime(4).saturating_sub(stacks);
         assert!(more <= 512, "stacks are used again: {more} more than {stacks}");
-        // Arenas of the allocator and malloc'ed regions come and go by the kernel threads that were alive together. A stack whose
-        // guard is made by mprotect is two mappings.
-        assert!(after.mappings <= before.mappings + 32 + 2 * more, "{more} more stacks, {before:?} {after:?}");
+        // Arenas of the allocator and malloc'ed regions come and go by the kernel threads that were
+        // alive together. A stack whose guard is made by mprotect is two mappings.
+        assert!(
+            after.mappings <= before.mappings + 32 + 2 * more,
+            "{more} more stacks, {before:?} {after:?}"
+        );
         assert!(QUARANTINE || now < memory + (16 << 20), "{memory} bytes before, {now} after");
     });
 }
 
-/// A kernel thread inside `blocking` outlives its runtime, and the VPs with it. (What the VPs had kept
-/// for themselves was lost: 64 stacks or more each time.)
+/// A kernel thread inside `blocking` outlives its runtime, and the VPs with it. (What the VPs had
+/// kept for themselves was lost: 64 stacks or more each time.)
 #[test]
 fn kernel_threads_that_outlive_their_runtimes_give_the_stacks_back() {
     const NAME: &str = "kernel_threads_that_outlive_their_runtimes_give_the_stacks_back";
@@ -119,7 +131,8 @@ fn kernel_threads_that_outlive_their_runtimes_give_the_stacks_back() {
     });
 }
 
-/// Spawns so many, some with names, some that yield, some with memory of their own, some that are never joined.
+/// Spawns so many, some with names, some that yield, some with memory of their own, some that are
+/// never joined.
 fn batch(size: u64) {
     thread_local!(static OWN: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) });
     let all: Vec<_> = (0..size)
@@ -131,7 +144,11 @@ fn batch(size: u64) {
                 }
                 n
             };
-            if n % 64 == 0 { Builder::new().name(format!("n{n}")).spawn(body) } else { Builder::new().spawn(body) }
+            if n % 64 == 0 {
+                Builder::new().name(format!("n{n}")).spawn(body)
+            } else {
+                Builder::new().spawn(body)
+            }
         })
         .collect();
     for (n, handle) in all.into_iter().enumerate() {
@@ -154,9 +171,12 @@ fn nothing_is_left_by(total: u64) {
     }
     // What the pool keeps. It has more for a moment after some blocked, here in the allocator.
     let kept = 1 + metrics().expect("it runs").vps.len();
-    // Some event sources take a descriptor for each kernel thread, and so does its clock once it was preempted: those of before may have neither yet.
+    // Some event sources take a descriptor for each kernel thread, and so does its clock once it
+    // was preempted: those of before may have neither yet.
     let descriptors = before.descriptors + before.kernel_threads + 2 * kept;
-    let is_more = |now: &Held| now.kernel_threads > before.kernel_threads + kept || now.descriptors > descriptors;
+    let is_more = |now: &Held| {
+        now.kernel_threads > before.kernel_threads + kept || now.descriptors > descriptors
+    };
     let mut after = held();
     while !one_to_one() && is_more(&after) {
         eprintln!("{before:?} at first, {after:?} now");
@@ -170,7 +190,10 @@ fn nothing_is_left_by(total: u64) {
         assert!(end.stacks <= stacks + 2048, "{stacks} stacks before, {} after", end.stacks);
         // New stacks are touched at their top and their block.
         let more = (end.stacks.saturating_sub(stacks) as u64) * (16 << 10);
-        assert!(QUARANTINE || now < memory + more + (16 << 20), "{memory} bytes before, {now} after");
+        assert!(
+            QUARANTINE || now < memory + more + (16 << 20),
+            "{memory} bytes before, {now} after"
+        );
         assert!(end.spawned >= total);
     }
 }
@@ -184,16 +207,23 @@ fn a_million_microprocesses_leave_nothing() {
     });
 }
 
-/// Whoever steals, on whichever microprocess's stack. (Queues with state in thread-local storage left 2 KB with each one that stole for the first time while it ended.)
+/// Whoever steals, on whichever microprocess's stack. (Queues with state in thread-local storage
+/// left 2 KB with each one that stole for the first time while it ended.)
 #[test]
 fn millions_that_may_be_stolen_leave_nothing() {
     alone("millions_that_may_be_stolen_leave_nothing", || {
         let total = microprocesses(if is_one_to_one() { 10_000 } else { 4_000_000 });
-        Runtime::builder().vps(2).queue(Design::Steal).build().expect("a runtime").run(|| nothing_is_left_by(total));
+        Runtime::builder()
+            .vps(2)
+            .queue(Design::Steal)
+            .build()
+            .expect("a runtime")
+            .run(|| nothing_is_left_by(total));
     });
 }
 
-/// What a crowd has used goes back to the kernel when the runtime has nothing to do. (It stayed for good unless `trim` was called.)
+/// What a crowd has used goes back to the kernel when the runtime has nothing to do. (It stayed for
+/// good unless `trim` was called.)
 #[test]
 fn an_idle_runtime_gives_memory_back() {
     const CROWD: usize = 2_000;

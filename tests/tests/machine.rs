@@ -10,7 +10,9 @@ use kumihimo::resource::{Id, Kind};
 use kumihimo::runtime::Runtime;
 use kumihimo::thread::{self, Builder};
 use kumihimo_tests::place::Place;
-use kumihimo_tests::process::{again, has_vps, is_child, is_preempted, may_tell_returns, start, tells_returns};
+use kumihimo_tests::process::{
+    again, has_vps, is_child, is_preempted, may_tell_returns, start, tells_returns,
+};
 
 /// A process in whose place the test looks. Ended with the test.
 struct Other {
@@ -42,11 +44,16 @@ impl Other {
     }
 
     fn neighbour(&self) -> Option<Neighbour> {
-        Machine::at(&self.place.0).expect("a run-time directory").spaces().expect("the directory is read").pop()
+        Machine::at(&self.place.0)
+            .expect("a run-time directory")
+            .spaces()
+            .expect("the directory is read")
+            .pop()
     }
 
     fn all(&self) -> HashMap<String, Microprocess> {
-        let all = self.neighbour().and_then(|mut space| space.microprocesses().ok()).unwrap_or_default();
+        let all =
+            self.neighbour().and_then(|mut space| space.microprocesses().ok()).unwrap_or_default();
         all.into_iter().filter_map(|one| Some((one.name.clone()?, one))).collect()
     }
 
@@ -104,7 +111,10 @@ fn what_they_are_doing_is_seen() {
     }
     let all = other.all();
     let (parked, sleeps, joins) = (&all["parked"], &all["sleeps"], &all["joins"]);
-    assert_eq!((parked.state, parked.priority, parked.waits_for.as_deref()), (State::Waiting, 7, Some("an unpark")));
+    assert_eq!(
+        (parked.state, parked.priority, parked.waits_for.as_deref()),
+        (State::Waiting, 7, Some("an unpark"))
+    );
     assert_eq!((sleeps.state, sleeps.waits_for.as_deref()), (State::Waiting, Some("the clock")));
     assert_eq!(joins.waits_for, Some(format!("the end of microprocess {}", parked.id)));
     let mut space = other.neighbour().expect("it is there");
@@ -116,13 +126,22 @@ fn what_they_are_doing_is_seen() {
     assert!(text.contains("parked") && text.contains("park"), "{text}");
     // The parts of each, and what it is a part of.
     let resources = space.resources(None).expect("the usage table");
-    for (kind, of) in [(Kind::STACK, &parked.id), (Kind::SHARE, &parked.id), (Kind::TIMER, &sleeps.id)] {
+    for (kind, of) in
+        [(Kind::STACK, &parked.id), (Kind::SHARE, &parked.id), (Kind::TIMER, &sleeps.id)]
+    {
         let part = Id::new(of.location(), kind, of.serial());
-        let row = resources.iter().find(|row| row.id == part).unwrap_or_else(|| panic!("{part} is not there"));
+        let row = resources
+            .iter()
+            .find(|row| row.id == part)
+            .unwrap_or_else(|| panic!("{part} is not there"));
         assert_eq!(row.owner, Some(*of));
     }
     assert_eq!(resources.iter().filter(|row| row.id.kind() == Kind::VP).count(), 2);
-    assert!(!resources.iter().any(|row| row.id == Id::new(parked.id.location(), Kind::TIMER, parked.id.serial())));
+    assert!(
+        !resources
+            .iter()
+            .any(|row| row.id == Id::new(parked.id.location(), Kind::TIMER, parked.id.serial()))
+    );
     let metrics = space.metrics().expect("metrics");
     let living = metrics.iter().find(|family| family.name == "kumihimo_living").expect("living");
     assert_eq!(living.samples[0].1 as u64, it.living);
@@ -137,7 +156,11 @@ fn one_that_says_that_it_blocks_is_blocked_at_once() {
     }
     if is_child(NAME) {
         return Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            let mut own = Machine::mine().expect("a run-time directory").spaces().expect("the directory is read").pop();
+            let mut own = Machine::mine()
+                .expect("a run-time directory")
+                .spaces()
+                .expect("the directory is read")
+                .pop();
             let own = own.as_mut().expect("itself");
             for _ in 0..500 {
                 let all = thread::blocking(|| own.microprocesses()).expect("it answers");
@@ -168,7 +191,8 @@ fn one_that_computes_is_stopped_and_goes_on() {
     };
     let id = other.id("computes");
     for _ in 0..20 {
-        // It computes, but the kernel may have had it wait, once, for something of its own: nobody is told there that it is back.
+        // It computes, but the kernel may have had it wait, once, for something of its own: nobody
+        // is told there that it is back.
         let is_lost = |one: &Microprocess| one.state == State::Blocked && !may_tell_returns();
         other.comes_to("computes", |one| one.state == State::Running || is_lost(one));
         if other.of("computes").is_some_and(|one| is_lost(&one)) {
@@ -240,7 +264,11 @@ fn cancel_ends_it() {
         let error = other.act(id, action).expect_err("it has ended");
         assert!(matches!(error, Error::Refused(Refused::Stale(_))), "{error}");
     }
-    assert_eq!(other.of("after").expect("it lives").state, State::Waiting, "the successor is left alone");
+    assert_eq!(
+        other.of("after").expect("it lives").state,
+        State::Waiting,
+        "the successor is left alone"
+    );
     let stack = Id::new(id.location(), Kind::STACK, id.serial());
     let error = other.act(stack, Action::Suspend).expect_err("a stack runs nothing");
     assert!(matches!(error, Error::Refused(Refused::Wrong(_))), "{error}");

@@ -1,4 +1,5 @@
-//! Policies under real loads: who computes does not get the place of who waits for input, and nobody starves. Counts and order, no times.
+//! Policies under real loads: who computes does not get the place of who waits for input, and
+//! nobody starves. Counts and order, no times.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -8,7 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kumihimo::net::UnixStream;
-use kumihimo::policy::{Feedback, FixedPriority, Info, Placement, Policy, Priority, RoundRobin, Why};
+use kumihimo::policy::{
+    Feedback, FixedPriority, Info, Placement, Policy, Priority, RoundRobin, Why,
+};
 use kumihimo::runtime::{Design, NoEvents, Runtime, metrics};
 use kumihimo::thread::{self, ThreadId};
 use kumihimo_tests::process::{alone, one_to_one};
@@ -54,24 +57,34 @@ impl Answers {
     }
 }
 
-/// The paper's first trap: whoever computes got the priority of the one whose block it followed. Here some compute, and others block in all
-/// ways there are: on a socket, in the kernel (the VP goes on with those that compute), asleep, and on a lock that a computing one holds.
+/// The paper's first trap: whoever computes got the priority of the one whose block it followed.
+/// Here some compute, and others block in all ways there are: on a socket, in the kernel (the VP
+/// goes on with those that compute), asleep, and on a lock that a computing one holds.
 #[test]
 fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
     const NAME: &str = "computing_ones_do_not_inherit_from_those_that_wait_for_input";
     const FIRST: Duration = Duration::from_micros(300);
     alone(NAME, || {
-        for (vps, design) in DESIGNS.map(|design| (1, design)).into_iter().chain([(2, Design::Ring)]) {
+        for (vps, design) in
+            DESIGNS.map(|design| (1, design)).into_iter().chain([(2, Design::Ring)])
+        {
             let answers = Answers::default();
-            let policy = Watched(Feedback::with_quantum(FIRST, Duration::from_millis(2)), answers.clone());
-            let runtime = Runtime::builder().vps(vps).queue(design).policy(policy).build().expect("a runtime");
+            let policy =
+                Watched(Feedback::with_quantum(FIRST, Duration::from_millis(2)), answers.clone());
+            let runtime = Runtime::builder()
+                .vps(vps)
+                .queue(design)
+                .policy(policy)
+                .build()
+                .expect("a runtime");
             let scheduled = runtime.run(|| {
                 if one_to_one() {
                     return false;
                 }
                 // The rest is of one priority.
                 thread::current().set_priority(Priority::HIGHEST);
-                let (over, lock) = (Arc::new(AtomicBool::new(false)), Arc::new(kumihimo::sync::Mutex::new(0u64)));
+                let (over, lock) =
+                    (Arc::new(AtomicBool::new(false)), Arc::new(kumihimo::sync::Mutex::new(0u64)));
                 let computing: Vec<_> = (0..4)
                     .map(|_| {
                         let (over, lock) = (over.clone(), lock.clone());
@@ -101,7 +114,8 @@ fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
                         near.read_exact(&mut [0]).expect("readable");
                         thread::blocking(|| std::thread::sleep(Duration::from_micros(50)));
                         thread::sleep(Duration::from_micros(100));
-                        // Seldom: who holds it goes on computing, and lets the others have their turns in between.
+                        // Seldom: who holds it goes on computing, and lets the others have their
+                        // turns in between.
                         if round % 16 == 0 {
                             drop(lock.lock().expect("not poisoned"));
                         }
@@ -119,7 +133,8 @@ fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
                     let id = one.thread().id();
                     one.join().expect("no panic");
                     let its = answers.of(id);
-                    for pair in its.windows(2).filter(|pair| pair[1].1.quantum < pair[0].1.quantum) {
+                    for pair in its.windows(2).filter(|pair| pair[1].1.quantum < pair[0].1.quantum)
+                    {
                         assert_eq!(pair[1].0, Why::Woken, "{design:?}, {vps} VPs: {its:?}");
                         rises += 1;
                     }
@@ -128,19 +143,25 @@ fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
                         "{design:?}, {vps} VPs: {its:?}"
                     );
                 }
-                // The kernel may hold up a computing one too, at a page fault for one: then it has waited, and rises by its own wait.
+                // The kernel may hold up a computing one too, at a page fault for one: then it has
+                // waited, and rises by its own wait.
                 let waits = metrics().expect("it runs").hand_offs;
-                assert!(rises <= waits, "{design:?}, {vps} VPs: computing ones rose {rises} times, {waits} hand-offs");
+                assert!(
+                    rises <= waits,
+                    "{design:?}, {vps} VPs: computing ones rose {rises} times, {waits} hand-offs"
+                );
                 waiting.join().expect("no panic");
                 echo.join().expect("no panic");
                 for id in those_that_wait {
-                    // How deep they are says how busy the machine is: one that loses its core to another process has used that time up.
-                    // But each comes back because what it waited for has come, and goes no deeper for that.
+                    // How deep they are says how busy the machine is: one that loses its core to
+                    // another process has used that time up. But each comes back because what it
+                    // waited for has come, and goes no deeper for that.
                     let its = answers.of(id);
                     let woken = its.iter().filter(|(why, _)| *why == Why::Woken).count();
                     assert!(2 * woken > its.len(), "{design:?}, {vps} VPs: {its:?}");
-                    let deeper =
-                        |pair: &&[(Why, Placement)]| pair[1].0 == Why::Woken && pair[1].1.quantum > pair[0].1.quantum;
+                    let deeper = |pair: &&[(Why, Placement)]| {
+                        pair[1].0 == Why::Woken && pair[1].1.quantum > pair[0].1.quantum
+                    };
                     assert_eq!(its.windows(2).find(deeper), None, "{design:?}, {vps} VPs");
                 }
                 true
@@ -164,14 +185,21 @@ fn an_outranked_one_goes_on_before_its_equals() {
             ];
             for policy in policies {
                 let name = policy.name().to_owned();
-                let runtime = Runtime::builder().vps(1).queue(design).policy(policy).build().expect("a runtime");
+                let runtime = Runtime::builder()
+                    .vps(1)
+                    .queue(design)
+                    .policy(policy)
+                    .build()
+                    .expect("a runtime");
                 let scheduled = runtime.run(|| {
                     if one_to_one() {
                         return false;
                     }
                     thread::current().set_priority(Priority::HIGHEST);
-                    // Who draws a number touches no page that is not there yet: a block would be a reason for the other one to run.
-                    let (outranked, next) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+                    // Who draws a number touches no page that is not there yet: a block would be a
+                    // reason for the other one to run.
+                    let (outranked, next) =
+                        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
                     let computes = Arc::new(AtomicBool::new(false));
                     let (seen, draw, begun) = (outranked.clone(), next.clone(), computes.clone());
                     let first = thread::spawn(move || {
@@ -199,7 +227,8 @@ fn an_outranked_one_goes_on_before_its_equals() {
     });
 }
 
-/// More that compute than there are VPs, all of one priority: each gets turn after turn, under each policy that has quanta.
+/// More that compute than there are VPs, all of one priority: each gets turn after turn, under each
+/// policy that has quanta.
 #[test]
 fn equals_that_compute_all_get_their_turns() {
     const NAME: &str = "equals_that_compute_all_get_their_turns";
@@ -207,13 +236,22 @@ fn equals_that_compute_all_get_their_turns() {
         for design in DESIGNS {
             let policies: [Box<dyn Policy>; 2] = [
                 Box::new(RoundRobin::with_quantum(Duration::from_micros(100))),
-                Box::new(Feedback::with_quantum(Duration::from_micros(100), Duration::from_micros(500))),
+                Box::new(Feedback::with_quantum(
+                    Duration::from_micros(100),
+                    Duration::from_micros(500),
+                )),
             ];
             for policy in policies {
-                let runtime = Runtime::builder().vps(2).queue(design).policy(policy).build().expect("a runtime");
+                let runtime = Runtime::builder()
+                    .vps(2)
+                    .queue(design)
+                    .policy(policy)
+                    .build()
+                    .expect("a runtime");
                 runtime.run(|| {
                     // Ends only when everybody has come between the others often enough.
-                    let (over, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(u64::MAX)));
+                    let (over, last) =
+                        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(u64::MAX)));
                     let turns: Arc<Vec<_>> = Arc::new((0..7).map(|_| AtomicU64::new(0)).collect());
                     let all: Vec<_> = (0..7u64)
                         .map(|n| {

@@ -1,4 +1,5 @@
-//! Machines that refuse: unprivileged users, seccomp filters of containers, limits of locked memory.
+//! Machines that refuse: unprivileged users, seccomp filters of containers, limits of locked
+//! memory.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +19,8 @@ const NOBODY: u32 = 65534;
 fn limit(resource: libc::__rlimit_resource_t, to: u64) {
     let limit = libc::rlimit { rlim_cur: to, rlim_max: to };
     // SAFETY: a limit that outlives the call.
-    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0, "{}", std::io::Error::last_os_error());
+    let done = unsafe { libc::setrlimit(resource, &raw const limit) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// How high this process may raise a limit.
@@ -34,8 +36,12 @@ fn perf_or_skip(test: &str) -> Option<Perf> {
     match Perf::probe() {
         Ok(perf) => Some(perf),
         Err(refused) => {
-            let level = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
-            assert!(!matches!(level.trim(), "-1" | "0" | "1" | "2") || refused.why.contains("seccomp"), "{refused}");
+            let level =
+                std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+            assert!(
+                !matches!(level.trim(), "-1" | "0" | "1" | "2") || refused.why.contains("seccomp"),
+                "{refused}"
+            );
             skip(test, &refused.to_string());
             None
         }
@@ -66,7 +72,9 @@ fn locked_memory_used_up_is_an_error_that_says_so() {
         if !become_user(NOBODY) {
             return skip("locked_memory_used_up_is_an_error_that_says_so", "not root");
         }
-        let Some(perf) = perf_or_skip("locked_memory_used_up_is_an_error_that_says_so") else { return };
+        let Some(perf) = perf_or_skip("locked_memory_used_up_is_an_error_that_says_so") else {
+            return;
+        };
         // kernel.perf_event_mlock_kb for each CPU is left to every user.
         let mut watched = Vec::new();
         let error = loop {
@@ -77,15 +85,24 @@ fn locked_memory_used_up_is_an_error_that_says_so() {
         };
         eprintln!("{} perf events, then: {error}", watched.len());
         if error.raw_os_error() == Some(libc::EMFILE) {
-            let why =
-                format!("{} descriptors are fewer than this machine's CPUs have locked memory for", watched.len());
+            let why = format!(
+                "{} descriptors are fewer than this machine's CPUs have locked memory for",
+                watched.len()
+            );
             return skip("locked_memory_used_up_is_an_error_that_says_so", &why);
         }
         assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-        assert!(error.to_string().contains("ulimit -l") && error.to_string().contains("EPERM"), "{error}");
+        assert!(
+            error.to_string().contains("ulimit -l") && error.to_string().contains("EPERM"),
+            "{error}"
+        );
         let refused = Perf::probe().expect_err("nothing left");
-        assert!(refused.why.contains("locked memory") && refused.remedy.contains("ulimit -l"), "{refused}");
-        // Given back when they end: those of other processes of this user come and go, so perhaps not at the first attempt.
+        assert!(
+            refused.why.contains("locked memory") && refused.remedy.contains("ulimit -l"),
+            "{refused}"
+        );
+        // Given back when they end: those of other processes of this user come and go, so perhaps
+        // not at the first attempt.
         watched.clear();
         while perf.watch_this_thread().is_err() {
             std::thread::yield_now();
@@ -96,7 +113,9 @@ fn locked_memory_used_up_is_an_error_that_says_so() {
 #[test]
 fn no_descriptor_left_is_an_error_of_the_kernel() {
     alone("no_descriptor_left_is_an_error_of_the_kernel", || {
-        let Some(perf) = perf_or_skip("no_descriptor_left_is_an_error_of_the_kernel") else { return };
+        let Some(perf) = perf_or_skip("no_descriptor_left_is_an_error_of_the_kernel") else {
+            return;
+        };
         let me = perf.watch_this_thread().expect("a perf event");
         limit(libc::RLIMIT_NOFILE, 3);
         let error = perf.watch_this_thread().expect_err("no descriptor");
@@ -106,7 +125,9 @@ fn no_descriptor_left_is_an_error_of_the_kernel() {
         std::thread::scope(|scope| scope.spawn(|| assert!(me.is_away())).join().expect("no panic"));
         assert!(watch::sleeps(me.tid()));
         me.quiet();
-        std::thread::scope(|scope| scope.spawn(|| assert!(!me.is_away())).join().expect("no panic"));
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(!me.is_away())).join().expect("no panic")
+        });
     });
 }
 
@@ -129,7 +150,9 @@ fn perf_refused_with_eacces_or_eperm() {
 /// As in gVisor, and with a kernel built without perf events.
 #[test]
 fn perf_refused_with_enosys() {
-    alone("perf_refused_with_enosys", || perf_refused(libc::ENOSYS, ["perf_event_open", "seccomp profile"]));
+    alone("perf_refused_with_enosys", || {
+        perf_refused(libc::ENOSYS, ["perf_event_open", "seccomp profile"])
+    });
 }
 
 /// Locks, blocks and hands VPs over: with microprocesses that watch, if `KUMI_EVENTS` says so.
@@ -162,12 +185,16 @@ fn works_without_membarrier(errno: i32, events: &str) {
 
 #[test]
 fn the_runtime_works_where_membarrier_is_refused() {
-    alone("the_runtime_works_where_membarrier_is_refused", || works_without_membarrier(libc::EPERM, "off"));
+    alone("the_runtime_works_where_membarrier_is_refused", || {
+        works_without_membarrier(libc::EPERM, "off")
+    });
 }
 
 #[test]
 fn the_runtime_works_where_there_is_no_membarrier() {
-    alone("the_runtime_works_where_there_is_no_membarrier", || works_without_membarrier(libc::ENOSYS, "watch"));
+    alone("the_runtime_works_where_there_is_no_membarrier", || {
+        works_without_membarrier(libc::ENOSYS, "watch")
+    });
 }
 
 /// `bpf` needs none; without it there are no hand-offs at all.
@@ -177,9 +204,15 @@ fn no_barrier_at_all() {
     if is_child(NAME) {
         // SAFETY: before the runtime begins.
         unsafe { std::env::remove_var("KUMI_EVENTS") };
-        refuse(&[(libc::SYS_membarrier, libc::EPERM), (libc::SYS_sched_setaffinity, libc::EPERM)]).expect("seccomp");
+        refuse(&[(libc::SYS_membarrier, libc::EPERM), (libc::SYS_sched_setaffinity, libc::EPERM)])
+            .expect("seccomp");
         for source in [Events::Perf, Events::Watch] {
-            let error = Runtime::builder().vps(1).events(source).build().expect_err("no hand-off is safe").to_string();
+            let error = Runtime::builder()
+                .vps(1)
+                .events(source)
+                .build()
+                .expect_err("no hand-off is safe")
+                .to_string();
             assert!(error.contains("membarrier") && error.contains("sched_setaffinity"), "{error}");
         }
         work();
@@ -196,14 +229,23 @@ fn no_barrier_at_all() {
     let ended = again(NAME, &[]);
     assert!(ended.status.success(), "{ended:#?}");
     // Once for each runtime that was asked for a hand-off.
-    assert_eq!(ended.stderr.matches("kumihimo: `blocking` holds its virtual processor up").count(), 2, "{ended:#?}");
+    assert_eq!(
+        ended.stderr.matches("kumihimo: `blocking` holds its virtual processor up").count(),
+        2,
+        "{ended:#?}"
+    );
 }
 
 /// The watch source needs nothing of what containers refuse.
 #[test]
 fn watch_works_where_everything_is_refused() {
     alone("watch_works_where_everything_is_refused", || {
-        let list = [libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_userfaultfd, libc::SYS_io_uring_setup];
+        let list = [
+            libc::SYS_bpf,
+            libc::SYS_perf_event_open,
+            libc::SYS_userfaultfd,
+            libc::SYS_io_uring_setup,
+        ];
         refuse(&list.map(|call| (call, libc::EPERM))).expect("seccomp");
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
         let (tell, told) = std::sync::mpsc::channel();

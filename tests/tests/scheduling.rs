@@ -1,4 +1,5 @@
-//! Priorities, policies and timers on the running runtime. One VP where an order is claimed: nothing else decides it then.
+//! Priorities, policies and timers on the running runtime. One VP where an order is claimed:
+//! nothing else decides it then.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -17,8 +18,9 @@ fn level(n: u8) -> Priority {
     Priority::new(n).expect("0 to 63")
 }
 
-/// Runs `body` at priority 63 on one VP, under each queue design. Without events: one whose first touch of a page waits for the disk is blocked in the kernel, as it should be, and the
-/// next one runs before it (`exact.rs` claims the order with events, from a record of what was blocked).
+/// Runs `body` at priority 63 on one VP, under each queue design. Without events: one whose first
+/// touch of a page waits for the disk is blocked in the kernel, as it should be, and the next one
+/// runs before it (`exact.rs` claims the order with events, from a record of what was blocked).
 fn on_one_vp(name: &str, body: impl Fn() + Send + Sync + Copy) {
     for design in [Design::Ring, Design::Locked, Design::Steal] {
         let runtime = Runtime::builder()
@@ -97,7 +99,10 @@ fn a_queued_one_whose_priority_changes() {
                 .collect();
             all[0].thread().set_priority(level(35));
             all[3].thread().set_priority(level(5));
-            assert_eq!((all[0].thread().priority(), all[3].thread().priority()), (level(35), level(5)));
+            assert_eq!(
+                (all[0].thread().priority(), all[3].thread().priority()),
+                (level(35), level(5))
+            );
             join_all(all);
             assert_eq!(log.said(), [10, 30, 20, 40]);
         });
@@ -174,7 +179,8 @@ fn equals_take_turns() {
     });
 }
 
-/// The one in the middle would keep the owner of the lock from running, and so the one of high priority.
+/// The one in the middle would keep the owner of the lock from running, and so the one of high
+/// priority.
 #[test]
 fn the_holder_of_a_lock_inherits_priority() {
     alone("the_holder_of_a_lock_inherits_priority", || {
@@ -303,7 +309,8 @@ fn feedback_starves_nobody() {
 }
 
 /// One that passes switch points and never leaves: its equal gets a turn when the quantum is over.
-/// Connections that are always ready again, more than a look takes in, go first most of the time: not all of it.
+/// Connections that are always ready again, more than a look takes in, go first most of the time:
+/// not all of it.
 #[test]
 fn busy_connections_starve_nobody() {
     const CONNECTIONS: usize = 300;
@@ -313,7 +320,8 @@ fn busy_connections_starve_nobody() {
             thread::current().set_priority(Priority::DEFAULT);
             let (done, served) = (AtomicBool::new(false), AtomicU32::new(0));
             let (done, served) = (&done, &served);
-            let pairs: Vec<_> = (0..CONNECTIONS).map(|_| UnixStream::pair().expect("a pair")).collect();
+            let pairs: Vec<_> =
+                (0..CONNECTIONS).map(|_| UnixStream::pair().expect("a pair")).collect();
             thread::scope(|s| {
                 for (first, second) in &pairs {
                     for (mut stream, begins) in [(first, true), (second, false)] {
@@ -321,7 +329,9 @@ fn busy_connections_starve_nobody() {
                             if begins {
                                 stream.write_all(&[7]).expect("room");
                             }
-                            while stream.read(&mut [0; 2]).expect("a byte or the end") == 1 && !done.load(SeqCst) {
+                            while stream.read(&mut [0; 2]).expect("a byte or the end") == 1
+                                && !done.load(SeqCst)
+                            {
                                 served.fetch_add(1, SeqCst);
                                 stream.write_all(&[7]).expect("room");
                             }
@@ -363,7 +373,8 @@ fn sleepers_wake_in_the_order_of_their_deadlines() {
     alone("sleepers_wake_in_the_order_of_their_deadlines", || {
         on_one_vp("sleepers_wake_in_the_order_of_their_deadlines", || {
             let (log, mut random) = (Log::default(), Random(seed()));
-            // Set when all are made, so that all sleep before the first deadline, however long making them takes.
+            // Set when all are made, so that all sleep before the first deadline, however long
+            // making them takes.
             let start = Arc::new(OnceLock::new());
             let mut times: Vec<u64> = (0..200).collect();
             for i in (1..times.len()).rev() {
@@ -393,9 +404,13 @@ fn sleepers_cost_no_kernel_object_each() {
     alone("sleepers_cost_no_kernel_object_each", || {
         Runtime::builder().vps(2).build().expect("a runtime").run(|| {
             if one_to_one() {
-                return skip("sleepers_cost_no_kernel_object_each", "every microprocess is a kernel thread");
+                return skip(
+                    "sleepers_cost_no_kernel_object_each",
+                    "every microprocess is a kernel thread",
+                );
             }
-            let now = || (std::fs::read_dir("/proc/self/fd").expect("procfs").count(), kernel_threads());
+            let now =
+                || (std::fs::read_dir("/proc/self/fd").expect("procfs").count(), kernel_threads());
             let before = now();
             let all: Vec<_> = (0..20_000u64)
                 .map(|n| {
@@ -406,7 +421,8 @@ fn sleepers_cost_no_kernel_object_each() {
             // All have armed their timers when one of lower priority gets its turn on both VPs.
             at(1, || ()).join().expect("no panic");
             let after = now();
-            // Not one each: but the pool may have grown to what it keeps, with a descriptor or two for each kernel thread (the source's, a clock).
+            // Not one each: but the pool may have grown to what it keeps, with a descriptor or two
+            // for each kernel thread (the source's, a clock).
             let kept = metrics().expect("it runs").vps.len() + 1;
             assert!(
                 after.0 <= before.0 + before.1 + 2 * kept && after.1 <= before.1 + kept,
@@ -442,7 +458,8 @@ fn unparking_before_the_time_is_over() {
     });
 }
 
-/// Without events nobody makes a computing one leave but its own switch points. What the other VP of the ring gives away comes to its turn all the same.
+/// Without events nobody makes a computing one leave but its own switch points. What the other VP
+/// of the ring gives away comes to its turn all the same.
 #[test]
 fn those_given_to_one_that_computes_begin() {
     alone("those_given_to_one_that_computes_begin", || {

@@ -1,4 +1,5 @@
-//! What a scope does for its children beyond waiting: the first error cancels the rest, and a deadline ends them all.
+//! What a scope does for its children beyond waiting: the first error cancels the rest, and a
+//! deadline ends them all.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -52,7 +53,11 @@ fn the_first_error_cancels_the_others() {
             let first = fails.join().expect("it returns").expect_err("an error");
             // Also those that come later.
             let late = s.spawn(forever);
-            let cancelled = all.into_iter().filter_map(|one| one.join().err()).filter(|p| p.is::<Cancelled>()).count();
+            let cancelled = all
+                .into_iter()
+                .filter_map(|one| one.join().err())
+                .filter(|p| p.is::<Cancelled>())
+                .count();
             assert!(late.join().expect_err("cancelled").is::<Cancelled>());
             (first, cancelled)
         });
@@ -70,7 +75,8 @@ fn a_panic_cancels_the_others_too() {
                 s.try_spawn(|| -> Result<(), ()> { panic!("as asked") });
             });
         };
-        let payload = std::panic::catch_unwind(scope).expect_err("a child that nobody joined panicked");
+        let payload =
+            std::panic::catch_unwind(scope).expect_err("a child that nobody joined panicked");
         assert_eq!(payload.downcast_ref::<&str>(), Some(&"a scoped thread panicked"));
     });
 }
@@ -97,7 +103,10 @@ fn a_cancelled_owner_takes_its_children_along() {
         thread::yield_now();
         owner.cancel();
         assert!(owner.join().expect_err("cancelled").is::<Cancelled>());
-        assert!(receiver.try_recv().is_err_and(|e| e == mpsc::TryRecvError::Disconnected), "the children have ended");
+        assert!(
+            receiver.try_recv().is_err_and(|e| e == mpsc::TryRecvError::Disconnected),
+            "the children have ended"
+        );
     });
 }
 
@@ -159,7 +168,8 @@ fn a_deadline_ends_the_children_whatever_they_wait_for() {
     });
 }
 
-/// Inside the scope its owner waits for a child, a message or another scope, and goes on when the children are cancelled.
+/// Inside the scope its owner waits for a child, a message or another scope, and goes on when the
+/// children are cancelled.
 #[test]
 fn a_deadline_ends_what_the_owner_waits_for() {
     everywhere("a_deadline_ends_what_the_owner_waits_for", || {
@@ -211,7 +221,9 @@ fn a_child_may_put_its_end_off() {
             outer.spawn(|| {
                 thread::scope_until(deadline, |s| {
                     s.spawn(|| *lock.lock().expect("not poisoned") += 1);
-                    s.spawn(move || thread::without_cancellation(|| receiver.recv().expect("a message")));
+                    s.spawn(move || {
+                        thread::without_cancellation(|| receiver.recv().expect("a message"))
+                    });
                 });
             });
             thread::sleep_until(deadline + SOON);
@@ -222,7 +234,8 @@ fn a_child_may_put_its_end_off() {
     });
 }
 
-/// A cancelled one that holds its end off passes a switch point inside `yield_now`, and may continue on another virtual processor there.
+/// A cancelled one that holds its end off passes a switch point inside `yield_now`, and may
+/// continue on another virtual processor there.
 #[test]
 fn yields_of_one_that_puts_its_end_off() {
     alone("yields_of_one_that_puts_its_end_off", || {

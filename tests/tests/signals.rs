@@ -1,4 +1,5 @@
-//! Signals that arrive on any stack: the smallest one, and handlers that ask for no alternate stack.
+//! Signals that arrive on any stack: the smallest one, and handlers that ask for no alternate
+//! stack.
 
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd;
@@ -43,7 +44,9 @@ fn signals_on_the_smallest_stack() {
                     thread::yield_now();
                 }
             };
-            let all: Vec<_> = (0..20).map(|_| Builder::new().stack_size(0).spawn(raise).expect("it begins")).collect();
+            let all: Vec<_> = (0..20)
+                .map(|_| Builder::new().stack_size(0).spawn(raise).expect("it begins"))
+                .collect();
             for handle in all {
                 handle.join().expect("no panic");
             }
@@ -69,9 +72,13 @@ impl Storm {
             let mut sent = 0u64;
             while !stop.load(SeqCst) {
                 for entry in std::fs::read_dir("/proc/self/task").expect("tasks").flatten() {
-                    let id: libc::c_int = entry.file_name().to_string_lossy().parse().expect("a number");
-                    // SAFETY: no pointers. A thread that has ended meanwhile is an error that does not matter.
-                    if id != me && unsafe { libc::syscall(libc::SYS_tgkill, process, id, libc::SIGUSR1) } == 0 {
+                    let id: libc::c_int =
+                        entry.file_name().to_string_lossy().parse().expect("a number");
+                    let signal =
+                        // SAFETY: no pointers. A thread that has ended meanwhile is an error that
+                        // does not matter.
+                        || unsafe { libc::syscall(libc::SYS_tgkill, process, id, libc::SIGUSR1) };
+                    if id != me && signal() == 0 {
                         sent += 1;
                     }
                 }
@@ -106,8 +113,9 @@ fn storm(flags: libc::c_int) {
                 }
                 assert_eq!(sum, (1225 * n) as f64);
             };
-            let all: Vec<_> =
-                (0..20).map(|n| Builder::new().stack_size(0).spawn(move || work(n)).expect("it begins")).collect();
+            let all: Vec<_> = (0..20)
+                .map(|n| Builder::new().stack_size(0).spawn(move || work(n)).expect("it begins"))
+                .collect();
             for handle in all {
                 handle.join().expect("no panic");
             }
@@ -126,7 +134,8 @@ fn a_storm_of_signals_on_alternate_stacks() {
     alone("a_storm_of_signals_on_alternate_stacks", || storm(libc::SA_ONSTACK));
 }
 
-/// Where each signal adds the kernel's timer slack to what is left of a sleep, a storm makes it endless.
+/// Where each signal adds the kernel's timer slack to what is left of a sleep, a storm makes it
+/// endless.
 #[test]
 fn a_storm_of_signals_ends_no_sleep_and_puts_off_none() {
     alone("a_storm_of_signals_ends_no_sleep_and_puts_off_none", || {
@@ -147,7 +156,8 @@ fn a_storm_of_signals_ends_no_sleep_and_puts_off_none() {
     });
 }
 
-/// It waits for the number that orders the address spaces' for as long as it says, and not for as long as signals come.
+/// It waits for the number that orders the address spaces' for as long as it says, and not for as
+/// long as signals come.
 #[test]
 fn a_runtime_begins_in_a_storm_of_signals() {
     const NAME: &str = "a_runtime_begins_in_a_storm_of_signals";
@@ -158,7 +168,12 @@ fn a_runtime_begins_in_a_storm_of_signals() {
         return storm.end();
     }
     let place = Place::new("storm");
-    let next = OpenOptions::new().create_new(true).write(true).mode(0o600).open(place.0.join("next")).expect("made");
+    let next = OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(place.0.join("next"))
+        .expect("made");
     // SAFETY: no pointers.
     assert_eq!(unsafe { libc::flock(next.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }, 0);
     let ended = again(NAME, &[("KUMI_DIR", place.path())]);

@@ -1,5 +1,5 @@
-//! Microprocesses that wait in calls of which the runtime knows nothing, often: they keep their kernel
-//! threads, and are microprocesses all the same.
+//! Microprocesses that wait in calls of which the runtime knows nothing, often: they keep their
+//! kernel threads, and are microprocesses all the same.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
@@ -287,13 +287,16 @@ fn suspended_it_goes_on_when_it_is_resumed() {
     });
 }
 
-/// By whatever stops one that runs in user mode. Where a kernel thread cannot wait for its turn in a
-/// signal handler, it stops when it enters the runtime.
+/// By whatever stops one that runs in user mode. Where a kernel thread cannot wait for its turn in
+/// a signal handler, it stops when it enters the runtime.
 #[test]
 fn suspended_while_it_computes_it_stops() {
     each("suspended_while_it_computes_it_stops", || {
         if now().events != "bpf" || now().preemption == "off" {
-            return skip("suspended_while_it_computes_it_stops", "nothing stops it before it enters the runtime");
+            return skip(
+                "suspended_while_it_computes_it_stops",
+                "nothing stops it before it enters the runtime",
+            );
         }
         let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counts, stops) = (count.clone(), stop.clone());
@@ -371,7 +374,12 @@ fn nobody_is_where_levels_differ() {
         });
         until(is_any_sticky);
         let level = Priority::new(Priority::DEFAULT.get() - 1).expect("a level");
-        thread::Builder::new().priority(level).spawn(|| ()).expect("memory").join().expect("no panic");
+        thread::Builder::new()
+            .priority(level)
+            .spawn(|| ())
+            .expect("memory")
+            .join()
+            .expect("no panic");
         until(|| !is_any_sticky());
         let changes = now().changes;
         for _ in 0..1000 {
@@ -401,7 +409,10 @@ fn those_that_wait_for_each_other_are_reported() {
     };
     let check = |ended: &Ended| {
         let said = &ended.stderr;
-        assert!(!ended.status.success() && said.contains("deadlock: all 2 living microprocesses wait"), "{said}");
+        assert!(
+            !ended.status.success() && said.contains("deadlock: all 2 living microprocesses wait"),
+            "{said}"
+        );
     };
     let with = |builder: Builder| builder.on_deadlock(OnDeadlock::Abort);
     under_each("those_that_wait_for_each_other_are_reported", with, body, check);
@@ -482,7 +493,10 @@ fn its_kernel_thread_owns_no_event() {
         let events = events.filter(|entry| is_event(&entry.path())).count();
         // Each may have had two.
         let others = now().kernel_threads - ALL;
-        assert!(events <= 2 * others + 4, "{events} events, {others} kernel threads that are not sticky");
+        assert!(
+            events <= 2 * others + 4,
+            "{events} events, {others} kernel threads that are not sticky"
+        );
         stop.store(true, SeqCst);
         all.into_iter().for_each(|one| one.join().expect("no panic"));
     });

@@ -1,5 +1,6 @@
-//! Everything at once, from a seed: spawn, join, panic, cancel, change priorities, lock, send, connect, block; microprocesses and
-//! plain std threads mixed. Every round ends with the books balanced. Seconds in `make test`, minutes in `make soak`.
+//! Everything at once, from a seed: spawn, join, panic, cancel, change priorities, lock, send,
+//! connect, block; microprocesses and plain std threads mixed. Every round ends with the books
+//! balanced. Seconds in `make test`, minutes in `make soak`.
 
 use std::io::{Read, Write};
 use std::net::Ipv4Addr;
@@ -187,7 +188,8 @@ fn cancelled_child(world: &Arc<World>, random: &mut Random) {
     assert!(handle.join().expect_err("it never returns").is::<Cancelled>());
 }
 
-/// Not interrupted between the two halves, whatever happens: cancellation only unwinds where something waits.
+/// Not interrupted between the two halves, whatever happens: cancellation only unwinds where
+/// something waits.
 fn book(world: &World, random: &mut Random) {
     let mut ledger = world.ledger.lock().expect("not poisoned");
     assert_eq!(ledger.0, ledger.1);
@@ -231,7 +233,11 @@ fn condition(world: &World, random: &mut Random) {
     changed.notify_one();
     if random.one_in(2) {
         let before = *now;
-        drop(changed.wait_timeout_while(now, short(random), |now| *now == before).expect("not poisoned"));
+        drop(
+            changed
+                .wait_timeout_while(now, short(random), |now| *now == before)
+                .expect("not poisoned"),
+        );
     }
 }
 
@@ -284,8 +290,14 @@ fn scope(random: &mut Random) {
 }
 
 fn play(random: &mut Random) {
-    // Another loopback address each round: closed connections keep their pair of addresses for a minute.
-    let host = Ipv4Addr::new(127, 1 + random.below(250) as u8, random.below(256) as u8, 1 + random.below(250) as u8);
+    // Another loopback address each round: closed connections keep their pair of addresses for a
+    // minute.
+    let host = Ipv4Addr::new(
+        127,
+        1 + random.below(250) as u8,
+        random.below(256) as u8,
+        1 + random.below(250) as u8,
+    );
     let listener = TcpListener::bind((host, 0)).expect("a loopback address");
     let (post, letters) = mpmc::channel();
     let (clerk, mailbox) = msg::mailbox();
@@ -313,7 +325,9 @@ fn play(random: &mut Random) {
     let clerk = thread::spawn(move || {
         let Ok(mut request) = mailbox.receive() else { return };
         loop {
-            let Ok(next) = mailbox.reply_and_receive(request.from, request.message + 1) else { return };
+            let Ok(next) = mailbox.reply_and_receive(request.from, request.message + 1) else {
+                return;
+            };
             request = next;
         }
     });
@@ -328,10 +342,17 @@ fn play(random: &mut Random) {
     let actors: Vec<_> = (0..ACTORS)
         .map(|_| {
             let (world, own) = (world.clone(), random.split());
-            Builder::new().priority(priority(random)).spawn(move || act(&world, own)).expect("an actor")
+            Builder::new()
+                .priority(priority(random))
+                .spawn(move || act(&world, own))
+                .expect("an actor")
         })
         .collect();
-    world.peers.lock().expect("not poisoned").extend(actors.iter().map(|actor| actor.thread().clone()));
+    world
+        .peers
+        .lock()
+        .expect("not poisoned")
+        .extend(actors.iter().map(|actor| actor.thread().clone()));
     let foreign: Vec<_> = (0..STD_THREADS)
         .map(|_| {
             let (world, own) = (world.clone(), random.split());

@@ -1,7 +1,8 @@
-//! Everybody is suspended and resumed at random, from everywhere at once: by microprocesses, by kernel threads of the program's own, and by another
-//! process at the control socket; while they compute, lock, send, select, sleep, block in the kernel, spawn, panic, are cancelled and change
-//! priorities, preempted as often as can be. Each round is a process of its own, whose books balance at the end, and whose trace has nobody run
-//! between being held and resumed.
+//! Everybody is suspended and resumed at random, from everywhere at once: by microprocesses, by
+//! kernel threads of the program's own, and by another process at the control socket; while they
+//! compute, lock, send, select, sleep, block in the kernel, spawn, panic, are cancelled and change
+//! priorities, preempted as often as can be. Each round is a process of its own, whose books
+//! balance at the end, and whose trace has nobody run between being held and resumed.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -40,7 +41,8 @@ struct World {
     entries: AtomicU64,
     /// Pieces of work that were done.
     done: AtomicU64,
-    /// Children, for those who steer. Its locks are the runtime's, which nobody keeps while he is stopped.
+    /// Children, for those who steer. Its locks are the runtime's, which nobody keeps while he is
+    /// stopped.
     newcomers: (mpmc::Sender<Thread>, mpmc::Receiver<Thread>),
 }
 
@@ -126,7 +128,10 @@ fn child<T: Send + 'static>(
     random: &mut Random,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
-    let builder = Builder::new().name("child".into()).priority(priority(random, 60)).child_first(random.one_in(2));
+    let builder = Builder::new()
+        .name("child".into())
+        .priority(priority(random, 60))
+        .child_first(random.one_in(2));
     let child = builder.spawn(f).expect("a microprocess");
     world.newcomers.0.send(child.thread().clone()).expect("its receiver lives");
     child
@@ -135,7 +140,8 @@ fn child<T: Send + 'static>(
 fn channel(world: &World, random: &mut Random) {
     let (sender, receiver) = mpsc::sync_channel(1);
     let n = random.below(20);
-    let sends = child(world, random, move || (0..n).for_each(|i| sender.send(i).expect("it is received")));
+    let sends =
+        child(world, random, move || (0..n).for_each(|i| sender.send(i).expect("it is received")));
     assert_eq!(receiver.iter().sum::<u64>(), n * n.saturating_sub(1) / 2);
     sends.join().expect("no panic");
 }
@@ -147,7 +153,9 @@ fn selects(world: &World, random: &mut Random) {
     let (to_left, to_right) = (here.clone(), there.clone());
     let (one, other) = (
         child(world, random, move || (0..n).for_each(|_| to_left.send(1).expect("it is received"))),
-        child(world, random, move || (0..n).for_each(|_| to_right.send(2).expect("it is received"))),
+        child(world, random, move || {
+            (0..n).for_each(|_| to_right.send(2).expect("it is received"))
+        }),
     );
     let (mut sum, mut late) = (0, 0);
     while sum < 3 * n {
@@ -163,7 +171,8 @@ fn selects(world: &World, random: &mut Random) {
     other.join().expect("no panic");
 }
 
-/// Blocks the kernel thread in code that knows nothing of Kumihimo; a microprocess answers, if that needs no virtual processor of the reader's.
+/// Blocks the kernel thread in code that knows nothing of Kumihimo; a microprocess answers, if that
+/// needs no virtual processor of the reader's.
 fn kernel(random: &mut Random) {
     let time = short(random);
     if random.one_in(2) || metrics().is_none_or(|now| now.events == "off") {
@@ -207,7 +216,13 @@ fn stop(one: &Worker, random: &mut Random) {
             thread::sleep(short(random));
         }
         // It may have ended before.
-        assert_eq!(one.beats.load(SeqCst), before, "KUMI_SEED={}: {:?} runs while it is suspended", seed(), one.thread);
+        assert_eq!(
+            one.beats.load(SeqCst),
+            before,
+            "KUMI_SEED={}: {:?} runs while it is suspended",
+            seed(),
+            one.thread
+        );
     }
     resume(&one.thread);
 }
@@ -225,7 +240,9 @@ fn steer(world: &World, mut random: Random, own: &[Worker], common: &[Worker]) {
         known.drain(..known.len().saturating_sub(REMEMBERED)).for_each(|former| resume(&former));
         let any = |random: &mut Random| {
             let n = random.below((common.len() + known.len()) as u64) as usize;
-            common.get(n).map_or_else(|| known[n - common.len()].clone(), |worker| worker.thread.clone())
+            common
+                .get(n)
+                .map_or_else(|| known[n - common.len()].clone(), |worker| worker.thread.clone())
         };
         match random.below(4) {
             0 => stop(&own[random.below(own.len() as u64) as usize], &mut random),
@@ -287,7 +304,8 @@ fn play(random: &mut Random) {
             builder.spawn(steerer(n)).expect("a microprocess")
         })
         .collect();
-    let foreign: Vec<_> = (MICRO..MICRO + FOREIGN).map(|n| std::thread::spawn(steerer(n))).collect();
+    let foreign: Vec<_> =
+        (MICRO..MICRO + FOREIGN).map(|n| std::thread::spawn(steerer(n))).collect();
     for one in micro.into_iter().chain(handles) {
         one.join().expect("no panic");
     }
@@ -310,8 +328,10 @@ fn round(mut random: Random, trace: PathBuf) {
             report(info);
         }
     }));
-    let builder = Runtime::builder().vps(1 + random.below(4) as usize).trace(trace).trace_buffer(1 << 18);
-    let builder = builder.queue([Design::Ring, Design::Locked, Design::Steal][random.below(3) as usize]);
+    let builder =
+        Runtime::builder().vps(1 + random.below(4) as usize).trace(trace).trace_buffer(1 << 18);
+    let builder =
+        builder.queue([Design::Ring, Design::Locked, Design::Steal][random.below(3) as usize]);
     // One that is lost is waited for.
     let builder = builder.shutdown_grace(Duration::from_secs(3600)).on_deadlock(OnDeadlock::Abort);
     let builder = match random.below(3) {
@@ -324,11 +344,18 @@ fn round(mut random: Random, trace: PathBuf) {
     });
 }
 
-/// The process that steers from outside, until the other one has ended. Returns who ran while it was suspended.
-fn from_outside(machine: &Machine, random: &mut Random, over: impl Fn() -> bool) -> Vec<Microprocess> {
+/// The process that steers from outside, until the other one has ended. Returns who ran while it
+/// was suspended.
+fn from_outside(
+    machine: &Machine,
+    random: &mut Random,
+    over: impl Fn() -> bool,
+) -> Vec<Microprocess> {
     let mut ran = Vec::new();
     while !over() {
-        let Some(mut space) = machine.spaces().expect("the directory is read").pop() else { continue };
+        let Some(mut space) = machine.spaces().expect("the directory is read").pop() else {
+            continue;
+        };
         // Refusals and its end are what may happen.
         let _ = turn(&mut space, random, &mut ran);
         std::thread::sleep(short(random));
@@ -336,14 +363,21 @@ fn from_outside(machine: &Machine, random: &mut Random, over: impl Fn() -> bool)
     ran
 }
 
-fn turn(space: &mut Neighbour, random: &mut Random, ran: &mut Vec<Microprocess>) -> Result<(), Error> {
+fn turn(
+    space: &mut Neighbour,
+    random: &mut Random,
+    ran: &mut Vec<Microprocess>,
+) -> Result<(), Error> {
     let all = space.microprocesses()?;
-    let is_steered = |one: &&Microprocess| matches!(one.name.as_deref(), Some("far" | "near" | "child"));
+    let is_steered =
+        |one: &&Microprocess| matches!(one.name.as_deref(), Some("far" | "near" | "child"));
     let steered: Vec<_> = all.iter().filter(is_steered).collect();
     if steered.is_empty() {
         return Ok(());
     }
-    let some: Vec<_> = (0..1 + random.below(3)).map(|_| steered[random.below(steered.len() as u64) as usize]).collect();
+    let some: Vec<_> = (0..1 + random.below(3))
+        .map(|_| steered[random.below(steered.len() as u64) as usize])
+        .collect();
     for one in &some {
         let done = or_stale(space.act(one.id, Action::Suspend))?;
         // Nobody else resumes these.
@@ -393,22 +427,36 @@ fn suspended_and_resumed_from_everywhere() {
     if !has_vps(NAME) {
         return;
     }
-    // Whoever is stopped may hold its allocator's spin lock, for which others spin inside the runtime.
+    // Whoever is stopped may hold its allocator's spin lock, for which others spin inside the
+    // runtime.
     if cfg!(kumihimo_asan) {
-        return skip(NAME, "AddressSanitizer's allocator has spin locks of its own, in the program itself");
+        return skip(
+            NAME,
+            "AddressSanitizer's allocator has spin locks of its own, in the program itself",
+        );
     }
     for mut this in rounds(NAME) {
-        let place = std::env::temp_dir().join(format!("kumi-suspend-{}-{}", std::process::id(), this.number));
+        let place = std::env::temp_dir().join(format!(
+            "kumi-suspend-{}-{}",
+            std::process::id(),
+            this.number
+        ));
         std::fs::create_dir(&place).expect("a directory");
-        std::fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("its mode");
+        std::fs::set_permissions(&place, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .expect("its mode");
         let trace = place.join("out.perfetto");
         let its = this.random.number().to_string();
         let path = |path: &std::path::Path| path.to_str().expect("UTF-8").to_owned();
         let (directory, out) = (path(&place), path(&trace));
-        let child = start(NAME, &[("KUMI_SEED", &its), ("KUMI_DIR", &directory), ("KUMI_TEST_TRACE", &out)]);
-        let (machine, over) = (Machine::at(&place).expect("a run-time directory"), AtomicU64::new(0));
+        let child = start(
+            NAME,
+            &[("KUMI_SEED", &its), ("KUMI_DIR", &directory), ("KUMI_TEST_TRACE", &out)],
+        );
+        let (machine, over) =
+            (Machine::at(&place).expect("a run-time directory"), AtomicU64::new(0));
         let ended = std::thread::scope(|scope| {
-            let steers = scope.spawn(|| from_outside(&machine, &mut this.random, || over.load(SeqCst) != 0));
+            let steers =
+                scope.spawn(|| from_outside(&machine, &mut this.random, || over.load(SeqCst) != 0));
             // Panics where it hangs: the other one must end nevertheless.
             let ended = std::panic::catch_unwind(|| finish(NAME, child));
             over.store(1, SeqCst);

@@ -1,6 +1,6 @@
 //! Random mix of waits inside and outside of the runtime, under every event source and with random
-//! limits on kernel threads. Every wait ends and the books balance. Seconds in `make test`, minutes in
-//! `make soak`.
+//! limits on kernel threads. Every wait ends and the books balance. Seconds in `make test`, minutes
+//! in `make soak`.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
@@ -135,7 +135,8 @@ fn play(random: &mut Random, limit: usize) {
             let (world, mut own) = (world.clone(), random.split());
             let mut builder = Builder::new();
             if differ && own.one_in(4) {
-                builder = builder.priority(Priority::new(20 + own.below(20) as u8).expect("a priority"));
+                builder =
+                    builder.priority(Priority::new(20 + own.below(20) as u8).expect("a priority"));
             }
             let acts = move || {
                 let mut outside = Outside::new();
@@ -149,7 +150,10 @@ fn play(random: &mut Random, limit: usize) {
     let (ours, std) = (*world.ours.lock().expect("no panic"), *world.std.lock().expect("no panic"));
     assert_eq!((ours.0 + std.0, ours.1 + std.1), (booked, booked));
     drop(world);
-    assert_eq!(readers.into_iter().map(|reader| reader.join().expect("no panic")).sum::<u64>(), posted);
+    assert_eq!(
+        readers.into_iter().map(|reader| reader.join().expect("no panic")).sum::<u64>(),
+        posted
+    );
 }
 
 #[test]
@@ -161,7 +165,10 @@ fn every_wait_ends() {
             let vps = 1 + random.below(3) as usize;
             let most = if random.one_in(2) { 6 } else { 60 };
             let limit = vps + 1 + random.below(most) as usize;
-            let builder = Runtime::builder().vps(vps).max_kernel_threads(limit).on_deadlock(OnDeadlock::Abort);
+            let builder = Runtime::builder()
+                .vps(vps)
+                .max_kernel_threads(limit)
+                .on_deadlock(OnDeadlock::Abort);
             let builder = if random.one_in(4) { builder.sticky(false) } else { builder };
             builder.build().expect("a runtime").run(|| {
                 play(random, limit);

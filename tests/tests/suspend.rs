@@ -74,7 +74,10 @@ fn one_that_computes() {
             stands_still(&count);
             assert_eq!(handle.thread().suspend().expect("a microprocess"), Suspended::Already);
             assert!(handle.thread().resume().expect("a microprocess"));
-            assert!(!handle.thread().resume().expect("a microprocess"), "it is not suspended any more");
+            assert!(
+                !handle.thread().resume().expect("a microprocess"),
+                "it is not suspended any more"
+            );
             goes_on(&count);
         }
         stop.store(true, SeqCst);
@@ -160,7 +163,10 @@ fn one_that_is_blocked_in_the_kernel() {
         });
         for n in 1..50 {
             let suspended = reads.thread().suspend().expect("a microprocess");
-            assert!(matches!(suspended, Suspended::OnReturn | Suspended::Now | Suspended::Asked), "{suspended:?}");
+            assert!(
+                matches!(suspended, Suspended::OnReturn | Suspended::Now | Suspended::Asked),
+                "{suspended:?}"
+            );
             writer.write_all(&[1]).expect("a pipe");
             stands_still(&count);
             assert_eq!(count.load(SeqCst), n - 1);
@@ -207,7 +213,10 @@ fn one_that_is_inside_blocking() {
                     go.store(n, SeqCst);
                     asks.join().expect("no panic")
                 });
-                assert!(matches!(answer.expect("a microprocess"), Suspended::Now | Suspended::OnReturn));
+                assert!(matches!(
+                    answer.expect("a microprocess"),
+                    Suspended::Now | Suspended::OnReturn
+                ));
                 (0..10).for_each(|_| std::thread::yield_now());
                 assert_eq!(count.load(SeqCst), n - 1, "it ran on");
                 assert!(suspended.resume().expect("a microprocess"));
@@ -221,7 +230,8 @@ fn one_that_is_inside_blocking() {
     });
 }
 
-/// Join and scope wait for one that is suspended as for any other, and a cancelled one unwinds when it is resumed, and no sooner.
+/// Join and scope wait for one that is suspended as for any other, and a cancelled one unwinds when
+/// it is resumed, and no sooner.
 #[test]
 fn those_that_are_waited_for() {
     each("those_that_are_waited_for", 1, || {
@@ -234,7 +244,10 @@ fn those_that_are_waited_for() {
         assert!(!joined.is_finished() && joined.thread().is_suspended());
         let one = joined.thread().clone();
         let resumes = thread::spawn(move || assert!(one.resume().expect("a microprocess")));
-        assert_eq!(joined.join().expect("it came to its end without waiting once more"), Suspended::Now);
+        assert_eq!(
+            joined.join().expect("it came to its end without waiting once more"),
+            Suspended::Now
+        );
         resumes.join().expect("no panic");
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -320,7 +333,8 @@ fn those_that_are_suspended_at_the_end() {
     alone(NAME, || {
         for design in DESIGNS {
             let dropped = Arc::new(AtomicU64::new(0));
-            let builder = Runtime::builder().vps(2).queue(design).shutdown_grace(Duration::from_secs(3600));
+            let builder =
+                Runtime::builder().vps(2).queue(design).shutdown_grace(Duration::from_secs(3600));
             let runtime = builder.build().expect("a runtime");
             if one_to_one() {
                 return skip(NAME, "kernel threads are not suspended");
@@ -349,19 +363,27 @@ fn a_kernel_thread() {
     let error = thread::current().suspend().expect_err("a kernel thread");
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
     assert!(error.to_string().contains("only a microprocess"), "{error}");
-    assert_eq!(thread::current().resume().expect_err("a kernel thread").kind(), std::io::ErrorKind::Unsupported);
+    assert_eq!(
+        thread::current().resume().expect_err("a kernel thread").kind(),
+        std::io::ErrorKind::Unsupported
+    );
 }
 
-/// Those that work lock, send, sleep, block, spawn and compute, and each piece of work is counted; others suspend and resume them at random, two at a
-/// time. While some are held wherever they were, the rest gets all of the runtime's services: they hold no lock of it.
+/// Those that work lock, send, sleep, block, spawn and compute, and each piece of work is counted;
+/// others suspend and resume them at random, two at a time. While some are held wherever they were,
+/// the rest gets all of the runtime's services: they hold no lock of it.
 #[test]
 fn under_stress() {
     const NAME: &str = "under_stress";
     const WORKERS: usize = 24;
     const PIECES: u64 = 150;
-    // Whoever is stopped may hold its allocator's spin lock, for which others spin inside the runtime.
+    // Whoever is stopped may hold its allocator's spin lock, for which others spin inside the
+    // runtime.
     if cfg!(kumihimo_asan) {
-        return skip(NAME, "AddressSanitizer's allocator has spin locks of its own, in the program itself");
+        return skip(
+            NAME,
+            "AddressSanitizer's allocator has spin locks of its own, in the program itself",
+        );
     }
     each(NAME, 2, || {
         let (lock, done) = (Arc::new(Mutex::new(0u64)), Arc::new(AtomicU64::new(0)));
@@ -379,7 +401,8 @@ fn under_stress() {
                             3 => thread::blocking(|| std::thread::sleep(Duration::from_micros(50))),
                             4 => {
                                 let (sender, receiver) = mpsc::sync_channel(1);
-                                let other = thread::spawn(move || sender.send(7).expect("it is received"));
+                                let other =
+                                    thread::spawn(move || sender.send(7).expect("it is received"));
                                 assert_eq!(receiver.recv().expect("it is sent"), 7);
                                 other.join().expect("no panic");
                             }
@@ -392,14 +415,17 @@ fn under_stress() {
                 Builder::new().priority(priority).spawn(work).expect("it begins")
             })
             .collect();
-        let threads: Arc<Vec<_>> = Arc::new(workers.iter().map(|worker| worker.thread().clone()).collect());
+        let threads: Arc<Vec<_>> =
+            Arc::new(workers.iter().map(|worker| worker.thread().clone()).collect());
         let controllers: Vec<_> = (0..2u64)
             .map(|n| {
                 let (threads, done) = (threads.clone(), done.clone());
                 let control = move || {
                     let mut random = Random(seed() ^ n << 40);
                     while done.load(SeqCst) < WORKERS as u64 * PIECES {
-                        let some: Vec<_> = (0..3).map(|_| &threads[random.below(WORKERS as u64) as usize]).collect();
+                        let some: Vec<_> = (0..3)
+                            .map(|_| &threads[random.below(WORKERS as u64) as usize])
+                            .collect();
                         for one in &some {
                             let _ = one.suspend().expect("a microprocess");
                         }
@@ -411,7 +437,10 @@ fn under_stress() {
                         }
                     }
                 };
-                Builder::new().priority(Priority::new(40).expect("0 to 63")).spawn(control).expect("it begins")
+                Builder::new()
+                    .priority(Priority::new(40).expect("0 to 63"))
+                    .spawn(control)
+                    .expect("it begins")
             })
             .collect();
         controllers.into_iter().for_each(|one| one.join().expect("no panic"));

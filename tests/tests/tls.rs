@@ -1,7 +1,9 @@
-//! What belongs to a thread stays with its microprocess when that moves between kernel threads: at waits, yields and in `blocking`.
+//! What belongs to a thread stays with its microprocess when that moves between kernel threads: at
+//! waits, yields and in `blocking`.
 //!
-//! [`moved`] gives the VP away for certain: with one VP another microprocess can only run during `blocking` if the VP went on under
-//! another kernel thread. That is where the caller then continues, unless the VP came back to the first one meanwhile: then again.
+//! [`moved`] gives the VP away for certain: with one VP another microprocess can only run during
+//! `blocking` if the VP went on under another kernel thread. That is where the caller then
+//! continues, unless the VP came back to the first one meanwhile: then again.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_int, c_void};
@@ -63,7 +65,8 @@ fn moved() {
     panic!("it never moved");
 }
 
-/// Runs `body` in several microprocesses on one VP, each of which moves for certain, then in many on three VPs.
+/// Runs `body` in several microprocesses on one VP, each of which moves for certain, then in many
+/// on three VPs.
 fn everywhere(body: impl Fn(u64, &dyn Fn()) + Clone + Send + Sync + 'static) {
     let run = |vps: usize, number: u64, wait: fn(), sticky: bool| {
         Runtime::builder().vps(vps).sticky(sticky).build().expect("a runtime").run(|| {
@@ -92,7 +95,11 @@ fn values_of_rust_and_c() {
     }
     alone("values_of_rust_and_c", || {
         everywhere(|n, wait| {
-            assert_eq!((PLAIN.get(), native::c_number(), native::c_text_end()), (7, 11, 0), "fresh");
+            assert_eq!(
+                (PLAIN.get(), native::c_number(), native::c_text_end()),
+                (7, 11, 0),
+                "fresh"
+            );
             LAZY.with_borrow(|lazy| assert_eq!(*lazy, [1, 2, 3]));
             for round in 0..5 {
                 let value = (n as c_int + 1) * 10 + round;
@@ -118,7 +125,8 @@ fn errno() {
             let mine = 1000 + n as c_int;
             native::c_set_errno(mine);
             wait();
-            // The way through the kernel may set it, as on any thread, but never to another's value.
+            // The way through the kernel may set it, as on any thread, but never to another's
+            // value.
             let now = native::c_errno();
             assert!(now == mine || now < 1000, "{mine} became {now}");
             for _ in 0..5 {
@@ -217,14 +225,19 @@ fn panics_with_payload_and_backtrace() {
         }));
         everywhere(|n, moves| {
             moves();
-            let wait: fn() = if n % 2 == 0 { thread::yield_now } else { || thread::blocking(std::thread::yield_now) };
+            let wait: fn() = if n % 2 == 0 {
+                thread::yield_now
+            } else {
+                || thread::blocking(std::thread::yield_now)
+            };
             let handle = thread::spawn(move || a_name_to_look_for(n, &wait));
             let payload = handle.join().expect_err("it panics");
             assert_eq!(payload.downcast_ref::<(u64, String)>().expect("the payload").0, n);
             assert!(!std::thread::panicking());
         });
         everywhere(|n, wait| {
-            let caught = catch_unwind(AssertUnwindSafe(|| a_name_to_look_for(n, wait))).expect_err("it panics");
+            let caught = catch_unwind(AssertUnwindSafe(|| a_name_to_look_for(n, wait)))
+                .expect_err("it panics");
             wait();
             assert_eq!(caught.downcast::<(u64, String)>().expect("the payload").0, n);
         });
@@ -250,7 +263,10 @@ fn the_report_of_a_panic_has_a_backtrace() {
     }
     let ended = again(name, &[("RUST_BACKTRACE", "1")]);
     assert!(ended.status.success(), "{ended:#?}");
-    assert!(ended.stderr.contains("reported") && ended.stderr.contains("a_frame_of_the_report"), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("reported") && ended.stderr.contains("a_frame_of_the_report"),
+        "{ended:#?}"
+    );
 }
 
 #[test]
@@ -299,7 +315,9 @@ fn exceptions_and_objects_of_cpp() {
             }
         });
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            let all: Vec<_> = (0..3).map(|_| thread::spawn(|| assert_eq!(native::cpp_exceptions(moves), 0))).collect();
+            let all: Vec<_> = (0..3)
+                .map(|_| thread::spawn(|| assert_eq!(native::cpp_exceptions(moves), 0)))
+                .collect();
             for handle in all {
                 handle.join().expect("no panic");
             }
@@ -366,7 +384,8 @@ fn libraries_loaded_before() {
     });
 }
 
-/// Loaded by a microprocess while others wait in the middle, whose blocks are older than the libraries.
+/// Loaded by a microprocess while others wait in the middle, whose blocks are older than the
+/// libraries.
 #[test]
 fn libraries_loaded_later() {
     alone("libraries_loaded_later", || {
@@ -378,7 +397,8 @@ fn libraries_loaded_later() {
                         let loaded = loaded.clone();
                         thread::spawn(move || {
                             thread::park();
-                            let libraries: [Library; 2] = loaded.lock().expect("not poisoned").expect("loaded");
+                            let libraries: [Library; 2] =
+                                loaded.lock().expect("not poisoned").expect("loaded");
                             for library in libraries {
                                 library.check(n + 1, &thread::yield_now);
                                 if vps == 1 {
@@ -396,7 +416,11 @@ fn libraries_loaded_later() {
                     handle.join().expect("no panic");
                 }
                 let late: Vec<_> = (0..100)
-                    .map(|n| thread::spawn(move || load.into_iter().for_each(|l| l.check(n, &thread::yield_now))))
+                    .map(|n| {
+                        thread::spawn(move || {
+                            load.into_iter().for_each(|l| l.check(n, &thread::yield_now))
+                        })
+                    })
                     .collect();
                 for handle in late {
                     handle.join().expect("no panic");
@@ -412,8 +436,13 @@ fn set_id_calls() {
         everywhere(|n, wait| {
             for _ in 0..3 {
                 // SAFETY: no pointers; sets what is set already.
-                let done =
-                    unsafe { if n % 2 == 0 { libc::setuid(libc::getuid()) } else { libc::setgid(libc::getgid()) } };
+                let done = unsafe {
+                    if n % 2 == 0 {
+                        libc::setuid(libc::getuid())
+                    } else {
+                        libc::setgid(libc::getgid())
+                    }
+                };
                 assert_eq!(done, 0);
                 wait();
             }
@@ -440,12 +469,14 @@ fn fork_in_a_microprocess() {
                     move || -> libc::pid_t {
                         thread_local!(static MARK: Cell<u64> = const { Cell::new(0) });
                         MARK.set(how + 1);
-                        // SAFETY: the child goes on as one kernel thread; what it then calls is right there.
+                        // SAFETY: the child goes on as one kernel thread; what it then calls is
+                        // right there.
                         let child = unsafe { libc::fork() };
                         if child != 0 {
                             return child;
                         }
-                        // A plain kernel thread now: it can wait, sleep and use locks, but begin nothing.
+                        // A plain kernel thread now: it can wait, sleep and use locks, but begin
+                        // nothing.
                         assert_eq!(MARK.get(), how + 1);
                         thread::yield_now();
                         thread::sleep(std::time::Duration::from_micros(10));
@@ -466,9 +497,11 @@ fn fork_in_a_microprocess() {
                     }
                 };
                 for (how, code) in [(0, 7), (1, 0), (2, 9)] {
-                    // SAFETY: the closure keeps no thread-local state across a switch in the parent.
+                    // SAFETY: the closure keeps no thread-local state across a switch in the
+                    // parent.
                     let builder = unsafe { Builder::new().lean(lean) };
-                    let child = builder.spawn(forks(how)).expect("it begins").join().expect("no panic");
+                    let child =
+                        builder.spawn(forks(how)).expect("it begins").join().expect("no panic");
                     assert_eq!(reap(child), code, "vps {vps} lean {lean} how {how}");
                 }
                 for handle in others {
@@ -480,7 +513,8 @@ fn fork_in_a_microprocess() {
     });
 }
 
-/// Kernel threads begin and end all the time, and with that hold locks of std's that no child can wait for.
+/// Kernel threads begin and end all the time, and with that hold locks of std's that no child can
+/// wait for.
 #[test]
 fn the_end_of_a_forked_child_waits_for_nobody() {
     alone("the_end_of_a_forked_child_waits_for_nobody", || {
@@ -501,7 +535,9 @@ fn the_end_of_a_forked_child_waits_for_nobody() {
                 assert_eq!(reap(child), 0);
             }
             done.store(true, SeqCst);
-            churns.into_iter().for_each(|churn| thread::blocking(|| churn.join()).expect("no panic"));
+            churns
+                .into_iter()
+                .for_each(|churn| thread::blocking(|| churn.join()).expect("no panic"));
         });
     });
 }
@@ -541,7 +577,8 @@ fn floating_point_control() {
         (sse & !0x3f, x87)
     }
     fn set((sse, x87): (u32, u16)) {
-        // SAFETY: only the rounding modes differ from before, and they are put back before other code depends on them.
+        // SAFETY: only the rounding modes differ from before, and they are put back before other
+        // code depends on them.
         unsafe {
             std::arch::asm!("ldmxcsr [{}]", "fldcw [{}]", in(reg) &raw const sse, in(reg) &raw const x87, options(nostack));
         }
@@ -549,7 +586,11 @@ fn floating_point_control() {
     alone("floating_point_control", || {
         everywhere(|n, wait| {
             let fresh = control();
-            assert_eq!((fresh.0 >> 13 & 3, fresh.1 >> 10 & 3), (0, 0), "a new one rounds to nearest");
+            assert_eq!(
+                (fresh.0 >> 13 & 3, fresh.1 >> 10 & 3),
+                (0, 0),
+                "a new one rounds to nearest"
+            );
             let mode = (n % 4) as u32;
             let mine = (fresh.0 | mode << 13, fresh.1 | (mode as u16) << 10);
             for _ in 0..5 {
@@ -563,7 +604,8 @@ fn floating_point_control() {
     });
 }
 
-/// Everything that waits is a place where it may move; sums of what was done tell whether a microprocess was run twice or lost.
+/// Everything that waits is a place where it may move; sums of what was done tell whether a
+/// microprocess was run twice or lost.
 #[test]
 fn moving_loses_and_doubles_nothing() {
     thread_local!(static OWN: Cell<u64> = const { Cell::new(0) });

@@ -1,4 +1,5 @@
-//! Traces of real programs: what is in the file, and what becomes of it when something is in the way.
+//! Traces of real programs: what is in the file, and what becomes of it when something is in the
+//! way.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -38,7 +39,8 @@ impl Drop for Folder {
     }
 }
 
-/// A bit of everything: names, messages, a contended lock, sleeps, `blocking`, priorities. Returns the metrics at its end.
+/// A bit of everything: names, messages, a contended lock, sleeps, `blocking`, priorities. Returns
+/// the metrics at its end.
 fn work() -> Metrics {
     let (sender, receiver) = mpsc::sync_channel(2);
     let total = Arc::new(Mutex::new(0));
@@ -89,7 +91,10 @@ fn states_never_overlap_and_counts_agree() {
             // The main one ends after the snapshot.
             assert_eq!((summary.spawned, summary.ended), (metrics.spawned, metrics.spawned));
             assert!(summary.switches >= metrics.vps.iter().map(|vp| vp.switches).sum());
-            assert!(summary.hand_overs >= metrics.hand_offs.max(2) && summary.blocked >= summary.unblocked);
+            assert!(
+                summary.hand_overs >= metrics.hand_offs.max(2)
+                    && summary.blocked >= summary.unblocked
+            );
             let report = check(&path, None).expect("a trace");
             assert_eq!(report.overlaps, [""; 0], "{report}");
             assert_eq!(report.verdict(), Verdict::Holds, "{report}");
@@ -130,15 +135,25 @@ fn names_states_and_events_are_in_the_file() {
             let states = ["Spawned", "Ready", "Running", "Parked", "Blocked", "Ended"];
             let worker = format!("worker {i} #");
             for state in states {
-                assert!(micros.iter().any(|(who, what)| who.starts_with(&worker) && what == state), "{worker} {state}");
+                assert!(
+                    micros.iter().any(|(who, what)| who.starts_with(&worker) && what == state),
+                    "{worker} {state}"
+                );
             }
         }
         assert!(micros.iter().any(|(who, _)| who.starts_with("main #")));
         let cut = format!("{} #", &long[..NAME_MAX]);
         assert!(micros.iter().any(|(who, _)| who.starts_with(&cut)));
         let vps = seen(&path, Of::Vp);
-        assert!(["VP 0", "VP 1"].iter().all(|vp| vps.iter().any(|(who, what)| who == vp && what == "Resumed")));
-        assert!(vps.iter().any(|(_, what)| what == "Idle") && vps.iter().any(|(_, what)| what.starts_with("worker 3")));
+        assert!(
+            ["VP 0", "VP 1"]
+                .iter()
+                .all(|vp| vps.iter().any(|(who, what)| who == vp && what == "Resumed"))
+        );
+        assert!(
+            vps.iter().any(|(_, what)| what == "Idle")
+                && vps.iter().any(|(_, what)| what.starts_with("worker 3"))
+        );
         assert!(seen(&path, Of::Thread).iter().any(|(_, what)| what == "Carries a VP"));
     });
 }
@@ -172,8 +187,11 @@ fn records_without_room_are_counted_and_shown() {
         }
         let folder = Folder::new("tiny");
         let path = folder.file("out.perfetto");
-        let lost =
-            traced(&path).trace_buffer(8).build().expect("a runtime").run(|| work().trace_lost.expect("it is traced"));
+        let lost = traced(&path)
+            .trace_buffer(8)
+            .build()
+            .expect("a runtime")
+            .run(|| work().trace_lost.expect("it is traced"));
         let summary = one(&path);
         assert!(lost > 0 && summary.lost >= lost, "{lost} {summary:?}");
         assert!(seen(&path, Of::Process).iter().any(|(_, what)| what == "Lost"));
@@ -187,7 +205,8 @@ fn buffers_of_no_sensible_size_are_refused() {
     alone("buffers_of_no_sensible_size_are_refused", || {
         let folder = Folder::new("size");
         for records in [0, 7, usize::MAX] {
-            let error = traced(&folder.file("x")).trace_buffer(records).build().expect_err("refused");
+            let error =
+                traced(&folder.file("x")).trace_buffer(records).build().expect_err("refused");
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.to_string().contains("trace buffer"), "{error}");
         }
@@ -216,7 +235,10 @@ fn a_full_disk_is_said_at_the_end() {
     }
     let ended = again(FULL, &[]);
     assert!(ended.status.success(), "{ended:?}");
-    assert!(ended.stderr.contains("kumihimo: trace /dev/full: No space left on device"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("kumihimo: trace /dev/full: No space left on device"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -318,6 +340,9 @@ fn a_buffer_size_that_means_nothing_is_an_error_of_build() {
     }
     let folder = Folder::new("many");
     let path = folder.file("x");
-    let ended = again(NAME, &[("KUMI_TRACE", path.to_str().expect("UTF-8")), ("KUMI_TRACE_BUFFER", "many")]);
+    let ended = again(
+        NAME,
+        &[("KUMI_TRACE", path.to_str().expect("UTF-8")), ("KUMI_TRACE_BUFFER", "many")],
+    );
     assert!(ended.status.success(), "{ended:?}");
 }

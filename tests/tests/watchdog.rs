@@ -1,5 +1,5 @@
-//! The runtime under the watchdog: its own users can keep a virtual processor from its part; what is said then, and who goes on. And that nobody is accused
-//! who does his part.
+//! The runtime under the watchdog: its own users can keep a virtual processor from its part; what
+//! is said then, and who goes on. And that nobody is accused who does his part.
 #![cfg(not(kumihimo_asan))]
 
 use std::io::{Read, Write};
@@ -9,7 +9,9 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use kumihimo::policy::{Info, Placement, Policy, Why};
-use kumihimo::runtime::{Builder, Distrust, Events, NoEvents, OnMisbehaviour, Preemption, Runtime, metrics};
+use kumihimo::runtime::{
+    Builder, Distrust, Events, NoEvents, OnMisbehaviour, Preemption, Runtime, metrics,
+};
 use kumihimo::thread::{self, Priority};
 use kumihimo_events::source::open_one;
 use kumihimo_tests::process::{Ended, again, finish, is_child, is_one_to_one, start};
@@ -25,14 +27,22 @@ fn provoked(name: &str, case: &str, who: &str, function: &str, body: impl FnOnce
     // One runtime at a time in a process.
     static ONE_TO_ONE: LazyLock<bool> = LazyLock::new(is_one_to_one);
     if *ONE_TO_ONE {
-        return skip(name, "microprocesses are kernel threads here: no virtual processor can be kept from its part");
+        return skip(
+            name,
+            "microprocesses are kernel threads here: no virtual processor can be kept from its part",
+        );
     }
     let accused = |ended: &Ended| {
         let said = &ended.stderr;
-        let reports: Vec<_> =
-            said.lines().filter(|line| line.contains("watchdog: ") && line.contains("kernel thread")).collect();
+        let reports: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains("watchdog: ") && line.contains("kernel thread"))
+            .collect();
         assert_eq!(reports.len(), 1, "{said}");
-        assert!(reports[0].starts_with(&format!("kumihimo: watchdog: {case}: virtual processor ")), "{said}");
+        assert!(
+            reports[0].starts_with(&format!("kumihimo: watchdog: {case}: virtual processor ")),
+            "{said}"
+        );
         assert!(reports[0].contains(who), "{said}");
         assert!(
             said.lines().any(|line| line.starts_with("    ") && line.contains(function)),
@@ -67,7 +77,8 @@ fn others_go_on() {
         thread::spawn(move || sender.send(7).expect("it listens")).join().expect("no panic");
         assert_eq!(reads.join().expect("no panic"), 7);
     }
-    // More than a virtual processor keeps for itself: what is too much goes to no one that would not take it.
+    // More than a virtual processor keeps for itself: what is too much goes to no one that would
+    // not take it.
     let spawns = || {
         let all: Vec<_> = (0..100).map(|_| thread::spawn(thread::yield_now)).collect();
         all.into_iter().for_each(|one| one.join().expect("no panic"));
@@ -86,19 +97,29 @@ fn holds_its_guard(go: &AtomicBool) {
 
 #[test]
 fn a_guard_that_is_never_given_back() {
-    provoked("a_guard_that_is_never_given_back", "mask never cleared", "'keeper'", "holds_its_guard", || {
-        let runtime = Builder::new().vps(2).build().expect("a runtime");
-        let go = Arc::new(AtomicBool::new(false));
-        let its = go.clone();
-        let keeper = thread::Builder::new().name("keeper".into()).spawn(move || holds_its_guard(&its)).expect("memory");
-        others_go_on();
-        go.store(true, SeqCst);
-        keeper.join().expect("no panic");
-        drop(runtime);
-    });
+    provoked(
+        "a_guard_that_is_never_given_back",
+        "mask never cleared",
+        "'keeper'",
+        "holds_its_guard",
+        || {
+            let runtime = Builder::new().vps(2).build().expect("a runtime");
+            let go = Arc::new(AtomicBool::new(false));
+            let its = go.clone();
+            let keeper = thread::Builder::new()
+                .name("keeper".into())
+                .spawn(move || holds_its_guard(&its))
+                .expect("memory");
+            others_go_on();
+            go.store(true, SeqCst);
+            keeper.join().expect("no panic");
+            drop(runtime);
+        },
+    );
 }
 
-/// Waits for a byte where one of priority 5 is placed; not yet where this test's own kernel thread, which no watchdog sees, makes it.
+/// Waits for a byte where one of priority 5 is placed; not yet where this test's own kernel thread,
+/// which no watchdog sees, makes it.
 struct Waits {
     pipe: std::io::PipeReader,
     has_begun: Arc<AtomicBool>,
@@ -124,37 +145,43 @@ impl Policy for Waits {
 
 #[test]
 fn a_policy_that_waits() {
-    provoked("a_policy_that_waits", "user scheduler itself blocked", "kernel thread", "waits_in_the_policy", || {
-        let (pipe, mut writer) = std::io::pipe().expect("a pipe");
-        let has_begun = Arc::new(AtomicBool::new(false));
-        let waits = Waits { pipe, has_begun: has_begun.clone() };
-        let runtime = Builder::new().vps(2).policy(waits).build().expect("a runtime");
-        let priority = Priority::new(5).expect("in range");
-        let over = Arc::new(AtomicBool::new(false));
-        let its = over.clone();
-        let parks = move || {
-            while !its.load(SeqCst) {
-                thread::park();
-            }
-        };
-        let parks = thread::Builder::new().priority(priority).spawn(parks).expect("memory");
-        let its = over.clone();
-        let wakes = thread::spawn(move || {
-            has_begun.store(true, SeqCst);
-            // Until it has really waited: then it is placed, by this one.
-            while !parks.is_finished() {
-                parks.thread().unpark();
-                thread::sleep(Duration::from_millis(1));
-            }
-            assert!(its.load(SeqCst));
-        });
-        others_go_on();
-        over.store(true, SeqCst);
-        // As many as it may yet ask for.
-        writer.write_all(&[0; 4096]).expect("a reader");
-        wakes.join().expect("no panic");
-        drop(runtime);
-    });
+    provoked(
+        "a_policy_that_waits",
+        "user scheduler itself blocked",
+        "kernel thread",
+        "waits_in_the_policy",
+        || {
+            let (pipe, mut writer) = std::io::pipe().expect("a pipe");
+            let has_begun = Arc::new(AtomicBool::new(false));
+            let waits = Waits { pipe, has_begun: has_begun.clone() };
+            let runtime = Builder::new().vps(2).policy(waits).build().expect("a runtime");
+            let priority = Priority::new(5).expect("in range");
+            let over = Arc::new(AtomicBool::new(false));
+            let its = over.clone();
+            let parks = move || {
+                while !its.load(SeqCst) {
+                    thread::park();
+                }
+            };
+            let parks = thread::Builder::new().priority(priority).spawn(parks).expect("memory");
+            let its = over.clone();
+            let wakes = thread::spawn(move || {
+                has_begun.store(true, SeqCst);
+                // Until it has really waited: then it is placed, by this one.
+                while !parks.is_finished() {
+                    parks.thread().unpark();
+                    thread::sleep(Duration::from_millis(1));
+                }
+                assert!(its.load(SeqCst));
+            });
+            others_go_on();
+            over.store(true, SeqCst);
+            // As many as it may yet ask for.
+            writer.write_all(&[0; 4096]).expect("a reader");
+            wakes.join().expect("no panic");
+            drop(runtime);
+        },
+    );
 }
 
 #[inline(never)]
@@ -234,7 +261,11 @@ fn load() {
                             0 => thread::sleep(Duration::from_millis(n)),
                             1 => thread::blocking(|| std::thread::sleep(Duration::from_millis(n))),
                             2 => std::thread::sleep(Duration::from_millis(n)),
-                            3 => drop((0..2_000_000u64).fold(n, |a, b| std::hint::black_box(a ^ b))),
+                            3 => {
+                                std::hint::black_box(
+                                    (0..2_000_000u64).fold(n, |a, b| std::hint::black_box(a ^ b)),
+                                );
+                            }
                             4 => (0..1000).for_each(|_| thread::yield_now()),
                             _ => (0..1000).for_each(|_| drop(NoEvents::new())),
                         };
@@ -261,12 +292,16 @@ fn settings_that_mean_nothing() {
         let e = Builder::new().vps(1).build().expect_err("no such setting");
         assert_eq!(e.kind(), std::io::ErrorKind::InvalidInput);
         assert!(
-            e.to_string().contains("KUMI_WATCHDOG=\"loud\"") && e.to_string().contains("report, override or end"),
+            e.to_string().contains("KUMI_WATCHDOG=\"loud\"")
+                && e.to_string().contains("report, override or end"),
             "{e}"
         );
         // Said by the program, it stands; out of range, the nearest is taken.
         let distrust = Distrust { on: OnMisbehaviour::Report, bound: Duration::ZERO };
-        assert_eq!(Builder::new().vps(1).on_misbehaviour(distrust).build().expect("a runtime").run(|| 7), 7);
+        assert_eq!(
+            Builder::new().vps(1).on_misbehaviour(distrust).build().expect("a runtime").run(|| 7),
+            7
+        );
         return;
     }
     let ended = again(name, &[(MODE, "loud")]);

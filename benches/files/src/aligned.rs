@@ -13,7 +13,8 @@ impl Aligned {
     /// So many bytes, zeroed.
     #[must_use]
     pub fn new(bytes: usize) -> Aligned {
-        // One block more than is needed: somewhere in it is the boundary. A Vec that is never grown stays where it is.
+        // One block more than is needed: somewhere in it is the boundary. A Vec that is never grown
+        // stays where it is.
         let room = vec![0; bytes + BLOCK];
         let start = room.as_ptr().align_offset(BLOCK);
         Aligned { room, start, bytes }
@@ -33,7 +34,10 @@ mod tests {
     fn it_begins_at_a_boundary() {
         for bytes in [1, BLOCK, 3 * BLOCK] {
             let mut aligned = Aligned::new(bytes);
-            assert_eq!((aligned.bytes().as_ptr() as usize % BLOCK, aligned.bytes().len()), (0, bytes));
+            assert_eq!(
+                (aligned.bytes().as_ptr() as usize % BLOCK, aligned.bytes().len()),
+                (0, bytes)
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `time` of P1's first load: a process that gets the time, here from a file which the time server answers for.
+//! `time` of P1's first load: a process that gets the time, here from a file which the time server
+//! answers for.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -14,7 +15,11 @@ use super::tree::BLOCK;
 pub const NOW: &str = "now";
 
 fn open(path: &Path) -> Result<File, String> {
-    OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).map_err(|e| format!("{}: {e}", path.display()))
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(O_DIRECT)
+        .open(path)
+        .map_err(|e| format!("{}: {e}", path.display()))
 }
 
 /// So many requests. No two may bring the same time: then one of them was none.
@@ -24,7 +29,8 @@ pub fn run(clock: &Path, requests: u64, go: &mut dyn FnMut()) -> Result<Outcome,
     let mut buffer = Aligned::new(BLOCK);
     let mut last = Vec::new();
     let mut ask = || -> Result<(), String> {
-        let length = file.read_at(buffer.bytes(), 0).map_err(|e| format!("{}: {e}", path.display()))?;
+        let length =
+            file.read_at(buffer.bytes(), 0).map_err(|e| format!("{}: {e}", path.display()))?;
         let told = &buffer.bytes()[..length];
         if told.is_empty() || told == last {
             return Err(format!(

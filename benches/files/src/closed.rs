@@ -1,4 +1,5 @@
-//! Clients that do the same again and again, each the next when the last is done: `stat`, `pread`, `create`.
+//! Clients that do the same again and again, each the next when the last is done: `stat`, `pread`,
+//! `create`.
 
 use std::fs::File;
 use std::path::Path;
@@ -53,8 +54,13 @@ impl Stat {
 impl Operation for Stat {
     fn once(&mut self) -> Result<(), String> {
         let name = &self.names[self.dice.below(SMALLS as u64) as usize];
-        let stat = statat(&self.directory, name.as_str(), AtFlags::empty()).map_err(|e| format!("stat {name}: {e}"))?;
-        if stat.st_size == BLOCK as i64 { Ok(()) } else { Err(format!("{name} has {} bytes", stat.st_size)) }
+        let stat = statat(&self.directory, name.as_str(), AtFlags::empty())
+            .map_err(|e| format!("stat {name}: {e}"))?;
+        if stat.st_size == BLOCK as i64 {
+            Ok(())
+        } else {
+            Err(format!("{name} has {} bytes", stat.st_size))
+        }
     }
 }
 
@@ -69,7 +75,12 @@ pub struct Pread {
 impl Pread {
     pub fn new(path: &Path, bytes: u64, at_once: usize, client: usize) -> Result<Pread, String> {
         let (blocks, dice) = (bytes / BLOCK as u64 - at_once as u64 + 1, Dice::new(client as u64));
-        Ok(Pread { file: fileread::open(path)?, blocks, buffer: Aligned::new(at_once * BLOCK), dice })
+        Ok(Pread {
+            file: fileread::open(path)?,
+            blocks,
+            buffer: Aligned::new(at_once * BLOCK),
+            dice,
+        })
     }
 }
 
@@ -101,17 +112,19 @@ impl Operation for Create {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
         let file = openat(&self.directory, name.as_str(), flags, Mode::from_raw_mode(0o644));
         drop(file.map_err(|e| format!("create {name}: {e}"))?);
-        unlinkat(&self.directory, name.as_str(), AtFlags::empty()).map_err(|e| format!("unlink {name}: {e}"))
+        unlinkat(&self.directory, name.as_str(), AtFlags::empty())
+            .map_err(|e| format!("unlink {name}: {e}"))
     }
 }
 
-/// `clients` kernel threads do `stat`, `pread` or `create` on the mount `root` for so long; what was under way at the end counts, and so does its
-/// time.
+/// `clients` kernel threads do `stat`, `pread` or `create` on the mount `root` for so long; what
+/// was under way at the end counts, and so does its time.
 ///
 /// # Errors
 /// No such operation; one that failed, or brought what it should not.
 pub fn run(name: &str, root: &Path, clients: usize, length: Duration) -> Result<Outcome, String> {
-    let operations = (0..clients).map(|client| operation(name, root, client)).collect::<Result<Vec<_>, _>>()?;
+    let operations =
+        (0..clients).map(|client| operation(name, root, client)).collect::<Result<Vec<_>, _>>()?;
     let gate = Barrier::new(clients);
     let (late, seconds) = thread::scope(|scope| {
         let each = |mut operation: Box<dyn Operation>| {
@@ -158,11 +171,16 @@ mod tests {
         }
         for name in ["stat", "create"] {
             let outcome = run(name, &root, 1, Duration::from_millis(20)).unwrap();
-            assert!(outcome.get("ops").unwrap() >= 1.0 && outcome.get("p99").unwrap() > 0.0, "{name}: {outcome}");
+            assert!(
+                outcome.get("ops").unwrap() >= 1.0 && outcome.get("p99").unwrap() > 0.0,
+                "{name}: {outcome}"
+            );
         }
         assert_eq!(fs::read_dir(root.join(MADE).join("0")).unwrap().count(), 0);
         fs::write(root.join(SMALL).join(small(0)), [0; 1]).unwrap();
-        assert!(run("stat", &root, 2, Duration::from_millis(200)).unwrap_err().contains("has 1 bytes"));
+        assert!(
+            run("stat", &root, 2, Duration::from_millis(200)).unwrap_err().contains("has 1 bytes")
+        );
         assert!(run("other", &root, 1, Duration::ZERO).is_err());
         fs::remove_dir_all(root).unwrap();
     }

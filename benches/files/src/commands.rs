@@ -8,7 +8,8 @@ use super::clock::NOW;
 use super::outcome::Outcome;
 use super::tree::PROJECT;
 
-/// Each with its arguments. `ls -l`: without, it does not care for the time; `make -B`: everything is made anew.
+/// Each with its arguments. `ls -l`: without, it does not care for the time; `make -B`: everything
+/// is made anew.
 pub const COMMANDS: [(&str, &[&str]); 5] =
     [("date", &[]), ("ls", &["-l"]), ("make", &["-s", "-B"]), ("pwd", &[]), ("whoami", &[])];
 
@@ -24,17 +25,24 @@ pub fn shim(directory: &Path) -> Result<PathBuf, String> {
     let built = cc.output().map_err(|e| format!("cc: {e}"))?;
     match built.status.success() {
         true => Ok(library),
-        false => Err(format!("{}: {}", source.display(), String::from_utf8_lossy(&built.stderr).trim())),
+        false => {
+            Err(format!("{}: {}", source.display(), String::from_utf8_lossy(&built.stderr).trim()))
+        }
     }
 }
 
-/// Each command so often, in the project's directory on the mount; microseconds of one, by its name.
+/// Each command so often, in the project's directory on the mount; microseconds of one, by its
+/// name.
 pub fn run(root: &Path, clock: &Path, shim: &Path, times: u32) -> Result<Outcome, String> {
     let mut outcome = Outcome::default();
     for (program, arguments) in COMMANDS {
         let once = || -> Result<(), String> {
             let mut command = Command::new(program);
-            command.args(arguments).current_dir(root.join(PROJECT)).stdin(Stdio::null()).stdout(Stdio::null());
+            command
+                .args(arguments)
+                .current_dir(root.join(PROJECT))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
             command.env("LD_PRELOAD", shim).env("KUMI_CLOCK", clock.join(NOW));
             let status = command.status().map_err(|e| format!("{program}: {e}"))?;
             if status.success() { Ok(()) } else { Err(format!("{program}: {status}")) }

@@ -1,4 +1,5 @@
-//! `fileread` of P1's first load: a process that reads a file, here at random and past every cache of the kernel.
+//! `fileread` of P1's first load: a process that reads a file, here at random and past every cache
+//! of the kernel.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -16,10 +17,15 @@ const APART: u64 = BLOCK as u64 * (BLOCK as u64 / 4);
 
 /// Opened past the page cache: each read is a request to the server.
 pub fn open(path: &Path) -> Result<File, String> {
-    OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).map_err(|e| format!("{}: {e}", path.display()))
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(O_DIRECT)
+        .open(path)
+        .map_err(|e| format!("{}: {e}", path.display()))
 }
 
-/// Reads as many blocks as `buffer` has room for, from `n` on, and looks whether they are the right ones.
+/// Reads as many blocks as `buffer` has room for, from `n` on, and looks whether they are the right
+/// ones.
 pub fn block(file: &File, n: u64, buffer: &mut Aligned) -> Result<(), String> {
     file.read_exact_at(buffer.bytes(), n * BLOCK as u64).map_err(|e| format!("block {n}: {e}"))?;
     for (n, block) in (n..).zip(buffer.bytes().chunks(BLOCK)) {
@@ -31,7 +37,8 @@ pub fn block(file: &File, n: u64, buffer: &mut Aligned) -> Result<(), String> {
     Ok(())
 }
 
-/// `reads` blocks of the big file. What names its blocks is known to the server beforehand, or it would be measured with the first reads only.
+/// `reads` blocks of the big file. What names its blocks is known to the server beforehand, or it
+/// would be measured with the first reads only.
 pub fn run(root: &Path, reads: u64, seed: u64, go: &mut dyn FnMut()) -> Result<Outcome, String> {
     let file = open(&root.join(BIG))?;
     let mut buffer = Aligned::new(BLOCK);

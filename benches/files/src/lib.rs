@@ -1,7 +1,8 @@
-//! The loads of `servers`: what is done with files on a mount, whoever serves it. Source: P1 (its two loads), and what file servers are measured by
-//! today.
+//! The loads of `servers`: what is done with files on a mount, whoever serves it. Source: P1 (its
+//! two loads), and what file servers are measured by today.
 //!
-//! A program that loads is told what to do line by line ([`obey`]); it lives as long as the mount, so that nothing is measured of its start.
+//! A program that loads is told what to do line by line ([`obey`]); it lives as long as the mount,
+//! so that nothing is measured of its start.
 #![forbid(unsafe_code)]
 
 pub mod aligned;

@@ -1,6 +1,7 @@
 //! A program that loads: told line by line what to do, and answering with a line each.
 //!
-//! Two that are to begin at once say that they are ready before they do, and wait for one line more.
+//! Two that are to begin at once say that they are ready before they do, and wait for one line
+//! more.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;
@@ -10,7 +11,8 @@ use super::outcome::Outcome;
 use super::slow::Readers;
 use super::{clock, closed, commands, fileread, slow, stream};
 
-/// Obeys the standard input until it ends: `root` is the mount of the files, `clock` that of the time.
+/// Obeys the standard input until it ends: `root` is the mount of the files, `clock` that of the
+/// time.
 ///
 /// | line | answer |
 /// |---|---|
@@ -72,8 +74,12 @@ fn follow(
             Ok(Outcome::default().with("readers", count as f64))
         }
         ["beside", length] => slow::run(root, ms(length)?),
-        ["commands", shim, times] => commands::run(root, clock, Path::new(shim), number(times)? as u32),
-        [operation, clients, length] => closed::run(operation, root, number(clients)? as usize, ms(length)?),
+        ["commands", shim, times] => {
+            commands::run(root, clock, Path::new(shim), number(times)? as u32)
+        }
+        [operation, clients, length] => {
+            closed::run(operation, root, number(clients)? as usize, ms(length)?)
+        }
         _ => Err(format!("{words:?}: not understood")),
     }
 }

@@ -41,7 +41,8 @@ impl Outcome {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<String> = self.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let words: Vec<String> =
+            self.0.iter().map(|(name, value)| format!("{name}={value}")).collect();
         f.write_str(&words.join(" "))
     }
 }
@@ -55,7 +56,9 @@ impl FromStr for Outcome {
             Some((name.to_owned(), value.parse().ok()?))
         };
         let all: Option<BTreeMap<_, _>> = line.split_whitespace().map(number).collect();
-        all.filter(|all| !all.is_empty()).map(Outcome).ok_or_else(|| format!("the load said {line:?}"))
+        all.filter(|all| !all.is_empty())
+            .map(Outcome)
+            .ok_or_else(|| format!("the load said {line:?}"))
     }
 }
 
@@ -95,7 +98,8 @@ impl Spent {
 /// User and system time.
 fn used(who: UsageWho) -> Result<(Duration, Duration), String> {
     let usage = getrusage(who).map_err(|e| format!("getrusage: {e}"))?;
-    let time = |t: nix::sys::time::TimeVal| Duration::new(t.tv_sec() as u64, t.tv_usec() as u32 * 1_000);
+    let time =
+        |t: nix::sys::time::TimeVal| Duration::new(t.tv_sec() as u64, t.tv_usec() as u32 * 1_000);
     Ok((time(usage.user_time()), time(usage.system_time())))
 }
 

@@ -32,8 +32,12 @@ impl Readers {
     /// Each reads `blocks` at once. When it returns, there have been as many reads as readers.
     pub fn begin(root: &Path, count: usize, blocks: usize) -> Result<Readers, String> {
         let (over, reads) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let mut readers =
-            Readers { over: over.clone(), reads: reads.clone(), counted: (Instant::now(), 0), threads: Vec::new() };
+        let mut readers = Readers {
+            over: over.clone(),
+            reads: reads.clone(),
+            counted: (Instant::now(), 0),
+            threads: Vec::new(),
+        };
         for reader in 0..count {
             let mut pread = Pread::new(&root.join(BIG), BIG_BYTES, blocks, reader)?;
             let (over, reads) = (over.clone(), reads.clone());
@@ -50,7 +54,10 @@ impl Readers {
         let end = Instant::now() + PATIENCE;
         while reads.load(Relaxed) < count as u64 {
             if Instant::now() > end {
-                return Err(format!("{} reads of {count} readers in {PATIENCE:?}", reads.load(Relaxed)));
+                return Err(format!(
+                    "{} reads of {count} readers in {PATIENCE:?}",
+                    reads.load(Relaxed)
+                ));
             }
             thread::sleep(Duration::from_millis(5));
         }

@@ -86,13 +86,19 @@ fn project(directory: &Path) -> io::Result<()> {
     let declared: String = PARTS.iter().map(|part| format!("int {part}(int);\n")).collect();
     fs::write(directory.join("parts.h"), declared)?;
     for part in PARTS {
-        let text = format!("#include \"parts.h\"\nint {part}(int n) {{ return n < 2 ? n : {part}(n - 1) + 1; }}\n");
+        let text = format!(
+            "#include \"parts.h\"\nint {part}(int n) {{ return n < 2 ? n : {part}(n - 1) + 1; }}\n"
+        );
         fs::write(directory.join(format!("{part}.c")), text)?;
     }
     let sum: Vec<String> = PARTS.iter().map(|part| format!("{part}(1)")).collect();
     fs::write(
         directory.join("main.c"),
-        format!("#include \"parts.h\"\nint main(void) {{ return {} - {}; }}\n", sum.join(" + "), PARTS.len()),
+        format!(
+            "#include \"parts.h\"\nint main(void) {{ return {} - {}; }}\n",
+            sum.join(" + "),
+            PARTS.len()
+        ),
     )?;
     fs::write(directory.join("Makefile"), MAKEFILE)
 }

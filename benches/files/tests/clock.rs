@@ -15,7 +15,12 @@ fn a_command_has_its_time_from_the_clock() {
     fs::write(&now, "1000000000123456789\n").unwrap();
     let date = |clock: &std::path::Path| {
         let mut command = Command::new("date");
-        let output = command.arg("+%s.%N").env("LD_PRELOAD", &library).env("KUMI_CLOCK", clock).output().unwrap();
+        let output = command
+            .arg("+%s.%N")
+            .env("LD_PRELOAD", &library)
+            .env("KUMI_CLOCK", clock)
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };

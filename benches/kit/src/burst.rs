@@ -1,5 +1,6 @@
-//! `priority`: one process computes on all cores (`side=low`); in the other one of high priority (`side=high`) wakes again and again, and computes
-//! for a burst. The same for all but for how one waits and is woken.
+//! `priority`: one process computes on all cores (`side=low`); in the other one of high priority
+//! (`side=high`) wakes again and again, and computes for a burst. The same for all but for how one
+//! waits and is woken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Release};
@@ -17,7 +18,8 @@ use crate::work::{Dice, STEP, spin};
 const ROUNDS: [usize; 2] = [1_000, 100];
 /// From here on a burst is long.
 const LONG: Duration = Duration::from_millis(1);
-/// Between the end of a burst and the next wake-up, in microseconds: at least, and at most so much more.
+/// Between the end of a burst and the next wake-up, in microseconds: at least, and at most so much
+/// more.
 const PAUSE_US: [u64; 2] = [300, 1_500];
 
 /// Which of the two processes.
@@ -61,7 +63,12 @@ impl Plan {
         let side = match request.get("side") {
             Some("low") => Side::Low,
             Some("high") => Side::High,
-            other => return Err(format!("side={}: `low` or `high` is wanted", other.unwrap_or_default())),
+            other => {
+                return Err(format!(
+                    "side={}: `low` or `high` is wanted",
+                    other.unwrap_or_default()
+                ));
+            }
         };
         let by = match request.get("by").unwrap_or("thread") {
             "thread" => By::Thread,
@@ -74,7 +81,8 @@ impl Plan {
             other => return Err(format!("session={other}: `same` or `separate` is wanted")),
         };
         let text = request.get("burst").unwrap_or("100us");
-        let burst = duration(text).ok_or_else(|| format!("burst={text}: a duration as in 100us or 5ms is wanted"))?;
+        let burst = duration(text)
+            .ok_or_else(|| format!("burst={text}: a duration as in 100us or 5ms is wanted"))?;
         let number = |key: &str| match request.get(key).map(str::parse::<usize>) {
             None => Ok(None),
             Some(Ok(number)) => Ok(Some(number)),
@@ -84,7 +92,8 @@ impl Plan {
         Ok(Plan { side, by, burst, separate, rounds, waker_core: number("waker_core")? })
     }
 
-    /// Makes a session of its own for this process, if that is asked for. Wants to be called before there is another kernel thread.
+    /// Makes a session of its own for this process, if that is asked for. Wants to be called before
+    /// there is another kernel thread.
     ///
     /// # Errors
     /// Those of setsid(2).
@@ -159,7 +168,8 @@ impl Bursts {
 
     fn run(&mut self, plan: &Plan, due: Instant) {
         self.ready.record(due.elapsed());
-        // Nobody else of this process computes meanwhile; and a microprocess may change its kernel thread.
+        // Nobody else of this process computes meanwhile; and a microprocess may change its kernel
+        // thread.
         let clock = CpuClock::now();
         while clock.elapsed() < plan.burst {
             std::hint::black_box(spin(1, STEP));
@@ -170,7 +180,12 @@ impl Bursts {
     /// Prints both samples.
     pub fn say(&self) {
         let note = |late: &Lateness, q| late.us(q);
-        sample("ready_p99", self.ready.us(0.99), "us", &format!("p50:={:.1}", note(&self.ready, 0.5)));
+        sample(
+            "ready_p99",
+            self.ready.us(0.99),
+            "us",
+            &format!("p50:={:.1}", note(&self.ready, 0.5)),
+        );
         sample("done_p50", self.done.us(0.5), "us", &format!("p99:={:.1}", note(&self.done, 0.99)));
     }
 }
@@ -183,7 +198,8 @@ struct Shared {
     seen: AtomicUsize,
 }
 
-/// A kernel thread that makes the other one ready, once a round, and waits until its burst is done. It ends after the last one.
+/// A kernel thread that makes the other one ready, once a round, and waits until its burst is done.
+/// It ends after the last one.
 fn wake(plan: Plan, shared: Arc<Shared>, waker: Box<dyn Fn() + Send>) -> thread::Thread {
     let handle = thread::spawn(move || {
         if let Some(core) = plan.waker_core {

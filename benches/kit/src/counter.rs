@@ -55,8 +55,16 @@ impl Counter {
             config1: 0,
         };
         // SAFETY: `attr` outlives the call and states its own size; any core, no group.
-        let fd =
-            unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, thread, -1, -1, PERF_FLAG_FD_CLOEXEC) };
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                &raw const attr,
+                thread,
+                -1,
+                -1,
+                PERF_FLAG_FD_CLOEXEC,
+            )
+        };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }

@@ -13,8 +13,9 @@ use crate::counter::{Counter, INHERIT, TRACEPOINT};
 const TRACEPOINT_ID: &str = "events/raw_syscalls/sys_enter/id";
 const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Counts the entries into the kernel by system calls of all kernel threads of a process, also of those that they make meanwhile. While it
-/// lives, every system call of the machine is somewhat dearer: nothing is to be timed then.
+/// Counts the entries into the kernel by system calls of all kernel threads of a process, also of
+/// those that they make meanwhile. While it lives, every system call of the machine is somewhat
+/// dearer: nothing is to be timed then.
 ///
 /// Source: perf_event_open(2), the tracepoint `raw_syscalls:sys_enter`.
 #[derive(Debug)]
@@ -24,8 +25,8 @@ impl Entries {
     /// Begins to count those of process `pid`. One descriptor for each of its kernel threads.
     ///
     /// # Errors
-    /// No such process, no right to it (CAP_PERFMON, or `perf_event_paranoid` of -1), no tracefs (mounted, or CAP_SYS_ADMIN), too few
-    /// descriptors. The message says which.
+    /// No such process, no right to it (CAP_PERFMON, or `perf_event_paranoid` of -1), no tracefs
+    /// (mounted, or CAP_SYS_ADMIN), too few descriptors. The message says which.
     pub fn of(pid: u32) -> io::Result<Entries> {
         let number = tracepoint().map_err(|e| said("tracefs", &e))?;
         let mut counters = Vec::new();
@@ -55,17 +56,24 @@ fn said(what: &str, error: &io::Error) -> io::Error {
 
 /// The tracepoint's number. Where no tracefs is mounted, one is looked at that is mounted nowhere.
 fn tracepoint() -> io::Result<u64> {
-    let text = match MOUNTED.iter().find_map(|at| fs::read_to_string(format!("{at}/{TRACEPOINT_ID}")).ok()) {
+    let text = match MOUNTED
+        .iter()
+        .find_map(|at| fs::read_to_string(format!("{at}/{TRACEPOINT_ID}")).ok())
+    {
         Some(text) => text,
         None => {
             let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
             fsconfig_create(context.as_fd())?;
-            let root = fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
-            let file = openat(root, TRACEPOINT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+            let root =
+                fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+            let file =
+                openat(root, TRACEPOINT_ID, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
             io::read_to_string(fs::File::from(file))?
         }
     };
-    text.trim().parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is no number")))
+    text.trim()
+        .parse()
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("{text:?} is no number")))
 }
 
 #[cfg(test)]
@@ -84,8 +92,11 @@ mod tests {
             }
         };
         let before = counted.count().unwrap();
-        // A kernel thread that is made meanwhile counts too. (libtest's own may make calls at any time.)
-        std::thread::spawn(|| (0..1_000).for_each(|_| _ = rustix::process::getppid())).join().unwrap();
+        // A kernel thread that is made meanwhile counts too. (libtest's own may make calls at any
+        // time.)
+        std::thread::spawn(|| (0..1_000).for_each(|_| _ = rustix::process::getppid()))
+            .join()
+            .unwrap();
         let after = counted.count().unwrap();
         assert!((1_000..2_000).contains(&(after - before)), "{}", after - before);
     }

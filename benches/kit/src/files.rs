@@ -10,7 +10,8 @@ pub const BLOCK: usize = 4096;
 pub const READERS: usize = 16;
 /// Bytes of the large file.
 pub const SIZE: u64 = 256 << 20;
-/// The cache is gone round (open(2)): every read is one of the disk. From <asm-generic/fcntl.h>, as x86-64 has it.
+/// The cache is gone round (open(2)): every read is one of the disk. From <asm-generic/fcntl.h>, as
+/// x86-64 has it.
 pub const O_DIRECT: i32 = 0o40_000;
 
 const FOLDERS: usize = 200;
@@ -49,13 +50,15 @@ impl Iterator for Offsets {
 pub struct Place(PathBuf);
 
 impl Place {
-    /// Below the directory for temporary files; whether that is on a disk is for the machine to say.
+    /// Below the directory for temporary files; whether that is on a disk is for the machine to
+    /// say.
     ///
     /// # Panics
     /// If it cannot be made.
     #[must_use]
     pub fn new() -> Place {
-        let path = std::env::temp_dir().join(format!("kumihimo-bench-files-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("kumihimo-bench-files-{}", std::process::id()));
         fs::create_dir(&path).expect("a directory");
         Place(path)
     }
@@ -85,7 +88,8 @@ impl Place {
             fs::create_dir(&folder).expect("a folder");
             for m in 0..FILES {
                 let words = 30 + (n * 31 + m * 17) % 270;
-                let text: String = (0..words).map(|w| format!("word{} ", (w * w + m) % 997)).collect();
+                let text: String =
+                    (0..words).map(|w| format!("word{} ", (w * w + m) % 997)).collect();
                 fs::write(folder.join(format!("file{m}.txt")), text).expect("a file");
             }
             folder
@@ -113,15 +117,17 @@ impl Drop for Place {
     }
 }
 
-/// What the index of a text is here: its words, and a sum over them that shows whether all were there. Not inlined, so that contenders run the same code.
+/// What the index of a text is here: its words, and a sum over them that shows whether all were
+/// there. Not inlined, so that contenders run the same code.
 #[inline(never)]
 #[must_use]
 pub fn index(text: &[u8]) -> u64 {
     let words = text.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     words
         .map(|word| {
-            word.iter().fold(1469_5981_0393_4665_6037u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(1_099_511_628_211))
-                >> 40
+            word.iter().fold(1469_5981_0393_4665_6037u64, |h, b| {
+                (h ^ u64::from(*b)).wrapping_mul(1_099_511_628_211)
+            }) >> 40
         })
         .sum()
 }

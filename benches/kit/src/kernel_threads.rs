@@ -3,14 +3,16 @@
 use std::fs;
 use std::io;
 
-/// Listings until one is held for complete: a process would have to make or end a kernel thread during each of them.
+/// Listings until one is held for complete: a process would have to make or end a kernel thread
+/// during each of them.
 const LISTINGS: usize = 10_000;
 
 /// The numbers of all kernel threads of process `pid`, each of which was there at the same moment.
 ///
-/// A plain listing of /proc/PID/task ends early, and misses kernel threads that live, where the one it has come to ends meanwhile (`next_tid`
-/// in the kernel's fs/proc/base.c: one that has left the list has no next one). Taken for complete is a listing as long as the kernel's own
-/// count before it and after it.
+/// A plain listing of /proc/PID/task ends early, and misses kernel threads that live, where the one
+/// it has come to ends meanwhile (`next_tid` in the kernel's fs/proc/base.c: one that has left the
+/// list has no next one). Taken for complete is a listing as long as the kernel's own count before
+/// it and after it.
 ///
 /// # Errors
 /// No such process, no procfs; kernel threads that come and go faster than they can be listed.
@@ -27,7 +29,9 @@ pub fn kernel_threads(pid: u32) -> io::Result<Vec<i32>> {
         }
         before = after;
     }
-    let message = format!("the kernel threads of process {pid} come and go faster than /proc/{pid}/task lists them");
+    let message = format!(
+        "the kernel threads of process {pid} come and go faster than /proc/{pid}/task lists them"
+    );
     Err(io::Error::new(io::ErrorKind::WouldBlock, message))
 }
 
@@ -39,7 +43,9 @@ pub fn count_kernel_threads(pid: u32) -> io::Result<usize> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path)?;
     let count = status.lines().find_map(|line| line.strip_prefix("Threads:")?.trim().parse().ok());
-    count.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{path} says no number of threads")))
+    count.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{path} says no number of threads"))
+    })
 }
 
 #[cfg(test)]
@@ -68,7 +74,10 @@ mod tests {
                 let stays = told.recv().unwrap();
                 both.wait();
                 for _ in 0..5 {
-                    assert!(kernel_threads(std::process::id()).unwrap().contains(&stays), "round {round}");
+                    assert!(
+                        kernel_threads(std::process::id()).unwrap().contains(&stays),
+                        "round {round}"
+                    );
                 }
                 drop(over);
             });

@@ -1,9 +1,10 @@
 //! What every Rust contender of a benchmark shares, so that the same words mean the same thing for
 //! each of them: the command line, the clock, the work inside the loops, and the output.
 //!
-//! A contender is a program run as `prog BENCH [--vps N] [--variant V] [--queue Q] [KEY=VALUE ...]`. It prints one line
-//! a sample: `metric value unit [key=value ...] [key:=value ...]`. `key=value` is part of the row's
-//! identity, `key:=value` only a note beside it.
+//! A contender is a program run as
+//! `prog BENCH [--vps N] [--variant V] [--queue Q] [KEY=VALUE ...]`. It prints one line a sample:
+//! `metric value unit [key=value ...] [key:=value ...]`. `key=value` is part of the row's identity,
+//! `key:=value` only a note beside it.
 
 pub mod burst;
 mod counter;

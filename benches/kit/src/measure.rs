@@ -6,7 +6,8 @@ use std::time::Duration;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Prints one sample. `keys` as they stand: `"order=child"` (identity) or `"alive_max:=100000"` (note), parted by blanks.
+/// Prints one sample. `keys` as they stand: `"order=child"` (identity) or `"alive_max:=100000"`
+/// (note), parted by blanks.
 pub fn sample(metric: &str, value: f64, unit: &str, keys: &str) {
     assert!(value.is_finite(), "{metric}: {value} is no measurement");
     println!("{metric} {value} {unit} {keys}");
@@ -18,8 +19,8 @@ pub fn per(elapsed: Duration, count: usize) -> f64 {
     elapsed.as_nanos() as f64 / count as f64
 }
 
-/// Raises this process's limit on descriptors (`ulimit -n`) to its hard limit, and returns the limit
-/// that holds from now on. Ten thousand connections need as many descriptors.
+/// Raises this process's limit on descriptors (`ulimit -n`) to its hard limit, and returns the
+/// limit that holds from now on. Ten thousand connections need as many descriptors.
 pub fn raise_descriptors() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -54,8 +55,8 @@ pub struct Memory {
     pub rss: u64,
     /// The most that ever was resident in the process (`VmHWM`).
     pub peak_rss: u64,
-    /// Kernel memory of the *whole machine* that cannot be reclaimed: slab, kernel stacks, page tables.
-    /// Only differences over a quiet moment mean anything.
+    /// Kernel memory of the *whole machine* that cannot be reclaimed: slab, kernel stacks, page
+    /// tables. Only differences over a quiet moment mean anything.
     pub kernel: u64,
 }
 
@@ -82,7 +83,10 @@ impl Memory {
         Ok(Memory {
             rss: kilobytes(&status, "VmRSS:"),
             peak_rss: kilobytes(&status, "VmHWM:"),
-            kernel: ["SUnreclaim:", "KernelStack:", "PageTables:"].iter().map(|line| kilobytes(&meminfo, line)).sum(),
+            kernel: ["SUnreclaim:", "KernelStack:", "PageTables:"]
+                .iter()
+                .map(|line| kilobytes(&meminfo, line))
+                .sum(),
         })
     }
 

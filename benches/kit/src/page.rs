@@ -11,7 +11,8 @@ use rustix::mm::{MapFlags, ProtFlags, UserfaultfdFlags, mmap_anonymous, munmap, 
 
 const BYTES: usize = 4096;
 
-/// A page of memory that is not there: who reads it sleeps in a page fault, in the kernel, until its [`Provider`] is dropped.
+/// A page of memory that is not there: who reads it sleeps in a page fault, in the kernel, until
+/// its [`Provider`] is dropped.
 #[derive(Debug)]
 pub struct AwaitedPage(NonNull<c_void>);
 
@@ -46,7 +47,8 @@ const API: Opcode = opcode::read_write::<Api>(0xAA, 0x3F);
 const REGISTER: Opcode = opcode::read_write::<Register>(0xAA, 0x00);
 const VERSION: u64 = 0xAA;
 const MISSING: u64 = 1;
-/// Only faults from user mode: what the kernel grants to everybody (Linux 5.11; before that it depends on `vm.unprivileged_userfaultfd`).
+/// Only faults from user mode: what the kernel grants to everybody (Linux 5.11; before that it
+/// depends on `vm.unprivileged_userfaultfd`).
 const USER_MODE_ONLY: u32 = 1;
 
 impl AwaitedPage {
@@ -69,14 +71,15 @@ impl AwaitedPage {
         // SAFETY: a fresh mapping, at an address of the kernel's choice.
         let at = unsafe { mmap_anonymous(null_mut(), BYTES, ProtFlags::READ, MapFlags::PRIVATE) }?;
         let page = AwaitedPage(NonNull::new(at).ok_or(io::ErrorKind::AddrNotAvailable)?);
-        let mut register = Register { start: at as u64, bytes: BYTES as u64, mode: MISSING, ioctls: 0 };
+        let mut register =
+            Register { start: at as u64, bytes: BYTES as u64, mode: MISSING, ioctls: 0 };
         // SAFETY: as above; it concerns our own mapping.
         unsafe { ioctl(&faults, Updater::<REGISTER, Register>::new(&mut register)) }?;
         Ok((page, Provider { _faults: faults }))
     }
 
-    /// The page's first byte: 0. Blocks the kernel thread, in a page fault, while the [`Provider`] lives. (A process forked meanwhile keeps the
-    /// descriptor until it executes another program.)
+    /// The page's first byte: 0. Blocks the kernel thread, in a page fault, while the [`Provider`]
+    /// lives. (A process forked meanwhile keeps the descriptor until it executes another program.)
     #[must_use]
     pub fn read(&self) -> u8 {
         // SAFETY: mapped as long as `self` lives. Volatile: it is the access that counts.
@@ -86,7 +89,8 @@ impl AwaitedPage {
 
 impl Drop for AwaitedPage {
     fn drop(&mut self) {
-        // SAFETY: our mapping, and nobody has a pointer into it. It cannot fail: page-aligned, and not a part of a larger one of ours.
+        // SAFETY: our mapping, and nobody has a pointer into it. It cannot fail: page-aligned, and
+        // not a part of a larger one of ours.
         let _ = unsafe { munmap(self.0.as_ptr(), BYTES) };
     }
 }
@@ -103,7 +107,8 @@ mod tests {
             Ok(both) => both,
             Err(e) => {
                 // Past libtest's capture: the scripts count these lines.
-                let line = format!("\n[skip] nobody_reads_it_before_it_is_provided: userfaultfd: {e}\n");
+                let line =
+                    format!("\n[skip] nobody_reads_it_before_it_is_provided: userfaultfd: {e}\n");
                 return io::stderr().write_all(line.as_bytes()).expect("standard error is open");
             }
         };

@@ -34,21 +34,20 @@ impl Request {
     /// Reads a command line (without the program's name).
     ///
     /// # Errors
-    /// No benchmark named, an option without a value, an option that is not known, or `--vps` that is
-    /// not a number of at least 1.
+    /// No benchmark named, an option without a value, an option that is not known, or `--vps` that
+    /// is not a number of at least 1.
     pub fn parse(args: impl IntoIterator<Item = String>) -> Result<Self, BadRequest> {
         let mut request = Request { vps: 1, ..Request::default() };
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
             if let Some(option) = arg.strip_prefix("--") {
-                let value = args.next().ok_or_else(|| BadRequest(format!("--{option} needs a value")))?;
+                let value =
+                    args.next().ok_or_else(|| BadRequest(format!("--{option} needs a value")))?;
                 match option {
                     "vps" | "workers" => {
-                        request.vps = value
-                            .parse()
-                            .ok()
-                            .filter(|&n| n > 0)
-                            .ok_or_else(|| BadRequest(format!("--{option} {value}: not a number of at least 1")))?;
+                        request.vps = value.parse().ok().filter(|&n| n > 0).ok_or_else(|| {
+                            BadRequest(format!("--{option} {value}: not a number of at least 1"))
+                        })?;
                     }
                     "variant" => request.variant = value,
                     "queue" => request.queue = value,
@@ -77,7 +76,8 @@ impl Request {
     /// The value of `key` as a number (or whatever `T` is), `default` if it was not given.
     ///
     /// # Panics
-    /// If the value cannot be read: a benchmark must not go on with another number than was asked for.
+    /// If the value cannot be read: a benchmark must not go on with another number than was asked
+    /// for.
     #[must_use]
     pub fn value<T: FromStr>(&self, key: &str, default: T) -> T {
         match self.get(key) {
@@ -120,7 +120,9 @@ mod tests {
 
     #[test]
     fn refuses_what_it_does_not_understand() {
-        for line in ["", "yield --vps 0", "yield --vps", "yield --vps x", "yield --speed 1", "yield yield"] {
+        for line in
+            ["", "yield --vps 0", "yield --vps", "yield --vps x", "yield --speed 1", "yield yield"]
+        {
             assert!(parse(line).is_err(), "{line}");
         }
     }

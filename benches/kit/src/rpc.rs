@@ -1,6 +1,7 @@
-//! What `rpc` calls, checks and times, whoever carries it: a client with so many callers, each in a closed loop, and a server in another process that
-//! checks every payload. Both say `ready` when they are. The server ends with its standard input; the client is told there, line by line, for how
-//! many milliseconds to go on, and answers with a [`Slice`].
+//! What `rpc` calls, checks and times, whoever carries it: a client with so many callers, each in a
+//! closed loop, and a server in another process that checks every payload. Both say `ready` when
+//! they are. The server ends with its standard input; the client is told there, line by line, for
+//! how many milliseconds to go on, and answers with a [`Slice`].
 
 use std::io::BufRead;
 use std::path::PathBuf;
@@ -17,7 +18,8 @@ use crate::work::Dice;
 pub const ANSWER: usize = 16;
 /// Bytes that a payload has at least, and whose sum is all that is checked with [`Check::Head`].
 pub const HEAD: usize = 64;
-/// Where there are several callers, one call of so many is timed: reading the clock twice takes as long as a cheap call.
+/// Where there are several callers, one call of so many is timed: reading the clock twice takes as
+/// long as a cheap call.
 const SAMPLED: u64 = 16;
 /// The number of an answer to a payload whose sum is wrong.
 const WRONG: u64 = u64::MAX;
@@ -70,18 +72,24 @@ impl Plan {
         let side = match request.get("side") {
             Some("server") => Side::Server,
             Some("client") => Side::Client,
-            other => return Err(format!("side={}: `server` or `client` is wanted", other.unwrap_or_default())),
+            other => {
+                return Err(format!(
+                    "side={}: `server` or `client` is wanted",
+                    other.unwrap_or_default()
+                ));
+            }
         };
         let check = match request.get("check").unwrap_or("whole") {
             "whole" => Check::Whole,
             "head" => Check::Head,
             other => return Err(format!("check={other}: `whole` or `head` is wanted")),
         };
-        let number = |key: &str, default: usize, least: usize| match request.get(key).map(str::parse) {
-            None => Ok(default),
-            Some(Ok(number)) if number >= least => Ok(number),
-            Some(_) => Err(format!("{key}: a number of at least {least} is wanted")),
-        };
+        let number =
+            |key: &str, default: usize, least: usize| match request.get(key).map(str::parse) {
+                None => Ok(default),
+                Some(Ok(number)) if number >= least => Ok(number),
+                Some(_) => Err(format!("{key}: a number of at least {least} is wanted")),
+            };
         let bytes = number("bytes", HEAD, HEAD)?;
         if !bytes.is_multiple_of(8) {
             return Err(format!("bytes={bytes}: whole words of eight bytes are wanted"));
@@ -93,8 +101,14 @@ impl Plan {
             cores: request.vps,
             placement: request.get("placement").unwrap_or("scheduled").to_owned(),
             check,
-            place: request.get("place").ok_or("place: the directory of both processes is wanted")?.into(),
-            corrupt: request.get("corrupt").map(|text| text.parse().map_err(|_| "corrupt: a number")).transpose()?,
+            place: request
+                .get("place")
+                .ok_or("place: the directory of both processes is wanted")?
+                .into(),
+            corrupt: request
+                .get("corrupt")
+                .map(|text| text.parse().map_err(|_| "corrupt: a number"))
+                .transpose()?,
         })
     }
 
@@ -146,13 +160,14 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at * 8..at * 8 + 8].try_into().expect("eight bytes"))
 }
 
-/// The sum of all words. It does not see words that changed places; that is not what goes wrong here, and it is the cheapest that reads all.
+/// The sum of all words. It does not see words that changed places; that is not what goes wrong
+/// here, and it is the cheapest that reads all.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.chunks_exact(8).fold(0, |sum, eight| sum.wrapping_add(word(eight, 0)))
 }
 
-/// What the server does with every payload: a number, the sum of all but itself, and the words that are summed up. Not inlined, so that contenders
-/// run the same code.
+/// What the server does with every payload: a number, the sum of all but itself, and the words that
+/// are summed up. Not inlined, so that contenders run the same code.
 #[inline(never)]
 #[must_use]
 pub fn serve(payload: &[u8], check: Check) -> Answer {
@@ -186,7 +201,8 @@ impl Caller {
     #[must_use]
     pub fn new(plan: &Plan, n: usize) -> Caller {
         let mut dice = Dice::new(n as u64 + 1);
-        let payload: Vec<u8> = (0..plan.bytes / 8).flat_map(|_| dice.below(u64::MAX).to_ne_bytes()).collect();
+        let payload: Vec<u8> =
+            (0..plan.bytes / 8).flat_map(|_| dice.below(u64::MAX).to_ne_bytes()).collect();
         let base = match plan.check {
             Check::Whole => sum(&payload[16..]),
             Check::Head => sum(&payload[16..HEAD]),
@@ -236,7 +252,10 @@ impl Caller {
     fn complaint(&self, answer: Answer) -> String {
         match answer.number {
             WRONG => format!("call {}: the server found the checksum wrong", self.number),
-            other => format!("call {}: the answer is of call {other}, with the sum {:x}", self.number, answer.sum),
+            other => format!(
+                "call {}: the answer is of call {other}, with the sum {:x}",
+                self.number, answer.sum
+            ),
         }
     }
 
@@ -248,7 +267,9 @@ impl Caller {
     /// Moves its calls since the last time into `slice`.
     pub fn collect(&mut self, slice: &mut Slice) {
         slice.calls += std::mem::take(&mut self.calls);
-        self.nanoseconds.drain(..).for_each(|ns| slice.late.record(Duration::from_nanos(ns.into())));
+        self.nanoseconds
+            .drain(..)
+            .for_each(|ns| slice.late.record(Duration::from_nanos(ns.into())));
     }
 }
 
@@ -270,11 +291,18 @@ impl Slice {
 
     /// Says `CALLS SECONDS P50 P99` (microseconds).
     pub fn say(&self) {
-        println!("{} {} {} {}", self.calls, self.took.as_secs_f64(), self.late.us(0.5), self.late.us(0.99));
+        println!(
+            "{} {} {} {}",
+            self.calls,
+            self.took.as_secs_f64(),
+            self.late.us(0.5),
+            self.late.us(0.99)
+        );
     }
 }
 
-/// The next line of the standard input, a number of milliseconds; `None` at its end. Blocks the kernel thread.
+/// The next line of the standard input, a number of milliseconds; `None` at its end. Blocks the
+/// kernel thread.
 ///
 /// # Errors
 /// It is no number.
@@ -298,7 +326,8 @@ pub fn until_told() {
 /// A client whose callers are kernel threads, each with what `connect` made for it.
 ///
 /// # Errors
-/// `connect` failed, or the standard input says what cannot be understood. A call that fails ends the process ([`fail`]): nobody else could go on.
+/// `connect` failed, or the standard input says what cannot be understood. A call that fails ends
+/// the process ([`fail`]): nobody else could go on.
 ///
 /// # Panics
 /// If a kernel thread cannot be made.
@@ -309,7 +338,8 @@ pub fn by_threads<C: Send>(
 ) -> Result<(), String> {
     let connections = (0..plan.callers).map(connect).collect::<Result<Vec<_>, _>>()?;
     let callers: Vec<_> = (0..plan.callers).map(|n| Mutex::new(Caller::new(plan, n))).collect();
-    let (gate, over, ended) = (Barrier::new(plan.callers + 1), AtomicBool::new(false), AtomicBool::new(false));
+    let (gate, over, ended) =
+        (Barrier::new(plan.callers + 1), AtomicBool::new(false), AtomicBool::new(false));
     let one = |caller: &Mutex<Caller>, mut connection: C| {
         loop {
             gate.wait();
@@ -378,7 +408,8 @@ mod tests {
 
     #[test]
     fn reads_a_plan_and_refuses_what_means_nothing() {
-        let read = plan("side=client callers=16 bytes=4096 placement=spin check=head --vps 2").unwrap();
+        let read =
+            plan("side=client callers=16 bytes=4096 placement=spin check=head --vps 2").unwrap();
         assert_eq!((read.side, read.callers, read.bytes, read.cores), (Side::Client, 16, 4096, 2));
         assert_eq!((read.check, read.placed(&["spin"])), (Check::Head, Ok(())));
         assert!(read.placed(&["scheduled"]).unwrap_err().contains("placement=spin"));
@@ -410,7 +441,12 @@ mod tests {
                 caller.answered(answer).unwrap();
             }
             let answer = serve(caller.stamped(), plan.check);
-            assert!(caller.answered(answer).unwrap_err().contains("call 3: the server found the checksum wrong"));
+            assert!(
+                caller
+                    .answered(answer)
+                    .unwrap_err()
+                    .contains("call 3: the server found the checksum wrong")
+            );
         }
     }
 

@@ -75,7 +75,8 @@ pub fn spin(mut x: u64, rounds: u32) -> u64 {
     x
 }
 
-/// Rounds of [`spin`] between two looks at the clock, where one computes for so long: a few microseconds, so that most of the time is its own and not the system call's.
+/// Rounds of [`spin`] between two looks at the clock, where one computes for so long: a few
+/// microseconds, so that most of the time is its own and not the system call's.
 pub const STEP: u32 = 2_000;
 
 /// Busy neighbours in `latency`.
@@ -108,12 +109,14 @@ mod tests {
     #[test]
     fn the_sieves_are_what_they_say() {
         for s in [PRIMES_700, PRIMES_2000] {
-            let primes: Vec<u64> =
-                (2..=u64::from(s.limit)).filter(|n| (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0)).collect();
+            let primes: Vec<u64> = (2..=u64::from(s.limit))
+                .filter(|n| (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0))
+                .collect();
             assert_eq!(primes.len(), s.primes);
             assert_eq!(primes.iter().sum::<u64>(), s.sum);
         }
-        // P0 counts more than 9,000: these, and an end mark for each filter and one behind the last.
+        // P0 counts more than 9,000: these, and an end mark for each filter and one behind the
+        // last.
         assert_eq!(PRIMES_700.messages(), 8_929);
     }
 

@@ -1,4 +1,5 @@
-//! Counts the source lines that touch locking, as table 1 of the paper on localised locks (P3) does.
+//! Counts the source lines that touch locking, as table 1 of the paper on localised locks (P3)
+//! does.
 //!
 //! A line touches locking if it takes or releases a lock, performs an atomic read-modify-write or
 //! issues a fence. Comments, blank lines and tests are left out.

@@ -34,19 +34,25 @@ const ORDERINGS: [&str; 5] = ["Acquire", "Release", "AcqRel", "Relaxed", "SeqCst
 /// Declarations do not count, nor do plain atomic loads and stores; the paper leaves both out.
 #[must_use]
 pub fn touches_locking(line: &str) -> bool {
-    ANYWHERE.iter().any(|pattern| line.contains(pattern)) || is_lock_function(line) || is_atomic_swap(line)
+    ANYWHERE.iter().any(|pattern| line.contains(pattern))
+        || is_lock_function(line)
+        || is_atomic_swap(line)
 }
 
 /// A call of a function named `lock` with a reference: `lock(&...)`, but not `unlock(&...)`.
 fn is_lock_function(line: &str) -> bool {
     line.match_indices("lock(&").any(|(at, _)| {
-        line[..at].chars().next_back().is_some_and(|before| before != '_' && !before.is_ascii_lowercase())
+        line[..at]
+            .chars()
+            .next_back()
+            .is_some_and(|before| before != '_' && !before.is_ascii_lowercase())
     })
 }
 
 /// A `.swap(` that is followed by a memory ordering on the same line.
 fn is_atomic_swap(line: &str) -> bool {
-    line.split_once(".swap(").is_some_and(|(_, rest)| ORDERINGS.iter().any(|ordering| rest.contains(ordering)))
+    line.split_once(".swap(")
+        .is_some_and(|(_, rest)| ORDERINGS.iter().any(|ordering| rest.contains(ordering)))
 }
 
 #[cfg(test)]
@@ -80,7 +86,10 @@ mod tests {
             assert!(touches_locking(line), "{line}");
         }
         for operation in ["add", "sub", "or", "and", "xor", "max", "min", "update"] {
-            assert!(touches_locking(&format!("self.word.fetch_{operation}(1, Relaxed);")), "{operation}");
+            assert!(
+                touches_locking(&format!("self.word.fetch_{operation}(1, Relaxed);")),
+                "{operation}"
+            );
         }
     }
 

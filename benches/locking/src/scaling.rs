@@ -56,21 +56,31 @@ impl Scaling {
 /// The head, a row for each load, and the paper's own figures.
 impl fmt::Display for Scaling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<28} {:>10} {:>8} {:>12} {:>10}", "less time", "%", "lines", "% a line", "of Linux")?;
+        writeln!(
+            f,
+            "{:<28} {:>10} {:>8} {:>12} {:>10}",
+            "less time", "%", "lines", "% a line", "of Linux"
+        )?;
         let [_, tender, linux] = PAPER.map(|row| row.lines.locking);
         for Load { name, less_time, linux: same_load } in &self.loads {
             let of_linux = less_time / self.locking as f64 / (same_load / linux as f64);
             row(f, name, *less_time, self.locking, of_linux)?;
         }
-        // The paper's figures at 4 cores with the lines of its table 1. Its table 3 prints fractions
-        // under a head of per cent.
+        // The paper's figures at 4 cores with the lines of its table 1. Its table 3 prints
+        // fractions under a head of per cent.
         let own = 61.1 / tender as f64 / (70.6 / linux as f64);
         row(f, "create, 1 to 4 cores (P3)", 61.1, tender, own)?;
         row(f, "the same, Linux 2.6.39 (P3)", 70.6, linux, 1.0)
     }
 }
 
-fn row(f: &mut fmt::Formatter<'_>, name: &str, less_time: f64, lines: u64, of_linux: f64) -> fmt::Result {
+fn row(
+    f: &mut fmt::Formatter<'_>,
+    name: &str,
+    less_time: f64,
+    lines: u64,
+    of_linux: f64,
+) -> fmt::Result {
     let a_line = less_time / lines as f64;
     writeln!(f, "{name:<28} {less_time:10.1} {lines:8} {a_line:12.4} {of_linux:9.1}x")
 }
@@ -87,7 +97,8 @@ struct Ratio {
 fn loads(rows: &str) -> Result<Vec<Load>, String> {
     let mut ratios = Vec::new();
     for (at, line) in rows.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let row = serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1))?;
+        let row =
+            serde_json::from_str(line).map_err(|error| format!("line {}: {error}", at + 1))?;
         ratios.extend(ratio(&row));
     }
     let of = |load: &str, design: &str| {
@@ -99,7 +110,11 @@ fn loads(rows: &str) -> Result<Vec<Load>, String> {
     for (load, linux) in LOADS {
         for design in DESIGNS {
             if let Some(ratio) = of(load, design) {
-                loads.push(Load { name: format!("{load}, {design}"), less_time: 100.0 * (1.0 - ratio.median), linux });
+                loads.push(Load {
+                    name: format!("{load}, {design}"),
+                    less_time: 100.0 * (1.0 - ratio.median),
+                    linux,
+                });
             }
         }
     }

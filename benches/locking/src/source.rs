@@ -138,12 +138,16 @@ mod tests {
     #[test]
     fn a_test_item_without_a_block_is_one_line() {
         assert_eq!(Lines::of("#[cfg(test)]\nmod tests;\na.lock();\n"), lines(1, 1));
-        assert_eq!(Lines::of("    #[cfg(test)]\n    hook: Mutex<u32>,\n    a.lock();\n"), lines(1, 1));
+        assert_eq!(
+            Lines::of("    #[cfg(test)]\n    hook: Mutex<u32>,\n    a.lock();\n"),
+            lines(1, 1)
+        );
     }
 
     #[test]
     fn an_indented_test_item_leaves_out_its_first_line_only() {
-        let text = "impl A {\n    #[cfg(test)]\n    fn f(&self) {\n        self.a.lock();\n    }\n}\n";
+        let text =
+            "impl A {\n    #[cfg(test)]\n    fn f(&self) {\n        self.a.lock();\n    }\n}\n";
         assert_eq!(Lines::of(text), lines(4, 1));
     }
 
@@ -157,9 +161,14 @@ mod tests {
         for line in ["mod a {", "pub mod a {", "pub(crate) fn a() {", "impl A for B {"] {
             assert!(opens_block(line), "{line}");
         }
-        for line in
-            ["mod a;", "    mod a {", "use a::{", "pub(in crate::b) mod a {", "pub use a::b {", "fn a(b: [u8; 2]) {"]
-        {
+        for line in [
+            "mod a;",
+            "    mod a {",
+            "use a::{",
+            "pub(in crate::b) mod a {",
+            "pub use a::b {",
+            "fn a(b: [u8; 2]) {",
+        ] {
             assert!(!opens_block(line), "{line}");
         }
     }

@@ -19,9 +19,24 @@ const INTERFACE: &str = "resource";
 
 /// Counts of the paper (P3, table 1): its own system in two designs, and Linux.
 pub const PAPER: [Row<'static>; 3] = [
-    Row { name: "Tender, by kind (P3)", lines: Lines { code: 196_469, locking: 128 }, files: 579, touched: 24 },
-    Row { name: "Tender, by id (P3)", lines: Lines { code: 202_049, locking: 653 }, files: 581, touched: 62 },
-    Row { name: "Linux 2.6.39 (P3)", lines: Lines { code: 737_679, locking: 5_033 }, files: 1_567, touched: 330 },
+    Row {
+        name: "Tender, by kind (P3)",
+        lines: Lines { code: 196_469, locking: 128 },
+        files: 579,
+        touched: 24,
+    },
+    Row {
+        name: "Tender, by id (P3)",
+        lines: Lines { code: 202_049, locking: 653 },
+        files: 581,
+        touched: 62,
+    },
+    Row {
+        name: "Linux 2.6.39 (P3)",
+        lines: Lines { code: 737_679, locking: 5_033 },
+        files: 1_567,
+        touched: 330,
+    },
 ];
 
 /// One row: a crate, or a sum.
@@ -51,7 +66,11 @@ impl<'a> Row<'a> {
     /// Lines that touch locking, in per cent of all lines; 0 if there are none.
     #[must_use]
     pub fn per_cent(&self) -> f64 {
-        if self.lines.code == 0 { 0.0 } else { 100.0 * self.lines.locking as f64 / self.lines.code as f64 }
+        if self.lines.code == 0 {
+            0.0
+        } else {
+            100.0 * self.lines.locking as f64 / self.lines.code as f64
+        }
     }
 }
 
@@ -82,7 +101,8 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// A folder or file that cannot be read, or that is missing although the table has a row for it.
+    /// A folder or file that cannot be read, or that is missing although the table has a row for
+    /// it.
     pub fn count(root: &Path) -> io::Result<Self> {
         let mut files = Vec::new();
         for package in entries(&root.join("crates"))?.into_iter().filter(|path| path.is_dir()) {
@@ -92,9 +112,12 @@ impl Table {
                 add_folder(root, &name, &source, &mut files)?;
             }
         }
-        let missing = BEHIND.iter().find(|path| !files.iter().any(|file| file.path == Path::new(path)));
+        let missing =
+            BEHIND.iter().find(|path| !files.iter().any(|file| file.path == Path::new(path)));
         match missing {
-            Some(path) => Err(io::Error::new(io::ErrorKind::NotFound, format!("{path}: not a source file"))),
+            Some(path) => {
+                Err(io::Error::new(io::ErrorKind::NotFound, format!("{path}: not a source file")))
+            }
             None => Ok(Self { files }),
         }
     }
@@ -111,7 +134,10 @@ impl Table {
     /// The crate with the resource interface.
     #[must_use]
     pub fn interface(&self) -> Row<'static> {
-        Row::sum("the resource interface", self.files.iter().filter(|file| file.package == INTERFACE))
+        Row::sum(
+            "the resource interface",
+            self.files.iter().filter(|file| file.package == INTERFACE),
+        )
     }
 
     /// The modules that implement the procedures behind the interface.
@@ -131,7 +157,11 @@ impl Table {
 /// The head, the crates, an empty line, the sums and the paper's rows.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:<28} {:>8} {:>8} {:>6} {:>8} {:>8}", "", "lines", "locking", "%", "files", "touched")?;
+        writeln!(
+            f,
+            "{:<28} {:>8} {:>8} {:>6} {:>8} {:>8}",
+            "", "lines", "locking", "%", "files", "touched"
+        )?;
         for row in self.crates() {
             writeln!(f, "{row}")?;
         }
@@ -144,8 +174,10 @@ impl fmt::Display for Table {
 }
 
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
-    let read = std::fs::read_dir(folder).map_err(named)?.map(|entry| entry.map(|entry| entry.path()));
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", folder.display()));
+    let read =
+        std::fs::read_dir(folder).map_err(named)?.map(|entry| entry.map(|entry| entry.path()));
     let mut paths = read.collect::<io::Result<Vec<_>>>().map_err(named)?;
     paths.sort();
     Ok(paths)
@@ -163,10 +195,15 @@ fn add_folder(root: &Path, package: &str, folder: &Path, files: &mut Vec<File>) 
             && name != "tests.rs"
             && name != "models.rs"
         {
-            let text = std::fs::read_to_string(&path)
-                .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+            let text = std::fs::read_to_string(&path).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+            })?;
             let relative = path.strip_prefix(root).unwrap_or(&path).to_path_buf();
-            files.push(File { package: package.to_owned(), path: relative, lines: Lines::of(&text) });
+            files.push(File {
+                package: package.to_owned(),
+                path: relative,
+                lines: Lines::of(&text),
+            });
         }
     }
     Ok(())
@@ -181,7 +218,8 @@ mod tests {
 
     impl Tree {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("kumihimo-locking-{name}-{}", std::process::id()));
+            let root = std::env::temp_dir()
+                .join(format!("kumihimo-locking-{name}-{}", std::process::id()));
             let tree = Self(root);
             for (path, text) in files {
                 let path = tree.0.join(path);
@@ -198,7 +236,9 @@ mod tests {
         }
     }
 
-    fn with_behind(mut files: Vec<(&'static str, &'static str)>) -> Vec<(&'static str, &'static str)> {
+    fn with_behind(
+        mut files: Vec<(&'static str, &'static str)>,
+    ) -> Vec<(&'static str, &'static str)> {
         files.extend(BEHIND.map(|path| (path, "a.lock();\n")));
         files
     }
@@ -217,10 +257,20 @@ mod tests {
         ]);
         let tree = Tree::new("sums", &files);
         let table = Table::count(&tree.0).expect("counted");
-        let row = |name, code, locking, files, touched| Row { name, lines: Lines { code, locking }, files, touched };
+        let row = |name, code, locking, files, touched| Row {
+            name,
+            lines: Lines { code, locking },
+            files,
+            touched,
+        };
         assert_eq!(
             table.crates(),
-            [row("io", 1, 1, 1, 1), row("resource", 3, 1, 2, 1), row("runtime", 3, 3, 3, 3), row("sync", 1, 1, 1, 1)]
+            [
+                row("io", 1, 1, 1, 1),
+                row("resource", 3, 1, 2, 1),
+                row("runtime", 3, 3, 3, 3),
+                row("sync", 1, 1, 1, 1)
+            ]
         );
         assert_eq!(table.interface(), row("the resource interface", 3, 1, 2, 1));
         assert_eq!(table.behind(), row("behind it", 5, 5, 5, 5));
@@ -237,8 +287,12 @@ mod tests {
 
     #[test]
     fn rows_are_aligned_under_the_head() {
-        let row = Row { name: "arch", lines: Lines { code: 3_082, locking: 24 }, files: 22, touched: 9 };
-        assert_eq!(row.to_string(), "arch                             3082       24   0.78       22        9");
+        let row =
+            Row { name: "arch", lines: Lines { code: 3_082, locking: 24 }, files: 22, touched: 9 };
+        assert_eq!(
+            row.to_string(),
+            "arch                             3082       24   0.78       22        9"
+        );
         assert_eq!(
             Row::sum("none", []).to_string(),
             "none                                0        0   0.00        0        0"
@@ -249,7 +303,11 @@ mod tests {
     fn this_tree_is_counted() {
         let root = crate::sources().expect("tests run in their tree");
         let table = Table::count(&root).expect("counted").to_string();
-        assert!(table.starts_with("                                lines  locking      %    files  touched\narbiter "));
-        assert!(table.ends_with("Linux 2.6.39 (P3)              737679     5033   0.68     1567      330\n"));
+        assert!(table.starts_with(
+            "                                lines  locking      %    files  touched\narbiter "
+        ));
+        assert!(table.ends_with(
+            "Linux 2.6.39 (P3)              737679     5033   0.68     1567      330\n"
+        ));
     }
 }

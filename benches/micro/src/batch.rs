@@ -1,5 +1,8 @@
-//! `syscall-batch`: the paper's getpid loop, today. `n` microprocesses make one call after the other: plain, each giving way after its call; and in batches of
-//! `n`; and as the adaptive policy would have it. `merged`: where calls can become one; `unmerged`: the same in the order of arrival, each by itself. The three alternate, slice by slice, so that what disturbs the machine disturbs all alike.
+//! `syscall-batch`: the paper's getpid loop, today. `n` microprocesses make one call after the
+//! other: plain, each giving way after its call; and in batches of `n`; and as the adaptive policy
+//! would have it. `merged`: where calls can become one; `unmerged`: the same in the order of
+//! arrival, each by itself. The three alternate, slice by slice, so that what disturbs the machine
+//! disturbs all alike.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -38,8 +41,13 @@ enum What {
     ReadAdjacent,
 }
 
-const ALL: [(What, &str); 5] =
-    [(What::Nop, "nop"), (What::Recv, "recv"), (What::Send, "send"), (What::Read, "pread"), (What::Stat, "statx")];
+const ALL: [(What, &str); 5] = [
+    (What::Nop, "nop"),
+    (What::Recv, "recv"),
+    (What::Send, "send"),
+    (What::Read, "pread"),
+    (What::Stat, "statx"),
+];
 
 pub fn batch(request: &Request) {
     let (variant, slices) = (Variant::of(request), request.value("slices", SLICES));
@@ -78,9 +86,11 @@ pub fn batch(request: &Request) {
     }
 }
 
-/// Equation 4 by least squares over `1/N`: `batched(N) = E/N + (t + w)`; and what it says of each N, beside what was measured.
+/// Equation 4 by least squares over `1/N`: `batched(N) = E/N + (t + w)`; and what it says of each
+/// N, beside what was measured.
 fn fitted(name: &str, curve: &[(usize, Times)]) {
-    let points: Vec<(f64, f64)> = curve.iter().skip(2).map(|(n, times)| (1.0 / *n as f64, times.batched)).collect();
+    let points: Vec<(f64, f64)> =
+        curve.iter().skip(2).map(|(n, times)| (1.0 / *n as f64, times.batched)).collect();
     let count = points.len() as f64;
     let mean = |f: &dyn Fn(&(f64, f64)) -> f64| points.iter().map(f).sum::<f64>() / count;
     let (x, y) = (mean(&|p| p.0), mean(&|p| p.1));
@@ -131,14 +141,18 @@ fn measure(what: What, n: usize, slices: usize, variant: Variant) -> Times {
             set_batch_policy(policy).expect("a runtime runs");
             let rounds = (CALLS / n).min(objects.most);
             let turns = (CALLS / (rounds * n)).max(1);
-            let took: f64 = (0..turns).map(|_| run(&objects, n, rounds, policy == BatchPolicy::Off, variant)).sum();
+            let took: f64 = (0..turns)
+                .map(|_| run(&objects, n, rounds, policy == BatchPolicy::Off, variant))
+                .sum();
             let took = took / turns as f64;
             if slice > 0 {
                 times.push(took);
             }
         }
     }
-    let to_plain = |times: &[f64]| median(times.iter().zip(&plain).map(|(time, plain)| time / plain).collect());
+    let to_plain = |times: &[f64]| {
+        median(times.iter().zip(&plain).map(|(time, plain)| time / plain).collect())
+    };
     let (fixed_ratio, adaptive_ratio) = (to_plain(&batched), to_plain(&adaptive));
     Times { plain: median(plain), batched: median(batched), fixed_ratio, adaptive_ratio }
 }
@@ -165,7 +179,8 @@ fn run(objects: &Arc<Objects>, n: usize, rounds: usize, yields: bool, variant: V
         })
         .collect();
     all.wait();
-    let spans: Vec<(Instant, Instant)> = callers.into_iter().map(|caller| caller.join().expect("no panic")).collect();
+    let spans: Vec<(Instant, Instant)> =
+        callers.into_iter().map(|caller| caller.join().expect("no panic")).collect();
     let begin = spans.iter().map(|span| span.0).min().expect("one at least");
     let end = spans.iter().map(|span| span.1).max().expect("one at least");
     objects.drain(rounds * n);
@@ -191,13 +206,17 @@ impl Objects {
         };
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         for _ in 0..pairs {
-            let stream = TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
+            let stream =
+                TcpStream::connect(listener.local_addr().expect("bound")).expect("connect");
             stream.set_nodelay(true).expect("nodelay");
             far.push(listener.accept().expect("accept").0);
             near.push(stream);
         }
         let file = File::open("/proc/self/exe").expect("this program");
-        assert!(file.metadata().expect("stat").len() > (64 * 2 * BLOCK) as u64, "a file of 512 KB at least");
+        assert!(
+            file.metadata().expect("stat").len() > (64 * 2 * BLOCK) as u64,
+            "a file of 512 KB at least"
+        );
         // Into memory: who does not wait for the disk finds it there.
         file.read_exact_at(&mut vec![0; 64 * 2 * BLOCK], 0).expect("readable");
         let most = match what {
@@ -211,7 +230,9 @@ impl Objects {
     /// What a slice will receive.
     fn fill(&self, rounds: usize) {
         if self.what == What::Recv {
-            self.far.iter().for_each(|mut far| far.write_all(&vec![7; rounds * MESSAGE]).expect("write"));
+            self.far
+                .iter()
+                .for_each(|mut far| far.write_all(&vec![7; rounds * MESSAGE]).expect("write"));
         }
     }
 
@@ -236,9 +257,15 @@ impl Objects {
         let mut stat: libc::statx = unsafe { std::mem::zeroed() };
         let call = match self.what {
             What::Nop => SystemCall::Nop,
-            What::Recv => SystemCall::Recv { socket: self.near[i].as_fd(), into: &mut room[..MESSAGE], flags: 0 },
+            What::Recv => SystemCall::Recv {
+                socket: self.near[i].as_fd(),
+                into: &mut room[..MESSAGE],
+                flags: 0,
+            },
             What::Send => SystemCall::Send { socket: self.near[i].as_fd(), from: &room[..MESSAGE] },
-            What::SendToOne => SystemCall::Send { socket: self.near[0].as_fd(), from: &room[..MESSAGE] },
+            What::SendToOne => {
+                SystemCall::Send { socket: self.near[0].as_fd(), from: &room[..MESSAGE] }
+            }
             What::Read => SystemCall::ReadAt { file, into: room, at: at(2) },
             What::ReadAdjacent => SystemCall::ReadAt { file, into: room, at: at(1) },
             What::Stat => SystemCall::Stat { path: c"/proc/self", into: &mut stat },

@@ -1,5 +1,6 @@
-//! `control`: `part=suspend`: one microprocess suspends another, which computes and calls nothing. `part=target`: such a one, for whoever asks from outside.
-//! `part=crowd`: many that are parked, to be listed.
+//! `control`: `part=suspend`: one microprocess suspends another, which computes and calls nothing.
+//! `part=target`: such a one, for whoever asks from outside. `part=crowd`: many that are parked, to
+//! be listed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -26,7 +27,8 @@ pub fn control(request: &Request) {
         Some("crowd") => {
             let count = request.value("count", 10_000);
             let (standing, gate) = (Arc::<AtomicUsize>::default(), Arc::default());
-            let parked = |n| park_one(false, n, standing.clone(), Arc::clone(&gate)).expect("there is room");
+            let parked =
+                |n| park_one(false, n, standing.clone(), Arc::clone(&gate)).expect("there is room");
             let _crowd: Vec<_> = (0..count).map(parked).collect();
             while standing.load(Relaxed) < count {
                 thread::yield_now();
@@ -67,7 +69,8 @@ impl Computing {
     }
 }
 
-/// From the request until it is known to run no more. It is looked at, too: that it ran before, and does not after.
+/// From the request until it is known to run no more. It is looked at, too: that it ran before, and
+/// does not after.
 fn suspend(rounds: usize) {
     let computing = Computing::begin();
     let one = computing.one.thread();

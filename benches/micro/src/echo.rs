@@ -1,4 +1,5 @@
-//! `echo`: a microprocess a connection. Says on which port it listens, ends when its standard input does.
+//! `echo`: a microprocess a connection. Says on which port it listens, ends when its standard input
+//! does.
 
 use std::io::{Read, Write};
 

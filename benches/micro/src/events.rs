@@ -1,9 +1,12 @@
-//! `events`: from the cause until the other side runs, and whether each sleep was answered once. All on one core.
+//! `events`: from the cause until the other side runs, and whether each sleep was answered once.
+//! All on one core.
 
 use std::hint::black_box;
 use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::time::{Duration, Instant};
 
 use kumihimo::runtime::{self, Metrics};
@@ -29,11 +32,13 @@ const NOTICED: Duration = Duration::from_micros(600);
 /// # Errors
 /// `refused: ` and why.
 pub fn check_source(asked: &str) -> Result<(), String> {
-    let kind = source::Kind::from_name(asked).ok_or_else(|| format!("{asked}: no such event source"))?;
+    let kind =
+        source::Kind::from_name(asked).ok_or_else(|| format!("{asked}: no such event source"))?;
     source::open_one(kind, 1).map(drop).map_err(|refused| format!("refused: {asked}: {refused}"))
 }
 
-/// Unblocked events so far; `None` where the source does not tell them: then what counts is that the call came back right.
+/// Unblocked events so far; `None` where the source does not tell them: then what counts is that
+/// the call came back right.
 fn unblocked(now: &Metrics) -> Option<u64> {
     (now.events == source::Kind::Bpf.name()).then_some(now.unblocked)
 }
@@ -63,12 +68,20 @@ fn wakes(request: &Request, variant: Variant, source: &str, sleeps: usize) {
     };
     // A sticky microprocess causes no events: there, correct results count.
     let answered = match (before, count()) {
-        (Some(before), Some(now)) if request.get("sticky") == Some("off") => right.min((now - before) as usize),
+        (Some(before), Some(now)) if request.get("sticky") == Some("off") => {
+            right.min((now - before) as usize)
+        }
         _ => right,
     };
-    let tail = |late: &Lateness| format!("{keys} p99:={:.1} least:={:.1}", late.us(0.99), late.us(0.0));
+    let tail =
+        |late: &Lateness| format!("{keys} p99:={:.1} least:={:.1}", late.us(0.99), late.us(0.0));
     sample("blocked", late.us(0.5), "us", &tail(&late));
-    sample("unblocked_exact", answered as f64, "sleeps", &format!("{keys} of:={sleeps} eintr:={interrupted}"));
+    sample(
+        "unblocked_exact",
+        answered as f64,
+        "sleeps",
+        &format!("{keys} of:={sleeps} eintr:={interrupted}"),
+    );
     let wakes = WAKES.min(sleeps);
     let late = ended(variant, wakes);
     sample("unblocked", late.us(0.5), "us", &tail(&late));
@@ -77,8 +90,9 @@ fn wakes(request: &Request, variant: Variant, source: &str, sleeps: usize) {
     sample("blocked", late.us(0.5), "us", &format!("{} runtime=floor", tail(&late)));
 }
 
-/// One reads an empty pipe; the only other one, which has the next turn, writes into it. Both measured and counted: how long until the
-/// other one ran, calls that came back with the right byte, calls that were interrupted.
+/// One reads an empty pipe; the only other one, which has the next turn, writes into it. Both
+/// measured and counted: how long until the other one ran, calls that came back with the right
+/// byte, calls that were interrupted.
 fn blocked(variant: Variant, sleeps: usize) -> (Lateness, usize, usize) {
     let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
     let at = Arc::new(AtomicU64::new(0));
@@ -124,7 +138,8 @@ fn blocked(variant: Variant, sleeps: usize) -> (Lateness, usize, usize) {
     (other.join().expect("no panic"), right, interrupted)
 }
 
-/// From the write of a kernel thread until the microprocess's call has returned. Its VP is long gone then.
+/// From the write of a kernel thread until the microprocess's call has returned. Its VP is long
+/// gone then.
 fn ended(variant: Variant, wakes: usize) -> Lateness {
     let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
     let at = Arc::new(AtomicU64::new(0));
@@ -188,7 +203,8 @@ fn floor(wakes: usize) -> Lateness {
     sleeper.join().expect("no panic")
 }
 
-/// Two on each VP compute for some 10 us and yield: nothing for an event source to do. Nanoseconds a chunk and VP.
+/// Two on each VP compute for some 10 us and yield: nothing for an event source to do. Nanoseconds
+/// a chunk and VP.
 fn compute(variant: Variant, vps: usize, chunks: usize) {
     let start = Instant::now();
     let busy: Vec<_> = (0..2 * vps)

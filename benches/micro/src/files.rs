@@ -1,4 +1,5 @@
-//! `files`: 16 microprocesses read 4 KB at random, from memory and from the disk; 16 index a tree of 20,000 files.
+//! `files`: 16 microprocesses read 4 KB at random, from memory and from the disk; 16 index a tree
+//! of 20,000 files.
 
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -40,7 +41,12 @@ fn reads(path: &Path, part: &str, count: usize) {
             });
         }
     });
-    sample("reads", (count * READERS) as f64 / start.elapsed().as_secs_f64(), "1/s", &format!("part={part}"));
+    sample(
+        "reads",
+        (count * READERS) as f64 / start.elapsed().as_secs_f64(),
+        "1/s",
+        &format!("part={part}"),
+    );
 }
 
 fn tree(folders: Vec<PathBuf>) {
@@ -49,7 +55,8 @@ fn tree(folders: Vec<PathBuf>) {
     let start = Instant::now();
     thread::scope(|s| {
         for _ in 0..READERS {
-            let (folders, next, files, sum) = (folders.clone(), next.clone(), files.clone(), sum.clone());
+            let (folders, next, files, sum) =
+                (folders.clone(), next.clone(), files.clone(), sum.clone());
             s.spawn(move || {
                 while let Some(folder) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {
                     for entry in fs::read_dir(folder).expect("a folder") {
@@ -64,6 +71,10 @@ fn tree(folders: Vec<PathBuf>) {
         }
     });
     let took = start.elapsed().as_secs_f64();
-    let keys = format!("part=tree files:={} sum:={}", files.load(Ordering::Relaxed), sum.load(Ordering::Relaxed));
+    let keys = format!(
+        "part=tree files:={} sum:={}",
+        files.load(Ordering::Relaxed),
+        sum.load(Ordering::Relaxed)
+    );
     sample("tree", took, "s", &keys);
 }

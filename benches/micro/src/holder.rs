@@ -1,10 +1,13 @@
-//! `spin-holder`: a spin lock whose holder sleeps in the kernel now and then, or computes until its quantum is over and beyond, and what those do
-//! meanwhile that wait for it: `lock=with`, ours, whose waiters give way; `lock=without`, one that knows nothing of who runs.
+//! `spin-holder`: a spin lock whose holder sleeps in the kernel now and then, or computes until its
+//! quantum is over and beyond, and what those do meanwhile that wait for it: `lock=with`, ours,
+//! whose waiters give way; `lock=without`, one that knows nothing of who runs.
 
 use std::cell::UnsafeCell;
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::time::{Duration, Instant};
 
 use kumihimo::runtime;
@@ -140,7 +143,10 @@ fn contend<L: Lock>(request: &Request, which: &str) {
     assert_eq!(sections, (contenders * rounds) as u64, "sections that excluded each other");
     let after = runtime::metrics().expect("a runtime runs");
     let preempted = after.preempted + after.stood_aside - before.preempted - before.stood_aside;
-    let keys = format!("lock={which} preempted:={preempted} hand_offs:={}", after.hand_offs - before.hand_offs);
+    let keys = format!(
+        "lock={which} preempted:={preempted} hand_offs:={}",
+        after.hand_offs - before.hand_offs
+    );
     sample("ops", sections as f64 / seconds, "1/s", &keys);
     sample("other_work", other_work, "1/s", &keys);
 }

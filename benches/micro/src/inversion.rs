@@ -1,5 +1,6 @@
-//! `inversion`: three processes on one core. One of high priority calls a gate of one of low priority (`side=caller`, `server`); one in the middle
-//! computes, with a short rest now and then, for else the server would never run without inheritance (`inherit=off`).
+//! `inversion`: three processes on one core. One of high priority calls a gate of one of low
+//! priority (`side=caller`, `server`); one in the middle computes, with a short rest now and then,
+//! for else the server would never run without inheritance (`inherit=off`).
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -32,7 +33,10 @@ pub fn check(request: &Request) -> Result<(), String> {
     inherits(request)?;
     match request.get("side") {
         Some("server" | "caller" | "middle") => Ok(()),
-        other => Err(format!("side={}: `server`, `caller` or `middle` is wanted", other.unwrap_or_default())),
+        other => Err(format!(
+            "side={}: `server`, `caller` or `middle` is wanted",
+            other.unwrap_or_default()
+        )),
     }
 }
 
@@ -50,7 +54,8 @@ pub fn inversion(request: &Request) {
         Some("server") => variant.above(LOW).spawn({
             let inherit = inherits(request).expect("it was looked at");
             move || {
-                let _serving = ours::Slow::begin(inherit, || compute(SERVICE)).unwrap_or_else(|why| rpc::fail(&why));
+                let _serving = ours::Slow::begin(inherit, || compute(SERVICE))
+                    .unwrap_or_else(|why| rpc::fail(&why));
                 println!("ready");
                 until_told();
             }
@@ -85,7 +90,8 @@ fn compute(time: Duration) {
 fn call(calls: usize) {
     let slowly = ours::Slowly::connect().unwrap_or_else(|why| rpc::fail(&why));
     println!("ready");
-    thread::blocking(|| std::io::stdin().read_line(&mut String::new())).expect("the standard input");
+    thread::blocking(|| std::io::stdin().read_line(&mut String::new()))
+        .expect("the standard input");
     let mut late = Lateness::default();
     for _ in 0..calls {
         thread::sleep_until(Instant::now() + PAUSE);

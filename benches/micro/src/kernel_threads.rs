@@ -1,9 +1,12 @@
-//! `kernel-threads`: of many microprocesses that wait, only those that wait in the kernel cost the kernel something.
+//! `kernel-threads`: of many microprocesses that wait, only those that wait in the kernel cost the
+//! kernel something.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::time::Duration;
 
 use kumihimo::thread;
@@ -76,8 +79,8 @@ fn until(standing: &AtomicUsize, count: usize) {
     }
 }
 
-/// A kernel thread that ends the process with a message, unless told in time that all went well: with every VP asleep in the kernel,
-/// no microprocess could say so.
+/// A kernel thread that ends the process with a message, unless told in time that all went well:
+/// with every VP asleep in the kernel, no microprocess could say so.
 fn give_up_later(standing: Arc<AtomicUsize>, count: usize) -> Arc<AtomicBool> {
     let done = Arc::new(AtomicBool::new(false));
     let told = done.clone();

@@ -1,5 +1,5 @@
-//! Our side of every benchmark. What `kumi bench` measures stands here, written as a user of Kumihimo would write it: only
-//! `floor` looks below the public interface.
+//! Our side of every benchmark. What `kumi bench` measures stands here, written as a user of
+//! Kumihimo would write it: only `floor` looks below the public interface.
 
 mod batch;
 mod control;
@@ -45,8 +45,8 @@ pub fn default_queue() -> &'static str {
 /// Runs one benchmark. Wants a process of its own: the next one would find pools filled.
 ///
 /// # Errors
-/// The benchmark is not known, or the runtime could not be started as asked for. `refused: WHY`: this machine or this build does not have
-/// the event source.
+/// The benchmark is not known, or the runtime could not be started as asked for. `refused: WHY`:
+/// this machine or this build does not have the event source.
 ///
 /// # Panics
 /// If a result is wrong.
@@ -96,9 +96,10 @@ pub fn run(request: &Request) -> Result<(), String> {
         }
         other => return Err(format!("{other}: no such benchmark")),
     };
-    let queue =
-        runtime::Design::from_name(&request.queue).ok_or_else(|| format!("{}: no such queue", request.queue))?;
-    // Before the runtime is started with it: a source that this machine lacks is refused, no failure.
+    let queue = runtime::Design::from_name(&request.queue)
+        .ok_or_else(|| format!("{}: no such queue", request.queue))?;
+    // Before the runtime is started with it: a source that this machine lacks is refused, no
+    // failure.
     match request.get("events") {
         None | Some("default") => {}
         Some(source) => events::check_source(source)?,
@@ -111,21 +112,24 @@ pub fn run(request: &Request) -> Result<(), String> {
         builder = builder.sticky(false);
     }
     if let Some(rule) = request.get("capacity") {
-        builder = builder.capacity(capacity(rule).ok_or_else(|| format!("{rule}: no such capacity rule"))?);
+        builder = builder
+            .capacity(capacity(rule).ok_or_else(|| format!("{rule}: no such capacity rule"))?);
     }
     builder = match policy(request)? {
         Some(policy) => builder.policy(policy),
         None => builder,
     };
     if let Some(design) = request.get("locking") {
-        builder = builder.locking(design.parse().map_err(|e: kumihimo::resource::LockingError| e.to_string())?);
+        builder = builder
+            .locking(design.parse().map_err(|e: kumihimo::resource::LockingError| e.to_string())?);
     }
     let runtime = builder.build().map_err(|e| e.to_string())?;
     runtime.run(|| body(request));
     Ok(())
 }
 
-/// Those that are told to begin have somebody who waits for their first word: what is refused is said there too.
+/// Those that are told to begin have somebody who waits for their first word: what is refused is
+/// said there too.
 fn said<T>(done: Result<T, String>) -> Result<T, String> {
     done.inspect_err(|why| println!("{why}"))
 }
@@ -136,7 +140,8 @@ fn policy(request: &Request) -> Result<Option<Box<dyn Policy>>, String> {
         return Ok(Some(Box::new(RoundRobin::with_quantum(holder::QUANTUM))));
     }
     if request.get("quantum").is_some() {
-        let quantum = preempt::quantum(request).ok_or("quantum: a number of milliseconds is wanted, as in 5ms")?;
+        let quantum = preempt::quantum(request)
+            .ok_or("quantum: a number of milliseconds is wanted, as in 5ms")?;
         return Ok(Some(Box::new(RoundRobin::with_quantum(quantum))));
     }
     Ok(match request.get("policy") {
@@ -153,6 +158,8 @@ fn capacity(rule: &str) -> Option<runtime::Capacity> {
     let number = |text: &str| text.parse().ok();
     match rule.strip_prefix("fixed") {
         Some(items) => number(items).map(runtime::Capacity::Fixed),
-        None => number(rule.strip_prefix("slack")?).map(|slack| runtime::Capacity::FairShare { slack }),
+        None => {
+            number(rule.strip_prefix("slack")?).map(|slack| runtime::Capacity::FairShare { slack })
+        }
     }
 }

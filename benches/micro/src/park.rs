@@ -2,7 +2,9 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 
 use kumihimo::thread;
 use kumihimo_bench_kit::{CROWD, Memory, Request, sample};
@@ -54,8 +56,8 @@ pub fn parked(request: &Request) {
     }
 }
 
-/// For the tour: a microprocess that counts itself in `standing`, parks until the gate is open, and returns its number.
-/// A lean one has the smallest stack.
+/// For the tour: a microprocess that counts itself in `standing`, parks until the gate is open, and
+/// returns its number. A lean one has the smallest stack.
 ///
 /// # Errors
 /// As `kumihimo::thread::Builder::spawn`.

@@ -1,4 +1,5 @@
-//! `preempt`: what it costs two that compute to share a virtual processor, a quantum each in turn, against the same work one after the other.
+//! `preempt`: what it costs two that compute to share a virtual processor, a quantum each in turn,
+//! against the same work one after the other.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use kumihimo_bench_kit::{CpuClock, Request, sample};
 
 use crate::variant::Variant;
 
-/// Bytes that each hashes again and again: they fill a good part of a core's own caches, so that a switch displaces something.
+/// Bytes that each hashes again and again: they fill a good part of a core's own caches, so that a
+/// switch displaces something.
 const BYTES: usize = 256 << 10;
 /// How long the work of one takes, about.
 const WORK: Duration = Duration::from_millis(150);
@@ -31,7 +33,9 @@ impl Work {
         let mut word = seed;
         let data = (0..BYTES / 8)
             .map(|_| {
-                word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                word = word
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 word
             })
             .collect();
@@ -149,7 +153,9 @@ mod tests {
 
     #[test]
     fn a_quantum_is_of_milliseconds() {
-        let of = |word: &str| quantum(&Request::parse(["preempt".to_owned(), word.to_owned()]).expect("a request"));
+        let of = |word: &str| {
+            quantum(&Request::parse(["preempt".to_owned(), word.to_owned()]).expect("a request"))
+        };
         assert_eq!(of("quantum=5ms"), Some(Duration::from_millis(5)));
         assert_eq!([of("quantum=5"), of("quantum=xms"), of("quanta=5ms")], [None; 3]);
     }

@@ -1,11 +1,15 @@
-//! `events part=preempts`: from the cause until the other microprocess runs, beside one that computes and calls nothing. All on one core.
+//! `events part=preempts`: from the cause until the other microprocess runs, beside one that
+//! computes and calls nothing. All on one core.
 //!
-//! What interferes is a kernel thread: no other microprocess runs where the only VP is held. When it has given the core up, the one that
-//! loops must be interrupted, and the other one must run. `floor` is the same with bare signals: `tgkill` until the handler is entered.
+//! What interferes is a kernel thread: no other microprocess runs where the only VP is held. When
+//! it has given the core up, the one that loops must be interrupted, and the other one must run.
+//! `floor` is the same with bare signals: `tgkill` until the handler is entered.
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
+};
 use std::time::Duration;
 
 use kumihimo::runtime;
@@ -94,7 +98,8 @@ impl Round {
     /// By the one that is to run: whether this is round `n`. Then it took as long as that.
     fn is_caused(&self, n: usize) -> Option<Duration> {
         let now = now_ns();
-        (self.caused.load(Acquire) >= n).then(|| Duration::from_nanos(now.saturating_sub(self.at.load(Acquire))))
+        (self.caused.load(Acquire) >= n)
+            .then(|| Duration::from_nanos(now.saturating_sub(self.at.load(Acquire))))
     }
 
     fn see(&self, n: usize, other: &std::thread::Thread) {
@@ -119,7 +124,9 @@ pub fn preempts(request: &Request) {
     let variant = Variant::of(request);
     let now = || runtime::metrics().expect("a runtime runs");
     let means = means().replace('=', "-");
-    for (metric, measure) in [("preempted", ready as fn(Variant, usize) -> Lateness), ("changed", outranked)] {
+    for (metric, measure) in
+        [("preempted", ready as fn(Variant, usize) -> Lateness), ("changed", outranked)]
+    {
         let before = now();
         let late = measure(variant, rounds);
         let after = now();
@@ -135,7 +142,11 @@ pub fn preempts(request: &Request) {
     }
     // Nothing of the runtime runs meanwhile.
     let late = thread::blocking(|| floor(rounds));
-    let keys = format!("events={source} p99:={:.1} least:={:.1} runtime=floor", late.us(0.99), late.us(0.0));
+    let keys = format!(
+        "events={source} p99:={:.1} least:={:.1} runtime=floor",
+        late.us(0.99),
+        late.us(0.0)
+    );
     sample("preempted", late.us(0.5), "us", &keys);
 }
 
@@ -144,13 +155,17 @@ fn ready(variant: Variant, rounds: usize) -> Lateness {
     measure(variant, variant.above(ABOVE), rounds, |waiting| waiting.unpark(), || {}, thread::park)
 }
 
-/// One of lower priority is runnable, behind the one that loops; a kernel thread raises it. When it has run it steps back behind that one.
+/// One of lower priority is runnable, behind the one that loops; a kernel thread raises it. When it
+/// has run it steps back behind that one.
 fn outranked(variant: Variant, rounds: usize) -> Lateness {
-    let level = |by: i8| Priority::new(Priority::DEFAULT.get().saturating_add_signed(by)).expect("a priority");
+    let level = |by: i8| {
+        Priority::new(Priority::DEFAULT.get().saturating_add_signed(by)).expect("a priority")
+    };
     let (high, low) = (level(ABOVE), level(-ABOVE));
     let step_back = move || thread::current().set_priority(low);
-    // It begins above the one that loops, which so goes on only when it has stepped back: else the first cause could come before that, and
-    // be undone. (To set one's own priority is a switch point: it returns when this one is raised.)
+    // It begins above the one that loops, which so goes on only when it has stepped back: else the
+    // first cause could come before that, and be undone. (To set one's own priority is a switch
+    // point: it returns when this one is raised.)
     measure(
         variant,
         variant.above(ABOVE),
@@ -220,7 +235,8 @@ extern "C" fn entered(_: libc::c_int) {
 /// A kernel thread loops; another one signals it and sleeps. The same core.
 fn floor(rounds: usize) -> Lateness {
     const SIGNAL: libc::c_int = libc::SIGUSR1;
-    // SAFETY: all zero is a valid action; the handler touches atomics and the vDSO's clock only. SIGUSR1 is nobody else's in this process.
+    // SAFETY: all zero is a valid action; the handler touches atomics and the vDSO's clock only.
+    // SIGUSR1 is nobody else's in this process.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = entered as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -231,7 +247,8 @@ fn floor(rounds: usize) -> Lateness {
     let (send, receive) = std::sync::mpsc::channel();
     let shared = looping.clone();
     let looper = std::thread::spawn(move || {
-        // SAFETY: a live set; no more than this thread's mask changes, which may have been inherited.
+        // SAFETY: a live set; no more than this thread's mask changes, which may have been
+        // inherited.
         let tid = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigaddset(&raw mut set, SIGNAL);

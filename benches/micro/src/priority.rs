@@ -1,4 +1,5 @@
-//! `priority`: as many as there are VPs compute at low priority in one process; in the other, of one VP, one of high priority wakes for a burst.
+//! `priority`: as many as there are VPs compute at low priority in one process; in the other, of
+//! one VP, one of high priority wakes for a burst.
 
 use std::time::Instant;
 
@@ -14,7 +15,8 @@ use crate::variant::Variant;
 const LOW: i8 = -8;
 const HIGH: i8 = 8;
 
-/// What the request says; enters the session that it asks for, which wants to be done before there are other kernel threads.
+/// What the request says; enters the session that it asks for, which wants to be done before there
+/// are other kernel threads.
 ///
 /// # Errors
 /// A key that means nothing; setsid(2).

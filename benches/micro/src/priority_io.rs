@@ -1,5 +1,5 @@
-//! `priority-io`: an echo server that listens twice: whoever connects to the second port is of high priority. Says on which ports, ends when
-//! its standard input does.
+//! `priority-io`: an echo server that listens twice: whoever connects to the second port is of high
+//! priority. Says on which ports, ends when its standard input does.
 
 use kumihimo::net::TcpListener;
 use kumihimo_bench_kit::{Request, raise_descriptors};
@@ -17,7 +17,8 @@ pub fn serve(request: &Request) {
         Some("off") => low,
         _ => low.above(HIGH),
     };
-    let listeners = [low, high].map(|variant| (variant, TcpListener::bind("127.0.0.1:0").expect("bind")));
+    let listeners =
+        [low, high].map(|variant| (variant, TcpListener::bind("127.0.0.1:0").expect("bind")));
     let ports = [0, 1].map(|i| listeners[i].1.local_addr().expect("bound").port());
     println!("listening {} {}", ports[0], ports[1]);
     for (variant, listener) in listeners {

@@ -1,4 +1,5 @@
-//! `queues`: the same work under one queue design after the other: how long, how much of the VPs' time idle, how many migrations.
+//! `queues`: the same work under one queue design after the other: how long, how much of the VPs'
+//! time idle, how many migrations.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +54,8 @@ fn now() -> Metrics {
     runtime::metrics().expect("a runtime runs")
 }
 
-/// The tour's job in small: a microprocess a file, which reads it through `blocking` and computes over what it read.
+/// The tour's job in small: a microprocess a file, which reads it through `blocking` and computes
+/// over what it read.
 pub struct Files {
     folder: PathBuf,
     expect: u64,
@@ -68,7 +70,8 @@ impl Files {
         fs::create_dir_all(&folder).expect("a folder for temporary files");
         let mut expect = 0;
         for i in 0..Self::COUNT {
-            let content: Vec<u8> = (0..Self::BYTES as u64 / 8).flat_map(|w| (w * i).to_le_bytes()).collect();
+            let content: Vec<u8> =
+                (0..Self::BYTES as u64 / 8).flat_map(|w| (w * i).to_le_bytes()).collect();
             expect ^= digest(&content);
             fs::write(Self::path(&folder, i), content).expect("room for temporary files");
         }
@@ -83,7 +86,9 @@ impl Files {
         let readers: Vec<_> = (0..Self::COUNT)
             .map(|i| {
                 let path = Self::path(&self.folder, i);
-                variant.spawn(move || digest(&thread::blocking(|| fs::read(path)).expect("the file that was written")))
+                variant.spawn(move || {
+                    digest(&thread::blocking(|| fs::read(path)).expect("the file that was written"))
+                })
             })
             .collect();
         let digests = readers.into_iter().map(|r| r.join().expect("no panic"));
@@ -99,6 +104,10 @@ impl Drop for Files {
 
 fn digest(content: &[u8]) -> u64 {
     content.chunks_exact(8).fold(1, |hash, word| {
-        spin(hash ^ u64::from_le_bytes(word.try_into().expect("eight bytes")) ^ 0x9E37_79B9_7F4A_7C15, 1)
+        spin(
+            hash ^ u64::from_le_bytes(word.try_into().expect("eight bytes"))
+                ^ 0x9E37_79B9_7F4A_7C15,
+            1,
+        )
     })
 }

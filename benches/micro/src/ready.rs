@@ -1,4 +1,5 @@
-//! `priority-local`: how soon one of high priority runs that became ready among many that compute, call nothing, and hold every VP.
+//! `priority-local`: how soon one of high priority runs that became ready among many that compute,
+//! call nothing, and hold every VP.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Release};
@@ -21,7 +22,8 @@ pub fn ready(request: &Request) {
     let policy = request.get("policy").unwrap_or("round-robin");
     let wakes = request.value("wakes", 200);
     let variant = Variant::of(request);
-    let looping: Arc<[Looping]> = (0..request.value("busy", BUSY)).map(|_| Looping::default()).collect();
+    let looping: Arc<[Looping]> =
+        (0..request.value("busy", BUSY)).map(|_| Looping::default()).collect();
     let busy: Vec<_> = (0..looping.len())
         .map(|i| {
             let looping = looping.clone();
@@ -43,7 +45,10 @@ pub fn ready(request: &Request) {
     assert!(begun > 0, "nobody was busy");
     for (by, late) in [("timer", by_timer), ("thread", by_thread)] {
         assert_eq!(late.len(), wakes as u64);
-        let keys = format!("policy={policy} by={by} begun:={begun} preempted:={preempted} p50:={:.1}", late.us(0.5));
+        let keys = format!(
+            "policy={policy} by={by} begun:={begun} preempted:={preempted} p50:={:.1}",
+            late.us(0.5)
+        );
         sample("ready_p99", late.us(0.99), "us", &keys);
     }
 }

@@ -1,9 +1,12 @@
-//! `resources`: the paper's three loads (P3, 5.2.1), each by 24 microprocesses at once, from when the first one begins until the last has done its iterations.
+//! `resources`: the paper's three loads (P3, 5.2.1), each by 24 microprocesses at once, from when
+//! the first one begins until the last has done its iterations.
 //!
-//! `create`: a microprocess with its stack, its share of the processor and its entries in the table, begun and joined. `region`: 4 KB got and given back.
-//! `message`: 24 pairs, 4 KB from a sender to a receiver and an empty answer; a pair comes together on one VP, since who is woken by a message goes on
-//! where its peer ran. `join`: nothing but to be there, which the command times from outside (`create_space`), since it starts programs.
-//! `parts`: what the simulation is fed with, each alone in a loop.
+//! `create`: a microprocess with its stack, its share of the processor and its entries in the
+//! table, begun and joined. `region`: 4 KB got and given back. `message`: 24 pairs, 4 KB from a
+//! sender to a receiver and an empty answer; a pair comes together on one VP, since who is woken by
+//! a message goes on where its peer ran. `join`: nothing but to be there, which the command times
+//! from outside (`create_space`), since it starts programs. `parts`: what the simulation is fed
+//! with, each alone in a loop.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
@@ -66,8 +69,9 @@ fn cores_here() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
 }
 
-/// Keeps the kernel threads that carry the VPs on a core each, in turn, as the paper places its processes: a run is over before the kernel would have parted two that
-/// began on one core. How many were found: who idles all the time carries nobody.
+/// Keeps the kernel threads that carry the VPs on a core each, in turn, as the paper places its
+/// processes: a run is over before the kernel would have parted two that began on one core. How
+/// many were found: who idles all the time carries nobody.
 fn place(vps: usize) -> usize {
     let found = Arc::new(Mutex::new(Vec::new()));
     let until = Instant::now() + PATIENCE;
@@ -87,7 +91,11 @@ fn place(vps: usize) -> usize {
             }
         })
     };
-    (0..WORKERS).map(searching).collect::<Vec<_>>().into_iter().for_each(|one| one.join().expect("no panic"));
+    (0..WORKERS)
+        .map(searching)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .for_each(|one| one.join().expect("no panic"));
     let found: &[Pid] = &found.lock().expect("nobody panics with it");
     for (thread, core) in found.iter().zip(cores_here().into_iter().cycle()) {
         let mut set = CpuSet::new();
@@ -97,15 +105,18 @@ fn place(vps: usize) -> usize {
     found.len()
 }
 
-/// Seconds from when the first begins until the last has done; and the share of the microprocesses that ended on the VP where the fewest did, 1 being even.
+/// Seconds from when the first begins until the last has done; and the share of the microprocesses
+/// that ended on the VP where the fewest did, 1 being even.
 fn run(begin: Begin, iterations: usize) -> (f64, f64) {
     let gate = Arc::new(AtomicBool::new(false));
     let workers: Vec<_> = (0..WORKERS).map(|_| begin(&gate, iterations)).collect();
     until_even();
     let before = ended();
-    // Whoever opens the gate may be the last one to go on: the workers look at the clock themselves.
+    // Whoever opens the gate may be the last one to go on: the workers look at the clock
+    // themselves.
     gate.store(true, Release);
-    let spans: Vec<Span> = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
+    let spans: Vec<Span> =
+        workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
     let here: Vec<u64> = ended().iter().zip(before).map(|(now, then)| now - then).collect();
     let least = here.iter().min().map_or(0, |least| least * here.len() as u64);
     let first = spans.iter().map(|span| span.0).min().expect("some");
@@ -113,8 +124,9 @@ fn run(begin: Begin, iterations: usize) -> (f64, f64) {
     ((last - first).as_secs_f64(), least as f64 / here.iter().sum::<u64>().max(1) as f64)
 }
 
-/// Those that stand at the gate and yield are spread over the VPs, as the paper has placed its processes before they begin: many are not long enough on the way to be
-/// spread then. Where the queue design does not, it is given up.
+/// Those that stand at the gate and yield are spread over the VPs, as the paper has placed its
+/// processes before they begin: many are not long enough on the way to be spread then. Where the
+/// queue design does not, it is given up.
 fn until_even() {
     let until = Instant::now() + PATIENCE;
     let even = |vps: &[VpMetrics]| vps.iter().all(|vp| vp.runnable + 2 > WORKERS / vps.len());
@@ -178,7 +190,8 @@ fn message(gate: &Arc<AtomicBool>, iterations: usize) -> JoinHandle<Span> {
     })
 }
 
-/// `slot`: an entry of the table opened and closed, with what guards it. `copy`: 4 KB. `hand_over`: a line to another core.
+/// `slot`: an entry of the table opened and closed, with what guards it. `copy`: 4 KB. `hand_over`:
+/// a line to another core.
 fn parts() {
     static ENTRIES: Entries<usize> = Entries::new(Kind::REGION);
     let locking = table().locking();

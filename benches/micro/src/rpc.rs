@@ -1,5 +1,6 @@
-//! `rpc`: a client whose callers are microprocesses, and a server in another process. `placement=adaptive`, `handoff`, `scheduled` or `spin`;
-//! `by=region`: the payload goes by reference. What both do with a gate stands in [`ours`].
+//! `rpc`: a client whose callers are microprocesses, and a server in another process.
+//! `placement=adaptive`, `handoff`, `scheduled` or `spin`; `by=region`: the payload goes by
+//! reference. What both do with a gate stands in [`ours`].
 
 pub mod ours;
 

@@ -1,4 +1,5 @@
-//! `sieve`: the paper's chain: a generator, and one filter a prime, each made by the one before it, talking by rendezvous.
+//! `sieve`: the paper's chain: a generator, and one filter a prime, each made by the one before it,
+//! talking by rendezvous.
 
 use std::time::Instant;
 

@@ -66,8 +66,9 @@ fn now() -> Metrics {
     runtime::metrics().expect("a runtime runs")
 }
 
-/// Even: no VP has less than three quarters of its share. (The ring comes to within one of it; the other designs move nothing once no
-/// VP idles, so a narrower definition would only say that they never get there.)
+/// Even: no VP has less than three quarters of its share. (The ring comes to within one of it; the
+/// other designs move nothing once no VP idles, so a narrower definition would only say that they
+/// never get there.)
 fn is_even(metrics: &Metrics, crowd: usize) -> bool {
     let least = crowd / metrics.vps.len() * 3 / 4;
     metrics.vps.iter().all(|vp| vp.runnable >= least)

@@ -20,11 +20,13 @@ pub fn stall(request: &Request) {
     let plan = Plan::of(request).unwrap_or_else(|why| panic!("{why}"));
     let variant = Variant::of(request);
     let most = if request.get("part") == Some("capacity") { CROWD } else { usize::MAX };
-    let mut stallers: Vec<_> = (0..plan.stallers()).map(|i| Staller::open(&plan, i).expect("the other side")).collect();
+    let mut stallers: Vec<_> =
+        (0..plan.stallers()).map(|i| Staller::open(&plan, i).expect("the other side")).collect();
     let served = Arc::new(Served::new(&plan));
     // Requests come from the last of these on.
-    let connections: Vec<_> =
-        (0..CONNECTIONS).map(|_| UnixStream::connect(plan.place.load()).expect("the other side")).collect();
+    let connections: Vec<_> = (0..CONNECTIONS)
+        .map(|_| UnixStream::connect(plan.place.load()).expect("the other side"))
+        .collect();
     let end = Instant::now() + plan.time;
     let annotated = plan.kind == "blocking";
     let beside = if plan.lower { variant.above(LOWER) } else { variant };
@@ -35,8 +37,10 @@ pub fn stall(request: &Request) {
             variant.spawn(move || take(connection, variant, &served, most))
         })
         .collect();
-    let stallers: Vec<_> =
-        stallers.drain(..).map(|staller| beside.spawn(move || until(end, staller, annotated))).collect();
+    let stallers: Vec<_> = stallers
+        .drain(..)
+        .map(|staller| beside.spawn(move || until(end, staller, annotated)))
+        .collect();
     let mut totals = Totals::default();
     for staller in stallers {
         totals += staller.join().expect("no panic");

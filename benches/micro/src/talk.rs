@@ -20,7 +20,8 @@ pub fn switch(request: &Request) {
     }
 }
 
-/// The floor on as many processors at once as the other cell keeps busy: they may share a core's units, and its clock.
+/// The floor on as many processors at once as the other cell keeps busy: they may share a core's
+/// units, and its clock.
 fn floors(processors: usize, rounds: usize) -> f64 {
     let all = std::sync::Barrier::new(processors);
     let one = || {
@@ -81,14 +82,16 @@ unsafe fn cross(save: *mut Context, to: Context, fs: usize) {
     }
 }
 
-/// Nanoseconds of one bare switch of arch/, FS written each time. Both sides get the FS that is there: what is written costs the same.
+/// Nanoseconds of one bare switch of arch/, FS written each time. Both sides get the FS that is
+/// there: what is written costs the same.
 fn floor(rounds: usize) -> f64 {
     const STACK: usize = 16 << 10;
     let mut stack = vec![0u128; STACK / 16];
     let mut pair = Pair { main: Context::NULL, other: Context::NULL, fs: cpu::fs_base() };
     let shared: *mut Pair = &raw mut pair;
-    // SAFETY: the stack is 16-aligned, ours alone, and lives until the last switch; the caller is not moved to another kernel thread
-    // in between, since nothing here is a switch point of the runtime.
+    // SAFETY: the stack is 16-aligned, ours alone, and lives until the last switch; the caller is
+    // not moved to another kernel thread in between, since nothing here is a switch point of the
+    // runtime.
     unsafe {
         let top = stack.as_mut_ptr().cast::<u8>().add(STACK);
         (*shared).other = Context::prepare(top, back_at_once, shared.cast());

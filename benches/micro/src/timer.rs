@@ -53,7 +53,8 @@ pub fn timer(request: &Request) {
     sample("cost", per(cpu.elapsed(), count * SLEEPS), "ns", &keys);
 }
 
-/// One that sleeps a millisecond at a time among many that compute and yield; `priority=high`: above them.
+/// One that sleeps a millisecond at a time among many that compute and yield; `priority=high`:
+/// above them.
 pub fn latency(request: &Request) {
     let wakes = request.value("wakes", 300);
     let priority = request.get("priority").unwrap_or("equal");

@@ -1,7 +1,9 @@
-//! `transaction`: the paper's Table 3 today, its first open problem: throughput against response time, by threshold.
+//! `transaction`: the paper's Table 3 today, its first open problem: throughput against response
+//! time, by threshold.
 //!
-//! A hundred microprocesses make transactions of fixed calls (`mix`), all day long (`load=full`), or one now and then (`load=thin`). The policies alternate
-//! slice by slice. Beside the measured rates stands what equations 1 to 8 predict from D, t and the rate without batches.
+//! A hundred microprocesses make transactions of fixed calls (`mix`), all day long (`load=full`),
+//! or one now and then (`load=thin`). The policies alternate slice by slice. Beside the measured
+//! rates stands what equations 1 to 8 predict from D, t and the rate without batches.
 //!
 //! | the paper's call | here |
 //! |---|---|
@@ -38,7 +40,8 @@ const MESSAGE: usize = 64;
 const BLOCK: usize = 4096;
 /// Of the file that is read.
 const BLOCKS: u64 = 100;
-/// Between two transactions of one microprocess, on the average, where load is thin: a quarter of the processor or so.
+/// Between two transactions of one microprocess, on the average, where load is thin: a quarter of
+/// the processor or so.
 const PAUSE: Duration = Duration::from_millis(20);
 
 const POLICIES: [BatchPolicy; 9] = [
@@ -85,8 +88,14 @@ const PAPER: &[Part] = &[
     (Step::Delay, 1),
     (Step::Nop, 13),
 ];
-const READS: &[Part] =
-    &[(Step::Nop, 4), (Step::Send, 4), (Step::Read, 40), (Step::Receive, 4), (Step::Clock, 2), (Step::Nop, 4)];
+const READS: &[Part] = &[
+    (Step::Nop, 4),
+    (Step::Send, 4),
+    (Step::Read, 40),
+    (Step::Receive, 4),
+    (Step::Clock, 2),
+    (Step::Nop, 4),
+];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Load {
@@ -140,8 +149,9 @@ impl Costs {
         Costs { plain, put: (many - plain / 64.0).max(0.0) }
     }
 
-    /// Equation 8: by how much transactions are faster with threshold `n`, where one takes `alone` nanoseconds without batches and has `calls` calls of which
-    /// `share` may be batched. (D and t for Dh and t, S = calls; the denominator is the time of a whole transaction.)
+    /// Equation 8: by how much transactions are faster with threshold `n`, where one takes `alone`
+    /// nanoseconds without batches and has `calls` calls of which `share` may be batched. (D and t
+    /// for Dh and t, S = calls; the denominator is the time of a whole transaction.)
     fn predicted(&self, n: usize, alone: f64, calls: usize, share: f64) -> f64 {
         let saved = share * calls as f64 * (self.plain * (1.0 - 1.0 / n as f64) - self.put);
         alone / (alone - saved)
@@ -149,8 +159,10 @@ impl Costs {
 }
 
 fn measure(mix: &'static [Part], load: Load, keys: &str, variant: Variant, costs: &Costs) {
-    let callers: Arc<Vec<Caller>> = Arc::new((0..MICROPROCESSES).map(|i| Caller::new(i as u64)).collect());
-    let mut results: Vec<(Vec<f64>, Lateness)> = POLICIES.iter().map(|_| (Vec::new(), Lateness::default())).collect();
+    let callers: Arc<Vec<Caller>> =
+        Arc::new((0..MICROPROCESSES).map(|i| Caller::new(i as u64)).collect());
+    let mut results: Vec<(Vec<f64>, Lateness)> =
+        POLICIES.iter().map(|_| (Vec::new(), Lateness::default())).collect();
     for slice in 0..SLICES + 1 {
         for (policy, (rates, took)) in POLICIES.iter().zip(&mut results) {
             set_batch_policy(*policy).expect("a runtime runs");
@@ -170,9 +182,13 @@ fn measure(mix: &'static [Part], load: Load, keys: &str, variant: Variant, costs
     let off = median(&results[0].0);
     let gain = |rates: &[f64]| {
         // Each slice beside its neighbour without batches.
-        median(&rates.iter().zip(&results[0].0).map(|(rate, plain)| rate / plain).collect::<Vec<_>>())
+        median(
+            &rates.iter().zip(&results[0].0).map(|(rate, plain)| rate / plain).collect::<Vec<_>>(),
+        )
     };
-    let is = |which: fn(&BatchPolicy) -> bool| POLICIES.iter().zip(&results).filter(move |(policy, _)| which(policy));
+    let is = |which: fn(&BatchPolicy) -> bool| {
+        POLICIES.iter().zip(&results).filter(move |(policy, _)| which(policy))
+    };
     let fixed = || is(|policy| matches!(policy, BatchPolicy::Fixed(_)));
     for (_, (rates, took)) in is(|policy| *policy == BatchPolicy::Adaptive) {
         if load == Load::Thin {
@@ -213,7 +229,12 @@ impl Step {
 }
 
 /// Transactions per second, and how long each took.
-fn run(callers: &Arc<Vec<Caller>>, mix: &'static [Part], load: Load, variant: Variant) -> (f64, Lateness) {
+fn run(
+    callers: &Arc<Vec<Caller>>,
+    mix: &'static [Part],
+    load: Load,
+    variant: Variant,
+) -> (f64, Lateness) {
     let over = Arc::new(AtomicBool::new(false));
     let all = Arc::new(Mutex::new(Lateness::default()));
     let begin = Instant::now();
@@ -227,7 +248,9 @@ fn run(callers: &Arc<Vec<Caller>>, mix: &'static [Part], load: Load, variant: Va
                 while !over.load(Relaxed) {
                     match load {
                         Load::Full => {}
-                        Load::Thin => thread::sleep(PAUSE.mul_f64(dice.below(2000) as f64 / 1000.0)),
+                        Load::Thin => {
+                            thread::sleep(PAUSE.mul_f64(dice.below(2000) as f64 / 1000.0))
+                        }
                         Load::Bursts => {
                             // All at the same moments.
                             let period = Duration::from_millis(15);
@@ -274,8 +297,8 @@ impl Caller {
         // SAFETY: all-zero is a valid statx.
         let mut stat: libc::statx = unsafe { std::mem::zeroed() };
         // More messages are received than sent: some of those that are sent are two.
-        let mut twice =
-            count(mix, |step| matches!(step, Step::Receive)) - count(mix, |step| matches!(step, Step::Send));
+        let mut twice = count(mix, |step| matches!(step, Step::Receive))
+            - count(mix, |step| matches!(step, Step::Send));
         for &(step, n) in mix {
             for _ in 0..n {
                 let call = match step {
@@ -291,17 +314,26 @@ impl Caller {
                     Step::Send => {
                         let messages = if twice > 0 { 2 } else { 1 };
                         twice -= messages - 1;
-                        SystemCall::Send { socket: self.near.as_fd(), from: &room[..MESSAGE * messages] }
+                        SystemCall::Send {
+                            socket: self.near.as_fd(),
+                            from: &room[..MESSAGE * messages],
+                        }
                     }
-                    Step::Receive => {
-                        SystemCall::Recv { socket: self.far.as_fd(), into: &mut room[..MESSAGE], flags: 0 }
-                    }
+                    Step::Receive => SystemCall::Recv {
+                        socket: self.far.as_fd(),
+                        into: &mut room[..MESSAGE],
+                        flags: 0,
+                    },
                     Step::Read => SystemCall::ReadAt {
                         file: self.file.as_fd(),
                         into: room,
                         at: dice.below(BLOCKS) * BLOCK as u64,
                     },
-                    Step::Write => SystemCall::WriteAt { file: self.memory.as_fd(), from: &room[..MESSAGE], at: 0 },
+                    Step::Write => SystemCall::WriteAt {
+                        file: self.memory.as_fd(),
+                        from: &room[..MESSAGE],
+                        at: 0,
+                    },
                     Step::Flush => SystemCall::Sync { file: self.memory.as_fd(), data: true },
                     Step::Stat => SystemCall::Stat { path: c"/proc/self", into: &mut stat },
                 };

@@ -38,12 +38,18 @@ impl Variant {
     }
 
     #[inline]
-    pub fn spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    pub fn spawn<T: Send + 'static>(
+        self,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> JoinHandle<T> {
         self.try_spawn(body).expect("spawn")
     }
 
     #[inline]
-    pub fn try_spawn<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
+    pub fn try_spawn<T: Send + 'static>(
+        self,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<JoinHandle<T>> {
         let mut builder = Builder::new();
         if self.child_first {
             builder = builder.child_first(true);
@@ -55,7 +61,8 @@ impl Variant {
             builder = builder.priority(priority);
         }
         if self.lean {
-            // SAFETY: the bodies of these benchmarks keep nothing in thread-local storage across a switch.
+            // SAFETY: the bodies of these benchmarks keep nothing in thread-local storage across a
+            // switch.
             builder = unsafe { builder.lean(true) };
         }
         builder.spawn(body)

@@ -4,7 +4,8 @@ use kumihimo_bench_kit::Request;
 
 #[test]
 fn every_benchmark_of_events_comes_to_its_result() {
-    // SAFETY: this process has one test, and no runtime yet: nobody reads the environment meanwhile.
+    // SAFETY: this process has one test, and no runtime yet: nobody reads the environment
+    // meanwhile.
     unsafe { std::env::set_var("KUMI_EVENTS", "watch") };
     for line in [
         "events --vps 1 part=wakes sticky=off sleeps=50",

@@ -1,4 +1,5 @@
-//! Every benchmark in small, for its results' sake: each asserts what it computed. One runtime at a time, so one test.
+//! Every benchmark in small, for its results' sake: each asserts what it computed. One runtime at a
+//! time, so one test.
 
 use kumihimo_bench_kit::Request;
 

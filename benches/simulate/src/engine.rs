@@ -29,8 +29,9 @@ impl<E> Ord for Due<E> {
     }
 }
 
-/// What is to happen, and when. Of events at the same time any may come first on a real machine: here a generator draws, so that no
-/// processor is favoured by its number and the same seed gives the same run.
+/// What is to happen, and when. Of events at the same time any may come first on a real machine:
+/// here a generator draws, so that no processor is favoured by its number and the same seed gives
+/// the same run.
 pub struct Engine<E> {
     now: Time,
     scheduled: u64,

@@ -1,18 +1,25 @@
-//! The check of [`spread`](crate::spread) against P4's own figures (SPARCserver 1000, 8 processors of 40 MHz, SunOS 5.5.1): 256 threads
-//! spread over 8 processors in 30.8 ms in the ring, in 131.6 ms with the conventional design, 4.3 times that.
+//! The check of [`spread`](crate::spread) against P4's own figures (SPARCserver 1000, 8 processors
+//! of 40 MHz, SunOS 5.5.1): 256 threads spread over 8 processors in 30.8 ms in the ring, in 131.6
+//! ms with the conventional design, 4.3 times that.
 //!
-//! The paper gives the clock and these two times, and no time of any step. So the two figures determine two unknowns, what an operation on a
-//! queue costs (from the ring's) and what the lock adds to a removal (from the conventional design's), and nothing at 8 processors is left to predict. What
-//! the model does say:
-//! - *The lock's cost is the whole of the 4.3.* That removals come one after the other, as the paper explains it, is not enough:
-//!   with a lock as cheap as an operation on a queue the conventional design is no slower than the ring, since in the ring all that the
-//!   last seven get passes through the second. For 4.3 a removal has to hold the others up for 0.72 ms, 29,000 cycles (0.59 ms and 23,500 if the
-//!   paper's "evenly" means exactly), 18 times what an operation on a queue costs. No spin lock takes that. A lock at which UNIX processes sleep in the kernel, as Lesser Bear's virtual
-//!   processors are UNIX processes, might: that is a guess.
-//! - It does not matter how the ring's time is shared out among creations, operations on queues and context switches, which nobody knows: from creations for nothing to
-//!   creations that take all of the time the lock comes out between 0.68 and 0.78 ms. One operation for each of the two queues that a creation or a switch touches is assumed.
-//! - With those costs the ratio is 3.2 at 2 processors, 4.3 at 8, where the lock is taken all the time, and falls again when the ring becomes long: 3.9 at 32,
-//!   3.3 at 64. (At 128 a share is two, and even is who has one.)
+//! The paper gives the clock and these two times, and no time of any step. So the two figures
+//! determine two unknowns, what an operation on a queue costs (from the ring's) and what the lock
+//! adds to a removal (from the conventional design's), and nothing at 8 processors is left to
+//! predict. What the model does say:
+//! - *The lock's cost is the whole of the 4.3.* That removals come one after the other, as the
+//!   paper explains it, is not enough: with a lock as cheap as an operation on a queue the
+//!   conventional design is no slower than the ring, since in the ring all that the last seven get
+//!   passes through the second. For 4.3 a removal has to hold the others up for 0.72 ms, 29,000
+//!   cycles (0.59 ms and 23,500 if the paper's "evenly" means exactly), 18 times what an operation
+//!   on a queue costs. No spin lock takes that. A lock at which UNIX processes sleep in the kernel,
+//!   as Lesser Bear's virtual processors are UNIX processes, might: that is a guess.
+//! - It does not matter how the ring's time is shared out among creations, operations on queues
+//!   and context switches, which nobody knows: from creations for nothing to creations that take
+//!   all of the time the lock comes out between 0.68 and 0.78 ms. One operation for each of the two
+//!   queues that a creation or a switch touches is assumed.
+//! - With those costs the ratio is 3.2 at 2 processors, 4.3 at 8, where the lock is taken all the
+//!   time, and falls again when the ring becomes long: 3.9 at 32, 3.3 at 64. (At 128 a share is
+//!   two, and even is who has one.)
 
 use crate::spread::paper::{Costs, Design, run};
 
@@ -88,7 +95,8 @@ mod tests {
                 lock_ns,
             };
             let queue = bisect(1, 1_000_000, RING_MS, |ns| at_8(Design::Ring, with(ns, 0), 1));
-            let cheap = run(Design::Conventional, PROCESSORS, with(queue, queue), 1).end as f64 / 1e6;
+            let cheap =
+                run(Design::Conventional, PROCESSORS, with(queue, queue), 1).end as f64 / 1e6;
             assert!(cheap < RING_MS * 1.1, "{create} {switch}: {cheap}");
             let conventional = |ns| at_8(Design::Conventional, with(queue, ns), 1);
             let lock = bisect(0, 10_000_000, CONVENTIONAL_MS, conventional);

@@ -1,5 +1,5 @@
-//! P3's experiment on any number of cores: workers, assigned to the cores in turn, repeat an operation on resources, part of it in sections
-//! that the locking design gives locks to.
+//! P3's experiment on any number of cores: workers, assigned to the cores in turn, repeat an
+//! operation on resources, part of it in sections that the locking design gives locks to.
 
 use std::collections::VecDeque;
 
@@ -15,17 +15,21 @@ pub const OPERATIONS: usize = 100;
 /// The cores of every curve.
 pub const CORES: [usize; 8] = [1, 2, 3, 4, 8, 16, 32, 64];
 
-/// How often an operation comes to each kind: to open and to close (`create`, `region`), to send and to receive (`message`).
+/// How often an operation comes to each kind: to open and to close (`create`, `region`), to send
+/// and to receive (`message`).
 const VISITS: usize = 2;
-/// The engine runs in picoseconds here: sections are some nanoseconds long, and parts of them shorter.
+/// The engine runs in picoseconds here: sections are some nanoseconds long, and parts of them
+/// shorter.
 const FINE: f64 = 1000.0;
 
 /// How a core waits for a lock. It runs nothing else meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// In a queue, each on a cache line of its own: a lock is handed over by one transfer of a line, to whoever came first.
+    /// In a queue, each on a cache line of its own: a lock is handed over by one transfer of a
+    /// line, to whoever came first.
     Fifo,
-    /// All on the line of the lock: when it is released the line goes through all who wait, and any of them gets it.
+    /// All on the line of the lock: when it is released the line goes through all who wait, and any
+    /// of them gets it.
     Spinning,
 }
 
@@ -43,12 +47,14 @@ impl Waiting {
     }
 }
 
-/// One operation, done alone on one core: the time of the whole, and of that what each kind of section takes. All in nanoseconds, sums over
-/// the kinds and over both visits. The rest of `total_ns` is outside of all sections.
+/// One operation, done alone on one core: the time of the whole, and of that what each kind of
+/// section takes. All in nanoseconds, sums over the kinds and over both visits. The rest of
+/// `total_ns` is outside of all sections.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
-    /// Kinds of resources that it touches: 2 in `create` (process, compute) and `region` (region, user space), 1 in `message` (container).
+    /// Kinds of resources that it touches: 2 in `create` (process, compute) and `region` (region,
+    /// user space), 1 in `message` (container).
     pub kinds: usize,
     /// The operation.
     pub total_ns: f64,
@@ -60,13 +66,15 @@ pub struct Load {
     pub shared_ns: f64,
 }
 
-/// The input of a simulation, as `kumi bench resources --simulate --times FILE` reads it: a JSON object.
+/// The input of a simulation, as `kumi bench resources --simulate --times FILE` reads it: a JSON
+/// object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Times {
     /// Where and how they were measured, for the report.
     pub machine: String,
-    /// Nanoseconds until a cache line is on another core: what it costs to take a lock that another core had last, and to hand one over.
+    /// Nanoseconds until a cache line is on another core: what it costs to take a lock that another
+    /// core had last, and to hand one over.
     pub hand_over_ns: f64,
     /// A microprocess with its resource entries is made and ends.
     pub create: Load,
@@ -80,7 +88,13 @@ impl Times {
     /// Of the machine of the README's figures: `benches/results/resources/times.json`.
     #[must_use]
     pub fn today() -> Times {
-        let load = |kinds, total_ns, resource_ns| Load { kinds, total_ns, resource_ns, names_ns: 0.0, shared_ns: 0.0 };
+        let load = |kinds, total_ns, resource_ns| Load {
+            kinds,
+            total_ns,
+            resource_ns,
+            names_ns: 0.0,
+            shared_ns: 0.0,
+        };
         Times {
             machine: "AMD EPYC, 2 cores, 22 November 2026, measured by kumi bench resources: times of the loads on one VP; sections as sums of parts \
                       measured alone (an entry opened and closed 38 ns, 4 KB copied 171, a line to the other core 32); nothing is named, and \
@@ -110,14 +124,21 @@ impl Times {
         };
         time("hand_over_ns", self.hand_over_ns)?;
         for (name, load) in self.loads() {
-            let parts = [("resource_ns", load.resource_ns), ("names_ns", load.names_ns), ("shared_ns", load.shared_ns)];
+            let parts = [
+                ("resource_ns", load.resource_ns),
+                ("names_ns", load.names_ns),
+                ("shared_ns", load.shared_ns),
+            ];
             for (part, ns) in [("total_ns", load.total_ns)].into_iter().chain(parts) {
                 time(&format!("{name}.{part}"), ns)?;
             }
             let sum: f64 = parts.iter().map(|(_, ns)| ns).sum();
             // A little more is what measuring each by itself makes.
             if load.total_ns == 0.0 || sum > load.total_ns * 1.001 {
-                return Err(format!("{name}: its sections take {sum} ns, the whole {} ns", load.total_ns));
+                return Err(format!(
+                    "{name}: its sections take {sum} ns, the whole {} ns",
+                    load.total_ns
+                ));
             }
             if !(1..=64).contains(&load.kinds) {
                 return Err(format!("{name}.kinds: {}, but 1 to 64 are possible", load.kinds));
@@ -146,9 +167,11 @@ impl Load {
     #[must_use]
     pub fn program(&self, design: Locking, worker: usize) -> Vec<Step> {
         let part = 1.0 / (VISITS * self.kinds) as f64;
-        let [resource, names, shared] = [self.resource_ns, self.names_ns, self.shared_ns].map(|ns| ns * part);
+        let [resource, names, shared] =
+            [self.resource_ns, self.names_ns, self.shared_ns].map(|ns| ns * part);
         let outside = (self.total_ns * part - resource - names - shared).max(0.0);
-        // Locks by number: of the kinds, of their trees, of what they share, then of each worker's own resources.
+        // Locks by number: of the kinds, of their trees, of what they share, then of each worker's
+        // own resources.
         let lock = |row: usize, kind: usize| row * self.kinds + kind;
         let mut steps = Vec::new();
         for visit in 0..VISITS {
@@ -248,13 +271,21 @@ fn fine(ns: f64) -> Time {
 }
 
 impl<'a> World<'a> {
-    fn new(machine: &Machine, programs: &'a [Vec<Step>], operations: usize, seed: u64) -> World<'a> {
+    fn new(
+        machine: &Machine,
+        programs: &'a [Vec<Step>],
+        operations: usize,
+        seed: u64,
+    ) -> World<'a> {
         assert!(machine.cores > 0, "no core");
         let turns = |core| {
             let own = (core..programs.len()).step_by(machine.cores);
-            own.filter(|worker| operations > 0 && !programs[*worker].is_empty()).map(|w| (w, operations)).collect()
+            own.filter(|worker| operations > 0 && !programs[*worker].is_empty())
+                .map(|w| (w, operations))
+                .collect()
         };
-        let cores: Vec<_> = (0..machine.cores).map(|core| Core { turns: turns(core), step: 0 }).collect();
+        let cores: Vec<_> =
+            (0..machine.cores).map(|core| Core { turns: turns(core), step: 0 }).collect();
         let highest = programs.iter().flatten().filter_map(|step| match step {
             Step::Locked { lock, .. } => Some(*lock),
             Step::Compute(_) => None,
@@ -330,11 +361,16 @@ mod tests {
         vec![program.to_vec(); workers]
     }
 
-    const LOAD: Load = Load { kinds: 2, total_ns: 1000.0, resource_ns: 400.0, names_ns: 300.0, shared_ns: 100.0 };
+    const LOAD: Load =
+        Load { kinds: 2, total_ns: 1000.0, resource_ns: 400.0, names_ns: 300.0, shared_ns: 100.0 };
 
     #[test]
     fn one_core_does_all_one_after_the_other() {
-        let program = [Step::Compute(10.0), Step::Locked { lock: 0, ns: 2.5 }, Step::Locked { lock: 1, ns: 5.0 }];
+        let program = [
+            Step::Compute(10.0),
+            Step::Locked { lock: 0, ns: 2.5 },
+            Step::Locked { lock: 1, ns: 5.0 },
+        ];
         let waits = Machine { hand_over_ns: 99.0, waiting: Waiting::Spinning, ..machine(1) };
         assert_eq!(run(&waits, &same(24, &program), 100, 1), 24.0 * 100.0 * 17.5);
     }
@@ -345,7 +381,10 @@ mod tests {
             let time = run(&machine(cores), &same(24, &[Step::Compute(10.0)]), 100, 1);
             assert_eq!(time, 24_usize.div_ceil(cores) as f64 * 1000.0, "{cores} cores");
             let vp = Machine { waiting: Waiting::Spinning, hand_over_ns: 50.0, ..machine(cores) };
-            assert_eq!(relative(&LOAD, Locking::Vp, &vp, 1), 24_usize.div_ceil(cores) as f64 / 24.0);
+            assert_eq!(
+                relative(&LOAD, Locking::Vp, &vp, 1),
+                24_usize.div_ceil(cores) as f64 / 24.0
+            );
         }
     }
 
@@ -355,7 +394,8 @@ mod tests {
         for cores in [2, 5, 64] {
             assert_eq!(run(&machine(cores), &programs, 100, 1), 24_000.0);
         }
-        // Queued: each hand-over is one transfer, and the first section needs none. By turns: always from another core.
+        // Queued: each hand-over is one transfer, and the first section needs none. By turns:
+        // always from another core.
         let queued = Machine { hand_over_ns: 1.0, ..machine(4) };
         assert_eq!(run(&queued, &programs, 100, 1), 24_000.0 + 2_399.0);
         // Three spin all the time, until the ends of the workers.
@@ -366,7 +406,8 @@ mod tests {
 
     #[test]
     fn two_locks_one_after_the_other_are_a_pipeline() {
-        let programs = same(24, &[Step::Locked { lock: 0, ns: 10.0 }, Step::Locked { lock: 1, ns: 10.0 }]);
+        let programs =
+            same(24, &[Step::Locked { lock: 0, ns: 10.0 }, Step::Locked { lock: 1, ns: 10.0 }]);
         // Both stages are busy but for the first fill and the last drain.
         assert_eq!(run(&machine(2), &programs, 100, 1), 24_000.0 + 10.0);
         // More cores than stages are of no use.
@@ -378,11 +419,22 @@ mod tests {
         let locks = |design, worker| {
             let steps = LOAD.program(design, worker).into_iter();
             steps
-                .filter_map(|step| if let Step::Locked { lock, ns } = step { Some((lock, ns)) } else { None })
+                .filter_map(|step| {
+                    if let Step::Locked { lock, ns } = step { Some((lock, ns)) } else { None }
+                })
                 .collect::<Vec<_>>()
         };
         // A kind's own, with what it shares, then the one tree; closed in the opposite order.
-        let kind = [(0, 125.0), (2, 75.0), (1, 125.0), (2, 75.0), (1, 125.0), (2, 75.0), (0, 125.0), (2, 75.0)];
+        let kind = [
+            (0, 125.0),
+            (2, 75.0),
+            (1, 125.0),
+            (2, 75.0),
+            (1, 125.0),
+            (2, 75.0),
+            (0, 125.0),
+            (2, 75.0),
+        ];
         assert_eq!(locks(Locking::Kind, 5), kind);
         let id = locks(Locking::Id, 5);
         assert_eq!(id[..3], [(16, 100.0), (4, 25.0), (2, 75.0)]);
@@ -399,7 +451,13 @@ mod tests {
 
     #[test]
     fn times_that_cannot_be_are_refused() {
-        let good = Times { machine: String::new(), hand_over_ns: 1.0, create: LOAD, region: LOAD, message: LOAD };
+        let good = Times {
+            machine: String::new(),
+            hand_over_ns: 1.0,
+            create: LOAD,
+            region: LOAD,
+            message: LOAD,
+        };
         assert_eq!((good.check(), Times::today().check()), (Ok(()), Ok(())));
         let with = |change: &dyn Fn(&mut Times)| {
             let mut times = good.clone();
@@ -409,15 +467,19 @@ mod tests {
         assert!(with(&|t| t.hand_over_ns = -1.0).contains("hand_over_ns: -1"));
         assert!(with(&|t| t.region.names_ns = f64::NAN).contains("region.names_ns"));
         assert!(
-            with(&|t| t.message.names_ns = 501.0).contains("message: its sections take 1001 ns, the whole 1000 ns")
+            with(&|t| t.message.names_ns = 501.0)
+                .contains("message: its sections take 1001 ns, the whole 1000 ns")
         );
         assert!(with(&|t| t.create.kinds = 0).contains("create.kinds"));
         assert!(
-            with(&|t| t.create = Load { kinds: 1, total_ns: 0.0, resource_ns: 0.0, names_ns: 0.0, shared_ns: 0.0 })
-                .contains("whole 0")
+            with(&|t| t.create =
+                Load { kinds: 1, total_ns: 0.0, resource_ns: 0.0, names_ns: 0.0, shared_ns: 0.0 })
+            .contains("whole 0")
         );
         let unknown = serde_json::to_string(&good).unwrap().replace("hand_over_ns", "handover");
-        assert!(serde_json::from_str::<Times>(&unknown).unwrap_err().to_string().contains("handover"));
+        assert!(
+            serde_json::from_str::<Times>(&unknown).unwrap_err().to_string().contains("handover")
+        );
     }
 
     fn programs() -> impl Strategy<Value = Vec<Vec<Step>>> {
@@ -425,14 +487,16 @@ mod tests {
             (1u32..50).prop_map(|ns| Step::Compute(ns.into())),
             (0usize..4, 1u32..50).prop_map(|(lock, ns)| Step::Locked { lock, ns: ns.into() }),
         ];
-        // The same program for all, as in the loads: with different ones a scheduling anomaly (Graham 1969) can make more cores slower.
+        // The same program for all, as in the loads: with different ones a scheduling anomaly
+        // (Graham 1969) can make more cores slower.
         prop::collection::vec(step, 1..6).prop_map(|program| same(12, &program))
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Never faster than the longest lock, or the longest core, allows; never slower than one core; and the same seed, the same time.
+        /// Never faster than the longest lock, or the longest core, allows; never slower than one
+        /// core; and the same seed, the same time.
         #[test]
         fn within_its_bounds(programs in programs(), cores in 1usize..16, seed: u64) {
             let of = |step: &Step| match *step { Step::Compute(ns) | Step::Locked { ns, .. } => ns };

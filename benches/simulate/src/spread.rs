@@ -1,7 +1,9 @@
-//! P4's experiment on any number of processors: 256 threads are created at once on one, until all have about as many.
+//! P4's experiment on any number of processors: 256 threads are created at once on one, until all
+//! have about as many.
 //!
-//! Three designs as `crates/queue` and the runtime's loop have them ([`run`]); `paper` has the two of the paper. Threads are alike, so that
-//! only their numbers are kept. Each does nothing but yield.
+//! Three designs as `crates/queue` and the runtime's loop have them ([`run`]); `paper` has the two
+//! of the paper. Threads are alike, so that only their numbers are kept. Each does nothing but
+//! yield.
 
 pub mod paper;
 
@@ -32,10 +34,12 @@ pub const FINDINGS: &str = "Ours, processors up (they spin, as P4's did): the ri
 pub const CROWD: usize = 256;
 /// The processors of every curve.
 pub const PROCESSORS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
-/// Virtual time after which it is given up: the benchmark's own patience is 1 s, but what has not come by then does not come.
+/// Virtual time after which it is given up: the benchmark's own patience is 1 s, but what has not
+/// come by then does not come.
 const PATIENCE: Time = 50_000_000;
 
-/// What single steps take, in nanoseconds, as `kumi bench spread --simulate --times FILE` reads it: a JSON object.
+/// What single steps take, in nanoseconds, as `kumi bench spread --simulate --times FILE` reads it:
+/// a JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
@@ -45,11 +49,13 @@ pub struct Costs {
     pub create_ns: Time,
     /// A context switch: the one that yields is queued, the next one runs.
     pub switch_ns: Time,
-    /// A cache line comes from another processor: what one takes over from another's queue costs this an item.
+    /// A cache line comes from another processor: what one takes over from another's queue costs
+    /// this an item.
     pub line_ns: Time,
     /// To take and release a lock that nobody holds, its line included.
     pub lock_ns: Time,
-    /// To look at what another processor shows, most often in vain: its line is still in this processor's cache.
+    /// To look at what another processor shows, most often in vain: its line is still in this
+    /// processor's cache.
     pub look_ns: Time,
     /// A turn of an idle processor that spins, its looks at others not included.
     pub spin_ns: Time,
@@ -78,7 +84,8 @@ impl Costs {
         }
     }
 
-    /// The same where every processor is up and spins when the experiment begins: nobody has to be woken.
+    /// The same where every processor is up and spins when the experiment begins: nobody has to be
+    /// woken.
     #[must_use]
     pub fn up(self) -> Costs {
         Costs { wake_ns: 0, call_ns: 0, ..self }

@@ -1,6 +1,7 @@
 //! The check of [`locks`](crate::locks) against P3's own figures (Tender on four cores of 3.4 GHz).
 //!
-//! The paper gives no times of sections, only times on 2 and 4 cores over that on one. Five of them determine what the model needs:
+//! The paper gives no times of sections, only times on 2 and 4 cores over that on one. Five of them
+//! determine what the model needs:
 //!
 //! | unknown | from |
 //! |---|---|
@@ -10,25 +11,34 @@
 //! | the container's share of `message` | by kind, 4 cores: -3.1 % (table 3: 0.00024 % a line, times 128 lines; the text says that nothing is gained) |
 //! | of that, what the kind has in common | by id, 4 cores: -55.2 % |
 //!
-//! The other three are predicted, and come out within 1.5 % of the time on one core (a bound that was set when they were known): `region` by kind, `create` and `region` by id
-//! on four cores. Assumed is what the paper says of the locks: by kind the name tree has one, by id one a kind; that both kinds use it alike; that cores spin;
-//! and that by kind, too, it is the tree that limits. The paper says so of `id` only. A kind's own lock of that length would explain the figures by kind as well, but
-//! by id it would be gone, and the tree alone would have to be as long by chance. How much of the rest of an operation lies in the resources' own sections cannot be told
-//! from the figures, and does not matter to them.
+//! The other three are predicted, and come out within 1.5 % of the time on one core (a bound that
+//! was set when they were known): `region` by kind, `create` and `region` by id on four cores.
+//! Assumed is what the paper says of the locks: by kind the name tree has one, by id one a kind;
+//! that both kinds use it alike; that cores spin; and that by kind, too, it is the tree that
+//! limits. The paper says so of `id` only. A kind's own lock of that length would explain the
+//! figures by kind as well, but by id it would be gone, and the tree alone would have to be as long
+//! by chance. How much of the rest of an operation lies in the resources' own sections cannot be
+//! told from the figures, and does not matter to them.
 //!
 //! What does not fit or cannot be checked:
-//! - By id the simulation gains 1.1 to 1.4 % more than the paper. Its sections are all of one length and fall into step; real ones vary,
-//!   and then some wait.
-//! - The paper explains its best at two cores by two kinds that can be operated on at once. In the model that is not what limits: were it
-//!   only the kinds' own locks, 4 cores would not lose against 2. Both follow from the one lock of the tree and from spinning; queued locks would keep on 4 cores what was gained on 2.
-//! - `message` has as many unknowns as figures: it is described, not predicted. With what its two figures leave, two cores should have gained 5.7 % by kind; the text says nothing was.
-//! - Beyond four cores there are no figures. That spinning makes `kind` slower than one core from 16 cores on, and that `id` is best at 4, holds if a hand-over goes on costing the same for each who waits.
+//! - By id the simulation gains 1.1 to 1.4 % more than the paper. Its sections are all of one
+//!   length and fall into step; real ones vary, and then some wait.
+//! - The paper explains its best at two cores by two kinds that can be operated on at once. In
+//!   the model that is not what limits: were it only the kinds' own locks, 4 cores would not lose
+//!   against 2. Both follow from the one lock of the tree and from spinning; queued locks would
+//!   keep on 4 cores what was gained on 2.
+//! - `message` has as many unknowns as figures: it is described, not predicted. With what its two
+//!   figures leave, two cores should have gained 5.7 % by kind; the text says nothing was.
+//! - Beyond four cores there are no figures. That spinning makes `kind` slower than one core from
+//!   16 cores on, and that `id` is best at 4, holds if a hand-over goes on costing the same for
+//!   each who waits.
 
 use crate::locks::{Load, Locking, Machine, Times, Waiting, relative};
 
 /// What an operation is long: the paper does not say, and the ratios do not depend on it.
 const OPERATION_NS: f64 = 1e6;
-/// Cost of a hand-over for each who spins, in operations. The name tree is visited four times in one.
+/// Cost of a hand-over for each who spins, in operations. The name tree is visited four times in
+/// one.
 const HAND_OVER: f64 = (0.807 - 0.755) / 2.0 / 4.0;
 
 /// The same for a report.
@@ -70,7 +80,8 @@ pub fn times() -> Times {
         let names = on_two - 4.0 * HAND_OVER;
         load(2, (1.0 - names) / 2.0, names, 0.0)
     };
-    // On 4 cores three wait whenever the container is handed over, and 2.1 in the mean for what containers share.
+    // On 4 cores three wait whenever the container is handed over, and 2.1 in the mean for what
+    // containers share.
     let (container, shared) = (0.969 - 2.0 * 3.0 * HAND_OVER, 0.448 - 2.0 * 2.1 * HAND_OVER);
     Times {
         machine: "Tender, 4 cores of 3.4 GHz (P3); the paper gives no times: an operation is taken as 1 ms".to_owned(),
@@ -87,7 +98,8 @@ pub fn check(seed: u64) -> Vec<Figure> {
     let times = times();
     let simulated = |name: &str, locking, cores| {
         let load = times.loads().into_iter().find(|(other, _)| *other == name).expect("a load").1;
-        let machine = Machine { cores, waiting: Waiting::Spinning, hand_over_ns: times.hand_over_ns };
+        let machine =
+            Machine { cores, waiting: Waiting::Spinning, hand_over_ns: times.hand_over_ns };
         relative(&load, locking, &machine, seed)
     };
     [
@@ -133,8 +145,15 @@ mod tests {
             for inside in [0.0, 0.5, 1.0] {
                 let load = Load { resource_ns: rest * inside, ..load };
                 for (locking, paper) in [Locking::Kind, Locking::Id].into_iter().zip(on_four) {
-                    let machine = Machine { cores: 4, waiting: Waiting::Spinning, hand_over_ns: times.hand_over_ns };
-                    assert!((relative(&load, locking, &machine, 1) - paper).abs() <= 0.015, "{inside}");
+                    let machine = Machine {
+                        cores: 4,
+                        waiting: Waiting::Spinning,
+                        hand_over_ns: times.hand_over_ns,
+                    };
+                    assert!(
+                        (relative(&load, locking, &machine, 1) - paper).abs() <= 0.015,
+                        "{inside}"
+                    );
                 }
             }
         }
@@ -144,7 +163,8 @@ mod tests {
     fn queued_locks_would_have_kept_what_two_cores_gained() {
         let times = times();
         let on = |cores| {
-            let machine = Machine { cores, waiting: Waiting::Fifo, hand_over_ns: times.hand_over_ns };
+            let machine =
+                Machine { cores, waiting: Waiting::Fifo, hand_over_ns: times.hand_over_ns };
             relative(&times.create, Locking::Kind, &machine, 1)
         };
         assert!((on(4) - on(2)).abs() < 0.001, "{} {}", on(2), on(4));

@@ -55,7 +55,8 @@ impl Pages {
         Ok(Pages { file, from, count, next: 0, at })
     }
 
-    /// Drops the next page from this address space and from the page cache, so that touching it is a major fault.
+    /// Drops the next page from this address space and from the page cache, so that touching it is
+    /// a major fault.
     ///
     /// # Panics
     /// If the kernel refuses to drop it.
@@ -67,7 +68,12 @@ impl Pages {
         let offset = ((self.from + self.next) * PAGE) as libc::off_t;
         // SAFETY: integers only.
         let refused = unsafe {
-            libc::posix_fadvise(self.file.as_raw_fd(), offset, PAGE as libc::off_t, libc::POSIX_FADV_DONTNEED)
+            libc::posix_fadvise(
+                self.file.as_raw_fd(),
+                offset,
+                PAGE as libc::off_t,
+                libc::POSIX_FADV_DONTNEED,
+            )
         };
         assert_eq!(refused, 0, "posix_fadvise: {}", io::Error::from_raw_os_error(refused));
     }

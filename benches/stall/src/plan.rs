@@ -30,7 +30,8 @@ impl Place {
         self.0.join("load")
     }
 
-    /// A FIFO through which staller `i` says for how many microseconds (four bytes) it wants to be stalled.
+    /// A FIFO through which staller `i` says for how many microseconds (four bytes) it wants to be
+    /// stalled.
     #[must_use]
     pub fn ask(&self, i: usize) -> PathBuf {
         self.0.join(format!("ask{i}"))
@@ -42,7 +43,8 @@ impl Place {
         self.0.join(format!("answer{i}"))
     }
 
-    /// Two files to lock in turn. The other side holds the second when it begins, and takes each before it lets go of the other.
+    /// Two files to lock in turn. The other side holds the second when it begins, and takes each
+    /// before it lets go of the other.
     #[must_use]
     pub fn locks(&self, i: usize) -> [PathBuf; 2] {
         [self.0.join(format!("lock{i}a")), self.0.join(format!("lock{i}b"))]
@@ -103,9 +105,9 @@ impl Plan {
     /// # Panics
     /// If a number cannot be read.
     pub fn of(request: &Request) -> Result<Plan, String> {
-        let dir = request
-            .get("dir")
-            .ok_or("stall needs dir=, where `kumi bench-outside` waits; `kumi bench stall` starts both")?;
+        let dir = request.get("dir").ok_or(
+            "stall needs dir=, where `kumi bench-outside` waits; `kumi bench stall` starts both",
+        )?;
         let count: usize = request.value("count", 0);
         if count == 0 {
             return Err("stall needs count=, the number of requests".to_owned());

@@ -9,7 +9,8 @@ use kumihimo_bench_kit::{Lateness, Usage, sample};
 
 use crate::{BUSY, Plan, RATE, STALLERS, Totals, WORK_ROUNDS, now_ns};
 
-/// Bytes of a request: when it was to be sent (CLOCK_MONOTONIC, nanoseconds), and its number. Little endian.
+/// Bytes of a request: when it was to be sent (CLOCK_MONOTONIC, nanoseconds), and its number.
+/// Little endian.
 pub const REQUEST: usize = 16;
 
 /// The whole requests at the beginning of `bytes`, as (intended time, number).
@@ -75,19 +76,28 @@ impl Served {
     /// If a request was lost.
     pub fn report(&self, plan: &Plan, totals: Totals, keys: &str) {
         let used = Usage::now().since(self.begin);
-        assert_eq!(self.done.load(Ordering::Acquire), plan.count, "requests that came to their end");
+        assert_eq!(
+            self.done.load(Ordering::Acquire),
+            plan.count,
+            "requests that came to their end"
+        );
         let mut late = Lateness::default();
         for took in &self.took[plan.warm..] {
             late.record(Duration::from_nanos(took.load(Ordering::Relaxed)));
         }
-        let stalls = if plan.kind == "fault" { totals.stalls.min(used.major_faults) } else { totals.stalls };
+        let stalls =
+            if plan.kind == "fault" { totals.stalls.min(used.major_faults) } else { totals.stalls };
         // Those that loop stall once each.
-        let rate = if plan.loops() { stalls as f64 } else { stalls as f64 / plan.time.as_secs_f64() };
+        let rate =
+            if plan.loops() { stalls as f64 } else { stalls as f64 / plan.time.as_secs_f64() };
         let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
         let reached = match plan.kind.as_str() {
             "none" => true,
             // All of them had turns, and kept the cores busy.
-            "loop" => stalls == STALLERS as u64 && used.cpu.as_secs_f64() >= BUSY * cores * plan.time.as_secs_f64(),
+            "loop" => {
+                stalls == STALLERS as u64
+                    && used.cpu.as_secs_f64() >= BUSY * cores * plan.time.as_secs_f64()
+            }
             _ => rate >= RATE && totals.long > 0,
         };
         let keys = if plan.loops() {

@@ -77,12 +77,16 @@ impl Staller {
     pub fn open(plan: &Plan, number: usize) -> io::Result<Staller> {
         let place = &plan.place;
         let how = match plan.kind.as_str() {
-            "read" | "blocking" => {
-                How::Read { ask: for_writing(&place.ask(number))?, answer: for_reading(&place.answer(number))? }
-            }
+            "read" | "blocking" => How::Read {
+                ask: for_writing(&place.ask(number))?,
+                answer: for_reading(&place.answer(number))?,
+            },
             "flock" => {
                 let [a, b] = place.locks(number);
-                How::Flock { ask: for_writing(&place.ask(number))?, locks: [for_reading(&a)?, for_reading(&b)?] }
+                How::Flock {
+                    ask: for_writing(&place.ask(number))?,
+                    locks: [for_reading(&a)?, for_reading(&b)?],
+                }
             }
             "fuse" => How::Fuse(for_reading(&place.slow(number))?),
             "fault" => How::Fault {
@@ -91,7 +95,8 @@ impl Staller {
             },
             "loop" => {
                 if number == 0 {
-                    // A kernel thread: where nobody is preempted, nothing of the runtime would come to it.
+                    // A kernel thread: where nobody is preempted, nothing of the runtime would come
+                    // to it.
                     let (over, time) = (plan.over.clone(), plan.time);
                     std::thread::spawn(move || {
                         std::thread::sleep(time);
@@ -101,7 +106,10 @@ impl Staller {
                 How::Loop(plan.over.clone())
             }
             other => {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{other}: no such kind of stall")));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("{other}: no such kind of stall"),
+                ));
             }
         };
         // Their long stalls come one after another, not all at once.
@@ -123,15 +131,21 @@ impl Staller {
         let us = if long { LONG_US } else { SHORT_US };
         let which = (self.turn % 2) as usize;
         match &mut self.how {
-            How::Read { ask, .. } | How::Flock { ask, .. } => ask.write_all(&us.to_le_bytes()).expect("the other side"),
+            How::Read { ask, .. } | How::Flock { ask, .. } => {
+                ask.write_all(&us.to_le_bytes()).expect("the other side")
+            }
             How::Fault { quick, slow } => if long { slow } else { quick }.drop_next(),
             How::Fuse(_) | How::Loop(_) => {}
         }
         let since = Instant::now();
         let mut byte = [0];
         match &mut self.how {
-            How::Read { answer, .. } => assert_eq!(answer.read(&mut byte).expect("no EINTR"), 1, "the other side"),
-            How::Flock { locks, .. } => flock(&locks[which], FlockOperation::LockExclusive).expect("no EINTR"),
+            How::Read { answer, .. } => {
+                assert_eq!(answer.read(&mut byte).expect("no EINTR"), 1, "the other side")
+            }
+            How::Flock { locks, .. } => {
+                flock(&locks[which], FlockOperation::LockExclusive).expect("no EINTR")
+            }
             How::Fuse(file) => {
                 assert_eq!(
                     file.read_at(&mut byte, u64::from(us) * PAGE as u64).expect("no EINTR"),
@@ -182,7 +196,12 @@ fn endless(over: &AtomicBool) -> Totals {
     }
     assert_eq!(wrong, 0, "chunks computed wrongly");
     let computed = u64::from(chunks > 0);
-    Totals { stalls: computed, long: computed, blocked: since.elapsed(), rounds: chunks * u64::from(CHUNK) }
+    Totals {
+        stalls: computed,
+        long: computed,
+        blocked: since.elapsed(),
+        rounds: chunks * u64::from(CHUNK),
+    }
 }
 
 fn for_reading(path: &Path) -> io::Result<File> {

@@ -156,8 +156,11 @@ impl Plan {
         let share = request.value("share", 1).max(1);
         let (count, rounds) = kind.size();
         // Waits have no rounds: there are fewer, or shorter ones.
-        let (count, rounds) =
-            if kind == Kind::Long { (count / share, rounds) } else { (count, (rounds / share).max(1)) };
+        let (count, rounds) = if kind == Kind::Long {
+            (count / share, rounds)
+        } else {
+            (count, (rounds / share).max(1))
+        };
         let length = if kind == Kind::Full { kind.length() / share as u32 } else { kind.length() };
         let count = request.value("count", count).max(1);
         let limit = match request.get("limit") {
@@ -202,7 +205,10 @@ impl Plan {
     fn check_descriptors(&self, limit: u64) -> Result<(), String> {
         let needed = 3 * self.count as u64 + 1_000;
         if self.kind == Kind::Long && limit < needed {
-            return Err(format!("refused: ulimit -n is {limit}, and {} waits need {needed}", self.count));
+            return Err(format!(
+                "refused: ulimit -n is {limit}, and {} waits need {needed}",
+                self.count
+            ));
         }
         Ok(())
     }
@@ -245,7 +251,9 @@ mod tests {
     fn too_few_descriptors_are_refused() {
         let long = plan("unwrapped work=long count=10 port=1").expect("a plan");
         assert!(long.check_descriptors(1_030).is_ok());
-        assert!(long.check_descriptors(1_029).expect_err("too few").starts_with("refused: ulimit -n"));
+        assert!(
+            long.check_descriptors(1_029).expect_err("too few").starts_with("refused: ulimit -n")
+        );
     }
 
     #[test]

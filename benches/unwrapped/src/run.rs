@@ -36,7 +36,8 @@ impl Plan {
         });
         let (clock, late) = start_clock(threads, &progress, count);
         joins.into_iter().for_each(|join| join());
-        let (wall, used, after) = (begin.elapsed().as_secs_f64(), Usage::now().since(usage), threads.counts());
+        let (wall, used, after) =
+            (begin.elapsed().as_secs_f64(), Usage::now().since(usage), threads.counts());
         progress.over.store(true, Relaxed);
         clock();
         beside.into_iter().for_each(|join| join());
@@ -44,7 +45,8 @@ impl Plan {
         let notes = end(&used);
 
         let keys = &self.keys;
-        let source = threads.source().map(|source| format!(" source:={source}")).unwrap_or_default();
+        let source =
+            threads.source().map(|source| format!(" source:={source}")).unwrap_or_default();
         let time = |seconds: f64| match operations {
             Some(operations) => (seconds * 1e6 / operations as f64, "us"),
             None => (seconds, "s"),
@@ -74,7 +76,12 @@ impl Plan {
 
 /// A thread for each body; or, where the contender has pools, one of so many threads that run the
 /// bodies in turn.
-fn spawn_all(threads: &dyn Threads, pool: Option<usize>, bodies: Vec<Body>, progress: &Arc<Progress>) -> Vec<Join> {
+fn spawn_all(
+    threads: &dyn Threads,
+    pool: Option<usize>,
+    bodies: Vec<Body>,
+    progress: &Arc<Progress>,
+) -> Vec<Join> {
     let counted = |body: Body| {
         let progress = progress.clone();
         Box::new(move || {
@@ -88,7 +95,8 @@ fn spawn_all(threads: &dyn Threads, pool: Option<usize>, bodies: Vec<Body>, prog
     };
     let size = pool.min(bodies.len());
     let queue = Arc::new(Mutex::new(bodies.collect::<Vec<_>>().into_iter()));
-    let next = move |queue: &Mutex<std::vec::IntoIter<Body>>| queue.lock().expect("not poisoned").next();
+    let next =
+        move |queue: &Mutex<std::vec::IntoIter<Body>>| queue.lock().expect("not poisoned").next();
     let run = |_| {
         let queue = queue.clone();
         threads.spawn(Box::new(move || {
@@ -100,7 +108,11 @@ fn spawn_all(threads: &dyn Threads, pool: Option<usize>, bodies: Vec<Body>, prog
     (0..size).map(run).collect()
 }
 
-fn start_clock(threads: &Arc<dyn Threads>, progress: &Arc<Progress>, bodies: usize) -> (Join, Place<Lateness>) {
+fn start_clock(
+    threads: &Arc<dyn Threads>,
+    progress: &Arc<Progress>,
+    bodies: usize,
+) -> (Join, Place<Lateness>) {
     let late = Place::default();
     let (own, progress, result) = (threads.clone(), progress.clone(), late.clone());
     let clock = threads.spawn(Box::new(move || {

@@ -1,4 +1,5 @@
-//! Shows a board: `board PATH`. Who is there, who holds which core, who waits, who was overridden and why.
+//! Shows a board: `board PATH`. Who is there, who holds which core, who waits, who was overridden
+//! and why.
 
 use std::path::PathBuf;
 

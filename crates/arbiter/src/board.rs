@@ -1,9 +1,10 @@
 //! The board's file: made, checked and mapped.
 //!
-//! Only its owner may write it, so whoever can write nonsense there could also signal or trace its owner's processes: a board keeps mistakes and
-//! crashes of one program from the others, and is no border between users. For the same reason it does not guard against its file being cut short,
-//! by which every process that then touches it would be ended by SIGBUS; that there be no such end because the file system is full, all of it is
-//! allocated when it is made.
+//! Only its owner may write it, so whoever can write nonsense there could also signal or trace its
+//! owner's processes: a board keeps mistakes and crashes of one program from the others, and is no
+//! border between users. For the same reason it does not guard against its file being cut short, by
+//! which every process that then touches it would be ended by SIGBUS; that there be no such end
+//! because the file system is full, all of it is allocated when it is made.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -40,8 +41,9 @@ impl Board {
     /// Blocks its kernel thread while another process makes the board, for one second at most.
     ///
     /// # Errors
-    /// [`Error`]: what is there is a symbolic link, another user's, writable by others, no file, of another size, version or content; there is no
-    /// room; somebody keeps it locked. Nothing is then changed.
+    /// [`Error`]: what is there is a symbolic link, another user's, writable by others, no file, of
+    /// another size, version or content; there is no room; somebody keeps it locked. Nothing is
+    /// then changed.
     pub fn open(path: &Path) -> Result<Board, Error> {
         let file = opened(path, File::options().read(true).write(true).create(true).mode(0o600))?;
         let fd = OwnedFd::from(file);
@@ -58,7 +60,8 @@ impl Board {
         &self.path
     }
 
-    /// The rule of feedback for *all* address spaces at this board, from now on and as long as its file is there; None: none.
+    /// The rule of feedback for *all* address spaces at this board, from now on and as long as its
+    /// file is there; None: none.
     pub fn set_feedback(&self, rule: Option<Rule>) {
         self.whole().header.feedback.store(rule.map_or(0, Rule::packed), Ordering::Relaxed);
     }
@@ -79,7 +82,8 @@ impl Board {
         self.map.whole()
     }
 
-    /// In a fork's child: the board becomes an empty one of its own, at the same place, where it is alone. Safe in a signal handler.
+    /// In a fork's child: the board becomes an empty one of its own, at the same place, where it is
+    /// alone. Safe in a signal handler.
     pub fn forget_in_child(&self) {
         self.map.forget();
         self.locks.forget();
@@ -90,14 +94,14 @@ impl Board {
 pub(crate) fn opened(path: &Path, how: &mut std::fs::OpenOptions) -> Result<File, Error> {
     let planted = |what: &str| Error::planted(path, what);
     // O_NONBLOCK: opening a planted pipe must not wait.
-    let file =
-        how.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY).open(path).map_err(|e| {
-            match e.raw_os_error() {
-                Some(libc::ELOOP) => planted("it is a symbolic link"),
-                Some(libc::EISDIR | libc::ENXIO) => planted("it is no file"),
-                Some(libc::EACCES) => planted("it is another user's, or of a wrong mode"),
-                _ => Error::io(path)(e),
-            }
+    let file = how
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)
+        .map_err(|e| match e.raw_os_error() {
+            Some(libc::ELOOP) => planted("it is a symbolic link"),
+            Some(libc::EISDIR | libc::ENXIO) => planted("it is no file"),
+            Some(libc::EACCES) => planted("it is another user's, or of a wrong mode"),
+            _ => Error::io(path)(e),
         })?;
     let stat = file.metadata().map_err(Error::io(path))?;
     if !stat.is_file() {
@@ -106,7 +110,10 @@ pub(crate) fn opened(path: &Path, how: &mut std::fs::OpenOptions) -> Result<File
     // SAFETY: no arguments; cannot fail.
     let me = unsafe { libc::geteuid() };
     if stat.uid() != me {
-        return Err(Error::planted(path, format!("it belongs to user {} and not to user {me}", stat.uid())));
+        return Err(Error::planted(
+            path,
+            format!("it belongs to user {} and not to user {me}", stat.uid()),
+        ));
     }
     if stat.mode() & WRITABLE_BY_OTHERS != 0 {
         return Err(planted("it can be written by others than its owner"));
@@ -138,20 +145,23 @@ pub(crate) fn is_board(path: &Path, fd: &OwnedFd) -> Result<bool, Error> {
         return Err(Error::Version { path: path.to_owned(), found: word(8), known: VERSION });
     }
     if word(12) != SIZE as u32 || length != SIZE as u64 {
-        let what = format!("it is {length} bytes long, and a board of version {VERSION} has {SIZE}");
+        let what =
+            format!("it is {length} bytes long, and a board of version {VERSION} has {SIZE}");
         return Err(Error::planted(path, what));
     }
     Ok(true)
 }
 
-/// Makes the board, unless another process does so first. Its magic number comes last: what has none is not finished.
+/// Makes the board, unless another process does so first. Its magic number comes last: what has
+/// none is not finished.
 fn make(path: &Path, fd: &OwnedFd) -> Result<(), Error> {
     let begun = Instant::now();
     while !locks::try_lock_whole(fd).map_err(Error::io(path))? {
         if begun.elapsed() > PATIENCE {
             return Err(Error::Busy(path.to_owned()));
         }
-        // Not std's, which never ends where signals come faster than the kernel's timer slack (nanosleep(2)).
+        // Not std's, which never ends where signals come faster than the kernel's timer slack
+        // (nanosleep(2)).
         let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 200_000 });
     }
     let made = made(path, fd);
@@ -193,7 +203,9 @@ impl Map {
     pub(crate) fn new(fd: &OwnedFd, writable: bool) -> std::io::Result<Map> {
         let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
         // SAFETY: a new mapping of a live descriptor, at an address of the kernel's choice.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), SIZE, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        let at = unsafe {
+            libc::mmap(std::ptr::null_mut(), SIZE, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
         match NonNull::new(at.cast::<Whole>()) {
             Some(at) if at.as_ptr().cast() != libc::MAP_FAILED => Ok(Map(at)),
             _ => Err(std::io::Error::last_os_error()),
@@ -202,16 +214,27 @@ impl Map {
 
     #[inline]
     pub(crate) fn whole(&self) -> &Whole {
-        // SAFETY: mapped for as long as self lives, page-aligned, of this size; every bit pattern of it is valid, and others change it through atomic
-        // words only, or, where they scribble, in ways that no access here takes for anything but a value.
+        // SAFETY: mapped for as long as self lives, page-aligned, of this size; every bit pattern
+        // of it is valid, and others change it through atomic words only, or, where they scribble,
+        // in ways that no access here takes for anything but a value.
         unsafe { self.0.as_ref() }
     }
 
     /// Puts empty memory of this process's own in its place.
     fn forget(&self) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: over our own mapping, which stays readable and writable at the same address: zeroes are valid there.
-        unsafe { libc::mmap(self.0.as_ptr().cast(), SIZE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        // SAFETY: over our own mapping, which stays readable and writable at the same address:
+        // zeroes are valid there.
+        unsafe {
+            libc::mmap(
+                self.0.as_ptr().cast(),
+                SIZE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                flags,
+                -1,
+                0,
+            )
+        };
     }
 }
 

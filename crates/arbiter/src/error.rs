@@ -1,4 +1,5 @@
-//! What can keep an address space from a board. It then goes on without one: its priorities hold inside it, and not against others.
+//! What can keep an address space from a board. It then goes on without one: its priorities hold
+//! inside it, and not against others.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
@@ -6,8 +7,8 @@ use std::{fmt, io};
 /// Why a board is not used.
 #[derive(Debug)]
 pub enum Error {
-    /// What stands at the path is not a board that may be trusted: a symbolic link, another user's, writable by others, no file, or of other
-    /// contents.
+    /// What stands at the path is not a board that may be trusted: a symbolic link, another user's,
+    /// writable by others, no file, or of other contents.
     Planted(PathBuf, String),
     /// A board of another version of Kumihimo.
     Version {
@@ -54,9 +55,15 @@ impl fmt::Display for Error {
                 path.display()
             ),
             Error::Full(path, e) => {
-                write!(f, "board {}: no room in its file system ({e}): make room, {OR_ELSE}", path.display())
+                write!(
+                    f,
+                    "board {}: no room in its file system ({e}): make room, {OR_ELSE}",
+                    path.display()
+                )
             }
-            Error::NoRoom(path, what) => write!(f, "board {}: {what}: use fewer, {OR_ELSE}", path.display()),
+            Error::NoRoom(path, what) => {
+                write!(f, "board {}: {what}: use fewer, {OR_ELSE}", path.display())
+            }
             Error::Busy(path) => write!(
                 f,
                 "board {}: another process keeps it locked; it is stopped, perhaps: continue or end it, {OR_ELSE}",

@@ -1,5 +1,7 @@
-//! Machine-wide multi-level feedback: an address space whose virtual processors keep using up their quanta sinks below others of its level; one that
-//! waits for something rises again. A setting of the board, the same for all; each address space applies it to itself, where it books its CPU time.
+//! Machine-wide multi-level feedback: an address space whose virtual processors keep using up their
+//! quanta sinks below others of its level; one that waits for something rises again. A setting of
+//! the board, the same for all; each address space applies it to itself, where it books its CPU
+//! time.
 //!
 //! Pure functions on words.
 
@@ -18,8 +20,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// After `quanta` (1 to 255) quanta of CPU time (10 us to 10 s each) without waiting an address space sinks a level, at most `depth` (1 to 63)
-    /// of them. None if out of range.
+    /// After `quanta` (1 to 255) quanta of CPU time (10 us to 10 s each) without waiting an address
+    /// space sinks a level, at most `depth` (1 to 63) of them. None if out of range.
     #[must_use]
     pub fn new(quantum: Duration, quanta: u8, depth: u8) -> Option<Rule> {
         let quantum = u32::try_from(quantum.as_micros()).ok()?;
@@ -39,7 +41,9 @@ impl Rule {
     /// None where the feedback is off, or nonsense stands.
     pub(crate) fn unpacked(word: u64) -> Option<Rule> {
         let quantum = Duration::from_micros(word & 0xffff_ffff);
-        (word >> 48 == 0).then(|| Rule::new(quantum, (word >> 32) as u8, (word >> 40) as u8)).flatten()
+        (word >> 48 == 0)
+            .then(|| Rule::new(quantum, (word >> 32) as u8, (word >> 40) as u8))
+            .flatten()
     }
 }
 
@@ -92,7 +96,8 @@ impl fmt::Display for Rule {
     }
 }
 
-/// By how many levels an address space has sunk (8 bits), and its CPU time since it last sank, rose or waited (56 bits, nanoseconds).
+/// By how many levels an address space has sunk (8 bits), and its CPU time since it last sank, rose
+/// or waited (56 bits, nanoseconds).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Depth(pub(crate) u64);
 
@@ -112,11 +117,16 @@ impl Depth {
     pub(crate) fn ran(self, rule: Rule, nanoseconds: u64) -> Depth {
         let levels = u64::from(self.levels().min(rule.depth));
         let used = (self.0 & MOST).saturating_add(nanoseconds);
-        if used < rule.budget() { Depth::of(levels, used) } else { Depth::of((levels + 1).min(rule.depth.into()), 0) }
+        if used < rule.budget() {
+            Depth::of(levels, used)
+        } else {
+            Depth::of((levels + 1).min(rule.depth.into()), 0)
+        }
     }
 
-    /// It waited for something before its budget was used up. With less than half of it used it rises by a level; so now and then to wait for a
-    /// moment, between long computations, gains nothing.
+    /// It waited for something before its budget was used up. With less than half of it used it
+    /// rises by a level; so now and then to wait for a moment, between long computations, gains
+    /// nothing.
     pub(crate) fn waited(self, rule: Rule) -> Depth {
         let levels = u64::from(self.levels().min(rule.depth));
         if (self.0 & MOST) < rule.budget() / 2 {
@@ -133,8 +143,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn rules() -> impl Strategy<Value = Rule> {
-        (10u64..1_000_000, 1u8.., 1u8..64)
-            .prop_map(|(quantum, quanta, depth)| Rule::new(Duration::from_micros(quantum), quanta, depth).unwrap())
+        (10u64..1_000_000, 1u8.., 1u8..64).prop_map(|(quantum, quanta, depth)| {
+            Rule::new(Duration::from_micros(quantum), quanta, depth).unwrap()
+        })
     }
 
     #[test]
@@ -156,8 +167,10 @@ mod tests {
         assert_eq!("40ms,8".parse(), Ok(Rule::default()));
         let rule = Rule::new(Duration::from_micros(500), 3, 63).unwrap();
         assert_eq!(rule.to_string(), "1500us,63");
-        for text in ["", "off", "40ms", "40,8", "40ms,0", "40ms,64", "9us,8", "11s,8", "40ms,+8", "40ms,8,8", " 40ms,8"]
-        {
+        for text in [
+            "", "off", "40ms", "40,8", "40ms,0", "40ms,64", "9us,8", "11s,8", "40ms,+8",
+            "40ms,8,8", " 40ms,8",
+        ] {
             let said = text.parse::<Rule>().expect_err(text).to_string();
             assert!(said.contains(&format!("{text:?}")) && said.contains("TIME,LEVELS"), "{said}");
         }

@@ -1,5 +1,5 @@
-//! What stands in the file of a board: a header, a slot a core, a row an address space, who was overridden of late. All of it atomic words, and all of it to
-//! be doubted.
+//! What stands in the file of a board: a header, a slot a core, a row an address space, who was
+//! overridden of late. All of it atomic words, and all of it to be doubted.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -17,7 +17,8 @@ pub(crate) struct Header {
     pub(crate) magic: AtomicU64,
     pub(crate) version: AtomicU32,
     pub(crate) size: AtomicU32,
-    /// How many address spaces live (low half), and how often that was counted (high half): see [`crate::member`].
+    /// How many address spaces live (low half), and how often that was counted (high half): see
+    /// [`crate::member`].
     pub(crate) living: AtomicU64,
     /// The rule of the machine-wide feedback, packed ([`crate::feedback::Rule`]).
     pub(crate) feedback: AtomicU64,
@@ -26,7 +27,8 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Says once more that this is a board, in case that somebody wrote over it: others could not come.
+    /// Says once more that this is a board, in case that somebody wrote over it: others could not
+    /// come.
     pub(crate) fn restate(&self) {
         self.size.store(SIZE as u32, Ordering::Relaxed);
         self.version.store(VERSION, Ordering::Relaxed);
@@ -38,7 +40,8 @@ impl Header {
 #[repr(C, align(64))]
 pub(crate) struct Record {
     pub(crate) head: Head,
-    /// As it says itself, in its own pid namespace; the lock knows better ([`crate::locks::Locks::pid`]).
+    /// As it says itself, in its own pid namespace; the lock knows better
+    /// ([`crate::locks::Locks::pid`]).
     pub(crate) pid: AtomicU32,
     pub(crate) vps: AtomicU32,
     /// CLOCK_MONOTONIC, nanoseconds.
@@ -50,7 +53,8 @@ pub(crate) struct Record {
     /// By what it is told what concerns its VPs; 0: it is not.
     pub(crate) ear: AtomicU32,
     _room: AtomicU32,
-    /// Copies for whoever looks: its share, and how far it has sunk. The address space goes by its own.
+    /// Copies for whoever looks: its share, and how far it has sunk. The address space goes by its
+    /// own.
     pub(crate) share: AtomicU64,
     pub(crate) sunk: AtomicU64,
     pub(crate) cells: [Cell; CELLS],
@@ -77,9 +81,13 @@ impl Name {
 
     /// Fit to be printed, whatever stands there.
     pub(crate) fn get(&self) -> String {
-        let bytes: Vec<u8> = self.0.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
+        let bytes: Vec<u8> =
+            self.0.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes()).collect();
         let end = bytes.iter().position(|&b| b == 0).unwrap_or(NAME);
-        String::from_utf8_lossy(&bytes[..end]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+        String::from_utf8_lossy(&bytes[..end])
+            .chars()
+            .map(|c| if c.is_control() { '?' } else { c })
+            .collect()
     }
 }
 
@@ -102,8 +110,10 @@ pub(crate) struct Whole {
 }
 
 const NOBODYS: usize = 128 << 10;
-/// A page of what is nobody's, too far from all else for the kernel to map it where somebody reads that (it maps 64 KiB around what is read).
-pub(crate) const NOBODYS_PAGE: usize = (std::mem::offset_of!(Whole, nobodys) + NOBODYS / 2).next_multiple_of(PAGE);
+/// A page of what is nobody's, too far from all else for the kernel to map it where somebody reads
+/// that (it maps 64 KiB around what is read).
+pub(crate) const NOBODYS_PAGE: usize =
+    (std::mem::offset_of!(Whole, nobodys) + NOBODYS / 2).next_multiple_of(PAGE);
 pub(crate) const PAGE: usize = 4096;
 
 const _: () = {

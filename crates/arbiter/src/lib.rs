@@ -1,4 +1,5 @@
-//! One priority scale for the machine (P0, section 3): who runs on which core, agreed between address spaces over a shared board, without a daemon.
+//! One priority scale for the machine (P0, section 3): who runs on which core, agreed between
+//! address spaces over a shared board, without a daemon.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -29,7 +29,8 @@ pub(crate) fn monotonic() -> u64 {
 pub(crate) fn look(pid: u32, thread: u32) -> Life {
     let at = format!("/proc/{pid}/task/{thread}");
     let Ok(stat) = fs::read_to_string(format!("{at}/stat")) else {
-        return if fs::exists("/proc/self/stat").unwrap_or(false) && !fs::exists(&at).unwrap_or(true) {
+        return if fs::exists("/proc/self/stat").unwrap_or(false) && !fs::exists(&at).unwrap_or(true)
+        {
             Life::Gone
         } else {
             Life::Unknown
@@ -41,7 +42,14 @@ pub(crate) fn look(pid: u32, thread: u32) -> Life {
     let used = || {
         let fine = fs::read_to_string(format!("{at}/schedstat")).ok();
         let fine = fine.and_then(|text| text.split(' ').next().and_then(|used| used.parse().ok()));
-        let ticks = || fields.split(' ').skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum::<u64>();
+        let ticks = || {
+            fields
+                .split(' ')
+                .skip(11)
+                .take(2)
+                .filter_map(|ticks| ticks.parse::<u64>().ok())
+                .sum::<u64>()
+        };
         fine.unwrap_or_else(|| ticks() * 10_000_000)
     };
     match fields.as_bytes().first() {

@@ -1,8 +1,10 @@
 //! The kernel's word on who lives: locks on bytes of the board's file, far behind its end.
 //!
-//! A row is held by an *open file description* lock (fcntl(2), F_OFD_SETLK): it goes when the last descriptor of that opening is closed, however its
-//! process ends. Beside it stands a plain record lock, of which the kernel tells the process id, translated into the pid namespace of whoever asks;
-//! it is gone as soon as its process closes *any* descriptor of the file, so it says whom to signal, and not who lives.
+//! A row is held by an *open file description* lock (fcntl(2), F_OFD_SETLK): it goes when the last
+//! descriptor of that opening is closed, however its process ends. Beside it stands a plain record
+//! lock, of which the kernel tells the process id, translated into the pid namespace of whoever
+//! asks; it is gone as soon as its process closes *any* descriptor of the file, so it says whom to
+//! signal, and not who lives.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -31,7 +33,9 @@ impl Locks {
     pub(crate) fn claim(&self, row: u16) -> io::Result<bool> {
         match self.lock(libc::F_OFD_SETLK, libc::F_WRLCK, LIVES + i64::from(row), 1) {
             Ok(_) => {}
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => return Ok(false),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                return Ok(false);
+            }
             Err(e) => return Err(e),
         }
         // Without it nobody can tell whom to signal, no more.
@@ -55,11 +59,16 @@ impl Locks {
         let mut rows = Vec::new();
         let mut row = 0;
         while row < ROWS as i64 {
-            let Ok(lock) = self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, LIVES + row, ROWS as i64 - row) else { break };
+            let Ok(lock) =
+                self.lock(libc::F_OFD_GETLK, libc::F_WRLCK, LIVES + row, ROWS as i64 - row)
+            else {
+                break;
+            };
             if i32::from(lock.l_type) == libc::F_UNLCK {
                 break;
             }
-            // The kernel tells of *a* lock in the range, not of the first: one at a time from here, up to it.
+            // The kernel tells of *a* lock in the range, not of the first: one at a time from here,
+            // up to it.
             let found = (lock.l_start - LIVES).clamp(row, ROWS as i64 - 1);
             for candidate in row..=found {
                 if candidate == found || self.is_held(candidate as u16) {
@@ -71,10 +80,14 @@ impl Locks {
         rows
     }
 
-    /// The process that holds a row, as this one knows it. None: this one itself, one of another pid namespace, or one that cannot be found out.
+    /// The process that holds a row, as this one knows it. None: this one itself, one of another
+    /// pid namespace, or one that cannot be found out.
     pub(crate) fn pid(&self, row: u16) -> Option<u32> {
         let lock = self.lock(libc::F_GETLK, libc::F_WRLCK, OWNER + i64::from(row), 1).ok()?;
-        (i32::from(lock.l_type) != libc::F_UNLCK).then_some(lock.l_pid).filter(|&pid| pid > 0).map(|pid| pid as u32)
+        (i32::from(lock.l_type) != libc::F_UNLCK)
+            .then_some(lock.l_pid)
+            .filter(|&pid| pid > 0)
+            .map(|pid| pid as u32)
     }
 
     fn lock(&self, operation: i32, kind: i32, start: i64, length: i64) -> io::Result<libc::flock> {
@@ -86,15 +99,18 @@ impl Locks {
             // Open file description locks want 0 here.
             l_pid: 0,
         };
-        // SAFETY: a live struct flock; a descriptor that is ours, or -1, which is refused. fcntl(2).
-        let done = unsafe { libc::fcntl(self.fd.load(Ordering::Relaxed), operation, &raw mut lock) };
+        // SAFETY: a live struct flock; a descriptor that is ours, or -1, which is refused.
+        // fcntl(2).
+        let done =
+            unsafe { libc::fcntl(self.fd.load(Ordering::Relaxed), operation, &raw mut lock) };
         if done == 0 { Ok(lock) } else { Err(io::Error::last_os_error()) }
     }
 
     /// The file, if it is there.
     pub(crate) fn with_file<R>(&self, f: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         let fd = self.fd.load(Ordering::Relaxed);
-        // SAFETY: ours, and open until `forget`, which comes in a fork's child or with the end of self.
+        // SAFETY: ours, and open until `forget`, which comes in a fork's child or with the end of
+        // self.
         (fd >= 0).then(|| f(unsafe { BorrowedFd::borrow_raw(fd) }))
     }
 

@@ -1,7 +1,9 @@
-//! An address space at a board: the row that it holds, how many others there are, and what it may use.
+//! An address space at a board: the row that it holds, how many others there are, and what it may
+//! use.
 //!
-//! How many live is counted from the locks of the rows by whoever comes, goes, or finds one dead, and written into the board's header, where
-//! everybody reads it with one load. Two who count at once: the word holds a serial besides, and who finds it changed counts again; as each takes or
+//! How many live is counted from the locks of the rows by whoever comes, goes, or finds one dead,
+//! and written into the board's header, where everybody reads it with one load. Two who count at
+//! once: the word holds a serial besides, and who finds it changed counts again; as each takes or
 //! gives up its lock before it reads the word, the last count that is written misses nobody.
 
 use std::fmt;
@@ -23,7 +25,8 @@ use crate::tell::{Tell, Whom};
 pub struct Member {
     row: Row,
     joined: Option<Joined>,
-    /// Its own, which nobody else can write: the share that it may use, what it has used of it, how far it sank.
+    /// Its own, which nobody else can write: the share that it may use, what it has used of it, how
+    /// far it sank.
     share: AtomicU64,
     account: AtomicU64,
     depth: AtomicU64,
@@ -58,7 +61,9 @@ impl Reason {
     }
 
     pub(crate) fn decoded(code: u32) -> Option<Reason> {
-        [Reason::Dead, Reason::Stopped, Reason::Asleep, Reason::Silent].into_iter().find(|reason| reason.code() == code)
+        [Reason::Dead, Reason::Stopped, Reason::Asleep, Reason::Silent]
+            .into_iter()
+            .find(|reason| reason.code() == code)
     }
 }
 
@@ -81,16 +86,26 @@ impl Member {
         Member::new(row, None)
     }
 
-    /// Takes a row of the board, for an address space of this name (32 bytes of it are kept) with so many virtual processors. The board stays mapped
-    /// for good. The others are woken, or told, so that they notice.
+    /// Takes a row of the board, for an address space of this name (32 bytes of it are kept) with
+    /// so many virtual processors. The board stays mapped for good. The others are woken, or told,
+    /// so that they notice.
     ///
     /// # Errors
-    /// [`Error::NoRoom`]: all rows are taken, or more virtual processors than a row has cells; [`Error::Io`]: no locks there.
-    pub fn join(board: Board, name: &str, vps: usize, now: u64, tell: &dyn Tell) -> Result<Member, Error> {
+    /// [`Error::NoRoom`]: all rows are taken, or more virtual processors than a row has cells;
+    /// [`Error::Io`]: no locks there.
+    pub fn join(
+        board: Board,
+        name: &str,
+        vps: usize,
+        now: u64,
+        tell: &dyn Tell,
+    ) -> Result<Member, Error> {
         let no_room = |what: String| Error::NoRoom(board.path().to_owned(), what);
         let few = u8::try_from(vps).ok().filter(|&vps| usize::from(vps) <= CELLS);
         let Some(vps) = few else {
-            return Err(no_room(format!("{vps} virtual processors, and a row has room for {CELLS}")));
+            return Err(no_room(format!(
+                "{vps} virtual processors, and a row has room for {CELLS}"
+            )));
         };
         let mut number = None;
         for row in 0..ROWS as u16 {
@@ -99,14 +114,18 @@ impl Member {
                 break;
             }
         }
-        let Some(number) = number else { return Err(no_room(format!("all {ROWS} rows are taken"))) };
+        let Some(number) = number else {
+            return Err(no_room(format!("all {ROWS} rows are taken")));
+        };
         let board: &'static Board = Box::leak(Box::new(board));
         board.whole().clear(number);
         let record = &board.whole().records[usize::from(number)];
         record.name.set(name);
         record.started.store(now, Ordering::Relaxed);
-        let row = Row { head: &record.head, cells: &record.cells[..vps.into()], reach: Reach::Shared };
-        let member = Member::new(row, Some(Joined { board, number, forgotten: AtomicBool::new(false) }));
+        let row =
+            Row { head: &record.head, cells: &record.cells[..vps.into()], reach: Reach::Shared };
+        let member =
+            Member::new(row, Some(Joined { board, number, forgotten: AtomicBool::new(false) }));
         // Its VPs wait for nothing yet: nobody had to find them before this.
         member.recount();
         if member.others() == 0 {
@@ -117,7 +136,13 @@ impl Member {
     }
 
     fn new(row: Row, joined: Option<Joined>) -> Member {
-        Member { row, joined, share: AtomicU64::new(0), account: AtomicU64::new(0), depth: AtomicU64::new(0) }
+        Member {
+            row,
+            joined,
+            share: AtomicU64::new(0),
+            account: AtomicU64::new(0),
+            depth: AtomicU64::new(0),
+        }
     }
 
     /// Its row.
@@ -141,10 +166,14 @@ impl Member {
         (joined.board.whole().header.living.load(Ordering::Relaxed) as u32).saturating_sub(1)
     }
 
-    /// Whether another address space has one of these cores, and runs there what is not of this level.
-    /// A load for each; out of date at once.
+    /// Whether another address space has one of these cores, and runs there what is not of this
+    /// level. A load for each; out of date at once.
     #[must_use]
-    pub fn is_another_level_there(&self, level: u8, mut cores: impl Iterator<Item = usize>) -> bool {
+    pub fn is_another_level_there(
+        &self,
+        level: u8,
+        mut cores: impl Iterator<Item = usize>,
+    ) -> bool {
         let Some(joined) = &self.joined else { return false };
         let own = Mark::of(level);
         cores.any(|core| {
@@ -153,23 +182,32 @@ impl Member {
         })
     }
 
-    /// Another row of the board: to post there and call its virtual processors. None: out of range, or no board.
+    /// Another row of the board: to post there and call its virtual processors. None: out of range,
+    /// or no board.
     #[must_use]
     pub fn neighbour(&self, row: u16) -> Option<Row> {
         let (board, _) = self.board()?;
         let record = board.whole().records.get(usize::from(row))?;
-        Some(Row { head: &record.head, cells: &record.cells[..record.vps().into()], reach: Reach::Shared })
+        Some(Row {
+            head: &record.head,
+            cells: &record.cells[..record.vps().into()],
+            reach: Reach::Shared,
+        })
     }
 
-    /// Counts who lives, by the kernel's word; gives back what the dead held. Some microseconds and more: once in a second or so it keeps the count
-    /// right even where somebody wrote nonsense over it.
+    /// Counts who lives, by the kernel's word; gives back what the dead held. Some microseconds and
+    /// more: once in a second or so it keeps the count right even where somebody wrote nonsense
+    /// over it.
     pub fn recount(&self) {
         if let Some((board, number)) = self.board() {
             self.restate();
             board.whole().header.restate();
             let held = board.locks.held();
             for (row, record) in (0..).zip(&board.whole().records) {
-                if record.pid.load(Ordering::Relaxed) != 0 && row != number && held.binary_search(&row).is_err() {
+                if record.pid.load(Ordering::Relaxed) != 0
+                    && row != number
+                    && held.binary_search(&row).is_err()
+                {
                     self.bury(board, row);
                 }
             }
@@ -177,10 +215,16 @@ impl Member {
         }
     }
 
-    /// Gives back what a dead row held. Its lock is taken meanwhile, so that nobody begins to live in it.
+    /// Gives back what a dead row held. Its lock is taken meanwhile, so that nobody begins to live
+    /// in it.
     fn bury(&self, board: &Board, row: u16) {
         if board.locks.claim(row).unwrap_or(false) {
-            if board.whole().slots.iter().any(|slot| slot.load().holder().is_some_and(|holder| holder.row == row)) {
+            if board
+                .whole()
+                .slots
+                .iter()
+                .any(|slot| slot.load().holder().is_some_and(|holder| holder.row == row))
+            {
                 self.blame(row, Reason::Dead);
             }
             board.whole().clear(row);
@@ -188,7 +232,8 @@ impl Member {
         }
     }
 
-    /// Says once more who it is, in case that somebody wrote over it: others look for its waiting VPs by it.
+    /// Says once more who it is, in case that somebody wrote over it: others look for its waiting
+    /// VPs by it.
     pub(crate) fn restate(&self) {
         if let Some(record) = self.record() {
             record.vps.store(self.row.cells.len() as u32, Ordering::Relaxed);
@@ -231,7 +276,8 @@ impl Member {
         }
     }
 
-    /// From now on this address space hears what others tell it by this: see [`Whom::ear`](crate::tell::Whom::ear).
+    /// From now on this address space hears what others tell it by this: see
+    /// [`Whom::ear`](crate::tell::Whom::ear).
     pub fn listens(&self, ear: u32) {
         if let Some(record) = self.record() {
             record.ear.store(ear, Ordering::Relaxed);
@@ -272,10 +318,14 @@ impl Member {
     pub fn overridden(&self) -> (u32, Option<Reason>) {
         let Some((board, number)) = self.board() else { return (0, None) };
         let record = &board.whole().records[usize::from(number)];
-        (record.overridden.load(Ordering::Relaxed), Reason::decoded(record.reason.load(Ordering::Relaxed)))
+        (
+            record.overridden.load(Ordering::Relaxed),
+            Reason::decoded(record.reason.load(Ordering::Relaxed)),
+        )
     }
 
-    /// In a fork's child: it is alone from now on, its row a copy of its own, and its parent's remains its parent's. Safe in a signal handler.
+    /// In a fork's child: it is alone from now on, its row a copy of its own, and its parent's
+    /// remains its parent's. Safe in a signal handler.
     pub fn forget_in_child(&self) {
         if let Some(joined) = &self.joined {
             joined.forgotten.store(true, Ordering::Relaxed);
@@ -315,8 +365,9 @@ impl Member {
         self.board().map(|(board, number)| &board.whole().records[usize::from(number)])
     }
 
-    /// A VP used so much CPU time. True: its address space's levels count otherwise now (its share is used up, or feedback): all its VPs have to ask again
-    /// whether they [may run](crate::seat::Seat::runs).
+    /// A VP used so much CPU time. True: its address space's levels count otherwise now (its share
+    /// is used up, or feedback): all its VPs have to ask again whether they [may
+    /// run](crate::seat::Seat::runs).
     #[must_use]
     pub fn book(&self, vp: usize, nanoseconds: u64, now: u64) -> bool {
         if let Some(cell) = self.row.cells.get(vp) {
@@ -324,10 +375,12 @@ impl Member {
         }
         let mut changed = false;
         if let Some(share) = self.share() {
-            let before = update(&self.account, |word| Account(word).booked(share, now, nanoseconds).0);
+            let before =
+                update(&self.account, |word| Account(word).booked(share, now, nanoseconds).0);
             changed = Account(before).is_spent(share, now) != self.is_spent(now);
         }
-        self.feedback().is_some_and(|rule| self.sink_or_rise(|depth| depth.ran(rule, nanoseconds))) || changed
+        self.feedback().is_some_and(|rule| self.sink_or_rise(|depth| depth.ran(rule, nanoseconds)))
+            || changed
     }
 
     /// The address space has nothing to run, and waits for something. As [`book`](Member::book).
@@ -346,13 +399,16 @@ impl Member {
     }
 
     fn is_spent(&self, now: u64) -> bool {
-        self.share().is_some_and(|share| Account(self.account.load(Ordering::Relaxed)).is_spent(share, now))
+        self.share()
+            .is_some_and(|share| Account(self.account.load(Ordering::Relaxed)).is_spent(share, now))
     }
 
     /// As what a VP counts that runs a microprocess of this level; None: it may not run now.
     #[inline]
     pub(crate) fn mark(&self, level: u8, now: u64) -> Option<Mark> {
-        let rule = self.board().map_or(0, |(board, _)| board.whole().header.feedback.load(Ordering::Relaxed));
+        let rule = self
+            .board()
+            .map_or(0, |(board, _)| board.whole().header.feedback.load(Ordering::Relaxed));
         if rule == 0 && !self.has_share() {
             return Some(Mark::of(level));
         }
@@ -376,7 +432,11 @@ impl Member {
         if self.is_spent(now) {
             return (!self.is_barred(now)).then_some(Mark::SPENT);
         }
-        let sunk = if self.feedback().is_some() { Depth(self.depth.load(Ordering::Relaxed)).levels() } else { 0 };
+        let sunk = if self.feedback().is_some() {
+            Depth(self.depth.load(Ordering::Relaxed)).levels()
+        } else {
+            0
+        };
         Some(Mark::of(level.min(63).saturating_sub(sunk)))
     }
 
@@ -389,7 +449,9 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let Some(joined) = self.joined.as_ref().filter(|joined| !joined.forgotten.load(Ordering::Relaxed)) else {
+        let Some(joined) =
+            self.joined.as_ref().filter(|joined| !joined.forgotten.load(Ordering::Relaxed))
+        else {
             return;
         };
         joined.board.whole().clear(joined.number);
@@ -400,7 +462,8 @@ impl Drop for Member {
 
 /// Changes a word; returns what stood there before.
 fn update(word: &AtomicU64, how: impl Fn(u64) -> u64) -> u64 {
-    word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(how(word))).unwrap_or_else(|word| word)
+    word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(how(word)))
+        .unwrap_or_else(|word| word)
 }
 
 impl Whole {
@@ -426,7 +489,8 @@ impl Whole {
     }
 }
 
-/// For one who gives cores back: who is given one is called by its word; one that waits for descriptors looks by itself in time.
+/// For one who gives cores back: who is given one is called by its word; one that waits for
+/// descriptors looks by itself in time.
 struct Quiet<'a>(&'a Whole);
 
 impl Places for Quiet<'_> {

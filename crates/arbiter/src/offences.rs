@@ -1,4 +1,5 @@
-//! Who was overridden of late: kept on the board beyond the end of an address space, so that it can be named when it is gone.
+//! Who was overridden of late: kept on the board beyond the end of an address space, so that it can
+//! be named when it is gone.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,10 +36,13 @@ pub struct Offender {
     pub ago: Duration,
 }
 
-/// Once more, or in the place of the one that is longest ago. Two who note at the same time can lose one.
+/// Once more, or in the place of the one that is longest ago. Two who note at the same time can
+/// lose one.
 pub(crate) fn note(kept: &[Offence; KEPT], name: &str, pid: u32, reason: Reason, now: u64) {
-    let is_same =
-        |one: &&Offence| one.pid.load(Ordering::Relaxed) == pid && one.reason.load(Ordering::Relaxed) == reason.code();
+    let is_same = |one: &&Offence| {
+        one.pid.load(Ordering::Relaxed) == pid
+            && one.reason.load(Ordering::Relaxed) == reason.code()
+    };
     if let Some(same) = kept.iter().find(is_same) {
         same.times.fetch_add(1, Ordering::Relaxed);
         return same.at.store(now, Ordering::Relaxed);
@@ -84,7 +88,8 @@ mod tests {
         note(&kept, "program-7", 7, Reason::Dead, 31);
         let seen = all(&kept, 40);
         assert_eq!(seen.len(), KEPT);
-        let said: Vec<_> = seen.iter().take(3).map(|one| (one.pid, one.reason, one.times)).collect();
+        let said: Vec<_> =
+            seen.iter().take(3).map(|one| (one.pid, one.reason, one.times)).collect();
         assert_eq!(said, [(7, Reason::Dead, 1), (7, Reason::Stopped, 2), (20, Reason::Stopped, 1)]);
         assert_eq!((seen[0].name.as_str(), seen[0].ago), ("program-7", Duration::from_nanos(9)));
         // 1 to 4, and 5 for the second of 7.

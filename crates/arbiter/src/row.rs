@@ -1,11 +1,13 @@
-//! A row: the cells of one address space's virtual processors. A cell is where its VP lies down, and where anyone calls it up again: those of
-//! its own address space, and, where the row is on a board, those of others.
+//! A row: the cells of one address space's virtual processors. A cell is where its VP lies down,
+//! and where anyone calls it up again: those of its own address space, and, where the row is on a
+//! board, those of others.
 //!
-//! The protocol against lost wake-ups, modelled in loom below: the sleeper says that it lies, then looks once more at everything that others
-//! may have filled; the waker fills, then looks whether the VP lies. Both look after a full fence, so one of them sees the other.
+//! The protocol against lost wake-ups, modelled in loom below: the sleeper says that it lies, then
+//! looks once more at everything that others may have filled; the waker fills, then looks whether
+//! the VP lies. Both look after a full fence, so one of them sees the other.
 //!
-//! What stands on a board is written by others too, who may write anything. So a cell is only ever compared with what it may say, and a wrong word costs
-//! its own VP time: see [`Cell::call`].
+//! What stands on a board is written by others too, who may write anything. So a cell is only ever
+//! compared with what it may say, and a wrong word costs its own VP time: see [`Cell::call`].
 
 use std::time::Duration;
 
@@ -68,7 +70,8 @@ impl Cell {
         }
     }
 
-    /// The owner has nothing to do and looks for something until it lies down or [runs](Cell::runs).
+    /// The owner has nothing to do and looks for something until it lies down or
+    /// [runs](Cell::runs).
     pub fn looks(&self) {
         self.word.store(LOOKS, Ordering::Relaxed);
     }
@@ -89,9 +92,11 @@ impl Cell {
         self.word.swap(RUNS, Ordering::Acquire) == CALLED
     }
 
-    /// By its own address space, after something was put where the VP looks: how the caller has to wake it, if it has to.
+    /// By its own address space, after something was put where the VP looks: how the caller has to
+    /// wake it, if it has to.
     ///
-    /// Whoever scribbles over the cell can have a call lost: the VP looks again on its own when its nap is over, and is then none the worse.
+    /// Whoever scribbles over the cell can have a call lost: the VP looks again on its own when its
+    /// nap is over, and is then none the worse.
     #[must_use]
     pub fn call(&self) -> Option<Bed> {
         fence(Ordering::SeqCst);
@@ -102,8 +107,9 @@ impl Cell {
         }
     }
 
-    /// By another address space: [`Bed::Word`], which the caller has to [wake](Cell::wake); or [`Bed::Descriptors`], and nothing is changed: only who can
-    /// wake it may call it, or nobody would any more.
+    /// By another address space: [`Bed::Word`], which the caller has to [wake](Cell::wake); or
+    /// [`Bed::Descriptors`], and nothing is changed: only who can wake it may call it, or nobody
+    /// would any more.
     #[must_use]
     pub fn call_across(&self) -> Option<Bed> {
         fence(Ordering::SeqCst);
@@ -197,23 +203,48 @@ impl Cell {
 impl Cell {
     /// The owner, lying on its word, sleeps until it is called, or so long. May return early.
     pub fn sleep(&self, at_most: Option<Duration>, reach: Reach) {
-        let wait = at_most.map(|d| libc::timespec { tv_sec: d.as_secs() as i64, tv_nsec: i64::from(d.subsec_nanos()) });
+        let wait = at_most.map(|d| libc::timespec {
+            tv_sec: d.as_secs() as i64,
+            tv_nsec: i64::from(d.subsec_nanos()),
+        });
         let wait = wait.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: a live word, and a live timespec or none. FUTEX_WAIT: futex(2). An early return is allowed for, so errors need no look.
-        unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), reach.of(libc::FUTEX_WAIT), ON_WORD, wait, 0, 0) };
+        // SAFETY: a live word, and a live timespec or none. FUTEX_WAIT: futex(2). An early return
+        // is allowed for, so errors need no look.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.word.as_ptr(),
+                reach.of(libc::FUTEX_WAIT),
+                ON_WORD,
+                wait,
+                0,
+                0,
+            )
+        };
     }
 
     /// Gets the owner up that [`call`](Cell::call) found on its word.
     pub fn wake(&self, reach: Reach) {
         // SAFETY: a live word. FUTEX_WAKE: futex(2).
-        unsafe { libc::syscall(libc::SYS_futex, self.word.as_ptr(), reach.of(libc::FUTEX_WAKE), 1, 0, 0, 0) };
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.word.as_ptr(),
+                reach.of(libc::FUTEX_WAKE),
+                1,
+                0,
+                0,
+                0,
+            )
+        };
     }
 }
 
-/// What all of an address space's virtual processors have in common: what was put before them from outside, 64 kinds of it.
+/// What all of an address space's virtual processors have in common: what was put before them from
+/// outside, 64 kinds of it.
 ///
-/// A bit says where to look and nothing more. It may be set for nothing, and whoever scribbles can clear it: then its owner finds what is there when it
-/// next looks at everything.
+/// A bit says where to look and nothing more. It may be set for nothing, and whoever scribbles can
+/// clear it: then its owner finds what is there when it next looks at everything.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Head {
@@ -233,12 +264,14 @@ impl Head {
         Head { posted: AtomicU64::new(0) }
     }
 
-    /// Something was put where `bit` says, before this. Then somebody has to be [called](Cell::call), or to look.
+    /// Something was put where `bit` says, before this. Then somebody has to be
+    /// [called](Cell::call), or to look.
     #[inline]
     pub fn post(&self, bit: u32) {
         let bit = 1 << (bit & 63);
-        // Who sees it set from before has put its own there before the owner took the bit: the fence orders that against the load, and the owner's
-        // swap comes, with another one, before it looks.
+        // Who sees it set from before has put its own there before the owner took the bit: the
+        // fence orders that against the load, and the owner's swap comes, with another one, before
+        // it looks.
         fence(Ordering::SeqCst);
         if self.posted.load(Ordering::Relaxed) & bit == 0 {
             self.posted.fetch_or(bit, Ordering::AcqRel);
@@ -321,8 +354,9 @@ impl Row {
 
     /// After a [post](Head::post): sees to it that a virtual processor of this row looks.
     ///
-    /// By another address space. Never wakes a second one while one is up that will look. Of several that lie, wakes the one that lay down on the caller's core if
-    /// the caller is about to wait: the kernel goes over to it then, without waking another core. Else rather another one.
+    /// By another address space. Never wakes a second one while one is up that will look. Of
+    /// several that lie, wakes the one that lay down on the caller's core if the caller is about to
+    /// wait: the kernel goes over to it then, without waking another core. Else rather another one.
     pub fn ring(&self, caller: Caller, now: impl FnOnce() -> u64) -> Rang {
         let now = std::cell::LazyCell::new(now);
         let mut lying: Option<&Cell> = None;
@@ -333,7 +367,9 @@ impl Row {
                 if lying.is_none_or(|best| worth(cell) > worth(best)) {
                     lying = Some(cell);
                 }
-            } else if cell.is_looking() || cell.looked() != 0 && now.saturating_sub(cell.looked()) < SOON {
+            } else if cell.is_looking()
+                || cell.looked() != 0 && now.saturating_sub(cell.looked()) < SOON
+            {
                 return Rang::Awake;
             }
         }
@@ -401,11 +437,16 @@ mod models {
     use loom::sync::Arc;
     use loom::sync::atomic::AtomicBool;
 
-    /// Two post the same bit, the owner takes and looks once, and once more before it lies down: what was put there is seen, or it is called.
+    /// Two post the same bit, the owner takes and looks once, and once more before it lies down:
+    /// what was put there is seen, or it is called.
     #[test]
     fn no_lost_post() {
         loom::model(|| {
-            let shared = Arc::new((Head::new(), Cell::new(), [AtomicBool::new(false), AtomicBool::new(false)]));
+            let shared = Arc::new((
+                Head::new(),
+                Cell::new(),
+                [AtomicBool::new(false), AtomicBool::new(false)],
+            ));
             let posters: Vec<_> = (0..2)
                 .map(|i| {
                     let shared = shared.clone();

@@ -1,10 +1,12 @@
 //! Who writes over the board what has no business there.
 //!
-//! A word on the board does not say who wrote it. But a part of the file is nobody's: no address space reads or writes there. If something stands there,
-//! somebody scribbles; and the kernel knows in which processes a page of it was ever touched, since it is in their page tables (proc_pid_pagemap(5)). Who looks
-//! reads the page by a system call, and is not among them.
+//! A word on the board does not say who wrote it. But a part of the file is nobody's: no address
+//! space reads or writes there. If something stands there, somebody scribbles; and the kernel knows
+//! in which processes a page of it was ever touched, since it is in their page tables
+//! (proc_pid_pagemap(5)). Who looks reads the page by a system call, and is not among them.
 //!
-//! A process that keeps all its memory locked has every page there, and is not suspected; one that scribbles elsewhere alone is not found out.
+//! A process that keeps all its memory locked has every page there, and is not suspected; one that
+//! scribbles elsewhere alone is not found out.
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
@@ -35,7 +37,15 @@ pub(crate) fn by_whom(path: &Path, inode: u64) -> Vec<(u32, String)> {
     let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let touched = pids.filter(|&pid| has_touched(pid, path, inode).unwrap_or(false));
     touched
-        .map(|pid| (pid, fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()))
+        .map(|pid| {
+            (
+                pid,
+                fs::read_to_string(format!("/proc/{pid}/comm"))
+                    .unwrap_or_default()
+                    .trim_end()
+                    .to_owned(),
+            )
+        })
         .collect()
 }
 
@@ -43,14 +53,18 @@ fn has_touched(pid: u32, path: &Path, inode: u64) -> Option<bool> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let page = maps.lines().find_map(|line| page_in(line, path, inode))?;
     let mut entry = [0; 8];
-    File::open(format!("/proc/{pid}/pagemap")).ok()?.read_exact_at(&mut entry, page / PAGE as u64 * 8).ok()?;
+    File::open(format!("/proc/{pid}/pagemap"))
+        .ok()?
+        .read_exact_at(&mut entry, page / PAGE as u64 * 8)
+        .ok()?;
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"))?.trim() != "0 kB";
     Some(u64::from_ne_bytes(entry) & IS_THERE != 0 && !locked)
 }
 
-/// Where the page is that is nobody's, if this line of /proc/PID/maps is of a mapping of the board that has it. By inode and file name: the device is another
-/// one there than stat(2) says, on some file systems.
+/// Where the page is that is nobody's, if this line of /proc/PID/maps is of a mapping of the board
+/// that has it. By inode and file name: the device is another one there than stat(2) says, on some
+/// file systems.
 fn page_in(line: &str, path: &Path, inode: u64) -> Option<u64> {
     let mut fields = line.split_ascii_whitespace();
     let (begin, end) = fields.next()?.split_once('-')?;
@@ -58,7 +72,8 @@ fn page_in(line: &str, path: &Path, inode: u64) -> Option<u64> {
     let (found, name) = (fields.nth(1)?.parse::<u64>().ok()?, Path::new(fields.next()?));
     let (begin, end) = (u64::from_str_radix(begin, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
     let page = (begin + NOBODYS_PAGE as u64).checked_sub(offset)?;
-    (found == inode && name.file_name() == path.file_name() && (begin..end).contains(&page)).then_some(page)
+    (found == inode && name.file_name() == path.file_name() && (begin..end).contains(&page))
+        .then_some(page)
 }
 
 #[cfg(test)]
@@ -68,7 +83,8 @@ mod tests {
     #[test]
     fn what_stands_where_nobody_has_any_business_and_is_wiped() {
         let path = std::env::temp_dir().join(format!("kumihimo-scribbled-{}", std::process::id()));
-        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+        let file =
+            File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
         fs::remove_file(&path).expect("ours");
         file.set_len(crate::layout::SIZE as u64).expect("room");
         assert!(!is_scribbled(&file));
@@ -89,11 +105,16 @@ mod tests {
         };
         let page = |line: &str| page_in(line, board, 77);
         assert_eq!(page(&line("7f0000000000", "00000000", 77, "/elsewhere/board")), Some(at));
-        assert_eq!(page(&line("7f0000000000", "00001000", 77, "/elsewhere/board")), Some(at - 0x1000));
+        assert_eq!(
+            page(&line("7f0000000000", "00001000", 77, "/elsewhere/board")),
+            Some(at - 0x1000)
+        );
         assert_eq!(page(&line("7f0000000000", "00000000", 78, "/elsewhere/board")), None);
         assert_eq!(page(&line("7f0000000000", "00000000", 77, "/elsewhere/other")), None);
         assert_eq!(page(&line("7f0000000000", "00400000", 77, "/elsewhere/board")), None);
-        for none in ["", "7ffd1000-7ffd2000 rw-p 00000000 00:00 0 [stack]", "x-y rw-s 0 00:1a 77 /board"] {
+        for none in
+            ["", "7ffd1000-7ffd2000 rw-p 00000000 00:00 0 [stack]", "x-y rw-s 0 00:1a 77 /board"]
+        {
             assert_eq!(page(none), None, "{none}");
         }
     }

@@ -1,4 +1,5 @@
-//! A virtual processor at the board: whether it may run, when it has to leave its core, and what it does about those who do not.
+//! A virtual processor at the board: whether it may run, when it has to leave its core, and what it
+//! does about those who do not.
 //!
 //! ```text
 //!            runs(level)                       higher one takes the core, or turn_over
@@ -6,11 +7,13 @@
 //!    ▲                          │ idle()                                         at most nap() ──▶ look() ──▶ Go or Wait
 //!    └──────────────────────────┴──────────────────────────────────────────────────┘ idle()
 //! ```
-//! Who waits looks from time to time at whoever holds the core. A holder whose process is dead, which is stopped, or which slept in the kernel from
-//! one look to the next loses the core at once. Any other one is *asked* once its quantum is over: its next step answers; it is told if it does not
-//! at once; and if it does not answer within the bound it loses the core too, whatever its level. One that has answered is left alone for twice as long, up to
-//! four quanta: a look at /proc costs as much as some switches. So what a holder says, or what somebody wrote in its name, counts for four quanta and the
-//! bound, and no longer.
+//! Who waits looks from time to time at whoever holds the core. A holder whose process is dead,
+//! which is stopped, or which slept in the kernel from one look to the next loses the core at once.
+//! Any other one is *asked* once its quantum is over: its next step answers; it is told if it does
+//! not at once; and if it does not answer within the bound it loses the core too, whatever its
+//! level. One that has answered is left alone for twice as long, up to four quanta: a look at /proc
+//! costs as much as some switches. So what a holder says, or what somebody wrote in its name,
+//! counts for four quanta and the bound, and no longer.
 
 use std::cell;
 use std::sync::Arc;
@@ -32,15 +35,17 @@ use crate::watched::{FIRST_LOOK, Verdict, Watched, nanoseconds};
 pub enum Outcome {
     /// It has the core.
     Go,
-    /// It puts back what it wanted to run, lies down in its cell, looks once more whether [the core is its own](Seat::is_mine), and sleeps for
-    /// [`Seat::nap`] at most. Up again, it calls [`Seat::look`] or, if something else is to run, [`Seat::runs`].
+    /// It puts back what it wanted to run, lies down in its cell, looks once more whether [the core
+    /// is its own](Seat::is_mine), and sleeps for [`Seat::nap`] at most. Up again, it calls
+    /// [`Seat::look`] or, if something else is to run, [`Seat::runs`].
     Wait,
 }
 
 /// Who has used its share up looks no oftener than this.
 const LATE_LOOK: u64 = 10_000_000;
 
-/// The owner's half of a core's slot, one per virtual processor. Where the address space is alone, or at no board, all of it is one load.
+/// The owner's half of a core's slot, one per virtual processor. Where the address space is alone,
+/// or at no board, all of it is one load.
 ///
 /// All times are CLOCK_MONOTONIC in nanoseconds. Nothing here blocks.
 pub struct Seat {
@@ -86,10 +91,12 @@ impl Holds {
     /// Whether the core is this VP's, as [`Seat::is_mine`].
     #[must_use]
     pub fn is_mine(&self) -> bool {
-        self.member.others() == 0 || self.at().is_none_or(|at| at.slot().load().holder() == Some(at.me))
+        self.member.others() == 0
+            || self.at().is_none_or(|at| at.slot().load().holder() == Some(at.me))
     }
 
-    /// Whether the VP, if it runs, has to take a step: the core is another's, or somebody asks whether it is there.
+    /// Whether the VP, if it runs, has to take a step: the core is another's, or somebody asks
+    /// whether it is there.
     #[must_use]
     pub fn is_to_step(&self) -> bool {
         !self.is_mine() || self.at().is_some_and(|at| at.slot().load().is_asked())
@@ -126,8 +133,9 @@ struct Pursued {
 }
 
 impl Seat {
-    /// The seat of a VP at the core of this number. `only_one`: no other VP of its address space is ever at that core. Of a member without a board,
-    /// or at a core that the board has no slot for, it always goes.
+    /// The seat of a VP at the core of this number. `only_one`: no other VP of its address space is
+    /// ever at that core. Of a member without a board, or at a core that the board has no slot for,
+    /// it always goes.
     #[must_use]
     pub fn new(
         member: Arc<Member>,
@@ -138,12 +146,9 @@ impl Seat {
         bounds: Bounds,
     ) -> Seat {
         let number = u8::try_from(vp).unwrap_or(u8::MAX);
-        let at = member.board().filter(|_| core < CORES && vp < member.row().cells.len()).map(|(board, row)| At {
-            board,
-            me: Place { row, vp: number },
-            core: core as u16,
-            only_one,
-        });
+        let at = member.board().filter(|_| core < CORES && vp < member.row().cells.len()).map(
+            |(board, row)| At { board, me: Place { row, vp: number }, core: core as u16, only_one },
+        );
         Seat {
             member,
             at,
@@ -170,8 +175,8 @@ impl Seat {
         self
     }
 
-    /// For a trace, after it has asked for its core: what the slot says now, and as what the VP counts ([`Mark::NONE`]: it may not run at all). None:
-    /// nobody else is there.
+    /// For a trace, after it has asked for its core: what the slot says now, and as what the VP
+    /// counts ([`Mark::NONE`]: it may not run at all). None: nobody else is there.
     #[must_use]
     pub fn sees(&self) -> Option<(Saw, Mark)> {
         self.contended().map(|at| (at.slot().load().saw(at.core), self.counted))
@@ -252,7 +257,8 @@ impl Seat {
         }
     }
 
-    /// It may go to these cores too, see [`better_core`](Seat::better_core): those that the board has slots for.
+    /// It may go to these cores too, see [`better_core`](Seat::better_core): those that the board
+    /// has slots for.
     #[must_use]
     pub fn with_cores(mut self, cores: impl Iterator<Item = usize>) -> Seat {
         self.cores = cores.filter(|core| *core < CORES).map(|core| core as u16).collect();
@@ -262,8 +268,9 @@ impl Seat {
         self
     }
 
-    /// The core at which to ask rather than at its own: its home if it is not to `roam`; else, unless its own is its already, or free, one that is held by
-    /// nobody, or by somebody lower. To be asked before [`runs`](Seat::runs). Some loads a core where its own is another's.
+    /// The core at which to ask rather than at its own: its home if it is not to `roam`; else,
+    /// unless its own is its already, or free, one that is held by nobody, or by somebody lower. To
+    /// be asked before [`runs`](Seat::runs). Some loads a core where its own is another's.
     #[must_use]
     pub fn better_core(&self, level: u8, roams: bool, now: u64) -> Option<u16> {
         let at = self.contended()?;
@@ -276,7 +283,12 @@ impl Seat {
         }
         let least = self.member.mark(level, now)?.min(holder.mark());
         let mark = |core: u16| At { core, ..at }.slot().load().mark();
-        let lowest = self.cores.iter().copied().filter(|core| *core != at.core).min_by_key(|core| mark(*core))?;
+        let lowest = self
+            .cores
+            .iter()
+            .copied()
+            .filter(|core| *core != at.core)
+            .min_by_key(|core| mark(*core))?;
         (mark(lowest) < least).then_some(lowest)
     }
 
@@ -294,7 +306,8 @@ impl Seat {
         self.idle_after(|| ());
     }
 
-    /// As [`idle`](Seat::idle): the highest one of those who are there after `meanwhile`, which finds the core free. For what may wake somebody who wants it.
+    /// As [`idle`](Seat::idle): the highest one of those who are there after `meanwhile`, which
+    /// finds the core free. For what may wake somebody who wants it.
     pub fn idle_after(&mut self, meanwhile: impl FnOnce()) {
         self.leave_after(meanwhile);
         self.wanted = None;
@@ -307,13 +320,16 @@ impl Seat {
 
     fn leave_after(&mut self, meanwhile: impl FnOnce()) {
         // Somebody may also have given it the core for nothing.
-        let has = |at: &At| self.held.is_some() || self.wanted.is_some() || at.slot().load().holder() == Some(at.me);
+        let has = |at: &At| {
+            self.held.is_some() || self.wanted.is_some() || at.slot().load().holder() == Some(at.me)
+        };
         let Some(at) = self.at.filter(has) else { return meanwhile() };
         self.core(&at).leave(at.me, at.only_one, meanwhile);
         self.held = None;
     }
 
-    /// The quantum of what it runs is over, and `level` is what would run next: another address space that waits at no lower a level has its turn.
+    /// The quantum of what it runs is over, and `level` is what would run next: another address
+    /// space that waits at no lower a level has its turn.
     pub fn turn_over(&mut self, level: u8, now: u64) -> Outcome {
         if let (Some(at), Some(mark)) = (self.contended(), self.member.mark(level, now)) {
             let turned = self.core(&at).turn_over(at.me, mark);
@@ -325,8 +341,8 @@ impl Seat {
         self.runs(level, now)
     }
 
-    /// For one that waits and was called, or whose nap is over: may it go? Looks at who holds the core, if the time for that has come, which takes
-    /// some 20 us of system calls.
+    /// For one that waits and was called, or whose nap is over: may it go? Looks at who holds the
+    /// core, if the time for that has come, which takes some 20 us of system calls.
     pub fn look(&mut self, now: u64) -> Outcome {
         let Some(level) = self.wanted else { return Outcome::Go };
         if self.runs(level, now) == Outcome::Go {
@@ -354,7 +370,8 @@ impl Seat {
                 }
                 if core.evict(seen) {
                     self.member.blame(holder.row, reason);
-                    // If it was given the core, its call may have been lost; if not, it has to leave.
+                    // If it was given the core, its call may have been lost; if not, it has to
+                    // leave.
                     self.given(holder);
                     self.member.tell(holder, &*self.tell);
                 }
@@ -372,7 +389,8 @@ impl Seat {
             return Life::Gone;
         }
         match self.member.thread(holder) {
-            // A thread that its process does not have is a wrong word on the board, or one that ended: whoever carries it now will answer.
+            // A thread that its process does not have is a wrong word on the board, or one that
+            // ended: whoever carries it now will answer.
             Some((pid, thread)) => match life::look(pid, thread) {
                 Life::Gone => Life::Unknown,
                 life => life,
@@ -397,7 +415,8 @@ impl Seat {
         })
     }
 
-    /// For one that runs, from time to time (a tick): whether whoever it took the core from has left; if not, that is noted on the board.
+    /// For one that runs, from time to time (a tick): whether whoever it took the core from has
+    /// left; if not, that is noted on the board.
     pub fn tick(&mut self, now: u64) {
         let (Some(mut pursued), Some(at)) = (self.pursued.get(), self.contended()) else { return };
         let bound = nanoseconds(self.bounds.watchdog);
@@ -468,7 +487,11 @@ impl Drop for Seat {
 impl std::fmt::Debug for Seat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let core = self.at.map(|at| at.core);
-        f.debug_struct("Seat").field("vp", &self.vp).field("core", &core).field("wanted", &self.wanted).finish()
+        f.debug_struct("Seat")
+            .field("vp", &self.vp)
+            .field("core", &core)
+            .field("wanted", &self.wanted)
+            .finish()
     }
 }
 

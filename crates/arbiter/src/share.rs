@@ -1,7 +1,9 @@
-//! A bound on the CPU time of an address space: so much in each period (P0, section 3.4; as cpu.max of control groups).
+//! A bound on the CPU time of an address space: so much in each period (P0, section 3.4; as cpu.max
+//! of control groups).
 //!
-//! What is used over the share in one period is owed in the next ones, so that in the long run no more is used than the share; what would take
-//! longer than ten seconds (and one period) to work off is forgiven. Who has used up its share runs below all levels until the next period, so that
+//! What is used over the share in one period is owed in the next ones, so that in the long run no
+//! more is used than the share; what would take longer than ten seconds (and one period) to work
+//! off is forgiven. Who has used up its share runs below all levels until the next period, so that
 //! it uses only what nobody else wants; with a *hard* bound it does not run at all.
 //!
 //! Pure functions on words; the time is CLOCK_MONOTONIC in nanoseconds.
@@ -27,8 +29,9 @@ pub struct Share {
 }
 
 impl Share {
-    /// `per_mille` thousandths of *one core's* time in each period: 500 are half a core, 2,500 two and a half cores, over all virtual processors
-    /// together. 1 to 1,024,000; the period 1 ms to 10 s, in whole microseconds. None if out of range.
+    /// `per_mille` thousandths of *one core's* time in each period: 500 are half a core, 2,500 two
+    /// and a half cores, over all virtual processors together. 1 to 1,024,000; the period 1 ms to
+    /// 10 s, in whole microseconds. None if out of range.
     #[must_use]
     pub fn new(per_mille: u32, period: Duration, hard: bool) -> Option<Share> {
         let period = u32::try_from(period.as_micros()).ok()?;
@@ -111,7 +114,8 @@ impl FromStr for Share {
             if !digits(whole) || !digits(tenths) || tenths.len() != 1 {
                 return None;
             }
-            let per_mille = whole.parse::<u32>().ok()?.checked_mul(10)?.checked_add(tenths.parse().ok()?)?;
+            let per_mille =
+                whole.parse::<u32>().ok()?.checked_mul(10)?.checked_add(tenths.parse().ok()?)?;
             let (mut period, mut hard) = (None, false);
             for part in parts {
                 match part {
@@ -141,7 +145,8 @@ impl fmt::Display for Share {
     }
 }
 
-/// What was used: the period's number (20 bits), and how much in it with what is owed (44 bits, nanoseconds: almost 5 hours).
+/// What was used: the period's number (20 bits), and how much in it with what is owed (44 bits,
+/// nanoseconds: almost 5 hours).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account(pub(crate) u64);
 
@@ -232,7 +237,10 @@ mod tests {
             " 50%",
         ] {
             let said = text.parse::<Share>().expect_err(text).to_string();
-            assert!(said.contains(&format!("{text:?}")) && said.contains("50%,20ms,hard"), "{said}");
+            assert!(
+                said.contains(&format!("{text:?}")) && said.contains("50%,20ms,hard"),
+                "{said}"
+            );
         }
     }
 
@@ -243,7 +251,8 @@ mod tests {
             prop_assert_eq!(share.to_string().parse(), Ok(share));
         }
 
-        /// Who runs whenever it may, by quanta, uses its share over many periods, and no more than that and one quantum.
+        /// Who runs whenever it may, by quanta, uses its share over many periods, and no more than
+        /// that and one quantum.
         #[test]
         fn the_share_holds(per_mille in 1u32..2_000, period_ms in 1u64..200, quantum_us in 50u64..5_000, begins in 0u64..1 << 50) {
             let share = Share::new(per_mille, Duration::from_millis(period_ms), true).unwrap();
@@ -256,7 +265,8 @@ mod tests {
                     now += Account::renewal(share, now);
                     continue;
                 }
-                // Of two cores: what is booked is twice the time that passes, if the share is that large.
+                // Of two cores: what is booked is twice the time that passes, if the share is that
+                // large.
                 let cores = if per_mille > 1_000 { 2 } else { 1 };
                 now += quantum;
                 used += quantum * cores;
@@ -264,7 +274,8 @@ mod tests {
             }
             let allowed = 202 * share.quota() + 2 * quantum;
             prop_assert!(used <= allowed, "{} of {}", used, allowed);
-            // A quantum that ends in the next period counts there, so a period may lack one, and the next one owe it.
+            // A quantum that ends in the next period counts there, so a period may lack one, and
+            // the next one owe it.
             let lacking = 2 * 2 * quantum;
             if lacking < share.quota() {
                 prop_assert!(used >= 196 * (share.quota() - lacking), "{} of {}", used, 200 * share.quota());

@@ -1,4 +1,5 @@
-//! A core's slot: which virtual processor of which address space holds the core, at what level, and who waits for it.
+//! A core's slot: which virtual processor of which address space holds the core, at what level, and
+//! who waits for it.
 //!
 //! | who | does | and then |
 //! |---|---|---|
@@ -7,13 +8,15 @@
 //! | holds it and leaves, or sinks | frees the slot, or lowers its mark | gives it to the highest waiter, and calls that one |
 //! | is given it | accepts, by writing the slot anew | or, if it wants it no longer, leaves |
 //!
-//! No wake-up is lost: a waiter says that it waits and then looks at the slot; whoever lowers a slot does so and then looks for waiters; a full
-//! fence stands between the two on both sides, so one of them sees the other. In the same way a waiter that goes away and one that just then is given
-//! the slot: it clears what it said and looks at the slot; the giver writes the slot and looks whether the waiter still waits. Modelled in loom
-//! below.
+//! No wake-up is lost: a waiter says that it waits and then looks at the slot; whoever lowers a
+//! slot does so and then looks for waiters; a full fence stands between the two on both sides, so
+//! one of them sees the other. In the same way a waiter that goes away and one that just then is
+//! given the slot: it clears what it said and looks at the slot; the giver writes the slot and
+//! looks whether the waiter still waits. Modelled in loom below.
 //!
-//! All of this stands on a board, where others may write anything at any time: a word that makes no sense counts as a free slot, every loop has an
-//! end, and whoever waits looks again from time to time ([`crate::seat`]).
+//! All of this stands on a board, where others may write anything at any time: a word that makes no
+//! sense counts as a free slot, every loop has an end, and whoever waits looks again from time to
+//! time ([`crate::seat`]).
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::row::Cell;
@@ -29,7 +32,8 @@ pub const CORES: usize = 1024;
 const WORDS: usize = ROWS / 64;
 #[cfg(loom)]
 const WORDS: usize = 1;
-/// How often a protocol tries again before it believes that somebody writes nonsense all the time, and waits.
+/// How often a protocol tries again before it believes that somebody writes nonsense all the time,
+/// and waits.
 const TRIES: u32 = 64;
 
 /// At what level a core is held or waited for, as it stands on the board.
@@ -79,7 +83,8 @@ pub struct Place {
 pub struct Saw {
     /// The core's number.
     pub core: u16,
-    /// Rises by one with every change, 30 bits: what several processes saw of one slot is in order by it.
+    /// Rises by one with every change, 30 bits: what several processes saw of one slot is in order
+    /// by it.
     pub serial: u32,
     /// Who had the core; none: it was free.
     pub holder: Option<(Place, Mark)>,
@@ -218,7 +223,8 @@ impl<P: Places> Core<'_, P> {
         done
     }
 
-    /// `me` wants to run at `mark`. Ok: it holds the core, as this word says. Err: it waits, for whoever holds the core.
+    /// `me` wants to run at `mark`. Ok: it holds the core, as this word says. Err: it waits, for
+    /// whoever holds the core.
     ///
     /// `only_one`: no other VP of its row is ever at this core.
     pub(crate) fn enter(&self, me: Place, mark: Mark, only_one: bool) -> Result<Word, Word> {
@@ -261,13 +267,15 @@ impl<P: Places> Core<'_, P> {
     /// `me` does not wait any more.
     fn withdraw(&self, me: Place, only_one: bool) {
         self.places.cell(me).wait_no_more();
-        // Where there may be others of the row its bit stays: to clear it for one would lose another.
+        // Where there may be others of the row its bit stays: to clear it for one would lose
+        // another.
         if only_one {
             self.slot.bits(me.row).fetch_and(!bit(me.row), Ordering::Relaxed);
         }
     }
 
-    /// `me` does not want the core: if it has it, the highest waiter gets it, of those who are there after `meanwhile`.
+    /// `me` does not want the core: if it has it, the highest waiter gets it, of those who are
+    /// there after `meanwhile`.
     pub(crate) fn leave(&self, me: Place, only_one: bool, meanwhile: impl FnOnce()) {
         self.withdraw(me, only_one);
         fence(Ordering::SeqCst);
@@ -284,7 +292,8 @@ impl<P: Places> Core<'_, P> {
         }
     }
 
-    /// `me` holds the core at `mark` and has had its turn: whoever waits at no lower a level gets it. False: nobody does.
+    /// `me` holds the core at `mark` and has had its turn: whoever waits at no lower a level gets
+    /// it. False: nobody does.
     pub(crate) fn turn_over(&self, me: Place, mark: Mark) -> bool {
         let seen = self.slot.load();
         seen.holder() == Some(me) && self.give(seen, Mark(mark.0 - 1)) == Some(true)
@@ -315,7 +324,8 @@ impl<P: Places> Core<'_, P> {
         }
     }
 
-    /// The highest of those who wait above `above` gets the slot. Some(false): nobody waits so. None: it changed just now.
+    /// The highest of those who wait above `above` gets the slot. Some(false): nobody waits so.
+    /// None: it changed just now.
     fn give(&self, seen: Word, above: Mark) -> Option<bool> {
         let Some((place, mark)) = self.highest(seen, above) else { return Some(false) };
         let given = seen.given(place, mark);
@@ -330,21 +340,25 @@ impl<P: Places> Core<'_, P> {
             self.places.given(place);
             return Some(true);
         }
-        // It waits no longer, or otherwise. If it has not accepted meanwhile, it may be past its last look at the slot.
+        // It waits no longer, or otherwise. If it has not accepted meanwhile, it may be past its
+        // last look at the slot.
         if self.change(given, given.free()) { None } else { Some(true) }
     }
 
-    /// The highest waiter above `above`; of several the one whose row comes first after the holder's, so that all have their turn.
+    /// The highest waiter above `above`; of several the one whose row comes first after the
+    /// holder's, so that all have their turn.
     fn highest(&self, seen: Word, above: Mark) -> Option<(Place, Mark)> {
         let holder = seen.holder();
         let after = holder.map_or(0, |holder| usize::from(holder.row) + 1);
-        // Of several of one row, any: by the serial, scattered since it rises by two from one holder to the next.
+        // Of several of one row, any: by the serial, scattered since it rises by two from one
+        // holder to the next.
         let any = (seen.0 >> SERIAL).wrapping_mul(0x9e37_79b9) >> 16;
         let mut best: Option<(Place, Mark)> = None;
         for turn in 0..=WORDS {
             let word = (after / 64 + turn) % WORDS;
             let all = self.slot.waiting[word].load(Ordering::Relaxed);
-            // The first word is looked at twice: the rows after the holder's, and in the end those before.
+            // The first word is looked at twice: the rows after the holder's, and in the end those
+            // before.
             let first = u64::MAX.checked_shl(after as u32 % 64).unwrap_or(0);
             let mut rows = match turn {
                 0 => all & first,
@@ -357,7 +371,9 @@ impl<P: Places> Core<'_, P> {
                 let vps = self.places.vps(row);
                 for turn in 0..u64::from(vps) {
                     let place = Place { row, vp: ((any + turn) % u64::from(vps)) as u8 };
-                    let Some(mark) = self.places.cell(place).waits_for(self.number) else { continue };
+                    let Some(mark) = self.places.cell(place).waits_for(self.number) else {
+                        continue;
+                    };
                     if mark > best.map_or(above, |(_, mark)| mark) && Some(place) != holder {
                         best = Some((place, mark));
                     }

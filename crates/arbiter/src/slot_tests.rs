@@ -94,7 +94,8 @@ mod plain {
     }
 
     proptest! {
-        /// Whatever stands in a slot and in the cells: no panic, an end, and who enters knows whether it has the core.
+        /// Whatever stands in a slot and in the cells: no panic, an end, and who enters knows
+        /// whether it has the core.
         #[test]
         fn nonsense_is_survived(word: u64, bits: [u64; 4], waits: [u32; 4], level in 0u8..=63) {
             let (slot, rows) = (Slot::new(), Rows::new(4));
@@ -109,7 +110,8 @@ mod plain {
             core.turn_over(row(1), Mark::of(level));
         }
 
-        /// Any sequence of what four address spaces can do: at the end of each step the core's holder is none lower than anybody who waits.
+        /// Any sequence of what four address spaces can do: at the end of each step the core's
+        /// holder is none lower than anybody who waits.
         #[test]
         fn the_holder_is_the_highest(steps in proptest::collection::vec((0u16..4, 0u8..5, 0u8..8), 0..200)) {
             let (slot, rows) = (Slot::new(), Rows::new(4));
@@ -175,7 +177,8 @@ mod models {
         builder.check(body);
     }
 
-    /// The holder leaves while another one lies down: that one sees the core free, is given it and called, or has it before it sleeps.
+    /// The holder leaves while another one lies down: that one sees the core free, is given it and
+    /// called, or has it before it sleeps.
     #[test]
     fn a_waiter_is_called_or_has_the_core() {
         model(3, || {
@@ -209,7 +212,8 @@ mod models {
         });
     }
 
-    /// One leaves, two of different levels come: the higher one has it in the end, and the lower one waits or was displaced.
+    /// One leaves, two of different levels come: the higher one has it in the end, and the lower
+    /// one waits or was displaced.
     #[test]
     fn the_higher_of_two_has_it() {
         model(2, || {
@@ -231,7 +235,8 @@ mod models {
         });
     }
 
-    /// A holder accepts what it was given while a third one evicts it: one of the two has it, never neither with a waiter asleep.
+    /// A holder accepts what it was given while a third one evicts it: one of the two has it, never
+    /// neither with a waiter asleep.
     #[test]
     fn eviction_loses_nobody() {
         model(3, || {

@@ -35,9 +35,14 @@ mod tests {
 
     #[test]
     fn what_is_shown_is_read() {
-        for (text, us) in
-            [("0s", 0), ("1us", 1), ("999us", 999), ("1ms", 1_000), ("1500us", 1_500), ("10s", 10_000_000)]
-        {
+        for (text, us) in [
+            ("0s", 0),
+            ("1us", 1),
+            ("999us", 999),
+            ("1ms", 1_000),
+            ("1500us", 1_500),
+            ("10s", 10_000_000),
+        ] {
             assert_eq!(span(text), Some(Duration::from_micros(us)));
             assert_eq!(Shown(Duration::from_micros(us)).to_string(), text);
         }

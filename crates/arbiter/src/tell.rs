@@ -11,12 +11,14 @@ pub struct Whom {
     pub pid: u32,
     /// The kernel thread that carries it, as it says itself; 0 if unknown.
     pub thread: u32,
-    /// By what its address space hears, as that says itself: what that means is between them; 0 if it does not.
+    /// By what its address space hears, as that says itself: what that means is between them; 0 if
+    /// it does not.
     pub ear: u32,
 }
 
 /// How a virtual processor hears that it lost its core, or that somebody asks whether it is there.
 pub trait Tell: Send + Sync {
-    /// Tells it. Must not block, and may be for nothing: it may have ended by now, or be another one.
+    /// Tells it. Must not block, and may be for nothing: it may have ended by now, or be another
+    /// one.
     fn tell(&self, whom: Whom);
 }

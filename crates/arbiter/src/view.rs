@@ -74,14 +74,15 @@ pub struct SpaceView {
 }
 
 impl View {
-    /// The board at `path`; none is made. Not for a process that is itself at this board: the kernel forgets the process's id there when the view is
-    /// closed.
+    /// The board at `path`; none is made. Not for a process that is itself at this board: the
+    /// kernel forgets the process's id there when the view is closed.
     ///
     /// # Errors
     /// As [`Board::open`](crate::board::Board::open); there is none ([`Error::Io`], `NotFound`).
     pub fn open(path: &Path) -> Result<View, Error> {
         let fd = OwnedFd::from(board::opened(path, std::fs::File::options().read(true))?);
-        // What is scribbled over may not say any more that it is a board. It is looked at all the same, to name who did that.
+        // What is scribbled over may not say any more that it is a board. It is looked at all the
+        // same, to name who did that.
         let is_whole = rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_size as usize == SIZE);
         let is_known = is_whole && scribbled::is_scribbled(&fd);
         if !is_known && !board::is_board(path, &fd)? {
@@ -92,7 +93,8 @@ impl View {
         Ok(View { map, locks: Locks::new(fd), path: path.to_owned(), inode })
     }
 
-    /// The cores that anybody holds or waits for, in order. What others do meanwhile may show in one and not in another.
+    /// The cores that anybody holds or waits for, in order. What others do meanwhile may show in
+    /// one and not in another.
     #[must_use]
     pub fn cores(&self) -> Vec<CoreView> {
         let whole = self.map.whole();
@@ -119,7 +121,9 @@ impl View {
             }
         }
         cores.retain(|core| core.holder.is_some() || !core.waiting.is_empty());
-        cores.iter_mut().for_each(|core| core.waiting.sort_by_key(|stand| std::cmp::Reverse(stand.level)));
+        cores
+            .iter_mut()
+            .for_each(|core| core.waiting.sort_by_key(|stand| std::cmp::Reverse(stand.level)));
         cores
     }
 
@@ -130,7 +134,11 @@ impl View {
         rows.map(|row| {
             let record = &self.map.whole().records[usize::from(row)];
             let vps = record.vps();
-            let used = record.cells.iter().take(vps.into()).fold(0u64, |sum, cell| sum.saturating_add(cell.used()));
+            let used = record
+                .cells
+                .iter()
+                .take(vps.into())
+                .fold(0u64, |sum, cell| sum.saturating_add(cell.used()));
             SpaceView {
                 row,
                 pid: self.locks.pid(row).unwrap_or_else(|| record.pid.load(Ordering::Relaxed)),
@@ -153,8 +161,10 @@ impl View {
         Rule::unpacked(self.map.whole().header.feedback.load(Ordering::Relaxed))
     }
 
-    /// Who did not do its part, the latest first: those that were overridden of late, be they gone by now; and while they live, those that write over the board
-    /// where nobody has any business, the first of all. If somebody does so, /proc is searched for him, which takes some milliseconds.
+    /// Who did not do its part, the latest first: those that were overridden of late, be they gone
+    /// by now; and while they live, those that write over the board where nobody has any business,
+    /// the first of all. If somebody does so, /proc is searched for him, which takes some
+    /// milliseconds.
     #[must_use]
     pub fn offenders(&self) -> Vec<Offender> {
         let mut all = Vec::new();

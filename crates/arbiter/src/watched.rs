@@ -1,4 +1,5 @@
-//! A holder of a core as somebody sees it who waits for that core: what is to be done about it, by what the kernel says of it and whether it answers.
+//! A holder of a core as somebody sees it who waits for that core: what is to be done about it, by
+//! what the kernel says of it and whether it answers.
 //!
 //! Pure functions on times: CLOCK_MONOTONIC, nanoseconds.
 
@@ -80,8 +81,9 @@ impl Watched {
         Watched { trust, pause: nanoseconds(bounds.quantum) << trust, ..Watched::of(identity, now) }
     }
 
-    /// It has the core for a moment only, as far as is known here; or it is trusted, and not asked yet. A look costs as much as a call through a gate, and who is called by one
-    /// that is about to leave the core waits for it for some microseconds.
+    /// It has the core for a moment only, as far as is known here; or it is trusted, and not asked
+    /// yet. A look costs as much as a call through a gate, and who is called by one that is about
+    /// to leave the core waits for it for some microseconds.
     pub(crate) fn is_left_alone(&self, now: u64, bounds: &Bounds) -> bool {
         let quantum = nanoseconds(bounds.quantum) << self.trust;
         let has_had = now.saturating_sub(self.since);
@@ -122,8 +124,9 @@ impl Watched {
             return Verdict::Ask;
         };
         let waited = now.saturating_sub(asked);
-        // Who was ready all the time since it was told, and got no core from the kernel, could not answer, and is given more time. What it ran before that says
-        // nothing: it may have passed no step.
+        // Who was ready all the time since it was told, and got no core from the kernel, could not
+        // answer, and is given more time. What it ran before that says nothing: it may have passed
+        // no step.
         let could_answer = self.told.is_some_and(|then| used.saturating_sub(then) >= bound / 8)
             || waited >= bound.saturating_mul(STARVED);
         if waited >= bound && could_answer {
@@ -204,7 +207,13 @@ mod tests {
         // The kernel gave it no core to answer on.
         let mut watched = Watched::of(1, 0);
         let mut judge = |now| watched.judge(Life::Runs(7), false, now, &bounds);
-        assert_eq!((judge(4 * MS), judge(5 * MS), judge(14 * MS)), (Verdict::Ask, Verdict::Tell, Verdict::Nothing));
-        assert_eq!((judge(103 * MS), judge(104 * MS)), (Verdict::Nothing, Verdict::Override(Reason::Silent)));
+        assert_eq!(
+            (judge(4 * MS), judge(5 * MS), judge(14 * MS)),
+            (Verdict::Ask, Verdict::Tell, Verdict::Nothing)
+        );
+        assert_eq!(
+            (judge(103 * MS), judge(104 * MS)),
+            (Verdict::Nothing, Verdict::Override(Reason::Silent))
+        );
     }
 }

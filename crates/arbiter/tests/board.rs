@@ -1,4 +1,5 @@
-//! The board's file: what is refused, and how many may make it at once; members, forks, shares, feedback.
+//! The board's file: what is refused, and how many may make it at once; members, forks, shares,
+//! feedback.
 
 mod harness;
 
@@ -42,16 +43,19 @@ fn child() {
             say(&View::open(&path).expect_err("it is another user's").to_string());
         }
         "forks" => {
-            let room = std::mem::ManuallyDrop::new(Room(path.parent().expect("a directory").to_owned()));
+            let room =
+                std::mem::ManuallyDrop::new(Room(path.parent().expect("a directory").to_owned()));
             let member = room.member(1);
             let mut mine = seat(&member, 0, 5, patient());
-            // SAFETY: the child does nothing that a lock of another kernel thread's could keep it from.
+            // SAFETY: the child does nothing that a lock of another kernel thread's could keep it
+            // from.
             let child = unsafe { libc::fork() };
             assert!(child >= 0);
             if child == 0 {
                 member.forget_in_child();
                 // Alone, whatever it does, and it leaves its parent's row alone.
-                let ok = member.others() == 0 && mine.is_mine() && mine.runs(63, now()) == Outcome::Go;
+                let ok =
+                    member.others() == 0 && mine.is_mine() && mine.runs(63, now()) == Outcome::Go;
                 member.row().cells[0].note_thread(1);
                 drop(mine);
                 drop(member);
@@ -189,9 +193,13 @@ fn a_full_file_system_is_named() {
     }
     let room = Room::new();
     let options = std::ffi::CString::new("size=64k").expect("no nul");
-    if let Err(e) =
-        rustix::mount::mount("none", &room.0, "tmpfs", rustix::mount::MountFlags::empty(), options.as_c_str())
-    {
+    if let Err(e) = rustix::mount::mount(
+        "none",
+        &room.0,
+        "tmpfs",
+        rustix::mount::MountFlags::empty(),
+        options.as_c_str(),
+    ) {
         return skip("a_full_file_system_is_named", &format!("no mounting here ({e})"));
     }
     let outcome = std::panic::catch_unwind(|| {

@@ -1,8 +1,11 @@
-//! What a virtual processor does about one that holds its core and does not leave: dead, stopped, asleep, silent, or written there by nobody.
+//! What a virtual processor does about one that holds its core and does not leave: dead, stopped,
+//! asleep, silent, or written there by nobody.
 
 mod harness;
 
-use harness::{Other, Room, Signal, goes, goes_before, is_over, now, patient, say, seat, skip, until, words};
+use harness::{
+    Other, Room, Signal, goes, goes_before, is_over, now, patient, say, seat, skip, until, words,
+};
 use kumihimo_arbiter::board::Board;
 use kumihimo_arbiter::member::{Member, Reason};
 use kumihimo_arbiter::seat::{Bounds, Outcome};
@@ -23,7 +26,8 @@ fn child() {
     // Where the header was scribbled over there is none.
     let Ok(board) = Board::open(&path) else { return };
     let member = Arc::new(Member::join(board, "child", 1, now(), &Signal).expect("a row"));
-    let mut seat = seat(&member, 0, 5, if what[0] == "races" { Bounds::default() } else { patient() });
+    let mut seat =
+        seat(&member, 0, 5, if what[0] == "races" { Bounds::default() } else { patient() });
     match what[0] {
         // Runs one step after the other for as long as it may.
         "steps" => {
@@ -55,7 +59,8 @@ fn child() {
             goes(&mut seat, 0, level);
             say("goes");
             let order = room.0.join("order");
-            let mut order = std::fs::File::options().append(true).create(true).open(order).expect("a file");
+            let mut order =
+                std::fs::File::options().append(true).create(true).open(order).expect("a file");
             std::io::Write::write_all(&mut order, format!("{level}\n").as_bytes()).expect("room");
             seat.idle();
         }
@@ -64,7 +69,9 @@ fn child() {
             let rounds: u64 = what[2].parse().expect("rounds");
             let mut random = u64::from(std::process::id());
             for _ in 0..rounds {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 goes(&mut seat, 0, (random >> 60) as u8);
                 if random >> 50 & 3 == 0 {
                     let _ = seat.turn_over(level, now());
@@ -92,7 +99,8 @@ fn scribbles(path: &std::path::Path) {
     let at = unsafe { libc::mmap(std::ptr::null_mut(), words * 8, protection, flags, fd, 0) };
     assert_ne!(at, libc::MAP_FAILED);
     // SAFETY: mapped for good, aligned, written by atomic stores only.
-    let board = unsafe { std::slice::from_raw_parts(at.cast::<std::sync::atomic::AtomicU64>(), words) };
+    let board =
+        unsafe { std::slice::from_raw_parts(at.cast::<std::sync::atomic::AtomicU64>(), words) };
     say("goes");
     let mut random = 88_172_645_463_325_252_u64;
     let mut next = || {
@@ -139,7 +147,8 @@ fn a_killed_holder_loses_its_core() {
     assert_eq!(room.view().overridden(), (1, holder.child.id()));
     // Its row is another's, or nobody's, and it can still be named.
     let offenders = room.view().offenders();
-    let said: Vec<_> = offenders.iter().map(|one| (one.name.as_str(), one.pid, one.reason, one.times)).collect();
+    let said: Vec<_> =
+        offenders.iter().map(|one| (one.name.as_str(), one.pid, one.reason, one.times)).collect();
     assert_eq!(said, [("child", holder.child.id(), Reason::Dead, 1)]);
 }
 
@@ -153,7 +162,10 @@ fn a_killed_holder_is_named_by_whoever_finds_it() {
     holder.child.wait().expect("it ends");
     member.recount();
     let offenders = room.view().offenders();
-    assert_eq!((offenders.len(), offenders[0].pid, offenders[0].reason), (1, holder.child.id(), Reason::Dead));
+    assert_eq!(
+        (offenders.len(), offenders[0].pid, offenders[0].reason),
+        (1, holder.child.id(), Reason::Dead)
+    );
     member.recount();
     assert_eq!(room.view().offenders().iter().map(|one| one.times).collect::<Vec<_>>(), [1]);
 }
@@ -168,7 +180,9 @@ fn a_killed_waiter_is_given_nothing() {
     let mut waiter = Other::start(&room.path(), "queues 30");
     waiter.expect("begins");
     waiter.go();
-    until("it waits", || room.view().cores().iter().any(|core| core.waiting.iter().any(|w| w.level == Some(30))));
+    until("it waits", || {
+        room.view().cores().iter().any(|core| core.waiting.iter().any(|w| w.level == Some(30)))
+    });
     waiter.child.kill().expect("it lives");
     waiter.child.wait().expect("it ends");
     assert_eq!(mine.runs(10, now()), Outcome::Wait);
@@ -266,10 +280,13 @@ fn ten_processes_go_by_their_levels() {
         .map(|level| Other::start(&room.path(), &format!("queues {level}")))
         .collect();
     others.iter_mut().for_each(|other| other.expect("begins"));
-    // Not before all of them run: to start a process is to sleep in the kernel, by which a holder loses its core.
+    // Not before all of them run: to start a process is to sleep in the kernel, by which a holder
+    // loses its core.
     assert_eq!(seat.runs(63, now()), Outcome::Go);
     others.iter_mut().for_each(Other::go);
-    until("all of them wait", || room.view().cores().iter().any(|core| core.core == 5 && core.waiting.len() == 10));
+    until("all of them wait", || {
+        room.view().cores().iter().any(|core| core.core == 5 && core.waiting.len() == 10)
+    });
     let cores = room.view().cores();
     let core = &cores[0];
     assert_eq!((cores.len(), core.core, core.holder.expect("held").level), (1, 5, Some(63)));
@@ -279,13 +296,17 @@ fn ten_processes_go_by_their_levels() {
     others.iter_mut().for_each(|other| other.expect("goes"));
     others.into_iter().for_each(Other::ends);
     let order = std::fs::read_to_string(room.0.join("order")).expect("they wrote it");
-    assert_eq!(order.lines().collect::<Vec<_>>(), ["9", "8", "7", "6", "5", "4", "3", "2", "1", "0"]);
+    assert_eq!(
+        order.lines().collect::<Vec<_>>(),
+        ["9", "8", "7", "6", "5", "4", "3", "2", "1", "0"]
+    );
 }
 
 #[test]
 fn ten_processes_race_and_nobody_is_left_behind() {
     let room = Room::new();
-    let mut others: Vec<Other> = (0..10).map(|_| Other::start(&room.path(), "races 3 300")).collect();
+    let mut others: Vec<Other> =
+        (0..10).map(|_| Other::start(&room.path(), "races 3 300")).collect();
     others.iter_mut().for_each(|other| other.expect("done"));
     // All are there, and none wants the core: it is free.
     assert_eq!(room.view().spaces().len(), 10);
@@ -304,10 +325,14 @@ fn one_that_scribbles_keeps_nobody_from_the_core() {
     let mut scribbler = Other::start(&room.path(), "scribbles");
     scribbler.expect("goes");
     // The view that is opened now may find no word that says that it is a board.
-    let scribbles = |pid| view.offenders().iter().any(|one| (one.pid, one.reason) == (pid, Reason::Scribbled));
+    let scribbles =
+        |pid| view.offenders().iter().any(|one| (one.pid, one.reason) == (pid, Reason::Scribbled));
     until("it is named", || scribbles(scribbler.child.id()));
     let view_now = room.view();
-    assert!(view_now.offenders().iter().any(|one| one.pid == scribbler.child.id()), "by one who comes later, too");
+    assert!(
+        view_now.offenders().iter().any(|one| one.pid == scribbler.child.id()),
+        "by one who comes later, too"
+    );
     assert!(!scribbles(std::process::id()), "and nobody else");
     let mut others: Vec<Other> = Vec::new();
     let mut seat = seat(&member, 0, 5, Bounds::default());
@@ -332,9 +357,15 @@ fn one_that_scribbles_keeps_nobody_from_the_core() {
         for space in view.spaces() {
             assert!(space.vps <= 64 && !space.name.chars().any(char::is_control));
         }
-        assert!(view.cores().iter().flat_map(|c| c.holder).all(|h| h.level.is_none_or(|level| level < 64)));
+        assert!(
+            view.cores()
+                .iter()
+                .flat_map(|c| c.holder)
+                .all(|h| h.level.is_none_or(|level| level < 64))
+        );
     }
-    // Whoever got in before the header was scribbled over is done, too. Who did not, has ended with an error.
+    // Whoever got in before the header was scribbled over is done, too. Who did not, has ended with
+    // an error.
     for mut other in others {
         while !matches!(other.line().as_str(), "done" | "") {}
     }
@@ -350,9 +381,14 @@ fn one_in_another_pid_namespace_is_at_the_board() {
     let room = Room::new();
     let member = room.member(1);
     let exe = std::env::current_exe().expect("this program");
-    let can = std::process::Command::new("unshare").args(["--pid", "--fork", "--kill-child", "true"]).output();
+    let can = std::process::Command::new("unshare")
+        .args(["--pid", "--fork", "--kill-child", "true"])
+        .output();
     if !can.is_ok_and(|output| output.status.success()) {
-        return skip("one_in_another_pid_namespace_is_at_the_board", "no pid namespaces for this user");
+        return skip(
+            "one_in_another_pid_namespace_is_at_the_board",
+            "no pid namespaces for this user",
+        );
     }
     let mut child = std::process::Command::new("unshare")
         .args(["--pid", "--fork", "--kill-child"])
@@ -379,7 +415,8 @@ fn one_goes_where_nobody_is_and_else_where_the_lowest_is() {
     let (here, there) = (room.member(2), room.member(2));
     let (mut first, mut second) = (seat(&there, 0, 5, patient()), seat(&there, 1, 6, patient()));
     let mut mine = seat(&here, 0, 5, patient()).with_cores([5, 6].into_iter());
-    let better = |seat: &kumihimo_arbiter::seat::Seat, level, roams| seat.better_core(level, roams, now());
+    let better =
+        |seat: &kumihimo_arbiter::seat::Seat, level, roams| seat.better_core(level, roams, now());
     // Its own is free.
     assert_eq!(better(&mine, 10, true), None);
     assert_eq!(first.runs(30, now()), Outcome::Go);

@@ -1,4 +1,5 @@
-//! What blocks and slots cost on this machine: `cargo run --release -p kumihimo-arch --example blocks`.
+//! What blocks and slots cost on this machine:
+//! `cargo run --release -p kumihimo-arch --example blocks`.
 
 use std::time::Instant;
 
@@ -38,7 +39,13 @@ extern "C" fn park_after_a_little(argument: *mut u8) -> ! {
 fn main() {
     let start = Instant::now();
     let tls = tls::get();
-    println!("{:?} ({}) after {:?}; guards: {}", tls.kind(), tls.why(), start.elapsed(), stack::guard_kind());
+    println!(
+        "{:?} ({}) after {:?}; guards: {}",
+        tls.kind(),
+        tls.why(),
+        start.elapsed(),
+        stack::guard_kind()
+    );
     println!("block {} bytes, least stack {} bytes", tls.bytes(), stack::minimum());
     let class = stack::class_for(0, tls.bytes()).expect("a class");
     let n = 1000;
@@ -55,10 +62,12 @@ fn main() {
     }
     let lo = |end: *mut u8| end.wrapping_sub(class.slot_size() - class.guard_size());
     let hi = |end: *mut u8| end.wrapping_sub(RECORD);
-    // SAFETY: fresh slots, each used by one block at a time; memory is zeroed before a block is built again.
+    // SAFETY: fresh slots, each used by one block at a time; memory is zeroed before a block is
+    // built again.
     unsafe {
         let start = Instant::now();
-        let mut blocks: Vec<*mut u8> = slots.iter().map(|s| tls.build(lo(*s), hi(*s)).expect("a block")).collect();
+        let mut blocks: Vec<*mut u8> =
+            slots.iter().map(|s| tls.build(lo(*s), hi(*s)).expect("a block")).collect();
         println!("build, cold      {:6.0} ns", start.elapsed().as_nanos() as f64 / n as f64);
         if tls.kind() == tls::Kind::Clone {
             let mut more = vec![std::ptr::null_mut(); 10 * n];
@@ -106,8 +115,9 @@ fn main() {
     if tls.kind() == tls::Kind::Clone {
         let n = 20_000;
         let mut slots = vec![std::ptr::null_mut(); n];
-        let mut parked: Vec<Parked> =
-            (0..n).map(|_| Parked { here: Context::NULL, back: Context::NULL, fs: fs_base() }).collect();
+        let mut parked: Vec<Parked> = (0..n)
+            .map(|_| Parked { here: Context::NULL, back: Context::NULL, fs: fs_base() })
+            .collect();
         let (rss, tables) = (status("VmRSS:"), status("VmPTE:"));
         assert_eq!(stack::acquire(class, &mut slots).expect("slots"), n);
         for (p, slot) in parked.iter_mut().zip(&slots) {

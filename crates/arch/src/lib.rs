@@ -1,4 +1,5 @@
-//! Kumihimo's processor- and C-library-dependent part: context switch, stacks, thread-local storage, stack overflow.
+//! Kumihimo's processor- and C-library-dependent part: context switch, stacks, thread-local
+//! storage, stack overflow.
 //!
 //! Each architecture has one folder, and exactly one folder is compiled in:
 //!
@@ -13,8 +14,10 @@
 //! [`tls::Tls::build`] fails with `Unsupported`.
 //!
 //! - [`cpu`]: the switch itself; FS, the running TLS block; GS, the kernel thread's record.
-//! - [`tls`]: a block of thread-local storage for each microprocess, which the C library takes for a thread's.
-//! - [`inject`]: a call from a signal handler into the code that it interrupted; [`regions`]: code into which none is.
+//! - [`tls`]: a block of thread-local storage for each microprocess, which the C library takes
+//!   for a thread's.
+//! - [`inject`]: a call from a signal handler into the code that it interrupted; [`regions`]:
+//!   code into which none is.
 //! - [`interrupted`]: the registers that a signal handler receives.
 //! - [`time`]: the time-stamp counter.
 //! - [`stack`]: slots of address space with guards, in slabs that are never unmapped.
@@ -24,7 +27,9 @@
 //! ([`tls::Kind`], `KUMI_GUARD`, `KUMI_FSBASE`).
 
 #[cfg(not(target_os = "linux"))]
-compile_error!("kumihimo-arch is for Linux; on other systems the crate kumihimo stands on std alone");
+compile_error!(
+    "kumihimo-arch is for Linux; on other systems the crate kumihimo stands on std alone"
+);
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 mod x86_64;
@@ -36,7 +41,9 @@ mod fallback;
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
 use fallback as machine;
 
-pub use machine::{HAS_MICROPROCESSES, cpu, inject, interrupted, regions, time, tls, while_executing};
+pub use machine::{
+    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, time, tls, while_executing,
+};
 
 mod lock;
 pub use lock::hold_still;

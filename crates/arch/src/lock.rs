@@ -1,15 +1,18 @@
 //! A lock that may be taken on any stack, under any TLS block, and across fork.
 //!
-//! It knows no owner (a std mutex's poison flag would ask thread-local state), and the fork handlers can hold it over
-//! a fork and release it in the child. Held for tens of nanoseconds, or for the length of one `mmap`.
+//! It knows no owner (a std mutex's poison flag would ask thread-local state), and the fork
+//! handlers can hold it over a fork and release it in the child. Held for tens of nanoseconds, or
+//! for the length of one `mmap`.
 
 //!
-//! Whoever waits long sleeps: a microprocess may be stopped while it holds the lock (a fault, a contended `mmap`), and wait for a virtual processor
-//! before it goes on. Waiters that spun, one on each of those, would keep it waiting for ever; of sleepers the kernel's half learns.
+//! Whoever waits long sleeps: a microprocess may be stopped while it holds the lock (a fault, a
+//! contended `mmap`), and wait for a virtual processor before it goes on. Waiters that spun, one on
+//! each of those, would keep it waiting for ever; of sleepers the kernel's half learns.
 
 //!
-//! Nor is the holder preempted, if the user scheduler has said how to keep it from that ([`hold_still`]): it may itself wait for the lock while it is
-//! masked, on the very virtual processor in whose queue the holder would then be.
+//! Nor is the holder preempted, if the user scheduler has said how to keep it from that
+//! ([`hold_still`]): it may itself wait for the lock while it is masked, on the very virtual
+//! processor in whose queue the holder would then be.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,8 +22,9 @@ static STILL: OnceLock<Still> = OnceLock::new();
 
 type Still = (fn(), fn());
 
-/// Says how whoever holds a lock of this crate is kept from being preempted: `begin` is called before one is taken, `end` after it was released, on the
-/// same kernel thread; they nest. Once a process; before that nobody is.
+/// Says how whoever holds a lock of this crate is kept from being preempted: `begin` is called
+/// before one is taken, `end` after it was released, on the same kernel thread; they nest. Once a
+/// process; before that nobody is.
 pub fn hold_still(begin: fn(), end: fn()) {
     let _ = STILL.set((begin, end));
 }
@@ -43,7 +47,11 @@ impl Lock {
         }
         // Acquire pairs with the Release of `unlock`.
         for _ in 0..100 {
-            if self.0.compare_exchange_weak(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if self
+                .0
+                .compare_exchange_weak(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+            {
                 return;
             }
             std::hint::spin_loop();

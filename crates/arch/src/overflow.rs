@@ -19,15 +19,18 @@ static SEGV: Previous = Previous { action: OnceLock::new(), spent: AtomicBool::n
 static BUS: Previous = Previous { action: OnceLock::new(), spent: AtomicBool::new(false) };
 static DESCRIBE: AtomicUsize = AtomicUsize::new(0);
 
-/// Installs the handler of SIGSEGV and SIGBUS for the process; further calls only replace `describe`.
+/// Installs the handler of SIGSEGV and SIGBUS for the process; further calls only replace
+/// `describe`.
 ///
-/// A fault in the guard of a microprocess's stack, by code running on that stack, is written to standard error as
-/// `kumihimo: microprocess NAME overflowed its stack of N KiB; set Builder::stack_size ...`, then the process aborts.
-/// Every other fault goes to the handler that was there before (Rust's own, a sanitizer's, the program's) under the flags
-/// and mask that it asked for, or takes the default course. A handler that the program installs later replaces this one.
+/// A fault in the guard of a microprocess's stack, by code running on that stack, is written to
+/// standard error as
+/// `kumihimo: microprocess NAME overflowed its stack of N KiB; set Builder::stack_size ...`, then
+/// the process aborts. Every other fault goes to the handler that was there before (Rust's own, a
+/// sanitizer's, the program's) under the flags and mask that it asked for, or takes the default
+/// course. A handler that the program installs later replaces this one.
 ///
-/// `describe(slot_end, out)` writes the microprocess's name and id into `out` and returns how many bytes it wrote. It runs
-/// in the signal handler: no locks, no allocation.
+/// `describe(slot_end, out)` writes the microprocess's name and id into `out` and returns how many
+/// bytes it wrote. It runs in the signal handler: no locks, no allocation.
 ///
 /// # Safety
 /// `describe` keeps to that, and each kernel thread that runs microprocesses holds an [`AltStack`].
@@ -44,8 +47,9 @@ pub unsafe fn install_process_handler(describe: fn(slot_end: usize, out: &mut [u
                 new.sa_sigaction = on_fault as *const () as usize;
                 // The old handler's mask and flags hold for its call from within ours.
                 new.sa_mask = old.sa_mask;
-                new.sa_flags =
-                    libc::SA_SIGINFO | libc::SA_ONSTACK | (old.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART));
+                new.sa_flags = libc::SA_SIGINFO
+                    | libc::SA_ONSTACK
+                    | (old.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART));
                 libc::sigaction(signal, &new, std::ptr::null_mut());
                 old
             }
@@ -77,8 +81,8 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     }
 }
 
-/// The stack pointer lies in the slot, or below it by no more than a very large frame: otherwise it is some other stack's
-/// stray pointer that hit this guard.
+/// The stack pointer lies in the slot, or below it by no more than a very large frame: otherwise it
+/// is some other stack's stray pointer that hit this guard.
 fn on_that_stack(sp: usize, found: &Located) -> bool {
     sp < found.slot_end && sp + (1 << 20) > found.guard.start
 }
@@ -94,9 +98,10 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
         match old.sa_sigaction {
             handler if handler > libc::SIG_IGN && !spent => {
                 if old.sa_flags & libc::SA_SIGINFO != 0 {
-                    std::mem::transmute::<usize, extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void)>(handler)(
-                        signal, info, context,
-                    );
+                    std::mem::transmute::<
+                        usize,
+                        extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void),
+                    >(handler)(signal, info, context);
                 } else {
                     std::mem::transmute::<usize, extern "C" fn(c_int)>(handler)(signal);
                 }
@@ -107,9 +112,15 @@ unsafe fn chain(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void)
                 let mut default: libc::sigaction = std::mem::zeroed();
                 default.sa_sigaction = libc::SIG_DFL;
                 libc::sigaction(signal, &default, std::ptr::null_mut());
-                // A fault happens again on return. What was sent must be sent again; it is blocked until we return.
+                // A fault happens again on return. What was sent must be sent again; it is blocked
+                // until we return.
                 if (*info).si_code <= 0 {
-                    libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::syscall(libc::SYS_gettid), signal);
+                    libc::syscall(
+                        libc::SYS_tgkill,
+                        libc::getpid(),
+                        libc::syscall(libc::SYS_gettid),
+                        signal,
+                    );
                 }
             }
         }
@@ -150,7 +161,8 @@ fn report(found: &Located) {
     let describe = DESCRIBE.load(Ordering::Acquire);
     if describe != 0 {
         // SAFETY: the word holds a function of this type.
-        let describe = unsafe { std::mem::transmute::<usize, fn(usize, &mut [u8]) -> usize>(describe) };
+        let describe =
+            unsafe { std::mem::transmute::<usize, fn(usize, &mut [u8]) -> usize>(describe) };
         let start = line.len;
         line.len += describe(found.slot_end, &mut line.bytes[start..start + 256]).min(256);
     }
@@ -169,7 +181,8 @@ fn report(found: &Located) {
     }
 }
 
-/// A kernel thread's alternate signal stack, with a guard below it. Dropping it puts back what was there before.
+/// A kernel thread's alternate signal stack, with a guard below it. Dropping it puts back what was
+/// there before.
 ///
 /// Not `Send`: it belongs to the kernel thread that made it.
 #[derive(Debug)]
@@ -179,14 +192,16 @@ pub struct AltStack {
     before: libc::stack_t,
 }
 
-/// Gives the calling kernel thread an alternate signal stack: room for the largest signal frame of this processor and 32 KiB.
+/// Gives the calling kernel thread an alternate signal stack: room for the largest signal frame of
+/// this processor and 32 KiB.
 ///
 /// # Errors
 /// No memory, or the caller is running on an alternate stack.
 pub fn alt_stack_for_this_thread() -> io::Result<AltStack> {
     const GUARD: usize = 4096;
     let bytes = (stack::minimum() + (32 << 10)).next_multiple_of(4096) + GUARD;
-    // SAFETY: a fresh mapping whose lowest page becomes a guard; sigaltstack reads and writes the structs given.
+    // SAFETY: a fresh mapping whose lowest page becomes a guard; sigaltstack reads and writes the
+    // structs given.
     unsafe {
         let memory = libc::mmap(
             std::ptr::null_mut(),
@@ -199,9 +214,15 @@ pub fn alt_stack_for_this_thread() -> io::Result<AltStack> {
         if memory == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let usable = libc::stack_t { ss_sp: memory.wrapping_byte_add(GUARD), ss_flags: 0, ss_size: bytes - GUARD };
+        let usable = libc::stack_t {
+            ss_sp: memory.wrapping_byte_add(GUARD),
+            ss_flags: 0,
+            ss_size: bytes - GUARD,
+        };
         let mut before: libc::stack_t = std::mem::zeroed();
-        if libc::mprotect(memory, GUARD, libc::PROT_NONE) != 0 || libc::sigaltstack(&usable, &mut before) != 0 {
+        if libc::mprotect(memory, GUARD, libc::PROT_NONE) != 0
+            || libc::sigaltstack(&usable, &mut before) != 0
+        {
             let e = io::Error::last_os_error();
             libc::munmap(memory, bytes);
             return Err(e);
@@ -212,8 +233,8 @@ pub fn alt_stack_for_this_thread() -> io::Result<AltStack> {
 
 impl Drop for AltStack {
     fn drop(&mut self) {
-        // SAFETY: the same kernel thread (the type is not Send), which is not on this stack now, or sigaltstack says EPERM
-        // and the memory stays.
+        // SAFETY: the same kernel thread (the type is not Send), which is not on this stack now, or
+        // sigaltstack says EPERM and the memory stays.
         unsafe {
             let mut now: libc::stack_t = std::mem::zeroed();
             libc::sigaltstack(std::ptr::null(), &mut now);

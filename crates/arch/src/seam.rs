@@ -7,7 +7,9 @@ use std::io;
 
 use libc::ucontext_t;
 
-use crate::machine::{HAS_MICROPROCESSES, cpu, inject, interrupted, regions, time, tls, while_executing};
+use crate::machine::{
+    HAS_MICROPROCESSES, cpu, inject, interrupted, regions, time, tls, while_executing,
+};
 
 /// How a microprocess gets its thread-local storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +30,8 @@ const _: fn(cpu::Context) -> *mut u8 = cpu::Context::stack_pointer;
 const _: unsafe extern "C" fn() = cpu::FIRST_STEP;
 const _: usize = cpu::SAVED;
 const _: unsafe fn(*mut cpu::Context, cpu::Context) = cpu::switch_same;
-const _: [unsafe fn(*mut cpu::Context, cpu::Context, usize); 2] = [cpu::switch_fs, cpu::switch_prctl];
+const _: [unsafe fn(*mut cpu::Context, cpu::Context, usize); 2] =
+    [cpu::switch_fs, cpu::switch_prctl];
 
 // cpu: the running TLS block (FS) and the kernel thread's record (GS).
 const _: fn() -> bool = cpu::fsgsbase;
@@ -45,9 +48,11 @@ const _: fn() -> usize = cpu::extended_state_bytes;
 const _: fn(*const u8) = cpu::prefetch;
 const _: unsafe fn(*const u32, i32, u32) = cpu::futex;
 
-const _: unsafe fn(*mut ucontext_t, extern "C" fn(), usize) -> Result<(), inject::Refusal> = inject::inject;
+const _: unsafe fn(*mut ucontext_t, extern "C" fn(), usize) -> Result<(), inject::Refusal> =
+    inject::inject;
 const _: unsafe fn(*const ucontext_t) -> interrupted::Position = interrupted::position;
-const _: [unsafe fn(*const ucontext_t) -> bool; 2] = [interrupted::restarts_call, interrupted::is_at_call];
+const _: [unsafe fn(*const ucontext_t) -> bool; 2] =
+    [interrupted::restarts_call, interrupted::is_at_call];
 const _: unsafe fn(*mut ucontext_t) = interrupted::fail_call;
 const _: fn() = regions::prepare;
 const _: fn(usize) -> bool = regions::is_closed;

@@ -4,14 +4,16 @@
 //! slot_end - slot_size                            slot_end
 //! | guard |  stack  ...  <- sp |  record  |  TLS block  |
 //! ```
-//! What lies above the stack is the caller's affair; this module keeps [`RECORD`] bytes of each slot free for the record.
-//! Slots are cut from slabs of address space, one kind of slab for each slot size. Slabs are never
-//! unmapped: an address that was once a slot stays a slot of the same class, which is what makes a stale reference to
-//! a record detectable instead of a fault, and what makes [`locate`] safe in a signal handler. Memory, as opposed to
-//! address space, is given back with [`release_memory`].
+//! What lies above the stack is the caller's affair; this module keeps [`RECORD`] bytes of each
+//! slot free for the record. Slots are cut from slabs of address space, one kind of slab for each
+//! slot size. Slabs are never unmapped: an address that was once a slot stays a slot of the same
+//! class, which is what makes a stale reference to a record detectable instead of a fault, and what
+//! makes [`locate`] safe in a signal handler. Memory, as opposed to address space, is given back
+//! with [`release_memory`].
 //!
-//! Guards are made with `MADV_GUARD_INSTALL` (Linux 6.13): it needs no mapping of its own, so `vm.max_map_count` bounds
-//! nothing. Older kernels get `mprotect`, two mappings a slot. `KUMI_GUARD=mprotect` forces that way.
+//! Guards are made with `MADV_GUARD_INSTALL` (Linux 6.13): it needs no mapping of its own, so
+//! `vm.max_map_count` bounds nothing. Older kernels get `mprotect`, two mappings a slot.
+//! `KUMI_GUARD=mprotect` forces that way.
 
 use std::fmt;
 use std::io;
@@ -22,18 +24,20 @@ use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 use crate::cpu;
 use crate::lock::Lock;
 
-/// Bytes that a slot has room for besides stack and TLS block: the runtime's record of the microprocess. Never given back to the
-/// system.
+/// Bytes that a slot has room for besides stack and TLS block: the runtime's record of the
+/// microprocess. Never given back to the system.
 pub const RECORD: usize = 512;
 
 const PAGE: usize = 4096;
 const MIN_SHIFT: u32 = 15;
 /// A slab never spans more than this, unless a single slot does.
 const SLAB_MAX: usize = 64 << 20;
-/// From this size on, a slot's top and the next slot's guard are kept in one page table; see `Pool::grow`.
+/// From this size on, a slot's top and the next slot's guard are kept in one page table; see
+/// `Pool::grow`.
 const TABLE_SPAN: usize = 2 << 20;
 const MADV_GUARD_INSTALL: libc::c_int = 102;
-/// "This process" for `process_madvise` (Linux 6.14). A real pidfd would still name the parent after fork.
+/// "This process" for `process_madvise` (Linux 6.14). A real pidfd would still name the parent
+/// after fork.
 const PIDFD_SELF: libc::c_long = -10001;
 const IOV_MAX: usize = 1024;
 
@@ -52,9 +56,10 @@ impl Class {
         if index < Self::COUNT { Some(Class(index as u8)) } else { None }
     }
 
-    /// Bytes of address space of a slot, guard and record included: from 128 KiB on, and below 2 MiB, a page more than the class says.
-    /// A processor looks pages up in sets by the low bits of their number; with slots a power of two apart, the tops of all stacks would
-    /// share a few of these sets, and a thousand switches in turn would miss the TLB a thousand times.
+    /// Bytes of address space of a slot, guard and record included: from 128 KiB on, and below 2
+    /// MiB, a page more than the class says. A processor looks pages up in sets by the low bits of
+    /// their number; with slots a power of two apart, the tops of all stacks would share a few of
+    /// these sets, and a thousand switches in turn would miss the TLB a thousand times.
     pub const fn slot_size(self) -> usize {
         let size = self.power();
         if size >= 128 << 10 && size < TABLE_SPAN { size + PAGE } else { size }
@@ -66,7 +71,8 @@ impl Class {
 
     /// Bytes of the guard at the bottom of a slot: a sixteenth of the slot, within 4 KiB .. 64 KiB.
     ///
-    /// Rust code probes every page of a large frame, so one page would do for it; C code usually does not.
+    /// Rust code probes every page of a large frame, so one page would do for it; C code usually
+    /// does not.
     pub const fn guard_size(self) -> usize {
         let part = self.power() / 16;
         if part < PAGE {
@@ -98,7 +104,11 @@ pub struct StackError {
 
 impl fmt::Display for StackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "stack size of {} bytes is too large: the largest is {} bytes", self.requested, self.largest)
+        write!(
+            f,
+            "stack size of {} bytes is too large: the largest is {} bytes",
+            self.requested, self.largest
+        )
     }
 }
 
@@ -110,9 +120,11 @@ impl From<StackError> for io::Error {
     }
 }
 
-/// The smallest class whose usable stack is at least `stack_size` bytes beside a TLS block of `tls_bytes`.
+/// The smallest class whose usable stack is at least `stack_size` bytes beside a TLS block of
+/// `tls_bytes`.
 ///
-/// Sizes below [`minimum`] (0 included) are raised to it; any other size needs no rounding by the caller.
+/// Sizes below [`minimum`] (0 included) are raised to it; any other size needs no rounding by the
+/// caller.
 ///
 /// # Errors
 /// When not even the 1 GiB slot is large enough.
@@ -128,8 +140,9 @@ pub fn class_for(stack_size: usize, tls_bytes: usize) -> Result<Class, StackErro
     Err(StackError { requested: stack_size, largest: Class::MAX.usable(tls_bytes) & !(PAGE - 1) })
 }
 
-/// The least usable stack in bytes: room for one signal frame (`AT_MINSIGSTKSZ`), one saved extended register state
-/// (a preempted microprocess carries it on its stack) and 6 KiB of ordinary frames.
+/// The least usable stack in bytes: room for one signal frame (`AT_MINSIGSTKSZ`), one saved
+/// extended register state (a preempted microprocess carries it on its stack) and 6 KiB of ordinary
+/// frames.
 pub fn minimum() -> usize {
     static MIN: OnceLock<usize> = OnceLock::new();
     *MIN.get_or_init(|| {
@@ -137,7 +150,8 @@ pub fn minimum() -> usize {
         let signal_frame = unsafe {
             libc::getauxval(51 /* AT_MINSIGSTKSZ */)
         } as usize;
-        (signal_frame.max(2048) + cpu::extended_state_bytes().max(512) + (6 << 10)).next_multiple_of(1024)
+        (signal_frame.max(2048) + cpu::extended_state_bytes().max(512) + (6 << 10))
+            .next_multiple_of(1024)
     })
 }
 
@@ -152,10 +166,11 @@ pub struct Located {
     pub guard: Range<usize>,
 }
 
-// ---- the registry: which addresses are slots -----------------------------------------------------------------------
+// ---- the registry: which addresses are
+// slots -----------------------------------------------------------------------
 
-/// A run of slots of one class. It only ever grows, at either end, so any mixture of old and new bounds that a reader
-/// sees is a correct (if smaller) run. `end == 0`: not in use yet.
+/// A run of slots of one class. It only ever grows, at either end, so any mixture of old and new
+/// bounds that a reader sees is a correct (if smaller) run. `end == 0`: not in use yet.
 struct Extent {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -172,8 +187,13 @@ struct Chunk {
 impl Chunk {
     const fn new() -> Self {
         Chunk {
-            extents: [const { Extent { start: AtomicUsize::new(0), end: AtomicUsize::new(0), class: AtomicU8::new(0) } };
-                EXTENTS],
+            extents: [const {
+                Extent {
+                    start: AtomicUsize::new(0),
+                    end: AtomicUsize::new(0),
+                    class: AtomicU8::new(0),
+                }
+            }; EXTENTS],
             next: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
@@ -182,12 +202,14 @@ impl Chunk {
 static REGISTRY: Chunk = Chunk::new();
 static REGISTRY_LOCK: Lock = Lock::new();
 
-/// Calls `f` on every extent in use until it returns something. Lock-free; reads only static or leaked memory.
+/// Calls `f` on every extent in use until it returns something. Lock-free; reads only static or
+/// leaked memory.
 fn extents<R>(mut f: impl FnMut(&Extent, Range<usize>) -> Option<R>) -> Option<R> {
     let mut chunk: &'static Chunk = &REGISTRY;
     loop {
         for e in &chunk.extents {
-            // Acquire: pairs with the Release in `register`; a non-zero end means start and class are set.
+            // Acquire: pairs with the Release in `register`; a non-zero end means start and class
+            // are set.
             let end = e.end.load(Ordering::Acquire);
             if end == 0 {
                 return None;
@@ -197,7 +219,8 @@ fn extents<R>(mut f: impl FnMut(&Extent, Range<usize>) -> Option<R>) -> Option<R
             }
         }
         let next = chunk.next.load(Ordering::Acquire);
-        // SAFETY: chunks are leaked boxes, published with Release after initialisation; null ends the list.
+        // SAFETY: chunks are leaked boxes, published with Release after initialisation; null ends
+        // the list.
         chunk = unsafe { next.as_ref()? };
     }
 }
@@ -242,8 +265,9 @@ fn register(range: Range<usize>, class: Class) {
     });
 }
 
-/// The slot that `addr` lies in, if it lies in any slab. Async-signal-safe and lock-free; its cost grows with the number
-/// of separate runs of slabs (few: neighbours are merged), so it is for fault handlers and debug checks.
+/// The slot that `addr` lies in, if it lies in any slab. Async-signal-safe and lock-free; its cost
+/// grows with the number of separate runs of slabs (few: neighbours are merged), so it is for fault
+/// handlers and debug checks.
 pub fn locate(addr: usize) -> Option<Located> {
     extents(|e, r| {
         if !r.contains(&addr) {
@@ -252,11 +276,16 @@ pub fn locate(addr: usize) -> Option<Located> {
         let class = Class(e.class.load(Ordering::Relaxed));
         // Runs grow by whole slots, so slots can be counted from either end.
         let slot = r.end - (r.end - addr).div_ceil(class.slot_size()) * class.slot_size();
-        Some(Located { slot_end: slot + class.slot_size(), class, guard: slot..slot + class.guard_size() })
+        Some(Located {
+            slot_end: slot + class.slot_size(),
+            class,
+            guard: slot..slot + class.guard_size(),
+        })
     })
 }
 
-// ---- pools: slabs not yet handed out -------------------------------------------------------------------------------
+// ---- pools: slabs not yet handed
+// out -------------------------------------------------------------------------------
 
 /// What is left of the newest slab of a class. Guarded by its lock.
 struct Pool {
@@ -267,12 +296,18 @@ struct Pool {
 }
 
 static POOLS: [Pool; Class::COUNT] = [const {
-    Pool { lock: Lock::new(), next: AtomicUsize::new(0), left: AtomicUsize::new(0), total: AtomicUsize::new(0) }
+    Pool {
+        lock: Lock::new(),
+        next: AtomicUsize::new(0),
+        left: AtomicUsize::new(0),
+        total: AtomicUsize::new(0),
+    }
 }; Class::COUNT];
 
-/// Fills `out` with the ends of fresh slots (all zero, guard in place) and returns how many there are: `out.len()`, or
-/// fewer (but at least one) when the machine ran out half-way. Meant for batches: a batch costs one system call for
-/// its guards where the kernel allows it. May block the kernel thread for the length of an `mmap`.
+/// Fills `out` with the ends of fresh slots (all zero, guard in place) and returns how many there
+/// are: `out.len()`, or fewer (but at least one) when the machine ran out half-way. Meant for
+/// batches: a batch costs one system call for its guards where the kernel allows it. May block the
+/// kernel thread for the length of an `mmap`.
 ///
 /// # Errors
 /// When not a single slot can be had: the message names the size and the limit to raise.
@@ -306,17 +341,22 @@ pub fn acquire(class: Class, out: &mut [*mut u8]) -> io::Result<usize> {
 }
 
 impl Pool {
-    /// Maps a new slab. Large ones first (fewer calls), then, if address space is short, down to a single slot.
+    /// Maps a new slab. Large ones first (fewer calls), then, if address space is short, down to a
+    /// single slot.
     fn grow(&self, class: Class, wanted: usize) -> io::Result<()> {
         let slot = class.slot_size();
         let most = (SLAB_MAX / slot).max(1);
-        let mut count = (self.total.load(Ordering::Relaxed) / 4).max(wanted).clamp(64.min(most), 1024.min(most));
-        // Large slots: were their boundaries at multiples of what a page table spans, each slot would need a table for
-        // its top and another one for its guard. Shifted, a slot's top shares its table with the next slot's guard.
+        let mut count = (self.total.load(Ordering::Relaxed) / 4)
+            .max(wanted)
+            .clamp(64.min(most), 1024.min(most));
+        // Large slots: were their boundaries at multiples of what a page table spans, each slot
+        // would need a table for its top and another one for its guard. Shifted, a slot's top
+        // shares its table with the next slot's guard.
         let shift = if slot >= TABLE_SPAN { Class::MAX.guard_size() } else { 0 };
         loop {
             let bytes = count * slot + shift;
-            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases nothing.
+            // SAFETY: a fresh anonymous mapping at an address of the kernel's choice aliases
+            // nothing.
             let base = unsafe {
                 libc::mmap(
                     std::ptr::null_mut(),
@@ -335,7 +375,8 @@ impl Pool {
                 }
                 return Err(out_of_space(bytes, slot, &err));
             }
-            // Huge pages would give every stack that touches its top 2 MiB. Kernels without them say EINVAL: fine.
+            // Huge pages would give every stack that touches its top 2 MiB. Kernels without them
+            // say EINVAL: fine.
             // SAFETY: advice on the mapping just made; it changes no contents.
             unsafe { libc::madvise(base, bytes, libc::MADV_NOHUGEPAGE) };
             let start = base as usize + shift;
@@ -355,7 +396,8 @@ fn out_of_space(bytes: usize, slot: usize, err: &io::Error) -> io::Error {
     let hint = if known && limit.rlim_cur != libc::RLIM_INFINITY {
         format!("address space is limited to {} KiB: raise `ulimit -v`", limit.rlim_cur / 1024)
     } else {
-        "memory or address space is exhausted (see vm.overcommit_memory and vm.max_map_count)".to_string()
+        "memory or address space is exhausted (see vm.overcommit_memory and vm.max_map_count)"
+            .to_string()
     };
     io::Error::new(
         io::ErrorKind::OutOfMemory,
@@ -367,7 +409,8 @@ fn out_of_space(bytes: usize, slot: usize, err: &io::Error) -> io::Error {
     )
 }
 
-// ---- guards --------------------------------------------------------------------------------------------------------
+// ----
+// guards --------------------------------------------------------------------------------------------------------
 
 /// How guards are made: 0 not decided, then from the best to the last resort. Only ever rises.
 static GUARD_HOW: AtomicU8 = AtomicU8::new(0);
@@ -425,8 +468,8 @@ fn probe_guard() -> u8 {
 }
 
 fn process_madvise(iov: &[libc::iovec]) -> isize {
-    // SAFETY: the vector is valid for the call; guard advice only takes access away from the ranges named, which the
-    // callers own.
+    // SAFETY: the vector is valid for the call; guard advice only takes access away from the ranges
+    // named, which the callers own.
     unsafe {
         libc::syscall(
             libc::SYS_process_madvise,
@@ -495,19 +538,22 @@ fn guard(class: Class, first: usize, count: usize) -> io::Result<usize> {
     Ok(done)
 }
 
-// ---- memory --------------------------------------------------------------------------------------------------------
+// ----
+// memory --------------------------------------------------------------------------------------------------------
 
-/// Gives the memory of a slot back to the system, except for the `keep_below_top` bytes under `slot_end` (rounded up
-/// to whole pages). The pages given back read as zero afterwards. One system call; does not touch guard or record.
+/// Gives the memory of a slot back to the system, except for the `keep_below_top` bytes under
+/// `slot_end` (rounded up to whole pages). The pages given back read as zero afterwards. One system
+/// call; does not touch guard or record.
 ///
 /// # Safety
-/// `slot_end` must be the end of a slot of `class` from [`acquire`]; nothing may live in the part given back (in
-/// particular `keep_below_top` covers record, TLS block and every live stack frame).
+/// `slot_end` must be the end of a slot of `class` from [`acquire`]; nothing may live in the part
+/// given back (in particular `keep_below_top` covers record, TLS block and every live stack frame).
 pub unsafe fn release_memory(slot_end: usize, class: Class, keep_below_top: usize) {
     let from = slot_end - class.slot_size() + class.guard_size();
     let to = (slot_end - keep_below_top.max(RECORD)) & !(PAGE - 1);
     if from < to {
-        // MADV_DONTNEED and not MADV_FREE: the memory counts as given back at once, and a reused stack reads zero.
+        // MADV_DONTNEED and not MADV_FREE: the memory counts as given back at once, and a reused
+        // stack reads zero.
         // SAFETY: the range is inside the slot and, by the contract, unused.
         unsafe { libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_DONTNEED) };
     }

@@ -1,4 +1,5 @@
-//! What the C library makes of a microprocess's block: keys, locks, fork, set*id, malloc, its own thread-local state.
+//! What the C library makes of a microprocess's block: keys, locks, fork, set*id, malloc, its own
+//! thread-local state.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 mod harness;
@@ -90,7 +91,8 @@ fn pthread_keys_have_their_destructors_run() {
 #[test]
 fn owners_of_locks_are_told_apart() {
     needs_blocks!();
-    let lock = Arc::new(PthreadMutex::new(libc::PTHREAD_MUTEX_ERRORCHECK, libc::PTHREAD_MUTEX_STALLED));
+    let lock =
+        Arc::new(PthreadMutex::new(libc::PTHREAD_MUTEX_ERRORCHECK, libc::PTHREAD_MUTEX_STALLED));
     let (a, b) = (lock.clone(), lock.clone());
     let mut owner = Micro::new(STACK, move || {
         assert_eq!(a.lock(), 0);
@@ -184,7 +186,8 @@ fn state_of_the_c_library_is_own_and_fresh() {
     needs_blocks!();
     let global = usize::MAX as libc::locale_t as usize;
     let body = move || {
-        // SAFETY: calls about the calling thread; the locale lives until the microprocess has let go of it.
+        // SAFETY: calls about the calling thread; the locale lives until the microprocess has let
+        // go of it.
         unsafe {
             assert_eq!(uselocale(std::ptr::null_mut()) as usize, global);
             let mine = libc::newlocale(libc::LC_ALL_MASK, c"C".as_ptr(), std::ptr::null_mut());
@@ -253,7 +256,11 @@ fn questions_about_the_thread_are_answered() {
 }
 
 unsafe extern "C" {
-    fn pthread_getaffinity_np(thread: libc::pthread_t, bytes: usize, set: *mut libc::cpu_set_t) -> c_int;
+    fn pthread_getaffinity_np(
+        thread: libc::pthread_t,
+        bytes: usize,
+        set: *mut libc::cpu_set_t,
+    ) -> c_int;
 }
 
 /// For set*id: what the runtime answers from its record of the kernel thread.
@@ -324,7 +331,10 @@ fn fork_and_wait(child: impl FnOnce()) {
         }
         let mut status = 0;
         assert_eq!(libc::waitpid(pid, &mut status, 0), pid);
-        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child's status is {status:#x}");
+        assert!(
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+            "the child's status is {status:#x}"
+        );
     }
 }
 
@@ -444,8 +454,15 @@ fn pthread_exit_aborts_as_on_a_std_thread() {
     }
     let out = again::once_more(NAME, &[]);
     let text = again::text(&out.stderr);
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&out.status), Some(libc::SIGABRT), "{text}");
-    assert!(text.contains("exception not rethrown") || text.contains("foreign exception"), "{text}");
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&out.status),
+        Some(libc::SIGABRT),
+        "{text}"
+    );
+    assert!(
+        text.contains("exception not rethrown") || text.contains("foreign exception"),
+        "{text}"
+    );
 }
 
 /// Everything that touches the C library's list of threads, at once.

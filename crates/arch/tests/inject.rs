@@ -27,7 +27,9 @@ use libc::ucontext_t;
 macro_rules! needs_context {
     () => {
         if $crate::again::thread_sanitizer() {
-            return $crate::again::skip("ThreadSanitizer calls handlers later, with a copy of the context");
+            return $crate::again::skip(
+                "ThreadSanitizer calls handlers later, with a copy of the context",
+            );
         }
     };
 }
@@ -65,7 +67,8 @@ thread_local! {
     static FIRE: Cell<*const Fire> = const { Cell::new(std::ptr::null()) };
 }
 
-/// The handler starts with the interrupted code's AC, which Linux does not clear; compiled code may access misaligned words.
+/// The handler starts with the interrupted code's AC, which Linux does not clear; compiled code may
+/// access misaligned words.
 fn clear_ac() {
     // SAFETY: changes one flag; uses the stack, so no `nostack`.
     unsafe { std::arch::asm!("pushfq", "and dword ptr [rsp], ~0x40000", "popfq") };
@@ -91,7 +94,9 @@ extern "C" fn on_signal(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void)
 
 /// Called by `rude` with what it started with.
 extern "C" fn count(start: &hold::Start) {
-    let empty = start.x87[2] & 0xffff == 0xffff && start.x87[0] & 0xffff == 0x37f && start.x87[1] & 0xffff == 0;
+    let empty = start.x87[2] & 0xffff == 0xffff
+        && start.x87[0] & 0xffff == 0x37f
+        && start.x87[1] & 0xffff == 0;
     let clear = start.flags & (1 << 8 | 1 << 10 | 1 << 14 | 1 << 18) == 0;
     // SAFETY: an upcall runs only while its thread's record lives.
     let fire = unsafe { &*FIRE.get() };
@@ -101,7 +106,11 @@ extern "C" fn count(start: &hold::Start) {
     fire.begun.fetch_add(1, Relaxed);
 }
 
-fn handle(signal: c_int, handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void), flags: c_int) {
+fn handle(
+    signal: c_int,
+    handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void),
+    flags: c_int,
+) {
     // SAFETY: installs a handler of the right type.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
@@ -123,7 +132,8 @@ fn own_stack() -> Range<usize> {
     }
 }
 
-/// A timer that sends SIGUSR1 to the calling kernel thread every 40 us: a signal in the middle of user code even on a single core.
+/// A timer that sends SIGUSR1 to the calling kernel thread every 40 us: a signal in the middle of
+/// user code even on a single core.
 struct Timer(libc::timer_t);
 
 impl Timer {
@@ -151,7 +161,8 @@ impl Drop for Timer {
     }
 }
 
-/// Runs `work` on a thread of its own that gets signals from a timer and from another thread, `upcall` being injected wherever possible.
+/// Runs `work` on a thread of its own that gets signals from a timer and from another thread,
+/// `upcall` being injected wherever possible.
 fn under_fire(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Send) {
     inject::prepare();
     under_fire_as_prepared(upcall, work);
@@ -167,27 +178,38 @@ fn under_fire_as_prepared(upcall: extern "C" fn(), work: impl FnOnce(&Fire) + Se
             FIRE.set(&fire);
             let (done, finished) = mpsc::channel::<()>();
             // SAFETY: pthread_self has no preconditions.
-            tell.send((&raw const fire as usize, unsafe { libc::pthread_self() }, done)).expect("the sender listens");
+            tell.send((&raw const fire as usize, unsafe { libc::pthread_self() }, done))
+                .expect("the sender listens");
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 let _timer = Timer::start();
                 work(&fire);
             }));
             fire.over.store(true, Release);
-            // The other thread has let go of the record, and the last signal has come, before both end.
+            // The other thread has let go of the record, and the last signal has come, before both
+            // end.
             let _ = finished.recv();
             FIRE.set(std::ptr::null());
             if let Err(panic) = outcome {
                 std::panic::resume_unwind(panic);
             }
-            assert_eq!(fire.begun.load(Relaxed), fire.injected.load(Relaxed), "every injected call ran");
-            assert_eq!(fire.crooked.load(Relaxed), 0, "upcalls that did not start as a function does");
+            assert_eq!(
+                fire.begun.load(Relaxed),
+                fire.injected.load(Relaxed),
+                "every injected call ran"
+            );
+            assert_eq!(
+                fire.crooked.load(Relaxed),
+                0,
+                "upcalls that did not start as a function does"
+            );
         });
         let (fire, thread, _done) = told.recv().expect("the victim");
         // SAFETY: the victim keeps the record until `_done` is dropped.
         let fire = unsafe { &*(fire as *const Fire) };
         let mut seed = 1u64;
         while !fire.over.load(Acquire) {
-            // One at a time, or the victim would do nothing but handle signals; then let it run for a random while.
+            // One at a time, or the victim would do nothing but handle signals; then let it run for
+            // a random while.
             let before = fire.handled.load(Acquire);
             // SAFETY: the victim lives.
             unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
@@ -244,7 +266,13 @@ fn vectors(
         unsafe { hold(&values, &mut out, SPINS) };
         for i in 0..32 * 8 {
             let held = i % 8 < row && (row == 8 || i / 8 < 16);
-            assert_eq!(out[i], if held { values[i] } else { 0 }, "register {} word {}", i / 8, i % 8);
+            assert_eq!(
+                out[i],
+                if held { values[i] } else { 0 },
+                "register {} word {}",
+                i / 8,
+                i % 8
+            );
         }
         if row == 8 {
             assert_eq!(out[256..], values[256..], "mask registers");
@@ -259,8 +287,10 @@ fn whole_numbers(fire: &Fire, calls: u64) {
         unsafe { hold::general(&values, &mut out, SPINS) };
         assert_eq!(out, values);
     });
-    // SAFETY: a leaf that uses its red zone only.
-    until(fire, calls, |n| assert_eq!(unsafe { hold::red_zone(n << 32, SPINS) }, 0, "the red zone"));
+    until(fire, calls, |n| {
+        // SAFETY: a leaf that uses its red zone only.
+        assert_eq!(unsafe { hold::red_zone(n << 32, SPINS) }, 0, "the red zone")
+    });
     until(fire, calls, |n| {
         // CF PF AF ZF SF DF OF AC ID in turn and mixed; IF and the fixed bit are always set.
         let value = (words::<1>(n)[0] & 0x24_0cd5) | 0x202;
@@ -279,7 +309,8 @@ fn whole_numbers(fire: &Fire, calls: u64) {
     until(fire, calls, |_| {
         sum.fill(0);
         // SAFETY: three arrays of 4096 words.
-        assert_eq!(unsafe { hold::add(sum.as_mut_ptr(), a.as_ptr(), b.as_ptr(), 4096) }, u64::from(carry));
+        let last = unsafe { hold::add(sum.as_mut_ptr(), a.as_ptr(), b.as_ptr(), 4096) };
+        assert_eq!(last, u64::from(carry));
         assert!(sum == expected, "a carry was lost");
     });
     let from: Vec<u8> = (0..32 << 10).map(|i| (i * 7 + i / 251) as u8).collect();
@@ -295,8 +326,11 @@ fn whole_numbers(fire: &Fire, calls: u64) {
 
 fn floating_point(fire: &Fire, calls: u64) {
     until(fire, calls, |n| {
-        let mut values =
-            hold::X87 { stack: [[0; 16]; 8], control: [0x37f, 0x77f, 0xb7f, 0xe7f][n as usize % 4], status: 0 };
+        let mut values = hold::X87 {
+            stack: [[0; 16]; 8],
+            control: [0x37f, 0x77f, 0xb7f, 0xe7f][n as usize % 4],
+            status: 0,
+        };
         for (i, word) in words::<8>(n).iter().enumerate() {
             // Normal numbers: the integer bit set, an exponent that is neither 0 nor all ones.
             values.stack[i][..8].copy_from_slice(&(word | 1 << 63).to_le_bytes());
@@ -321,7 +355,8 @@ fn floating_point(fire: &Fire, calls: u64) {
     vectors(fire, calls, hold::xmm, 2);
 }
 
-/// The C library's and the compiler's own use of registers. (The upcall uses neither, so it may fall anywhere, malloc included.)
+/// The C library's and the compiler's own use of registers. (The upcall uses neither, so it may
+/// fall anywhere, malloc included.)
 fn everyday(fire: &Fire, calls: u64) {
     let once = || {
         let mut kept: Vec<Vec<u8>> = Vec::new();
@@ -389,7 +424,8 @@ fn everything_is_as_before_in_the_standard_format() {
 fn everything_but_avx_is_as_before_in_the_legacy_format() {
     needs_context!();
     again::alone("everything_but_avx_is_as_before_in_the_legacy_format", || {
-        // SAFETY: FXSAVE is part of x86_64. What it does not save, the C library's AVX registers, `rude` leaves alone with WIDTH = 0.
+        // SAFETY: FXSAVE is part of x86_64. What it does not save, the C library's AVX registers,
+        // `rude` leaves alone with WIDTH = 0.
         unsafe { inject::prepare_as(Format::Legacy) };
         under_fire_as_prepared(hold::rude, |fire| {
             whole_numbers(fire, CALLS / 10);
@@ -399,7 +435,8 @@ fn everything_but_avx_is_as_before_in_the_legacy_format() {
     });
 }
 
-// ---- upcalls that switch -------------------------------------------------------------------------------------------
+// ---- upcalls that
+// switch -------------------------------------------------------------------------------------------
 
 struct Sides {
     interrupted: Context,
@@ -428,8 +465,8 @@ extern "C" fn other_side(argument: *mut u8) -> ! {
 
 extern "C" fn visit() {
     let sides = SIDES.get();
-    // SAFETY: an upcall runs only while FIRE's record lives, and SIDES is null or points to a live one. A call that was injected into
-    // `visit` itself stays out: the other side is under way.
+    // SAFETY: an upcall runs only while FIRE's record lives, and SIDES is null or points to a live
+    // one. A call that was injected into `visit` itself stays out: the other side is under way.
     unsafe {
         (*FIRE.get()).begun.fetch_add(1, Relaxed);
         if sides.is_null() || (&raw mut (*sides).busy).replace(true) {
@@ -446,27 +483,34 @@ fn an_upcall_may_switch_stacks() {
     needs_context!();
     under_fire(visit, |fire| {
         let mut stack = vec![0u128; 4096];
-        let mut sides = Sides { interrupted: Context::NULL, other: Context::NULL, visits: 0, busy: false };
+        let mut sides =
+            Sides { interrupted: Context::NULL, other: Context::NULL, visits: 0, busy: false };
         let record = &raw mut sides;
         // SAFETY: a 16-aligned stack of 64 KiB; upcalls switch to it only while SIDES is set.
-        unsafe { (*record).other = Context::prepare(stack.as_mut_ptr().add(4096).cast(), other_side, record.cast()) };
+        unsafe {
+            (*record).other =
+                Context::prepare(stack.as_mut_ptr().add(4096).cast(), other_side, record.cast())
+        };
         SIDES.set(record);
         whole_numbers(fire, 500);
         floating_point(fire, 500);
         everyday(fire, 500);
         SIDES.set(std::ptr::null_mut());
         // SAFETY: no upcall uses it any more.
-        assert!(unsafe { (*record).visits } >= 2000, "most calls went to the other side and came back");
+        let visits = unsafe { (*record).visits };
+        assert!(visits >= 2000, "most calls went to the other side and came back");
     });
 }
 
 static WANDERER: AtomicPtr<Fire> = AtomicPtr::new(std::ptr::null_mut());
-/// While set, the microprocess is not interrupted: it is elsewhere, or about to be. Like the runtime's mask, it goes up in the
-/// handler and down when the microprocess runs again, with its own FS.
+/// While set, the microprocess is not interrupted: it is elsewhere, or about to be. Like the
+/// runtime's mask, it goes up in the handler and down when the microprocess runs again, with its
+/// own FS.
 static MASKED: AtomicBool = AtomicBool::new(true);
 static TURN: AtomicUsize = AtomicUsize::new(0);
 
-/// As `on_signal`, but touches no thread-local variable: whose they are depends on where the signal came.
+/// As `on_signal`, but touches no thread-local variable: whose they are depends on where the signal
+/// came.
 extern "C" fn on_signal_to_carrier(_: c_int, _: *mut libc::siginfo_t, context: *mut c_void) {
     clear_ac();
     let fire = WANDERER.load(Acquire);
@@ -510,10 +554,15 @@ fn it_goes_on_on_another_kernel_thread() {
             if wide() == 2 {
                 vectors(fire, EACH, hold::zmm, 8);
             }
-            until(fire, EACH, |_| assert_eq!(black_box(harness::current as fn() -> _)(), me, "its own variables"));
+            until(fire, EACH, |_| {
+                assert_eq!(black_box(harness::current as fn() -> _)(), me, "its own variables")
+            });
             MASKED.store(true, Release);
         });
-        WANDERER.store(Box::into_raw(Box::new(Fire::new(micro.lo as usize..micro.hi as usize, wander))), Release);
+        WANDERER.store(
+            Box::into_raw(Box::new(Fire::new(micro.lo as usize..micro.hi as usize, wander))),
+            Release,
+        );
         let ended = AtomicBool::new(false);
         let pauses = [AtomicU64::new(0), AtomicU64::new(0)];
         let one = AtomicPtr::new(&raw mut *micro);
@@ -523,7 +572,8 @@ fn it_goes_on_on_another_kernel_thread() {
                 scope.spawn(move || {
                     let _alt = overflow::alt_stack_for_this_thread().expect("an alternate stack");
                     let _timer = Timer::start();
-                    // No allocation in here: the microprocess may have been interrupted within malloc, with a lock of it.
+                    // No allocation in here: the microprocess may have been interrupted within
+                    // malloc, with a lock of it.
                     while !ended.load(Acquire) {
                         if TURN.load(Acquire) != me {
                             std::thread::yield_now();
@@ -549,6 +599,9 @@ fn it_goes_on_on_another_kernel_thread() {
             calls + 1,
             "each call was a pause, the end is another"
         );
-        assert!(pauses[1].load(Relaxed) >= calls / 2, "each call went on on the other kernel thread");
+        assert!(
+            pauses[1].load(Relaxed) >= calls / 2,
+            "each call went on on the other kernel thread"
+        );
     });
 }

@@ -13,7 +13,8 @@ use harness::{Micro, again, pause};
 
 const STACK: usize = 256 << 10;
 
-/// Compiles a source of tests/native to a shared library called `name`, unless that has been done since it changed.
+/// Compiles a source of tests/native to a shared library called `name`, unless that has been done
+/// since it changed.
 fn build(source: &str, name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/native").join(source);
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -23,7 +24,8 @@ fn build(source: &str, name: &str) -> PathBuf {
         return out;
     }
     let compiler = if source.extension().is_some_and(|e| e == "cc") { "c++" } else { "cc" };
-    // Several processes may do this at once: each writes its own file, and renaming replaces the whole.
+    // Several processes may do this at once: each writes its own file, and renaming replaces the
+    // whole.
     let own = dir.join(format!("{name}.{}", std::process::id()));
     let status = Command::new(compiler)
         .args(["-O1", "-fPIC", "-shared", "-o"])
@@ -194,7 +196,8 @@ fn exceptions_and_cpp_objects() {
     let run = lib.symbol("exceptions");
     let body = move || {
         // SAFETY: the library's function has this type.
-        let f = unsafe { std::mem::transmute::<usize, extern "C" fn(extern "C" fn()) -> c_int>(run) };
+        let f =
+            unsafe { std::mem::transmute::<usize, extern "C" fn(extern "C" fn()) -> c_int>(run) };
         for _ in 0..5 {
             assert_eq!(f(pause_from_c), 0);
         }
@@ -202,7 +205,8 @@ fn exceptions_and_cpp_objects() {
     };
     let before = lib.value("objects_destroyed");
     let mut all: Vec<_> = (0..4).map(|_| Micro::new(STACK, body)).collect();
-    // Interleaved on this kernel thread, with exceptions in flight in all of them; then each moves at every pause.
+    // Interleaved on this kernel thread, with exceptions in flight in all of them; then each moves
+    // at every pause.
     for m in &mut all {
         for _ in 0..7 {
             m.resume();
@@ -245,7 +249,9 @@ fn blocks_made_while_libraries_are_loaded() {
                     if let Some(mut m) = used {
                         m.reuse(|| {
                             // SAFETY: dlerror's state is the microprocess's own.
-                            unsafe { libc::dlopen(c"./no-such-library.so".as_ptr(), libc::RTLD_NOW) };
+                            unsafe {
+                                libc::dlopen(c"./no-such-library.so".as_ptr(), libc::RTLD_NOW)
+                            };
                         });
                         while !m.resume() {}
                         made.lock().unwrap().push(m);
@@ -258,7 +264,8 @@ fn blocks_made_while_libraries_are_loaded() {
                     let _one_less = Less(loaders);
                     let path = build("initial_exec.c", name);
                     for _ in 0..150 {
-                        // ld.so gets static TLS back only in the reverse order of loading, so it may run out.
+                        // ld.so gets static TLS back only in the reverse order of loading, so it
+                        // may run out.
                         let f = match Library::try_open(&path) {
                             Err(e) if e.contains("static TLS") => break,
                             other => other.expect("dlopen"),

@@ -1,4 +1,5 @@
-//! A stack that overflows, and faults that are something else. Each in a process of its own, which dies.
+//! A stack that overflows, and faults that are something else. Each in a process of its own, which
+//! dies.
 #![cfg(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu"))]
 
 mod harness;
@@ -120,7 +121,11 @@ unsafe fn handle(signal: i32, handler: usize, flags: i32) {
     }
 }
 
-extern "C" fn leave_with_address(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn leave_with_address(
+    signal: i32,
+    info: *mut libc::siginfo_t,
+    context: *mut libc::c_void,
+) {
     // SAFETY: the kernel's siginfo; _exit is async-signal-safe; the mask asked for is in force.
     unsafe {
         let mut blocked: libc::sigset_t = std::mem::zeroed();
@@ -150,9 +155,15 @@ fn the_programs_own_handlers_keep_their_faults() {
         // SAFETY: handlers and flags match.
         unsafe {
             match std::env::var("KIND").as_deref() {
-                Ok("info") => handle(libc::SIGSEGV, leave_with_address as *const () as usize, libc::SA_SIGINFO),
+                Ok("info") => handle(
+                    libc::SIGSEGV,
+                    leave_with_address as *const () as usize,
+                    libc::SA_SIGINFO,
+                ),
                 Ok("plain") => handle(libc::SIGSEGV, leave_plainly as *const () as usize, 0),
-                Ok("bus") => handle(libc::SIGBUS, leave_plainly as *const () as usize, libc::SA_RESETHAND),
+                Ok("bus") => {
+                    handle(libc::SIGBUS, leave_plainly as *const () as usize, libc::SA_RESETHAND)
+                }
                 Ok("ignored") => handle(libc::SIGSEGV, libc::SIG_IGN, 0),
                 // Not Rust's own handler, which lets a signal that was sent pass once.
                 Ok("sent") => handle(libc::SIGSEGV, libc::SIG_DFL, 0),

@@ -17,12 +17,27 @@ fn slots(class: Class, n: usize) -> Vec<usize> {
 #[test]
 fn any_size_is_served_or_refused() {
     let tls = 5000;
-    for size in [0, 1, 4095, 4097, 16 << 10, 32 << 10, 100_000, 256 << 10, (1 << 20) + 1, 8 << 20, 512 << 20] {
+    for size in [
+        0,
+        1,
+        4095,
+        4097,
+        16 << 10,
+        32 << 10,
+        100_000,
+        256 << 10,
+        (1 << 20) + 1,
+        8 << 20,
+        512 << 20,
+    ] {
         let class = stack::class_for(size, tls).expect("a class");
         assert!(class.usable(tls) >= size.max(stack::minimum()), "{size}");
         assert!(class.usable(tls) + tls + RECORD + class.guard_size() == class.slot_size());
         if let Some(smaller) = class.index().checked_sub(1).and_then(Class::from_index) {
-            assert!(smaller.usable(tls) < size.max(stack::minimum()), "{size} would fit a smaller slot");
+            assert!(
+                smaller.usable(tls) < size.max(stack::minimum()),
+                "{size} would fit a smaller slot"
+            );
         }
     }
     for size in [1 << 30, 1 << 40, usize::MAX] {
@@ -53,7 +68,8 @@ fn slots_are_zero_apart_and_found_again() {
                 assert_eq!(found.class, class);
                 assert_eq!(found.guard, low..low + class.guard_size());
             }
-            // SAFETY: the slot is ours; its top and its lowest page above the guard are written and read.
+            // SAFETY: the slot is ours; its top and its lowest page above the guard are written and
+            // read.
             unsafe {
                 for at in [end - 4096, low + class.guard_size()] {
                     let page = std::slice::from_raw_parts_mut(at as *mut u8, 4096);
@@ -184,8 +200,11 @@ fn too_many_mappings_are_an_error_that_helps() {
     again::alone("too_many_mappings_are_an_error_that_helps", || {
         // SAFETY: no other thread reads the environment in this process.
         unsafe { std::env::set_var("KUMI_GUARD", "mprotect") };
-        let limit: usize =
-            std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("a limit").trim().parse().expect("a number");
+        let limit: usize = std::fs::read_to_string("/proc/sys/vm/max_map_count")
+            .expect("a limit")
+            .trim()
+            .parse()
+            .expect("a number");
         if limit > 300_000 {
             return again::skip("vm.max_map_count is above 300,000 here");
         }

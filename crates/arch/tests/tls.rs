@@ -25,7 +25,8 @@ fn blocks_are_made_as_asked() {
         if t.kind() == Kind::Kernel {
             assert_eq!(t.bytes(), 0);
             // SAFETY: nothing is built, so that the memory does not matter.
-            let e = unsafe { t.build(std::ptr::null_mut(), std::ptr::null_mut()) }.expect_err("no block");
+            let e = unsafe { t.build(std::ptr::null_mut(), std::ptr::null_mut()) }
+                .expect_err("no block");
             assert_eq!(e.kind(), std::io::ErrorKind::Unsupported);
         }
         return;
@@ -44,7 +45,10 @@ fn blocks_are_made_as_asked() {
         if best == Kind::Kernel {
             assert!(text.contains("kind: Kernel"), "{text}");
         } else {
-            assert!(text.contains(&format!("kind: {kind:?}")) && text.contains(why), "{asked}: {text}");
+            assert!(
+                text.contains(&format!("kind: {kind:?}")) && text.contains(why),
+                "{asked}: {text}"
+            );
         }
     }
 }

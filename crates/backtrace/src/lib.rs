@@ -1,10 +1,12 @@
 //! Where a stack is in its program.
 //!
-//! `memory` copies it, whatever becomes of it meanwhile; [`unwind`] walks the copy by the unwind tables of all that is loaded; [`symbols`] finds names
-//! and lines. Nothing here runs on the stack in question, nor holds it still. Used by the runtime's dumps (of microprocesses that wait) and by the watchdog (of
-//! kernel threads that are stuck).
+//! `memory` copies it, whatever becomes of it meanwhile; [`unwind`] walks the copy by the unwind
+//! tables of all that is loaded; [`symbols`] finds names and lines. Nothing here runs on the stack
+//! in question, nor holds it still. Used by the runtime's dumps (of microprocesses that wait) and
+//! by the watchdog (of kernel threads that are stuck).
 //!
-//! Names are looked up by recursion over debug information: on a kernel thread with [`STACK`] bytes.
+//! Names are looked up by recursion over debug information: on a kernel thread with [`STACK`]
+//! bytes.
 
 mod memory;
 pub mod symbols;

@@ -2,10 +2,12 @@
 
 use std::ffi::c_void;
 
-/// Copies what lies at `at` and after it into `out`, as far as it is mapped. Returns how many bytes that were: 0 if none.
+/// Copies what lies at `at` and after it into `out`, as far as it is mapped. Returns how many bytes
+/// that were: 0 if none.
 ///
-/// By the kernel (process_vm_readv(2); /proc/self/mem where that is refused), so that neither unmapped pages nor changes meanwhile make it fault.
-/// Async-signal-safe, but for errno. Blocks the kernel thread, for a page fault at most.
+/// By the kernel (process_vm_readv(2); /proc/self/mem where that is refused), so that neither
+/// unmapped pages nor changes meanwhile make it fault. Async-signal-safe, but for errno. Blocks the
+/// kernel thread, for a page fault at most.
 #[must_use]
 pub fn copy(at: usize, out: &mut [u8]) -> usize {
     by_call(at, out).or_else(|| by_file(at, out)).unwrap_or(0)
@@ -14,12 +16,24 @@ pub fn copy(at: usize, out: &mut [u8]) -> usize {
 /// None: refused (seccomp(2), old kernels).
 fn by_call(at: usize, out: &mut [u8]) -> Option<usize> {
     let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
-    let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut::<c_void>(at), iov_len: out.len() };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut::<c_void>(at),
+        iov_len: out.len(),
+    };
     // SAFETY: the local range is ours; the remote one is checked by the kernel.
-    let n = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    let n = unsafe {
+        libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
+    };
     match usize::try_from(n) {
         Ok(n) => Some(n),
-        Err(_) if matches!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) => None,
+        Err(_)
+            if matches!(
+                std::io::Error::last_os_error().raw_os_error(),
+                Some(libc::EPERM | libc::ENOSYS)
+            ) =>
+        {
+            None
+        }
         Err(_) => Some(0),
     }
 }
@@ -59,8 +73,14 @@ mod tests {
     fn what_is_there_comes_as_far_as_it_goes() {
         // SAFETY: two fresh pages, of which the second is given back.
         let page = unsafe {
-            let two =
-                libc::mmap(std::ptr::null_mut(), 8192, libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0);
+            let two = libc::mmap(
+                std::ptr::null_mut(),
+                8192,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
             assert_ne!(two, libc::MAP_FAILED);
             assert_eq!(libc::mprotect(two.byte_add(4096), 4096, libc::PROT_NONE), 0);
             two

@@ -1,4 +1,5 @@
-//! Names and lines of code addresses, from the debug information and symbols of the files that are loaded.
+//! Names and lines of code addresses, from the debug information and symbols of the files that are
+//! loaded.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,7 +9,8 @@ use addr2line::Loader;
 
 use crate::unwind::Loaded;
 
-/// One line of source in a backtrace; an address has several where calls were inlined, innermost first.
+/// One line of source in a backtrace; an address has several where calls were inlined, innermost
+/// first.
 #[derive(Clone, Debug)]
 struct Line {
     function: String,
@@ -30,7 +32,9 @@ impl Line {
     fn whose(&self) -> Whose {
         let (function, file) = (self.function.trim_start_matches('<'), &*self.file);
         // With line tables only, inlined functions have no path: then the file tells.
-        let runtime = ["kumihimo_runtime::", "kumihimo_arch::"].iter().any(|path| function.starts_with(path))
+        let runtime = ["kumihimo_runtime::", "kumihimo_arch::"]
+            .iter()
+            .any(|path| function.starts_with(path))
             || ["crates/runtime/src/", "crates/arch/src/", "/kumihimo-runtime-", "/kumihimo-arch-"]
                 .iter()
                 .any(|path| file.contains(path));
@@ -55,7 +59,8 @@ impl Line {
     }
 }
 
-/// Looks names up. Files are mapped and parsed as they are needed: for the first address of each some ten milliseconds, and megabytes.
+/// Looks names up. Files are mapped and parsed as they are needed: for the first address of each
+/// some ten milliseconds, and megabytes.
 pub struct Symbols {
     files: Vec<(Loaded, Option<Option<Loader>>)>,
     known: HashMap<u64, Rc<[Line]>>,
@@ -65,13 +70,21 @@ impl Symbols {
     /// Of these files: a [`Walker`](crate::Walker) has them.
     #[must_use]
     pub fn new(modules: Vec<Loaded>) -> Symbols {
-        Symbols { files: modules.into_iter().map(|module| (module, None)).collect(), known: HashMap::new() }
+        Symbols {
+            files: modules.into_iter().map(|module| (module, None)).collect(),
+            known: HashMap::new(),
+        }
     }
 
-    /// The backtrace as text: numbered lines. What the runtime does for the wait, and below the program's own closure, is left out.
+    /// The backtrace as text: numbered lines. What the runtime does for the wait, and below the
+    /// program's own closure, is left out.
     pub fn render(&mut self, frames: &[u64], out: &mut String) {
-        let lines: Vec<Line> = frames.iter().flat_map(|&address| self.lines(address).to_vec()).collect();
-        let end = lines.iter().rposition(|line| line.whose() == Whose::Program).map_or(lines.len(), |last| last + 1);
+        let lines: Vec<Line> =
+            frames.iter().flat_map(|&address| self.lines(address).to_vec()).collect();
+        let end = lines
+            .iter()
+            .rposition(|line| line.whose() == Whose::Program)
+            .map_or(lines.len(), |last| last + 1);
         let inner = lines[..end].iter().take_while(|line| line.whose() == Whose::Runtime).count();
         // One of them stays: what was called.
         let begin = if inner == end { 0 } else { inner.saturating_sub(1) };
@@ -80,7 +93,8 @@ impl Symbols {
 
     /// As [`Symbols::render`], with nothing left out.
     pub fn render_all(&mut self, frames: &[u64], out: &mut String) {
-        let lines: Vec<Line> = frames.iter().flat_map(|&address| self.lines(address).to_vec()).collect();
+        let lines: Vec<Line> =
+            frames.iter().flat_map(|&address| self.lines(address).to_vec()).collect();
         write(&lines, out);
     }
 
@@ -100,23 +114,33 @@ impl Symbols {
 
     fn look_up(&mut self, address: u64) -> Vec<Line> {
         let unknown = |function| vec![Line { function, file: String::new(), line: 0 }];
-        let Some((file, loader)) = self.files.iter_mut().find(|(file, _)| file.addresses.contains(&address)) else {
+        let Some((file, loader)) =
+            self.files.iter_mut().find(|(file, _)| file.addresses.contains(&address))
+        else {
             return unknown(format!("{address:#x}"));
         };
         let at = address - file.bias;
         let path = &file.path;
-        let loader =
-            loader.get_or_insert_with(|| if path.as_os_str().is_empty() { None } else { Loader::new(path).ok() });
+        let loader = loader.get_or_insert_with(|| {
+            if path.as_os_str().is_empty() { None } else { Loader::new(path).ok() }
+        });
         let elsewhere = || format!("{}+{at:#x}", path.display());
         let Some(loader) = loader else { return unknown(elsewhere()) };
-        let symbol = || loader.find_symbol(at).map(|name| addr2line::demangle_auto(name.into(), None).into_owned());
+        let symbol = || {
+            loader
+                .find_symbol(at)
+                .map(|name| addr2line::demangle_auto(name.into(), None).into_owned())
+        };
         let mut lines = Vec::new();
         if let Ok(mut frames) = loader.find_frames(at) {
             while let Ok(Some(frame)) = frames.next() {
-                let function = frame.function.as_ref().and_then(|f| f.demangle().ok().map(|name| name.into_owned()));
-                let (file, line) = frame
-                    .location
-                    .map_or((String::new(), 0), |l| (l.file.unwrap_or_default().to_owned(), l.line.unwrap_or(0)));
+                let function = frame
+                    .function
+                    .as_ref()
+                    .and_then(|f| f.demangle().ok().map(|name| name.into_owned()));
+                let (file, line) = frame.location.map_or((String::new(), 0), |l| {
+                    (l.file.unwrap_or_default().to_owned(), l.line.unwrap_or(0))
+                });
                 lines.push(Line { function: function.unwrap_or_default(), file, line });
             }
         }

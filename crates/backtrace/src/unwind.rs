@@ -1,10 +1,12 @@
 //! Backtraces from copies of stacks.
 //!
-//! Nothing is held still: one that waits may be woken, run, and even end, while its stack is read. So the stack is never read by reference but
-//! copied by the kernel (process_vm_readv(2); /proc/self/mem where that is refused), which no change and no unmapped page can make fault; it is
-//! copied twice, and only what was the same both times, under the same stack pointer and state word, is unwound. What may still slip
-//! through, a stack that changed and changed back while one copy was under way, gives wrong frames at worst: the walk reads the copy
-//! only, and its length is bounded.
+//! Nothing is held still: one that waits may be woken, run, and even end, while its stack is read.
+//! So the stack is never read by reference but copied by the kernel (process_vm_readv(2);
+//! /proc/self/mem where that is refused), which no change and no unmapped page can make fault; it
+//! is copied twice, and only what was the same both times, under the same stack pointer and state
+//! word, is unwound. What may still slip through, a stack that changed and changed back while one
+//! copy was under way, gives wrong frames at worst: the walk reads the copy only, and its length is
+//! bounded.
 
 use std::ffi::{CStr, OsStr, c_void};
 use std::ops::Range;
@@ -58,7 +60,9 @@ impl From {
     #[must_use]
     pub fn stack_pointer(self) -> usize {
         match self {
-            From::Saved(sp) | From::Call { stack_pointer: sp, .. } | From::Interrupted { stack_pointer: sp, .. } => sp,
+            From::Saved(sp)
+            | From::Call { stack_pointer: sp, .. }
+            | From::Interrupted { stack_pointer: sp, .. } => sp,
         }
     }
 }
@@ -107,16 +111,25 @@ impl Walker {
         for (module, tables) in found {
             if let Some(tables) = tables {
                 let name = module.path.to_string_lossy().into_owned();
-                unwinder.add_module(Module::new(name, module.addresses.clone(), module.bias, tables));
+                unwinder.add_module(Module::new(
+                    name,
+                    module.addresses.clone(),
+                    module.bias,
+                    tables,
+                ));
             }
             modules.push(module);
         }
         Walker { unwinder, cache: CacheX86_64::new(), modules, copy: Vec::new(), again: Vec::new() }
     }
 
-    /// The backtrace of one whose stack is `stack`. `now` says where it stands: asked before and after each copy, and nothing if it does not
-    /// stand still. None: it does not, or runs.
-    pub fn walk(&mut self, stack: Range<usize>, mut now: impl FnMut() -> Option<From>) -> Option<Trace> {
+    /// The backtrace of one whose stack is `stack`. `now` says where it stands: asked before and
+    /// after each copy, and nothing if it does not stand still. None: it does not, or runs.
+    pub fn walk(
+        &mut self,
+        stack: Range<usize>,
+        mut now: impl FnMut() -> Option<From>,
+    ) -> Option<Trace> {
         for _ in 0..TRIES {
             let from = now()?;
             let sp = from.stack_pointer();
@@ -126,7 +139,8 @@ impl Walker {
             let bytes = (stack.end - sp).min(MOST_BYTES);
             self.copy.resize(bytes, 0);
             self.again.resize(bytes, 0);
-            let is_whole = memory::copy(sp, &mut self.copy) == bytes && memory::copy(sp, &mut self.again) == bytes;
+            let is_whole = memory::copy(sp, &mut self.copy) == bytes
+                && memory::copy(sp, &mut self.again) == bytes;
             if is_whole && self.copy == self.again && now() == Some(from) {
                 return Some(self.unwind(from));
             }
@@ -134,7 +148,8 @@ impl Walker {
         None
     }
 
-    /// The backtrace of one that was interrupted at `from`, of whose stack `copy` is what lies at the stack pointer and after it.
+    /// The backtrace of one that was interrupted at `from`, of whose stack `copy` is what lies at
+    /// the stack pointer and after it.
     #[must_use]
     pub fn walk_copy(&mut self, from: From, copy: &[u8]) -> Trace {
         self.copy.clear();
@@ -159,7 +174,9 @@ impl Walker {
         // Control words, rbx, rbp, address: see `Context::prepare`.
         let (pc, regs) = match from {
             From::Saved(_) => {
-                let (Ok(bp), Ok(pc)) = (word(base + 16), word(base + 24)) else { return Trace::default() };
+                let (Ok(bp), Ok(pc)) = (word(base + 16), word(base + 24)) else {
+                    return Trace::default();
+                };
                 // Read in between: the slot is another one's by now, and as good as new.
                 if pc == 0 {
                     return Trace { cut: true, ..Trace::default() };
@@ -192,7 +209,8 @@ impl Walker {
                 trace.cut = true;
                 break;
             }
-            // The saved address is that of what comes after the switch: the jump before it belongs to the inlined calls that lead there.
+            // The saved address is that of what comes after the switch: the jump before it belongs
+            // to the inlined calls that lead there.
             trace.frames.push(if trace.frames.is_empty() && matches!(from, From::Saved(_)) {
                 address - 1
             } else {
@@ -205,8 +223,13 @@ impl Walker {
 
 type Found = Vec<(Loaded, Option<ExplicitModuleSectionInfo<Vec<u8>>>)>;
 
-/// For dl_iterate_phdr(3): notes one loaded file, with a copy of its unwind tables, since it may be unloaded when the lock is released.
-unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: libc::size_t, found: *mut c_void) -> i32 {
+/// For dl_iterate_phdr(3): notes one loaded file, with a copy of its unwind tables, since it may be
+/// unloaded when the lock is released.
+unsafe extern "C" fn each(
+    info: *mut libc::dl_phdr_info,
+    _: libc::size_t,
+    found: *mut c_void,
+) -> i32 {
     // SAFETY: dl_iterate_phdr gives a live structure, and what it was given.
     let (info, found) = unsafe { (&*info, &mut *found.cast::<Found>()) };
     // SAFETY: as many headers as it says; a terminated name, or none.
@@ -216,7 +239,8 @@ unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: libc::size_t, found:
     };
     let bias = info.dlpi_addr;
     let loads = || headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
-    let (Some(start), Some(end)) = (loads().map(|h| h.p_vaddr).min(), loads().map(|h| h.p_vaddr + h.p_memsz).max())
+    let (Some(start), Some(end)) =
+        (loads().map(|h| h.p_vaddr).min(), loads().map(|h| h.p_vaddr + h.p_memsz).max())
     else {
         return 0;
     };
@@ -229,7 +253,8 @@ unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: libc::size_t, found:
     let tables = headers.iter().find(|h| h.p_type == libc::PT_GNU_EH_FRAME).and_then(|header| {
         // SAFETY: part of a loaded file, which stays as long as this function runs.
         let table = unsafe { bytes(bias + header.p_vaddr, header.p_memsz) };
-        // Version 1; the table of the section's address, relative to itself, as four bytes: what linkers make (LSB, "The .eh_frame_hdr section").
+        // Version 1; the table of the section's address, relative to itself, as four bytes: what
+        // linkers make (LSB, "The .eh_frame_hdr section").
         let [1, 0x1b, _, _, at @ ..] = table.as_slice() else { return None };
         let relative = i32::from_le_bytes(at.get(..4)?.try_into().ok()?);
         let frames = (header.p_vaddr + 4).checked_add_signed(i64::from(relative))?;
@@ -254,11 +279,17 @@ unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: libc::size_t, found:
 /// `length` readable bytes, which nobody writes, lie at `address`.
 unsafe fn bytes(address: u64, length: u64) -> Vec<u8> {
     // SAFETY: the caller's promise.
-    unsafe { slice::from_raw_parts(std::ptr::with_exposed_provenance::<u8>(address as usize), length as usize) }
-        .to_vec()
+    unsafe {
+        slice::from_raw_parts(
+            std::ptr::with_exposed_provenance::<u8>(address as usize),
+            length as usize,
+        )
+    }
+    .to_vec()
 }
 
-/// Where the kernel thread `tid` of this process stands in the kernel, and its system call: proc_pid_syscall(5). None: it runs, or is gone.
+/// Where the kernel thread `tid` of this process stands in the kernel, and its system call:
+/// proc_pid_syscall(5). None: it runs, or is gone.
 pub fn call_of(tid: u32) -> Option<(From, i64)> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).ok()?;
     parse_call(&text)
@@ -286,8 +317,14 @@ mod tests {
     #[test]
     fn what_proc_says_of_a_system_call() {
         let text = "0 0x5 0x7f 0x2000 0x0 0x0 0x0 0x7ffc10 0x7f4c2e\n";
-        assert_eq!(parse_call(text), Some((From::Call { stack_pointer: 0x7f_fc10, pc: 0x7f_4c2e }, 0)));
-        assert_eq!(parse_call("-1 0x10 0x20"), Some((From::Call { stack_pointer: 0x10, pc: 0x20 }, -1)));
+        assert_eq!(
+            parse_call(text),
+            Some((From::Call { stack_pointer: 0x7f_fc10, pc: 0x7f_4c2e }, 0))
+        );
+        assert_eq!(
+            parse_call("-1 0x10 0x20"),
+            Some((From::Call { stack_pointer: 0x10, pc: 0x20 }, -1))
+        );
         for none in ["running\n", "", "0 1 2"] {
             assert_eq!(parse_call(none), None, "{none}");
         }

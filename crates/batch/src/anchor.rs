@@ -1,12 +1,16 @@
 //! The anchor: a kernel thread that runs no microprocess, and owns the service ring.
 //!
-//! A uring completes what it has armed through the kernel thread that armed it, so no kernel thread that runs microprocesses leaves a request in flight
-//! (see [`crate::Uring`]). What neither epoll nor an attempt can express is a read that goes to the disk whatever is in memory (`O_DIRECT`). Such reads go to
-//! the anchor: it submits those that came meanwhile together, sleeps in `io_uring_enter` until some are there, and wakes their callers.
+//! A uring completes what it has armed through the kernel thread that armed it, so no kernel thread
+//! that runs microprocesses leaves a request in flight (see [`crate::Uring`]). What neither epoll
+//! nor an attempt can express is a read that goes to the disk whatever is in memory (`O_DIRECT`).
+//! Such reads go to the anchor: it submits those that came meanwhile together, sleeps in
+//! `io_uring_enter` until some are there, and wakes their callers.
 //!
-//! A read lies on its caller's stack. It is the kernel's until it has its outcome: [`Anchor::read`] does not return before, however it is left.
+//! A read lies on its caller's stack. It is the kernel's until it has its outcome: [`Anchor::read`]
+//! does not return before, however it is left.
 //!
-//! Source: io_uring_setup(2) (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`); eventfd(2).
+//! Source: io_uring_setup(2) (`IORING_SETUP_SINGLE_ISSUER`, `IORING_SETUP_DEFER_TASKRUN`);
+//! eventfd(2).
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -26,7 +30,8 @@ use rustix::thread::Timespec;
 
 use crate::op::Outcome;
 
-/// Reads in flight at most; further ones wait for their turn. More than a disk of this decade wants to have queued.
+/// Reads in flight at most; further ones wait for their turn. More than a disk of this decade wants
+/// to have queued.
 const FLYING: usize = 255;
 /// The completion of the bell. No read lies at this address.
 const BELL: u64 = 0;
@@ -44,7 +49,8 @@ pub struct Anchor {
 struct Shared {
     /// Reads that the anchor has not taken yet, the last one first.
     sent: AtomicPtr<Read<'static>>,
-    /// The anchor sleeps, or looks at `sent` once more before it does. SeqCst with `sent`: either who sends sees that it sleeps, or it sees what was sent.
+    /// The anchor sleeps, or looks at `sent` once more before it does. SeqCst with `sent`: either
+    /// who sends sees that it sleeps, or it sees what was sent.
     sleeps: AtomicBool,
     ending: AtomicBool,
     /// An eventfd.
@@ -75,13 +81,15 @@ impl Read<'_> {
     }
 }
 
-/// Whoever leaves by a panic waits all the same, with the kernel thread: until then its frame is the kernel's.
+/// Whoever leaves by a panic waits all the same, with the kernel thread: until then its frame is
+/// the kernel's.
 struct Stays<'a>(&'a Read<'a>);
 
 impl Drop for Stays<'_> {
     fn drop(&mut self) {
         while self.0.outcome().is_none() {
-            // Not std's, which never ends where signals come faster than the kernel's timer slack (nanosleep(2)).
+            // Not std's, which never ends where signals come faster than the kernel's timer slack
+            // (nanosleep(2)).
             let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: 50_000 });
         }
     }
@@ -91,7 +99,8 @@ impl Anchor {
     /// Starts the kernel thread.
     ///
     /// # Errors
-    /// Of io_uring_setup(2), eventfd(2) and the start of a kernel thread; `Unsupported`: the kernel lacks reads by io_uring (Linux 5.6).
+    /// Of io_uring_setup(2), eventfd(2) and the start of a kernel thread; `Unsupported`: the kernel
+    /// lacks reads by io_uring (Linux 5.6).
     pub fn start() -> io::Result<Anchor> {
         // SAFETY: no pointers.
         let bell = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
@@ -109,19 +118,21 @@ impl Anchor {
             reads: AtomicU64::new(0),
         });
         let (its, (tell, told)) = (shared.clone(), sync_channel(1));
-        let thread = std::thread::Builder::new().name("kumihimo-anchor".into()).spawn(move || {
-            block_signals();
-            // Here: with a single issuer the ring belongs to the kernel thread that makes it.
-            match open() {
-                Ok(ring) => {
-                    let _ = tell.send(Ok(()));
-                    drop(tell);
-                    serve(ring, &its);
+        let thread =
+            std::thread::Builder::new().name("kumihimo-anchor".into()).spawn(move || {
+                block_signals();
+                // Here: with a single issuer the ring belongs to the kernel thread that makes it.
+                match open() {
+                    Ok(ring) => {
+                        let _ = tell.send(Ok(()));
+                        drop(tell);
+                        serve(ring, &its);
+                    }
+                    Err(e) => drop(tell.send(Err(e))),
                 }
-                Err(e) => drop(tell.send(Err(e))),
-            }
-        })?;
-        let started = told.recv().unwrap_or_else(|_| Err(io::Error::other("the anchor thread panicked")));
+            })?;
+        let started =
+            told.recv().unwrap_or_else(|_| Err(io::Error::other("the anchor thread panicked")));
         match started {
             Ok(()) => Ok(Anchor { shared, thread: Some(thread) }),
             Err(e) => {
@@ -131,10 +142,12 @@ impl Anchor {
         }
     }
 
-    /// Reads from `file` at the place `at` into `into`, as pread(2): what a regular file gives. May be short.
+    /// Reads from `file` at the place `at` into `into`, as pread(2): what a regular file gives. May
+    /// be short.
     ///
-    /// Sends the read, and calls `wait` again and again until it is there: that is to wait until `waker` is used, or for no reason at all. What that blocks
-    /// is the caller's affair. No cancellation: the kernel has the buffer.
+    /// Sends the read, and calls `wait` again and again until it is there: that is to wait until
+    /// `waker` is used, or for no reason at all. What that blocks is the caller's affair. No
+    /// cancellation: the kernel has the buffer.
     ///
     /// # Errors
     /// As pread(2); `EAGAIN`, `EINTR`, `EOPNOTSUPP`: try it otherwise.
@@ -146,7 +159,8 @@ impl Anchor {
         waker: Waker,
         mut wait: impl FnMut(),
     ) -> io::Result<usize> {
-        // The kernel touches them when it submits: a page that is slow to come would hold up the reads of others.
+        // The kernel touches them when it submits: a page that is slow to come would hold up the
+        // reads of others.
         crate::op::write(into);
         let read = Read {
             file: file.as_raw_fd(),
@@ -180,7 +194,12 @@ impl Anchor {
         loop {
             // SAFETY: the caller's frame, which stays; ours until it is in the list.
             unsafe { read.as_ref() }.next.set(first);
-            match shared.sent.compare_exchange_weak(first, read.as_ptr(), Ordering::SeqCst, Ordering::Relaxed) {
+            match shared.sent.compare_exchange_weak(
+                first,
+                read.as_ptr(),
+                Ordering::SeqCst,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => break,
                 Err(now) => first = now,
             }
@@ -205,7 +224,8 @@ impl Drop for Anchor {
 impl Shared {
     fn ring_bell(&self) {
         let one = 1u64;
-        // SAFETY: eight live bytes. It cannot fail: the counter never comes near its limit, and is ours.
+        // SAFETY: eight live bytes. It cannot fail: the counter never comes near its limit, and is
+        // ours.
         unsafe { libc::write(self.bell.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
@@ -249,18 +269,28 @@ fn serve(mut ring: IoUring, shared: &Shared) {
         shared.take(&mut waiting);
         let mut submission = ring.submission();
         if !bell_is_heard {
-            let entry = opcode::Read::new(types::Fd(shared.bell.as_raw_fd()), shared.rung.as_ptr().cast(), 8);
-            // SAFETY: in `shared`, which outlives the ring. There is room: the ring has one entry more than reads may be in flight.
+            let entry = opcode::Read::new(
+                types::Fd(shared.bell.as_raw_fd()),
+                shared.rung.as_ptr().cast(),
+                8,
+            );
+            // SAFETY: in `shared`, which outlives the ring. There is room: the ring has one entry
+            // more than reads may be in flight.
             bell_is_heard = unsafe { submission.push(&entry.build().user_data(BELL)) }.is_ok();
         }
         while flying < FLYING
             && let Some(read) = waiting.pop_front()
         {
-            // SAFETY: sent and without an outcome: its frame stays, and what it points to is good until it has one.
+            // SAFETY: sent and without an outcome: its frame stays, and what it points to is good
+            // until it has one.
             let Read { file, into, len, at, .. } = *unsafe { read.as_ref() };
             let entry = opcode::Read::new(types::Fd(file), into, len).offset(at).build();
             // SAFETY: as above.
-            if unsafe { submission.push(&entry.user_data(read.as_ptr().expose_provenance() as u64)) }.is_err() {
+            if unsafe {
+                submission.push(&entry.user_data(read.as_ptr().expose_provenance() as u64))
+            }
+            .is_err()
+            {
                 waiting.push_front(read);
                 break;
             }
@@ -269,8 +299,9 @@ fn serve(mut ring: IoUring, shared: &Shared) {
         drop(submission);
         shared.sleeps.store(true, Ordering::SeqCst);
         let something_came = !shared.sent.load(Ordering::SeqCst).is_null();
-        // Whatever it says is tried again: reads that were sent have to end. `EBUSY`: completions first, which come next. `EINTR`: signals are blocked, but
-        // a debugger stops it. `EAGAIN`, `ENOMEM`: no memory at the moment.
+        // Whatever it says is tried again: reads that were sent have to end. `EBUSY`: completions
+        // first, which come next. `EINTR`: signals are blocked, but a debugger stops it. `EAGAIN`,
+        // `ENOMEM`: no memory at the moment.
         if let Err(e) = ring.submit_and_wait(usize::from(!something_came))
             && matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM))
         {
@@ -284,7 +315,8 @@ fn serve(mut ring: IoUring, shared: &Shared) {
             }
             flying -= 1;
             shared.reads.fetch_add(1, Ordering::Relaxed);
-            let read = std::ptr::with_exposed_provenance::<Read<'_>>(completion.user_data() as usize);
+            let read =
+                std::ptr::with_exposed_provenance::<Read<'_>>(completion.user_data() as usize);
             // SAFETY: as above; from the outcome on it is the caller's again, and may be gone.
             let waker = unsafe {
                 let waker = (*read).waker.take();
@@ -294,13 +326,18 @@ fn serve(mut ring: IoUring, shared: &Shared) {
             waker.into_iter().for_each(Waker::wake);
         }
         // The bell was heard for the last time: nothing is in flight, and nobody sends.
-        if shared.ending.load(Ordering::SeqCst) && !bell_is_heard && flying == 0 && waiting.is_empty() {
+        if shared.ending.load(Ordering::SeqCst)
+            && !bell_is_heard
+            && flying == 0
+            && waiting.is_empty()
+        {
             return;
         }
     }
 }
 
-// SAFETY: the list's reads are in frames that stay until they have an outcome; all else is shared by design.
+// SAFETY: the list's reads are in frames that stay until they have an outcome; all else is shared
+// by design.
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
@@ -333,9 +370,11 @@ mod tests {
 
     /// A file of which each 8 bytes are their place.
     fn numbered(bytes: u64) -> File {
-        let name = format!("kumihimo-anchor-{}-{:?}", std::process::id(), std::thread::current().id());
+        let name =
+            format!("kumihimo-anchor-{}-{:?}", std::process::id(), std::thread::current().id());
         let path = std::env::temp_dir().join(name);
-        let file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+        let file =
+            File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
         std::fs::remove_file(path).expect("it is there");
         let content: Vec<u8> = (0..bytes / 8).flat_map(|n| (n * 8).to_ne_bytes()).collect();
         file.write_all_at(&content, 0).expect("room");
@@ -356,7 +395,8 @@ mod tests {
                     for n in 0..EACH {
                         let at = (thread * 7919 + n * 4099) % (1 << 17) * 8;
                         let mut number = [0; 8];
-                        let read = anchor.read(file.as_fd(), &mut number, at, me(), std::thread::park);
+                        let read =
+                            anchor.read(file.as_fd(), &mut number, at, me(), std::thread::park);
                         assert_eq!((read.expect("readable"), u64::from_ne_bytes(number)), (8, at));
                     }
                 });
@@ -370,14 +410,18 @@ mod tests {
         let Some(anchor) = anchor() else { return };
         let file = numbered(4096);
         let mut buffer = [0; 100];
-        let mut read = |fd: BorrowedFd<'_>, at| anchor.read(fd, &mut buffer, at, me(), std::thread::park);
+        let mut read =
+            |fd: BorrowedFd<'_>, at| anchor.read(fd, &mut buffer, at, me(), std::thread::park);
         assert_eq!(read(file.as_fd(), 4090).expect("short"), 6);
         assert_eq!(read(file.as_fd(), 4096).expect("the end"), 0);
         let unreadable = File::options().write(true).open("/dev/null").expect("there");
         let error = read(unreadable.as_fd(), 0).expect_err("not open for reading");
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
         let folder = File::open("/").expect("there");
-        assert_eq!(read(folder.as_fd(), 0).expect_err("a folder").raw_os_error(), Some(libc::EISDIR));
+        assert_eq!(
+            read(folder.as_fd(), 0).expect_err("a folder").raw_os_error(),
+            Some(libc::EISDIR)
+        );
     }
 
     /// The read is over before the frame is left: the buffer has what was read.
@@ -388,7 +432,9 @@ mod tests {
         for n in 0..500 {
             let mut buffer = [0; 8];
             let panics = AssertUnwindSafe(|| {
-                let _ = anchor.read(file.as_fd(), &mut buffer, 800, me(), || std::panic::resume_unwind(Box::new(n)));
+                let _ = anchor.read(file.as_fd(), &mut buffer, 800, me(), || {
+                    std::panic::resume_unwind(Box::new(n))
+                });
             });
             // It may have been there before anybody waited.
             let _ = catch_unwind(panics);

@@ -12,13 +12,16 @@ pub trait Backend: Send {
     /// `uring`, `plain`, ...
     fn name(&self) -> &'static str;
 
-    /// Makes all requests, in their order, and returns when each has its outcome: nothing is under way afterwards. Returns how often the kernel was entered.
+    /// Makes all requests, in their order, and returns when each has its outcome: nothing is under
+    /// way afterwards. Returns how often the kernel was entered.
     ///
-    /// `outcomes` has room for as many. Blocks the kernel thread only in calls that are always plain.
+    /// `outcomes` has room for as many. Blocks the kernel thread only in calls that are always
+    /// plain.
     fn enter(&mut self, requests: &[Request<'_>], outcomes: &mut [Outcome]) -> u64;
 }
 
-/// The best back end that the machine allows: a uring with room for `entries`, else plain calls, and why it is no uring.
+/// The best back end that the machine allows: a uring with room for `entries`, else plain calls,
+/// and why it is no uring.
 pub fn open(entries: u32) -> (Box<dyn Backend>, Option<io::Error>) {
     match Uring::new(entries) {
         Ok(uring) => (Box::new(uring), None),

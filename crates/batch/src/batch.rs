@@ -53,7 +53,8 @@ pub struct Batch {
     owners: Vec<Range<u8>>,
 }
 
-// SAFETY: the raw pointers in `parts`, `messages` and `controls` are of the batch that ran last and are not followed any more.
+// SAFETY: the raw pointers in `parts`, `messages` and `controls` are of the batch that ran last and
+// are not followed any more.
 unsafe impl Send for Batch {}
 
 impl std::fmt::Debug for Batch {
@@ -85,7 +86,8 @@ impl Batch {
         self.backend.name()
     }
 
-    /// Gives each of `calls` its outcome. Blocks the kernel thread no longer than its system calls do, none of which waits but those that are always plain.
+    /// Gives each of `calls` its outcome. Blocks the kernel thread no longer than its system calls
+    /// do, none of which waits but those that are always plain.
     ///
     /// # Panics
     /// With more than [`LARGEST`] calls.
@@ -108,8 +110,15 @@ impl Batch {
         }
     }
 
-    /// Makes the requests of the calls from place `from` on, up to where those begin, or end, that are always plain. Says where that is.
-    fn run_some(&mut self, calls: &mut [&mut Call<'_>], from: usize, entered: &mut u64, counters: &Counters) -> usize {
+    /// Makes the requests of the calls from place `from` on, up to where those begin, or end, that
+    /// are always plain. Says where that is.
+    fn run_some(
+        &mut self,
+        calls: &mut [&mut Call<'_>],
+        from: usize,
+        entered: &mut u64,
+        counters: &Counters,
+    ) -> usize {
         let plain = |at: usize, calls: &[&mut Call<'_>], this: &Batch| {
             calls[usize::from(this.arrangement.indices[at])].op.kind().is_always_plain()
         };
@@ -134,7 +143,8 @@ impl Batch {
         *entered += self.backend.enter(requests, &mut self.outcomes);
         counters.merged((at - from) - requests.len());
         for (owners, &outcome) in self.owners.iter().zip(&self.outcomes) {
-            let owners = &self.arrangement.indices[usize::from(owners.start)..usize::from(owners.end)];
+            let owners =
+                &self.arrangement.indices[usize::from(owners.start)..usize::from(owners.end)];
             match owners {
                 &[one] => calls[usize::from(one)].outcome = Some(outcome),
                 several => share(calls, several, outcome),
@@ -144,7 +154,12 @@ impl Batch {
     }
 
     /// Adds the request that begins with the call at place `at`. Says where the next one begins.
-    fn request<'a>(&mut self, calls: &mut [&mut Call<'a>], at: usize, requests: &mut Requests<'a>) -> usize {
+    fn request<'a>(
+        &mut self,
+        calls: &mut [&mut Call<'a>],
+        at: usize,
+        requests: &mut Requests<'a>,
+    ) -> usize {
         let together = self.arrangement.group(at);
         let head = usize::from(self.arrangement.indices[at]);
         let what = match &calls[head].op {
@@ -155,8 +170,8 @@ impl Batch {
             _ => None,
         };
         let (request, n) = match what {
-            // SAFETY: parts, messages and controls are not touched again, nor do they move, before the batch has entered; the buffers are borrowed
-            // by the calls.
+            // SAFETY: parts, messages and controls are not touched again, nor do they move, before
+            // the batch has entered; the buffers are borrowed by the calls.
             Some((what, n)) => (unsafe { Request::new(what) }, n),
             None => match Request::of(&mut calls[head].op) {
                 Some(request) => (request, 1),
@@ -173,7 +188,12 @@ impl Batch {
     }
 
     /// Small sends to one connection.
-    fn stream(&mut self, calls: &[&mut Call<'_>], at: usize, together: usize) -> Option<(What, usize)> {
+    fn stream(
+        &mut self,
+        calls: &[&mut Call<'_>],
+        at: usize,
+        together: usize,
+    ) -> Option<(What, usize)> {
         let fd = match self.call(calls, at) {
             Op::Send { .. } if together == 1 => return None,
             Op::SendVectored { socket, from } if together == 1 => {
@@ -194,19 +214,28 @@ impl Batch {
             }
             match op {
                 Op::Send { from, .. } => self.parts.push(part(from)),
-                Op::SendVectored { from, .. } => self.parts.extend(from.iter().map(|from| part(from))),
+                Op::SendVectored { from, .. } => {
+                    self.parts.extend(from.iter().map(|from| part(from)))
+                }
                 _ => break,
             }
             n += 1;
         }
-        let message = self.message(self.parts.as_ptr().wrapping_add(first), self.parts.len() - first);
+        let message =
+            self.message(self.parts.as_ptr().wrapping_add(first), self.parts.len() - first);
         Some((What::SendMessage { fd, message }, n))
     }
 
     /// Reads of one file, those from `at` on that follow each other.
-    fn reads(&mut self, calls: &[&mut Call<'_>], at: usize, together: usize) -> Option<(What, usize)> {
+    fn reads(
+        &mut self,
+        calls: &[&mut Call<'_>],
+        at: usize,
+        together: usize,
+    ) -> Option<(What, usize)> {
         if together > 1 {
-            // Only here, where the order among them does not matter: no two of them change anything.
+            // Only here, where the order among them does not matter: no two of them change
+            // anything.
             let offset = |&i: &u8| match &calls[usize::from(i)].op {
                 Op::ReadAt { at, .. } => *at,
                 _ => u64::MAX,
@@ -219,7 +248,8 @@ impl Batch {
         let (mut n, mut bytes) = (0, 0u64);
         while n < together {
             let Op::ReadAt { into, at: here, .. } = self.call(calls, at + n) else { break };
-            let adjoins = begin.checked_add(bytes) == Some(*here) && bytes as usize + into.len() <= TOGETHER;
+            let adjoins =
+                begin.checked_add(bytes) == Some(*here) && bytes as usize + into.len() <= TOGETHER;
             if n > 0 && (!adjoins || self.parts.len() == PARTS) {
                 break;
             }
@@ -231,8 +261,14 @@ impl Batch {
         Some((What::ReadAt { fd, into, parts: n, at: begin }, n))
     }
 
-    /// Datagrams of one length to one peer; the last may be shorter. One send, cut by the kernel (udp(7), `UDP_SEGMENT`).
-    fn datagrams(&mut self, calls: &[&mut Call<'_>], at: usize, together: usize) -> Option<(What, usize)> {
+    /// Datagrams of one length to one peer; the last may be shorter. One send, cut by the kernel
+    /// (udp(7), `UDP_SEGMENT`).
+    fn datagrams(
+        &mut self,
+        calls: &[&mut Call<'_>],
+        at: usize,
+        together: usize,
+    ) -> Option<(What, usize)> {
         let Op::SendDatagram { socket, to, from } = self.call(calls, at) else { return None };
         let (fd, to, length) = (socket.as_raw_fd(), *to, from.len());
         let first = self.parts.len();
@@ -240,7 +276,12 @@ impl Batch {
         while n < together {
             let Op::SendDatagram { to: other, from, .. } = self.call(calls, at + n) else { break };
             let fits = from.len() <= length && to.map(Address::bytes) == other.map(Address::bytes);
-            if n > 0 && (!fits || n == SEGMENTS || bytes + from.len() > TOGETHER - 512 || self.parts.len() == PARTS) {
+            if n > 0
+                && (!fits
+                    || n == SEGMENTS
+                    || bytes + from.len() > TOGETHER - 512
+                    || self.parts.len() == PARTS)
+            {
                 break;
             }
             self.parts.push(part(from));
@@ -320,7 +361,8 @@ fn segments_of(length: u16) -> [u64; 3] {
     const _: () = assert!(size_of::<libc::cmsghdr>() == 16);
     // SAFETY: all-zero is a valid cmsghdr, which has padding in some C libraries.
     let mut header: libc::cmsghdr = unsafe { std::mem::zeroed() };
-    (header.cmsg_len, header.cmsg_level, header.cmsg_type) = (16 + 2, libc::SOL_UDP, libc::UDP_SEGMENT);
+    (header.cmsg_len, header.cmsg_level, header.cmsg_type) =
+        (16 + 2, libc::SOL_UDP, libc::UDP_SEGMENT);
     let mut control = [0u64; 3];
     // SAFETY: 16 and 2 bytes of the 24, aligned.
     unsafe {
@@ -330,8 +372,9 @@ fn segments_of(length: u16) -> [u64; 3] {
     control
 }
 
-/// What one system call for several calls means for each. A call that this leaves without an outcome is made once more, alone: its outcome depends on the
-/// state in which the others have left the object.
+/// What one system call for several calls means for each. A call that this leaves without an
+/// outcome is made once more, alone: its outcome depends on the state in which the others have left
+/// the object.
 fn share(calls: &mut [&mut Call<'_>], owners: &[u8], outcome: Outcome) {
     let Ok(moved) = outcome.result() else {
         if !matches!(calls[usize::from(owners[0])].op, Op::SendDatagram { .. }) {
@@ -345,7 +388,8 @@ fn share(calls: &mut [&mut Call<'_>], owners: &[u8], outcome: Outcome) {
         let call = &mut calls[usize::from(owner)];
         let wanted = call.op.bytes();
         if left < wanted {
-            // Part of it, or for the first nothing (the end of the file), is an outcome; for the others nothing tells nothing.
+            // Part of it, or for the first nothing (the end of the file), is an outcome; for the
+            // others nothing tells nothing.
             if left > 0 || i == 0 {
                 call.outcome = Some(Outcome::of_raw(left as i32));
             }

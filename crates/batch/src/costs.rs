@@ -1,7 +1,10 @@
-//! What entering the kernel costs on this machine, and what a request in a batch costs: the D and t of the paper (section 4.4), measured.
+//! What entering the kernel costs on this machine, and what a request in a batch costs: the D and t
+//! of the paper (section 4.4), measured.
 //!
-//! A plain call of kind k takes `D + w`, with the work w of the kernel. In a batch of N it takes `E/N + t + w`: its part of the one entry, putting the request
-//! and taking its outcome, the same work. The paper has E = D. Here E and t + w are fitted from batches of four and of many, and D is a call without work.
+//! A plain call of kind k takes `D + w`, with the work w of the kernel. In a batch of N it takes
+//! `E/N + t + w`: its part of the one entry, putting the request and taking its outcome, the same
+//! work. The paper has E = D. Here E and t + w are fitted from batches of four and of many, and D
+//! is a call without work.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -31,7 +34,8 @@ impl Cost {
         self.each + self.entry / n.max(1) as f64
     }
 
-    /// The smallest batch in which a call costs less than a plain one although it costs `more` nanoseconds besides: equation 5. `None`: no batch does.
+    /// The smallest batch in which a call costs less than a plain one although it costs `more`
+    /// nanoseconds besides: equation 5. `None`: no batch does.
     pub fn pays_from(&self, more: f64) -> Option<usize> {
         let gain = self.plain - self.each - more;
         (gain > 0.0).then(|| ((self.entry / gain) as usize + 1).max(2))
@@ -72,7 +76,8 @@ impl Costs {
         self.kinds[kind as usize].as_ref()
     }
 
-    /// Measures through `batch`: some 2 ms of the calling kernel thread, three descriptors for that time.
+    /// Measures through `batch`: some 2 ms of the calling kernel thread, three descriptors for that
+    /// time.
     ///
     /// # Errors
     /// No descriptors left; no `/proc`.
@@ -82,7 +87,12 @@ impl Costs {
             return Ok(costs);
         }
         let (near, far) = UnixStream::pair()?;
-        let mut trial = Trial { near, far, file: File::open("/proc/self/exe")?, rooms: vec![vec![0; BLOCK]; MANY] };
+        let mut trial = Trial {
+            near,
+            far,
+            file: File::open("/proc/self/exe")?,
+            rooms: vec![vec![0; BLOCK]; MANY],
+        };
         let order = std::mem::replace(&mut batch.order, Order { by_content: false, ..FIRST_COME });
         for kind in [Kind::Recv, Kind::Send, Kind::Read] {
             costs.kinds[kind as usize] = Some(trial.cost(kind, batch)?);
@@ -90,7 +100,8 @@ impl Costs {
         batch.order = order;
         // With those merged that always can be; the others' calls are of different objects.
         costs.kinds[Kind::Nop as usize] = Some(trial.cost(Kind::Nop, batch)?);
-        // As a send to a stream: no connection is at hand here, and a datagram differs in its work only.
+        // As a send to a stream: no connection is at hand here, and a datagram differs in its work
+        // only.
         costs.kinds[Kind::Datagram as usize] = costs.kinds[Kind::Send as usize];
         costs.entry = costs.kinds[Kind::Nop as usize].map_or(0.0, |nop| nop.plain);
         Ok(costs)
@@ -138,7 +149,9 @@ impl Trial {
             .enumerate()
             .map(|(i, room)| {
                 let op = match kind {
-                    Kind::Recv => Op::Recv { socket: self.far.as_fd(), into: &mut room[..MESSAGE], flags: 0 },
+                    Kind::Recv => {
+                        Op::Recv { socket: self.far.as_fd(), into: &mut room[..MESSAGE], flags: 0 }
+                    }
                     Kind::Send => Op::Send { socket: self.near.as_fd(), from: &room[..MESSAGE] },
                     Kind::Read => Op::ReadAt { file, into: room, at: (i % 4 * 2 * BLOCK) as u64 },
                     _ => Op::Nop,
@@ -185,8 +198,17 @@ mod tests {
         for kind in [Kind::Nop, Kind::Recv, Kind::Send, Kind::Datagram, Kind::Read] {
             let cost = costs.of(kind).unwrap();
             assert!(cost.plain > 0.0 && cost.entry >= 0.0, "{kind:?}: {cost:?}");
-            println!("{kind:?} {cost:?} t {} pays from {:?}", cost.put(costs.entry), cost.pays_from(0.0));
+            println!(
+                "{kind:?} {cost:?} t {} pays from {:?}",
+                cost.put(costs.entry),
+                cost.pays_from(0.0)
+            );
         }
-        assert!(Kind::ALL.iter().filter(|kind| kind.is_always_plain()).all(|&kind| costs.of(kind).is_none()));
+        assert!(
+            Kind::ALL
+                .iter()
+                .filter(|kind| kind.is_always_plain())
+                .all(|&kind| costs.of(kind).is_none())
+        );
     }
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Batch sizes are counted in classes: 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64.
 pub const BUCKETS: usize = 7;
 
-/// Written by whoever runs the batches, one at a time; anyone may read. Relaxed: they say nothing about each other.
+/// Written by whoever runs the batches, one at a time; anyone may read. Relaxed: they say nothing
+/// about each other.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Batches run.
@@ -34,7 +35,11 @@ impl Counters {
         add(&self.batches, 1);
         add(&self.calls, calls as u64);
         if calls > 0 {
-            add(&self.sizes[((calls - 1).checked_ilog2().map_or(0, |log| log as usize + 1)).min(BUCKETS - 1)], 1);
+            add(
+                &self.sizes[((calls - 1).checked_ilog2().map_or(0, |log| log as usize + 1))
+                    .min(BUCKETS - 1)],
+                1,
+            );
         }
     }
 

@@ -4,10 +4,11 @@ use crate::backend::Backend;
 use crate::op::Outcome;
 use crate::request::{Request, What};
 
-/// Makes the requests by another back end, some of them with less than was asked for, and lets others fail without making them.
+/// Makes the requests by another back end, some of them with less than was asked for, and lets
+/// others fail without making them.
 ///
-/// Every failure is one that the system call may have at any time (`EINTR`, `ECONNRESET`, `EIO`, `ENOBUFS`; `EAGAIN` of a read that is not in memory), every
-/// short count one that it may return.
+/// Every failure is one that the system call may have at any time (`EINTR`, `ECONNRESET`, `EIO`,
+/// `ENOBUFS`; `EAGAIN` of a read that is not in memory), every short count one that it may return.
 pub struct Faulty {
     inner: Box<dyn Backend>,
     state: u64,
@@ -24,7 +25,8 @@ impl std::fmt::Debug for Faulty {
 }
 
 impl Faulty {
-    /// One request in `one_in` (at least 1), about, is disturbed. The same seed, the same disturbances.
+    /// One request in `one_in` (at least 1), about, is disturbed. The same seed, the same
+    /// disturbances.
     pub fn new(inner: Box<dyn Backend>, seed: u64, one_in: u64) -> Faulty {
         Faulty { inner, state: seed | 1, one_in: one_in.max(1) }
     }
@@ -50,14 +52,24 @@ impl Faulty {
             }
         };
         match (self.draw(2), request.what) {
-            (0, What::Recv { fd, into, len, flags }) if len > 1 => {
-                Disturbed::Short(What::Recv { fd, into, len: 1 + self.draw(len as u64 - 1) as usize, flags })
-            }
-            (0, What::Send { fd, from, len }) if len > 1 => {
-                Disturbed::Short(What::Send { fd, from, len: 1 + self.draw(len as u64 - 1) as usize })
-            }
+            (0, What::Recv { fd, into, len, flags }) if len > 1 => Disturbed::Short(What::Recv {
+                fd,
+                into,
+                len: 1 + self.draw(len as u64 - 1) as usize,
+                flags,
+            }),
+            (0, What::Send { fd, from, len }) if len > 1 => Disturbed::Short(What::Send {
+                fd,
+                from,
+                len: 1 + self.draw(len as u64 - 1) as usize,
+            }),
             (0, What::ReadAt { fd, into, parts, at }) if parts > 1 => {
-                Disturbed::Short(What::ReadAt { fd, into, parts: 1 + self.draw(parts as u64 - 1) as usize, at })
+                Disturbed::Short(What::ReadAt {
+                    fd,
+                    into,
+                    parts: 1 + self.draw(parts as u64 - 1) as usize,
+                    at,
+                })
             }
             _ => Disturbed::Fails(Outcome::error(errors[self.draw(errors.len() as u64) as usize])),
         }

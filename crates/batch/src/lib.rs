@@ -1,11 +1,14 @@
-//! Wrapped system calls (paper P2): requests of several microprocesses that enter the kernel together.
+//! Wrapped system calls (paper P2): requests of several microprocesses that enter the kernel
+//! together.
 //!
-//! Nothing here knows of microprocesses, and nothing waits: a [`Batch`] takes [`Call`]s, puts them in [`order`], makes one request of those that
-//! can be merged, and gives the requests to a [`Backend`], which makes all of them before it returns. Each call then has the outcome that it would
-//! have had alone. When a batch starts is a [`Policy`]'s affair; who waits for it, the runtime's.
+//! Nothing here knows of microprocesses, and nothing waits: a [`Batch`] takes [`Call`]s, puts them
+//! in [`order`], makes one request of those that can be merged, and gives the requests to a
+//! [`Backend`], which makes all of them before it returns. Each call then has the outcome that it
+//! would have had alone. When a batch starts is a [`Policy`]'s affair; who waits for it, the
+//! runtime's.
 //!
-//! The paper's batch is synchronous and so is this one: no request is under way when [`Batch::run`] returns, so the buffers of a call are its
-//! caller's again, whatever happens to the caller next.
+//! The paper's batch is synchronous and so is this one: no request is under way when [`Batch::run`]
+//! returns, so the buffers of a call are its caller's again, whatever happens to the caller next.
 //!
 //! Reads that go to the disk in any case have no place in a batch: those are the [`Anchor`]'s.
 

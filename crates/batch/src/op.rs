@@ -19,10 +19,12 @@ pub enum Class {
 
 /// One system call. Its buffers are borrowed until it has its outcome.
 ///
-/// The paper may batch what never waits, and with regret what certainly ends, since the batch returns as a whole. Today's kernel moves the border:
-/// a call that would wait can be told to fail with `EAGAIN` instead, so *receiving*, unpredictable in the paper, becomes a call that never waits and is
-/// repeated when epoll says so. And it moves it back: what a uring cannot make without waiting it hands to worker threads, which costs more than
-/// the entry that it saves; such calls are always plain ([`Kind::is_always_plain`]).
+/// The paper may batch what never waits, and with regret what certainly ends, since the batch
+/// returns as a whole. Today's kernel moves the border: a call that would wait can be told to fail
+/// with `EAGAIN` instead, so *receiving*, unpredictable in the paper, becomes a call that never
+/// waits and is repeated when epoll says so. And it moves it back: what a uring cannot make without
+/// waiting it hands to worker threads, which costs more than the entry that it saves; such calls
+/// are always plain ([`Kind::is_always_plain`]).
 ///
 /// | call | the paper's class | today |
 /// |---|---|---|
@@ -76,7 +78,8 @@ pub enum Op<'a> {
         /// What.
         from: &'a [u8],
     },
-    /// preadv2(2) with `RWF_NOWAIT`: `WouldBlock` if it is not all in memory, `Unsupported` where the file system cannot tell.
+    /// preadv2(2) with `RWF_NOWAIT`: `WouldBlock` if it is not all in memory, `Unsupported` where
+    /// the file system cannot tell.
     ReadAt {
         /// A regular file.
         file: BorrowedFd<'a>,
@@ -140,7 +143,8 @@ impl<'a> Message<'a> {
     }
 
     fn header(&self) -> libc::msghdr {
-        // SAFETY: no call is being made with it: those borrow it for as long as they take, on this kernel thread or with its microprocess waiting.
+        // SAFETY: no call is being made with it: those borrow it for as long as they take, on this
+        // kernel thread or with its microprocess waiting.
         unsafe { *self.raw.get() }
     }
 
@@ -237,10 +241,19 @@ pub const KINDS: usize = 8;
 
 impl Kind {
     /// All, in the order of their numbers.
-    pub const ALL: [Kind; KINDS] =
-        [Kind::Nop, Kind::Recv, Kind::Send, Kind::Datagram, Kind::Read, Kind::Write, Kind::Sync, Kind::Stat];
+    pub const ALL: [Kind; KINDS] = [
+        Kind::Nop,
+        Kind::Recv,
+        Kind::Send,
+        Kind::Datagram,
+        Kind::Read,
+        Kind::Write,
+        Kind::Sync,
+        Kind::Stat,
+    ];
 
-    /// A uring would hand it to a worker thread: 2.3 to 4.8 times the plain call's time. Made by itself in every batch.
+    /// A uring would hand it to a worker thread: 2.3 to 4.8 times the plain call's time. Made by
+    /// itself in every batch.
     pub const fn is_always_plain(self) -> bool {
         matches!(self, Kind::Write | Kind::Sync | Kind::Stat)
     }
@@ -250,7 +263,9 @@ impl Kind {
         match self {
             Kind::Nop => Class::NoWait,
             Kind::Recv => Class::UnpredictableWait,
-            Kind::Send | Kind::Datagram | Kind::Read | Kind::Write | Kind::Sync | Kind::Stat => Class::CertainWait,
+            Kind::Send | Kind::Datagram | Kind::Read | Kind::Write | Kind::Sync | Kind::Stat => {
+                Class::CertainWait
+            }
         }
     }
 
@@ -290,19 +305,23 @@ impl Op<'_> {
         match self {
             Op::Nop | Op::Sync { .. } | Op::Stat { .. } => 0,
             Op::Recv { into, .. } | Op::ReadAt { into, .. } => into.len(),
-            Op::Send { from, .. } | Op::SendDatagram { from, .. } | Op::WriteAt { from, .. } => from.len(),
+            Op::Send { from, .. } | Op::SendDatagram { from, .. } | Op::WriteAt { from, .. } => {
+                from.len()
+            }
             Op::SendVectored { from, .. } => from.iter().map(|part| part.len()).sum(),
             Op::RecvMessage { message, .. } => message.bytes(),
         }
     }
 
-    /// Makes the pages of its buffers present: a fault inside a batch would keep all of it waiting, and the virtual processor with it. Here it
-    /// keeps its own caller waiting only.
+    /// Makes the pages of its buffers present: a fault inside a batch would keep all of it waiting,
+    /// and the virtual processor with it. Here it keeps its own caller waiting only.
     pub fn touch(&mut self) {
         match self {
             Op::Nop | Op::Sync { .. } | Op::Stat { .. } => {}
             Op::Recv { into, .. } | Op::ReadAt { into, .. } => write(into),
-            Op::Send { from, .. } | Op::SendDatagram { from, .. } | Op::WriteAt { from, .. } => read(from),
+            Op::Send { from, .. } | Op::SendDatagram { from, .. } | Op::WriteAt { from, .. } => {
+                read(from)
+            }
             Op::SendVectored { from, .. } => from.iter().for_each(|part| read(part)),
             Op::RecvMessage { message, .. } => message.touch(),
         }

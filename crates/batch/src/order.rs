@@ -1,8 +1,10 @@
-//! In which order the calls of a batch enter the kernel, and which of them become one (the paper's second open problem).
+//! In which order the calls of a batch enter the kernel, and which of them become one (the paper's
+//! second open problem).
 //!
-//! By the priority of who waits: higher first. By content, among equals: what can be one system call becomes one, cheap ones go before long ones, and those
-//! that are always plain go last. Else as they came. Any order is right, since calls of different microprocesses are concurrent; but of two calls that could be
-//! one, the earlier stays before the later.
+//! By the priority of who waits: higher first. By content, among equals: what can be one system
+//! call becomes one, cheap ones go before long ones, and those that are always plain go last. Else
+//! as they came. Any order is right, since calls of different microprocesses are concurrent; but of
+//! two calls that could be one, the earlier stays before the later.
 
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -55,13 +57,16 @@ impl Union {
                 let may = from.len() <= FEW_PARTS && (1..=SMALL).contains(&op.bytes());
                 may.then(|| Union::Stream(socket.as_raw_fd()))
             }
-            Op::SendDatagram { socket, from, .. } => {
-                (!from.is_empty() && from.len() <= SMALL).then(|| Union::Datagrams(socket.as_raw_fd()))
-            }
+            Op::SendDatagram { socket, from, .. } => (!from.is_empty() && from.len() <= SMALL)
+                .then(|| Union::Datagrams(socket.as_raw_fd())),
             Op::ReadAt { file, into, .. } => {
                 (!into.is_empty() && into.len() <= SMALL).then(|| Union::Reads(file.as_raw_fd()))
             }
-            Op::Recv { .. } | Op::RecvMessage { .. } | Op::WriteAt { .. } | Op::Sync { .. } | Op::Stat { .. } => None,
+            Op::Recv { .. }
+            | Op::RecvMessage { .. }
+            | Op::WriteAt { .. }
+            | Op::Sync { .. }
+            | Op::Stat { .. } => None,
         }
     }
 
@@ -77,7 +82,8 @@ impl Union {
 const SLOTS: usize = 2 * LARGEST;
 const NONE: u8 = u8::MAX;
 
-/// The order of one batch: indices of its calls, and where groups begin. Those of one group may become one system call.
+/// The order of one batch: indices of its calls, and where groups begin. Those of one group may
+/// become one system call.
 pub(crate) struct Arrangement {
     pub(crate) indices: Vec<u8>,
     /// The first of each call's group, by index.
@@ -90,7 +96,11 @@ const _: () = assert!(LARGEST < NONE as usize);
 
 impl Arrangement {
     pub(crate) fn new() -> Arrangement {
-        Arrangement { indices: Vec::with_capacity(LARGEST), first: [0; LARGEST], heads: [NONE; SLOTS] }
+        Arrangement {
+            indices: Vec::with_capacity(LARGEST),
+            first: [0; LARGEST],
+            heads: [NONE; SLOTS],
+        }
     }
 
     /// Puts `calls` in order. Afterwards [`group`](Arrangement::group) tells which belong together.
@@ -119,7 +129,8 @@ impl Arrangement {
         self.indices.sort_by_key(|&i| {
             let call = &calls[usize::from(i)];
             let level = if order.by_priority { call.level } else { 0 };
-            let (rank, first) = if order.by_content { (rank(&call.op), first[usize::from(i)]) } else { (0, i) };
+            let (rank, first) =
+                if order.by_content { (rank(&call.op), first[usize::from(i)]) } else { (0, i) };
             (std::cmp::Reverse(level), rank, first)
         });
     }
@@ -145,7 +156,11 @@ impl Arrangement {
     /// How many from `from` on, in order, belong together.
     pub(crate) fn group(&self, from: usize) -> usize {
         let first = |at: usize| self.first[usize::from(self.indices[at])];
-        self.indices[from..].iter().zip(from..).take_while(|&(_, at)| first(at) == first(from)).count()
+        self.indices[from..]
+            .iter()
+            .zip(from..)
+            .take_while(|&(_, at)| first(at) == first(from))
+            .count()
     }
 }
 

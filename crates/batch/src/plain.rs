@@ -23,11 +23,13 @@ impl Backend for Plain {
     }
 }
 
-/// Makes one system call, round libc's own wrappers: those are pthread cancellation points, which cost two atomic operations on the
-/// microprocess's thread block, cold among thousands, for calls that do not wait.
+/// Makes one system call, round libc's own wrappers: those are pthread cancellation points, which
+/// cost two atomic operations on the microprocess's thread block, cold among thousands, for calls
+/// that do not wait.
 pub(crate) fn make(request: &Request<'_>) -> Outcome {
     const NOWHERE: *const libc::sockaddr = null();
-    // SAFETY: the pointers are good by the promise of `Request::new`; each call gets them as its manual page says.
+    // SAFETY: the pointers are good by the promise of `Request::new`; each call gets them as its
+    // manual page says.
     let returned = unsafe {
         match request.what {
             What::Nop => {
@@ -37,16 +39,32 @@ pub(crate) fn make(request: &Request<'_>) -> Outcome {
             What::Recv { fd, into, len, flags } => {
                 libc::syscall(libc::SYS_recvfrom, fd, into, len, flags, NOWHERE, NOWHERE)
             }
-            What::RecvMessage { fd, message } => libc::syscall(libc::SYS_recvmsg, fd, message, libc::MSG_DONTWAIT),
-            What::Send { fd, from, len } => libc::syscall(libc::SYS_sendto, fd, from, len, SEND, NOWHERE, 0),
-            What::SendMessage { fd, message } => libc::syscall(libc::SYS_sendmsg, fd, message, SEND),
-            What::ReadAt { fd, into, parts, at } => {
-                libc::syscall(libc::SYS_preadv2, fd, into, parts, at as libc::off_t, 0, libc::RWF_NOWAIT)
+            What::RecvMessage { fd, message } => {
+                libc::syscall(libc::SYS_recvmsg, fd, message, libc::MSG_DONTWAIT)
             }
-            What::WriteAt { fd, from, len, at } => libc::syscall(libc::SYS_pwrite64, fd, from, len, at as libc::off_t),
+            What::Send { fd, from, len } => {
+                libc::syscall(libc::SYS_sendto, fd, from, len, SEND, NOWHERE, 0)
+            }
+            What::SendMessage { fd, message } => {
+                libc::syscall(libc::SYS_sendmsg, fd, message, SEND)
+            }
+            What::ReadAt { fd, into, parts, at } => libc::syscall(
+                libc::SYS_preadv2,
+                fd,
+                into,
+                parts,
+                at as libc::off_t,
+                0,
+                libc::RWF_NOWAIT,
+            ),
+            What::WriteAt { fd, from, len, at } => {
+                libc::syscall(libc::SYS_pwrite64, fd, from, len, at as libc::off_t)
+            }
             What::Sync { fd, data: true } => libc::syscall(libc::SYS_fdatasync, fd),
             What::Sync { fd, data: false } => libc::syscall(libc::SYS_fsync, fd),
-            What::Stat { path, into } => libc::syscall(libc::SYS_statx, libc::AT_FDCWD, path, 0, STAT_FIELDS, into),
+            What::Stat { path, into } => {
+                libc::syscall(libc::SYS_statx, libc::AT_FDCWD, path, 0, STAT_FIELDS, into)
+            }
         }
     };
     Outcome::of_call(returned)

@@ -4,17 +4,20 @@ use crate::batch::LARGEST;
 use crate::costs::Costs;
 use crate::op::Kind;
 
-/// When batches are made, and how many calls start one. A batch also starts when nothing else is runnable, and at a deadline.
+/// When batches are made, and how many calls start one. A batch also starts when nothing else is
+/// runnable, and at a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
-    /// Where it pays, as far as that is known: enough others are runnable that a batch of theirs would be cheaper, by the measured costs, than plain
-    /// calls; or others use the same object, so that calls can become one. Else plain calls at once: thin traffic waits for nobody.
+    /// Where it pays, as far as that is known: enough others are runnable that a batch of theirs
+    /// would be cheaper, by the measured costs, than plain calls; or others use the same object, so
+    /// that calls can become one. Else plain calls at once: thin traffic waits for nobody.
     #[default]
     Adaptive,
     /// Every call that may be in a batch is; so many start it.
     Fixed(usize),
-    /// The paper's threshold: as many as there are microprocesses times the share of their calls that may be batched (equation 6), if that is
-    /// more than D/(D-t) (equation 5). A kind with t >= D is never batched.
+    /// The paper's threshold: as many as there are microprocesses times the share of their calls
+    /// that may be batched (equation 6), if that is more than D/(D-t) (equation 5). A kind with
+    /// t >= D is never batched.
     Paper,
     /// Plain calls only.
     Off,
@@ -46,7 +49,9 @@ impl std::str::FromStr for Policy {
             "off" => Ok(Policy::Off),
             _ => {
                 let n = text.strip_prefix("fixed=").and_then(|n| n.parse().ok());
-                n.filter(|n| (1..=LARGEST).contains(n)).map(Policy::Fixed).ok_or_else(|| BadPolicy(text.to_owned()))
+                n.filter(|n| (1..=LARGEST).contains(n))
+                    .map(Policy::Fixed)
+                    .ok_or_else(|| BadPolicy(text.to_owned()))
             }
         }
     }
@@ -68,7 +73,8 @@ impl std::fmt::Display for Policy {
 pub struct Situation {
     /// Calls that wait for their batch already.
     pub waiting: usize,
-    /// Microprocesses that could make one before those: runnable here, of the caller's level or above.
+    /// Microprocesses that could make one before those: runnable here, of the caller's level or
+    /// above.
     pub runnable: usize,
     /// Microprocesses alive, per virtual processor.
     pub living: usize,
@@ -89,10 +95,12 @@ pub enum Decision {
 
 const FIXED: u32 = 16;
 
-/// Nanoseconds that a call in a batch costs its microprocess besides: to leave, and to be made runnable again. Measured: `kumi bench syscall-batch`.
+/// Nanoseconds that a call in a batch costs its microprocess besides: to leave, and to be made
+/// runnable again. Measured: `kumi bench syscall-batch`.
 const LEAVING: f64 = 80.0;
 
-/// Equal questions that are worth a batch. Measured: `kumi bench syscall-batch`, and `transaction` for what waiting does where traffic is thin.
+/// Equal questions that are worth a batch. Measured: `kumi bench syscall-batch`, and `transaction`
+/// for what waiting does where traffic is thin.
 const NOPS: usize = 4;
 
 impl Policy {
@@ -116,11 +124,13 @@ impl Policy {
         }
     }
 
-    /// How many have to be there that [`Adaptive`](Policy::Adaptive) has calls of `kind` that share no object wait for each other. `None`: it never has.
+    /// How many have to be there that [`Adaptive`](Policy::Adaptive) has calls of `kind` that share
+    /// no object wait for each other. `None`: it never has.
     pub fn gathers_from(self, kind: Kind, costs: &Costs) -> Option<usize> {
         match (self, kind) {
             (Policy::Adaptive, _) if kind.is_always_plain() => None,
-            // Equal questions get one answer, which is less than the costs say; but who waits for it waits.
+            // Equal questions get one answer, which is less than the costs say; but who waits for
+            // it waits.
             (Policy::Adaptive, Kind::Nop) => costs.of(kind).map(|_| NOPS),
             (Policy::Adaptive, _) => costs.of(kind).and_then(|cost| cost.pays_from(LEAVING)),
             _ => None,
@@ -140,13 +150,21 @@ impl Policy {
                 Some(cost) if cost.put(costs.entry) < costs.entry => {
                     let most = (now.living as f64 * now.share) as usize;
                     let least = costs.entry / (costs.entry - cost.put(costs.entry));
-                    if most as f64 > least { Decision::Wait(most.min(LARGEST)) } else { Decision::Plain }
+                    if most as f64 > least {
+                        Decision::Wait(most.min(LARGEST))
+                    } else {
+                        Decision::Plain
+                    }
                 }
                 _ => Decision::Plain,
             },
             Policy::Adaptive => {
                 let pays = self.gathers_from(kind, costs).is_some_and(|n| expected >= n);
-                if expected > 1 && (pays || now.shared) { Decision::Wait(LARGEST) } else { Decision::Plain }
+                if expected > 1 && (pays || now.shared) {
+                    Decision::Wait(LARGEST)
+                } else {
+                    Decision::Plain
+                }
             }
         }
     }
@@ -169,7 +187,9 @@ impl Policy {
                             costs.entry
                         )
                     }
-                    Some((_, t)) => format!("{}: never, t {t:.0} ns >= D {:.0} ns", kind.name(), costs.entry),
+                    Some((_, t)) => {
+                        format!("{}: never, t {t:.0} ns >= D {:.0} ns", kind.name(), costs.entry)
+                    }
                     None => format!("{}: never, each request is an entry of its own", kind.name()),
                 })
                 .collect(),
@@ -196,42 +216,62 @@ mod tests {
         Costs { entry: 100.0, kinds }
     }
 
-    const ALONE: Situation = Situation { waiting: 0, runnable: 0, living: 100, shared: false, share: 0.5 };
+    const ALONE: Situation =
+        Situation { waiting: 0, runnable: 0, living: 100, shared: false, share: 0.5 };
 
     #[test]
     fn thin_traffic_waits_for_nobody() {
         let costs = costs(500.0, 100.0, 380.0);
         for shared in [false, true] {
-            assert_eq!(Policy::Adaptive.decide(Kind::Recv, &costs, Situation { shared, ..ALONE }), Decision::Plain);
+            assert_eq!(
+                Policy::Adaptive.decide(Kind::Recv, &costs, Situation { shared, ..ALONE }),
+                Decision::Plain
+            );
         }
-        let some = |runnable| Policy::Adaptive.decide(Kind::Recv, &costs, Situation { runnable, ..ALONE });
+        let some =
+            |runnable| Policy::Adaptive.decide(Kind::Recv, &costs, Situation { runnable, ..ALONE });
         assert_eq!((some(1), some(2)), (Decision::Plain, Decision::Wait(LARGEST)));
     }
 
     #[test]
     fn four_equal_questions_are_enough() {
         let costs = costs(500.0, 100.0, 380.0);
-        let near = |runnable| Policy::Adaptive.decide(Kind::Nop, &costs, Situation { runnable, ..ALONE });
+        let near =
+            |runnable| Policy::Adaptive.decide(Kind::Nop, &costs, Situation { runnable, ..ALONE });
         assert_eq!((near(2), near(3)), (Decision::Plain, Decision::Wait(LARGEST)));
     }
 
     #[test]
     fn what_can_be_merged_waits_where_a_batch_alone_would_not_pay() {
         let near = Situation { runnable: 1, shared: true, ..ALONE };
-        assert_eq!(Policy::Adaptive.decide(Kind::Send, &Costs::none(), near), Decision::Wait(LARGEST));
         assert_eq!(
-            Policy::Adaptive.decide(Kind::Send, &Costs::none(), Situation { shared: false, ..near }),
+            Policy::Adaptive.decide(Kind::Send, &Costs::none(), near),
+            Decision::Wait(LARGEST)
+        );
+        assert_eq!(
+            Policy::Adaptive.decide(
+                Kind::Send,
+                &Costs::none(),
+                Situation { shared: false, ..near }
+            ),
             Decision::Plain
         );
     }
 
     #[test]
     fn the_papers_threshold() {
-        // t = 20 of D = 100: batching pays from 2 on (equation 5); 100 microprocesses, half of the calls: 50 (equation 6).
-        assert_eq!(Policy::Paper.decide(Kind::Recv, &costs(500.0, 100.0, 420.0), ALONE), Decision::Wait(50));
+        // t = 20 of D = 100: batching pays from 2 on (equation 5); 100 microprocesses, half of the
+        // calls: 50 (equation 6).
+        assert_eq!(
+            Policy::Paper.decide(Kind::Recv, &costs(500.0, 100.0, 420.0), ALONE),
+            Decision::Wait(50)
+        );
         // Too few microprocesses for that.
         let few = Situation { living: 2, ..ALONE };
-        assert_eq!(Policy::Paper.decide(Kind::Recv, &costs(500.0, 100.0, 420.0), few), Decision::Plain);
+        assert_eq!(
+            Policy::Paper.decide(Kind::Recv, &costs(500.0, 100.0, 420.0), few),
+            Decision::Plain
+        );
         // t >= D: never, and it says so.
         let dear = costs(500.0, 100.0, 510.0);
         assert_eq!(Policy::Paper.decide(Kind::Recv, &dear, ALONE), Decision::Plain);
@@ -251,7 +291,9 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for policy in [Policy::Adaptive, Policy::Fixed(1), Policy::Fixed(64), Policy::Paper, Policy::Off] {
+        for policy in
+            [Policy::Adaptive, Policy::Fixed(1), Policy::Fixed(64), Policy::Paper, Policy::Off]
+        {
             assert_eq!(policy.to_string().parse(), Ok(policy));
             assert_eq!(Policy::of_word(policy.to_word()), policy);
         }

@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use crate::op::Op;
 
-/// One system call with raw arguments. Made by a batch only, of calls whose buffers it has borrowed for `'a`.
+/// One system call with raw arguments. Made by a batch only, of calls whose buffers it has borrowed
+/// for `'a`.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub(crate) what: What,
@@ -30,7 +31,8 @@ pub(crate) enum What {
         fd: RawFd,
         message: *mut libc::msghdr,
     },
-    /// A message whose parts, address and control data stay where they are until the request is made.
+    /// A message whose parts, address and control data stay where they are until the request is
+    /// made.
     SendMessage {
         fd: RawFd,
         message: *const libc::msghdr,
@@ -70,7 +72,8 @@ impl<'a> Request<'a> {
         Request { what, _of: PhantomData }
     }
 
-    /// The same for a call that needs neither parts nor a message of its own; `None` for one that does.
+    /// The same for a call that needs neither parts nor a message of its own; `None` for one that
+    /// does.
     pub(crate) fn of(op: &mut Op<'a>) -> Option<Request<'a>> {
         let what = match op {
             Op::Nop => What::Nop,
@@ -83,10 +86,15 @@ impl<'a> Request<'a> {
             Op::RecvMessage { socket, message } => {
                 What::RecvMessage { fd: socket.as_raw_fd(), message: message.raw.get() }
             }
-            Op::Send { socket, from } => What::Send { fd: socket.as_raw_fd(), from: from.as_ptr(), len: from.len() },
-            Op::WriteAt { file, from, at } => {
-                What::WriteAt { fd: file.as_raw_fd(), from: from.as_ptr(), len: from.len(), at: *at }
+            Op::Send { socket, from } => {
+                What::Send { fd: socket.as_raw_fd(), from: from.as_ptr(), len: from.len() }
             }
+            Op::WriteAt { file, from, at } => What::WriteAt {
+                fd: file.as_raw_fd(),
+                from: from.as_ptr(),
+                len: from.len(),
+                at: *at,
+            },
             Op::Sync { file, data } => What::Sync { fd: file.as_raw_fd(), data: *data },
             Op::Stat { path, into } => What::Stat { path: path.as_ptr(), into: &raw mut **into },
             Op::SendVectored { .. } | Op::SendDatagram { .. } | Op::ReadAt { .. } => return None,
@@ -95,7 +103,8 @@ impl<'a> Request<'a> {
         Some(unsafe { Request::new(what) })
     }
 
-    /// Made by a plain call whatever the back end: see [`Kind::is_always_plain`](crate::Kind::is_always_plain).
+    /// Made by a plain call whatever the back end: see
+    /// [`Kind::is_always_plain`](crate::Kind::is_always_plain).
     pub(crate) fn is_always_plain(&self) -> bool {
         matches!(self.what, What::WriteAt { .. } | What::Sync { .. } | What::Stat { .. })
     }

@@ -1,10 +1,13 @@
 //! The back end with one kernel entry for all requests: a uring of which nothing is ever in flight.
 //!
-//! A uring completes what it has armed through the kernel thread that armed it, which may be asleep by then, and interrupts that one's own calls. So
-//! every request here says that it does not wait (`MSG_DONTWAIT`, `RWF_NOWAIT`; `O_NONBLOCK` alone does not stop a request from being armed), and ends
-//! inside its own `io_uring_enter`. Then it does not matter which kernel thread uses the ring next, and one a virtual processor is enough.
+//! A uring completes what it has armed through the kernel thread that armed it, which may be asleep
+//! by then, and interrupts that one's own calls. So every request here says that it does not wait
+//! (`MSG_DONTWAIT`, `RWF_NOWAIT`; `O_NONBLOCK` alone does not stop a request from being armed), and
+//! ends inside its own `io_uring_enter`. Then it does not matter which kernel thread uses the ring
+//! next, and one a virtual processor is enough.
 //!
-//! Source: io_uring_enter(2); io_uring/net.c, `io_recv`: a request with `MSG_DONTWAIT` completes with `EAGAIN`.
+//! Source: io_uring_enter(2); io_uring/net.c, `io_recv`: a request with `MSG_DONTWAIT` completes
+//! with `EAGAIN`.
 
 use std::io;
 
@@ -17,18 +20,23 @@ use crate::request::{Request, SEND, What};
 
 /// One `io_uring_enter` for up to as many requests as it has entries.
 pub struct Uring {
-    /// `None` after a failure that leaves requests in the submission queue: plain calls from then on.
+    /// `None` after a failure that leaves requests in the submission queue: plain calls from then
+    /// on.
     ring: Option<IoUring>,
     entries: usize,
 }
 
 impl std::fmt::Debug for Uring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Uring").field("entries", &self.entries).field("works", &self.ring.is_some()).finish()
+        f.debug_struct("Uring")
+            .field("entries", &self.entries)
+            .field("works", &self.ring.is_some())
+            .finish()
     }
 }
 
-/// So few requests cost less by plain calls: entering a uring costs more than twice what a plain call's entry does.
+/// So few requests cost less by plain calls: entering a uring costs more than twice what a plain
+/// call's entry does.
 const FEW: usize = 3;
 
 /// Completions say which request they are of; these of none.
@@ -38,11 +46,13 @@ impl Uring {
     /// A ring with room for `entries` requests, tried out.
     ///
     /// # Errors
-    /// What io_uring_setup(2) says (`ENOSYS`, `EPERM` under seccomp or `kernel.io_uring_disabled`, `ENOMEM` at the locked-memory limit of kernels before 5.12,
-    /// `EMFILE`); `Unsupported` if an operation is missing, or one that should have ended at once did not.
+    /// What io_uring_setup(2) says (`ENOSYS`, `EPERM` under seccomp or `kernel.io_uring_disabled`,
+    /// `ENOMEM` at the locked-memory limit of kernels before 5.12, `EMFILE`); `Unsupported` if an
+    /// operation is missing, or one that should have ended at once did not.
     pub fn new(entries: u32) -> io::Result<Uring> {
         let entries = entries.next_power_of_two();
-        // Linux 5.19 and 5.18. Cooperative: should something be left to do after all, it does not interrupt user code.
+        // Linux 5.19 and 5.18. Cooperative: should something be left to do after all, it does not
+        // interrupt user code.
         let ring = IoUring::builder()
             .setup_coop_taskrun()
             .setup_submit_all()
@@ -70,11 +80,15 @@ impl Uring {
         uring.enter(&[nop; FEW + 1], &mut outcomes);
         match (uring.ring.is_some(), outcomes.iter().any(|outcome| outcome.errno().is_some())) {
             (true, false) => Ok(uring),
-            _ => Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring: a request that does nothing failed")),
+            _ => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "io_uring: a request that does nothing failed",
+            )),
         }
     }
 
-    /// Submits what is queued and sees it end. Returns how many were submitted and how often the kernel was entered.
+    /// Submits what is queued and sees it end. Returns how many were submitted and how often the
+    /// kernel was entered.
     fn submit(ring: &mut IoUring, queued: usize, outcomes: &mut [Outcome]) -> (usize, u64) {
         let (mut submitted, mut entries) = (0, 0);
         while submitted < queued {
@@ -88,7 +102,8 @@ impl Uring {
         }
         let mut ended = reap(ring, outcomes);
         while ended < submitted {
-            // Not expected: it waits all the same. To return would leave the kernel with buffers that are no longer ours.
+            // Not expected: it waits all the same. To return would leave the kernel with buffers
+            // that are no longer ours.
             entries += 1;
             let _ = ring.submitter().submit_and_wait(1);
             ended += reap(ring, outcomes);
@@ -101,7 +116,9 @@ fn reap(ring: &mut IoUring, outcomes: &mut [Outcome]) -> usize {
     let mut n = 0;
     for completion in ring.completion() {
         n += 1;
-        if let Some(outcome) = usize::try_from(completion.user_data()).ok().and_then(|i| outcomes.get_mut(i)) {
+        if let Some(outcome) =
+            usize::try_from(completion.user_data()).ok().and_then(|i| outcomes.get_mut(i))
+        {
             *outcome = Outcome::of_raw(completion.result());
         }
     }
@@ -110,20 +127,32 @@ fn reap(ring: &mut IoUring, outcomes: &mut [Outcome]) -> usize {
 
 fn entry(request: &Request<'_>) -> squeue::Entry {
     match request.what {
-        What::Recv { fd, into, len, flags } => opcode::Recv::new(types::Fd(fd), into, length(len)).flags(flags).build(),
+        What::Recv { fd, into, len, flags } => {
+            opcode::Recv::new(types::Fd(fd), into, length(len)).flags(flags).build()
+        }
         What::RecvMessage { fd, message } => {
             opcode::RecvMsg::new(types::Fd(fd), message).flags(libc::MSG_DONTWAIT as u32).build()
         }
-        What::Send { fd, from, len } => opcode::Send::new(types::Fd(fd), from, length(len)).flags(SEND).build(),
-        What::SendMessage { fd, message } => opcode::SendMsg::new(types::Fd(fd), message).flags(SEND as u32).build(),
-        What::ReadAt { fd, into, parts, at } => {
-            opcode::Readv::new(types::Fd(fd), into, parts as u32).offset(at).rw_flags(libc::RWF_NOWAIT).build()
+        What::Send { fd, from, len } => {
+            opcode::Send::new(types::Fd(fd), from, length(len)).flags(SEND).build()
         }
-        What::Nop | What::WriteAt { .. } | What::Sync { .. } | What::Stat { .. } => opcode::Nop::new().build(),
+        What::SendMessage { fd, message } => {
+            opcode::SendMsg::new(types::Fd(fd), message).flags(SEND as u32).build()
+        }
+        What::ReadAt { fd, into, parts, at } => {
+            opcode::Readv::new(types::Fd(fd), into, parts as u32)
+                .offset(at)
+                .rw_flags(libc::RWF_NOWAIT)
+                .build()
+        }
+        What::Nop | What::WriteAt { .. } | What::Sync { .. } | What::Stat { .. } => {
+            opcode::Nop::new().build()
+        }
     }
 }
 
-/// A uring's lengths have 32 bits, and the kernel moves 2^31 bytes less a page at most in one call anyway.
+/// A uring's lengths have 32 bits, and the kernel moves 2^31 bytes less a page at most in one call
+/// anyway.
 fn length(len: usize) -> u32 {
     len.min(0x7fff_f000) as u32
 }
@@ -135,7 +164,9 @@ impl Backend for Uring {
 
     fn enter(&mut self, requests: &[Request<'_>], outcomes: &mut [Outcome]) -> u64 {
         let mut entered = 0;
-        for (requests, outcomes) in requests.chunks(self.entries).zip(outcomes.chunks_mut(self.entries)) {
+        for (requests, outcomes) in
+            requests.chunks(self.entries).zip(outcomes.chunks_mut(self.entries))
+        {
             let mut queued = 0;
             if requests.len() <= FEW {
                 outcomes.fill(PENDING);
@@ -146,7 +177,8 @@ impl Backend for Uring {
                     if request.is_always_plain() {
                         continue;
                     }
-                    // SAFETY: what it points to is good until `enter` returns, and no request outlives that.
+                    // SAFETY: what it points to is good until `enter` returns, and no request
+                    // outlives that.
                     let pushed = unsafe { submission.push(&entry(request).user_data(i as u64)) };
                     // The ring is empty between two calls and has room for a whole chunk.
                     debug_assert!(pushed.is_ok());
@@ -161,7 +193,8 @@ impl Backend for Uring {
                 let (submitted, entries) = Uring::submit(ring, queued, outcomes);
                 entered += entries;
                 if submitted < queued {
-                    // The rest stands in a queue from which nothing can be taken back: it goes with the ring.
+                    // The rest stands in a queue from which nothing can be taken back: it goes with
+                    // the ring.
                     self.ring = None;
                 }
             }

@@ -38,7 +38,8 @@ proptest! {
         prop_assert_eq!(with.rest(), without.rest());
     }
 
-    /// One call after the other, each a batch of its own: on both back ends just what the system call alone says.
+    /// One call after the other, each a batch of its own: on both back ends just what the system
+    /// call alone says.
     #[test]
     fn a_batch_of_one_is_the_call(steps in prop::collection::vec(step(), 1..40)) {
         let Ok(uring) = Uring::new(LARGEST as u32) else { return Ok(()) };

@@ -28,7 +28,8 @@ fn batches() -> Vec<Batch> {
 fn run(batch: &mut Batch, mut calls: Vec<Call<'_>>) -> (Vec<Result<usize, i32>>, u64, u64) {
     let counters = Counters::default();
     batch.run(&mut calls.iter_mut().collect::<Vec<_>>(), &counters);
-    let outcome = |call: &Call<'_>| call.outcome.unwrap().result().map_err(|e| e.raw_os_error().unwrap());
+    let outcome =
+        |call: &Call<'_>| call.outcome.unwrap().result().map_err(|e| e.raw_os_error().unwrap());
     let entries = counters.entries.load(Ordering::Relaxed);
     (calls.iter().map(outcome).collect(), entries, counters.merged.load(Ordering::Relaxed))
 }
@@ -52,15 +53,22 @@ fn sixteen_small_sends_to_one_connection_are_one_system_call() {
 
 #[test]
 fn sixteen_adjacent_reads_are_one_system_call() {
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("adjacent-{}", std::process::id()));
-    std::fs::write(&path, (0..65_536u32).flat_map(|i| (i as u16).to_le_bytes()).collect::<Vec<_>>()).unwrap();
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("adjacent-{}", std::process::id()));
+    std::fs::write(
+        &path,
+        (0..65_536u32).flat_map(|i| (i as u16).to_le_bytes()).collect::<Vec<_>>(),
+    )
+    .unwrap();
     let file = File::open(&path).unwrap();
     let _resident = Resident::of(&file);
     for mut batch in batches() {
         let mut rooms = vec![vec![0u8; 4096]; 16];
         // Backwards: the order of arrival does not matter.
         let calls = rooms.iter_mut().enumerate().rev();
-        let calls = calls.map(|(i, into)| Call::new(Op::ReadAt { file: file.as_fd(), into, at: i as u64 * 4096 }, 0));
+        let calls = calls.map(|(i, into)| {
+            Call::new(Op::ReadAt { file: file.as_fd(), into, at: i as u64 * 4096 }, 0)
+        });
         let (outcomes, entries, merged) = run(&mut batch, calls.collect());
         assert_eq!((outcomes, entries, merged), (vec![Ok(4096); 16], 1, 15), "{}", batch.backend());
         for (i, room) in rooms.iter().enumerate() {
@@ -75,10 +83,16 @@ fn sixteen_adjacent_reads_are_one_system_call() {
 #[test]
 fn datagrams_to_one_peer_are_one_system_call_and_stay_datagrams() {
     for mut batch in batches() {
-        let (to, from) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let (to, from) =
+            (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         let peer = Address::new(&to.local_addr().unwrap());
-        let messages: Vec<Vec<u8>> = (0..16).map(|i| vec![i; if i == 15 { 10 } else { 100 }]).collect();
-        let call = |from_bytes| Op::SendDatagram { socket: from.as_fd(), to: Some(&peer), from: from_bytes };
+        let messages: Vec<Vec<u8>> =
+            (0..16).map(|i| vec![i; if i == 15 { 10 } else { 100 }]).collect();
+        let call = |from_bytes| Op::SendDatagram {
+            socket: from.as_fd(),
+            to: Some(&peer),
+            from: from_bytes,
+        };
         let calls = messages.iter().map(|bytes| Call::new(call(bytes), 0)).collect();
         let (outcomes, entries, merged) = run(&mut batch, calls);
         let lengths: Vec<_> = messages.iter().map(|m| Ok(m.len())).collect();
@@ -94,10 +108,12 @@ fn datagrams_to_one_peer_are_one_system_call_and_stay_datagrams() {
 #[test]
 fn a_datagram_that_is_too_long_fails_alone() {
     for mut batch in batches() {
-        let (to, from) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        let (to, from) =
+            (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         from.connect(to.local_addr().unwrap()).unwrap();
         let messages = [vec![1; 50], vec![2; 70_000], vec![3; 50], vec![4; 0]];
-        let call = |bytes| Call::new(Op::SendDatagram { socket: from.as_fd(), to: None, from: bytes }, 0);
+        let call =
+            |bytes| Call::new(Op::SendDatagram { socket: from.as_fd(), to: None, from: bytes }, 0);
         let (outcomes, ..) = run(&mut batch, messages.iter().map(|m| call(m)).collect());
         assert_eq!(outcomes, [Ok(50), Err(libc::EMSGSIZE), Ok(50), Ok(0)], "{}", batch.backend());
     }
@@ -115,7 +131,8 @@ fn the_first_to_a_peer_that_is_gone_hears_of_it_and_the_others_find_it_so() {
         drop(far);
         loop {
             // Until the reset is there; it leaves its error to who sends first.
-            let mut poll = libc::pollfd { fd: std::os::fd::AsRawFd::as_raw_fd(&near), events: 0, revents: 0 };
+            let mut poll =
+                libc::pollfd { fd: std::os::fd::AsRawFd::as_raw_fd(&near), events: 0, revents: 0 };
             // SAFETY: one live pollfd.
             unsafe { libc::poll(&raw mut poll, 1, -1) };
             if poll.revents & libc::POLLERR != 0 {
@@ -125,7 +142,12 @@ fn the_first_to_a_peer_that_is_gone_hears_of_it_and_the_others_find_it_so() {
         let messages = [b"a", b"b", b"c"];
         let call = |from| Call::new(Op::Send { socket: near.as_fd(), from }, 0);
         let (outcomes, ..) = run(&mut batch, messages.iter().map(|m| call(&m[..])).collect());
-        assert_eq!(outcomes, [Err(libc::ECONNRESET), Err(libc::EPIPE), Err(libc::EPIPE)], "{}", batch.backend());
+        assert_eq!(
+            outcomes,
+            [Err(libc::ECONNRESET), Err(libc::EPIPE), Err(libc::EPIPE)],
+            "{}",
+            batch.backend()
+        );
     }
 }
 
@@ -135,7 +157,8 @@ fn higher_levels_enter_first() {
         let (near, mut far) = UnixStream::pair().unwrap();
         let messages: Vec<Vec<u8>> = (0..12u8).map(|i| vec![i; 10]).collect();
         let calls = messages.iter().enumerate();
-        let calls = calls.map(|(i, from)| Call::new(Op::Send { socket: near.as_fd(), from }, (i % 3) as u8));
+        let calls = calls
+            .map(|(i, from)| Call::new(Op::Send { socket: near.as_fd(), from }, (i % 3) as u8));
         let (outcomes, ..) = run(&mut batch, calls.collect());
         assert_eq!(outcomes, [Ok(10); 12]);
         let mut got = [0; 120];
@@ -148,8 +171,9 @@ fn higher_levels_enter_first() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever fits into a stream whose reader is slow: every byte that a sender was told of comes, none else, in the order of the senders; a short write, or
-    /// none, only where the stream was full.
+    /// Whatever fits into a stream whose reader is slow: every byte that a sender was told of
+    /// comes, none else, in the order of the senders; a short write, or none, only where the stream
+    /// was full.
     #[test]
     fn what_senders_were_told_of_is_what_comes(
         lengths in prop::collection::vec(prop_oneof![1usize..100, 1_000usize..16_000], 2..LARGEST),
@@ -213,7 +237,8 @@ proptest! {
         }
     }
 
-    /// A kernel that fails now and then: who repeats what was left over, as every user of sockets must, loses nothing.
+    /// A kernel that fails now and then: who repeats what was left over, as every user of sockets
+    /// must, loses nothing.
     #[test]
     fn faults_lose_nothing(seed in any::<u64>(), lengths in prop::collection::vec(1usize..5_000, 2..40)) {
         let mut batch = Batch::new(Box::new(Faulty::new(kumihimo_batch::open(LARGEST as u32).0, seed, 3)));
@@ -274,14 +299,23 @@ fn where_io_uring_is_refused_the_plain_back_end_says_why() {
 /// As containers' default seccomp profiles do.
 fn deny_io_uring() {
     let load = libc::sock_filter { code: 0x20, jt: 0, jf: 0, k: 0 };
-    let is_setup = libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_io_uring_setup as u32 };
-    let deny = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32 };
+    let is_setup =
+        libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: libc::SYS_io_uring_setup as u32 };
+    let deny = libc::sock_filter {
+        code: 0x06,
+        jt: 0,
+        jf: 0,
+        k: libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+    };
     let allow = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: libc::SECCOMP_RET_ALLOW };
     let mut filter = [load, is_setup, deny, allow];
     let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
     // SAFETY: a live program of four instructions, for this kernel thread only.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
+        assert_eq!(
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program),
+            0
+        );
     }
 }

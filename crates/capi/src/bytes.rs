@@ -10,7 +10,8 @@ use crate::error::Failed;
 #[doc(hidden)]
 pub type Layout = (&'static str, usize, &'static [(&'static str, usize)]);
 
-/// `kumi_bytes`: a buffer of the library's that its user keeps, and that calls fill again and again.
+/// `kumi_bytes`: a buffer of the library's that its user keeps, and that calls fill again and
+/// again.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Bytes {
@@ -30,10 +31,13 @@ impl Bytes {
             return Ok(Vec::new());
         }
         if data.is_null() || capacity == 0 || length > capacity || capacity > isize::MAX as usize {
-            return Err(Failed::invalid("a kumi_bytes that is neither KUMI_BYTES_INIT nor what a function left in it"));
+            return Err(Failed::invalid(
+                "a kumi_bytes that is neither KUMI_BYTES_INIT nor what a function left in it",
+            ));
         }
         *self = Bytes { data: std::ptr::null_mut(), length: 0, capacity: 0 };
-        // SAFETY: by the contract these are the parts of a Vec, which `put` took apart; nobody else has them since the line before.
+        // SAFETY: by the contract these are the parts of a Vec, which `put` took apart; nobody else
+        // has them since the line before.
         Ok(unsafe { Vec::from_raw_parts(data, length, capacity) })
     }
 
@@ -53,7 +57,8 @@ impl Bytes {
 pub unsafe extern "C" fn kumi_bytes_free(bytes: *mut Bytes) {
     // SAFETY: by the interface's contract it is NULL or points to one.
     if let Some(bytes) = unsafe { bytes.as_mut() } {
-        // SAFETY: by the interface's contract it is as the library left it. One that is not is left alone.
+        // SAFETY: by the interface's contract it is as the library left it. One that is not is left
+        // alone.
         drop(unsafe { bytes.take() });
     }
 }
@@ -63,9 +68,10 @@ pub unsafe extern "C" fn kumi_bytes_free(bytes: *mut Bytes) {
 /// # Safety
 /// NULL, or valid for `'a`.
 pub(crate) unsafe fn given<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failed> {
-    // SAFETY: the caller's promise.
-    aligned(pointer, what)
-        .and_then(|pointer| unsafe { pointer.as_ref() }.ok_or_else(|| Failed::invalid(format!("{what} is NULL"))))
+    aligned(pointer, what).and_then(|pointer| {
+        // SAFETY: the caller's promise.
+        unsafe { pointer.as_ref() }.ok_or_else(|| Failed::invalid(format!("{what} is NULL")))
+    })
 }
 
 /// As [`given`], to be changed.
@@ -73,16 +79,22 @@ pub(crate) unsafe fn given<'a, T>(pointer: *const T, what: &str) -> Result<&'a T
 /// # Safety
 /// NULL, or valid for `'a` and nobody else's meanwhile.
 pub(crate) unsafe fn lent<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut T, Failed> {
-    // SAFETY: the caller's promise.
-    aligned(pointer, what)
-        .and_then(|_| unsafe { pointer.as_mut() }.ok_or_else(|| Failed::invalid(format!("{what} is NULL"))))
+    aligned(pointer, what).and_then(|_| {
+        // SAFETY: the caller's promise.
+        unsafe { pointer.as_mut() }.ok_or_else(|| Failed::invalid(format!("{what} is NULL")))
+    })
 }
 
 fn aligned<T>(pointer: *const T, what: &str) -> Result<*const T, Failed> {
-    if pointer.is_aligned() { Ok(pointer) } else { Err(Failed::invalid(format!("{what} is not aligned"))) }
+    if pointer.is_aligned() {
+        Ok(pointer)
+    } else {
+        Err(Failed::invalid(format!("{what} is not aligned")))
+    }
 }
 
-/// Sets the result of a function that makes a handle to NULL, so that nobody uses what is not there.
+/// Sets the result of a function that makes a handle to NULL, so that nobody uses what is not
+/// there.
 ///
 /// # Safety
 /// NULL, or valid to be written.
@@ -91,7 +103,8 @@ pub(crate) unsafe fn emptied<'a, T>(out: *mut *mut T) -> Result<&'a mut *mut T, 
         return Err(Failed::invalid("the place for the result is NULL"));
     };
     aligned(out, "the place for the result")?;
-    // SAFETY: the caller's promise; written before a reference to it is made, as it may be uninitialised.
+    // SAFETY: the caller's promise; written before a reference to it is made, as it may be
+    // uninitialised.
     unsafe { out.write(std::ptr::null_mut()) };
     // SAFETY: the caller's promise.
     Ok(unsafe { &mut *out })
@@ -101,7 +114,11 @@ pub(crate) unsafe fn emptied<'a, T>(out: *mut *mut T) -> Result<&'a mut *mut T, 
 ///
 /// # Safety
 /// NULL, or `length` bytes that stay as they are for `'a`.
-pub(crate) unsafe fn slice<'a>(data: *const c_void, length: usize, what: &str) -> Result<&'a [u8], Failed> {
+pub(crate) unsafe fn slice<'a>(
+    data: *const c_void,
+    length: usize,
+    what: &str,
+) -> Result<&'a [u8], Failed> {
     if length == 0 {
         return Ok(&[]);
     }
@@ -109,7 +126,9 @@ pub(crate) unsafe fn slice<'a>(data: *const c_void, length: usize, what: &str) -
         return Err(Failed::invalid(format!("{what} is NULL, but has {length} bytes")));
     }
     if isize::try_from(length).is_err() {
-        return Err(Failed::invalid(format!("{what} has {length} bytes: more than an address space")));
+        return Err(Failed::invalid(format!(
+            "{what} has {length} bytes: more than an address space"
+        )));
     }
     // SAFETY: the caller's promise, and the length is possible.
     Ok(unsafe { slice::from_raw_parts(data.cast(), length) })

@@ -12,7 +12,8 @@ thread_local! {
     static TEXT: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Kinds and their numbers. The first of a number is what the number stands for where it comes from C.
+/// Kinds and their numbers. The first of a number is what the number stands for where it comes from
+/// C.
 const NUMBERS: [(ErrorKind, c_int); 15] = [
     (ErrorKind::NotFound, libc::ENOENT),
     (ErrorKind::InUse, libc::EADDRINUSE),
@@ -72,7 +73,8 @@ fn tell(text: String) {
     drop(old);
 }
 
-/// Runs the body of a function of the interface: what it fails with becomes a number and the text, and nothing unwinds out of it.
+/// Runs the body of a function of the interface: what it fails with becomes a number and the text,
+/// and nothing unwinds out of it.
 pub(crate) fn guarded(f: impl FnOnce() -> Result<(), Failed>) -> c_int {
     let failed = match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(())) => return 0,
@@ -82,8 +84,12 @@ pub(crate) fn guarded(f: impl FnOnce() -> Result<(), Failed>) -> c_int {
         }
         Err(payload) => {
             let said = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-            let said = said.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-            Failed::new(libc::ENOTRECOVERABLE, format!("a defect of the library: it panicked: {said}"))
+            let said =
+                said.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
+            Failed::new(
+                libc::ENOTRECOVERABLE,
+                format!("a defect of the library: it panicked: {said}"),
+            )
         }
     };
     tell(failed.text);

@@ -26,7 +26,8 @@ pub unsafe extern "C" fn kumi_gate_connect(
         // SAFETY: the interface's contract.
         let out = unsafe { emptied(out) }?;
         // SAFETY: the interface's contract.
-        let (name, options) = unsafe { (bytes::text(name, "the gate's name")?, options::read(options)?.0) };
+        let (name, options) =
+            unsafe { (bytes::text(name, "the gate's name")?, options::read(options)?.0) };
         let gate = RawGate::connect_with(name, &options)?;
         *out = Box::into_raw(Box::new(Gate(gate)));
         Ok(())
@@ -44,7 +45,8 @@ pub unsafe extern "C" fn kumi_gate_call(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the interface's contract.
-        let (gate, request) = unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
+        let (gate, request) =
+            unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
         // SAFETY: the interface's contract.
         unsafe {
             into(reply, |answer| match u64::try_from(timeout_ns) {
@@ -69,7 +71,8 @@ unsafe fn into<R>(
     }
     // SAFETY: the caller's promise.
     let reply = unsafe { lent(reply, "reply") }?;
-    // SAFETY: the caller's promise. Should the call unwind, `reply` is empty and the buffer is freed.
+    // SAFETY: the caller's promise. Should the call unwind, `reply` is empty and the buffer is
+    // freed.
     let mut answer = unsafe { reply.take() }?;
     answer.clear();
     let done = call(&mut answer);
@@ -95,10 +98,12 @@ pub unsafe extern "C" fn kumi_gate_call_regions(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the interface's contract.
-        let (gate, request) = unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
+        let (gate, request) =
+            unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
         // SAFETY: the interface's contract.
         let passed = unsafe { region::listed(regions, count) }?;
-        if back.is_null() != back_count.is_null() || !back.is_aligned() || !back_count.is_aligned() {
+        if back.is_null() != back_count.is_null() || !back.is_aligned() || !back_count.is_aligned()
+        {
             return Err(Failed::invalid("back and back_count: both or neither, aligned"));
         }
         // SAFETY: the interface's contract: NULL, or the number of places that `back` has.
@@ -110,7 +115,9 @@ pub unsafe extern "C" fn kumi_gate_call_regions(
         // SAFETY: the interface's contract.
         let came: Vec<Shared> = unsafe {
             into(reply, |answer| match u64::try_from(timeout_ns) {
-                Ok(time) => gate.0.call_with_within(request, &passed, answer, Duration::from_nanos(time)),
+                Ok(time) => {
+                    gate.0.call_with_within(request, &passed, answer, Duration::from_nanos(time))
+                }
                 // Below zero: without end.
                 Err(_) => gate.0.call_with(request, &passed, answer),
             })
@@ -128,10 +135,15 @@ pub unsafe extern "C" fn kumi_gate_call_regions(
 
 /// Sends. See kumihimo.h.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_gate_send(gate: *const Gate, request: *const c_void, length: usize) -> c_int {
+pub unsafe extern "C" fn kumi_gate_send(
+    gate: *const Gate,
+    request: *const c_void,
+    length: usize,
+) -> c_int {
     guarded(|| {
         // SAFETY: the interface's contract.
-        let (gate, request) = unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
+        let (gate, request) =
+            unsafe { (given(gate, "gate")?, bytes::slice(request, length, "request")?) };
         Ok(gate.0.send(request)?)
     })
 }
@@ -141,7 +153,8 @@ pub unsafe extern "C" fn kumi_gate_send(gate: *const Gate, request: *const c_voi
 pub unsafe extern "C" fn kumi_gate_close(gate: *mut Gate) {
     guarded(|| {
         if !gate.is_null() {
-            // SAFETY: the interface's contract: from `kumi_gate_connect`, and nobody has it any more.
+            // SAFETY: the interface's contract: from `kumi_gate_connect`, and nobody has it any
+            // more.
             let gate = unsafe { Box::from_raw(gate) };
             thread::without_cancellation(|| drop(gate));
         }

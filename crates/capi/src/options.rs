@@ -61,19 +61,24 @@ impl RawOptions {
         // SAFETY: every version begins with its size.
         let size = *unsafe { given(at.cast::<usize>(), "options") }?;
         if !(LEAST..=MOST).contains(&size) {
-            let text = format!("options of {size} bytes: begin with KUMI_OPTIONS_INIT, or call kumi_options_init");
+            let text = format!(
+                "options of {size} bytes: begin with KUMI_OPTIONS_INIT, or call kumi_options_init"
+            );
             return Err(Failed::invalid(text));
         }
         let known = size.min(size_of::<RawOptions>());
         for at_byte in known..size {
             // SAFETY: the structure has that many bytes.
             if unsafe { at.cast::<u8>().add(at_byte).read() } != 0 {
-                let text = format!("options that this version of the library does not know: byte {at_byte} is set");
+                let text = format!(
+                    "options that this version of the library does not know: byte {at_byte} is set"
+                );
                 return Err(Failed::new(libc::E2BIG, text));
             }
         }
         let mut options = RawOptions::new();
-        // SAFETY: `known` bytes are there, and are no more than ours; any bits are integers and a pointer.
+        // SAFETY: `known` bytes are there, and are no more than ours; any bits are integers and a
+        // pointer.
         unsafe { std::ptr::copy_nonoverlapping(at.cast::<u8>(), (&raw mut options).cast(), known) };
         Ok(options)
     }
@@ -92,7 +97,10 @@ impl RawOptions {
             options = options.largest(usize::try_from(self.largest).unwrap_or(usize::MAX));
         }
         if self.threads > 1024 {
-            return Err(Failed::invalid(format!("{} kernel threads for handlers: 1,024 are the most", self.threads)));
+            return Err(Failed::invalid(format!(
+                "{} kernel threads for handlers: 1,024 are the most",
+                self.threads
+            )));
         }
         match (self.handlers, self.threads) {
             (0, 0) => {}
@@ -105,7 +113,9 @@ impl RawOptions {
             1 => Placement::Handoff,
             2 => Placement::Scheduled,
             3 => Placement::Spin,
-            other => return Err(Failed::invalid(format!("placement {other}: see enum kumi_placement"))),
+            other => {
+                return Err(Failed::invalid(format!("placement {other}: see enum kumi_placement")));
+            }
         });
         match self.priority {
             -1 => {}
@@ -126,11 +136,16 @@ impl RawOptions {
             options = options.patience(Duration::from_nanos(self.patience_ns));
         }
         if self.allow_count > MOST_ALLOWED {
-            return Err(Failed::invalid(format!("{} users to allow: {MOST_ALLOWED} are the most", self.allow_count)));
+            return Err(Failed::invalid(format!(
+                "{} users to allow: {MOST_ALLOWED} are the most",
+                self.allow_count
+            )));
         }
         if self.allow_count != 0 {
             if self.allow.is_null() || !self.allow.is_aligned() {
-                return Err(Failed::invalid("allow is NULL or not aligned, but allow_count is not 0"));
+                return Err(Failed::invalid(
+                    "allow is NULL or not aligned, but allow_count is not 0",
+                ));
             }
             // SAFETY: by the interface's contract that many users are there.
             let allowed = unsafe { std::slice::from_raw_parts(self.allow, self.allow_count) };
@@ -160,10 +175,13 @@ pub unsafe extern "C" fn kumi_options_init(options: *mut RawOptions, size: usize
             return Err(Failed::invalid("options is NULL or not aligned"));
         }
         if !(LEAST..=MOST).contains(&size) {
-            return Err(Failed::invalid(format!("options of {size} bytes: pass sizeof(kumi_options)")));
+            return Err(Failed::invalid(format!(
+                "options of {size} bytes: pass sizeof(kumi_options)"
+            )));
         }
         let new = RawOptions { size, ..RawOptions::new() };
-        // SAFETY: by the interface's contract it has `size` bytes; no more than ours are copied, and the rest is zero.
+        // SAFETY: by the interface's contract it has `size` bytes; no more than ours are copied,
+        // and the rest is zero.
         unsafe {
             options.cast::<u8>().write_bytes(0, size);
             std::ptr::copy_nonoverlapping(

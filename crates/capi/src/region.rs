@@ -52,7 +52,10 @@ impl Region {
 ///
 /// # Safety
 /// NULL, or `count` handles.
-pub(crate) unsafe fn listed(regions: *const *const Region, count: usize) -> Result<Vec<Shared>, Failed> {
+pub(crate) unsafe fn listed(
+    regions: *const *const Region,
+    count: usize,
+) -> Result<Vec<Shared>, Failed> {
     if count > MOST {
         return Err(Failed::invalid(format!("{count} regions: {MOST} are the most")));
     }
@@ -60,7 +63,11 @@ pub(crate) unsafe fn listed(regions: *const *const Region, count: usize) -> Resu
     for i in 0..count {
         // SAFETY: the caller's promise.
         let region = unsafe {
-            given(*given(regions, "the list of regions").map(|first| std::ptr::from_ref(first).add(i))?, "a region")
+            given(
+                *given(regions, "the list of regions")
+                    .map(|first| std::ptr::from_ref(first).add(i))?,
+                "a region",
+            )
         }?;
         passed.push(region.shared()?);
     }
@@ -69,7 +76,11 @@ pub(crate) unsafe fn listed(regions: *const *const Region, count: usize) -> Resu
 
 /// A region of a copy. See kumihimo.h.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_region_copy(out: *mut *mut Region, data: *const c_void, length: usize) -> c_int {
+pub unsafe extern "C" fn kumi_region_copy(
+    out: *mut *mut Region,
+    data: *const c_void,
+    length: usize,
+) -> c_int {
     guarded(|| {
         // SAFETY: the interface's contract.
         let (out, data) = unsafe { (emptied(out)?, bytes::slice(data, length, "data")?) };
@@ -80,7 +91,11 @@ pub unsafe extern "C" fn kumi_region_copy(out: *mut *mut Region, data: *const c_
 
 /// A region to be written in place. See kumihimo.h.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_region_new(out: *mut *mut Region, length: usize, data: *mut *mut c_void) -> c_int {
+pub unsafe extern "C" fn kumi_region_new(
+    out: *mut *mut Region,
+    length: usize,
+    data: *mut *mut c_void,
+) -> c_int {
     guarded(|| {
         // SAFETY: the interface's contract.
         let (out, data) = unsafe { (emptied(out)?, emptied(data)?) };
@@ -107,7 +122,10 @@ pub unsafe extern "C" fn kumi_region_seal(region: *mut Region) -> c_int {
 
 /// Where its bytes are. See kumihimo.h.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_region_data(region: *const Region, length: *mut usize) -> *const c_void {
+pub unsafe extern "C" fn kumi_region_data(
+    region: *const Region,
+    length: *mut usize,
+) -> *const c_void {
     let mut data: *const c_void = std::ptr::null();
     guarded(|| {
         // SAFETY: the interface's contract.

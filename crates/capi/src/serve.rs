@@ -41,19 +41,22 @@ pub struct Caller {
 
 impl Caller {
     fn of(context: &Context<'_>) -> Caller {
-        let left = context.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left =
+            context.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
         Caller {
             size: size_of::<Caller>(),
             uid: context.uid(),
             pid: context.pid().unwrap_or(0),
             priority: u32::from(context.priority()),
             reserved: 0,
-            left_ns: left.map_or(u64::MAX, |left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX - 1)),
+            left_ns: left
+                .map_or(u64::MAX, |left| u64::try_from(left.as_nanos()).unwrap_or(u64::MAX - 1)),
         }
     }
 }
 
-/// `kumi_reply`: a request in a handler's hands, and the reply to be. Its pointers hold while the handler runs.
+/// `kumi_reply`: a request in a handler's hands, and the reply to be. Its pointers hold while the
+/// handler runs.
 #[derive(Debug)]
 pub struct Reply {
     answer: *mut Vec<u8>,
@@ -82,12 +85,14 @@ const _: () = {
 
 /// A handler, with what it is called with.
 pub(crate) struct Hand {
-    function: unsafe extern "C" fn(*const c_void, usize, *mut Reply, *const Caller, *mut c_void) -> c_int,
+    function:
+        unsafe extern "C" fn(*const c_void, usize, *mut Reply, *const Caller, *mut c_void) -> c_int,
     arg: *mut c_void,
     name: Box<str>,
 }
 
-// SAFETY: the interface's contract: the function may be called anywhere, several at once, and `arg` with it.
+// SAFETY: the interface's contract: the function may be called anywhere, several at once, and `arg`
+// with it.
 unsafe impl Send for Hand {}
 // SAFETY: as above.
 unsafe impl Sync for Hand {}
@@ -99,18 +104,36 @@ thread_local! {
 
 impl Hand {
     /// Lets C handle a request. Nothing unwinds out of it: its functions stop that.
-    pub(crate) fn run(&self, asked: &[u8], context: &Context<'_>, answer: &mut Vec<u8>) -> Result<Vec<Shared>, Error> {
+    pub(crate) fn run(
+        &self,
+        asked: &[u8],
+        context: &Context<'_>,
+        answer: &mut Vec<u8>,
+    ) -> Result<Vec<Shared>, Error> {
         let caller = Caller::of(context);
-        let mut reply = Reply { answer, context: std::ptr::from_ref(context).cast(), said: None, regions: Vec::new() };
+        let mut reply = Reply {
+            answer,
+            context: std::ptr::from_ref(context).cast(),
+            said: None,
+            regions: Vec::new(),
+        };
         let before = INSIDE.with(|inside| inside.replace(self.number()));
         // SAFETY: the interface's contract; all pointers hold until it returns.
-        let failed =
-            unsafe { (self.function)(asked.as_ptr().cast(), asked.len(), &raw mut reply, &raw const caller, self.arg) };
+        let failed = unsafe {
+            (self.function)(
+                asked.as_ptr().cast(),
+                asked.len(),
+                &raw mut reply,
+                &raw const caller,
+                self.arg,
+            )
+        };
         INSIDE.with(|inside| inside.set(before));
         if failed == 0 {
             return Ok(reply.regions);
         }
-        let said = reply.said.unwrap_or_else(|| std::io::Error::from_raw_os_error(failed).to_string());
+        let said =
+            reply.said.unwrap_or_else(|| std::io::Error::from_raw_os_error(failed).to_string());
         Err(Error::new(kind(failed), format!("the handler of gate {:?} failed: {said}", self.name)))
     }
 
@@ -141,7 +164,8 @@ pub unsafe extern "C" fn kumi_gate_serve(
         // SAFETY: the interface's contract.
         let out = unsafe { emptied(out) }?;
         // SAFETY: the interface's contract.
-        let (name, (options, hands)) = unsafe { (bytes::text(name, "the gate's name")?, options::read(options)?) };
+        let (name, (options, hands)) =
+            unsafe { (bytes::text(name, "the gate's name")?, options::read(options)?) };
         let function = handler.ok_or_else(|| Failed::invalid("handler is NULL"))?;
         let hand = Arc::new(Hand { function, arg, name: name.into() });
         let number = hand.number();
@@ -173,7 +197,10 @@ pub unsafe extern "C" fn kumi_serving_close(serving: *mut Serving) -> c_int {
         }
         // SAFETY: the interface's contract: from `kumi_gate_serve`, not closed yet.
         if INSIDE.with(Cell::get) == unsafe { given(serving, "serving") }?.hand {
-            return Err(Failed::new(libc::EDEADLK, "a handler closes its own gate, and would wait for itself"));
+            return Err(Failed::new(
+                libc::EDEADLK,
+                "a handler closes its own gate, and would wait for itself",
+            ));
         }
         // SAFETY: as above, and nobody has it any more.
         let Serving { open, over, .. } = *unsafe { Box::from_raw(serving) };
@@ -195,7 +222,11 @@ pub unsafe extern "C" fn kumi_serving_handled(serving: *const Serving) -> u64 {
 
 /// Sets the reply. See kumihimo.h.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_reply_set(reply: *mut Reply, data: *const c_void, length: usize) -> c_int {
+pub unsafe extern "C" fn kumi_reply_set(
+    reply: *mut Reply,
+    data: *const c_void,
+    length: usize,
+) -> c_int {
     guarded(|| {
         // SAFETY: the interface's contract.
         let (reply, data) = unsafe { (lent(reply, "reply")?, bytes::slice(data, length, "data")?) };
@@ -209,7 +240,11 @@ pub unsafe extern "C" fn kumi_reply_set(reply: *mut Reply, data: *const c_void, 
 
 /// Adds to the reply. See kumihimo.h.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_reply_append(reply: *mut Reply, data: *const c_void, length: usize) -> c_int {
+pub unsafe extern "C" fn kumi_reply_append(
+    reply: *mut Reply,
+    data: *const c_void,
+    length: usize,
+) -> c_int {
     guarded(|| {
         // SAFETY: the interface's contract.
         let (reply, data) = unsafe { (lent(reply, "reply")?, bytes::slice(data, length, "data")?) };
@@ -220,12 +255,18 @@ pub unsafe extern "C" fn kumi_reply_append(reply: *mut Reply, data: *const c_voi
 }
 
 fn reserve(answer: &mut Vec<u8>, more: usize) -> Result<(), Failed> {
-    answer.try_reserve(more).map_err(|e| Failed::new(libc::ENOMEM, format!("a reply of {more} bytes more: {e}")))
+    answer
+        .try_reserve(more)
+        .map_err(|e| Failed::new(libc::ENOMEM, format!("a reply of {more} bytes more: {e}")))
 }
 
 /// Says why the handler fails. See kumihimo.h.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_reply_fail(reply: *mut Reply, error: c_int, said: *const c_char) -> c_int {
+pub unsafe extern "C" fn kumi_reply_fail(
+    reply: *mut Reply,
+    error: c_int,
+    said: *const c_char,
+) -> c_int {
     // SAFETY: the interface's contract.
     if let Ok(reply) = unsafe { lent(reply, "reply") }
         && !said.is_null()
@@ -246,7 +287,11 @@ pub unsafe extern "C" fn kumi_reply_unwanted(reply: *const Reply) -> c_int {
 
 /// A region that came with the request. See kumihimo.h.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_request_region(reply: *const Reply, index: usize, out: *mut *mut Region) -> c_int {
+pub unsafe extern "C" fn kumi_request_region(
+    reply: *const Reply,
+    index: usize,
+    out: *mut *mut Region,
+) -> c_int {
     guarded(|| {
         // SAFETY: the interface's contract.
         let (reply, out) = unsafe { (given(reply, "reply")?, emptied(out)?) };
@@ -264,7 +309,8 @@ pub unsafe extern "C" fn kumi_request_region(reply: *const Reply, index: usize, 
 pub unsafe extern "C" fn kumi_reply_region(reply: *mut Reply, region: *const Region) -> c_int {
     guarded(|| {
         // SAFETY: the interface's contract.
-        let (reply, region) = unsafe { (lent(reply, "reply")?, given(region, "region")?.shared()?) };
+        let (reply, region) =
+            unsafe { (lent(reply, "reply")?, given(region, "region")?.shared()?) };
         reply.regions.push(region);
         Ok(())
     })

@@ -1,4 +1,5 @@
-//! Handlers on kernel threads: for code that needs a deep stack, or has a mind of its own about which thread it is on.
+//! Handlers on kernel threads: for code that needs a deep stack, or has a mind of its own about
+//! which thread it is on.
 
 use std::sync::Arc;
 
@@ -25,7 +26,8 @@ struct Job {
     done: mpsc::Sender<Result<Vec<Region>, Error>>,
 }
 
-// SAFETY: the pointers are of things that can be shared, or are lent exclusively, for as long as `Threads::run` waits.
+// SAFETY: the pointers are of things that can be shared, or are lent exclusively, for as long as
+// `Threads::run` waits.
 unsafe impl Send for Job {}
 
 impl Threads {
@@ -33,20 +35,32 @@ impl Threads {
         let (jobs, todo) = mpmc::channel::<Job>();
         for i in 0..count {
             let (hand, todo) = (hand.clone(), todo.clone());
-            let thread = std::thread::Builder::new().name(format!("kumi-handler-{i}")).stack_size(STACK);
+            let thread =
+                std::thread::Builder::new().name(format!("kumi-handler-{i}")).stack_size(STACK);
             thread.spawn(move || work(&hand, &todo)).map_err(|e| {
-                Failed::new(libc::EAGAIN, format!("no kernel thread for the handlers of the gate: {e}"))
+                Failed::new(
+                    libc::EAGAIN,
+                    format!("no kernel thread for the handlers of the gate: {e}"),
+                )
             })?;
         }
         Ok(Threads { jobs })
     }
 
-    /// Has a request handled. Blocks the microprocess until that has ended, cancelled or not: the kernel thread has its memory.
-    pub(crate) fn run(&self, asked: &[u8], context: &Context<'_>, answer: &mut Vec<u8>) -> Result<Vec<Region>, Error> {
+    /// Has a request handled. Blocks the microprocess until that has ended, cancelled or not: the
+    /// kernel thread has its memory.
+    pub(crate) fn run(
+        &self,
+        asked: &[u8],
+        context: &Context<'_>,
+        answer: &mut Vec<u8>,
+    ) -> Result<Vec<Region>, Error> {
         let (done, outcome) = mpsc::channel();
         let job = Job { asked, context: std::ptr::from_ref(context).cast(), answer, done };
         thread::without_cancellation(|| {
-            let gone = || Error::new(ErrorKind::Gone, "the kernel threads of the gate's handlers have ended");
+            let gone = || {
+                Error::new(ErrorKind::Gone, "the kernel threads of the gate's handlers have ended")
+            };
             self.jobs.send(job).map_err(|_| gone())?;
             outcome.recv().map_err(|_| gone())?
         })
@@ -55,7 +69,8 @@ impl Threads {
 
 fn work(hand: &Hand, todo: &mpmc::Receiver<Job>) {
     while let Ok(Job { asked, context, answer, done }) = todo.recv() {
-        // SAFETY: `Threads::run` waits for `done`, and has them until then; the answer nobody else uses meanwhile.
+        // SAFETY: `Threads::run` waits for `done`, and has them until then; the answer nobody else
+        // uses meanwhile.
         let outcome = hand.run(unsafe { &*asked }, unsafe { &*context }, unsafe { &mut *answer });
         // The microprocess waits for it.
         let _ = done.send(outcome);

@@ -1,6 +1,8 @@
-//! What the unprivileged event sources cost on this machine: `cargo run --release -p kumihimo-events --example costs`.
+//! What the unprivileged event sources cost on this machine:
+//! `cargo run --release -p kumihimo-events --example costs`.
 //!
-//! ns a call, the least and the median of 99 repetitions (the least is what a busy machine still shows), or p50 / p99 of 2,000 events.
+//! ns a call, the least and the median of 99 repetitions (the least is what a busy machine still
+//! shows), or p50 / p99 of 2,000 events.
 
 use std::hint::black_box;
 use std::io::{Read, Write, pipe};
@@ -45,7 +47,12 @@ fn epoll(watched: &Watched) -> OwnedFd {
     unsafe {
         let epoll = OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC));
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
-        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, watched.fd().as_raw_fd(), &raw mut event);
+        libc::epoll_ctl(
+            epoll.as_raw_fd(),
+            libc::EPOLL_CTL_ADD,
+            watched.fd().as_raw_fd(),
+            &raw mut event,
+        );
         epoll
     }
 }
@@ -100,17 +107,20 @@ fn latency(perf: Perf, theirs: usize, mine: usize) {
     };
     let place = if theirs == mine { "same core" } else { "other core" };
     let n = rung.len();
-    let (a, b, c, d) = (us(&mut rung, 50), us(&mut rung, 99), us(&mut answered, 50), us(&mut answered, 99));
+    let (a, b, c, d) =
+        (us(&mut rung, 50), us(&mut rung, 99), us(&mut answered, 50), us(&mut answered, 99));
     println!(
         "switch-out -> poller, {place}, {n} times: p50 {a:.1} p99 {b:.1} us; -> is_away answered: p50 {c:.1} p99 {d:.1} us"
     );
 }
 
-/// One byte to and fro over two pipes on one core, so one sleep of the watched kernel thread for each round trip: bare, quiet, and with
-/// a bell each time that nobody hears. In short bursts by turns, so that a busy machine disturbs all three alike.
+/// One byte to and fro over two pipes on one core, so one sleep of the watched kernel thread for
+/// each round trip: bare, quiet, and with a bell each time that nobody hears. In short bursts by
+/// turns, so that a busy machine disturbs all three alike.
 fn round_trips(perf: Perf) {
     const BURST: u32 = 20;
-    let ((mut their_in, mut my_out), (mut my_in, mut their_out)) = (pipe().expect("a pipe"), pipe().expect("a pipe"));
+    let ((mut their_in, mut my_out), (mut my_in, mut their_out)) =
+        (pipe().expect("a pipe"), pipe().expect("a pipe"));
     let echo = std::thread::spawn(move || {
         pin(0);
         let mut byte = [0];
@@ -140,7 +150,11 @@ fn round_trips(perf: Perf) {
         println!("pipe round trip, {what:<43} {:>9.1} {:>9.1} ns", times[0], times[500]);
     }
     let more = |kind: usize| [times[kind][0] - times[0][0], times[kind][500] - times[0][500]];
-    println!("one voluntary switch of the watched: quiet {:+.0?} ns; with a bell {:+.0?} ns", more(1), more(2));
+    println!(
+        "one voluntary switch of the watched: quiet {:+.0?} ns; with a bell {:+.0?} ns",
+        more(1),
+        more(2)
+    );
 }
 
 fn main() {
@@ -168,14 +182,17 @@ fn main() {
     drop(writer);
     sleeper.join().expect("no panic");
 
-    cost("watch_this_thread + drop", 2_000, || drop(perf.watch_this_thread().expect("a perf event")));
+    cost("watch_this_thread + drop", 2_000, || {
+        drop(perf.watch_this_thread().expect("a perf event"))
+    });
     let me = perf.watch_this_thread().expect("a perf event");
     cost("quiet", 1_000_000, || me.quiet());
     cost("listen", 1_000_000, || me.listen());
     me.quiet();
     let fd = me.fd().as_raw_fd();
     // SAFETY: integers. PERF_EVENT_IOC_PAUSE_OUTPUT, _DISABLE and _ENABLE, for comparison.
-    let ioctl = |call: libc::c_ulong, with: u64| unsafe { assert_eq!(libc::ioctl(fd, call, with), 0) };
+    let ioctl =
+        |call: libc::c_ulong, with: u64| unsafe { assert_eq!(libc::ioctl(fd, call, with), 0) };
     cost("for comparison: PERF_EVENT_IOC_PAUSE_OUTPUT", 20_000, || ioctl(0x4004_2409, 1));
     ioctl(0x4004_2409, 0);
     cost("for comparison: PERF_EVENT_IOC_DISABLE and _ENABLE", 20_000, || {

@@ -1,6 +1,6 @@
-//! What being attached costs a kernel thread at each sleep: two threads play ping-pong over pipes on one core, one of them
-//! attached in various ways. Prints the median of nine interleaved runs, ns per round trip, and the difference per sleep
-//! of the attached thread (one a round trip).
+//! What being attached costs a kernel thread at each sleep: two threads play ping-pong over pipes
+//! on one core, one of them attached in various ways. Prints the median of nine interleaved runs,
+//! ns per round trip, and the difference per sleep of the attached thread (one a round trip).
 //!
 //! `cargo run --release -p kumihimo-events --example switch_cost`
 
@@ -13,7 +13,8 @@ use kumihimo_events::bpf::{Bpf, SLOT_SIZE, WANTS_BLOCKED, WANTS_UNBLOCKED};
 
 const ROUNDS: u32 = 20_000;
 const RUNS: usize = 9;
-const MODES: [&str; 5] = ["not attached", "masked", "unmasked, no VP", "lent, told", "lent, told, trap"];
+const MODES: [&str; 5] =
+    ["not attached", "masked", "unmasked, no VP", "lent, told", "lent, told, trap"];
 
 extern "C" fn nothing(_: i32) {}
 
@@ -31,10 +32,17 @@ fn run(bpf: &Bpf, mode: usize, to: &mut PipeWriter, from: &mut PipeReader) -> f6
     // SAFETY: slot 1, which lives as long as `bpf`; atomics only.
     let (vp, masked, wanted) = unsafe {
         let slot = bpf.memory().0.add(SLOT_SIZE);
-        (&*slot.add(8).cast::<AtomicU64>(), &*slot.add(16).cast::<AtomicU32>(), &*slot.add(20).cast::<AtomicU32>())
+        (
+            &*slot.add(8).cast::<AtomicU64>(),
+            &*slot.add(16).cast::<AtomicU32>(),
+            &*slot.add(20).cast::<AtomicU32>(),
+        )
     };
     masked.store(u32::from(mode < 2), Ordering::Relaxed);
-    wanted.store(if mode == 3 { WANTS_BLOCKED } else { WANTS_BLOCKED | WANTS_UNBLOCKED }, Ordering::Relaxed);
+    wanted.store(
+        if mode == 3 { WANTS_BLOCKED } else { WANTS_BLOCKED | WANTS_UNBLOCKED },
+        Ordering::Relaxed,
+    );
     let attached = (mode > 0).then(|| bpf.attach(1).expect("attached"));
     let start = Instant::now();
     for _ in 0..ROUNDS {
@@ -61,7 +69,8 @@ fn main() {
             std::process::exit(1);
         }
     };
-    let ((mut pings, mut to), (mut from, mut answers)) = (pipe().expect("a pipe"), pipe().expect("a pipe"));
+    let ((mut pings, mut to), (mut from, mut answers)) =
+        (pipe().expect("a pipe"), pipe().expect("a pipe"));
     thread::spawn(move || {
         stay_on_core_0();
         while pings.read_exact(&mut [0]).is_ok() && answers.write_all(&[0]).is_ok() {}

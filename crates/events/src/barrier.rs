@@ -1,14 +1,19 @@
-//! An asymmetric memory barrier: free on the side that runs all the time, dear on the side that runs seldom.
+//! An asymmetric memory barrier: free on the side that runs all the time, dear on the side that
+//! runs seldom.
 //!
-//! [`light`] orders this kernel thread's earlier store before its later load *as seen by a thread that calls [`heavy`]*. `light` is
-//! a compiler barrier; `heavy` makes every kernel thread of the process execute a full one, in the first way that the machine allows:
+//! [`light`] orders this kernel thread's earlier store before its later load *as seen by a thread
+//! that calls [`heavy`]*. `light` is a compiler barrier; `heavy` makes every kernel thread of the
+//! process execute a full one, in the first way that the machine allows:
 //!
-//! 1. membarrier(2), MEMBARRIER_CMD_PRIVATE_EXPEDITED (Linux 4.14): an interrupt to each CPU that runs one of them;
-//! 2. where that is refused: the caller goes to each CPU in turn (sched_setaffinity(2)). A kernel thread that ran there has left
-//!    it for the caller, and leaving a CPU is a full barrier; one that moved to another CPU meanwhile has left one too.
+//! 1. membarrier(2), MEMBARRIER_CMD_PRIVATE_EXPEDITED (Linux 4.14): an interrupt to each CPU
+//!    that runs one of them;
+//! 2. where that is refused: the caller goes to each CPU in turn (sched_setaffinity(2)). A
+//!    kernel thread that ran there has left it for the caller, and leaving a CPU is a full barrier;
+//!    one that moved to another CPU meanwhile has left one too.
 //!
-//! A full fence on both sides would do as well for whoever writes `light`, but not for [`Slot::enter`](crate::Slot::enter), which
-//! has none. Changing the page tables is no way: where the CPU can flush others' (INVLPGB), nothing interrupts them.
+//! A full fence on both sides would do as well for whoever writes `light`, but not for
+//! [`Slot::enter`](crate::Slot::enter), which has none. Changing the page tables is no way: where
+//! the CPU can flush others' (INVLPGB), nothing interrupts them.
 
 use crate::atomic::{Ordering, fence};
 
@@ -30,7 +35,8 @@ mod real {
     pub enum Barrier {
         /// membarrier(2): 1-2 us.
         Membarrier,
-        /// The caller runs on each CPU once: tens of us a CPU, and as long as a real-time thread keeps one of them to itself.
+        /// The caller runs on each CPU once: tens of us a CPU, and as long as a real-time thread
+        /// keeps one of them to itself.
         EachCpu,
     }
 
@@ -49,7 +55,9 @@ mod real {
                 match on_each_cpu() {
                     Ok(()) => Ok(Barrier::EachCpu),
                     Err(affinity) => Err(Refused::new(
-                        format!("membarrier: {membarrier}; in its place, sched_setaffinity: {affinity}"),
+                        format!(
+                            "membarrier: {membarrier}; in its place, sched_setaffinity: {affinity}"
+                        ),
                         "allow membarrier in the container's seccomp profile (Linux 4.14 or later)",
                     )),
                 }
@@ -71,7 +79,9 @@ mod real {
 
     fn set_affinity(cpus: &Cpus) -> io::Result<()> {
         // SAFETY: as many bytes as it says.
-        match unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0i64, size_of::<Cpus>(), cpus.as_ptr()) } {
+        match unsafe {
+            libc::syscall(libc::SYS_sched_setaffinity, 0i64, size_of::<Cpus>(), cpus.as_ptr())
+        } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -80,7 +90,9 @@ mod real {
     fn affinity() -> io::Result<Cpus> {
         let mut cpus: Cpus = [0; WORDS];
         // SAFETY: as many bytes as it says.
-        match unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0i64, size_of::<Cpus>(), cpus.as_mut_ptr()) } {
+        match unsafe {
+            libc::syscall(libc::SYS_sched_getaffinity, 0i64, size_of::<Cpus>(), cpus.as_mut_ptr())
+        } {
             1.. => Ok(cpus),
             _ => Err(io::Error::last_os_error()),
         }
@@ -88,7 +100,8 @@ mod real {
 
     fn on_each_cpu() -> io::Result<()> {
         let own = affinity()?;
-        // The kernel cuts this down to the CPUs that the cpuset allows: the other kernel threads run nowhere else.
+        // The kernel cuts this down to the CPUs that the cpuset allows: the other kernel threads
+        // run nowhere else.
         set_affinity(&[u64::MAX; WORDS])?;
         let all = affinity();
         let walked = all.and_then(|all| {
@@ -126,13 +139,17 @@ mod real {
         use super::*;
         use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence};
 
-        /// Store, look at the other's store: never do both miss it. One side has a compiler barrier only, so without `heavy` a
-        /// store buffer makes both miss it within some thousand rounds on two cores.
+        /// Store, look at the other's store: never do both miss it. One side has a compiler barrier
+        /// only, so without `heavy` a store buffer makes both miss it within some thousand rounds
+        /// on two cores.
         fn never_both_miss(rounds: u64, heavy: impl Fn()) {
             // Far apart: the stores go to different cache lines.
-            let (mine, theirs) =
-                (Box::new([const { AtomicU64::new(0) }; 32]), Box::new([const { AtomicU64::new(0) }; 32]));
-            let (seen, answered, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+            let (mine, theirs) = (
+                Box::new([const { AtomicU64::new(0) }; 32]),
+                Box::new([const { AtomicU64::new(0) }; 32]),
+            );
+            let (seen, answered, stop) =
+                (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let mut round = 0;

@@ -1,20 +1,23 @@
-//! Events by BPF: the kernel itself says when a kernel thread with a VP goes to sleep, and when it is back.
+//! Events by BPF: the kernel itself says when a kernel thread with a VP goes to sleep, and when it
+//! is back.
 //!
-//! When an attached kernel thread goes to sleep unmasked, with a VP in its slot, a BPF program marks the VP [`LENT`],
-//! writes a record into a buffer and wakes who waits for it: **Blocked**. If the slot wants it, the thread gets a
-//! SIGTRAP ([`SIG_DATA`]) that is delivered on its way back to user mode, before the interrupted call returns and without
-//! EINTR: **Unblocked**.
+//! When an attached kernel thread goes to sleep unmasked, with a VP in its slot, a BPF program
+//! marks the VP [`LENT`], writes a record into a buffer and wakes who waits for it: **Blocked**. If
+//! the slot wants it, the thread gets a SIGTRAP ([`SIG_DATA`]) that is delivered on its way back to
+//! user mode, before the interrupted call returns and without EINTR: **Unblocked**.
 //!
-//! The program runs as the filter of a software perf event that each thread has and that counts its switches
-//! (`bpf/events.bpf.c`, Linux 5.15; the SIGTRAP is filtered from 6.10 on, [`Bpf::traps`]). Or, asked for and experimental, at
-//! the scheduler's tracepoint ([`Way::Switch`], `bpf/switch.bpf.c`, Linux 6.18). The event costs the thread half a microsecond
-//! each time that it leaves its core or comes back, lent or not; the tracepoint, which all threads of the machine pass, 20 ns,
-//! and ours 60.
+//! The program runs as the filter of a software perf event that each thread has and that counts its
+//! switches (`bpf/events.bpf.c`, Linux 5.15; the SIGTRAP is filtered from 6.10 on, [`Bpf::traps`]).
+//! Or, asked for and experimental, at the scheduler's tracepoint ([`Way::Switch`],
+//! `bpf/switch.bpf.c`, Linux 6.18). The event costs the thread half a microsecond each time that it
+//! leaves its core or comes back, lent or not; the tracepoint, which all threads of the machine
+//! pass, 20 ns, and ours 60.
 //!
-//! Two ways to have it: load the program (CAP_BPF and CAP_PERFMON), or take a *seat* of an object that root has pinned
-//! ([`pinned`], `kumi events install`), which is always of the first kind.
+//! Two ways to have it: load the program (CAP_BPF and CAP_PERFMON), or take a *seat* of an object
+//! that root has pinned ([`pinned`], `kumi events install`), which is always of the first kind.
 //!
-//! A forked child shares the memory and the buffer with its parent, and keeps a seat taken as long as it lives.
+//! A forked child shares the memory and the buffer with its parent, and keeps a seat taken as long
+//! as it lives.
 //!
 //! | offset | a slot, 256 bytes; slot 0 is the [`Header`] |
 //! |---|---|
@@ -39,7 +42,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub use crate::page::{Header, MAGIC, VERSION};
-pub use crate::slot::{CLAIMING, LENT, WANT_BLOCKED as WANTS_BLOCKED, WANT_UNBLOCKED as WANTS_UNBLOCKED};
+pub use crate::slot::{
+    CLAIMING, LENT, WANT_BLOCKED as WANTS_BLOCKED, WANT_UNBLOCKED as WANTS_UNBLOCKED,
+};
 
 use crate::Refused;
 pub(crate) use follow::Followed;
@@ -51,13 +56,14 @@ use sys::{Mapping, errno};
 
 /// Bytes of a slot.
 pub const SLOT_SIZE: usize = 256;
-/// `si_perf_data` of our SIGTRAPs (`si_code` is TRAP_PERF, 6), or `si_value` (SI_KERNEL, 128), which is in the same place: any
-/// other SIGTRAP is not ours.
+/// `si_perf_data` of our SIGTRAPs (`si_code` is TRAP_PERF, 6), or `si_value` (SI_KERNEL, 128),
+/// which is in the same place: any other SIGTRAP is not ours.
 pub const SIG_DATA: u64 = 0x4b55_4d49_5452_4150;
 /// The most slots one process can have.
 pub const MOST_SLOTS: u32 = 1 << 20;
 
-/// A loaded object and one seat of it. Dropped: the seat is free, and the program goes once no thread is attached.
+/// A loaded object and one seat of it. Dropped: the seat is free, and the program goes once no
+/// thread is attached.
 #[derive(Debug)]
 pub struct Bpf {
     program: Program,
@@ -121,8 +127,9 @@ impl Attached {
 }
 
 impl Bpf {
-    /// Loads the object where the calling thread may; elsewhere takes a seat of the installed one ([`pinned`]).
-    /// `slots`: the highest slot that will be used, 1 at least. Takes some milliseconds (reading the kernel's types) or a fraction of one (a seat).
+    /// Loads the object where the calling thread may; elsewhere takes a seat of the installed one
+    /// ([`pinned`]). `slots`: the highest slot that will be used, 1 at least. Takes some
+    /// milliseconds (reading the kernel's types) or a fraction of one (a seat).
     ///
     /// # Errors
     /// What was refused and how to allow it.
@@ -159,7 +166,8 @@ impl Bpf {
         Bpf::new(Program::Tracepoint(follower), maps, 0, slots, None)
     }
 
-    /// Takes a free seat of an installed object. Its memory is all zero but for the header, its buffer empty.
+    /// Takes a free seat of an installed object. Its memory is all zero but for the header, its
+    /// buffer empty.
     ///
     /// # Errors
     /// As for [`Bpf::open`].
@@ -169,44 +177,58 @@ impl Bpf {
         Bpf::new(Program::Filter(seat.program), seat.maps, seat.number, seat.slots, Some(seat.lock))
     }
 
-    fn new(program: Program, maps: SeatMaps, seat: u32, slots: u32, lock: Option<OwnedFd>) -> Result<Bpf, Refused> {
+    fn new(
+        program: Program,
+        maps: SeatMaps,
+        seat: u32,
+        slots: u32,
+        lock: Option<OwnedFd>,
+    ) -> Result<Bpf, Refused> {
         let length = (slots as usize + 1) * SLOT_SIZE;
-        let memory = Mapping::new(maps.page.as_fd(), 0, length, true).map_err(|e| refused("mapping the slots", &e))?;
-        let ring = Ring::new(maps.buffer).map_err(|e| refused("mapping the BPF ring buffer", &e))?;
+        let memory = Mapping::new(maps.page.as_fd(), 0, length, true)
+            .map_err(|e| refused("mapping the slots", &e))?;
+        let ring =
+            Ring::new(maps.buffer).map_err(|e| refused("mapping the BPF ring buffer", &e))?;
         let header = Header::new(slots, seat);
-        // SAFETY: `length` writable bytes that only this process has mapped (the lock of the seat; nobody else can reach a
-        // private map), and no reference to them exists yet. Page aligned. The program reads words whole, whatever they are.
+        // SAFETY: `length` writable bytes that only this process has mapped (the lock of the seat;
+        // nobody else can reach a private map), and no reference to them exists yet. Page aligned.
+        // The program reads words whole, whatever they are.
         unsafe {
             memory.start().write_bytes(0, length);
             memory.start().cast::<Header>().write(header);
         }
-        // Before 6.10 the filter withholds the event's data but not its signal: each preemption would trap.
+        // Before 6.10 the filter withholds the event's data but not its signal: each preemption
+        // would trap.
         let traps = sys::kernel() >= (6, 10);
         let bpf = Bpf { program, memory, ring, seat, slots, traps, lock };
-        // What is refused to this thread now would be refused to others later. Not enabled, so it cannot trap.
+        // What is refused to this thread now would be refused to others later. Not enabled, so it
+        // cannot trap.
         bpf.attach_if(slots, false).map_err(|(step, error)| bpf.refused_attach(step, &error))?;
         Ok(bpf)
     }
 
-    /// The slots: where, and how many bytes. Slot `n` starts at `n * SLOT_SIZE`; slot 0 is the [`Header`]. Valid as long as
-    /// `self`. The BPF program and all threads of the process access it at once: atomics only.
+    /// The slots: where, and how many bytes. Slot `n` starts at `n * SLOT_SIZE`; slot 0 is the
+    /// [`Header`]. Valid as long as `self`. The BPF program and all threads of the process access
+    /// it at once: atomics only.
     pub fn memory(&self) -> (*mut u8, usize) {
         (self.memory.start(), self.memory.length())
     }
 
-    /// Attaches the calling kernel thread to a slot until the result is dropped or the thread ends. An event is told from
-    /// now on, if the slot says so: fill it first. One slot per thread, one thread per slot, once.
+    /// Attaches the calling kernel thread to a slot until the result is dropped or the thread ends.
+    /// An event is told from now on, if the slot says so: fill it first. One slot per thread, one
+    /// thread per slot, once.
     ///
     /// The thread that drops it, if it is attached, may get one more SIGTRAP, which tells nothing.
     ///
     /// # Errors
-    /// `InvalidInput` for a slot out of range, otherwise what perf_event_open(2), pidfd_open(2) or bpf(2) says.
+    /// `InvalidInput` for a slot out of range, otherwise what perf_event_open(2), pidfd_open(2) or
+    /// bpf(2) says.
     pub fn attach(&self, slot: u32) -> io::Result<Attached> {
         self.attach_here(slot).map_err(|(step, error)| Bpf::not_attached(slot, step, &error))
     }
 
-    /// As [`attach`](Bpf::attach), with the step that was refused. Allocates nothing where the way is
-    /// [`Way::Thread`].
+    /// As [`attach`](Bpf::attach), with the step that was refused. Allocates nothing where the way
+    /// is [`Way::Thread`].
     pub(crate) fn attach_here(&self, slot: u32) -> Result<Attached, (&'static str, io::Error)> {
         self.attach_if(slot, true)
     }
@@ -222,13 +244,16 @@ impl Bpf {
             return Err(("no such slot", io::ErrorKind::InvalidInput.into()));
         }
         let kept = match &self.program {
-            // Whom the scheduler meets on its way to here has no VP in its slot yet: nothing is told of it.
+            // Whom the scheduler meets on its way to here has no VP in its slot yet: nothing is
+            // told of it.
             Program::Tracepoint(follower) => Kept::Followed(follower.follow(slot)?),
             Program::Filter(program) => {
-                // Disabled: without its filter it would trap at every switch. The link keeps it alive.
+                // Disabled: without its filter it would trap at every switch. The link keeps it
+                // alive.
                 let event = sys::switch_event(self.traps).map_err(|e| ("perf_event_open", e))?;
                 let cookie = u64::from(self.seat) << 32 | u64::from(slot);
-                let link = sys::link(program.as_fd(), event.as_fd(), cookie).map_err(|e| ("BPF_LINK_CREATE", e))?;
+                let link = sys::link(program.as_fd(), event.as_fd(), cookie)
+                    .map_err(|e| ("BPF_LINK_CREATE", e))?;
                 if enable {
                     sys::enable(event.as_fd()).map_err(|e| ("PERF_EVENT_IOC_ENABLE", e))?;
                 }
@@ -257,15 +282,18 @@ impl Bpf {
         Refused { why, remedy }
     }
 
-    /// Readable when there is a record: for epoll. Waking is prompt: about 13 us until a sleeping waiter runs.
+    /// Readable when there is a record: for epoll. Waking is prompt: about 13 us until a sleeping
+    /// waiter runs.
     pub fn event_fd(&self) -> BorrowedFd<'_> {
         self.ring.fd()
     }
 
-    /// Takes all records: the slot, and the number of the VP that was lent there. The slot is between 1 and `slots`; the VP's
-    /// number is what the slot said, which user code can scribble over: check it. The record may be out of date by now, too.
+    /// Takes all records: the slot, and the number of the VP that was lent there. The slot is
+    /// between 1 and `slots`; the VP's number is what the slot said, which user code can scribble
+    /// over: check it. The record may be out of date by now, too.
     ///
-    /// One thread at a time: if another is draining, this returns at once, and that one takes the records.
+    /// One thread at a time: if another is draining, this returns at once, and that one takes the
+    /// records.
     pub fn drain(&self, mut told: impl FnMut(u32, u32)) {
         self.ring.drain(|slot, vp| {
             if (1..=self.slots).contains(&slot) {
@@ -279,19 +307,22 @@ impl Bpf {
         self.lock.is_some()
     }
 
-    /// Whether a thread that is back gets a SIGTRAP: Linux 6.10 and later. Before that there is Blocked only.
+    /// Whether a thread that is back gets a SIGTRAP: Linux 6.10 and later. Before that there is
+    /// Blocked only.
     pub fn traps(&self) -> bool {
         self.traps
     }
 
-    /// Whether that SIGTRAP comes before the call that slept returns. Followed at the tracepoint it may come a moment after: it is sent from an interrupt of the core that the
-    /// thread left (kernel/bpf/helpers.c, bpf_task_work_irq), and the thread may be back by then, elsewhere.
+    /// Whether that SIGTRAP comes before the call that slept returns. Followed at the tracepoint it
+    /// may come a moment after: it is sent from an interrupt of the core that the thread left
+    /// (kernel/bpf/helpers.c, bpf_task_work_irq), and the thread may be back by then, elsewhere.
     pub fn traps_at_once(&self) -> bool {
         matches!(self.program, Program::Filter(_))
     }
 
-    /// Blocked only, and no SIGTRAP at all, for the threads attached from now on: detaching may give one that nobody wanted
-    /// ([`attach`](Bpf::attach)), and a debugger stops the process at each.
+    /// Blocked only, and no SIGTRAP at all, for the threads attached from now on: detaching may
+    /// give one that nobody wanted ([`attach`](Bpf::attach)), and a debugger stops the process at
+    /// each.
     pub fn without_traps(&mut self) {
         self.traps = false;
     }
@@ -299,12 +330,17 @@ impl Bpf {
 
 fn check(slots: u32) -> Result<(), Refused> {
     if slots == 0 || slots > MOST_SLOTS {
-        return Err(Refused::new(format!("{slots} slots"), format!("ask for 1 to {MOST_SLOTS} slots")));
+        return Err(Refused::new(
+            format!("{slots} slots"),
+            format!("ask for 1 to {MOST_SLOTS} slots"),
+        ));
     }
     if sys::kernel() < (5, 15) {
         let (major, minor) = sys::kernel();
         return Err(Refused::new(
-            format!("Linux {major}.{minor} cannot tell one thread's perf event from another's in BPF (bpf_cookie)"),
+            format!(
+                "Linux {major}.{minor} cannot tell one thread's perf event from another's in BPF (bpf_cookie)"
+            ),
             "Linux 5.15 or newer",
         ));
     }

@@ -1,8 +1,11 @@
-//! Where a kernel thread is in its program: it is asked, and copies its registers and stack in a signal handler.
+//! Where a kernel thread is in its program: it is asked, and copies its registers and stack in a
+//! signal handler.
 //!
-//! Suspects of the watchdog ([`crate::watchdog`]) are asked by a signal, wherever they are: a system call that it interrupts goes on (SA_RESTART), but for those
-//! that never do (signal(7): epoll_wait, nanosleep), which end with EINTR. Those that run on a core when all are dumped are asked by the bell that preempts them
-//! ([`crate::preempt`]), which has the reach and the faults of that. The handler makes a system call and takes no lock; who asked unwinds the copy and finds
+//! Suspects of the watchdog ([`crate::watchdog`]) are asked by a signal, wherever they are: a
+//! system call that it interrupts goes on (SA_RESTART), but for those that never do (signal(7):
+//! epoll_wait, nanosleep), which end with EINTR. Those that run on a core when all are dumped are
+//! asked by the bell that preempts them ([`crate::preempt`]), which has the reach and the faults of
+//! that. The handler makes a system call and takes no lock; who asked unwinds the copy and finds
 //! names.
 
 use std::cell::UnsafeCell;
@@ -37,7 +40,8 @@ static BY_BELL: AtomicI32 = AtomicI32::new(0);
 
 /// What the handler writes while the question is WRITING, and who asked reads once it is WRITTEN.
 struct Answer(UnsafeCell<(Option<From>, usize, [u8; MOST])>);
-// SAFETY: handed over by QUESTION, which at most one handler turns to WRITING, and who asked waits for WRITTEN, under the lock.
+// SAFETY: handed over by QUESTION, which at most one handler turns to WRITING, and who asked waits
+// for WRITTEN, under the lock.
 unsafe impl Sync for Answer {}
 /// Registers, bytes of the stack, and these.
 static ANSWER: Answer = Answer(UnsafeCell::new((None, 0, [0; MOST])));
@@ -75,7 +79,10 @@ pub(crate) unsafe fn answer_the_bell(tid: i32, context: *const libc::ucontext_t)
 pub(crate) unsafe fn answer(value: u64, context: *const libc::ucontext_t) {
     let number = value & !MARK;
     // Late: nobody listens any more.
-    if QUESTION.compare_exchange(number, number | WRITING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    if QUESTION
+        .compare_exchange(number, number | WRITING, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
         return;
     }
     // SAFETY: the caller's promise.
@@ -83,16 +90,24 @@ pub(crate) unsafe fn answer(value: u64, context: *const libc::ucontext_t) {
     let stack_pointer = at.stack_pointer;
     // SAFETY: this handler has turned the question to WRITING.
     let (from, length, bytes) = unsafe { &mut *ANSWER.0.get() };
-    *from = Some(From::Interrupted { stack_pointer, frame_pointer: at.frame_pointer, pc: at.program_counter });
+    *from = Some(From::Interrupted {
+        stack_pointer,
+        frame_pointer: at.frame_pointer,
+        pc: at.program_counter,
+    });
     *length = kumihimo_backtrace::copy(stack_pointer, bytes);
     QUESTION.store(number | WRITTEN, Ordering::Release);
 }
 
-/// The stack of a kernel thread, to which `send` sends its signal with the value given. Blocks for `patience` at most; four times that if it is at it.
+/// The stack of a kernel thread, to which `send` sends its signal with the value given. Blocks for
+/// `patience` at most; four times that if it is at it.
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn ask(patience: Duration, send: impl Fn(u64) -> std::io::Result<()>) -> Result<Stack, String> {
+pub(crate) fn ask(
+    patience: Duration,
+    send: impl Fn(u64) -> std::io::Result<()>,
+) -> Result<Stack, String> {
     static ONE: Mutex<u64> = Mutex::new(0);
     let mut number = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if QUESTION.load(Ordering::Acquire) != 0 {
@@ -116,25 +131,32 @@ pub(crate) fn ask(patience: Duration, send: impl Fn(u64) -> std::io::Result<()>)
             return stack.ok_or_else(|| "it answered nothing".into());
         }
         if since.elapsed() > patience {
-            // Who is writing needs a core; else the question is taken back. One that never ends is asked nothing any more, nor is anybody.
-            let taken_back = QUESTION.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            // Who is writing needs a core; else the question is taken back. One that never ends is
+            // asked nothing any more, nor is anybody.
+            let taken_back =
+                QUESTION.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if taken_back || since.elapsed() > patience * 4 {
                 return Err("it did not come to answer (no core, or it blocks the signal)".into());
             }
         }
         let again = Instant::now() + Duration::from_millis(2);
-        while let Some(left) = again.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
-            // Not std's, which never ends where signals come faster than the kernel's timer slack (nanosleep(2)).
+        while let Some(left) =
+            again.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+        {
+            // Not std's, which never ends where signals come faster than the kernel's timer slack
+            // (nanosleep(2)).
             let _ = Timespec::try_from(left).map(|left| rustix::thread::nanosleep(&left));
         }
-        // Again: one that finds another of the same number on its way is dropped (signal(7), standard signals). Those too many find nothing asked.
+        // Again: one that finds another of the same number on its way is dropped (signal(7),
+        // standard signals). Those too many find nothing asked.
         let _ = send(MARK | asked);
     }
 }
 
 impl Kernel {
-    /// The stack of the kernel thread `tid` of the pool, which runs in user mode: it is interrupted for it, by the means of preemption. Blocks the calling
-    /// kernel thread, for 200 ms at most. None: it sleeps, has left the pool, got no core, or nothing interrupts here.
+    /// The stack of the kernel thread `tid` of the pool, which runs in user mode: it is interrupted
+    /// for it, by the means of preemption. Blocks the calling kernel thread, for 200 ms at most.
+    /// None: it sleeps, has left the pool, got no core, or nothing interrupts here.
     #[must_use]
     pub fn interrupt_for_its_stack(&self, tid: i32) -> Option<Stack> {
         static ONE: Mutex<()> = Mutex::new(());
@@ -145,7 +167,9 @@ impl Kernel {
         let stack = match self.bells.means() {
             Means::Off => None,
             Means::Signal(_) => {
-                let send = |value| if is_there() { self.bells.send_to(slot, tid, value) } else { Err(gone()) };
+                let send = |value| {
+                    if is_there() { self.bells.send_to(slot, tid, value) } else { Err(gone()) }
+                };
                 ask(PATIENCE_WITH_A_BELL, send).ok()
             }
             Means::Clock => {
@@ -177,7 +201,8 @@ impl Stack {
         trace
     }
 
-    /// Numbered lines, innermost first. Takes the dynamic linker's lock, and reads the debug information of the files concerned.
+    /// Numbered lines, innermost first. Takes the dynamic linker's lock, and reads the debug
+    /// information of the files concerned.
     pub(crate) fn render(&self) -> String {
         let mut walker = Walker::of_all_loaded();
         let trace = self.trace(&mut walker);

@@ -1,14 +1,16 @@
 //! The shared page says what nobody can have written: the process ends.
 //!
-//! Who may write there (code of this process that has gone astray; with a pinned seat, another process of the same user) may make two kernel threads believe that
-//! they carry one VP. What contradicts the kernel's half's own records, in memory of its own, is found where a VP changes hands. What agrees with
-//! them cannot be told from the truth.
+//! Who may write there (code of this process that has gone astray; with a pinned seat, another
+//! process of the same user) may make two kernel threads believe that they carry one VP. What
+//! contradicts the kernel's half's own records, in memory of its own, is found where a VP changes
+//! hands. What agrees with them cannot be told from the truth.
 
 use std::fmt;
 
 use crate::say::say;
 
-/// Says what was found, and aborts. Not a panic: what it would unwind through might touch the VP. Async-signal-safe.
+/// Says what was found, and aborts. Not a panic: what it would unwind through might touch the VP.
+/// Async-signal-safe.
 #[cold]
 pub(crate) fn corrupt(what: fmt::Arguments<'_>) -> ! {
     // A model, or a unit test, looks at the text.
@@ -22,12 +24,14 @@ pub(crate) fn corrupt(what: fmt::Arguments<'_>) -> ! {
     unsafe { libc::abort() }
 }
 
-/// For a kernel thread that waits until another one has taken its next few steps, which may have been descheduled there.
+/// For a kernel thread that waits until another one has taken its next few steps, which may have
+/// been descheduled there.
 #[derive(Debug, Default)]
 pub(crate) struct Patience(u32);
 
 impl Patience {
-    /// So many naps of a millisecond, and there is nobody: while the whole process is stopped, one of them at most goes by.
+    /// So many naps of a millisecond, and there is nobody: while the whole process is stopped, one
+    /// of them at most goes by.
     const NAPS: u32 = 5000;
     const SPINS: u32 = 1000;
     /// As long, for who looks from time to time.

@@ -9,12 +9,14 @@
 //!             the spare carries it: Resumed ... until the VP is gone from its slot
 //!             back to the pool, or, if that holds enough, the end
 //! ```
-//! There is no kernel thread between the cause and the one that goes on: whoever is woken takes the VP itself, and first makes sure
-//! that somebody waits in its place (`pool.rs`).
+//! There is no kernel thread between the cause and the one that goes on: whoever is woken takes the
+//! VP itself, and first makes sure that somebody waits in its place (`pool.rs`).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use crate::corrupt::corrupt;
@@ -75,8 +77,8 @@ pub struct Kernel {
     wants_returns: AtomicBool,
     said_no_barrier: AtomicBool,
     pub(crate) keep: AtomicUsize,
-    /// Kernel threads that wait in the pool and can carry: what the pool says, for who may not have its
-    /// lock.
+    /// Kernel threads that wait in the pool and can carry: what the pool says, for who may not have
+    /// its lock.
     pub(crate) spares: AtomicUsize,
     pool: Mutex<Pool>,
     pub(crate) ended: Condvar,
@@ -136,28 +138,34 @@ pub struct Counts {
     pub rung: u64,
     /// See `rung`.
     pub not_rung: u64,
-    /// Times that the user scheduler was found not to do its part, and those that were overridden: see [`crate::watchdog`].
+    /// Times that the user scheduler was found not to do its part, and those that were overridden:
+    /// see [`crate::watchdog`].
     pub misbehaved: u64,
     /// See `misbehaved`.
     pub overridden: u64,
 }
 
 impl Kernel {
-    /// Opens an event source and the shared page. No kernel thread is started yet: see [`init_sched`](Kernel::init_sched) and
-    /// [`resume`](Kernel::resume).
+    /// Opens an event source and the shared page. No kernel thread is started yet: see
+    /// [`init_sched`](Kernel::init_sched) and [`resume`](Kernel::resume).
     ///
     /// # Errors
-    /// `Unsupported`: the source asked for is refused, with the reason. Else what the kernel says: no memory, no descriptors.
+    /// `Unsupported`: the source asked for is refused, with the reason. Else what the kernel says:
+    /// no memory, no descriptors.
     pub fn open(settings: Settings) -> io::Result<Arc<Kernel>> {
         let mut limit = settings.limit;
         limit.threads = limit.threads.max(settings.vps as usize);
         let slots = u32::try_from(limit.threads).unwrap_or(u32::MAX - 1);
         let source = source::open(settings.source, slots).map_err(|refused| {
             let kind = settings.source.map_or("", Kind::name);
-            io::Error::new(io::ErrorKind::Unsupported, format!("event source {kind} (KUMI_EVENTS): {refused}"))
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!("event source {kind} (KUMI_EVENTS): {refused}"),
+            )
         })?;
         let page = match source.memory() {
-            // SAFETY: the source keeps it mapped, and lives as long as the page (fields of one struct, which drops `page` first).
+            // SAFETY: the source keeps it mapped, and lives as long as the page (fields of one
+            // struct, which drops `page` first).
             Some((base, bytes)) => unsafe { Page::of(base, bytes)? },
             None => Page::new(slots)?,
         };
@@ -235,18 +243,21 @@ unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
 /// # Errors
 /// What epoll_ctl(2) says.
 pub fn watch_for(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
-    // Edge-triggered: one wake-up of one waiter for each cause. Whoever is woken takes all there is.
+    // Edge-triggered: one wake-up of one waiter for each cause. Whoever is woken takes all there
+    // is.
     let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: data };
     // SAFETY: a live event.
-    match unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) } {
+    match unsafe {
+        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
+    } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
 impl Kernel {
-    /// Whether a kernel thread waits in the pool, or is beginning. If not, none is to be had. Out of date
-    /// at once. Async-signal-safe.
+    /// Whether a kernel thread waits in the pool, or is beginning. If not, none is to be had. Out
+    /// of date at once. Async-signal-safe.
     #[must_use]
     pub fn has_spare(&self) -> bool {
         self.spares.load(Ordering::Relaxed) != 0
@@ -308,7 +319,8 @@ impl Kernel {
         drop(pool);
         for slot in self.slots() {
             counts.blocked = counts.blocked.wrapping_add(slot.blocked.load(Ordering::Relaxed));
-            counts.unblocked = counts.unblocked.wrapping_add(slot.unblocked.load(Ordering::Relaxed));
+            counts.unblocked =
+                counts.unblocked.wrapping_add(slot.unblocked.load(Ordering::Relaxed));
             counts.missed = counts.missed.wrapping_add(slot.missed.load(Ordering::Relaxed));
         }
         counts
@@ -320,7 +332,8 @@ impl Kernel {
         self.bound.load(Ordering::Acquire)
     }
 
-    /// P0's `set_concurrency`: how many unbound kernel threads the pool keeps from now on. Those too many end.
+    /// P0's `set_concurrency`: how many unbound kernel threads the pool keeps from now on. Those
+    /// too many end.
     pub fn set_concurrency(&self, n: usize) {
         self.keep.store(n, Ordering::Relaxed);
         // It lingers, ends, and wakes the next one if there are still too many.
@@ -330,7 +343,8 @@ impl Kernel {
     /// Has `vp`, which nobody carries, carried by a kernel thread of the pool, or a new one.
     ///
     /// # Errors
-    /// `WouldBlock`: the limit of kernel threads is reached; else what the kernel says. The VP is then nobody's, as before.
+    /// `WouldBlock`: the limit of kernel threads is reached; else what the kernel says. The VP is
+    /// then nobody's, as before.
     pub fn resume(self: &Arc<Kernel>, vp: u32, priority: Option<u8>) -> io::Result<()> {
         let mut pool = self.lock();
         if pool.available() <= pool.ready.len() {
@@ -343,10 +357,12 @@ impl Kernel {
         Ok(())
     }
 
-    /// As [`resume`](Kernel::resume), but async-signal-safe: it starts no kernel thread. The next one that is in the pool, or comes there, takes `vp`. Whoever puts
-    /// a VP down comes to the pool, and one stays there as long as the source tells anything, or [`set_concurrency`](Kernel::set_concurrency) says
-    /// so; the last one to leave the pool for a VP, while there is another that nobody carries, starts a successor. So there is a next one, unless no kernel
-    /// thread is to be had.
+    /// As [`resume`](Kernel::resume), but async-signal-safe: it starts no kernel thread. The next
+    /// one that is in the pool, or comes there, takes `vp`. Whoever puts a VP down comes to the
+    /// pool, and one stays there as long as the source tells anything, or
+    /// [`set_concurrency`](Kernel::set_concurrency) says so; the last one to leave the pool for a
+    /// VP, while there is another that nobody carries, starts a successor. So there is a next one,
+    /// unless no kernel thread is to be had.
     pub fn call(&self, vp: u32, priority: Option<u8>) {
         self.leave_called(vp, priority);
         self.wake_one();
@@ -368,7 +384,8 @@ impl Kernel {
         }
     }
 
-    /// Sees to it that somebody can take the VP of a kernel thread that is about to be away. False: no kernel thread is to be had.
+    /// Sees to it that somebody can take the VP of a kernel thread that is about to be away. False:
+    /// no kernel thread is to be had.
     #[must_use]
     pub fn prepare(self: &Arc<Kernel>) -> bool {
         let mut pool = self.lock();
@@ -379,7 +396,8 @@ impl Kernel {
             self.no_barrier();
             return false;
         }
-        pool.available() > pool.ready.len() || self.start(&mut pool).inspect_err(|e| self.exhausted(e)).is_ok()
+        pool.available() > pool.ready.len()
+            || self.start(&mut pool).inspect_err(|e| self.exhausted(e)).is_ok()
     }
 
     /// Said once.
@@ -388,14 +406,18 @@ impl Kernel {
         if !self.said_no_barrier.swap(true, Ordering::Relaxed)
             && let Err(refused) = barrier::probe()
         {
-            eprintln!("kumihimo: `blocking` holds its virtual processor up here, since no hand-off is safe: {refused}");
+            eprintln!(
+                "kumihimo: `blocking` holds its virtual processor up here, since no hand-off is safe: {refused}"
+            );
         }
     }
 
-    /// Raises `event` for whoever carries `vp`: told when its slot is unmasked, or, where it runs in user mode without looking, by an
-    /// interruption ([`crate::preempt`]). Takes a lock: by callers that are masked, or no microprocesses, or in a handler outside of the runtime.
+    /// Raises `event` for whoever carries `vp`: told when its slot is unmasked, or, where it runs
+    /// in user mode without looking, by an interruption ([`crate::preempt`]). Takes a lock: by
+    /// callers that are masked, or no microprocesses, or in a handler outside of the runtime.
     pub fn raise(&self, vp: u32, event: Event) {
-        // With the one in `KernelThread::take`: what the caller queued before is seen by whoever takes the VP now, or its slot is seen here.
+        // With the one in `KernelThread::take`: what the caller queued before is seen by whoever
+        // takes the VP now, or its slot is seen here.
         fence(Ordering::SeqCst);
         let index = self.carriers[vp as usize].load(Ordering::Relaxed);
         if index == 0 {
@@ -405,7 +427,8 @@ impl Kernel {
         if event == Event::Preempted {
             self.watchdog.raised(vp);
         }
-        // Whoever finds the bit set relies on who set it to have rung, and on who keeps the time to ring again.
+        // Whoever finds the bit set relies on who set it to have rung, and on who keeps the time to
+        // ring again.
         if slot.pending.fetch_or(event.bit(), Ordering::SeqCst) & event.bit() == 0 {
             self.bells.ring(index, slot);
         }
@@ -423,8 +446,9 @@ impl Kernel {
         self.turns.iter().take(high + 1).for_each(|turn| turn.excuse(vp));
     }
 
-    /// Has whoever runs on the kernel thread of slot `index`, if it has no VP, interrupted: the user scheduler is asked as after
-    /// [`raise`](Kernel::raise). Harmless to another one that has the slot by now. Takes a lock, as that does.
+    /// Has whoever runs on the kernel thread of slot `index`, if it has no VP, interrupted: the
+    /// user scheduler is asked as after [`raise`](Kernel::raise). Harmless to another one that has
+    /// the slot by now. Takes a lock, as that does.
     pub fn call_back(&self, index: u32) {
         let slot = self.page.slot(index);
         slot.pending.fetch_or(Event::Preempted.bit(), Ordering::SeqCst);
@@ -439,7 +463,8 @@ impl Kernel {
         }
     }
 
-    /// The source that serves kernel threads to which the kernel refuses [`source`](Kernel::source), once one was refused.
+    /// The source that serves kernel threads to which the kernel refuses
+    /// [`source`](Kernel::source), once one was refused.
     #[must_use]
     pub fn fallback(&self) -> Option<Kind> {
         self.source.fallback()
@@ -462,11 +487,15 @@ impl Kernel {
     /// # Errors
     /// What epoll_ctl(2) says.
     pub fn watch_once(&self, vp: u32, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let mut event =
-            libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32, u64: READY | u64::from(vp) };
+        let mut event = libc::epoll_event {
+            events: (libc::EPOLLIN | libc::EPOLLONESHOT) as u32,
+            u64: READY | u64::from(vp),
+        };
         for op in [libc::EPOLL_CTL_MOD, libc::EPOLL_CTL_ADD] {
             // SAFETY: a live event.
-            if unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd.as_raw_fd(), &mut event) } == 0 {
+            if unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), op, fd.as_raw_fd(), &mut event) }
+                == 0
+            {
                 return Ok(());
             }
         }
@@ -481,12 +510,16 @@ impl Kernel {
     /// Notes that the kernel thread of slot `index` carries `vp` no longer. False: it did not.
     pub(crate) fn carried_until_now(&self, vp: u32, index: u32) -> bool {
         // Relaxed: the slot's `vp` orders it, or the pool's lock.
-        self.carriers[vp as usize].compare_exchange(index, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        self.carriers[vp as usize]
+            .compare_exchange(index, 0, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
     }
 
-    /// *Blocked*, told by the source: the kernel thread of slot `index` may sleep, or may have slept.
+    /// *Blocked*, told by the source: the kernel thread of slot `index` may sleep, or may have
+    /// slept.
     pub(crate) fn blocked(&self, index: u32) {
-        // What the kernel has lent is accepted or not. A carrier that is back by now keeps its VP: none is taken from one that runs.
+        // What the kernel has lent is accepted or not. A carrier that is back by now keeps its VP:
+        // none is taken from one that runs.
         self.take_over(index, if self.source.lends(index) { Slot::accept } else { Slot::claim });
     }
 
@@ -505,7 +538,9 @@ impl Kernel {
         // Against a VP that there is not, or that is not here: nobody would have it, or two.
         let vp = slot::vp_of(token, self.vps).filter(|vp| self.carried_until_now(*vp, index));
         let Some(vp) = vp else {
-            corrupt(format_args!("slot {index} gave up {token:#x}, which its kernel thread does not carry"));
+            corrupt(format_args!(
+                "slot {index} gave up {token:#x}, which its kernel thread does not carry"
+            ));
         };
         // Unless it is back by now, and has noted that.
         let _ = slot.state.compare_exchange(state, AWAY, Ordering::Relaxed, Ordering::Relaxed);
@@ -524,16 +559,19 @@ impl Kernel {
         }
     }
 
-    /// Notes, if [`Settings::record`] asked for it, that `step` is taken, about the kernel thread of slot `thread` (0: none). Async-signal-safe.
+    /// Notes, if [`Settings::record`] asked for it, that `step` is taken, about the kernel thread
+    /// of slot `thread` (0: none). Async-signal-safe.
     #[inline]
     pub fn record(&self, step: Step, thread: u32, priority: Option<u8>) {
         if let Some(recorder) = &self.recorder {
-            let state = if thread == 0 { 0 } else { self.page.slot(thread).state.load(Ordering::Relaxed) };
+            let state =
+                if thread == 0 { 0 } else { self.page.slot(thread).state.load(Ordering::Relaxed) };
             recorder.add(step, thread, state, priority.map_or(NO_PRIORITY, i32::from));
         }
     }
 
-    /// What was recorded so far, 4,096 steps at most. Empty unless [`Settings::record`] asked for it.
+    /// What was recorded so far, 4,096 steps at most. Empty unless [`Settings::record`] asked for
+    /// it.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         self.recorder.as_ref().map_or_else(Vec::new, Recorder::all)
@@ -544,10 +582,14 @@ impl Kernel {
         self.wants_returns.load(Ordering::Relaxed)
     }
 
-    /// Once the application has put its own handler in the place of ours it gets no more of our traps, beyond those on their way.
+    /// Once the application has put its own handler in the place of ours it gets no more of our
+    /// traps, beyond those on their way.
     fn keep_an_eye_on_the_handler(&self) {
         trap::follow_the_application();
-        if !self.wants_returns() || trap::is_ours() || !self.wants_returns.swap(false, Ordering::Relaxed) {
+        if !self.wants_returns()
+            || trap::is_ours()
+            || !self.wants_returns.swap(false, Ordering::Relaxed)
+        {
             return;
         }
         for slot in self.slots() {
@@ -563,7 +605,8 @@ impl Kernel {
     pub(crate) fn take_lent(&self) {
         let overruled = std::mem::take(&mut self.lock().overruled);
         for index in overruled {
-            // Masked, or left over by one who gets no answer: the watchdog comes again. As with one that sleeps, the microprocess finds out when it next enters the user scheduler.
+            // Masked, or left over by one who gets no answer: the watchdog comes again. As with one
+            // that sleeps, the microprocess finds out when it next enters the user scheduler.
             self.take_over(index, Slot::claim);
         }
         // One at a time: if the user scheduler does not answer, others find the rest.

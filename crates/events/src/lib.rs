@@ -1,9 +1,11 @@
 //! The kernel's half of microprocesses, as seen from user mode.
 //!
-//! [`kernel`] has the pool of kernel threads and the hand-off of virtual processors among them; [`sched`] the events and the user
-//! scheduler's side of the interface (paper P0, 3.1); [`page`] and [`slot`] the shared page, with the protocol by which a virtual processor moves to
-//! another kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`preempt`] how one that runs is interrupted; [`record`] what happened, step by step; [`watchdog`] finds out
-//! who does not do his part.
+//! [`kernel`] has the pool of kernel threads and the hand-off of virtual processors among them;
+//! [`sched`] the events and the user scheduler's side of the interface (paper P0, 3.1); [`page`]
+//! and [`slot`] the shared page, with the protocol by which a virtual processor moves to another
+//! kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`preempt`] how
+//! one that runs is interrupted; [`record`] what happened, step by step; [`watchdog`] finds out who
+//! does not do his part.
 //!
 //! `examples/minimal` is a user scheduler of its own, to begin one's own from.
 

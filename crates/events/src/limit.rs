@@ -1,6 +1,7 @@
 //! The limit on kernel threads of a process, and which setting of the machine imposes it.
 //!
-//! Sources: getrlimit(2), cgroups(7), proc_pid_mountinfo(5), Documentation/admin-guide/cgroup-v2.rst (pids).
+//! Sources: getrlimit(2), cgroups(7), proc_pid_mountinfo(5),
+//! Documentation/admin-guide/cgroup-v2.rst (pids).
 
 use std::fmt;
 use std::fs;
@@ -55,12 +56,14 @@ impl Limit {
         Limit { threads, binds: Binds::Asked(name) }
     }
 
-    /// The limit that this machine imposes on this process now. Blocks the kernel thread while it reads
-    /// small files of /proc and of the control groups. A file that cannot be read imposes no limit.
+    /// The limit that this machine imposes on this process now. Blocks the kernel thread while it
+    /// reads small files of /proc and of the control groups. A file that cannot be read imposes no
+    /// limit.
     #[must_use]
     pub fn of_machine() -> Limit {
         let least = machine().into_iter().min_by_key(|(threads, _)| *threads);
-        let (threads, binds) = least.filter(|(threads, _)| *threads < MOST).unwrap_or((MOST, Binds::Nothing));
+        let (threads, binds) =
+            least.filter(|(threads, _)| *threads < MOST).unwrap_or((MOST, Binds::Nothing));
         Limit { threads: threads.max(1) as usize, binds }
     }
 }
@@ -111,22 +114,31 @@ fn groups(mounts: &str, own: &str) -> Vec<PathBuf> {
         if !unified && controllers.split(',').all(|one| one != "pids") {
             continue;
         }
-        let Some((root, point)) = mounts.lines().find_map(|mount| mounted(mount, unified)) else { continue };
+        let Some((root, point)) = mounts.lines().find_map(|mount| mounted(mount, unified)) else {
+            continue;
+        };
         let path = Path::new(path);
         let inner = path.strip_prefix(root).or_else(|_| path.strip_prefix("/")).unwrap_or(path);
         // Drops a trailing slash.
         let bottom: PathBuf = Path::new(point).join(inner).components().collect();
-        all.extend(bottom.ancestors().take_while(|folder| folder.starts_with(point)).map(Path::to_owned));
+        all.extend(
+            bottom.ancestors().take_while(|folder| folder.starts_with(point)).map(Path::to_owned),
+        );
     }
     all
 }
 
-/// The root and the mount point of a line of mountinfo, if it mounts a hierarchy that counts threads.
+/// The root and the mount point of a line of mountinfo, if it mounts a hierarchy that counts
+/// threads.
 fn mounted(line: &str, unified: bool) -> Option<(&str, &str)> {
     let (front, back) = line.split_once(" - ")?;
     let mut back = back.split(' ');
     let (kind, options) = (back.next()?, back.nth(1)?);
-    let counts = if unified { kind == "cgroup2" } else { kind == "cgroup" && options.split(',').any(|o| o == "pids") };
+    let counts = if unified {
+        kind == "cgroup2"
+    } else {
+        kind == "cgroup" && options.split(',').any(|o| o == "pids")
+    };
     let mut front = front.split(' ').skip(3);
     counts.then_some((front.next()?, front.next()?))
 }
@@ -142,7 +154,9 @@ impl fmt::Display for Binds {
         match self {
             Binds::Asked(name) => f.write_str(name),
             Binds::Nothing => f.write_str("KUMI_KERNEL_THREADS allows more"),
-            Binds::Descriptors(most) => write!(f, "half of the {most} descriptors; ulimit -n allows more"),
+            Binds::Descriptors(most) => {
+                write!(f, "half of the {most} descriptors; ulimit -n allows more")
+            }
             Binds::Processes(most) => {
                 write!(f, "the {most} processes and threads of this user; ulimit -u allows more")
             }
@@ -165,9 +179,14 @@ mod tests {
 
     #[test]
     fn groups_are_found_up_to_the_mount_point_in_both_hierarchies() {
-        let paths = |own| groups(MOUNTS, own).into_iter().map(|p| p.display().to_string()).collect::<Vec<_>>();
+        let paths = |own| {
+            groups(MOUNTS, own).into_iter().map(|p| p.display().to_string()).collect::<Vec<_>>()
+        };
         let pids = "/sys/fs/cgroup/pids";
-        assert_eq!(paths("8:pids:/a/b\n"), [format!("{pids}/a/b"), format!("{pids}/a"), pids.to_owned()]);
+        assert_eq!(
+            paths("8:pids:/a/b\n"),
+            [format!("{pids}/a/b"), format!("{pids}/a"), pids.to_owned()]
+        );
         assert_eq!(paths("3:cpu,pids:/\n"), [pids]);
         let unified = "/sys/fs/cgroup/unified";
         assert_eq!(paths("4:cpu:/x\n0::/ours/c\n"), [format!("{unified}/c"), unified.to_owned()]);

@@ -1,7 +1,8 @@
 //! The shared page: one record a kernel thread, in memory that both halves see.
 //!
-//! With the BPF source it is the program's map; else a memfd. Mapped by this process alone, or (pinned seats) by processes of the same
-//! user. No addresses lie in it, and what is read is checked: see [`crate::slot`].
+//! With the BPF source it is the program's map; else a memfd. Mapped by this process alone, or
+//! (pinned seats) by processes of the same user. No addresses lie in it, and what is read is
+//! checked: see [`crate::slot`].
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -102,7 +103,9 @@ impl Page {
     pub unsafe fn of(base: NonNull<u8>, bytes: usize) -> io::Result<Page> {
         // SAFETY: the caller's promise; a header is smaller than a page.
         let header = unsafe { base.cast::<Header>().read() };
-        let fits = (header.slots as usize + 1).checked_mul(size_of::<Slot>()).is_some_and(|needed| needed <= bytes);
+        let fits = (header.slots as usize + 1)
+            .checked_mul(size_of::<Slot>())
+            .is_some_and(|needed| needed <= bytes);
         if header != Header::new(header.slots, header.seat) || !fits {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -162,7 +165,9 @@ mod tests {
         let short = unsafe { Page::of(base, 3 * size_of::<Slot>()) }.expect_err("too small");
         assert_eq!(short.kind(), io::ErrorKind::InvalidData);
         // SAFETY: nobody else looks.
-        unsafe { base.cast::<Header>().write(Header { version: VERSION + 1, ..Header::new(3, 0) }) };
+        unsafe {
+            base.cast::<Header>().write(Header { version: VERSION + 1, ..Header::new(3, 0) })
+        };
         // SAFETY: as above.
         let other = unsafe { Page::of(base, 4 * size_of::<Slot>()) }.expect_err("another version");
         assert!(other.to_string().contains("another version"), "{other}");

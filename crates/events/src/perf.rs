@@ -1,26 +1,30 @@
 //! Events without privileges: a doorbell that the kernel rings when a kernel thread leaves its CPU.
 //!
-//! Each watched kernel thread has a software perf event that counts nothing and writes a record at every context switch
-//! (`perf_event_open(2)`: `context_switch`), with the smallest buffer that the kernel gives: a page that both sides know and a page
-//! of records. Whoever sleeps in epoll on the event's descriptor is woken when a record is written. **A record is only the bell**:
-//! none is ever read. Whether the kernel thread is away is asked of /proc, after the bell was made ready to ring again.
+//! Each watched kernel thread has a software perf event that counts nothing and writes a record at
+//! every context switch (`perf_event_open(2)`: `context_switch`), with the smallest buffer that the
+//! kernel gives: a page that both sides know and a page of records. Whoever sleeps in epoll on the
+//! event's descriptor is woken when a record is written. **A record is only the bell**: none is
+//! ever read. Whether the kernel thread is away is asked of /proc, after the bell was made ready to
+//! ring again.
 //!
-//! A record that finds no room is dropped, and rings nothing (kernel/events/ring_buffer.c, `__perf_output_begin`). How much room
-//! there is follows from `data_head`, which the kernel writes, and `data_tail`, which we write. So the tail alone, without a
-//! system call, says:
+//! A record that finds no room is dropped, and rings nothing (kernel/events/ring_buffer.c,
+//! `__perf_output_begin`). How much room there is follows from `data_head`, which the kernel
+//! writes, and `data_tail`, which we write. So the tail alone, without a system call, says:
 //!
 //! - *quiet*: room for nothing;
-//! - *listening*: room for one record. The switch-out takes it; the switch-in that follows finds none and wakes nobody, unless the
-//!   other side was so quick that it has made room again.
+//! - *listening*: room for one record. The switch-out takes it; the switch-in that follows finds
+//!   none and wakes nobody, unless the other side was so quick that it has made room again.
 //!
-//! A record takes 8 bytes, and 24 more for a note if others were dropped before it. Whether any were is not always known; then there is room for both,
-//! and if none were, up to four records get in: bells too many, never too few.
+//! A record takes 8 bytes, and 24 more for a note if others were dropped before it. Whether any
+//! were is not always known; then there is room for both, and if none were, up to four records get
+//! in: bells too many, never too few.
 //!
-//! Why none is missed: a kernel thread that goes to sleep stores its state, executes a full barrier (`set_current_state`) and then
-//! looks for room. [`Watched::is_away`] makes room, executes a full barrier and then reads the state. So the one finds room and rings, or the
-//! other sees it asleep.
+//! Why none is missed: a kernel thread that goes to sleep stores its state, executes a full barrier
+//! (`set_current_state`) and then looks for room. [`Watched::is_away`] makes room, executes a full
+//! barrier and then reads the state. So the one finds room and rings, or the other sees it asleep.
 //!
-//! The lowest bits of the tail say which of both it is; records are multiples of 8, so the kernel finds the same room.
+//! The lowest bits of the tail say which of both it is; records are multiples of 8, so the kernel
+//! finds the same room.
 
 use std::fs;
 use std::io;
@@ -32,7 +36,8 @@ use crate::Refused;
 use crate::watch::{self, Tid, this_tid};
 
 const PAGE: usize = 4096;
-/// One page that both sides know, and a power of two of pages for records: 1 is the fewest that takes any.
+/// One page that both sides know, and a power of two of pages for records: 1 is the fewest that
+/// takes any.
 const LENGTH: usize = 2 * PAGE;
 const RECORDS: u64 = PAGE as u64;
 /// PERF_RECORD_SWITCH without an id.
@@ -70,7 +75,8 @@ const DATA_TAIL: usize = 1032;
 const DATA_OFFSET: usize = 1040;
 const DATA_SIZE: usize = 1048;
 
-/// The kernel rings when a kernel thread is switched out. That it does was tried out once, by [`probe`](Perf::probe).
+/// The kernel rings when a kernel thread is switched out. That it does was tried out once, by
+/// [`probe`](Perf::probe).
 #[derive(Clone, Copy, Debug)]
 pub struct Perf(());
 
@@ -87,7 +93,9 @@ impl Perf {
                 "mount procfs on /proc (mount -t proc proc /proc)",
             )
         })?;
-        let watched = open().map_err(|e| refused_open(&e)).and_then(|fd| map(fd).map_err(|e| refused_map(&e)))?;
+        let watched = open()
+            .map_err(|e| refused_open(&e))
+            .and_then(|fd| map(fd).map_err(|e| refused_map(&e)))?;
         let odd = |what: &str| {
             Err(Refused::new(
                 format!("perf_event_open works, but {what}"),
@@ -97,7 +105,8 @@ impl Perf {
         if watched.word(DATA_OFFSET) != PAGE as u64 || watched.word(DATA_SIZE) != RECORDS {
             return odd("its buffer is not laid out as in Linux");
         }
-        // Longer and longer: on a busy host ten naps of 20 us left no record, likely since each was over before the thread had left its CPU.
+        // Longer and longer: on a busy host ten naps of 20 us left no record, likely since each was
+        // over before the thread had left its CPU.
         if !nap(&watched, Watched::listen, (0..11).map(|n| 20 << n)) {
             return odd("a kernel thread that sleeps leaves no record of its switches");
         }
@@ -114,10 +123,12 @@ impl Perf {
 
     /// Watches the calling kernel thread, quietly: [`listen`](Watched::listen) makes it ring.
     ///
-    /// It ends with the result, which takes one descriptor and two pages of locked memory. About 15 us with the end.
+    /// It ends with the result, which takes one descriptor and two pages of locked memory. About 15
+    /// us with the end.
     ///
     /// # Errors
-    /// No descriptor left (EMFILE, ENFILE), no locked memory (EPERM, with a message that says what to do), or no memory.
+    /// No descriptor left (EMFILE, ENFILE), no locked memory (EPERM, with a message that says what
+    /// to do), or no memory.
     pub fn watch_this_thread(&self) -> io::Result<Watched> {
         let watched = open().and_then(map)?;
         watched.quiet();
@@ -133,7 +144,8 @@ fn open() -> io::Result<OwnedFd> {
         sample_period: 0,
         sample_type: 0,
         read_format: 0,
-        // A switch is recorded although it happens in the kernel; only the right to open it asks for this.
+        // A switch is recorded although it happens in the kernel; only the right to open it asks
+        // for this.
         flags: EXCLUDE_KERNEL | EXCLUDE_HV | WATERMARK | CONTEXT_SWITCH,
         // Less than any record: each one wakes.
         wakeup_watermark: 1,
@@ -143,7 +155,14 @@ fn open() -> io::Result<OwnedFd> {
     let (this_thread, any_cpu, no_group) = (0i64, -1i64, -1i64);
     // SAFETY: the attribute is as long as it says, and outlives the call.
     let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attr, this_thread, any_cpu, no_group, PERF_FLAG_FD_CLOEXEC)
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attr,
+            this_thread,
+            any_cpu,
+            no_group,
+            PERF_FLAG_FD_CLOEXEC,
+        )
     };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -155,7 +174,9 @@ fn open() -> io::Result<OwnedFd> {
 fn map(fd: OwnedFd) -> io::Result<Watched> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a mapping of its own, at an address that the kernel chooses.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), LENGTH, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+    let at = unsafe {
+        libc::mmap(std::ptr::null_mut(), LENGTH, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+    };
     if at == libc::MAP_FAILED {
         let e = io::Error::last_os_error();
         return Err(match e.raw_os_error() {
@@ -171,10 +192,12 @@ fn map(fd: OwnedFd) -> io::Result<Watched> {
     Ok(Watched { fd, page, tid: this_tid(), process: std::process::id() })
 }
 
-/// Sleeps for `times` (microseconds), one after the other and each after `arm`, until a record is written; whether one was.
+/// Sleeps for `times` (microseconds), one after the other and each after `arm`, until a record is
+/// written; whether one was.
 fn nap(watched: &Watched, arm: impl Fn(&Watched), times: impl IntoIterator<Item = i64>) -> bool {
     times.into_iter().any(|microseconds| {
-        // Before it is armed: preempted right after, it has had its record, and the next switch finds no room.
+        // Before it is armed: preempted right after, it has had its record, and the next switch
+        // finds no room.
         let before = watched.word(DATA_HEAD);
         arm(watched);
         let mut time = libc::timeval { tv_sec: 0, tv_usec: microseconds };
@@ -203,10 +226,14 @@ fn refused_open(e: &io::Error) -> Refused {
             format!("perf_event_open: {e}: a kernel without perf events, or a seccomp filter"),
             "allow perf_event_open in the container's seccomp profile, or a kernel with CONFIG_PERF_EVENTS",
         ),
-        (Some(libc::EMFILE | libc::ENFILE), _) => {
-            Refused::new(format!("perf_event_open: {e}"), "a higher limit of open files (ulimit -n)")
-        }
-        _ => Refused::new(format!("perf_event_open: {e}"), "a Linux kernel 4.3 or later with CONFIG_PERF_EVENTS"),
+        (Some(libc::EMFILE | libc::ENFILE), _) => Refused::new(
+            format!("perf_event_open: {e}"),
+            "a higher limit of open files (ulimit -n)",
+        ),
+        _ => Refused::new(
+            format!("perf_event_open: {e}"),
+            "a Linux kernel 4.3 or later with CONFIG_PERF_EVENTS",
+        ),
     }
 }
 
@@ -237,23 +264,28 @@ fn full(head: u64, _: u64) -> u64 {
     tail_for(head, 0, QUIET)
 }
 
-/// The `data_tail` for which a buffer with this head has room for one record, if `tail` is the one from before.
+/// The `data_tail` for which a buffer with this head has room for one record, if `tail` is the one
+/// from before.
 fn armed(head: u64, tail: u64) -> u64 {
-    let untouched = [tail_for(head, RECORD, FOR_ONE), tail_for(head, RECORD + NOTE, FOR_BOTH)].contains(&tail);
+    let untouched =
+        [tail_for(head, RECORD, FOR_ONE), tail_for(head, RECORD + NOTE, FOR_BOTH)].contains(&tail);
     if untouched {
         // What was known then holds: there was room, so a record would have moved the head.
         tail
     } else if tail % 8 != QUIET && room(head, tail) >= RECORD {
-        // A record was written, with the note if one was due; and there was room for any that came after it.
+        // A record was written, with the note if one was due; and there was room for any that came
+        // after it.
         tail_for(head, RECORD, FOR_ONE)
     } else {
         tail_for(head, RECORD + NOTE, FOR_BOTH)
     }
 }
 
-/// A kernel thread that rings a bell when it leaves its CPU; until this is dropped, by whichever kernel thread.
+/// A kernel thread that rings a bell when it leaves its CPU; until this is dropped, by whichever
+/// kernel thread.
 ///
-/// A forked child must not use it: the kernel gives it neither the event nor the buffer (an access faults). It may drop it.
+/// A forked child must not use it: the kernel gives it neither the event nor the buffer (an access
+/// faults). It may drop it.
 #[derive(Debug)]
 pub struct Watched {
     fd: OwnedFd,
@@ -268,11 +300,13 @@ unsafe impl Send for Watched {}
 unsafe impl Sync for Watched {}
 
 impl Watched {
-    /// For epoll(7): readable (EPOLLIN) once after it rang; never to be read. Hung up (EPOLLHUP) when the kernel thread has ended.
+    /// For epoll(7): readable (EPOLLIN) once after it rang; never to be read. Hung up (EPOLLHUP)
+    /// when the kernel thread has ended.
     ///
-    /// Whoever adds it to an epoll calls [`is_away`](Watched::is_away) once after that: the kernel forgets that it rang when asked, and adding
-    /// asks. For the same reason it belongs into one epoll only. Whoever drops it takes it out of the epoll first (EPOLL_CTL_DEL): a child
-    /// that was forked in between holds the descriptor, and the epoll would go on reporting it.
+    /// Whoever adds it to an epoll calls [`is_away`](Watched::is_away) once after that: the kernel
+    /// forgets that it rang when asked, and adding asks. For the same reason it belongs into one
+    /// epoll only. Whoever drops it takes it out of the epoll first (EPOLL_CTL_DEL): a child that
+    /// was forked in between holds the descriptor, and the epoll would go on reporting it.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -282,7 +316,8 @@ impl Watched {
         self.tid
     }
 
-    /// From here it does not ring. A bell from before may still be on its way. Only by the watched kernel thread. No system call.
+    /// From here it does not ring. A bell from before may still be on its way. Only by the watched
+    /// kernel thread. No system call.
     pub fn quiet(&self) {
         self.set_tail(full);
     }
@@ -292,11 +327,13 @@ impl Watched {
         self.set_tail(armed);
     }
 
-    /// Whether it sleeps in the kernel; false while it is [`quiet`](Watched::quiet). By any kernel thread other than the watched one,
-    /// after its bell rang or at any time: its next switch-out rings again. About 7 us.
+    /// Whether it sleeps in the kernel; false while it is [`quiet`](Watched::quiet). By any kernel
+    /// thread other than the watched one, after its bell rang or at any time: its next switch-out
+    /// rings again. About 7 us.
     ///
-    /// True is out of date at once. False means that it was awake and that it rings when it goes to sleep, or that it is quiet and rings only
-    /// after [`listen`](Watched::listen). Rung before it returns: once more, for nothing.
+    /// True is out of date at once. False means that it was awake and that it rings when it goes to
+    /// sleep, or that it is quiet and rings only after [`listen`](Watched::listen). Rung before it
+    /// returns: once more, for nothing.
     pub fn is_away(&self) -> bool {
         loop {
             let tail = self.tail().load(Ordering::Relaxed);
@@ -304,11 +341,17 @@ impl Watched {
                 return false;
             }
             let head = self.head().load(Ordering::Acquire);
-            // Fails if the watched kernel thread said `quiet` or `listen` just now: its word counts.
-            if self.tail().compare_exchange(tail, armed(head, tail), Ordering::Release, Ordering::Relaxed).is_err() {
+            // Fails if the watched kernel thread said `quiet` or `listen` just now: its word
+            // counts.
+            if self
+                .tail()
+                .compare_exchange(tail, armed(head, tail), Ordering::Release, Ordering::Relaxed)
+                .is_err()
+            {
                 continue;
             }
-            // Between making room and reading the state; the kernel's side has its own (module documentation).
+            // Between making room and reading the state; the kernel's side has its own (module
+            // documentation).
             fence(Ordering::SeqCst);
             // A record came in between: the room just made is not enough for another one.
             if self.head().load(Ordering::Relaxed) == head {
@@ -318,23 +361,28 @@ impl Watched {
         self.sleeps()
     }
 
-    /// Whether it sleeps in the kernel, without making the bell ready again. By any kernel thread. About 7 us.
+    /// Whether it sleeps in the kernel, without making the bell ready again. By any kernel thread.
+    /// About 7 us.
     ///
-    /// The right question right after a bell, with [`is_away`](Watched::is_away) 100 us later if it did not sleep: so that a kernel thread whose
-    /// sleeps are short rings (some 10 us each time, on its own account) at most once in that time. One that shares a core with
-    /// the poller needs it: the poller, woken, takes the core from it, and were the bell ready by then, it would ring when it gets it back.
+    /// The right question right after a bell, with [`is_away`](Watched::is_away) 100 us later if it
+    /// did not sleep: so that a kernel thread whose sleeps are short rings (some 10 us each time,
+    /// on its own account) at most once in that time. One that shares a core with the poller needs
+    /// it: the poller, woken, takes the core from it, and were the bell ready by then, it would
+    /// ring when it gets it back.
     pub fn sleeps(&self) -> bool {
         watch::sleeps(self.tid)
     }
 
-    /// Sets the tail to what `of` makes of the head. The head moves only while this kernel thread is switched out: if it did so between the
-    /// two accesses, the tail is for a head that is no more.
+    /// Sets the tail to what `of` makes of the head. The head moves only while this kernel thread
+    /// is switched out: if it did so between the two accesses, the tail is for a head that is no
+    /// more.
     fn set_tail(&self, of: impl Fn(u64, u64) -> u64) {
         debug_assert_eq!(self.tid, this_tid(), "only by the watched kernel thread");
         loop {
             let head = self.head().load(Ordering::Acquire);
             let tail = self.tail().load(Ordering::Relaxed);
-            // Not a compare-exchange: whatever another kernel thread wrote in `is_away` is overruled. It made room for one at least, too.
+            // Not a compare-exchange: whatever another kernel thread wrote in `is_away` is
+            // overruled. It made room for one at least, too.
             self.tail().store(of(head, tail), Ordering::Release);
             if self.head().load(Ordering::Acquire) == head {
                 return;
@@ -356,14 +404,16 @@ impl Watched {
 
     fn field(&self, at: usize) -> &AtomicU64 {
         assert!(at < PAGE && at.is_multiple_of(8));
-        // SAFETY: an aligned word of the mapping, which lives as long as `self`; the kernel writes it in one access.
+        // SAFETY: an aligned word of the mapping, which lives as long as `self`; the kernel writes
+        // it in one access.
         unsafe { &*self.page.as_ptr().add(at).cast::<AtomicU64>() }
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // A forked child has no such mapping (VM_DONTCOPY), and may have another one at that address.
+        // A forked child has no such mapping (VM_DONTCOPY), and may have another one at that
+        // address.
         if self.process == std::process::id() {
             // SAFETY: ours, and nobody borrows from it.
             unsafe { libc::munmap(self.page.as_ptr().cast(), LENGTH) };
@@ -386,7 +436,10 @@ mod tests {
             assert_eq!((room(head, quiet), quiet % 8), (0, QUIET));
             // Whether it was switched while it was quiet is not known.
             let both = armed(head, quiet);
-            assert!((RECORD + NOTE..RECORD + NOTE + 8).contains(&room(head, both)) && both % 8 == FOR_BOTH);
+            assert!(
+                (RECORD + NOTE..RECORD + NOTE + 8).contains(&room(head, both))
+                    && both % 8 == FOR_BOTH
+            );
             assert_eq!(armed(head, both), both);
             assert_eq!(full(head, both), quiet);
         }
@@ -409,11 +462,13 @@ mod tests {
         }
     }
 
-    /// Every sequence of twelve steps: switched out or in, armed by either side, quiet. A switch after arming rings, unless one has since.
+    /// Every sequence of twelve steps: switched out or in, armed by either side, quiet. A switch
+    /// after arming rings, unless one has since.
     #[test]
     fn the_first_switch_after_arming_rings_whatever_came_before() {
         for mut steps in 0..3u32.pow(12) {
-            let mut kernel = Model { head: u64::MAX - 63, tail: full(u64::MAX - 63, 0), dropped: false };
+            let mut kernel =
+                Model { head: u64::MAX - 63, tail: full(u64::MAX - 63, 0), dropped: false };
             let mut is_armed = false;
             for _ in 0..12 {
                 match steps % 3 {

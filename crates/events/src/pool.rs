@@ -1,7 +1,7 @@
 //! The pool of kernel threads: their life, and how one of them comes to carry a virtual processor.
 //!
-//! Spares wait in one epoll set, the one that came last first (`ep_poll` queues at the head), so that caches are warm and the superfluous ones
-//! are those that time out.
+//! Spares wait in one epoll set, the one that came last first (`ep_poll` queues at the head), so
+//! that caches are warm and the superfluous ones are those that time out.
 
 use std::collections::BinaryHeap;
 use std::io;
@@ -19,9 +19,11 @@ use crate::slot::{self, NO_PRIORITY};
 use crate::source::Kind;
 use crate::thread::KernelThread;
 
-/// Stack of a kernel thread: the idle part of a user scheduler, signal frames and what std's thread start needs.
+/// Stack of a kernel thread: the idle part of a user scheduler, signal frames and what std's thread
+/// start needs.
 const KERNEL_STACK: usize = 256 << 10;
-/// How long a kernel thread stays that the pool need not keep: blocks come in bursts, and making one costs about what a hundred hand-offs do.
+/// How long a kernel thread stays that the pool need not keep: blocks come in bursts, and making
+/// one costs about what a hundred hand-offs do.
 const LINGER: Duration = Duration::from_millis(100);
 
 /// A virtual processor that waits for a kernel thread.
@@ -77,36 +79,50 @@ fn in_source(kind: Kind, e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("events from {kind}: {e}"))
 }
 
-/// epoll_pwait2(2), Linux 5.11; before that a millisecond is the least that epoll_wait knows. Not ppoll(2) on the epoll set: that asks the
-/// perf events in it, which forget that they rang.
+/// epoll_pwait2(2), Linux 5.11; before that a millisecond is the least that epoll_wait knows. Not
+/// ppoll(2) on the epoll set: that asks the perf events in it, which forget that they rang.
 fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Duration>) -> usize {
     static IS_OLD: AtomicBool = AtomicBool::new(false);
     let most = events.len() as i32;
     if let Some(time) = time
         && !IS_OLD.load(Ordering::Relaxed)
     {
-        let time = libc::timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let time = libc::timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        };
         let no_mask = std::ptr::null::<libc::sigset_t>();
         // SAFETY: room for `most` events, and a live timespec.
         let n = unsafe {
-            libc::syscall(libc::SYS_epoll_pwait2, epoll, events.as_mut_ptr(), most, &raw const time, no_mask, 0usize)
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                epoll,
+                events.as_mut_ptr(),
+                most,
+                &raw const time,
+                no_mask,
+                0usize,
+            )
         };
         if n >= 0 {
             return n as usize;
         }
-        // SAFETY: this thread's errno. ENOSYS, or whatever a seccomp filter says that does not know it: who went on asking would hear of nothing.
+        // SAFETY: this thread's errno. ENOSYS, or whatever a seccomp filter says that does not know
+        // it: who went on asking would hear of nothing.
         if unsafe { *libc::__errno_location() } == libc::EINTR {
             return 0;
         }
         IS_OLD.store(true, Ordering::Relaxed);
     }
-    let timeout = time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+    let timeout =
+        time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
     // SAFETY: room for `most` events.
     let n = unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), most, timeout) };
     usize::try_from(n).unwrap_or(0)
 }
 
-/// What a source has told, for when it has let go of its locks: the user scheduler may be long in answering.
+/// What a source has told, for when it has let go of its locks: the user scheduler may be long in
+/// answering.
 #[derive(Default)]
 struct Told {
     slots: [u32; 32],
@@ -129,7 +145,8 @@ impl Told {
     }
 }
 
-/// A panic of a kernel thread in the pool would take its VP, or the wait for others', with it: the process ends, with what it said.
+/// A panic of a kernel thread in the pool would take its VP, or the wait for others', with it: the
+/// process ends, with what it said.
 struct Whole;
 
 impl Drop for Whole {
@@ -160,7 +177,8 @@ impl Kernel {
                 self.is_short.store(false, Ordering::Relaxed);
                 pool.threads += 1;
                 self.begin_to_wait(pool);
-                // Ended ones are let go of here, so that the list does not grow with the number of blocks.
+                // Ended ones are let go of here, so that the list does not grow with the number of
+                // blocks.
                 pool.handles.retain(|t| !t.is_finished());
                 pool.handles.push(handle);
                 Ok(())
@@ -192,7 +210,8 @@ impl Kernel {
     /// The life of a kernel thread: wait in the pool, carry a VP, lose it, wait again.
     fn live(self: Arc<Kernel>, index: u32) {
         let _whole = Whole;
-        // SAFETY: integers only. Timers are coalesced over 50 us otherwise (prctl(2), PR_SET_TIMERSLACK).
+        // SAFETY: integers only. Timers are coalesced over 50 us otherwise (prctl(2),
+        // PR_SET_TIMERSLACK).
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1u64) };
         // SAFETY: takes nothing, cannot fail.
         let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
@@ -215,7 +234,8 @@ impl Kernel {
 
     fn work(self: &Arc<Kernel>, thread: &KernelThread, scheduler: &dyn UserScheduler) {
         let slot = thread.slot();
-        // Without events it can carry all the same: what blocks on it holds its VP up. It tries again before it carries the next one.
+        // Without events it can carry all the same: what blocks on it holds its VP up. It tries
+        // again before it carries the next one.
         self.attach(thread);
         while let Some((token, priority)) = self.wait(thread) {
             let vp = slot::vp_of(token, self.vps).expect("a token from the ready list");
@@ -246,7 +266,8 @@ impl Kernel {
         }
     }
 
-    /// P0's `yield`, last part: false if the kernel thread is to end. It lingers in any case: see [`wait`](Kernel::wait).
+    /// P0's `yield`, last part: false if the kernel thread is to end. It lingers in any case: see
+    /// [`wait`](Kernel::wait).
     fn go_to_pool(&self, thread: &KernelThread) -> bool {
         let mut pool = self.lock();
         if pool.dismissed {
@@ -257,18 +278,20 @@ impl Kernel {
         true
     }
 
-    /// The source shall tell of the calling kernel thread from here. With a source that tells of returns, async-signal-safe where the source allows
-    /// the kernel thread to carry at all.
+    /// The source shall tell of the calling kernel thread from here. With a source that tells of
+    /// returns, async-signal-safe where the source allows the kernel thread to carry at all.
     pub(crate) fn begin(&self, thread: &KernelThread) -> io::Result<()> {
         let time = thread.slot().times.fetch_add(1, Ordering::Relaxed) + 1;
         self.source.begin(thread.index(), time, self.epoll.as_fd())
     }
 
-    /// In the pool until there is a VP to carry; none: the kernel thread is to end, and is no longer counted as waiting.
+    /// In the pool until there is a VP to carry; none: the kernel thread is to end, and is no
+    /// longer counted as waiting.
     fn wait(self: &Arc<Kernel>, thread: &KernelThread) -> Option<(u64, i32)> {
         let slot = thread.slot();
         if thread.has_passed_on() {
-            // Blocks that were reported while the pool was empty are handled before the VP that was passed on.
+            // Blocks that were reported while the pool was empty are handled before the VP that was
+            // passed on.
             let now = Instant::now();
             if !self.look(thread.index(), Some(now)) {
                 self.listen(Some(Duration::ZERO));
@@ -336,7 +359,8 @@ impl Kernel {
         self.keep.load(Ordering::Relaxed).max(usize::from(self.source.tells()))
     }
 
-    /// Somebody waits, now that the caller leaves the pool: for what is ready already, and for the next event.
+    /// Somebody waits, now that the caller leaves the pool: for what is ready already, and for the
+    /// next event.
     fn appoint(self: &Arc<Kernel>, pool: &mut Pool) {
         let wanted = pool.ready.len() + usize::from(self.source.tells());
         if pool.dismissed {
@@ -351,7 +375,8 @@ impl Kernel {
         }
     }
 
-    /// Whether there is a VP that nobody carries, nor is about to: who [`call`](Kernel::call)s it cannot start a kernel thread.
+    /// Whether there is a VP that nobody carries, nor is about to: who [`call`](Kernel::call)s it
+    /// cannot start a kernel thread.
     fn may_be_called(&self, pool: &Pool) -> bool {
         let away = pool.threads - pool.waiting;
         let carrying = away.saturating_sub(self.bound.load(Ordering::Relaxed));
@@ -390,10 +415,11 @@ impl Kernel {
         }
     }
 
-    /// For sources that have to look by themselves: one of those who wait does, and sleeps between two looks. False: it is not
-    /// needed, or somebody does.
+    /// For sources that have to look by themselves: one of those who wait does, and sleeps between
+    /// two looks. False: it is not needed, or somebody does.
     fn look(&self, me: u32, until: Option<Instant>) -> bool {
-        // Both ways acquire and release: one that found it taken has said before what there is to look for.
+        // Both ways acquire and release: one that found it taken has said before what there is to
+        // look for.
         if self.on_watch.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire).is_err() {
             // Nothing but the release.
             self.on_watch.fetch_or(0, Ordering::AcqRel);
@@ -410,17 +436,21 @@ impl Kernel {
         // What was found is to be carried, by the caller first of all.
         let found = !self.lock().ready.is_empty();
         let sleeps = pause.filter(|_| !found);
-        let time = sleeps.map(|pause| until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now()))));
+        let time = sleeps.map(|pause| {
+            until.map_or(pause, |u| pause.min(u.saturating_duration_since(Instant::now())))
+        });
         if !rests && time.is_some() {
             self.listen(time);
         }
         // Not if it was taken from the caller, who was long in coming.
         let _ = self.on_watch.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Acquire);
-        // At rest anybody is to look who is woken: the call may not come to the caller. One that came before, to somebody who found the watch taken, is seen.
+        // At rest anybody is to look who is woken: the call may not come to the caller. One that
+        // came before, to somebody who found the watch taken, is seen.
         if rests && time.is_some() && !self.is_time_kept() {
             self.listen(time);
         }
-        // Something may have come up between the look and this: whoever saw it relied on the caller.
+        // Something may have come up between the look and this: whoever saw it relied on the
+        // caller.
         found || pause.is_some() || self.looks()
     }
 
@@ -431,7 +461,8 @@ impl Kernel {
         self.wake_one();
     }
 
-    /// After [`dismiss`](Kernel::dismiss): waits until at most `rest` kernel threads are left, or the time is over; returns how many are.
+    /// After [`dismiss`](Kernel::dismiss): waits until at most `rest` kernel threads are left, or
+    /// the time is over; returns how many are.
     pub fn await_end(&self, rest: impl Fn() -> usize, time: Duration) -> usize {
         let deadline = Instant::now() + time;
         let mut pool = self.lock();
@@ -453,7 +484,8 @@ impl Kernel {
         let handles = std::mem::take(&mut pool.handles);
         drop(pool);
         for handle in handles {
-            // The last thing a kernel thread does is to say that it ends; the rest of its life takes microseconds.
+            // The last thing a kernel thread does is to say that it ends; the rest of its life
+            // takes microseconds.
             if all_ended || handle.is_finished() {
                 let _ = handle.join();
             }

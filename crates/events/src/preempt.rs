@@ -1,19 +1,27 @@
-//! *Preempted* and *Changed* where the running microprocess does not look: the kernel thread is interrupted in user mode.
+//! *Preempted* and *Changed* where the running microprocess does not look: the kernel thread is
+//! interrupted in user mode.
 //!
-//! [`Kernel::raise`](crate::Kernel::raise) sets a bit in the carrier's slot, which is enough for one that enters the user scheduler soon, and rings its *bell*:
+//! [`Kernel::raise`](crate::Kernel::raise) sets a bit in the carrier's slot, which is enough for
+//! one that enters the user scheduler soon, and rings its *bell*:
 //!
-//! - **clock**: a task-clock perf event (`sigtrap`), armed for one overflow by `PERF_EVENT_IOC_REFRESH`. Ten microseconds of
-//!   the kernel thread's own time later it overflows, and the trap comes in user mode only: after a system call, not within, so no call ends early
+//! - **clock**: a task-clock perf event (`sigtrap`), armed for one overflow by
+//!   `PERF_EVENT_IOC_REFRESH`. Ten microseconds of the kernel thread's own time later it overflows,
+//!   and the trap comes in user mode only: after a system call, not within, so no call ends early
 //!   (measured: 0 of 2,756).
-//! - **signal**: `rt_tgsigqueueinfo(2)`, where perf refuses. It interrupts system calls: SA_RESTART lets most go on, but not epoll_wait, nanosleep
-//!   and the like (EINTR), nor a write that has moved some bytes (short).
-//! - **off**: the bit alone, seen at switch points. With event source `off` always: one that is preempted holding a lock would hold up its
-//!   virtual processor for ever, since nobody is told that the next one waits for the lock.
+//! - **signal**: `rt_tgsigqueueinfo(2)`, where perf refuses. It interrupts system calls:
+//!   SA_RESTART lets most go on, but not epoll_wait, nanosleep and the like (EINTR), nor a write
+//!   that has moved some bytes (short).
+//! - **off**: the bit alone, seen at switch points. With event source `off` always: one that is
+//!   preempted holding a lock would hold up its virtual processor for ever, since nobody is told
+//!   that the next one waits for the lock.
 //!
-//! The handler asks the user scheduler ([`UserScheduler::interrupted`](crate::sched::UserScheduler::interrupted)), which may inject a call into what was interrupted. Not
-//! everywhere: then the clock is armed again, a few times, and later by whoever keeps the time ([`UserScheduler::tick`](crate::sched::UserScheduler::tick)).
+//! The handler asks the user scheduler
+//! ([`UserScheduler::interrupted`](crate::sched::UserScheduler::interrupted)), which may inject a
+//! call into what was interrupted. Not everywhere: then the clock is armed again, a few times, and
+//! later by whoever keeps the time ([`UserScheduler::tick`](crate::sched::UserScheduler::tick)).
 //!
-//! A kernel thread gets its clock when it is preempted for the first time: most never are, and each costs a descriptor.
+//! A kernel thread gets its clock when it is preempted for the first time: most never are, and each
+//! costs a descriptor.
 
 use std::fmt;
 use std::io;
@@ -29,10 +37,12 @@ use crate::trap;
 
 /// Marks our traps: `si_perf_data`.
 pub const BELL: u64 = 0x4b55_4d49_4245_4c4c;
-/// The least that the kernel takes for a clock of its own timer (kernel/events/core.c, `perf_swevent_start_hrtimer`), nanoseconds.
+/// The least that the kernel takes for a clock of its own timer (kernel/events/core.c,
+/// `perf_swevent_start_hrtimer`), nanoseconds.
 const PERIOD: u64 = 10_000;
-/// The same of a clock that excludes the kernel. Its timer goes on until it finds user mode, every ten microseconds; where an interruption costs as much (it
-/// does on virtual machines) a kernel thread that is on its way through the kernel then gets nowhere, for seconds.
+/// The same of a clock that excludes the kernel. Its timer goes on until it finds user mode, every
+/// ten microseconds; where an interruption costs as much (it does on virtual machines) a kernel
+/// thread that is on its way through the kernel then gets nowhere, for seconds.
 const PERIOD_IN_USER_MODE: u64 = 50_000;
 /// No clock yet.
 const NONE: i32 = -1;
@@ -48,7 +58,8 @@ pub enum Means {
     Off,
 }
 
-/// The preemption signal where nobody says otherwise: ignored by default, and hardly used (Go took it for the same reasons).
+/// The preemption signal where nobody says otherwise: ignored by default, and hardly used (Go took
+/// it for the same reasons).
 pub const DEFAULT_SIGNAL: i32 = libc::SIGURG;
 
 impl Means {
@@ -57,7 +68,8 @@ impl Means {
     /// # Errors
     /// What is wanted instead.
     pub fn from_name(text: &str) -> Result<Means, String> {
-        let wrong = |why: &str| Err(format!("{text:?}: {why}; clock, signal, signal=N or off is wanted"));
+        let wrong =
+            |why: &str| Err(format!("{text:?}: {why}; clock, signal, signal=N or off is wanted"));
         match text.split_once('=') {
             None if text == "clock" => Ok(Means::Clock),
             None if text == "signal" => Ok(Means::Signal(DEFAULT_SIGNAL)),
@@ -96,7 +108,9 @@ fn may_preempt(signal: i32) -> bool {
         libc::SIGABRT,
         libc::SIGTRAP,
     ];
-    (1..=libc::SIGRTMAX()).contains(&signal) && !taken.contains(&signal) && (signal < 32 || signal >= libc::SIGRTMIN())
+    (1..=libc::SIGRTMAX()).contains(&signal)
+        && !taken.contains(&signal)
+        && (signal < 32 || signal >= libc::SIGRTMIN())
 }
 
 /// Whether a debugger is attached: it would stop the process at every SIGTRAP (ptrace(2)).
@@ -126,10 +140,15 @@ pub fn probe() -> Result<(), Refused> {
 /// `Unsupported`: a clock was asked for, and [`probe`] refuses it.
 pub fn choose(wanted: Option<Means>, source: Kind) -> io::Result<(Means, Option<&'static str>)> {
     Ok(match wanted {
-        _ if source == Kind::Off => (Means::Off, Some("the event source is off, and preemption with it")),
+        _ if source == Kind::Off => {
+            (Means::Off, Some("the event source is off, and preemption with it"))
+        }
         Some(Means::Clock) => {
             probe().map_err(|refused| {
-                io::Error::new(io::ErrorKind::Unsupported, format!("preemption by clock (KUMI_PREEMPT): {refused}"))
+                io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    format!("preemption by clock (KUMI_PREEMPT): {refused}"),
+                )
             })?;
             (Means::Clock, None)
         }
@@ -145,7 +164,8 @@ pub fn choose(wanted: Option<Means>, source: Kind) -> io::Result<(Means, Option<
 /// In which time a clock overflows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counts {
-    /// At once, wherever its kernel thread is. Refused to the unprivileged where kernel.perf_event_paranoid is 2 or more.
+    /// At once, wherever its kernel thread is. Refused to the unprivileged where
+    /// kernel.perf_event_paranoid is 2 or more.
     Everywhere,
     UserMode,
 }
@@ -168,7 +188,8 @@ pub(crate) struct Bells {
     clocks: Box<[AtomicI32]>,
     /// By slot: it is in execve(2), and what interrupts it would come to the new program.
     silent: Box<[AtomicBool]>,
-    /// Held while one is rung or taken away: the kernel thread is alive meanwhile, and the descriptor its.
+    /// Held while one is rung or taken away: the kernel thread is alive meanwhile, and the
+    /// descriptor its.
     ringing: Mutex<()>,
     pub(crate) rung: AtomicU64,
     pub(crate) refused: AtomicU64,
@@ -202,8 +223,8 @@ impl Bells {
         self.means
     }
 
-    /// Has the kernel thread of slot `index` interrupted soon, if it runs in user mode. Takes a lock: masked, or in a handler that has interrupted nobody who
-    /// may have it.
+    /// Has the kernel thread of slot `index` interrupted soon, if it runs in user mode. Takes a
+    /// lock: masked, or in a handler that has interrupted nobody who may have it.
     pub(crate) fn ring(&self, index: u32, slot: &Slot) {
         if self.means == Means::Off {
             return;
@@ -215,7 +236,9 @@ impl Bells {
         }
         let done = match self.means {
             // The application would get it.
-            _ if !self.is_heard() || self.is_silent(index) => Err(io::ErrorKind::Unsupported.into()),
+            _ if !self.is_heard() || self.is_silent(index) => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
             Means::Clock => self.clock_of(index, tid).and_then(arm),
             Means::Signal(signal) => send(signal, tid, BELL),
             Means::Off => Ok(()),
@@ -225,7 +248,8 @@ impl Bells {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sends kernel thread `tid`, if `slot` is still its own, the signal that preempts where signals do, with another `value`. For [`crate::callers`].
+    /// Sends kernel thread `tid`, if `slot` is still its own, the signal that preempts where
+    /// signals do, with another `value`. For [`crate::callers`].
     pub(crate) fn send_to(&self, slot: &Slot, tid: i32, value: u64) -> io::Result<()> {
         let signal = if let Means::Signal(signal) = self.means { signal } else { DEFAULT_SIGNAL };
         trap::install_signal(signal)?;
@@ -244,7 +268,8 @@ impl Bells {
             Means::Off => true,
         };
         if !ours && !self.said.swap(true, Ordering::Relaxed) {
-            let (means, sigtrap) = (self.means, if self.means == Means::Clock { ", SIGTRAP" } else { "" });
+            let (means, sigtrap) =
+                (self.means, if self.means == Means::Clock { ", SIGTRAP" } else { "" });
             say(format_args!(
                 "kumihimo: the signal that preempts ({means}{sigtrap}) was given another handler after the runtime started: microprocesses give way at \
                  switch points only; install such a handler before, and it gets its own signals, or choose another (KUMI_PREEMPT=signal=N)\n"
@@ -265,7 +290,8 @@ impl Bells {
         Ok(fd)
     }
 
-    /// By the kernel thread of slot `index` itself: after that time, and from now on. Takes a lock, as [`ring`](Bells::ring) does.
+    /// By the kernel thread of slot `index` itself: after that time, and from now on. Takes a lock,
+    /// as [`ring`](Bells::ring) does.
     pub(crate) fn ring_in(&self, index: u32, slot: &Slot, nanoseconds: u64) {
         if self.means != Means::Clock || !self.is_heard() || self.is_silent(index) {
             return;
@@ -278,13 +304,17 @@ impl Bells {
         });
     }
 
-    /// By the kernel thread of slot `index` itself: once more, after `nanoseconds`. Async-signal-safe. False: it cannot.
+    /// By the kernel thread of slot `index` itself: once more, after `nanoseconds`.
+    /// Async-signal-safe. False: it cannot.
     pub(crate) fn again(&self, index: u32, nanoseconds: u64) -> bool {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));
-        fd != NONE && !self.is_silent(index) && set_period(fd, nanoseconds).and_then(|()| arm(fd)).is_ok()
+        fd != NONE
+            && !self.is_silent(index)
+            && set_period(fd, nanoseconds).and_then(|()| arm(fd)).is_ok()
     }
 
-    /// By the kernel thread of slot `index` itself, after [`again`](Bells::again): the next one is soon. Async-signal-safe.
+    /// By the kernel thread of slot `index` itself, after [`again`](Bells::again): the next one is
+    /// soon. Async-signal-safe.
     pub(crate) fn soon(&self, index: u32) {
         let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.load(Ordering::Acquire));
         if fd != NONE {
@@ -296,7 +326,8 @@ impl Bells {
         self.silent[index as usize].load(Ordering::Relaxed)
     }
 
-    /// By the kernel thread of slot `index` itself: from here on it is not interrupted, or again. What has rung already has been told when this returns. Takes a lock, as
+    /// By the kernel thread of slot `index` itself: from here on it is not interrupted, or again.
+    /// What has rung already has been told when this returns. Takes a lock, as
     /// [`ring`](Bells::ring) does.
     pub(crate) fn silence(&self, index: u32, is: bool) {
         let _ringing = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -307,8 +338,8 @@ impl Bells {
         }
     }
 
-    /// By the kernel thread of slot `index`, which will be without a VP for long: it has no clock any
-    /// more. While somebody rings it keeps it: false. Async-signal-safe.
+    /// By the kernel thread of slot `index`, which will be without a VP for long: it has no clock
+    /// any more. While somebody rings it keeps it: false. Async-signal-safe.
     pub(crate) fn close(&self, index: u32) -> bool {
         if self.clocks.get(index as usize).is_none_or(|fd| fd.load(Ordering::Relaxed) == NONE) {
             return true;
@@ -319,16 +350,19 @@ impl Bells {
     }
 
     fn take_clock(&self, index: u32) {
-        let fd = self.clocks.get(index as usize).map_or(NONE, |fd| fd.swap(NONE, Ordering::Relaxed));
+        let fd =
+            self.clocks.get(index as usize).map_or(NONE, |fd| fd.swap(NONE, Ordering::Relaxed));
         if fd != NONE {
             // Closed it may live on: a child of fork(2) has it, until it runs another program.
             disarm(fd);
-            // SAFETY: ours, and nobody uses it: who rings holds the lock, and the handler runs on this kernel thread.
+            // SAFETY: ours, and nobody uses it: who rings holds the lock, and the handler runs on
+            // this kernel thread.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
     }
 
-    /// By the kernel thread of slot `index`: nobody rings for it any more, and nobody takes its number for its own.
+    /// By the kernel thread of slot `index`: nobody rings for it any more, and nobody takes its
+    /// number for its own.
     pub(crate) fn end(&self, index: u32, slot: &Slot) {
         let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
         slot.tid.store(0, Ordering::Relaxed);
@@ -341,8 +375,8 @@ impl Drop for Bells {
         for fd in &self.clocks {
             let fd = fd.load(Ordering::Relaxed);
             if fd != NONE {
-                // Left open: its kernel thread never came back to end it, and with a trap that waits for that the last close(2) would, too
-                // (`perf_pending_task_sync`).
+                // Left open: its kernel thread never came back to end it, and with a trap that
+                // waits for that the last close(2) would, too (`perf_pending_task_sync`).
                 disarm(fd);
             }
         }
@@ -387,7 +421,14 @@ fn clock(tid: i32, counts: Counts) -> io::Result<OwnedFd> {
     let (any_core, no_group) = (-1i64, -1i64);
     // SAFETY: `attr` lives through the call and says its size.
     let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attr, i64::from(tid), any_core, no_group, FD_CLOEXEC)
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attr,
+            i64::from(tid),
+            any_core,
+            no_group,
+            FD_CLOEXEC,
+        )
     };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -400,7 +441,11 @@ fn clock(tid: i32, counts: Counts) -> io::Result<OwnedFd> {
 fn arm(fd: i32) -> io::Result<()> {
     const PERF_EVENT_IOC_REFRESH: libc::Ioctl = 0x2402;
     // SAFETY: this request takes an integer.
-    if unsafe { libc::ioctl(fd, PERF_EVENT_IOC_REFRESH, 1) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if unsafe { libc::ioctl(fd, PERF_EVENT_IOC_REFRESH, 1) } < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// Not to ring any more. What has rung already is told when the system call returns.
@@ -421,7 +466,8 @@ fn set_period(fd: i32, nanoseconds: u64) -> io::Result<()> {
 
 /// To a kernel thread of this process, marked as ours.
 fn send(signal: i32, tid: i32, value: u64) -> io::Result<()> {
-    // siginfo_t as rt_sigqueueinfo(2) wants it: si_signo, si_errno, si_code, si_pid, si_uid, si_value.
+    // siginfo_t as rt_sigqueueinfo(2) wants it: si_signo, si_errno, si_code, si_pid, si_uid,
+    // si_value.
     #[repr(C)]
     struct Info {
         signal: i32,
@@ -436,9 +482,11 @@ fn send(signal: i32, tid: i32, value: u64) -> io::Result<()> {
     const { assert!(size_of::<Info>() == 128) };
     // SAFETY: these take nothing and cannot fail.
     let (pid, uid) = unsafe { (libc::getpid(), libc::getuid()) };
-    let info = Info { signal, errno: 0, code: libc::SI_QUEUE, pad: 0, pid, uid, value, rest: [0; 12] };
+    let info =
+        Info { signal, errno: 0, code: libc::SI_QUEUE, pad: 0, pid, uid, value, rest: [0; 12] };
     // SAFETY: a live siginfo_t of the size that the kernel reads.
-    let done = unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info) };
+    let done =
+        unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -1,7 +1,8 @@
 //! A recorder of what the two halves do for one another: the thirteen steps of P0, figure 6.
 //!
-//! For tests, and for authors of user schedulers. Off unless [`Settings::record`](crate::kernel::Settings::record) asks for it. Recording is async-signal-safe: an
-//! index is counted up, a word is stored.
+//! For tests, and for authors of user schedulers. Off unless
+//! [`Settings::record`](crate::kernel::Settings::record) asks for it. Recording is
+//! async-signal-safe: an index is counted up, a word is stored.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,13 +32,15 @@ pub enum Step {
     Woken = 8,
     /// 9: *Preempted* is told.
     Preempted = 9,
-    /// 10: the running microprocess is saved and queued, and the processor given up. By the user scheduler.
+    /// 10: the running microprocess is saved and queued, and the processor given up. By the user
+    /// scheduler.
     Yields = 10,
     /// 11: the surplus kernel thread goes back to the pool.
     Reclaimed = 11,
     /// 12: *Unblocked* is told.
     Unblocked = 12,
-    /// 13: the next microprocess is chosen among those that are runnable again, and continued. By the user scheduler.
+    /// 13: the next microprocess is chosen among those that are runnable again, and continued. By
+    /// the user scheduler.
     Continued = 13,
 }
 
@@ -76,7 +79,8 @@ pub struct Record {
     pub step: Step,
     /// The slot of the kernel thread that it is about; 0: none.
     pub thread: u32,
-    /// That kernel thread's state at this moment (figure 5), and whether a microprocess is bound to it.
+    /// That kernel thread's state at this moment (figure 5), and whether a microprocess is bound to
+    /// it.
     pub state: Option<(ThreadState, bool)>,
     /// The priority that goes with the step, if one does.
     pub priority: Option<u8>,
@@ -109,7 +113,10 @@ impl fmt::Debug for Recorder {
 
 impl Recorder {
     pub(crate) fn new() -> Recorder {
-        Recorder { next: AtomicUsize::new(0), words: (0..MOST).map(|_| AtomicU64::new(0)).collect() }
+        Recorder {
+            next: AtomicUsize::new(0),
+            words: (0..MOST).map(|_| AtomicU64::new(0)).collect(),
+        }
     }
 
     /// `state`: what stands in the slot.
@@ -148,8 +155,12 @@ mod tests {
         let recorder = Recorder::new();
         recorder.add(Step::Answered, 7, ThreadState::Sleeping as u32 | BOUND, 63);
         recorder.add(Step::Interrupt, 0, 0, NO_PRIORITY);
-        let first =
-            Record { step: Step::Answered, thread: 7, state: Some((ThreadState::Sleeping, true)), priority: Some(63) };
+        let first = Record {
+            step: Step::Answered,
+            thread: 7,
+            state: Some((ThreadState::Sleeping, true)),
+            priority: Some(63),
+        };
         let second = Record { step: Step::Interrupt, thread: 0, state: None, priority: None };
         assert_eq!(recorder.all(), [first, second]);
     }

@@ -1,7 +1,8 @@
 //! The paper's interface between the two halves: events, and who is told of them.
 //!
-//! Source: P0, sections 3.1 to 3.3. [`Kernel::init_sched`](crate::kernel::Kernel::init_sched) makes a [`UserScheduler`] known; what it may ask of the kernel's half
-//! are the methods of [`crate::kernel::Kernel`] and [`KernelThread`].
+//! Source: P0, sections 3.1 to 3.3. [`Kernel::init_sched`](crate::kernel::Kernel::init_sched) makes
+//! a [`UserScheduler`] known; what it may ask of the kernel's half are the methods of
+//! [`crate::kernel::Kernel`] and [`KernelThread`].
 
 use std::time::Duration;
 
@@ -35,11 +36,13 @@ impl Event {
 pub enum Tick {
     /// Somebody runs: after this.
     Again(Duration),
-    /// Nobody runs: when [`Kernel::keep_time`](crate::Kernel::keep_time) is called, or after this at the latest.
+    /// Nobody runs: when [`Kernel::keep_time`](crate::Kernel::keep_time) is called, or after this
+    /// at the latest.
     Rest(Option<Duration>),
 }
 
-/// The states of a kernel thread (P0, figure 5), in [`crate::Slot::state`]; with [`BOUND`] where a microprocess is bound to it.
+/// The states of a kernel thread (P0, figure 5), in [`crate::Slot::state`]; with [`BOUND`] where a
+/// microprocess is bound to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ThreadState {
@@ -55,11 +58,13 @@ pub enum ThreadState {
     Sleeping = 4,
 }
 
-/// In [`crate::Slot::state`] beside a [`ThreadState`]: a microprocess is bound to the kernel thread.
+/// In [`crate::Slot::state`] beside a [`ThreadState`]: a microprocess is bound to the kernel
+/// thread.
 pub const BOUND: u32 = 1 << 8;
 
 impl ThreadState {
-    /// What stands in a slot: the state, and whether a microprocess is bound. `None` if nobody wrote that.
+    /// What stands in a slot: the state, and whether a microprocess is bound. `None` if nobody
+    /// wrote that.
     #[must_use]
     pub const fn read(word: u32) -> Option<(ThreadState, bool)> {
         let state = match word & !BOUND {
@@ -74,7 +79,8 @@ impl ThreadState {
     }
 }
 
-/// Starvation: the pool is empty, no kernel thread can be started, and every one sleeps outside of the user scheduler.
+/// Starvation: the pool is empty, no kernel thread can be started, and every one sleeps outside of
+/// the user scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Starved {
     /// The time since a kernel thread last ran.
@@ -86,40 +92,47 @@ pub struct Starved {
 /// What the user scheduler answers to *Blocked* (P0: the argument of `upcall_return`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A kernel thread shall carry the virtual processor. The priority of the next runnable microprocess, or none if it is the scheduler itself
-    /// that has something to do there (timers, descriptors). It stands in the kernel thread's slot, and decides which of several virtual
+    /// A kernel thread shall carry the virtual processor. The priority of the next runnable
+    /// microprocess, or none if it is the scheduler itself that has something to do there (timers,
+    /// descriptors). It stands in the kernel thread's slot, and decides which of several virtual
     /// processors gets the next kernel thread.
     Next(Option<u8>),
-    /// There is nothing to run: no kernel thread is used. The virtual processor is nobody's until [`Kernel::resume`](crate::kernel::Kernel::resume), [`Kernel::call`](crate::kernel::Kernel::call) or
-    /// [`KernelThread::take_up`].
+    /// There is nothing to run: no kernel thread is used. The virtual processor is nobody's until
+    /// [`Kernel::resume`](crate::kernel::Kernel::resume),
+    /// [`Kernel::call`](crate::kernel::Kernel::call) or [`KernelThread::take_up`].
     Nothing,
 }
 
 /// The user's half: told of events, on kernel threads of the pool.
 ///
-/// Every call but [`unblocked`](UserScheduler::unblocked) and [`notified`](UserScheduler::notified) comes on a kernel thread's own stack, with
-/// its slot masked.
+/// Every call but [`unblocked`](UserScheduler::unblocked) and [`notified`](UserScheduler::notified)
+/// comes on a kernel thread's own stack, with its slot masked.
 pub trait UserScheduler: Send + Sync {
-    /// The life of a kernel thread. Sets up what the scheduler wants on each, calls `live` once, and takes it down again.
+    /// The life of a kernel thread. Sets up what the scheduler wants on each, calls `live` once,
+    /// and takes it down again.
     fn thread(&self, thread: &KernelThread, live: &mut dyn FnMut());
 
-    /// *Blocked*: virtual processor `vp` was taken from a kernel thread whose microprocess sleeps. The caller has `vp` for this call.
+    /// *Blocked*: virtual processor `vp` was taken from a kernel thread whose microprocess sleeps.
+    /// The caller has `vp` for this call.
     fn blocked(&self, vp: u32) -> Answer;
 
-    /// *Resumed*: `thread` has come to carry `vp`. Runs microprocesses until the virtual processor is gone from the slot (P0: `yield`), or
-    /// the scheduler ends.
+    /// *Resumed*: `thread` has come to carry `vp`. Runs microprocesses until the virtual processor
+    /// is gone from the slot (P0: `yield`), or the scheduler ends.
     fn resumed(&self, vp: u32, thread: &KernelThread);
 
-    /// *Unblocked*: the calling kernel thread is back from a sleep, its microprocess about to go on in user mode. In a signal handler: only what
-    /// signal-safety(7) allows. It may wait there for its turn ([`KernelThread::await_turn`]).
+    /// *Unblocked*: the calling kernel thread is back from a sleep, its microprocess about to go on
+    /// in user mode. In a signal handler: only what signal-safety(7) allows. It may wait there for
+    /// its turn ([`KernelThread::await_turn`]).
     fn unblocked(&self);
 
-    /// *Preempted* and *Changed*, one or both ([`Event::bit`]): on the stack of the running microprocess, which has just unmasked its slot
-    /// or passed a switch point.
+    /// *Preempted* and *Changed*, one or both ([`Event::bit`]): on the stack of the running
+    /// microprocess, which has just unmasked its slot or passed a switch point.
     fn notified(&self, events: u32);
 
-    /// *Preempted* or *Changed* waits in the calling kernel thread's slot, which was interrupted in user mode to hear of it: in a signal handler,
-    /// with its context, which may be changed ([`kumihimo_arch::inject`]). False: not at this instruction; a little later, then with a larger `vain`.
+    /// *Preempted* or *Changed* waits in the calling kernel thread's slot, which was interrupted in
+    /// user mode to hear of it: in a signal handler, with its context, which may be changed
+    /// ([`kumihimo_arch::inject`]). False: not at this instruction; a little later, then with a
+    /// larger `vain`.
     ///
     /// # Safety
     /// `context` is what the kernel gave the running handler.
@@ -127,38 +140,44 @@ pub trait UserScheduler: Send + Sync {
         true
     }
 
-    /// By the watchdog ([`crate::watchdog`]), some time after *Preempted* was raised for `vp`, where what runs has `priority`: whether something still waits that should run
-    /// there instead. If so, a number that changes with whatever the scheduler does about it: with each switch on `vp`, say. On a kernel thread of the
-    /// watchdog's own: reads atomics, and waits for nothing. Unless a scheduler says otherwise, what was raised stands as long as the same microprocess runs.
+    /// By the watchdog ([`crate::watchdog`]), some time after *Preempted* was raised for `vp`,
+    /// where what runs has `priority`: whether something still waits that should run there instead.
+    /// If so, a number that changes with whatever the scheduler does about it: with each switch on
+    /// `vp`, say. On a kernel thread of the watchdog's own: reads atomics, and waits for nothing.
+    /// Unless a scheduler says otherwise, what was raised stands as long as the same microprocess
+    /// runs.
     fn outranked(&self, _vp: u32, _priority: i32) -> Option<u64> {
         Some(0)
     }
 
-    /// By the watchdog: the kernel thread that carries `vp` is stuck in here (`off`), or no longer. What can go to another VP had better do so. As
-    /// [`outranked`](UserScheduler::outranked).
+    /// By the watchdog: the kernel thread that carries `vp` is stuck in here (`off`), or no longer.
+    /// What can go to another VP had better do so. As [`outranked`](UserScheduler::outranked).
     fn overridden(&self, _vp: u32, _off: bool) {}
 
-    /// By the watchdog, for a report: writes the name of microprocess `id` into `out`, and returns its length. Waits for nothing.
+    /// By the watchdog, for a report: writes the name of microprocess `id` into `out`, and returns
+    /// its length. Waits for nothing.
     fn name_of(&self, _id: u64, _out: &mut [u8]) -> usize {
         0
     }
 
-    /// Time passes: whose quantum is over, and who waits? On a kernel thread of the pool, one at a time; it may [`raise`](crate::Kernel::raise). Says when it wants to
-    /// look again.
+    /// Time passes: whose quantum is over, and who waits? On a kernel thread of the pool, one at a
+    /// time; it may [`raise`](crate::Kernel::raise). Says when it wants to look again.
     fn tick(&self) -> Tick {
         Tick::Rest(None)
     }
 
-    /// Reports starvation ([`Starved`]). Returns true if it need not be called again. Called on the watchdog's thread.
+    /// Reports starvation ([`Starved`]). Returns true if it need not be called again. Called on the
+    /// watchdog's thread.
     fn starved(&self, _starved: Starved) -> bool {
         true
     }
 
-    /// The last kernel thread has left the pool, and no other is to be had: whoever waits for a virtual
-    /// processor may wait for one that sleeps ([`Kernel::excuse`](crate::Kernel::excuse)). On a kernel
-    /// thread of the pool.
+    /// The last kernel thread has left the pool, and no other is to be had: whoever waits for a
+    /// virtual processor may wait for one that sleeps ([`Kernel::excuse`](crate::Kernel::excuse)).
+    /// On a kernel thread of the pool.
     fn no_spare(&self) {}
 
-    /// What [`Kernel::watch_once`](crate::Kernel::watch_once) was asked to watch for `vp` is ready. On a kernel thread of the pool.
+    /// What [`Kernel::watch_once`](crate::Kernel::watch_once) was asked to watch for `vp` is ready.
+    /// On a kernel thread of the pool.
     fn ready(&self, _vp: u32) {}
 }

@@ -1,8 +1,8 @@
 //! Who carries which virtual processor, and how it is taken over.
 //!
-//! A spare begins to run microseconds after a kernel thread went to sleep in the kernel, and by then that thread may be back.
-//! So a take-over has to be revocable, and the carrying thread must be able to keep its VP without an atomic
-//! read-modify-write. The rule:
+//! A spare begins to run microseconds after a kernel thread went to sleep in the kernel, and by
+//! then that thread may be back. So a take-over has to be revocable, and the carrying thread must
+//! be able to keep its VP without an atomic read-modify-write. The rule:
 //!
 //! > A kernel thread touches its VP only while its slot is masked, and re-reads `vp` after masking.
 //!
@@ -18,13 +18,16 @@
 //!                P|CLAIMING -> wait for the claimer, some instructions
 //!                0          -> lost: wait to be scheduled
 //! ```
-//! The barriers make it impossible that the carrier reads `P` *and* the claimer reads `masked == 0`: one of them sees the
-//! other's store. The release/acquire pair on `masked` (taken) and on `vp` (given back) hands the VP's contents over.
+//! The barriers make it impossible that the carrier reads `P` *and* the claimer reads
+//! `masked == 0`: one of them sees the other's store. The release/acquire pair on `masked` (taken)
+//! and on `vp` (given back) hands the VP's contents over.
 //!
-//! A source that acts in the kernel, while the carrier is off its core (BPF), needs no barrier: it writes `P|LENT` where it finds
-//! `masked == 0`, and a spare and the returning carrier settle by compare-exchange whose it is ([`Slot::accept`]).
+//! A source that acts in the kernel, while the carrier is off its core (BPF), needs no barrier: it
+//! writes `P|LENT` where it finds `masked == 0`, and a spare and the returning carrier settle by
+//! compare-exchange whose it is ([`Slot::accept`]).
 //!
-//! The slot lies in the shared page ([`crate::page`]): whatever is read from it is checked before it is used, and it holds no addresses.
+//! The slot lies in the shared page ([`crate::page`]): whatever is read from it is checked before
+//! it is used, and it holds no addresses.
 
 use crate::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use crate::barrier;
@@ -59,8 +62,9 @@ pub const fn vp_of(token: u64, vps: u32) -> Option<u32> {
     if number == 0 || number > vps as u64 { None } else { Some((number - 1) as u32) }
 }
 
-/// The shared page's record of a kernel thread: which VP it carries, and what both halves tell each other. 256 bytes; the layout is
-/// the BPF program's too (`bpf/events.bpf.c`), and [`crate::page::VERSION`] counts its changes.
+/// The shared page's record of a kernel thread: which VP it carries, and what both halves tell each
+/// other. 256 bytes; the layout is the BPF program's too (`bpf/events.bpf.c`), and
+/// [`crate::page::VERSION`] counts its changes.
 #[derive(Debug)]
 #[repr(C, align(256))]
 pub struct Slot {
@@ -87,7 +91,8 @@ pub struct Slot {
     pub missed: AtomicU64,
     /// When the last Blocked was, nanoseconds of CLOCK_MONOTONIC.
     pub stamp: AtomicU64,
-    /// How often its kernel thread has begun to carry a VP. Whoever took one of them away knows by this whether it has another one by now.
+    /// How often its kernel thread has begun to carry a VP. Whoever took one of them away knows by
+    /// this whether it has another one by now.
     pub(crate) times: AtomicU64,
 }
 
@@ -95,12 +100,26 @@ pub struct Slot {
 const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<Slot>() == 256);
-    assert!(offset_of!(Slot, vp) == 8 && offset_of!(Slot, masked) == 16 && offset_of!(Slot, wanted) == 20);
     assert!(
-        offset_of!(Slot, pending) == 24 && offset_of!(Slot, priority) == 28 && offset_of!(Slot, microprocess) == 32
+        offset_of!(Slot, vp) == 8
+            && offset_of!(Slot, masked) == 16
+            && offset_of!(Slot, wanted) == 20
     );
-    assert!(offset_of!(Slot, tid) == 40 && offset_of!(Slot, state) == 44 && offset_of!(Slot, blocked) == 48);
-    assert!(offset_of!(Slot, unblocked) == 56 && offset_of!(Slot, missed) == 64 && offset_of!(Slot, stamp) == 72);
+    assert!(
+        offset_of!(Slot, pending) == 24
+            && offset_of!(Slot, priority) == 28
+            && offset_of!(Slot, microprocess) == 32
+    );
+    assert!(
+        offset_of!(Slot, tid) == 40
+            && offset_of!(Slot, state) == 44
+            && offset_of!(Slot, blocked) == 48
+    );
+    assert!(
+        offset_of!(Slot, unblocked) == 56
+            && offset_of!(Slot, missed) == 64
+            && offset_of!(Slot, stamp) == 72
+    );
     assert!(offset_of!(Slot, times) == 80);
 };
 
@@ -152,7 +171,8 @@ impl Slot {
         self.tid.store(tid, Ordering::Release);
     }
 
-    /// Puts a VP into the slot. Only by the owning kernel thread, masked, or by who hands it a VP while it waits for one.
+    /// Puts a VP into the slot. Only by the owning kernel thread, masked, or by who hands it a VP
+    /// while it waits for one.
     pub fn install(&self, token: u64) {
         debug_assert!(token != 0 && token & (CLAIMING | LENT) == 0);
         self.vp.store(token, Ordering::Release);
@@ -163,10 +183,11 @@ impl Slot {
         self.vp.store(0, Ordering::Release);
     }
 
-    /// From here the VP `token` is safe from being taken over, if it is still there: false if it was lost. Only by the owning kernel
-    /// thread. Nests.
+    /// From here the VP `token` is safe from being taken over, if it is still there: false if it
+    /// was lost. Only by the owning kernel thread. Nests.
     ///
-    /// No fence: claimers interrupt the carrier's core ([`barrier::heavy`]), or lend while it is off its core.
+    /// No fence: claimers interrupt the carrier's core ([`barrier::heavy`]), or lend while it is
+    /// off its core.
     #[inline(always)]
     #[must_use]
     pub fn enter(&self, token: u64) -> bool {
@@ -180,7 +201,8 @@ impl Slot {
         if vp == token && vp != 0 { true } else { self.settled(token) }
     }
 
-    /// The end of an [`enter`](Slot::enter). True if it was the outermost one and an event waits for that.
+    /// The end of an [`enter`](Slot::enter). True if it was the outermost one and an event waits
+    /// for that.
     #[inline(always)]
     #[must_use]
     pub fn exit(&self) -> bool {
@@ -204,7 +226,8 @@ impl Slot {
     /// Once whoever claims has decided: whether VP `token` is the carrier's.
     ///
     /// # Panics
-    /// Aborts if the slot holds what nobody wrote: the shared page is corrupt, and whose the VP is cannot be known.
+    /// Aborts if the slot holds what nobody wrote: the shared page is corrupt, and whose the VP is
+    /// cannot be known.
     #[cold]
     fn settled(&self, token: u64) -> bool {
         let mut patience = Patience::default();
@@ -218,14 +241,17 @@ impl Slot {
             }
             if vp == token | LENT {
                 // Acquire: nobody had it meanwhile, but a spare may have looked.
-                if self.vp.compare_exchange(vp, token, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                if self.vp.compare_exchange(vp, token, Ordering::Acquire, Ordering::Relaxed).is_ok()
+                {
                     return true;
                 }
                 continue;
             }
             // The claimer is between its compare-exchange and its answer.
             if vp | LENT != token | CLAIMING | LENT || !patience.moment() {
-                corrupt(format_args!("a slot says {vp:#x} where its kernel thread carries {token:#x}"));
+                corrupt(format_args!(
+                    "a slot says {vp:#x} where its kernel thread carries {token:#x}"
+                ));
             }
         }
     }
@@ -236,7 +262,8 @@ impl Slot {
         vp != 0 && vp & CLAIMING == 0 && self.masked.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether the carrier is inside the user scheduler, or another critical section. By any kernel thread; out of date at once.
+    /// Whether the carrier is inside the user scheduler, or another critical section. By any kernel
+    /// thread; out of date at once.
     pub fn is_masked(&self) -> bool {
         self.masked.load(Ordering::Relaxed) != 0
     }
@@ -246,12 +273,14 @@ impl Slot {
         self.vp.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether it has this VP, and neither lent nor claimed. By any kernel thread; out of date at once.
+    /// Whether it has this VP, and neither lent nor claimed. By any kernel thread; out of date at
+    /// once.
     pub fn carries(&self, vp: u32) -> bool {
         self.vp.load(Ordering::Relaxed) == token(vp)
     }
 
-    /// From here the VP may be taken over at any moment. Only by the owning kernel thread, masked once.
+    /// From here the VP may be taken over at any moment. Only by the owning kernel thread, masked
+    /// once.
     pub fn unmask(&self) {
         self.masked.store(0, Ordering::Release);
     }
@@ -263,7 +292,8 @@ impl Slot {
         barrier::light();
     }
 
-    /// Takes the VP over, unless its carrier is back. By any kernel thread. Blocks the kernel thread for one heavy barrier.
+    /// Takes the VP over, unless its carrier is back. By any kernel thread. Blocks the kernel
+    /// thread for one heavy barrier.
     pub fn claim(&self) -> Claim {
         let vp = self.vp.load(Ordering::Relaxed);
         if vp & LENT != 0 {
@@ -272,7 +302,11 @@ impl Slot {
         if !self.is_open() {
             return Claim::Refused;
         }
-        if self.vp.compare_exchange(vp, vp | CLAIMING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        if self
+            .vp
+            .compare_exchange(vp, vp | CLAIMING, Ordering::Acquire, Ordering::Relaxed)
+            .is_err()
+        {
             return Claim::Refused;
         }
         barrier::heavy();
@@ -287,7 +321,8 @@ impl Slot {
     /// Takes a VP over that the kernel's half found given up. By any kernel thread.
     pub fn accept(&self) -> Claim {
         let vp = self.vp.load(Ordering::Relaxed);
-        // Acquire: the carrier wrote the VP's contents before it slept, and the source wrote LENT on its core after that.
+        // Acquire: the carrier wrote the VP's contents before it slept, and the source wrote LENT
+        // on its core after that.
         if vp & LENT != 0
             && vp & CLAIMING == 0
             && self.vp.compare_exchange(vp, 0, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -297,7 +332,8 @@ impl Slot {
         Claim::Refused
     }
 
-    /// What a source in the kernel does when the carrier goes to sleep: the VP is anyone's. For the carrier's own core only.
+    /// What a source in the kernel does when the carrier goes to sleep: the VP is anyone's. For the
+    /// carrier's own core only.
     #[must_use]
     pub fn lend(&self) -> bool {
         let vp = self.vp.load(Ordering::Relaxed);
@@ -327,10 +363,12 @@ mod models {
         vp.0.with_mut(|p| unsafe { *p += 1 });
     }
 
-    /// The carrier leaves and comes back while one spare claims: exactly one of them has the VP, and sees all of its contents.
+    /// The carrier leaves and comes back while one spare claims: exactly one of them has the VP,
+    /// and sees all of its contents.
     fn one_round(claimers: usize) {
         let mut model = loom::model::Builder::new();
-        // All interleavings of three threads take minutes; three preemptions reach every pair of steps.
+        // All interleavings of three threads take minutes; three preemptions reach every pair of
+        // steps.
         model.preemption_bound = (claimers > 1).then_some(3);
         model.check(move || {
             let slot = Arc::new(Slot::new());
@@ -357,7 +395,11 @@ mod models {
             for s in spares {
                 s.join().unwrap();
             }
-            assert_eq!(u32::from(mine) + taken.load(Ordering::Relaxed), 1, "the VP has exactly one carrier");
+            assert_eq!(
+                u32::from(mine) + taken.load(Ordering::Relaxed),
+                1,
+                "the VP has exactly one carrier"
+            );
         });
     }
 
@@ -371,7 +413,8 @@ mod models {
         one_round(2);
     }
 
-    /// The source lends the VP while the carrier is off its core; a spare and the carrier settle whose it is.
+    /// The source lends the VP while the carrier is off its core; a spare and the carrier settle
+    /// whose it is.
     #[test]
     fn lent_while_asleep() {
         loom::model(|| {
@@ -400,7 +443,8 @@ mod models {
         });
     }
 
-    /// A spare that was called (`blocking`) and one that was told by the source: one of them, or the carrier.
+    /// A spare that was called (`blocking`) and one that was told by the source: one of them, or
+    /// the carrier.
     #[test]
     fn lent_and_claimed() {
         let mut model = loom::model::Builder::new();
@@ -433,7 +477,11 @@ mod models {
             for s in spares {
                 s.join().unwrap();
             }
-            assert_eq!(u32::from(mine) + taken.load(Ordering::Relaxed), 1, "the VP has exactly one carrier");
+            assert_eq!(
+                u32::from(mine) + taken.load(Ordering::Relaxed),
+                1,
+                "the VP has exactly one carrier"
+            );
         });
     }
 
@@ -506,7 +554,8 @@ mod tests {
         assert!(text.contains("the shared page is corrupt"), "{text}");
     }
 
-    /// Many rounds on real kernel threads with the real barriers: the VP is never lost and never doubled.
+    /// Many rounds on real kernel threads with the real barriers: the VP is never lost and never
+    /// doubled.
     #[test]
     fn never_two_carriers() {
         let slot = Arc::new(Slot::new());

@@ -56,16 +56,19 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What each source says of this machine, best first: none, or why it refuses. Opens each once: some milliseconds.
+/// What each source says of this machine, best first: none, or why it refuses. Opens each once:
+/// some milliseconds.
 #[must_use]
 pub fn probe() -> [(Kind, Option<Refused>); 4] {
     Kind::ALL.map(|kind| (kind, open_one(kind, 1).err()))
 }
 
-/// Tells which kernel threads went to sleep in the kernel with a virtual processor, and, if it can, when they are back.
+/// Tells which kernel threads went to sleep in the kernel with a virtual processor, and, if it can,
+/// when they are back.
 ///
-/// Kernel threads that wait in the pool sleep in epoll_wait(2) on what the source registered; whichever is woken asks
-/// [`told`](EventSource::told) and goes on with the virtual processor itself: nobody stands between cause and successor.
+/// Kernel threads that wait in the pool sleep in epoll_wait(2) on what the source registered;
+/// whichever is woken asks [`told`](EventSource::told) and goes on with the virtual processor
+/// itself: nobody stands between cause and successor.
 pub trait EventSource: fmt::Debug + Send + Sync {
     /// Which one it is.
     fn kind(&self) -> Kind;
@@ -80,7 +83,8 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Says what wakes those who wait: see epoll_ctl(2). The data is for the source to choose, below 2^32.
+    /// Says what wakes those who wait: see epoll_ctl(2). The data is for the source to choose,
+    /// below 2^32.
     ///
     /// # Errors
     /// What epoll_ctl says.
@@ -99,31 +103,36 @@ pub trait EventSource: fmt::Debug + Send + Sync {
     /// The calling kernel thread ends.
     fn detach(&self, _index: u32) {}
 
-    /// The calling kernel thread, with slot `index`, is about to carry a virtual processor, for the `time`th time.
+    /// The calling kernel thread, with slot `index`, is about to carry a virtual processor, for the
+    /// `time`th time.
     ///
     /// # Errors
-    /// As [`attach`](EventSource::attach): then nobody is told of this kernel thread's sleeps. A source that [tells of returns](EventSource::tells_return)
-    /// is asked in a signal handler too, and keeps to signal-safety(7).
+    /// As [`attach`](EventSource::attach): then nobody is told of this kernel thread's sleeps. A
+    /// source that [tells of returns](EventSource::tells_return) is asked in a signal handler too,
+    /// and keeps to signal-safety(7).
     fn begin(&self, _index: u32, _time: u64, _epoll: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }
 
-    /// The kernel thread of slot `index` no longer carries the one of that `time`. By itself, or by who took it; then it may have another
-    /// one by now.
+    /// The kernel thread of slot `index` no longer carries the one of that `time`. By itself, or by
+    /// who took it; then it may have another one by now.
     fn end(&self, _index: u32, _time: u64) {}
 
-    /// The calling kernel thread, which carries nothing, will be without a virtual processor for long:
-    /// it is to own no event until it [begins](EventSource::begin) again. Async-signal-safe.
+    /// The calling kernel thread, which carries nothing, will be without a virtual processor for
+    /// long: it is to own no event until it [begins](EventSource::begin) again. Async-signal-safe.
     fn leave(&self, _index: u32) {}
 
-    /// Whether it sleeps from its own free will from here, in the user scheduler: no news is wanted. By the carrier; cheap.
+    /// Whether it sleeps from its own free will from here, in the user scheduler: no news is
+    /// wanted. By the carrier; cheap.
     fn rest(&self, _index: u32, _rests: bool) {}
 
-    /// After a wake-up with `data`: calls `blocked` with the index of each slot whose kernel thread may sleep with its virtual
-    /// processor. They are checked by whoever claims. Any number of kernel threads may call it at a time.
+    /// After a wake-up with `data`: calls `blocked` with the index of each slot whose kernel thread
+    /// may sleep with its virtual processor. They are checked by whoever claims. Any number of
+    /// kernel threads may call it at a time.
     fn told(&self, _data: u32, _page: &Page, _blocked: &mut dyn FnMut(u32)) {}
 
-    /// A source that has to look by itself: looks, and says when it wants to look again. One kernel thread at a time calls it.
+    /// A source that has to look by itself: looks, and says when it wants to look again. One kernel
+    /// thread at a time calls it.
     fn look(&self, _page: &Page, _blocked: &mut dyn FnMut(u32)) -> Option<Duration> {
         None
     }
@@ -138,13 +147,14 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Whether, for slot `index`, the kernel itself gives the virtual processor up while its kernel thread is off its core ([`crate::slot::LENT`]): what was not is
-    /// not to be taken.
+    /// Whether, for slot `index`, the kernel itself gives the virtual processor up while its kernel
+    /// thread is off its core ([`crate::slot::LENT`]): what was not is not to be taken.
     fn lends(&self, _index: u32) -> bool {
         false
     }
 
-    /// Whether, for slot `index` (0: for any that begins now), it also tells of the return, by SIGTRAP ([`crate::trap`]). There has to be a handler then, or it would end the process.
+    /// Whether, for slot `index` (0: for any that begins now), it also tells of the return, by
+    /// SIGTRAP ([`crate::trap`]). There has to be a handler then, or it would end the process.
     fn tells_return(&self, _index: u32) -> bool {
         false
     }
@@ -174,7 +184,9 @@ pub fn open_one(kind: Kind, slots: u32) -> Result<Box<dyn EventSource>, Refused>
         return Err(Refused::new(format!("no use for events: {why}"), "x86_64 Linux with glibc"));
     }
     Ok(match kind {
-        Kind::Bpf => Box::new(fallback::Fallback::new(Box::new(bpf::BpfSource::open(slots)?), slots)),
+        Kind::Bpf => {
+            Box::new(fallback::Fallback::new(Box::new(bpf::BpfSource::open(slots)?), slots))
+        }
         Kind::Perf => Box::new(perf::PerfSource::open()?),
         Kind::Watch => Box::new(watch::WatchSource::open()?),
         Kind::Off => Box::new(off::Off),

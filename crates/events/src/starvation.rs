@@ -1,9 +1,9 @@
 //! Starvation: the limit on kernel threads is reached and every kernel thread sleeps.
 //!
-//! No kernel thread is at fault, so none is overridden: each keeps its VP until its call returns. The
-//! calls may wait for a microprocess that itself waits for a VP, however, and then none returns. The
-//! watchdog, which is not a thread of the pool, detects the state ([`crate::watchdog`]); the user
-//! scheduler reports it.
+//! No kernel thread is at fault, so none is overridden: each keeps its VP until its call returns.
+//! The calls may wait for a microprocess that itself waits for a VP, however, and then none
+//! returns. The watchdog, which is not a thread of the pool, detects the state
+//! ([`crate::watchdog`]); the user scheduler reports it.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,8 +33,9 @@ impl Kernel {
         self.is_short.load(Ordering::Relaxed) && !self.has_spare()
     }
 
-    /// Whether kernel threads are short and a VP other than `vp` has no carrier, or a sleeping one. The
-    /// carrier of an idle `vp` should then serve that VP ([`KernelThread::pass_on`](crate::KernelThread::pass_on)).
+    /// Whether kernel threads are short and a VP other than `vp` has no carrier, or a sleeping one.
+    /// The carrier of an idle `vp` should then serve that VP
+    /// ([`KernelThread::pass_on`](crate::KernelThread::pass_on)).
     #[must_use]
     pub fn is_another_in_need(&self, vp: u32) -> bool {
         self.is_short_of_threads()
@@ -54,8 +55,14 @@ impl Kernel {
     }
 
     /// One scan by the watchdog, `elapsed` after the previous one.
-    pub(crate) fn look_for_starvation(&self, seen: &mut Starvation, elapsed: Duration, scheduler: &dyn UserScheduler) {
-        let progress = self.ran_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
+    pub(crate) fn look_for_starvation(
+        &self,
+        seen: &mut Starvation,
+        elapsed: Duration,
+        scheduler: &dyn UserScheduler,
+    ) {
+        let progress =
+            self.ran_if_all_sleep().map(|ran| (ran, self.hand_offs.load(Ordering::Relaxed)));
         if progress.is_none() || seen.progress != progress {
             (seen.progress, seen.age) = (progress, Duration::ZERO);
             return;
@@ -63,7 +70,8 @@ impl Kernel {
         seen.age += elapsed;
         if seen.age >= PATIENCE && !seen.said {
             let mut sleepers = self.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0);
-            let for_good = sleepers.all(|slot| Kernel::place_of(slot).is_some_and(|place| place.is_for_good));
+            let for_good =
+                sleepers.all(|slot| Kernel::place_of(slot).is_some_and(|place| place.is_for_good));
             seen.said = scheduler.starved(Starved { since: seen.age, for_good });
         }
     }
@@ -79,7 +87,11 @@ impl Kernel {
         if !self.is_short_of_threads() {
             return None;
         }
-        let carriers = self.carriers.iter().map(|index| index.load(Ordering::Relaxed)).filter(|index| *index != 0);
+        let carriers = self
+            .carriers
+            .iter()
+            .map(|index| index.load(Ordering::Relaxed))
+            .filter(|index| *index != 0);
         // Carriers first: there are few of them.
         for index in carriers {
             self.sleeps_untold(index)?;
@@ -89,7 +101,9 @@ impl Kernel {
             let tid = slot.tid.load(Ordering::Relaxed) as Tid;
             if tid != 0 {
                 ran = ran.wrapping_add(
-                    Some(tid).filter(|tid| watch::is_asleep(*tid)).and_then(|tid| CpuClock::of(tid).read())?,
+                    Some(tid)
+                        .filter(|tid| watch::is_asleep(*tid))
+                        .and_then(|tid| CpuClock::of(tid).read())?,
                 );
             }
         }

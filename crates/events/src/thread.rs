@@ -25,7 +25,8 @@ pub struct KernelThread {
     vain: Cell<u32>,
     /// It has just passed its VP on and is on its way to the pool.
     passed_on: Cell<bool>,
-    /// It rings its own bell after so many nanoseconds of its own CPU time, again and again; 0: it does not.
+    /// It rings its own bell after so many nanoseconds of its own CPU time, again and again; 0: it
+    /// does not.
     rings_itself: Cell<u64>,
 }
 
@@ -74,11 +75,13 @@ impl KernelThread {
     pub(crate) fn take(&self, token: u64) {
         let slot = self.slot();
         let vp = slot::vp_of(token, self.kernel.vps).expect("a token of this kernel's");
-        let returns = if self.kernel.wants_returns() && self.may_stand_aside() { WANT_UNBLOCKED } else { 0 };
+        let returns =
+            if self.kernel.wants_returns() && self.may_stand_aside() { WANT_UNBLOCKED } else { 0 };
         slot.wanted.store(WANT_BLOCKED | returns, Ordering::Relaxed);
         self.token.set(token);
-        // What was raised for whoever carried here before, or while this kernel thread waited: it is about to choose anew, or has just been chosen (P0: Unblocked
-        // and Preempted together are told as one).
+        // What was raised for whoever carried here before, or while this kernel thread waited: it
+        // is about to choose anew, or has just been chosen (P0: Unblocked and Preempted together
+        // are told as one).
         slot.pending.store(0, Ordering::Relaxed);
         self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
         self.kernel.handed[vp as usize].store(0, Ordering::Relaxed);
@@ -92,8 +95,8 @@ impl KernelThread {
         self.kernel.watchdog.stir();
     }
 
-    /// By the user scheduler, on the calling kernel thread: microprocess `id` runs here from now on, at `priority` (P0, 3.3.1: the shared page says so; no
-    /// system call does).
+    /// By the user scheduler, on the calling kernel thread: microprocess `id` runs here from now
+    /// on, at `priority` (P0, 3.3.1: the shared page says so; no system call does).
     #[inline]
     pub fn bind(&self, id: u64, priority: u8) {
         let slot = self.slot();
@@ -110,8 +113,8 @@ impl KernelThread {
         slot.state.store(ThreadState::User as u32, Ordering::Relaxed);
     }
 
-    /// The calling kernel thread, masked, puts its VP down (P0: `yield`, first part). It is then nobody's: the caller gives it to
-    /// someone ([`Kernel::resume`], [`KernelThread::hand`]).
+    /// The calling kernel thread, masked, puts its VP down (P0: `yield`, first part). It is then
+    /// nobody's: the caller gives it to someone ([`Kernel::resume`], [`KernelThread::hand`]).
     pub fn put_down(&self) {
         if let Some(vp) = self.vp() {
             let _ = self.kernel.carried_until_now(vp, self.index);
@@ -120,7 +123,8 @@ impl KernelThread {
         self.token.set(0);
     }
 
-    /// The calling kernel thread, masked, found that its VP was taken over: its microprocess is back from a sleep.
+    /// The calling kernel thread, masked, found that its VP was taken over: its microprocess is
+    /// back from a sleep.
     pub fn note_lost(&self) {
         if let Some(vp) = self.vp() {
             // Whoever took it says so at once.
@@ -140,21 +144,23 @@ impl KernelThread {
         self.kernel.record(Step::Unblocked, self.index, None);
     }
 
-    /// The calling kernel thread, masked, without a VP, its microprocess bound to it, takes `vp` up, which is nobody's. Async-signal-safe.
+    /// The calling kernel thread, masked, without a VP, its microprocess bound to it, takes `vp`
+    /// up, which is nobody's. Async-signal-safe.
     pub fn take_up(&self, vp: u32) {
         debug_assert_eq!(self.token.get(), 0);
         self.take_bound(slot::token(vp));
     }
 
-    /// Whether this thread may give its VP away, and take another one, in a signal handler. It may if its event source allocates nothing
-    /// for that; a spare then always waits in the pool.
+    /// Whether this thread may give its VP away, and take another one, in a signal handler. It may
+    /// if its event source allocates nothing for that; a spare then always waits in the pool.
     #[must_use]
     pub fn may_stand_aside(&self) -> bool {
         self.kernel.source.tells_return(self.index)
     }
 
-    /// The calling kernel thread, masked, its microprocess bound to it, gives its VP to whoever comes to the pool next, and is about to
-    /// [`await_turn`](KernelThread::await_turn). Async-signal-safe where [`may_stand_aside`](KernelThread::may_stand_aside) says so.
+    /// The calling kernel thread, masked, its microprocess bound to it, gives its VP to whoever
+    /// comes to the pool next, and is about to [`await_turn`](KernelThread::await_turn).
+    /// Async-signal-safe where [`may_stand_aside`](KernelThread::may_stand_aside) says so.
     pub fn stand_aside(&self) {
         let Some(vp) = self.vp() else { return };
         let slot = self.slot();
@@ -166,8 +172,9 @@ impl KernelThread {
         self.kernel.call(vp, None);
     }
 
-    /// Leaves the VP of the calling kernel thread to the pool, because the VP is idle and another one needs a carrier
-    /// ([`Kernel::is_another_in_need`]). The caller, masked and without a microprocess, then goes to the pool and serves that VP first.
+    /// Leaves the VP of the calling kernel thread to the pool, because the VP is idle and another
+    /// one needs a carrier ([`Kernel::is_another_in_need`]). The caller, masked and without a
+    /// microprocess, then goes to the pool and serves that VP first.
     pub fn pass_on(&self) {
         let Some(vp) = self.vp() else { return };
         self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
@@ -199,7 +206,8 @@ impl KernelThread {
         self.kernel.source.rest(self.index, rests);
     }
 
-    /// Whether this kernel thread waits for a VP, or may yet be given one, in [`await_turn`](KernelThread::await_turn).
+    /// Whether this kernel thread waits for a VP, or may yet be given one, in
+    /// [`await_turn`](KernelThread::await_turn).
     #[must_use]
     pub fn turn(&self) -> &Turn {
         &self.kernel.turns[self.index as usize]
@@ -224,12 +232,14 @@ impl KernelThread {
         handed
     }
 
-    /// *Blocked*, said by the calling kernel thread itself, masked: it is about to be away, and somebody may take the VP. Unmasks.
+    /// *Blocked*, said by the calling kernel thread itself, masked: it is about to be away, and
+    /// somebody may take the VP. Unmasks.
     pub fn lend(&self) {
         let slot = self.slot();
         // Release: whoever sees AWAY and open sees the VP's contents.
         slot.state.store(AWAY, Ordering::Release);
-        // Masked as long as the lock is held. Who looks before it is unmasked leaves the entry where it is.
+        // Masked as long as the lock is held. Who looks before it is unmasked leaves the entry
+        // where it is.
         self.kernel.lock().lent.push(self.index);
         slot.unmask();
         self.kernel.wake_one();
@@ -248,29 +258,32 @@ impl KernelThread {
     }
 
     /// The calling kernel thread, without a VP, goes on as any other of the machine's, with its
-    /// microprocess: it owns no event from here, neither the source's nor a bell. Async-signal-safe.
+    /// microprocess: it owns no event from here, neither the source's nor a bell.
+    /// Async-signal-safe.
     pub fn go_without(&self) {
         debug_assert_eq!(self.token.get(), 0);
         self.rings_itself.set(0);
         self.kernel.source.leave(self.index);
-        // Who rings for it just now asks for a VP to be taken; then it is closed when that was given up.
+        // Who rings for it just now asks for a VP to be taken; then it is closed when that was
+        // given up.
         let _ = self.kernel.bells.close(self.index);
         self.slot().state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
 
-    /// *Preempted* and *Changed*, one or both or none ([`Event::bit`]): what was raised for whoever carries here is taken, to be acted upon. Only by the
-    /// calling kernel thread.
+    /// *Preempted* and *Changed*, one or both or none ([`Event::bit`]): what was raised for whoever
+    /// carries here is taken, to be acted upon. Only by the calling kernel thread.
     #[must_use]
     pub fn take_raised(&self) -> u32 {
-        let events = self.slot().pending.swap(0, Ordering::AcqRel) & (Event::Preempted.bit() | Event::Changed.bit());
+        let events = self.slot().pending.swap(0, Ordering::AcqRel)
+            & (Event::Preempted.bit() | Event::Changed.bit());
         if events & Event::Preempted.bit() != 0 {
             self.kernel.record(Step::Preempted, self.index, None);
         }
         events
     }
 
-    /// The slot was unmasked where nothing can be told: what was raised waits on. For the watchdog, which else would think that it never was. Only by the calling
-    /// kernel thread.
+    /// The slot was unmasked where nothing can be told: what was raised waits on. For the watchdog,
+    /// which else would think that it never was. Only by the calling kernel thread.
     pub fn leave_raised(&self) {
         self.slot().pending.fetch_and(!crate::watchdog::PROBE, Ordering::Relaxed);
     }
@@ -280,11 +293,14 @@ impl KernelThread {
     /// # Safety
     /// In a signal handler on this kernel thread, with the context that the kernel gave it.
     pub(crate) unsafe fn rung(&self, context: *mut libc::ucontext_t) {
-        /// Before the second attempt, nanoseconds. Much less, and a slow machine does nothing but attempt.
+        /// Before the second attempt, nanoseconds. Much less, and a slow machine does nothing but
+        /// attempt.
         const FIRST: u64 = 50_000;
         const DOUBLED: u32 = 5;
         // SAFETY: the caller's promise.
-        unsafe { callers::answer_the_bell(self.slot().tid.load(Ordering::Relaxed) as i32, context) };
+        unsafe {
+            callers::answer_the_bell(self.slot().tid.load(Ordering::Relaxed) as i32, context)
+        };
         let Some(scheduler) = self.scheduler() else { return };
         if self.token.get() == 0 {
             self.rings_itself.set(0);
@@ -308,15 +324,17 @@ impl KernelThread {
         }
     }
 
-    /// Has itself interrupted, as by [`Kernel::raise`] of *Preempted*, whenever it has run for so many nanoseconds of its own CPU time, if it can have a
-    /// clock; until it carries no VP. Only by the calling kernel thread, masked; takes a lock.
+    /// Has itself interrupted, as by [`Kernel::raise`] of *Preempted*, whenever it has run for so
+    /// many nanoseconds of its own CPU time, if it can have a clock; until it carries no VP. Only
+    /// by the calling kernel thread, masked; takes a lock.
     pub fn ring_every(&self, nanoseconds: u64) {
         self.rings_itself.set(nanoseconds);
         self.kernel.bells.ring_in(self.index, self.slot(), nanoseconds);
     }
 
-    /// Is not interrupted from here on, or again: for execve(2), whose new program has no handler. Only by the calling kernel thread; takes a lock: masked, or where
-    /// the user scheduler has nothing interrupted.
+    /// Is not interrupted from here on, or again: for execve(2), whose new program has no handler.
+    /// Only by the calling kernel thread; takes a lock: masked, or where the user scheduler has
+    /// nothing interrupted.
     pub fn silence(&self, is: bool) {
         self.kernel.bells.silence(self.index, is);
     }

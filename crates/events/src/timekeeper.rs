@@ -1,10 +1,12 @@
-//! Who keeps the time: one of the kernel threads that wait in the pool asks the user scheduler for its [`tick`](UserScheduler::tick), as long as somebody runs.
+//! Who keeps the time: one of the kernel threads that wait in the pool asks the user scheduler for
+//! its [`tick`](UserScheduler::tick), as long as somebody runs.
 //!
 //! ```text
 //!   NOBODY ── keep_time ──> KEPT ── Tick::Rest(None) ──> NOBODY
 //!                           KEPT ── Tick::Rest(Some) ──> RESTS ── keep_time, or Tick::Again ──> KEPT
 //! ```
-//! At rest no one in particular has the watch: whoever of the pool is woken by [`Kernel::keep_time`] takes it.
+//! At rest no one in particular has the watch: whoever of the pool is woken by
+//! [`Kernel::keep_time`] takes it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -29,7 +31,8 @@ impl Timekeeper {
 }
 
 impl Kernel {
-    /// From here the user scheduler is asked for the [`tick`](crate::sched::UserScheduler::tick), until it says that it may rest. Cheap if it is already.
+    /// From here the user scheduler is asked for the [`tick`](crate::sched::UserScheduler::tick),
+    /// until it says that it may rest. Cheap if it is already.
     pub fn keep_time(&self) {
         // Nobody is to be interrupted, or nobody waits in the pool to do it.
         if self.bells.means() != Means::Off
@@ -53,7 +56,9 @@ impl Kernel {
     /// The user scheduler's tick, if anybody wants it.
     pub(crate) fn tick(&self) -> Tick {
         let state = &self.timekeeper.0;
-        let Some(scheduler) = self.user().filter(|_| !self.timekeeper.is(NOBODY)) else { return Tick::Rest(None) };
+        let Some(scheduler) = self.user().filter(|_| !self.timekeeper.is(NOBODY)) else {
+            return Tick::Rest(None);
+        };
         let mut tick = scheduler.tick();
         if matches!(tick, Tick::Rest(_)) {
             state.store(RESTS, Ordering::SeqCst);

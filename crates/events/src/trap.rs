@@ -1,15 +1,18 @@
-//! *Unblocked*: SIGTRAP on the way back from a sleep, before the interrupted call returns. And the signals by which one that runs is interrupted
-//! ([`crate::preempt`]).
+//! *Unblocked*: SIGTRAP on the way back from a sleep, before the interrupted call returns. And the
+//! signals by which one that runs is interrupted ([`crate::preempt`]).
 //!
-//! perf_event_open(2), `sigtrap`: the kernel sends the signal by task work, on the kernel thread's way to user mode. Nothing that
-//! waits in the kernel is interrupted by that, so no call ends early.
+//! perf_event_open(2), `sigtrap`: the kernel sends the signal by task work, on the kernel thread's
+//! way to user mode. Nothing that waits in the kernel is interrupted by that, so no call ends
+//! early.
 //!
-//! But another signal may interrupt the call, and the trap is delivered first, being synchronous: then our SA_RESTART decides that the call is
-//! made again, although the other handler may be there to end it. So that one waits (the mask) until ours has seen to it
-//! (`interrupt`). So too where a bell rings in the middle of a call: as a trap that was due in the kernel, or as a signal (`is_to_be_made_again`).
-//! One that comes after that look, and before the call is made again, comes too late, as it does between any handler and such a call.
-//! What a signal without any handler interrupts, SIGSTOP say, is EINTR for calls that no handler lets go on (signal(7)): as in a program
-//! that handles SIGCONT.
+//! But another signal may interrupt the call, and the trap is delivered first, being synchronous:
+//! then our SA_RESTART decides that the call is made again, although the other handler may be there
+//! to end it. So that one waits (the mask) until ours has seen to it (`interrupt`). So too where a
+//! bell rings in the middle of a call: as a trap that was due in the kernel, or as a signal
+//! (`is_to_be_made_again`). One that comes after that look, and before the call is made again,
+//! comes too late, as it does between any handler and such a call. What a signal without any
+//! handler interrupts, SIGSTOP say, is EINTR for calls that no handler lets go on (signal(7)): as
+//! in a program that handles SIGCONT.
 
 use std::io;
 use std::sync::Mutex;
@@ -23,15 +26,16 @@ use crate::callers;
 use crate::preempt::BELL;
 use crate::thread::KernelThread;
 
-/// Where the record that GS points to on a kernel thread of the pool has the address of its [`KernelThread`]: the user scheduler's promise.
+/// Where the record that GS points to on a kernel thread of the pool has the address of its
+/// [`KernelThread`]: the user scheduler's promise.
 pub const GS_THREAD: usize = 16;
 
 /// siginfo_t's `si_code` for a perf event (asm-generic/siginfo.h), which libc has no name for.
 const TRAP_PERF: i32 = 6;
 /// For what the kernel sends by itself, also where a BPF program has it sent.
 const SI_KERNEL: i32 = 0x80;
-/// Offset in siginfo_t (asm-generic/siginfo.h, 64 bits) of `si_perf_data`, after `si_addr`, and of `si_value`, after `si_pid`
-/// and `si_uid`. Of a breakpoint it is 0.
+/// Offset in siginfo_t (asm-generic/siginfo.h, 64 bits) of `si_perf_data`, after `si_addr`, and of
+/// `si_value`, after `si_pid` and `si_uid`. Of a breakpoint it is 0.
 const DATA: usize = 24;
 
 /// Signals are numbered 1 to 64.
@@ -41,7 +45,8 @@ const SIGNALS: usize = 65;
 static FORMER: [[AtomicUsize; 2]; SIGNALS] =
     [const { [AtomicUsize::new(libc::SIG_DFL), AtomicUsize::new(0)] }; SIGNALS];
 
-/// Installs the handler of SIGTRAP, once a process, beside an earlier one of the application's, which gets the traps that are not ours.
+/// Installs the handler of SIGTRAP, once a process, beside an earlier one of the application's,
+/// which gets the traps that are not ours.
 ///
 /// # Errors
 /// What sigaction(2) says.
@@ -77,19 +82,23 @@ fn install_for(signal: i32, handler: Handler) -> io::Result<()> {
     place[0].store(former.sa_sigaction, Ordering::Relaxed);
     place[1].store(former.sa_flags as usize, Ordering::Relaxed);
     *installed |= 1 << (signal - 1);
-    // This one is not dropped any more: the others' handlers hold it back, so that what it is sent to ask is answered by whatever they interrupted.
+    // This one is not dropped any more: the others' handlers hold it back, so that what it is sent
+    // to ask is answered by whatever they interrupted.
     fit(*installed, dropped());
     Ok(())
 }
 
-/// How the kernel is to call `handler`; the signals of `open` (bit n-1 is signal n) are not held back meanwhile.
+/// How the kernel is to call `handler`; the signals of `open` (bit n-1 is signal n) are not held
+/// back meanwhile.
 fn action(handler: Handler, open: u64) -> libc::sigaction {
     // SAFETY: all zeros is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as *const () as usize;
-    // On the alternate stack: the microprocess's own may be nearly full. SA_RESTART for calls that another signal interrupts meanwhile.
+    // On the alternate stack: the microprocess's own may be nearly full. SA_RESTART for calls that
+    // another signal interrupts meanwhile.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-    // SAFETY: a live set. All, but for the C library's own two (set*id waits for every kernel thread), ...
+    // SAFETY: a live set. All, but for the C library's own two (set*id waits for every kernel
+    // thread), ...
     unsafe { libc::sigfillset(&mut action.sa_mask) };
     // ... for faults, which would be no reports otherwise, ...
     let faults = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT];
@@ -101,8 +110,10 @@ fn action(handler: Handler, open: u64) -> libc::sigaction {
     action
 }
 
-/// Signals that nobody handles and that do nothing: the kernel drops them, but not while they are held back. Then it looks for another kernel thread that takes
-/// them, and whichever it finds has its system call interrupted: EINTR, for no reason that the program could know of (seen with SIGCHLD).
+/// Signals that nobody handles and that do nothing: the kernel drops them, but not while they are
+/// held back. Then it looks for another kernel thread that takes them, and whichever it finds has
+/// its system call interrupted: EINTR, for no reason that the program could know of (seen with
+/// SIGCHLD).
 fn dropped() -> u64 {
     let is_dropped = |signal: i32| {
         // SAFETY: all zeros is a valid sigaction.
@@ -111,13 +122,17 @@ fn dropped() -> u64 {
         let asked = unsafe { libc::sigaction(signal, std::ptr::null(), &mut now) } == 0;
         asked && matches!(now.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN)
     };
-    IGNORED.into_iter().filter(|signal| is_dropped(*signal)).fold(0, |all, signal| all | 1 << (signal - 1))
+    IGNORED
+        .into_iter()
+        .filter(|signal| is_dropped(*signal))
+        .fold(0, |all, signal| all | 1 << (signal - 1))
 }
 
 /// Ignored by default (signal(7)).
 const IGNORED: [i32; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
 
-/// The application may have begun or ceased to handle one of those. At every 64th call, for about a microsecond.
+/// The application may have begun or ceased to handle one of those. At every 64th call, for about a
+/// microsecond.
 pub(crate) fn follow_the_application() {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     if CALLS.fetch_add(1, Ordering::Relaxed) % 64 != 63 {
@@ -128,7 +143,8 @@ pub(crate) fn follow_the_application() {
     fit(installed, open);
 }
 
-/// Our handlers, as far as they are installed, hold back what is handled by now, and no more what is not.
+/// Our handlers, as far as they are installed, hold back what is handled by now, and no more what
+/// is not.
 fn fit(installed: u64, open: u64) {
     for signal in (1..=64).filter(|signal| installed >> (signal - 1) & 1 == 1) {
         let handler: Handler = if signal == libc::SIGTRAP { trapped } else { signalled };
@@ -140,7 +156,8 @@ fn fit(installed: u64, open: u64) {
         }
         // SAFETY: a live set.
         let held = |signal| unsafe { libc::sigismember(&now.sa_mask, signal) } == 1;
-        let fits = IGNORED.into_iter().all(|signal| held(signal) != (open >> (signal - 1) & 1 == 1));
+        let fits =
+            IGNORED.into_iter().all(|signal| held(signal) != (open >> (signal - 1) & 1 == 1));
         if now.sa_sigaction == handler as *const () as usize && !fits {
             // SAFETY: a live action; the same handler.
             unsafe { libc::sigaction(signal, &action(handler, open), std::ptr::null_mut()) };
@@ -153,8 +170,13 @@ extern "C" fn signalled(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     // SAFETY: as in `trapped`.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t; one with this code has a value.
-    let value =
-        unsafe { if (*info).si_code == libc::SI_QUEUE { (*info).si_value().sival_ptr.addr() as u64 } else { 0 } };
+    let value = unsafe {
+        if (*info).si_code == libc::SI_QUEUE {
+            (*info).si_value().sival_ptr.addr() as u64
+        } else {
+            0
+        }
+    };
     let ours = value == BELL;
     if (ours || callers::is_asked(value)) && is_to_be_made_again(context.cast()) {
         // SAFETY: what the kernel gave us.
@@ -165,7 +187,9 @@ extern "C" fn signalled(signal: i32, info: *mut libc::siginfo_t, context: *mut l
         unsafe { callers::answer(value, context.cast()) };
     } else if ours && cpu::gs_base() != 0 {
         // It may have been on its way to a kernel thread that has left the pool.
-        // SAFETY: sent to kernel threads of the pool only, where GS, if set, points to such a record; the kernel's context.
+        // SAFETY: sent to
+        // kernel threads of the pool only, where GS, if set, points to such a record; the kernel's
+        // context.
         unsafe { (*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
     } else if !ours {
         // SAFETY: as the kernel called us.
@@ -176,13 +200,15 @@ extern "C" fn signalled(signal: i32, info: *mut libc::siginfo_t, context: *mut l
 }
 
 extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: this kernel thread's errno, or that of the microprocess on it: the interrupted code may be about to read it.
+    // SAFETY: this kernel thread's errno, or that of the microprocess on it: the interrupted code
+    // may be about to read it.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: the kernel's siginfo_t, 128 bytes.
     let (code, data) = unsafe { ((*info).si_code, info.byte_add(DATA).cast::<u64>().read()) };
     let data = if matches!(code, TRAP_PERF | SI_KERNEL) { data } else { 0 };
     if (data == BELL || data == SIG_DATA) && cpu::gs_base() == 0 {
-        // Of an event that was closed and lives on, in a child of fork(2); or rung for the kernel thread that had this one's slot before.
+        // Of an event that was closed and lives on, in a child of fork(2); or rung for the kernel
+        // thread that had this one's slot before.
     } else if data == BELL {
         // First: a call may be injected where it goes on.
         if is_to_be_made_again(context.cast()) {
@@ -192,13 +218,17 @@ extern "C" fn trapped(signal: i32, info: *mut libc::siginfo_t, context: *mut lib
         // SAFETY: as below; the kernel's context.
         unsafe { (*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>()).rung(context.cast()) };
     } else if data == SIG_DATA {
-        // SAFETY: only kernel threads of the pool are attached, between `attach` and `detach`, where GS is set and its record
-        // has the address there; the kernel thread is the one that runs here.
+        // SAFETY: only kernel threads of the pool are attached, between `attach` and `detach`,
+        // where GS is set and its record has the address there; the kernel thread is the one that
+        // runs here.
         let thread = unsafe { &*cpu::gs_word::<GS_THREAD>().cast::<KernelThread>() };
-        // What a BPF program has sent comes a moment late where the thread was woken on another core at once: then it may have
-        // found out by itself, and masked; and what is its next system call is not the one that it slept in.
+        // What a BPF program has sent comes a moment late where the thread was woken on another
+        // core at once: then it may have found out by itself, and masked; and what is its next
+        // system call is not the one that it slept in.
         let in_time = code == TRAP_PERF;
-        if let Some(scheduler) = thread.scheduler().filter(|_| in_time || thread.slot().depth() == 0) {
+        if let Some(scheduler) =
+            thread.scheduler().filter(|_| in_time || thread.slot().depth() == 0)
+        {
             scheduler.unblocked();
         }
         if in_time || is_to_be_made_again(context.cast()) {
@@ -237,7 +267,8 @@ fn is_to_be_made_again(context: *const libc::ucontext_t) -> bool {
     unsafe { interrupted::restarts_call(context) }
 }
 
-/// A signal waits whose handler lets no call be made again, and the call that was interrupted is about to be: EINTR, as if ours were not there.
+/// A signal waits whose handler lets no call be made again, and the call that was interrupted is
+/// about to be: EINTR, as if ours were not there.
 ///
 /// # Safety
 /// In one of our handlers, with the context that the kernel gave it.
@@ -257,7 +288,8 @@ unsafe fn interrupt(context: *mut libc::ucontext_t) {
     for signal in 1..=libc::SIGRTMAX() {
         // SAFETY: two live sets.
         let comes = unsafe {
-            libc::sigismember(&waiting, signal) == 1 && libc::sigismember(&(*context).uc_sigmask, signal) == 0
+            libc::sigismember(&waiting, signal) == 1
+                && libc::sigismember(&(*context).uc_sigmask, signal) == 0
         };
         // SAFETY: all zeros is a valid sigaction.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -280,15 +312,18 @@ unsafe fn interrupt(context: *mut libc::ucontext_t) {
 unsafe fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let former = &FORMER[signal as usize];
     let (handler, flags) = (former[0].load(Ordering::Relaxed), former[1].load(Ordering::Relaxed));
-    // What the kernel raises for an instruction (a breakpoint, a step) cannot be ignored: the kernel thread could not go on.
+    // What the kernel raises for an instruction (a breakpoint, a step) cannot be ignored: the
+    // kernel thread could not go on.
     // SAFETY: the kernel's.
     let is_fault = unsafe { (*info).si_code } > libc::SI_USER;
     match handler {
         libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL if IGNORED.contains(&signal) => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // A breakpoint without a debugger: the process ends as it would without us, by the same signal.
-            // SAFETY: plain calls; the signal is delivered when the handler returns and unblocks it.
+            // A breakpoint without a debugger: the process ends as it would without us, by the same
+            // signal.
+            // SAFETY: plain calls; the signal is delivered when the handler returns and
+            // unblocks it.
             unsafe {
                 libc::signal(signal, libc::SIG_DFL);
                 libc::raise(signal);
@@ -349,11 +384,13 @@ mod tests {
         assert!(holds(libc::SIGURG));
     }
 
-    /// A trap of ours where GS is not set: a kernel thread that is about to end, or any other. (It was a crash.)
+    /// A trap of ours where GS is not set: a kernel thread that is about to end, or any other. (It
+    /// was a crash.)
     #[test]
     fn a_trap_outside_of_the_pool_is_nothing() {
         install().expect("a handler");
-        // siginfo_t as the kernel makes it for a perf event; a process may send itself any (rt_sigqueueinfo(2)).
+        // siginfo_t as the kernel makes it for a perf event; a process may send itself any
+        // (rt_sigqueueinfo(2)).
         let mut info = [0u64; 16];
         info[0] = libc::SIGTRAP as u64;
         info[1] = TRAP_PERF as u64;

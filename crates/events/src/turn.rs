@@ -1,7 +1,8 @@
 //! A kernel thread that came back without its virtual processor waits for its turn.
 //!
-//! Its microprocess is in a run queue, as any runnable one, but its context is in use: it stands in the kernel thread's signal handler. So who picks it
-//! hands the VP to this kernel thread instead of switching (P0, figure 6: the returning kernel thread goes on, the other one goes to the
+//! Its microprocess is in a run queue, as any runnable one, but its context is in use: it stands in
+//! the kernel thread's signal handler. So who picks it hands the VP to this kernel thread instead
+//! of switching (P0, figure 6: the returning kernel thread goes on, the other one goes to the
 //! pool). A microprocess thereby never changes kernel threads except where it switches by itself.
 //!
 //! ```text
@@ -15,8 +16,9 @@
 //! ```
 //! *Astray*: the virtual processor cannot come, because its kernel thread sleeps inside the user
 //! scheduler, perhaps for a lock that this very microprocess holds (malloc's, say), or because all
-//! kernel threads are in use. Then it goes on without one until it next enters the runtime. There it leaves its stack and its
-//! kernel thread, which may be the only one that could carry a virtual processor: whoever picks its entry switches to it.
+//! kernel threads are in use. Then it goes on without one until it next enters the runtime. There
+//! it leaves its stack and its kernel thread, which may be the only one that could carry a virtual
+//! processor: whoever picks its entry switches to it.
 //!
 //! Whoever waits looks now and then whether turns can come at all, for all who wait: how often they
 //! look together does not depend on how many they are.
@@ -68,14 +70,16 @@ impl Turn {
         Turn { state: AtomicU32::new(NONE), of: AtomicU32::new(NOBODY), token: AtomicU64::new(0) }
     }
 
-    /// By the waiter: it wants a VP. True: its microprocess has to be put into a run queue; false: it
-    /// still is in one. `of`: the VP in whose queue it stands, if it may be [excused](crate::Kernel::excuse)
-    /// where that is held up.
+    /// By the waiter: it wants a VP. True: its microprocess has to be put into a run queue; false:
+    /// it still is in one. `of`: the VP in whose queue it stands, if it may be
+    /// [excused](crate::Kernel::excuse) where that is held up.
     #[must_use]
     pub fn begin(&self, of: Option<u32>) -> bool {
         self.of.store(of.unwrap_or(NOBODY), Ordering::Relaxed);
-        // Release: who offers sees what the microprocess did. ASTRAY -> QUEUED unless the entry is dropped at this moment.
-        if self.state.compare_exchange(ASTRAY, QUEUED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+        // Release: who offers sees what the microprocess did. ASTRAY -> QUEUED unless the entry is
+        // dropped at this moment.
+        if self.state.compare_exchange(ASTRAY, QUEUED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        {
             return false;
         }
         debug_assert_eq!(self.state.load(Ordering::Relaxed), NONE);
@@ -83,7 +87,8 @@ impl Turn {
         true
     }
 
-    /// By the waiter: whether its microprocess may still be in a run queue although it goes on without a VP.
+    /// By the waiter: whether its microprocess may still be in a run queue although it goes on
+    /// without a VP.
     #[must_use]
     pub fn is_astray(&self) -> bool {
         self.state.load(Ordering::Relaxed) == ASTRAY
@@ -96,30 +101,38 @@ impl Turn {
 
     /// By anybody: if it waits for `of`, it goes on without. It may get its VP all the same.
     pub(crate) fn excuse(&self, of: u32) {
-        let waits = self.of.load(Ordering::Relaxed) == of && self.state.load(Ordering::Relaxed) == QUEUED;
+        let waits =
+            self.of.load(Ordering::Relaxed) == of && self.state.load(Ordering::Relaxed) == QUEUED;
         if waits && self.give_up() {
             wake(&self.state);
         }
     }
 
-    /// Turns the entry of an astray thread into that of a runnable microprocess. Called on the thread's own stack, after the
-    /// microprocess's context was written. Returns false if the entry has been dropped, so that a new one is needed.
+    /// Turns the entry of an astray thread into that of a runnable microprocess. Called on the
+    /// thread's own stack, after the microprocess's context was written. Returns false if the entry
+    /// has been dropped, so that a new one is needed.
     #[must_use]
     pub fn leave(&self) -> bool {
         // Release: a scheduler that reads `HasLeft` also sees the context.
         self.state.compare_exchange(ASTRAY, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Offers a VP to the thread. Called by the scheduler that took the entry out of a run queue and found no context in it. After
-    /// [`Offer::Taken`], [`hand`](Turn::hand) must follow.
+    /// Offers a VP to the thread. Called by the scheduler that took the entry out of a run queue
+    /// and found no context in it. After [`Offer::Taken`], [`hand`](Turn::hand) must follow.
     pub fn offer(&self) -> Offer {
         loop {
-            match self.state.compare_exchange(QUEUED, OFFERED, Ordering::AcqRel, Ordering::Acquire) {
+            match self.state.compare_exchange(QUEUED, OFFERED, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => return Offer::Taken,
                 // There is only one entry, and the caller holds it.
                 Err(NONE) => return Offer::HasLeft,
                 // Dropped: from now on the waiter has no entry in any queue.
-                Err(_) if self.state.compare_exchange(ASTRAY, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok() => {
+                Err(_)
+                    if self
+                        .state
+                        .compare_exchange(ASTRAY, NONE, Ordering::AcqRel, Ordering::Acquire)
+                        .is_ok() =>
+                {
                     return Offer::WentOn;
                 }
                 // It changed its mind in between.
@@ -131,7 +144,8 @@ impl Turn {
     /// By who offered: the VP is the waiter's.
     pub fn hand(&self, token: u64) {
         self.token.store(token, Ordering::Relaxed);
-        // Release: the VP's contents go with it. After this the waiter may be gone: only the address is used.
+        // Release: the VP's contents go with it. After this the waiter may be gone: only the
+        // address is used.
         self.state.store(HANDED, Ordering::Release);
         wake(&self.state);
     }
@@ -143,8 +157,8 @@ impl Turn {
     }
 
     /// By the waiter, after [`begin`](Turn::begin): true once a VP was handed over; false if it was
-    /// [excused](crate::Kernel::excuse), or `stuck` said so before, on one of the looks that are taken
-    /// `every` so many nanoseconds.
+    /// [excused](crate::Kernel::excuse), or `stuck` said so before, on one of the looks that are
+    /// taken `every` so many nanoseconds.
     pub(crate) fn wait(&self, every: impl Fn() -> u64, stuck: impl Fn() -> bool) -> bool {
         loop {
             let state = self.state.load(Ordering::Acquire);
@@ -196,7 +210,8 @@ mod models {
     use super::*;
     use loom::sync::Arc;
 
-    /// The waiter gives up while its entry is being picked: it gets the VP, or the picker keeps it, and the entry is counted right.
+    /// The waiter gives up while its entry is being picked: it gets the VP, or the picker keeps it,
+    /// and the entry is counted right.
     #[test]
     fn picked_while_it_gives_up() {
         loom::model(|| {
@@ -229,8 +244,8 @@ mod models {
         });
     }
 
-    /// An astray thread leaves while a scheduler picks its entry. Either the entry is dropped and the thread adds a new one, or the
-    /// entry stays valid and the scheduler finds the context.
+    /// An astray thread leaves while a scheduler picks its entry. Either the entry is dropped and
+    /// the thread adds a new one, or the entry stays valid and the scheduler finds the context.
     #[test]
     fn entry_is_picked_while_the_thread_leaves() {
         loom::model(|| {
@@ -247,7 +262,11 @@ mod models {
                         Offer::Taken => panic!("it does not wait"),
                         Offer::WentOn => false,
                         Offer::HasLeft => {
-                            assert_eq!(context.load(Ordering::Relaxed), 7, "what to switch to is there");
+                            assert_eq!(
+                                context.load(Ordering::Relaxed),
+                                7,
+                                "what to switch to is there"
+                            );
                             true
                         }
                     }

@@ -1,9 +1,12 @@
-//! Events where nothing is allowed: which kernel threads sleep in the kernel, without privileges and without descriptors.
+//! Events where nothing is allowed: which kernel threads sleep in the kernel, without privileges
+//! and without descriptors.
 //!
-//! Two questions, asked from outside: how much has a kernel thread run since I looked last (its CPU clock, [`CpuClock`]), and does it
-//! sleep now ([`sleeps`], from /proc). [`Watch`] puts them together: the dear one only where the cheap one gives reason to.
+//! Two questions, asked from outside: how much has a kernel thread run since I looked last (its CPU
+//! clock, [`CpuClock`]), and does it sleep now ([`sleeps`], from /proc). [`Watch`] puts them
+//! together: the dear one only where the cheap one gives reason to.
 //!
-//! Sources: clock_gettime(2) and pthread_getcpuclockid(3) for the clock, proc_pid_stat(5) for the state.
+//! Sources: clock_gettime(2) and pthread_getcpuclockid(3) for the clock, proc_pid_stat(5) for the
+//! state.
 
 use std::fmt;
 use std::io;
@@ -25,7 +28,8 @@ pub struct CpuClock(libc::clockid_t);
 impl CpuClock {
     /// That of the kernel thread `tid`. Does not ask whether there is one.
     pub const fn of(tid: Tid) -> CpuClock {
-        /// CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK, linux/posix-timers_types.h: the scheduler's own account, exact also while it runs.
+        /// CPUCLOCK_SCHED | CPUCLOCK_PERTHREAD_MASK, linux/posix-timers_types.h: the scheduler's
+        /// own account, exact also while it runs.
         const SCHED_PER_THREAD: i32 = 2 | 4;
         CpuClock((!tid << 3) | SCHED_PER_THREAD)
     }
@@ -39,12 +43,14 @@ impl CpuClock {
     }
 }
 
-/// Whether the kernel thread `tid` of this process sleeps in the kernel, interruptibly or not. False if it has ended, or if nobody can
-/// tell (no /proc: [`readable`]). Out of date at once. Opens and closes /proc/self/task/TID/stat: about 7 us.
+/// Whether the kernel thread `tid` of this process sleeps in the kernel, interruptibly or not.
+/// False if it has ended, or if nobody can tell (no /proc: [`readable`]). Out of date at once.
+/// Opens and closes /proc/self/task/TID/stat: about 7 us.
 ///
-/// One that was about to sleep and has not left its CPU yet counts as asleep: the kernel sets the state first. So does each while no
-/// descriptor or memory is left to look with: a virtual processor taken from one that runs costs a hand-off, one left to a sleeper may
-/// be held up for ever.
+/// One that was about to sleep and has not left its CPU yet counts as asleep: the kernel sets the
+/// state first. So does each while no descriptor or memory is left to look with: a virtual
+/// processor taken from one that runs costs a hand-off, one left to a sleeper may be held up for
+/// ever.
 pub fn sleeps(tid: Tid) -> bool {
     match state(tid) {
         Ok(state) => matches!(state, b'S' | b'D'),
@@ -62,7 +68,8 @@ pub(crate) fn is_awake(tid: Tid) -> bool {
     matches!(state(tid), Ok(b'R'))
 }
 
-/// The time that kernel thread `tid` has spent in user mode, ns, as the kernel accounts for it: by ticks of 1 to 10 ms (proc_pid_stat(5), `utime`).
+/// The time that kernel thread `tid` has spent in user mode, ns, as the kernel accounts for it: by
+/// ticks of 1 to 10 ms (proc_pid_stat(5), `utime`).
 pub(crate) fn user_time(tid: Tid) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).ok()?;
     // The 14th field; the third one follows the name.
@@ -82,7 +89,8 @@ pub fn readable() -> io::Result<()> {
 
 fn state(tid: Tid) -> io::Result<u8> {
     use std::io::Write;
-    // No allocation: this is called in a loop, and by threads that must not block on an allocator's lock.
+    // No allocation: this is called in a loop, and by threads that must not block on an allocator's
+    // lock.
     let mut path = [0u8; 48];
     write!(&mut path[..], "/proc/self/task/{tid}/stat\0")?;
     // SAFETY: a string that ends in a 0.
@@ -111,13 +119,16 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of thread `tid` of this process; `None` if it does not sleep. Blocks the kernel thread while it reads /proc.
+    /// The place of thread `tid` of this process; `None` if it does not sleep. Blocks the kernel
+    /// thread while it reads /proc.
     #[must_use]
     pub fn of(tid: Tid) -> Option<Place> {
         if !is_asleep(tid) {
             return None;
         }
-        let ask = |what: &str| std::fs::read_to_string(format!("/proc/self/task/{tid}/{what}")).unwrap_or_default();
+        let ask = |what: &str| {
+            std::fs::read_to_string(format!("/proc/self/task/{tid}/{what}")).unwrap_or_default()
+        };
         Some(Place::from(&ask("wchan"), &ask("syscall")))
     }
 
@@ -137,7 +148,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// The third field of /proc/PID/stat. The second, a name in parentheses, may hold anything, a `)` too; so may nothing behind it.
+/// The third field of /proc/PID/stat. The second, a name in parentheses, may hold anything, a `)`
+/// too; so may nothing behind it.
 fn state_in(text: &[u8]) -> Option<u8> {
     let name_ends = text.iter().rposition(|b| *b == b')')?;
     text.get(name_ends + 2).copied()
@@ -181,7 +193,8 @@ impl Sight for Proc {
     }
 }
 
-/// Finds those that sleep with an open slot, by looking at all of them again and again. It does not wait by itself.
+/// Finds those that sleep with an open slot, by looking at all of them again and again. It does not
+/// wait by itself.
 #[derive(Debug, Default)]
 pub struct Watch {
     /// Per slot: who stood there at the last look, if it was open, and its CPU time then.
@@ -196,7 +209,8 @@ pub struct Watch {
 impl Watch {
     /// Until the next look while blocks are frequent.
     pub const PERIOD: Duration = Duration::from_micros(100);
-    /// Until the next look while there are none, at most: a thread that wakes every 100 us takes a quarter of a core on a virtual machine.
+    /// Until the next look while there are none, at most: a thread that wakes every 100 us takes a
+    /// quarter of a core on a virtual machine.
     pub const LONGEST: Duration = Duration::from_micros(1600);
     /// After so many looks that found nothing, blocks are no longer frequent.
     const CALM: u32 = 64;
@@ -206,15 +220,23 @@ impl Watch {
         Watch { seen: Vec::new(), at: 0, period: Watch::PERIOD, calm: 0 }
     }
 
-    /// One look: calls `asleep` with the index of each slot that is open and whose kernel thread ran for less than half of the time since
-    /// the last look, and sleeps now; again at every look as long as that stays so. The result: how long to wait before the next one.
+    /// One look: calls `asleep` with the index of each slot that is open and whose kernel thread
+    /// ran for less than half of the time since the last look, and sleeps now; again at every look
+    /// as long as that stays so. The result: how long to wait before the next one.
     ///
-    /// Costs one [`Sight::cpu_time`] for each open slot, one [`Sight::sleeps`] for each of these that ran so little. Asleep is told at
-    /// the second look at the earliest. Not only where nothing ran at all: one that wakes again and again for a moment would keep its virtual
+    /// Costs one [`Sight::cpu_time`] for each open slot, one [`Sight::sleeps`] for each of these
+    /// that ran so little. Asleep is told at the second look at the earliest. Not only where
+    /// nothing ran at all: one that wakes again and again for a moment would keep its virtual
     /// processor for ever.
     ///
-    /// Slots may come and go between two looks, and stand elsewhere: one that was not there the last time is only remembered.
-    pub fn look(&mut self, slots: &[Watching], sight: &mut impl Sight, mut asleep: impl FnMut(usize)) -> Duration {
+    /// Slots may come and go between two looks, and stand elsewhere: one that was not there the
+    /// last time is only remembered.
+    pub fn look(
+        &mut self,
+        slots: &[Watching],
+        sight: &mut impl Sight,
+        mut asleep: impl FnMut(usize),
+    ) -> Duration {
         self.seen.resize(slots.len(), None);
         let now = sight.now();
         let half = now.saturating_sub(std::mem::replace(&mut self.at, now)) / 2;
@@ -227,14 +249,19 @@ impl Watch {
             // One that has ended has no clock, and nothing is told of it.
             let Some(time) = sight.cpu_time(slot.tid) else { continue };
             *seen = Some((slot.tid, time));
-            let ran_little = before.is_some_and(|(tid, then)| tid == slot.tid && time.saturating_sub(then) <= half);
+            let ran_little = before
+                .is_some_and(|(tid, then)| tid == slot.tid && time.saturating_sub(then) <= half);
             if ran_little && sight.sleeps(slot.tid) {
                 found = true;
                 asleep(i);
             }
         }
         self.calm = if found { 0 } else { self.calm.saturating_add(1) };
-        self.period = if self.calm < Watch::CALM { Watch::PERIOD } else { (self.period * 2).min(Watch::LONGEST) };
+        self.period = if self.calm < Watch::CALM {
+            Watch::PERIOD
+        } else {
+            (self.period * 2).min(Watch::LONGEST)
+        };
         self.period
     }
 }
@@ -312,7 +339,9 @@ mod tests {
         assert_eq!(state_in(b"12 (a)"), None);
         assert_eq!(state_in(b"12 (a) "), None);
         assert_eq!(state_in(b""), None);
-        let name = std::thread::Builder::new().name(") S (".into()).spawn(|| state(this_tid()).expect("/proc"));
+        let name = std::thread::Builder::new()
+            .name(") S (".into())
+            .spawn(|| state(this_tid()).expect("/proc"));
         assert_eq!(name.expect("a thread").join().expect("no panic"), b'R');
     }
 
@@ -356,7 +385,8 @@ mod tests {
         assert_eq!(look(&mut watch, &[OPEN], &mut sight), []);
         assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
         assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
-        // It was awake for a moment. (With nobody asked then, one that napped again and again kept its VP.)
+        // It was awake for a moment. (With nobody asked then, one that napped again and again kept
+        // its VP.)
         sight.threads[0].0 = Some(55);
         assert_eq!(look(&mut watch, &[OPEN], &mut sight), [0]);
         // It ran most of the time: nobody asks for its state.
@@ -388,7 +418,8 @@ mod tests {
 
     #[test]
     fn another_carrier_with_the_same_time_is_another() {
-        let mut sight = MadeUp { threads: vec![(Some(5), true), (Some(5), true)], ..MadeUp::default() };
+        let mut sight =
+            MadeUp { threads: vec![(Some(5), true), (Some(5), true)], ..MadeUp::default() };
         let mut watch = Watch::new();
         let other = Watching { open: true, tid: 1 };
         assert_eq!(look(&mut watch, &[OPEN, SHUT], &mut sight), []);
@@ -408,7 +439,11 @@ mod tests {
         assert_eq!(periods, [200, 400, 800, 1600, 1600]);
         sight.threads[0].1 = true;
         let mut found = 0;
-        assert_eq!(watch.look(&[OPEN], &mut sight, |_| found += 1).as_micros(), 1600, "only remembered");
+        assert_eq!(
+            watch.look(&[OPEN], &mut sight, |_| found += 1).as_micros(),
+            1600,
+            "only remembered"
+        );
         assert_eq!(watch.look(&[OPEN], &mut sight, |_| found += 1).as_micros(), 100);
         assert_eq!(found, 1);
     }
@@ -422,7 +457,8 @@ mod tests {
             reader.read_to_end(&mut Vec::new()).expect("the end")
         });
         // The second one is this thread, which runs.
-        let slots = [told.recv().expect("it tells"), this_tid()].map(|tid| Watching { open: true, tid });
+        let slots =
+            [told.recv().expect("it tells"), this_tid()].map(|tid| Watching { open: true, tid });
         let mut watch = Watch::new();
         let mut found = Vec::new();
         while found.is_empty() {

@@ -1,8 +1,10 @@
 //! Distrust: a user scheduler that does not do its part is found out, whoever brought it (P0, 3.4).
 //!
-//! A kernel thread of its own, which runs nothing of the user scheduler's, looks at the shared page four times in each *bound*, and sleeps while
-//! nobody runs. (Who keeps the time runs [`tick`](crate::sched::UserScheduler::tick) and [`blocked`](crate::sched::UserScheduler::blocked): he may be the one who is stuck.) Nobody
-//! else does anything for it beyond a store where a VP rests, is asked for or raised.
+//! A kernel thread of its own, which runs nothing of the user scheduler's, looks at the shared page
+//! four times in each *bound*, and sleeps while nobody runs. (Who keeps the time runs
+//! [`tick`](crate::sched::UserScheduler::tick) and
+//! [`blocked`](crate::sched::UserScheduler::blocked): he may be the one who is stuck.) Nobody else
+//! does anything for it beyond a store where a VP rests, is asked for or raised.
 //!
 //! | case | the proof | overridden |
 //! |---|---|---|
@@ -11,12 +13,14 @@
 //! | *no yield after Preempted* | raised, and the same microprocess runs on for the bound of CPU time although [`outranked`](crate::sched::UserScheduler::outranked) says that it should not | the VP is taken from its slot and goes to a spare, as if its kernel thread had blocked |
 //! | *user scheduler itself blocked* | as the first, but the kernel thread sleeps in the kernel, without having said so ([`KernelThread::rest`](crate::KernelThread::rest)) | as the first |
 //!
-//! *Written off*: the scheduler's data of that VP are in use, so nobody else may carry it. But nobody waits for it either: [`Kernel::is_held_up`]
-//! says that it is, and the user scheduler is told ([`overridden`](crate::sched::UserScheduler::overridden)), so that what would go there goes elsewhere. Both end when the mask is cleared, or the answer
-//! comes.
+//! *Written off*: the scheduler's data of that VP are in use, so nobody else may carry it. But
+//! nobody waits for it either: [`Kernel::is_held_up`] says that it is, and the user scheduler is
+//! told ([`overridden`](crate::sched::UserScheduler::overridden)), so that what would go there goes
+//! elsewhere. Both end when the mask is cleared, or the answer comes.
 //!
-//! Time is the kernel thread's own on a core, in user mode, and that in which it slept at both ends of a look that it hardly ran in. One that gets no core
-//! collects neither; nor does a process that is stopped, or in a debugger, since a look counts for two paces at most.
+//! Time is the kernel thread's own on a core, in user mode, and that in which it slept at both ends
+//! of a look that it hardly ran in. One that gets no core collects neither; nor does a process that
+//! is stopped, or in a debugger, since a look counts for two paces at most.
 
 mod distrust;
 mod report;
@@ -45,7 +49,8 @@ const TOO_LATE: u64 = 1 << 63;
 /// What is known of a VP.
 #[derive(Debug, Default)]
 struct OfVp {
-    /// `blocked` is under way: the caller's tid, and in the upper half the number of the call; 0: it is not.
+    /// `blocked` is under way: the caller's tid, and in the upper half the number of the call; 0:
+    /// it is not.
     asked: AtomicU64,
     calls: AtomicU32,
     /// Preempted was raised since it was last looked at.
@@ -65,17 +70,33 @@ struct Alarm(AtomicU32);
 
 impl Alarm {
     fn wait(&self, expected: u32, time: Option<Duration>) {
-        let time = time.map(|t| libc::timespec { tv_sec: t.as_secs() as i64, tv_nsec: i64::from(t.subsec_nanos()) });
+        let time = time.map(|t| libc::timespec {
+            tv_sec: t.as_secs() as i64,
+            tv_nsec: i64::from(t.subsec_nanos()),
+        });
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: a live word; no time or a live one.
         unsafe {
-            libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, expected, time)
+            libc::syscall(
+                libc::SYS_futex,
+                self.0.as_ptr(),
+                libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                expected,
+                time,
+            )
         };
     }
 
     fn wake(&self) {
         // SAFETY: FUTEX_WAKE uses the address as a key only.
-        unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.0.as_ptr(),
+                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                1,
+            )
+        };
     }
 }
 
@@ -116,7 +137,9 @@ impl Watchdog {
     }
 
     fn set(&self, distrust: Distrust) {
-        let bound = distrust.bound.clamp(Duration::from_millis(Distrust::LEAST), Duration::from_millis(Distrust::MOST));
+        let bound = distrust
+            .bound
+            .clamp(Duration::from_millis(Distrust::LEAST), Duration::from_millis(Distrust::MOST));
         self.bound.store(bound.as_nanos() as u64, Ordering::Relaxed);
         self.on.store(distrust.on as u8, Ordering::Relaxed);
     }
@@ -134,7 +157,8 @@ impl Watchdog {
         Duration::from_nanos(self.bound.load(Ordering::Relaxed) / 4)
     }
 
-    /// By the owner of slot `index`. After it: a fence, and [`stir`](Watchdog::stir), if it does not rest.
+    /// By the owner of slot `index`. After it: a fence, and [`stir`](Watchdog::stir), if it does
+    /// not rest.
     pub(crate) fn rest(&self, index: u32, rests: bool) {
         let word = &self.rests[index as usize];
         let next = word.load(Ordering::Relaxed).wrapping_add(1);
@@ -216,7 +240,8 @@ struct Age {
 
 impl Age {
     fn begin(tid: Tid) -> Age {
-        let (cpu, user) = (CpuClock::of(tid).read().unwrap_or(0), watch::user_time(tid).unwrap_or(0));
+        let (cpu, user) =
+            (CpuClock::of(tid).read().unwrap_or(0), watch::user_time(tid).unwrap_or(0));
         Age { cpu, user, ..Age::default() }
     }
 
@@ -224,10 +249,12 @@ impl Age {
         let cpu = CpuClock::of(tid).read().unwrap_or(self.cpu);
         let ran = cpu.saturating_sub(std::mem::replace(&mut self.cpu, cpu));
         let user = watch::user_time(tid).unwrap_or(self.user);
-        // What the kernel does for it is not its own doing: a call may spin there for a lock whose holder gets no core.
+        // What the kernel does for it is not its own doing: a call may spin there for a lock whose
+        // holder gets no core.
         self.ran += ran.min(user.saturating_sub(self.user));
         self.user = self.user.max(user);
-        // One that was about to run when it was looked at counts as asleep once; not one that gets no core.
+        // One that was about to run when it was looked at counts as asleep once; not one that gets
+        // no core.
         if ran < elapsed / 2 && watch::is_asleep(tid) {
             self.slept += elapsed;
         }
@@ -300,7 +327,9 @@ impl Kernel {
             .stack_size(kumihimo_backtrace::STACK)
             .spawn(move || live(&kernel, &alarm));
         match thread {
-            Ok(thread) => *watchdog.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread),
+            Ok(thread) => {
+                *watchdog.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread)
+            }
             Err(e) => eprintln!(
                 "kumihimo: no kernel thread for the watchdog ({e}): a user scheduler that is stuck is not found out"
             ),
@@ -308,7 +337,11 @@ impl Kernel {
     }
 
     /// One look. False: nobody runs.
-    fn look_for_misbehaviour(self: &Arc<Kernel>, suspects: &mut Vec<Suspect>, elapsed: Duration) -> bool {
+    fn look_for_misbehaviour(
+        self: &Arc<Kernel>,
+        suspects: &mut Vec<Suspect>,
+        elapsed: Duration,
+    ) -> bool {
         let Some(scheduler) = self.user() else { return true };
         suspects.resize_with(self.vps as usize, Suspect::default);
         let elapsed = elapsed.min(self.watchdog.pace() * 2).as_nanos() as u64;
@@ -316,27 +349,38 @@ impl Kernel {
         for (vp, suspect) in (0u32..).zip(suspects) {
             runs |= self.look_at_answer(vp, &mut suspect.asked, elapsed);
             runs |= self.look_at_carrier(vp, suspect, elapsed, &*scheduler);
-            let off = self.watchdog.does(OnMisbehaviour::Override) && (suspect.masked.said || suspect.asked.said);
+            let off = self.watchdog.does(OnMisbehaviour::Override)
+                && (suspect.masked.said || suspect.asked.said);
             if self.watchdog.vps[vp as usize].written_off.swap(off, Ordering::Relaxed) != off {
                 scheduler.overridden(vp, off);
                 if !off {
                     say(format_args!("kumihimo: watchdog: virtual processor {vp} goes on\n"));
                 }
             }
-            self.watchdog.overridden.store(self.watchdog.to_override.load(Ordering::Relaxed), Ordering::Release);
+            self.watchdog
+                .overridden
+                .store(self.watchdog.to_override.load(Ordering::Relaxed), Ordering::Release);
         }
         runs
     }
 
     fn somebody_runs(&self) -> bool {
         let rests = |index: u32| self.watchdog.rests(index);
-        let carried =
-            self.carriers.iter().map(|index| index.load(Ordering::Relaxed)).any(|index| index != 0 && !rests(index));
+        let carried = self
+            .carriers
+            .iter()
+            .map(|index| index.load(Ordering::Relaxed))
+            .any(|index| index != 0 && !rests(index));
         carried || self.watchdog.vps.iter().any(|of| of.asked.load(Ordering::Relaxed) != 0)
     }
 
     /// Blocked never answered?
-    fn look_at_answer(self: &Arc<Kernel>, vp: u32, suspicion: &mut Suspicion, elapsed: u64) -> bool {
+    fn look_at_answer(
+        self: &Arc<Kernel>,
+        vp: u32,
+        suspicion: &mut Suspicion,
+        elapsed: u64,
+    ) -> bool {
         let asked = self.watchdog.vps[vp as usize].asked.load(Ordering::Relaxed) & !TOO_LATE;
         let tid = asked as Tid;
         if asked == 0 {
@@ -344,8 +388,8 @@ impl Kernel {
         } else if suspicion.what != Some([asked, 0, 0, 0]) {
             suspicion.begin([asked, 0, 0, 0], tid);
         } else if self.is_due(suspicion, tid, elapsed, |age| age.ran + age.slept) {
-            let index =
-                (1..=self.page.slots()).find(|index| self.page.slot(*index).tid.load(Ordering::Relaxed) == tid as u32);
+            let index = (1..=self.page.slots())
+                .find(|index| self.page.slot(*index).tid.load(Ordering::Relaxed) == tid as u32);
             let slot = index.map(|index| (index, self.page.slot(index)));
             self.accuse(Case::BlockedNeverAnswered, &Culprit { vp, tid, slot, age: suspicion.age });
             suspicion.said = true;
@@ -374,7 +418,8 @@ impl Kernel {
             return false;
         }
         let slot = self.page.slot(index);
-        let (tid, times) = (slot.tid.load(Ordering::Relaxed) as Tid, slot.times.load(Ordering::Relaxed));
+        let (tid, times) =
+            (slot.tid.load(Ordering::Relaxed) as Tid, slot.times.load(Ordering::Relaxed));
         let raised = of.raised.swap(false, Ordering::Relaxed)
             || slot.pending.load(Ordering::Relaxed) & Event::Preempted.bit() != 0;
         self.look_for_its_vp(vp, (index, slot), &mut suspect.robbed, elapsed);
@@ -386,13 +431,18 @@ impl Kernel {
         // Another microprocess is loaded, too: the scheduler works.
         let what = [index.into(), times, rests.into(), slot.microprocess.load(Ordering::Relaxed)];
         let masked = &mut suspect.masked;
-        // Whoever has unmasked it since has taken the probe. (Set just now, it may be in the mask after next: the time begins when it is found again.)
+        // Whoever has unmasked it since has taken the probe. (Set just now, it may be in the mask
+        // after next: the time begins when it is found again.)
         if slot.pending.fetch_or(PROBE, Ordering::Relaxed) & PROBE == 0 {
             masked.drop();
         } else if masked.what != Some(what) {
             masked.begin(what, tid);
         } else if self.is_due(masked, tid, elapsed, |age| age.ran.max(age.slept)) {
-            let case = if masked.age.ran >= masked.age.slept { Case::MaskNeverCleared } else { Case::SchedulerBlocked };
+            let case = if masked.age.ran >= masked.age.slept {
+                Case::MaskNeverCleared
+            } else {
+                Case::SchedulerBlocked
+            };
             self.accuse(case, &Culprit { vp, tid, slot: Some((index, slot)), age: masked.age });
             masked.said = true;
         }
@@ -402,7 +452,13 @@ impl Kernel {
     /// Whoever takes a VP out of a slot says at once that it carries it. Else somebody wrote over
     /// the slot, and if its kernel thread now sleeps in a system call, nobody is told: neither that
     /// kernel thread nor a source will find it.
-    fn look_for_its_vp(&self, vp: u32, (index, slot): (u32, &Slot), suspicion: &mut Suspicion, elapsed: u64) {
+    fn look_for_its_vp(
+        &self,
+        vp: u32,
+        (index, slot): (u32, &Slot),
+        suspicion: &mut Suspicion,
+        elapsed: u64,
+    ) {
         let tid = slot.tid.load(Ordering::Relaxed) as Tid;
         let what = [index.into(), slot.times.load(Ordering::Relaxed), 0, 0];
         if slot.is_masked() || slot.has_vp() {
@@ -411,7 +467,8 @@ impl Kernel {
             suspicion.begin(what, tid);
         } else {
             suspicion.age.more(tid, elapsed);
-            let is_still_its = self.carriers[vp as usize].load(Ordering::Relaxed) == index && !slot.has_vp();
+            let is_still_its =
+                self.carriers[vp as usize].load(Ordering::Relaxed) == index && !slot.has_vp();
             if is_still_its && suspicion.age.ran + suspicion.age.slept >= Patience::NANOSECONDS {
                 corrupt(format_args!(
                     "slot {index} has no VP where its kernel thread carries {vp}, and nobody took it"
@@ -434,15 +491,25 @@ impl Kernel {
         if !raised && runs_on.what.is_none() {
             return;
         }
-        let Some(moves) = scheduler.outranked(vp, slot.priority.load(Ordering::Relaxed)) else { return runs_on.drop() };
+        let Some(moves) = scheduler.outranked(vp, slot.priority.load(Ordering::Relaxed)) else {
+            return runs_on.drop();
+        };
         let tid = slot.tid.load(Ordering::Relaxed) as Tid;
-        let what = [index.into(), slot.times.load(Ordering::Relaxed), slot.microprocess.load(Ordering::Relaxed), moves];
+        let what = [
+            index.into(),
+            slot.times.load(Ordering::Relaxed),
+            slot.microprocess.load(Ordering::Relaxed),
+            moves,
+        ];
         if runs_on.what != Some(what) {
             runs_on.begin(what, tid);
             return;
         }
         if self.is_due(runs_on, tid, elapsed, |age| age.ran) {
-            self.accuse(Case::NoYield, &Culprit { vp, tid, slot: Some((index, slot)), age: runs_on.age });
+            self.accuse(
+                Case::NoYield,
+                &Culprit { vp, tid, slot: Some((index, slot)), age: runs_on.age },
+            );
             runs_on.said = true;
         }
         if runs_on.said && self.watchdog.does(OnMisbehaviour::Override) {
@@ -451,7 +518,13 @@ impl Kernel {
         }
     }
 
-    fn is_due(&self, suspicion: &mut Suspicion, tid: Tid, elapsed: u64, time: fn(&Age) -> u64) -> bool {
+    fn is_due(
+        &self,
+        suspicion: &mut Suspicion,
+        tid: Tid,
+        elapsed: u64,
+        time: fn(&Age) -> u64,
+    ) -> bool {
         if suspicion.said {
             return false;
         }
@@ -459,22 +532,29 @@ impl Kernel {
         time(&suspicion.age) >= self.watchdog.bound.load(Ordering::Relaxed)
     }
 
-    /// The VP of slot `index` goes to a spare, which takes it itself: that asks the user scheduler, on whom the watchdog does not wait.
+    /// The VP of slot `index` goes to a spare, which takes it itself: that asks the user scheduler,
+    /// on whom the watchdog does not wait.
     fn have_taken(self: &Arc<Kernel>, index: u32) {
         if self.prepare() {
             self.lock().overruled.push(index);
             self.wake_one();
         } else {
-            say(format_args!("kumihimo: watchdog: no kernel thread can take its virtual processor over\n"));
+            say(format_args!(
+                "kumihimo: watchdog: no kernel thread can take its virtual processor over\n"
+            ));
         }
     }
 
-    /// Who was asked, and does not answer, is none of those who wait any more; nor does he keep the time.
+    /// Who was asked, and does not answer, is none of those who wait any more; nor does he keep the
+    /// time.
     fn replace_who_was_asked(self: &Arc<Kernel>, vp: u32, asked: u64, index: Option<u32>) {
         let mut pool = self.lock();
         // Under the lock: who answers from here on takes himself off the count under it.
         let word = &self.watchdog.vps[vp as usize].asked;
-        if word.compare_exchange(asked, asked | TOO_LATE, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        if word
+            .compare_exchange(asked, asked | TOO_LATE, Ordering::Relaxed, Ordering::Relaxed)
+            .is_err()
+        {
             return;
         }
         pool.stuck += 1;
@@ -493,12 +573,14 @@ impl Kernel {
 fn live(kernel: &Weak<Kernel>, alarm: &Alarm) {
     // SAFETY: all zeros is a valid set.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: a live set. The application's signals are for its own kernel threads; the C library leaves its own out.
+    // SAFETY: a live set. The application's signals are for its own kernel threads; the C library
+    // leaves its own out.
     unsafe {
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
     }
-    let (mut suspects, mut starvation, mut idle, mut last) = (Vec::new(), Starvation::default(), 0, Instant::now());
+    let (mut suspects, mut starvation, mut idle, mut last) =
+        (Vec::new(), Starvation::default(), 0, Instant::now());
     while let Some(kernel) = kernel.upgrade() {
         let elapsed = last.elapsed();
         last += elapsed;

@@ -1,8 +1,8 @@
-//! Models of a whole hand-off: a returning kernel thread, a spare, and an injector run concurrently.
-//! [`crate::slot`] and [`crate::turn`] have models of their own protocols.
+//! Models of a whole hand-off: a returning kernel thread, a spare, and an injector run
+//! concurrently. [`crate::slot`] and [`crate::turn`] have models of their own protocols.
 //!
-//! Invariants: a VP has one owner at a time (its carrier or the pool), its first timer fires once, and
-//! each entry of its injector runs once.
+//! Invariants: a VP has one owner at a time (its carrier or the pool), its first timer fires once,
+//! and each entry of its injector runs once.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -68,7 +68,10 @@ impl Whole {
                 }
             });
             let came = self.injector.swap(0, Ordering::AcqRel);
-            for entry in [OUTSIDE, MICROPROCESS, MICROPROCESS << 1].into_iter().filter(|entry| came & entry != 0) {
+            for entry in [OUTSIDE, MICROPROCESS, MICROPROCESS << 1]
+                .into_iter()
+                .filter(|entry| came & entry != 0)
+            {
                 self.pick(entry);
             }
             if came != 0 {
@@ -122,7 +125,9 @@ impl Whole {
     fn check(&self, ran: u32) {
         assert!(self.is_taken(), "the VP is in the pool");
         assert_eq!(self.injector.load(Ordering::Relaxed), 0, "the injector is empty");
-        self.own(|contents| assert_eq!((contents.ran, contents.fired, contents.timer_is_due), (ran, 1, false)));
+        self.own(|contents| {
+            assert_eq!((contents.ran, contents.fired, contents.timer_is_due), (ran, 1, false))
+        });
     }
 }
 
@@ -132,8 +137,9 @@ fn check(bound: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A microprocess returns from a sleep while a spare accepts its VP. It keeps the VP, or becomes sticky and requests a VP when it
-/// waits in the runtime. Another thread injects an entry meanwhile.
+/// A microprocess returns from a sleep while a spare accepts its VP. It keeps the VP, or becomes
+/// sticky and requests a VP when it waits in the runtime. Another thread injects an entry
+/// meanwhile.
 #[test]
 fn microprocess_becomes_sticky_while_a_spare_takes_its_vp() {
     check(3, || {
@@ -173,8 +179,8 @@ fn microprocess_becomes_sticky_while_a_spare_takes_its_vp() {
     });
 }
 
-/// Both kernel threads of a full pool went on without a VP and now enter the runtime. One must become the carrier, and each
-/// microprocess runs once. (Each thread waited for the other one.)
+/// Both kernel threads of a full pool went on without a VP and now enter the runtime. One must
+/// become the carrier, and each microprocess runs once. (Each thread waited for the other one.)
 #[test]
 fn astray_threads_of_a_full_pool_carry_the_vp_again() {
     check(2, || {

@@ -1,4 +1,5 @@
-//! P0's figure 6: one block and unblock in thirteen steps, recorded and compared with figure6.golden, under each event source.
+//! P0's figure 6: one block and unblock in thirteen steps, recorded and compared with
+//! figure6.golden, under each event source.
 #![cfg(not(loom))]
 
 #[path = "../examples/minimal/scheduler.rs"]
@@ -102,7 +103,8 @@ fn replay(source: Kind) -> Option<String> {
         let n = reader.read(&mut byte).expect("no EINTR");
         // Without a trap this is where its return is noticed; with one it is noticed by now.
         check();
-        // It stays in user code until the figure is complete: what comes after it is not part of it.
+        // It stays in user code until the figure is complete: what comes after it is not part of
+        // it.
         while kernel.records().len() < from + 13 {
             std::hint::spin_loop();
         }
@@ -135,10 +137,13 @@ fn the_thirteen_steps_of_figure_6() {
     }
 }
 
-/// The golden file itself: each step of the figure once, and what is not in the paper's order is only what its comment says.
+/// The golden file itself: each step of the figure once, and what is not in the paper's order is
+/// only what its comment says.
 #[test]
 fn the_golden_file_has_each_step_once() {
-    let numbers: Vec<u8> =
-        golden().lines().map(|line| line.split(' ').next().and_then(|n| n.parse().ok()).expect("a number")).collect();
+    let numbers: Vec<u8> = golden()
+        .lines()
+        .map(|line| line.split(' ').next().and_then(|n| n.parse().ok()).expect("a number"))
+        .collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8, 12, 9, 10, 13, 11]);
 }

@@ -1,6 +1,8 @@
-//! Thousands of microprocesses on the minimal user scheduler, each with random blocks in the kernel. `KUMI_SEED` repeats the choices.
-// AddressSanitizer's allocator spins on a lock of its own, which one that waits for its turn in a signal handler may hold: that needs
-// preemption, or the patience that Kumihimo's own scheduler has with a VP that makes no switch.
+//! Thousands of microprocesses on the minimal user scheduler, each with random blocks in the
+//! kernel. `KUMI_SEED` repeats the choices.
+// AddressSanitizer's allocator spins on a lock of its own, which one that waits for its turn in a
+// signal handler may hold: that needs preemption, or the patience that Kumihimo's own scheduler has
+// with a VP that makes no switch.
 #![cfg(not(any(loom, kumihimo_asan)))]
 
 #[path = "../examples/minimal/scheduler.rs"]
@@ -58,22 +60,28 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
             }
             2 => {
                 let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
-                let writes =
-                    shared.package.spawn(random.below(64) as u8, move || writer.write_all(&[9])).expect("memory");
+                let writes = shared
+                    .package
+                    .spawn(random.below(64) as u8, move || writer.write_all(&[9]))
+                    .expect("memory");
                 let mut byte = [0];
                 assert_eq!((reader.read(&mut byte).expect("no EINTR"), byte), (1, [9]));
                 writes.join().expect("no panic").expect("it reads");
             }
             3 => {
                 let (tell, told) = mpsc::sync_channel(0);
-                let tells = shared.package.spawn(random.below(64) as u8, move || tell.send(number)).expect("memory");
+                let tells = shared
+                    .package
+                    .spawn(random.below(64) as u8, move || tell.send(number))
+                    .expect("memory");
                 assert_eq!(told.recv(), Ok(number));
                 tells.join().expect("no panic").expect("it listens");
             }
             4 => {
                 let (free, changed) = &shared.baton;
-                let mut mine =
-                    changed.wait_while(free.lock().expect("nobody panics"), |free| !*free).expect("as before");
+                let mut mine = changed
+                    .wait_while(free.lock().expect("nobody panics"), |free| !*free)
+                    .expect("as before");
                 *mine = false;
                 drop(mine);
                 check();
@@ -84,15 +92,16 @@ fn live(shared: &Arc<Shared>, number: u64, mut random: Random, depth: u32) -> u6
                 let random = Random(random.0);
                 let child = (depth < 2).then(|| {
                     let shared = shared.clone();
-                    shared
-                        .package
-                        .clone()
-                        .spawn(random.0 as u8 % 64, move || live(&shared, number + 1, random, depth + 1))
+                    shared.package.clone().spawn(random.0 as u8 % 64, move || {
+                        live(&shared, number + 1, random, depth + 1)
+                    })
                 });
-                counted += child.map_or(0, |child| child.expect("memory").join().expect("no panic"));
+                counted +=
+                    child.map_or(0, |child| child.expect("memory").join().expect("no panic"));
             }
             6 => {
-                let quiet = shared.package.spawn(random.below(64) as u8, yield_now).expect("memory");
+                let quiet =
+                    shared.package.spawn(random.below(64) as u8, yield_now).expect("memory");
                 quiet.set_priority(random.below(64) as u8);
             }
             7 => {
@@ -127,13 +136,18 @@ fn run(source: Kind, vps: u32, max_threads: usize, n: u64, seed: u64) {
     let all: Vec<_> = (0..n)
         .map(|number| {
             let (shared, own) = (shared.clone(), Random(random.below(u64::MAX)));
-            package.spawn(random.below(64) as u8, move || live(&shared, number * 10, own, 0)).expect("memory")
+            package
+                .spawn(random.below(64) as u8, move || live(&shared, number * 10, own, 0))
+                .expect("memory")
         })
         .collect();
     let counted: u64 = all.into_iter().map(|one| one.join().expect("no panic")).sum();
     assert_eq!(*shared.counter.lock().expect("nobody panics"), counted);
     let counts = package.kernel().counts();
-    eprintln!("{source}, {vps} VPs, {n} microprocesses, {} steps: {counts:?}", shared.steps.load(Relaxed));
+    eprintln!(
+        "{source}, {vps} VPs, {n} microprocesses, {} steps: {counts:?}",
+        shared.steps.load(Relaxed)
+    );
     assert!(counts.threads <= max_threads);
     package.wait();
     assert_eq!(package.kernel().counts().bound, 0, "all have unbound");
@@ -141,8 +155,12 @@ fn run(source: Kind, vps: u32, max_threads: usize, n: u64, seed: u64) {
 
 #[test]
 fn thousands_that_block_at_random() {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
-    let seed = std::env::var("KUMI_SEED").ok().map_or(now, |seed| seed.parse().expect("KUMI_SEED: a number"));
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(1, |time| time.as_nanos() as u64);
+    let seed = std::env::var("KUMI_SEED")
+        .ok()
+        .map_or(now, |seed| seed.parse().expect("KUMI_SEED: a number"));
     eprintln!("thousands_that_block_at_random: KUMI_SEED={seed}");
     for source in [Kind::Bpf, Kind::Perf, Kind::Watch] {
         if let Err(why) = source::open_one(source, 8) {

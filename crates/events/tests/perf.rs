@@ -1,4 +1,5 @@
-//! The doorbell rings for every sleep while it listens, and for none while it is quiet. Works without privileges; says so where it does not.
+//! The doorbell rings for every sleep while it listens, and for none while it is quiet. Works
+//! without privileges; says so where it does not.
 #![cfg(not(loom))]
 
 use std::collections::BTreeSet;
@@ -37,7 +38,8 @@ impl Epoll {
     fn wait(&self, milliseconds: i32) -> Vec<u64> {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 64];
         // SAFETY: as many events as it says.
-        let n = unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), 64, milliseconds) };
+        let n =
+            unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), 64, milliseconds) };
         assert!(n >= 0, "{}", std::io::Error::last_os_error());
         events[..n as usize].iter().map(|event| event.u64).collect()
     }
@@ -58,14 +60,19 @@ fn perf(test: &str) -> Option<Perf> {
 enum Bed {
     Pipe(PipeReader, PipeWriter),
     Futex(AtomicU32),
-    /// Short sleeps that end by themselves, perhaps before anyone has noticed, until one was noticed.
+    /// Short sleeps that end by themselves, perhaps before anyone has noticed, until one was
+    /// noticed.
     Naps(AtomicBool),
 }
 
 impl Bed {
     fn all() -> [Bed; 3] {
         let (reader, writer) = pipe().expect("a pipe");
-        [Bed::Pipe(reader, writer), Bed::Futex(AtomicU32::new(0)), Bed::Naps(AtomicBool::new(false))]
+        [
+            Bed::Pipe(reader, writer),
+            Bed::Futex(AtomicU32::new(0)),
+            Bed::Naps(AtomicBool::new(false)),
+        ]
     }
 
     fn sleep(&self) {
@@ -75,8 +82,10 @@ impl Bed {
                 while word.swap(0, Ordering::Acquire) == 0 {
                     // SAFETY: a word that lives; no time limit.
                     unsafe {
-                        let (wait, none) =
-                            (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, std::ptr::null::<libc::timespec>());
+                        let (wait, none) = (
+                            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+                            std::ptr::null::<libc::timespec>(),
+                        );
                         libc::syscall(libc::SYS_futex, word.as_ptr(), wait, 0, none);
                     }
                 }
@@ -96,7 +105,12 @@ impl Bed {
                 word.store(1, Ordering::Release);
                 // SAFETY: a word that lives.
                 unsafe {
-                    libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1)
+                    libc::syscall(
+                        libc::SYS_futex,
+                        word.as_ptr(),
+                        libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                        1,
+                    )
                 };
             }
             Bed::Naps(end) => end.store(true, Ordering::Release),
@@ -118,14 +132,16 @@ fn mixed(n: u64) -> u64 {
     x ^ (x >> 27)
 }
 
-/// One kernel thread that goes to bed again and again, and is woken only by a poller that saw it away.
+/// One kernel thread that goes to bed again and again, and is woken only by a poller that saw it
+/// away.
 struct Sleeper {
     bed: Bed,
     in_bed: AtomicBool,
 }
 
 impl Sleeper {
-    /// Before each bed up to two naps of 0-60 us, of which the poller may see any or none, and now and then a spell of quiet.
+    /// Before each bed up to two naps of 0-60 us, of which the poller may see any or none, and now
+    /// and then a spell of quiet.
     fn live(&self, me: &Watched, rounds: u64, seed: u64) {
         for round in 0..rounds {
             let choice = mixed(seed << 32 | round);
@@ -277,7 +293,8 @@ fn quiet_is_quiet_and_listening_rings_again() {
         for round in 0..rounds {
             times += 1;
             sleeper.await_asleep(times, &watched);
-            // What rang in the spell of listening has arrived: it woke us before the thread went on to say `quiet`.
+            // What rang in the spell of listening has arrived: it woke us before the thread went on
+            // to say `quiet`.
             while round == 0 && !epoll.wait(0).is_empty() {}
             assert!(!watched.is_away(), "quiet");
             assert_eq!(epoll.wait(0), [], "spell {spell}, round {round}");
@@ -298,7 +315,8 @@ fn quiet_is_quiet_and_listening_rings_again() {
     thread.join().expect("no panic");
 }
 
-/// How a hand-off ends it: dropped by another kernel thread while the watched one is away; and it watches itself anew when it is back.
+/// How a hand-off ends it: dropped by another kernel thread while the watched one is away; and it
+/// watches itself anew when it is back.
 #[test]
 fn dropped_by_another_while_away() {
     let Some(perf) = perf("dropped_by_another_while_away") else { return };

@@ -1,4 +1,5 @@
-//! In a program of its own: a child keeps the descriptors of other tests open, and with them their places in an epoll.
+//! In a program of its own: a child keeps the descriptors of other tests open, and with them their
+//! places in an epoll.
 #![cfg(not(loom))]
 
 use kumihimo_events::perf::Perf;
@@ -8,18 +9,24 @@ use kumihimo_events::perf::Perf;
 fn a_forked_child_drops_it_and_unmaps_nothing() {
     let perf = match Perf::probe() {
         Ok(perf) => perf,
-        Err(refused) => return eprintln!("\n[skip] a_forked_child_drops_it_and_unmaps_nothing: {refused}\n"),
+        Err(refused) => {
+            return eprintln!("\n[skip] a_forked_child_drops_it_and_unmaps_nothing: {refused}\n");
+        }
     };
     let watched = perf.watch_this_thread().expect("a perf event");
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
-    let line = maps.lines().rfind(|line| line.contains("anon_inode:[perf_event]")).expect("the buffer");
-    let at = usize::from_str_radix(line.split('-').next().expect("an address"), 16).expect("an address");
+    let line =
+        maps.lines().rfind(|line| line.contains("anon_inode:[perf_event]")).expect("the buffer");
+    let at =
+        usize::from_str_radix(line.split('-').next().expect("an address"), 16).expect("an address");
     // SAFETY: the child makes system calls only, and drops what closes and perhaps unmaps.
     unsafe {
         let child = libc::fork();
         if child == 0 {
-            let (all, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            let page = libc::mmap(at as *mut _, 4096, all, flags | libc::MAP_FIXED_NOREPLACE, -1, 0);
+            let (all, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let page =
+                libc::mmap(at as *mut _, 4096, all, flags | libc::MAP_FIXED_NOREPLACE, -1, 0);
             if page as usize != at {
                 libc::_exit(1);
             }

@@ -1,4 +1,5 @@
-//! What a user scheduler may rely on, seen through the minimal one: events held back while masked, a block inside the scheduler, and the pool's limits.
+//! What a user scheduler may rely on, seen through the minimal one: events held back while masked,
+//! a block inside the scheduler, and the pool's limits.
 #![cfg(not(loom))]
 
 #[path = "../examples/minimal/scheduler.rs"]
@@ -146,7 +147,8 @@ fn what_was_raised_for_a_former_carrier_is_not_told_to_the_next() {
     let told = told(|thread| {
         thread.kernel().raise(0, Event::Preempted);
         thread.put_down();
-        // As one that comes back, waits, and is given the VP: it is told of its return, and not preempted on top of that.
+        // As one that comes back, waits, and is given the VP: it is told of its return, and not
+        // preempted on top of that.
         thread.take_up(0);
         exit(thread);
         assert!(thread.slot().enter(thread.token()));
@@ -180,7 +182,9 @@ fn a_higher_one_preempts_at_the_next_switch_point_and_not_before() {
             note("low begins");
             let notes = its.clone();
             // Told when the spawn unmasks: at once.
-            let high = own.spawn(50, move || notes.lock().expect("nobody panics").push("high")).expect("memory");
+            let high = own
+                .spawn(50, move || notes.lock().expect("nobody panics").push("high"))
+                .expect("memory");
             note("low goes on");
             high.join().expect("no panic");
         });
@@ -190,7 +194,11 @@ fn a_higher_one_preempts_at_the_next_switch_point_and_not_before() {
 }
 
 /// Computes, with switch points, until `end`; counts its rounds.
-fn computing(package: &Arc<Scheduler>, priority: u8, end: &Arc<AtomicBool>) -> (Handle<()>, Arc<AtomicU64>) {
+fn computing(
+    package: &Arc<Scheduler>,
+    priority: u8,
+    end: &Arc<AtomicBool>,
+) -> (Handle<()>, Arc<AtomicU64>) {
     let (rounds, end) = (Arc::new(AtomicU64::new(0)), end.clone());
     let its = rounds.clone();
     let handle = package.spawn(priority, move || {
@@ -224,7 +232,9 @@ fn changed_priorities_take_effect() {
 }
 
 /// A pipe with somebody who writes into it as soon as `is_so`.
-fn filled_when(is_so: impl Fn() -> bool + Send + 'static) -> (PipeReader, std::thread::JoinHandle<PipeWriter>) {
+fn filled_when(
+    is_so: impl Fn() -> bool + Send + 'static,
+) -> (PipeReader, std::thread::JoinHandle<PipeWriter>) {
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let fills = std::thread::spawn(move || {
         until(is_so);
@@ -243,8 +253,9 @@ fn a_block_inside_the_scheduler_stalls_its_own_vp_only() {
         let seen = rounds.clone();
         let (begun, since) = (Arc::new(OnceLock::new()), rounds.clone());
         let its = begun.clone();
-        let (mut reader, fills) =
-            filled_when(move || its.get().is_some_and(|from: &u64| seen.load(SeqCst) > from + 1000));
+        let (mut reader, fills) = filled_when(move || {
+            its.get().is_some_and(|from: &u64| seen.load(SeqCst) > from + 1000)
+        });
         let masked = package.spawn(20, move || {
             let hand_offs = |thread: &KernelThread| thread.kernel().counts().hand_offs;
             scheduler::masked(|thread| {
@@ -292,7 +303,8 @@ fn the_pool_keeps_as_many_as_it_is_told() {
     });
 }
 
-/// Nobody is told of its sleep, and the one kernel thread that the pool keeps is the one that sleeps.
+/// Nobody is told of its sleep, and the one kernel thread that the pool keeps is the one that
+/// sleeps.
 #[test]
 fn a_vp_that_nobody_carries_is_carried_though_all_kernel_threads_sleep_with_one() {
     let package = Scheduler::open(settings(Kind::Off, 2, 64)).expect("a scheduler");

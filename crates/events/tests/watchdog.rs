@@ -1,6 +1,8 @@
-//! User schedulers that do not do their part: what the watchdog says of each, that the others go on, and that the process ends if it is to.
+//! User schedulers that do not do their part: what the watchdog says of each, that the others go
+//! on, and that the process ends if it is to.
 //!
-//! Each runs in a process of its own, whose stderr is read: this test program once more, with `KUMI_TEST_CHILD`.
+//! Each runs in a process of its own, whose stderr is read: this test program once more, with
+//! `KUMI_TEST_CHILD`.
 #![cfg(not(loom))]
 
 #[path = "../examples/minimal/scheduler.rs"]
@@ -23,7 +25,8 @@ use kumihimo_events::watchdog::{Case, Distrust, OnMisbehaviour};
 use kumihimo_events::{Kernel, KernelThread};
 use scheduler::{Scheduler, check, masked, yield_now};
 
-/// Not the least that can be had: on a machine with hundreds that want a core, the kernel alone may take that long for a call.
+/// Not the least that can be had: on a machine with hundreds that want a core, the kernel alone may
+/// take that long for a call.
 const BOUND: Duration = Duration::from_millis(300);
 const CHILD: &str = "KUMI_TEST_CHILD";
 const MODE: &str = "KUMI_TEST_MODE";
@@ -41,12 +44,16 @@ fn mode() -> Distrust {
 
 fn command(name: &str, mode: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", name, "--nocapture", "--test-threads=1"]).env(CHILD, name).env(MODE, mode);
+    command
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, name)
+        .env(MODE, mode);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }
 
-/// Runs the test `name` in a process of its own, once for each thing that can be done; returns what it said when `body` could go on.
+/// Runs the test `name` in a process of its own, once for each thing that can be done; returns what
+/// it said when `body` could go on.
 fn provoked(name: &str, case: Case, vp: u32, function: &str, body: impl FnOnce()) {
     if is_child() {
         return body();
@@ -56,11 +63,15 @@ fn provoked(name: &str, case: Case, vp: u32, function: &str, body: impl FnOnce()
         let said = String::from_utf8_lossy(&output.stderr);
         let reports: Vec<_> = said
             .lines()
-            .filter(|line| line.starts_with("kumihimo: watchdog: ") && line.contains("kernel thread"))
+            .filter(|line| {
+                line.starts_with("kumihimo: watchdog: ") && line.contains("kernel thread")
+            })
             .collect();
         assert_eq!(reports.len(), 1, "{mode}: {said}");
         assert!(
-            reports[0].starts_with(&format!("kumihimo: watchdog: {case}: virtual processor {vp}: kernel thread ")),
+            reports[0].starts_with(&format!(
+                "kumihimo: watchdog: {case}: virtual processor {vp}: kernel thread "
+            )),
             "{mode}: {said}"
         );
         assert!(
@@ -139,16 +150,22 @@ fn stays_on_vp_0<B: FnOnce() + Send + 'static>(package: &Arc<Scheduler>, body: i
 
 #[test]
 fn a_mask_that_is_never_cleared() {
-    provoked("a_mask_that_is_never_cleared", Case::MaskNeverCleared, 0, "spins_while_masked", || {
-        let package = package(2);
-        let go = Arc::new(AtomicBool::new(false));
-        stays_on_vp_0(&package, || {
-            let go = go.clone();
-            move || spins_while_masked(&go)
-        });
-        others_go_on(&package, Case::MaskNeverCleared, || go.store(true, SeqCst));
-        package.wait();
-    });
+    provoked(
+        "a_mask_that_is_never_cleared",
+        Case::MaskNeverCleared,
+        0,
+        "spins_while_masked",
+        || {
+            let package = package(2);
+            let go = Arc::new(AtomicBool::new(false));
+            stays_on_vp_0(&package, || {
+                let go = go.clone();
+                move || spins_while_masked(&go)
+            });
+            others_go_on(&package, Case::MaskNeverCleared, || go.store(true, SeqCst));
+            package.wait();
+        },
+    );
 }
 
 #[inline(never)]
@@ -166,7 +183,9 @@ fn a_scheduler_that_blocks() {
             let reader = reader.clone();
             move || reads_while_masked(&reader)
         });
-        others_go_on(&package, Case::SchedulerBlocked, || writer.write_all(&[0]).expect("a reader"));
+        others_go_on(&package, Case::SchedulerBlocked, || {
+            writer.write_all(&[0]).expect("a reader")
+        });
         package.wait();
     });
 }
@@ -180,24 +199,30 @@ fn never_comes_to_a_switch_point(go: &AtomicBool) {
 
 #[test]
 fn one_that_does_not_yield_though_preempted() {
-    provoked("one_that_does_not_yield_though_preempted", Case::NoYield, 0, "never_comes_to_a_switch_point", || {
-        let package = package(1);
-        let (go, runs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let (its, says) = (go.clone(), runs.clone());
-        let low = package.spawn(10, move || {
-            says.store(true, SeqCst);
-            never_comes_to_a_switch_point(&its);
-            check();
-        });
-        until(|| runs.load(SeqCst));
-        // There is one VP: this one ends the loop, once the VP is taken from it.
-        let high = package.spawn(50, move || go.store(true, SeqCst)).expect("memory");
-        high.join().expect("no panic");
-        low.expect("memory").join().expect("no panic");
-        assert_eq!(package.kernel().accused(Case::NoYield), 1);
-        assert!(package.kernel().counts().hand_offs > 0);
-        package.wait();
-    });
+    provoked(
+        "one_that_does_not_yield_though_preempted",
+        Case::NoYield,
+        0,
+        "never_comes_to_a_switch_point",
+        || {
+            let package = package(1);
+            let (go, runs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (its, says) = (go.clone(), runs.clone());
+            let low = package.spawn(10, move || {
+                says.store(true, SeqCst);
+                never_comes_to_a_switch_point(&its);
+                check();
+            });
+            until(|| runs.load(SeqCst));
+            // There is one VP: this one ends the loop, once the VP is taken from it.
+            let high = package.spawn(50, move || go.store(true, SeqCst)).expect("memory");
+            high.join().expect("no panic");
+            low.expect("memory").join().expect("no panic");
+            assert_eq!(package.kernel().accused(Case::NoYield), 1);
+            assert!(package.kernel().counts().hand_offs > 0);
+            package.wait();
+        },
+    );
 }
 
 /// Runs a script on each VP. What is blocked on VP 0 is not answered until it may be.
@@ -259,30 +284,37 @@ impl UserScheduler for Script {
 
 #[test]
 fn blocked_that_is_never_answered() {
-    provoked("blocked_that_is_never_answered", Case::BlockedNeverAnswered, 0, "does_not_answer", || {
-        let settings = Settings {
-            vps: 2,
-            concurrency: 0,
-            limit: Limit::asked(8, "the test"),
-            source: Some(Kind::Off),
-            preempt: Some(Means::Off),
-            record: false,
-        };
-        let kernel = Kernel::open(settings).expect("a kernel's half");
-        let user = Arc::new(Script::default());
-        let known: Arc<dyn UserScheduler> = user.clone();
-        kernel.init_sched(Arc::downgrade(&known));
-        kernel.distrust(mode());
-        kernel.resume(0, None).expect("a kernel thread");
-        until(|| kernel.accused(Case::BlockedNeverAnswered) != 0);
-        kernel.resume(1, None).expect("a kernel thread");
-        // Twice each: VP 1 although the one who was to be told of it hangs, VP 0 once he has answered.
-        until(|| user.done.load(SeqCst) == 4);
-        assert_eq!(kernel.counts().overridden, 1);
-        kernel.dismiss();
-        while kernel.await_end(|| 0, Duration::from_secs(1)) > 0 {}
-        kernel.join();
-    });
+    provoked(
+        "blocked_that_is_never_answered",
+        Case::BlockedNeverAnswered,
+        0,
+        "does_not_answer",
+        || {
+            let settings = Settings {
+                vps: 2,
+                concurrency: 0,
+                limit: Limit::asked(8, "the test"),
+                source: Some(Kind::Off),
+                preempt: Some(Means::Off),
+                record: false,
+            };
+            let kernel = Kernel::open(settings).expect("a kernel's half");
+            let user = Arc::new(Script::default());
+            let known: Arc<dyn UserScheduler> = user.clone();
+            kernel.init_sched(Arc::downgrade(&known));
+            kernel.distrust(mode());
+            kernel.resume(0, None).expect("a kernel thread");
+            until(|| kernel.accused(Case::BlockedNeverAnswered) != 0);
+            kernel.resume(1, None).expect("a kernel thread");
+            // Twice each: VP 1 although the one who was to be told of it hangs, VP 0 once he has
+            // answered.
+            until(|| user.done.load(SeqCst) == 4);
+            assert_eq!(kernel.counts().overridden, 1);
+            kernel.dismiss();
+            while kernel.await_end(|| 0, Duration::from_secs(1)) > 0 {}
+            kernel.join();
+        },
+    );
 }
 
 /// Blocks, switches, busy kernel threads, stops: none of it is misbehaviour.
@@ -346,7 +378,11 @@ fn nobody_is_accused_who_does_his_part() {
                 one.expect("memory").join().expect("no panic");
             }
             std::thread::sleep(BOUND * 3);
-            package.spawn(1, || std::thread::sleep(BOUND * 2)).expect("memory").join().expect("no panic");
+            package
+                .spawn(1, || std::thread::sleep(BOUND * 2))
+                .expect("memory")
+                .join()
+                .expect("no panic");
             assert_eq!(package.kernel().counts().misbehaved, 0);
             package.wait();
         }

@@ -1,5 +1,6 @@
-//! What a lane costs: a request there and its reply back, on one kernel thread and between two that look all the time; and the copies of
-//! payloads. `cargo run --release -p kumihimo-gate --example lane_cost`
+//! What a lane costs: a request there and its reply back, on one kernel thread and between two that
+//! look all the time; and the copies of payloads.
+//! `cargo run --release -p kumihimo-gate --example lane_cost`
 
 use std::hint::{black_box, spin_loop};
 use std::os::fd::AsFd;
@@ -103,14 +104,18 @@ fn main() {
     for len in [0, 4096, 1 << 20] {
         let bytes = vec![7; len];
         let written = best(200, || drop(black_box(Region::copy_of(&bytes).unwrap())));
-        let filled = best(200, || drop(black_box(Region::new(len, |to| to.copy_from_slice(&bytes)).unwrap())));
+        let filled = best(200, || {
+            drop(black_box(Region::new(len, |to| to.copy_from_slice(&bytes)).unwrap()))
+        });
         let region = Region::copy_of(&bytes).unwrap();
         let received = best(200, || {
-            let passed = Region::receive(region.as_fd().try_clone_to_owned().unwrap(), len).unwrap();
+            let passed =
+                Region::receive(region.as_fd().try_clone_to_owned().unwrap(), len).unwrap();
             black_box(passed.len());
         });
         let read = best(200, || {
-            let passed = Region::receive(region.as_fd().try_clone_to_owned().unwrap(), len).unwrap();
+            let passed =
+                Region::receive(region.as_fd().try_clone_to_owned().unwrap(), len).unwrap();
             black_box(passed.iter().step_by(4096).fold(0, |all, byte| all ^ byte));
         });
         println!(

@@ -1,4 +1,5 @@
-//! What a call costs: `null_call serve` in one process, `null_call call CALLERS BYTES PLACEMENT` in another one. Both want the same `KUMI_DIR`.
+//! What a call costs: `null_call serve` in one process, `null_call call CALLERS BYTES PLACEMENT` in
+//! another one. Both want the same `KUMI_DIR`.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,8 @@ fn main() {
         Some("spin") => Placement::Spin,
         _ => Placement::Adaptive,
     };
-    let gate = RawGate::connect_with("null", &Options::new().placement(placement)).expect("a server");
+    let gate =
+        RawGate::connect_with("null", &Options::new().placement(placement)).expect("a server");
     let until = Instant::now() + Duration::from_secs(2);
     let begun = Instant::now();
     let gate = &gate;

@@ -1,7 +1,8 @@
 //! How the other side of a link learns that something lies in the lane.
 //!
-//! On the same board its row is there to be posted in, and its virtual processors to be called: no system call while one of them looks, one futex if
-//! they sleep. Else the socket carries a record, which the porter of the other side turns into a wake-up: dearer, and all that two users have in
+//! On the same board its row is there to be posted in, and its virtual processors to be called: no
+//! system call while one of them looks, one futex if they sleep. Else the socket carries a record,
+//! which the porter of the other side turns into a wake-up: dearer, and all that two users have in
 //! common.
 
 use std::sync::OnceLock;
@@ -41,8 +42,9 @@ impl Bell {
         Bell { peer, placement, own, untold: AtomicBool::new(false) }
     }
 
-    /// Whether a call finds the other side on the core that the caller leaves to it only if nobody moves. Two that spin want two cores, and who is woken wherever the
-    /// kernel likes keeps to none.
+    /// Whether a call finds the other side on the core that the caller leaves to it only if nobody
+    /// moves. Two that spin want two cores, and who is woken wherever the kernel likes keeps to
+    /// none.
     pub(crate) fn keeps_to_cores(&self) -> bool {
         matches!(self.placement, Placement::Adaptive | Placement::Handoff)
     }
@@ -87,8 +89,10 @@ impl Bell {
             Placement::Handoff | Placement::Scheduled => None,
             Placement::Adaptive => {
                 let row = self.peer?.row;
-                let is_up =
-                    row.cells.iter().any(|cell| !cell.is_sleeping() && cell.core().is_some_and(|at| at != core));
+                let is_up = row
+                    .cells
+                    .iter()
+                    .any(|cell| !cell.is_sleeping() && cell.core().is_some_and(|at| at != core));
                 is_up.then_some(SHORT)
             }
         }

@@ -38,14 +38,15 @@ const STOPS: u32 = 5;
 /// What this side keeps of a call under way, by cell.
 struct Slot {
     state: AtomicU32,
-    /// Who waits, and what came. Whoever makes `state` what it is has them: the taker of the cell before WAITS, whoever ends that until it has done
-    /// so, then the taker again.
+    /// Who waits, and what came. Whoever makes `state` what it is has them: the taker of the cell
+    /// before WAITS, whoever ends that until it has done so, then the taker again.
     held: UnsafeCell<(Option<Waiter>, ReplyHeader)>,
     /// What is under way names regions. Its taker's, then whoever's who gives the cell back.
     names: AtomicBool,
 }
 
-// SAFETY: `state` says who has `held`; each change of it that hands `held` over is a release, and read with acquire.
+// SAFETY: `state` says who has `held`; each change of it that hands `held` over is a release, and
+// read with acquire.
 unsafe impl Sync for Slot {}
 
 /// A request, as callers make it.
@@ -98,7 +99,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(gate: &str, space: u16, most: usize, caller: Caller, bell: Bell) -> Arc<Client> {
+    pub(crate) fn new(
+        gate: &str,
+        space: u16,
+        most: usize,
+        caller: Caller,
+        bell: Bell,
+    ) -> Arc<Client> {
         let slot = || Slot {
             state: AtomicU32::new(IDLE),
             held: UnsafeCell::new((None, ReplyHeader::default())),
@@ -241,8 +248,11 @@ impl Client {
     fn pass(&self, cell: CellNo, regions: &[Region]) -> Result<[u32; REGIONS], Error> {
         let mut numbers = [0; REGIONS];
         if regions.len() > REGIONS {
-            let text =
-                format!("gate {:?}: {} regions with one request, and {REGIONS} are possible", self.gate, regions.len());
+            let text = format!(
+                "gate {:?}: {} regions with one request, and {REGIONS} are possible",
+                self.gate,
+                regions.len()
+            );
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         for (number, region) in numbers.iter_mut().zip(regions) {
@@ -271,8 +281,8 @@ impl Client {
         Ok(number)
     }
 
-    /// Makes a call and waits for the reply; `reply` has its payload afterwards. Blocks the microprocess. A cancellation point: the other side is
-    /// told.
+    /// Makes a call and waits for the reply; `reply` has its payload afterwards. Blocks the
+    /// microprocess. A cancellation point: the other side is told.
     pub(crate) fn call(&self, ask: &Ask<'_>, reply: &mut Vec<u8>) -> Result<ReplyHeader, Error> {
         let cell = self.ask(ask)?;
         self.wait(cell, ask.deadline)?;
@@ -282,7 +292,8 @@ impl Client {
         self.check(header, reply)
     }
 
-    /// As [`call`](Client::call) that nobody waits for. Blocks the microprocess while all cells are in use.
+    /// As [`call`](Client::call) that nobody waits for. Blocks the microprocess while all cells are
+    /// in use.
     pub(crate) fn send(&self, ask: &Ask<'_>) -> Result<(), Error> {
         self.ask(ask).map(drop)
     }
@@ -355,7 +366,8 @@ impl Client {
         }
         self.caller.push_request(cell)?;
         self.bell.pushed(&self.side.link);
-        // The end of the link looks at all cells that are lent: at this one too, or it is seen here.
+        // The end of the link looks at all cells that are lent: at this one too, or it is seen
+        // here.
         fence(Ordering::SeqCst);
         if self.is_gone() {
             self.fail(cell);
@@ -365,12 +377,14 @@ impl Client {
 
     /// Asks for the next item of a stream, in its cell, which this side has.
     pub(crate) fn ask_next(&self, cell: CellNo) -> Result<(), Error> {
-        let ask = Ask { kind: Kind::Next, payload: &[], regions: &[], deadline: None, priority: None };
+        let ask =
+            Ask { kind: Kind::Next, payload: &[], regions: &[], deadline: None, priority: None };
         self.push(cell, &ask, 0, [0; REGIONS], &[])
     }
 
-    /// Ends a stream whose cell this side has: whoever takes the answer in gives the cell back. Without that its handler would wait for ever, and
-    /// send what it has left to the next stream in this cell.
+    /// Ends a stream whose cell this side has: whoever takes the answer in gives the cell back.
+    /// Without that its handler would wait for ever, and send what it has left to the next stream
+    /// in this cell.
     pub(crate) fn stop(&self, cell: CellNo) {
         if porter::is_child() {
             return;
@@ -378,7 +392,8 @@ impl Client {
         let header = RequestHeader { kind: Kind::Stop as u8, ..RequestHeader::default() };
         // Before the push: the answer may come at once.
         self.slots[cell.index()].state.store(STOPS, Ordering::Relaxed);
-        let pushed = self.caller.write(cell, &header, &[]).and_then(|()| self.caller.push_request(cell));
+        let pushed =
+            self.caller.write(cell, &header, &[]).and_then(|()| self.caller.push_request(cell));
         if pushed.is_err() {
             return self.give_back(cell);
         }
@@ -387,7 +402,11 @@ impl Client {
 
     /// Nobody wants what came in a cell that is this side's again.
     fn put_away(&self, cell: CellNo, header: ReplyHeader) {
-        if Status::of(header.status) == Some(Status::Item) { self.stop(cell) } else { self.give_back(cell) }
+        if Status::of(header.status) == Some(Status::Item) {
+            self.stop(cell)
+        } else {
+            self.give_back(cell)
+        }
     }
 
     /// Nobody waits any more for what was asked in a cell, which is not the caller's any more.
@@ -396,12 +415,15 @@ impl Client {
             return;
         }
         let slot = &self.slots[cell.index()];
-        // Before it is left: from then on whoever takes the reply in gives the cell back, and a cancel must not come to its next request.
+        // Before it is left: from then on whoever takes the reply in gives the cell back, and a
+        // cancel must not come to its next request.
         if slot.state.load(Ordering::Acquire) == WAITS && self.caller.push_cancel(cell) {
             self.bell.pushed(&self.side.link);
         }
         // GONE: lent for ever, which is as long as the link's memory.
-        if slot.state.compare_exchange(WAITS, LEFT, Ordering::AcqRel, Ordering::Acquire) == Err(THERE) {
+        if slot.state.compare_exchange(WAITS, LEFT, Ordering::AcqRel, Ordering::Acquire)
+            == Err(THERE)
+        {
             // SAFETY: THERE: `held` is the taker's again, and that is who leaves.
             let header = unsafe { (*slot.held.get()).1 };
             self.put_away(cell, header);
@@ -427,8 +449,10 @@ impl Client {
             if cancelled || over {
                 self.abandon(cell);
                 cancel::point();
-                let text =
-                    format!("gate {:?}: no reply until the deadline; the request may still be carried out", self.gate);
+                let text = format!(
+                    "gate {:?}: no reply until the deadline; the request may still be carried out",
+                    self.gate
+                );
                 return Err(Error::new(ErrorKind::TimedOut, text));
             }
         }
@@ -439,13 +463,19 @@ impl Client {
         if len <= self.most {
             return Ok(());
         }
-        let text =
-            format!("gate {:?}: a reply of {len} bytes, and {} are the most: Options::largest", self.gate, self.most);
+        let text = format!(
+            "gate {:?}: a reply of {len} bytes, and {} are the most: Options::largest",
+            self.gate, self.most
+        );
         Err(Error::new(ErrorKind::TooLarge, text))
     }
 
     /// What came in a cell that is this side's again.
-    pub(crate) fn take_reply(&self, cell: CellNo, reply: &mut Vec<u8>) -> Result<ReplyHeader, Error> {
+    pub(crate) fn take_reply(
+        &self,
+        cell: CellNo,
+        reply: &mut Vec<u8>,
+    ) -> Result<ReplyHeader, Error> {
         let slot = &self.slots[cell.index()];
         debug_assert_eq!(slot.state.load(Ordering::Relaxed), THERE);
         // SAFETY: THERE, seen with acquire by `wait`: `held` is the taker's again.
@@ -471,7 +501,10 @@ impl Client {
             None => {
                 let why = Error::new(
                     ErrorKind::Malformed,
-                    format!("gate {:?}: a reply of no kind that there is ({})", self.gate, header.status),
+                    format!(
+                        "gate {:?}: a reply of no kind that there is ({})",
+                        self.gate, header.status
+                    ),
                 );
                 self.side.cut(&why);
                 Err(why)
@@ -484,7 +517,8 @@ impl Client {
         let _one = lock(&self.taking);
         let slot = &self.slots[cell.index()];
         if slot.state.compare_exchange(WAITS, GONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            // SAFETY: we have ended WAITS, and `taking` keeps out who takes replies in; the taker does not look at `held` any more.
+            // SAFETY: we have ended WAITS, and `taking` keeps out who takes replies in; the taker
+            // does not look at `held` any more.
             let who = unsafe { (*slot.held.get()).0.clone() };
             if let Some(who) = who {
                 who.wake();
@@ -513,21 +547,27 @@ impl Looked for Client {
             self.caller.pop_replies(usize::MAX, |reply| {
                 let slot = &self.slots[reply.cell.index()];
                 if slot.state.load(Ordering::Acquire) == WAITS {
-                    // SAFETY: this side's record of a cell whose reply is being taken in: nobody but us ends WAITS with a reply, and who leaves it
-                    // does not look at `held`. Who waits takes nothing before THERE.
+                    // SAFETY: this side's record of a cell whose reply is being taken in: nobody
+                    // but us ends WAITS with a reply, and who leaves it does not look at `held`.
+                    // Who waits takes nothing before THERE.
                     let who = unsafe {
                         let held = slot.held.get();
                         (*held).1 = reply.header;
                         (*held).0.clone()
                     };
-                    if slot.state.compare_exchange(WAITS, THERE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                    if slot
+                        .state
+                        .compare_exchange(WAITS, THERE, Ordering::AcqRel, Ordering::Acquire)
+                        .is_ok()
+                    {
                         if let Some(who) = who {
                             who.wake();
                         }
                         return;
                     }
                 }
-                // GONE: a reply behind the link's end. Its taker is still to see that, and the cell is nobody's any more.
+                // GONE: a reply behind the link's end. Its taker is still to see that, and the cell
+                // is nobody's any more.
                 match slot.state.load(Ordering::Acquire) {
                     LEFT => left.push((reply.cell, reply.header)),
                     // Whatever it says: a server that answers this with an item is not asked again.
@@ -553,7 +593,8 @@ impl Looked for Client {
 
 impl Shown for Client {
     fn state(&self) -> String {
-        let whose = self.side.link.get().map_or("nobody yet".to_owned(), |link| link.peer().to_string());
+        let whose =
+            self.side.link.get().map_or("nobody yet".to_owned(), |link| link.peer().to_string());
         format!("calls gate {} of {whose}: {} under way", self.gate, self.under_way())
     }
 

@@ -1,4 +1,5 @@
-//! The gates through which the running microprocess was called: what it calls in turn says so, and a call that can never end is found out.
+//! The gates through which the running microprocess was called: what it calls in turn says so, and
+//! a call that can never end is found out.
 
 use std::cell::Cell;
 
@@ -14,7 +15,8 @@ pub(crate) fn current() -> Chain {
     CHAIN.get()
 }
 
-/// While `f` runs, the caller handles a request that came through `chain`, and then through gate `word`.
+/// While `f` runs, the caller handles a request that came through `chain`, and then through gate
+/// `word`.
 pub(crate) fn within<R>(chain: &Chain, word: u32, f: impl FnOnce() -> R) -> R {
     struct Back(Chain);
     impl Drop for Back {
@@ -26,7 +28,8 @@ pub(crate) fn within<R>(chain: &Chain, word: u32, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// From now on the caller handles a request that came through `chain`, and then through gate `word`. Returns what was before.
+/// From now on the caller handles a request that came through `chain`, and then through gate
+/// `word`. Returns what was before.
 pub(crate) fn enter(chain: &Chain, word: u32) -> Chain {
     let mut chain = *chain;
     // A full one was refused where it came in.

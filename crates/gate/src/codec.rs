@@ -1,7 +1,8 @@
 //! How values become bytes and come back: postcard for types, nothing for bytes.
 //!
-//! postcard's bytes do not say of which type they are. What was encoded as another type is `Malformed` where the difference shows, and else a
-//! wrong value: both sides have to agree, and a type that changes needs another gate name.
+//! postcard's bytes do not say of which type they are. What was encoded as another type is
+//! `Malformed` where the difference shows, and else a wrong value: both sides have to agree, and a
+//! type that changes needs another gate name.
 
 use std::marker::PhantomData;
 
@@ -27,9 +28,10 @@ pub trait Codec {
     fn decode(bytes: &[u8]) -> Result<Self::Value, Error>;
 }
 
-/// Any serde type, as postcard 1 encodes it (its wire format is stable). A decoder allocates in proportion to the bytes, and recurses as deeply as
-/// they say: a type that contains itself takes stack for each byte, one whose elements take no bytes (`Vec<()>`) time without bound. Neither is for
-/// peers that are not trusted.
+/// Any serde type, as postcard 1 encodes it (its wire format is stable). A decoder allocates in
+/// proportion to the bytes, and recurses as deeply as they say: a type that contains itself takes
+/// stack for each byte, one whose elements take no bytes (`Vec<()>`) time without bound. Neither is
+/// for peers that are not trusted.
 #[derive(Debug)]
 pub struct Typed<T>(PhantomData<fn() -> T>);
 
@@ -49,7 +51,9 @@ impl<T: Serialize + DeserializeOwned> Codec for Typed<T> {
     fn decode(bytes: &[u8]) -> Result<T, Error> {
         match postcard::take_from_bytes(bytes) {
             Ok((value, [])) => Ok(value),
-            Ok((_, rest)) => Err(undecodable::<T>(bytes, &format!("{} bytes are left over", rest.len()))),
+            Ok((_, rest)) => {
+                Err(undecodable::<T>(bytes, &format!("{} bytes are left over", rest.len())))
+            }
             Err(e) => Err(undecodable::<T>(bytes, &e.to_string())),
         }
     }
@@ -83,7 +87,10 @@ pub fn encode_into<T: Serialize>(value: &T, to: &mut [u8]) -> Result<usize, Erro
     match postcard::to_slice(value, to) {
         Ok(bytes) => Ok(bytes.len()),
         Err(postcard::Error::SerializeBufferFull) => {
-            let text = format!("a value of type {} takes more than {room} bytes", std::any::type_name::<T>());
+            let text = format!(
+                "a value of type {} takes more than {room} bytes",
+                std::any::type_name::<T>()
+            );
             Err(Error::new(ErrorKind::TooLarge, text))
         }
         Err(e) => Err(unencodable::<T>(&e)),
@@ -115,7 +122,10 @@ impl postcard::ser_flavors::Flavor for Append<'_> {
 
 #[cold]
 fn unencodable<T>(e: &postcard::Error) -> Error {
-    Error::new(ErrorKind::Invalid, format!("a value of type {} cannot be encoded: {e}", std::any::type_name::<T>()))
+    Error::new(
+        ErrorKind::Invalid,
+        format!("a value of type {} cannot be encoded: {e}", std::any::type_name::<T>()),
+    )
 }
 
 #[cold]

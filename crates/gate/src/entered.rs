@@ -1,4 +1,5 @@
-//! Gates and links as resources: each has its row in the usage table as long as it lives, a gate under its name (`/gate/clock`).
+//! Gates and links as resources: each has its row in the usage table as long as it lives, a gate
+//! under its name (`/gate/clock`).
 
 use std::sync::{Arc, Once};
 
@@ -8,13 +9,15 @@ use kumihimo_resource::table::{Command, Error, Row, Usage};
 use kumihimo_runtime::entries::Entries;
 use kumihimo_runtime::membership;
 
-/// How a gate or a link is seen and ended from outside. The table keeps it, so it does not own its [`Entered`].
+/// How a gate or a link is seen and ended from outside. The table keeps it, so it does not own its
+/// [`Entered`].
 pub(crate) trait Shown: Send + Sync {
-    /// How it is, in a line: who calls, how often. Called while nobody else of the kind can be looked at: it takes no lock, and does not block.
+    /// How it is, in a line: who calls, how often. Called while nobody else of the kind can be
+    /// looked at: it takes no lock, and does not block.
     fn state(&self) -> String;
-    /// It is asked to end, by somebody who has its id. It ends later, on another kernel thread or microprocess: with locking design `kind` all
-    /// resources of its kind
-    /// are locked meanwhile, so no [`Entered`] is made or dropped here. [`Link::close`](crate::link::Link::close) is right.
+    /// It is asked to end, by somebody who has its id. It ends later, on another kernel thread or
+    /// microprocess: with locking design `kind` all resources of its kind are locked meanwhile, so
+    /// no [`Entered`] is made or dropped here. [`Link::close`](crate::link::Link::close) is right.
     fn cancel(&self);
 }
 
@@ -32,7 +35,8 @@ pub(crate) struct Entered {
 pub(crate) fn gate(name: &str, shown: Arc<dyn Shown>) -> Entered {
     let entered = Entered::open(&GATES, shown);
     if let (Some(id), Ok(name)) = (entered.id(), Name::new(Kind::GATE, name)) {
-        // An application may have given that name to another gate: this one is found by its id then.
+        // An application may have given that name to another gate: this one is found by its id
+        // then.
         let _ = membership::table().name(&name, id);
     }
     entered
@@ -133,7 +137,11 @@ mod tests {
 
     impl Shown for Clock {
         fn state(&self) -> String {
-            if self.0.load(Ordering::Relaxed) { "ending".into() } else { "3 callers, 7 calls".into() }
+            if self.0.load(Ordering::Relaxed) {
+                "ending".into()
+            } else {
+                "3 callers, 7 calls".into()
+            }
         }
 
         fn cancel(&self) {

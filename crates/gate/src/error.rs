@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Why a gate could not be served, found or called. Says what happened, to which gate, and what to do.
+/// Why a gate could not be served, found or called. Says what happened, to which gate, and what to
+/// do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -21,7 +22,8 @@ pub enum ErrorKind {
     NotPermitted,
     /// The other side speaks another version of the protocol, or serves other types.
     Version,
-    /// The other side has ended or closed the gate. A request that was under way may or may not have been carried out: at most once.
+    /// The other side has ended or closed the gate. A request that was under way may or may not
+    /// have been carried out: at most once.
     Gone,
     /// The deadline has passed. The request may still be carried out.
     TimedOut,
@@ -83,7 +85,8 @@ impl Error {
 
     /// An error where the architecture has no gates.
     pub(crate) fn unless_supported() -> Result<(), Error> {
-        kumihimo_runtime::supports("gates").map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))
+        kumihimo_runtime::supports("gates")
+            .map_err(|e| Error::new(ErrorKind::Unsupported, e.to_string()))
     }
 
     /// Names the gate, where the text does not.

@@ -20,8 +20,9 @@ use crate::stream::{Sink, Stream};
 use crate::wire::{ELSEWHERE, Kind, Status};
 use crate::{Error, ErrorKind, Region, board, looks, types};
 
-/// The caller's hold of a gate: requests of type `Q`, replies of type `R`, both any serde type. Cheap to clone and to share; all clones have one
-/// lane, and calls of any number of microprocesses are under way at once.
+/// The caller's hold of a gate: requests of type `Q`, replies of type `R`, both any serde type.
+/// Cheap to clone and to share; all clones have one lane, and calls of any number of microprocesses
+/// are under way at once.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,8 +43,9 @@ use crate::{Error, ErrorKind, Region, board, looks, types};
 /// # }
 /// ```
 ///
-/// *At most once*: a request is handled once or not at all. When the server ends in the middle of it the caller gets an error of kind `Gone` and
-/// cannot know which; the next call connects to whoever serves the gate then.
+/// *At most once*: a request is handled once or not at all. When the server ends in the middle of
+/// it the caller gets an error of kind `Gone` and cannot know which; the next call connects to
+/// whoever serves the gate then.
 pub struct Gate<Q, R> {
     inner: Arc<Inner>,
     _types: PhantomData<fn(Q) -> R>,
@@ -75,7 +77,13 @@ pub(crate) struct Inner {
 impl Inner {
     fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Inner>, Error> {
         let client = Mutex::new(connect(name, options, types)?);
-        Ok(Arc::new(Inner { name: name.into(), options: options.clone(), types, client, connecting: Mutex::new(()) }))
+        Ok(Arc::new(Inner {
+            name: name.into(),
+            options: options.clone(),
+            types,
+            client,
+            connecting: Mutex::new(()),
+        }))
     }
 
     pub(crate) fn client(&self) -> Result<Arc<Client>, Error> {
@@ -85,7 +93,8 @@ impl Inner {
 
     #[cold]
     fn reconnect(&self) -> Result<Arc<Client>, Error> {
-        // Kernel threads wait for each other here; a microprocess would keep its virtual processor from others.
+        // Kernel threads wait for each other here; a microprocess would keep its virtual processor
+        // from others.
         thread::blocking(|| {
             let _one = self.connecting.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let client = lock(&self.client).clone();
@@ -108,15 +117,20 @@ impl Inner {
     ) -> Result<Ask<'a>, Error> {
         if payload.len() > self.options.most {
             let (len, most) = (payload.len(), self.options.most);
-            let text =
-                format!("gate {:?}: a request of {len} bytes, and {most} are the most: Options::largest", self.name);
+            let text = format!(
+                "gate {:?}: a request of {len} bytes, and {most} are the most: Options::largest",
+                self.name
+            );
             return Err(Error::new(ErrorKind::TooLarge, text));
         }
         if porter::is_child() {
             return Err(porter::of_parent());
         }
         // What the clock does not reach is no deadline.
-        let deadline = cancel::earlier(within.and_then(|time| Instant::now().checked_add(time)), cancel::deadline());
+        let deadline = cancel::earlier(
+            within.and_then(|time| Instant::now().checked_add(time)),
+            cancel::deadline(),
+        );
         Ok(Ask { kind, payload, regions, deadline, priority: self.options.priority })
     }
 
@@ -158,7 +172,8 @@ fn connect(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Clie
 
 fn connected(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Client>, Error> {
     Error::unless_supported()?;
-    runtime::ensure().map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
+    runtime::ensure()
+        .map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
     // So that the server sees who calls, and is on the same board.
     let _ = membership::table();
     let bit = looks::next_bit();
@@ -171,7 +186,8 @@ fn connected(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Cl
     };
     let porter = Porter::of_process();
     let machine = options.directory.as_deref().map_or_else(Machine::mine, Machine::at)?;
-    let knocked = thread::blocking(|| porter.knock(&machine, &hello, options.patience.min(LONGEST)))?;
+    let knocked =
+        thread::blocking(|| porter.knock(&machine, &hello, options.patience.min(LONGEST)))?;
     let welcome = knocked.welcome;
     let geometry = Geometry::checked(welcome.size.cells, welcome.size.inline)?;
     let caller = Caller::open(std::os::fd::AsFd::as_fd(&knocked.lane), geometry)?;
@@ -191,8 +207,9 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// Connects to the gate of this name. Blocks the microprocess while it does.
     ///
     /// # Errors
-    /// `NotFound`: nobody serves it. `NotPermitted`: not this user. `Version`: the server is of another version of Kumihimo, or serves bytes.
-    /// `TimedOut`: the server is stopped, or answers nobody. `Exhausted`: descriptors, memory.
+    /// `NotFound`: nobody serves it. `NotPermitted`: not this user. `Version`: the server is of
+    /// another version of Kumihimo, or serves bytes. `TimedOut`: the server is stopped, or answers
+    /// nobody. `Exhausted`: descriptors, memory.
     pub fn connect(name: &str) -> Result<Gate<Q, R>, Error> {
         Gate::connect_with(name, &Options::new())
     }
@@ -202,16 +219,21 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     /// # Errors
     /// As `connect`.
     pub fn connect_with(name: &str, options: &Options) -> Result<Gate<Q, R>, Error> {
-        Ok(Gate { inner: Inner::connect(name, options, Some(types::of::<Q, R>()))?, _types: PhantomData })
+        Ok(Gate {
+            inner: Inner::connect(name, options, Some(types::of::<Q, R>()))?,
+            _types: PhantomData,
+        })
     }
 
-    /// Calls: the request is handled at the caller's priority, and the reply comes back. Blocks the microprocess; a cancellation point, at which the
-    /// server is told. On a kernel thread that is no microprocess it blocks that. Ends at the deadline of an enclosing scope at the latest.
+    /// Calls: the request is handled at the caller's priority, and the reply comes back. Blocks the
+    /// microprocess; a cancellation point, at which the server is told. On a kernel thread that is
+    /// no microprocess it blocks that. Ends at the deadline of an enclosing scope at the latest.
     ///
     /// # Errors
-    /// `Gone`: the server ended; the request may or may not have been carried out. `TimedOut`; `Panicked`: the handler did; `Cancelled`: the server
-    /// dropped the request; `Malformed`: the reply is not of type `R`; `TooLarge`; `Deadlock`: the call came back to a server that waits for it; what
-    /// the handler failed with.
+    /// `Gone`: the server ended; the request may or may not have been carried out. `TimedOut`;
+    /// `Panicked`: the handler did; `Cancelled`: the server dropped the request; `Malformed`: the
+    /// reply is not of type `R`; `TooLarge`; `Deadlock`: the call came back to a server that waits
+    /// for it; what the handler failed with.
     pub fn call(&self, request: &Q) -> Result<R, Error> {
         self.called(request, None)
     }
@@ -228,8 +250,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         self.called_with(request, &[], within).map(|(reply, _)| reply)
     }
 
-    /// As [`call`](Gate::call), with regions that go along by reference, four at most; and those that come back. A region that is passed again costs
-    /// nothing.
+    /// As [`call`](Gate::call), with regions that go along by reference, four at most; and those
+    /// that come back. A region that is passed again costs nothing.
     ///
     /// # Errors
     /// As `call`; `Invalid`: too many.
@@ -241,7 +263,12 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     ///
     /// # Errors
     /// As `call_with`; `TimedOut`.
-    pub fn call_with_within(&self, request: &Q, regions: &[Region], time: Duration) -> Result<(R, Vec<Region>), Error> {
+    pub fn call_with_within(
+        &self,
+        request: &Q,
+        regions: &[Region],
+        time: Duration,
+    ) -> Result<(R, Vec<Region>), Error> {
         self.called_with(request, regions, Some(time))
     }
 
@@ -257,8 +284,9 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Ok((Typed::<R>::decode(&reply)?, back))
     }
 
-    /// Sends a request that nobody waits for: it is handled at most once, and what goes wrong with it nobody hears. Blocks the microprocess only
-    /// while as many as the lane takes are on their way.
+    /// Sends a request that nobody waits for: it is handled at most once, and what goes wrong with
+    /// it nobody hears. Blocks the microprocess only while as many as the lane takes are on their
+    /// way.
     ///
     /// # Errors
     /// `Gone`, `TooLarge`, `Invalid`.
@@ -279,18 +307,27 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         Stream::begin(&self.inner, &asked)
     }
 
-    /// Serves: `handler` is called for each request, in a microprocess at the caller's priority; those are kept and used again, as many as requests
-    /// are handled at once. Until the returned value is dropped. Does not block.
+    /// Serves: `handler` is called for each request, in a microprocess at the caller's priority;
+    /// those are kept and used again, as many as requests are handled at once. Until the returned
+    /// value is dropped. Does not block.
     ///
-    /// A handler that panics fails its caller with `Panicked`, and no other. One whose caller has cancelled is cancelled.
+    /// A handler that panics fails its caller with `Panicked`, and no other. One whose caller has
+    /// cancelled is cancelled.
     ///
     /// # Errors
-    /// `InUse`: a process that lives serves a gate of this name. `Invalid`: the name. `Exhausted`; `Io`: no run-time directory.
-    pub fn serve(name: &str, handler: impl Fn(Q) -> R + Send + Sync + 'static) -> Result<Serving, Error> {
-        Gate::serve_with(name, &Options::new(), move |request, _: &serve::Context<'_>| Ok(handler(request)))
+    /// `InUse`: a process that lives serves a gate of this name. `Invalid`: the name. `Exhausted`;
+    /// `Io`: no run-time directory.
+    pub fn serve(
+        name: &str,
+        handler: impl Fn(Q) -> R + Send + Sync + 'static,
+    ) -> Result<Serving, Error> {
+        Gate::serve_with(name, &Options::new(), move |request, _: &serve::Context<'_>| {
+            Ok(handler(request))
+        })
     }
 
-    /// As [`serve`](Gate::serve), otherwise than by default: the handler learns who calls, and may fail.
+    /// As [`serve`](Gate::serve), otherwise than by default: the handler learns who calls, and may
+    /// fail.
     ///
     /// # Errors
     /// As `serve`.
@@ -311,7 +348,10 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     pub fn serve_regions(
         name: &str,
         options: &Options,
-        handler: impl Fn(Q, &serve::Context<'_>) -> Result<(R, Vec<Region>), Error> + Send + Sync + 'static,
+        handler: impl Fn(Q, &serve::Context<'_>) -> Result<(R, Vec<Region>), Error>
+        + Send
+        + Sync
+        + 'static,
     ) -> Result<Serving, Error> {
         let serving = serve::open(name, options, Some(types::of::<Q, R>()), false)?;
         let handler = move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| {
@@ -366,7 +406,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
     }
 }
 
-/// The caller's hold of a gate that takes and gives bytes, as they are: for codecs of one's own, and other languages.
+/// The caller's hold of a gate that takes and gives bytes, as they are: for codecs of one's own,
+/// and other languages.
 #[derive(Clone)]
 pub struct RawGate {
     inner: Arc<Inner>,
@@ -407,7 +448,12 @@ impl RawGate {
     ///
     /// # Errors
     /// As there.
-    pub fn call_within(&self, request: &[u8], reply: &mut Vec<u8>, time: Duration) -> Result<(), Error> {
+    pub fn call_within(
+        &self,
+        request: &[u8],
+        reply: &mut Vec<u8>,
+        time: Duration,
+    ) -> Result<(), Error> {
         self.inner.call(request, &[], Some(time), reply).map(drop)
     }
 
@@ -415,7 +461,12 @@ impl RawGate {
     ///
     /// # Errors
     /// As there.
-    pub fn call_with(&self, request: &[u8], regions: &[Region], reply: &mut Vec<u8>) -> Result<Vec<Region>, Error> {
+    pub fn call_with(
+        &self,
+        request: &[u8],
+        regions: &[Region],
+        reply: &mut Vec<u8>,
+    ) -> Result<Vec<Region>, Error> {
         self.inner.call(request, regions, None, reply)
     }
 
@@ -455,11 +506,15 @@ impl RawGate {
     pub fn serve(
         name: &str,
         options: &Options,
-        handler: impl Fn(&[u8], &serve::Context<'_>, &mut Vec<u8>) -> Result<Vec<Region>, Error> + Send + Sync + 'static,
+        handler: impl Fn(&[u8], &serve::Context<'_>, &mut Vec<u8>) -> Result<Vec<Region>, Error>
+        + Send
+        + Sync
+        + 'static,
     ) -> Result<Serving, Error> {
         let serving = serve::open(name, options, None, false)?;
-        let handler =
-            move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| handler(asked, &job.context, answer);
+        let handler = move |asked: &[u8], job: &serve::Job<'_>, answer: &mut Vec<u8>| {
+            handler(asked, &job.context, answer)
+        };
         Pool::start(&serving, Box::new(handler), false)?;
         Ok(serving)
     }

@@ -8,7 +8,8 @@
 //! refused  7  kind of error u8   8  length of the text u16  10  text
 //! size: cells u32, inline u32 (0, 0: no wish).   seat: 1: there is one u8, board u128, row u32, bit u8
 //! ```
-//! The first seven bytes and all of `refused` stay as they are in every version, so that two versions can tell each other what they are.
+//! The first seven bytes and all of `refused` stay as they are in every version, so that two
+//! versions can tell each other what they are.
 
 use kumihimo_machine::gates::check_name;
 
@@ -16,7 +17,8 @@ use crate::options::Placement;
 use crate::packet::LONGEST;
 use crate::{Error, ErrorKind};
 
-/// Of all that two processes of a link tell each other: these records, those of [`link`](crate::link), and what is in a lane.
+/// Of all that two processes of a link tell each other: these records, those of
+/// [`link`](crate::link), and what is in a lane.
 pub(crate) const VERSION: u16 = 1;
 
 const MAGIC: [u8; 4] = *b"KUMI";
@@ -36,7 +38,8 @@ pub(crate) struct Size {
     pub(crate) inline: u32,
 }
 
-/// Where an address space lies down. Which board it is the file says (device and inode); nobody is believed more than that it woke the wrong ones.
+/// Where an address space lies down. Which board it is the file says (device and inode); nobody is
+/// believed more than that it woke the wrong ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub(crate) board: u128,
@@ -95,7 +98,10 @@ fn at<const N: usize>(record: &[u8], at: usize) -> [u8; N] {
 }
 
 fn malformed(what: &str) -> Error {
-    Error::new(ErrorKind::Malformed, format!("{what} does not follow the protocol of gates: another program?"))
+    Error::new(
+        ErrorKind::Malformed,
+        format!("{what} does not follow the protocol of gates: another program?"),
+    )
 }
 
 /// The kind of record, of those of this version.
@@ -124,7 +130,10 @@ fn flag(byte: u8, from: &str) -> Result<bool, Error> {
 }
 
 fn size_and_seat(record: &[u8], from: &str) -> Result<(Size, Option<Seat>), Error> {
-    let size = Size { cells: u32::from_le_bytes(at(record, 16)), inline: u32::from_le_bytes(at(record, 20)) };
+    let size = Size {
+        cells: u32::from_le_bytes(at(record, 16)),
+        inline: u32::from_le_bytes(at(record, 20)),
+    };
     let (board, row) = (u128::from_le_bytes(at(record, 25)), u32::from_le_bytes(at(record, 41)));
     let seat = Seat { board, row, bit: record[45] & 63 };
     Ok((size, flag(record[24], from)?.then_some(seat)))
@@ -145,14 +154,19 @@ impl Hello {
     pub(crate) fn decode(record: &[u8]) -> Result<Hello, Error> {
         const FROM: &str = "the caller";
         let what = kind_of(record, FROM)?;
-        if what != HELLO || record.len() < FIXED + 1 || record.len() != FIXED + 1 + usize::from(record[FIXED]) {
+        if what != HELLO
+            || record.len() < FIXED + 1
+            || record.len() != FIXED + 1 + usize::from(record[FIXED])
+        {
             return Err(malformed("what the caller says"));
         }
         let types = flag(record[7], FROM)?.then_some(u64::from_le_bytes(at(record, 8)));
         let (size, seat) = size_and_seat(record, FROM)?;
-        let name = str::from_utf8(&record[FIXED + 1..]).map_err(|_| malformed("the name of a gate"))?;
+        let name =
+            str::from_utf8(&record[FIXED + 1..]).map_err(|_| malformed("the name of a gate"))?;
         check_name(name).map_err(|e| Error::new(ErrorKind::Malformed, e.to_string()))?;
-        let placement = Placement::from_number(record[46]).ok_or_else(|| malformed("what the caller says"))?;
+        let placement =
+            Placement::from_number(record[46]).ok_or_else(|| malformed("what the caller says"))?;
         Ok(Hello { name: name.to_owned(), types, size, seat, placement })
     }
 }
@@ -192,7 +206,8 @@ pub(crate) fn refusal(error: &Error) -> Vec<u8> {
 /// An error, to be told to the other side: kind, length, text.
 pub(crate) fn put_error(record: &mut Vec<u8>, error: &Error) {
     let text = error.to_string();
-    let end = (0..=text.len().min(LONGEST_TEXT)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let end =
+        (0..=text.len().min(LONGEST_TEXT)).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let text = &text[..end];
     record.push(error.kind().number());
     record.extend_from_slice(&(text.len() as u16).to_le_bytes());
@@ -234,7 +249,11 @@ mod tests {
     fn what_is_said_is_heard() {
         let welcome = Welcome { link: u64::MAX, size: Size { cells: 2, inline: 64 }, seat: None };
         assert_eq!(Welcome::decode(&welcome.encode()), Ok(welcome));
-        for one in [hello(), Hello { types: None, seat: None, ..hello() }, Hello { name: "x".repeat(200), ..hello() }] {
+        for one in [
+            hello(),
+            Hello { types: None, seat: None, ..hello() },
+            Hello { name: "x".repeat(200), ..hello() },
+        ] {
             assert_eq!(Hello::decode(&one.encode()), Ok(one));
         }
         for kind in (0..).map_while(ErrorKind::of_number) {
@@ -249,7 +268,10 @@ mod tests {
         record[4..6].copy_from_slice(&9_u16.to_le_bytes());
         let error = Hello::decode(&record).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Version);
-        assert!(error.to_string().contains("version 9") && error.to_string().contains("version 1"), "{error}");
+        assert!(
+            error.to_string().contains("version 9") && error.to_string().contains("version 1"),
+            "{error}"
+        );
         // Refusals are read whatever their version.
         let mut record = refusal(&error);
         record[4..6].copy_from_slice(&9_u16.to_le_bytes());
@@ -261,20 +283,31 @@ mod tests {
         let record = refusal(&Error::new(ErrorKind::Io, "\u{e9}".repeat(2000)));
         assert!(record.len() <= LONGEST);
         let error = Welcome::decode(&record).unwrap_err();
-        assert_eq!((error.kind(), error.to_string().chars().count()), (ErrorKind::Io, LONGEST_TEXT / 2));
+        assert_eq!(
+            (error.kind(), error.to_string().chars().count()),
+            (ErrorKind::Io, LONGEST_TEXT / 2)
+        );
     }
 
     #[test]
     fn each_byte_too_few_or_too_many_is_malformed() {
         let record = hello().encode();
         for length in 0..record.len() {
-            assert_eq!(Hello::decode(&record[..length]).unwrap_err().kind(), ErrorKind::Malformed, "{length}");
+            assert_eq!(
+                Hello::decode(&record[..length]).unwrap_err().kind(),
+                ErrorKind::Malformed,
+                "{length}"
+            );
         }
         let more = [&record[..], b"x"].concat();
         assert_eq!(Hello::decode(&more).unwrap_err().kind(), ErrorKind::Malformed);
         for name in ["", ".", ".x", "a/b", "a\0b"] {
             let record = Hello { name: name.into(), ..hello() }.encode();
-            assert_eq!(Hello::decode(&record).unwrap_err().kind(), ErrorKind::Malformed, "{name:?}");
+            assert_eq!(
+                Hello::decode(&record).unwrap_err().kind(),
+                ErrorKind::Malformed,
+                "{name:?}"
+            );
         }
     }
 

@@ -20,7 +20,8 @@ use crate::side::{Side, Sided};
 use crate::wire::{Kind, Status};
 use crate::{Error, ErrorKind, Region};
 
-/// Of a stream that is handled: whose its cell is. Its items go out one at a time, each when the client has asked for it.
+/// Of a stream that is handled: whose its cell is. Its items go out one at a time, each when the
+/// client has asked for it.
 enum Turn {
     /// The client has asked, and the cell is the handler's to answer in.
     Asked,
@@ -41,7 +42,8 @@ pub(crate) struct Hosted {
     pub(crate) peer: Peer,
     pub(crate) side: Side,
     gone: AtomicBool,
-    /// The streams that are handled, by cell. What a client asks of one that is not there is answered at once, by whoever looks.
+    /// The streams that are handled, by cell. What a client asks of one that is not there is
+    /// answered at once, by whoever looks.
     streams: Mutex<HashMap<CellNo, Turn>>,
     /// Names of the regions that this side passes.
     next_region: AtomicU32,
@@ -85,7 +87,12 @@ impl Hosted {
     }
 
     /// Answers. What is too large for the cell is the caller's to pass otherwise.
-    pub(crate) fn reply(&self, cell: CellNo, header: &ReplyHeader, payload: &[u8]) -> Result<(), Error> {
+    pub(crate) fn reply(
+        &self,
+        cell: CellNo,
+        header: &ReplyHeader,
+        payload: &[u8],
+    ) -> Result<(), Error> {
         if self.is_gone() {
             return Err(gone(&self.port.name));
         }
@@ -99,7 +106,8 @@ impl Hosted {
 
     /// Answers with an error. Nothing is left to be done if that fails: the link is gone.
     pub(crate) fn refuse(&self, cell: CellNo, error: &Error) {
-        let header = ReplyHeader { status: Status::Failed(error.kind()).number(), ..ReplyHeader::default() };
+        let header =
+            ReplyHeader { status: Status::Failed(error.kind()).number(), ..ReplyHeader::default() };
         let text = error.to_string();
         let mut end = text.len().min(self.inline());
         while !text.is_char_boundary(end) {
@@ -124,25 +132,31 @@ impl Hosted {
     /// The stream in `cell` begins: the request itself asks for the first item.
     ///
     /// # Errors
-    /// `Malformed`: the one before in this cell is not over, and the client has not waited for its end. The link is cut.
+    /// `Malformed`: the one before in this cell is not over, and the client has not waited for its
+    /// end. The link is cut.
     pub(crate) fn stream_begins(&self, cell: CellNo) -> Result<(), Error> {
         if lock(&self.streams).insert(cell, Turn::Asked).is_none() {
             return Ok(());
         }
         let why = Error::new(
             ErrorKind::Malformed,
-            format!("the client of gate {:?} began a stream in the cell of one that is not over", self.port.name),
+            format!(
+                "the client of gate {:?} began a stream in the cell of one that is not over",
+                self.port.name
+            ),
         );
         self.cut(&why);
         Err(why)
     }
 
-    /// Until the client asks for the next item of the stream in `cell`. False: it wants no more. Blocks the microprocess.
+    /// Until the client asks for the next item of the stream in `cell`. False: it wants no more.
+    /// Blocks the microprocess.
     pub(crate) fn await_turn(&self, cell: CellNo) -> bool {
         loop {
             {
                 let mut streams = lock(&self.streams);
-                // Under the lock, which the end of the link takes after it is gone: it finds who waits.
+                // Under the lock, which the end of the link takes after it is gone: it finds who
+                // waits.
                 if self.is_gone() || cancel::requested() {
                     return false;
                 }
@@ -157,7 +171,12 @@ impl Hosted {
     }
 
     /// Sends an item of the stream in `cell`, whose turn it is.
-    pub(crate) fn item(&self, cell: CellNo, header: &ReplyHeader, payload: &[u8]) -> Result<(), Error> {
+    pub(crate) fn item(
+        &self,
+        cell: CellNo,
+        header: &ReplyHeader,
+        payload: &[u8],
+    ) -> Result<(), Error> {
         // Before the reply: the client may ask for the next one at once.
         if let Some(turn) = lock(&self.streams).get_mut(&cell) {
             *turn = Turn::Away;
@@ -165,7 +184,8 @@ impl Hosted {
         self.reply(cell, header, payload)
     }
 
-    /// The stream in `cell` is over. Whether the cell is the handler's, which has to answer in it then.
+    /// The stream in `cell` is over. Whether the cell is the handler's, which has to answer in it
+    /// then.
     #[must_use]
     pub(crate) fn stream_ends(&self, cell: CellNo) -> bool {
         matches!(lock(&self.streams).remove(&cell), Some(Turn::Asked | Turn::Stop))
@@ -199,9 +219,14 @@ impl Looked for Hosted {
         self.port.take_in(|put| {
             let popped = self.host.pop_requests(usize::MAX, |incoming| match incoming {
                 Incoming::Request(request)
-                    if request.header.kind == Kind::Next as u8 || request.header.kind == Kind::Stop as u8 =>
+                    if request.header.kind == Kind::Next as u8
+                        || request.header.kind == Kind::Stop as u8 =>
                 {
-                    let turn = if request.header.kind == Kind::Next as u8 { Turn::Asked } else { Turn::Stop };
+                    let turn = if request.header.kind == Kind::Next as u8 {
+                        Turn::Asked
+                    } else {
+                        Turn::Stop
+                    };
                     if !self.asked(request.cell, turn) {
                         over.push(request.cell);
                     }
@@ -227,11 +252,17 @@ impl Looked for Hosted {
             self.refuse(cell, &Error::new(ErrorKind::Deadlock, text));
         }
         for cell in over {
-            self.refuse(cell, &Error::new(ErrorKind::Cancelled, "the stream is over: its handler was cancelled"));
+            self.refuse(
+                cell,
+                &Error::new(ErrorKind::Cancelled, "the stream is over: its handler was cancelled"),
+            );
         }
         for (cell, serial) in cancelled {
             if let Some(request) = self.port.cancel(&me, cell, serial) {
-                self.refuse(request.cell, &Error::new(ErrorKind::Cancelled, "cancelled before it was handled"));
+                self.refuse(
+                    request.cell,
+                    &Error::new(ErrorKind::Cancelled, "cancelled before it was handled"),
+                );
             }
         }
         if let Some(why) = failure {
@@ -280,5 +311,8 @@ impl Shown for Hosted {
 }
 
 fn gone(gate: &str) -> Error {
-    Error::new(ErrorKind::Gone, format!("the client of gate {gate:?} has ended: nobody waits for this reply"))
+    Error::new(
+        ErrorKind::Gone,
+        format!("the client of gate {gate:?} has ended: nobody waits for this reply"),
+    )
 }

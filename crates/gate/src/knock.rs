@@ -55,7 +55,9 @@ impl Error {
 /// What an error of the system means here.
 fn of_io(errno: Option<i32>) -> ErrorKind {
     match errno {
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::ENOSPC) => ErrorKind::Exhausted,
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::ENOSPC) => {
+            ErrorKind::Exhausted
+        }
         Some(libc::EACCES | libc::EPERM) => ErrorKind::NotPermitted,
         _ => ErrorKind::Io,
     }
@@ -64,7 +66,8 @@ fn of_io(errno: Option<i32>) -> ErrorKind {
 /// Finds the gate and shakes hands. Blocks the kernel thread, for `within` at most.
 ///
 /// # Errors
-/// `NotFound`, `NotPermitted`, `Version`, `TimedOut`, `Malformed`, `Exhausted`, `Invalid`, `Io`; what the server refuses with.
+/// `NotFound`, `NotPermitted`, `Version`, `TimedOut`, `Malformed`, `Exhausted`, `Invalid`, `Io`;
+/// what the server refuses with.
 pub(crate) fn knock(
     machine: &Machine,
     descriptors: &Arc<Descriptors>,
@@ -74,7 +77,10 @@ pub(crate) fn knock(
     let name = &hello.name;
     let not_found = || {
         let path = machine.path().display();
-        Error::new(ErrorKind::NotFound, format!("nobody serves a gate {name:?} in {path}: start its server"))
+        Error::new(
+            ErrorKind::NotFound,
+            format!("nobody serves a gate {name:?} in {path}: start its server"),
+        )
     };
     let deadline = Instant::now() + within;
     for _ in 0..ATTEMPTS {
@@ -91,11 +97,21 @@ pub(crate) fn knock(
     Err(not_found())
 }
 
-fn shake_hands(socket: Kept, peer: Peer, hello: &Hello, deadline: Instant) -> Result<Knocked, Error> {
+fn shake_hands(
+    socket: Kept,
+    peer: Peer,
+    hello: &Hello,
+    deadline: Instant,
+) -> Result<Knocked, Error> {
     let name = &hello.name;
     let whose = peer.pid.map_or("its process".to_owned(), |pid| format!("process {pid}"));
     let io = |e: Errno| Error::of_system(&format!("gate {name:?}"), e);
-    let gone = || Error::new(ErrorKind::Gone, format!("who served gate {name:?} ({whose}) has ended: connect again"));
+    let gone = || {
+        Error::new(
+            ErrorKind::Gone,
+            format!("who served gate {name:?} ({whose}) has ended: connect again"),
+        )
+    };
     match send(&socket, &hello.encode(), None, false) {
         // It may have said why before it closed.
         Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
@@ -104,7 +120,9 @@ fn shake_hands(socket: Kept, peer: Peer, hello: &Hello, deadline: Instant) -> Re
     let record = loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let late = || {
-            let text = format!("gate {name:?}: {whose} did not answer in time: it is stopped, or very busy");
+            let text = format!(
+                "gate {name:?}: {whose} did not answer in time: it is stopped, or very busy"
+            );
             Error::new(ErrorKind::TimedOut, text)
         };
         if left.is_zero() {
@@ -115,11 +133,16 @@ fn shake_hands(socket: Kept, peer: Peer, hello: &Hello, deadline: Instant) -> Re
             Ok(Packet::Record(record)) => break record,
             Ok(Packet::End) => return Err(gone()),
             Ok(Packet::NoRoom) => {
-                let text = format!("gate {name:?}: no descriptor is left for its memory: raise the limit (ulimit -n)");
+                let text = format!(
+                    "gate {name:?}: no descriptor is left for its memory: raise the limit (ulimit -n)"
+                );
                 return Err(Error::new(ErrorKind::Exhausted, text));
             }
             Ok(Packet::Wrong(what)) => {
-                return Err(Error::new(ErrorKind::Malformed, format!("gate {name:?}: {whose} sent {what}")));
+                return Err(Error::new(
+                    ErrorKind::Malformed,
+                    format!("gate {name:?}: {whose} sent {what}"),
+                ));
             }
             Err(Errno::AGAIN | Errno::INTR) => {}
             Err(e) => return Err(io(e)),
@@ -127,7 +150,10 @@ fn shake_hands(socket: Kept, peer: Peer, hello: &Hello, deadline: Instant) -> Re
     };
     let welcome = Welcome::decode(record.bytes())?;
     let lane = record.descriptor.ok_or_else(|| {
-        Error::new(ErrorKind::Malformed, format!("gate {name:?}: {whose} lets us in without passing memory"))
+        Error::new(
+            ErrorKind::Malformed,
+            format!("gate {name:?}: {whose} lets us in without passing memory"),
+        )
     })?;
     Ok(Knocked { welcome, lane, peer, socket })
 }

@@ -1,17 +1,22 @@
-//! A lane: memory that a client and a server share, through which requests and replies go without a system call.
+//! A lane: memory that a client and a server share, through which requests and replies go without a
+//! system call.
 //!
-//! A lane has a number of cells, and two rings of entries that name cells: requests one way, replies the other. The client owns the cells. One
-//! is lent to the server from the push of its request until its reply is popped, and the server answers each request once, also one that
-//! is cancelled. [`Caller`] is the client's side, [`Host`] the server's; any number of kernel threads may use either at once.
+//! A lane has a number of cells, and two rings of entries that name cells: requests one way,
+//! replies the other. The client owns the cells. One is lent to the server from the push of its
+//! request until its reply is popped, and the server answers each request once, also one that is
+//! cancelled. [`Caller`] is the client's side, [`Host`] the server's; any number of kernel threads
+//! may use either at once.
 //!
-//! Whoever shares the memory may write anything there, at any time. So each word is loaded once and checked before use, against what this side keeps
-//! in memory of its own; payloads are copied out before anybody looks at them. What does not follow the protocol is
+//! Whoever shares the memory may write anything there, at any time. So each word is loaded once and
+//! checked before use, against what this side keeps in memory of its own; payloads are copied out
+//! before anybody looks at them. What does not follow the protocol is
 //! [`ErrorKind::Malformed`](crate::ErrorKind::Malformed), after which the lane is to be given up.
 //!
 //! # Waking
-//! A lane wakes nobody. A push ends in a release store; whoever then has to wake the other side calls `Cell::call` of its row
-//! (crates/arbiter), which begins with a full fence. Who goes to sleep asks [`Caller::has_replies`] or [`Host::has_requests`] once more after
-//! `Cell::lie_down`, which ends in one. So one of the two sees the other.
+//! A lane wakes nobody. A push ends in a release store; whoever then has to wake the other side
+//! calls `Cell::call` of its row (crates/arbiter), which begins with a full fence. Who goes to
+//! sleep asks [`Caller::has_replies`] or [`Host::has_requests`] once more after `Cell::lie_down`,
+//! which ends in one. So one of the two sees the other.
 
 mod atomic;
 mod caller;

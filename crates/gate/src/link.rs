@@ -1,5 +1,6 @@
-//! A link: the socket between a caller's address space and one that serves a gate, after the handshake. Through it go rings, memory by descriptor,
-//! and the news that the other side is gone; requests and replies go through the lane.
+//! A link: the socket between a caller's address space and one that serves a gate, after the
+//! handshake. Through it go rings, memory by descriptor, and the news that the other side is gone;
+//! requests and replies go through the lane.
 //!
 //! ```text
 //! 0  what it is u8: 0x10 ring; 0x11 region: id u64, length u64, and a descriptor; 0x12 forget region: id u64; 0x13 bye: error
@@ -21,7 +22,8 @@ use crate::hello::{put_error, told};
 use crate::packet::{Record, send};
 use crate::{Error, ErrorKind};
 
-/// For so long a full socket is waited for: the other side's porter does nothing but take what is there.
+/// For so long a full socket is waited for: the other side's porter does nothing but take what is
+/// there.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const RING: u8 = 0x10;
@@ -49,7 +51,8 @@ impl std::fmt::Display for Peer {
 
 impl Peer {
     pub(crate) fn of(socket: &impl AsFd) -> Result<Peer, Errno> {
-        let peer = getsockopt(socket, PeerCredentials).map_err(|e| Errno::from_raw_os_error(e as i32))?;
+        let peer =
+            getsockopt(socket, PeerCredentials).map_err(|e| Errno::from_raw_os_error(e as i32))?;
         Ok(Peer { uid: peer.uid(), pid: u32::try_from(peer.pid()).ok().filter(|pid| *pid > 0) })
     }
 }
@@ -66,7 +69,9 @@ pub(crate) enum Said {
 /// `None`: nothing that follows the protocol. Whether a descriptor is with it is part of that.
 pub(crate) fn parse(record: &Record) -> Option<Said> {
     let (bytes, with) = (record.bytes(), record.descriptor.is_some());
-    let number = |at: usize| bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok()).map(u64::from_le_bytes);
+    let number = |at: usize| {
+        bytes.get(at..at + 8).and_then(|eight| eight.try_into().ok()).map(u64::from_le_bytes)
+    };
     match (bytes[0], bytes.len(), with) {
         (RING, 1, false) => Some(Said::Ring),
         (REGION, 17, true) => Some(Said::Region { id: number(1)?, length: number(9)? }),
@@ -105,7 +110,8 @@ impl Drop for Line {
 }
 
 impl Line {
-    /// Whether the descriptor is still the socket's. Somebody in this process who closes what is not his is no event that epoll(7) tells.
+    /// Whether the descriptor is still the socket's. Somebody in this process who closes what is
+    /// not his is no event that epoll(7) tells.
     pub(crate) fn is_whole(&self) -> bool {
         inode(&*self.socket) == self.inode
     }
@@ -141,29 +147,35 @@ impl Link {
         self.line.peer
     }
 
-    /// Wakes the other side's porter, which calls `End::rang`. Never waits: where the socket is full there are rings that it has not seen, and
-    /// where the
-    /// other side is gone `End::gone` says so. One system call.
+    /// Wakes the other side's porter, which calls `End::rang`. Never waits: where the socket is
+    /// full there are rings that it has not seen, and where the other side is gone `End::gone` says
+    /// so. One system call.
     pub(crate) fn ring(&self) {
         if !self.line.descriptors.are_forgotten() {
             let _ = send(&*self.line.socket, &[RING], None, false);
         }
     }
 
-    /// Passes memory: `End::region` of the other side. Blocks the kernel thread while the socket is full, 5 s at most. Requests do not wait for
-    /// it: one that
-    /// names a region may be there before the region is.
+    /// Passes memory: `End::region` of the other side. Blocks the kernel thread while the socket is
+    /// full, 5 s at most. Requests do not wait for it: one that names a region may be there before
+    /// the region is.
     ///
     /// # Errors
     /// `Gone`, `TimedOut`; `Exhausted`: too many descriptors are on their way.
-    pub(crate) fn pass_region(&self, id: u64, fd: BorrowedFd<'_>, length: u64) -> Result<(), Error> {
+    pub(crate) fn pass_region(
+        &self,
+        id: u64,
+        fd: BorrowedFd<'_>,
+        length: u64,
+    ) -> Result<(), Error> {
         let mut record = vec![REGION];
         record.extend_from_slice(&id.to_le_bytes());
         record.extend_from_slice(&length.to_le_bytes());
         self.say(&record, Some(fd))
     }
 
-    /// That a region passed before is not used any more: `End::forgotten` of the other side. As [`pass_region`](Link::pass_region).
+    /// That a region passed before is not used any more: `End::forgotten` of the other side. As
+    /// [`pass_region`](Link::pass_region).
     ///
     /// # Errors
     /// `Gone`, `TimedOut`.
@@ -173,14 +185,17 @@ impl Link {
         self.say(&record, None)
     }
 
-    /// Ends the link, and tells the other side why. `End::gone` is called on both sides. Does not wait.
+    /// Ends the link, and tells the other side why. `End::gone` is called on both sides. Does not
+    /// wait.
     pub(crate) fn close(&self, why: &Error) {
         self.line.cut(why);
     }
 
     fn say(&self, record: &[u8], with: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
-        let gone = |why: &str| Error::new(ErrorKind::Gone, format!("the other side of link {} {why}", self.id()));
+        let gone = |why: &str| {
+            Error::new(ErrorKind::Gone, format!("the other side of link {} {why}", self.id()))
+        };
         if self.line.descriptors.are_forgotten() {
             return Err(gone("is the parent's: a fork's child connects anew, after exec"));
         }
@@ -188,22 +203,34 @@ impl Link {
             match send(&*self.line.socket, record, with, false) {
                 Ok(()) => return Ok(()),
                 Err(Errno::AGAIN) => {}
-                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => return Err(gone("has ended")),
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                    return Err(gone("has ended"));
+                }
                 Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) => {
-                    let text = format!("link {}: too many descriptors are on their way to the other side", self.id());
+                    let text = format!(
+                        "link {}: too many descriptors are on their way to the other side",
+                        self.id()
+                    );
                     return Err(Error::new(ErrorKind::Exhausted, text));
                 }
-                Err(e) => return Err(Error::new(ErrorKind::Io, format!("link {}: {e}", self.id()))),
+                Err(e) => {
+                    return Err(Error::new(ErrorKind::Io, format!("link {}: {e}", self.id())));
+                }
             }
             let left = deadline.saturating_duration_since(Instant::now());
             let mut fds = [PollFd::new(&*self.line.socket, PollFlags::OUT)];
             match poll(&mut fds, Timespec::try_from(left).ok().as_ref()) {
                 Ok(0) => {
-                    let text = format!("the other side of link {} takes nothing: it is stopped", self.id());
+                    let text = format!(
+                        "the other side of link {} takes nothing: it is stopped",
+                        self.id()
+                    );
                     return Err(Error::new(ErrorKind::TimedOut, text));
                 }
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(Error::new(ErrorKind::Io, format!("link {}: {e}", self.id()))),
+                Err(e) => {
+                    return Err(Error::new(ErrorKind::Io, format!("link {}: {e}", self.id())));
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
-//! All links of this address space, as its virtual processors look at them: who has something for us, and whom we have not told yet.
+//! All links of this address space, as its virtual processors look at them: who has something for
+//! us, and whom we have not told yet.
 //!
-//! A link stands in one of 64 buckets, by the bit that the other side posts in our row. So a look costs one load as long as nothing came, and else a
-//! walk over those few links that share the bit.
+//! A link stands in one of 64 buckets, by the bit that the other side posts in our row. So a look
+//! costs one load as long as nothing came, and else a walk over those few links that share the bit.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -50,7 +51,8 @@ pub(crate) fn next_bit() -> u32 {
 }
 
 impl Place {
-    /// From now on virtual processors look at it, when `bit` is posted, and stay on cores of their own if they are to.
+    /// From now on virtual processors look at it, when `bit` is posted, and stay on cores of their
+    /// own if they are to.
     pub(crate) fn take(bit: u32, of: Arc<dyn Looked>, keeps_to_cores: bool) -> Place {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {

@@ -1,4 +1,5 @@
-//! Memory that two address spaces share: a sealed memfd, mapped. The seals keep its size, so no peer can take pages away below us (SIGBUS).
+//! Memory that two address spaces share: a sealed memfd, mapped. The seals keep its size, so no
+//! peer can take pages away below us (SIGBUS).
 
 use std::fs;
 use std::io;
@@ -12,9 +13,11 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::{Error, ErrorKind};
 
-/// Most bytes of one mapping. The file of a peer is not larger than it says, but may be larger than anybody wants to have mapped.
+/// Most bytes of one mapping. The file of a peer is not larger than it says, but may be larger than
+/// anybody wants to have mapped.
 pub(crate) const MOST: usize = 1 << 30;
-/// What a memfd lies on, other than huge pages, which can run out under whoever has them mapped (SIGBUS again).
+/// What a memfd lies on, other than huge pages, which can run out under whoever has them mapped
+/// (SIGBUS again).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// It stays as large as it is, and as sealed.
 pub(crate) const SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -35,14 +38,16 @@ pub(crate) enum Access {
     Write,
 }
 
-/// A shared mapping. Others may change its bytes at any time, unless the file is sealed against writing: so only atomics are made of it.
+/// A shared mapping. Others may change its bytes at any time, unless the file is sealed against
+/// writing: so only atomics are made of it.
 #[derive(Debug)]
 pub(crate) struct Memory {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a mapping belongs to no kernel thread; what is done through its address is the affair of who does it.
+// SAFETY: a mapping belongs to no kernel thread; what is done through its address is the affair of
+// who does it.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -51,8 +56,13 @@ impl Memory {
     /// New memory, all zero, and its descriptor. `name` is seen in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// `Exhausted`: no memory, address space or descriptors, or the limit of file sizes. `Io`: memfd_create(2) is refused.
-    pub(crate) fn create(name: &str, bytes: usize, pages: Pages) -> Result<(Memory, OwnedFd), Error> {
+    /// `Exhausted`: no memory, address space or descriptors, or the limit of file sizes. `Io`:
+    /// memfd_create(2) is refused.
+    pub(crate) fn create(
+        name: &str,
+        bytes: usize,
+        pages: Pages,
+    ) -> Result<(Memory, OwnedFd), Error> {
         let fd = new_file(name, bytes)?;
         // Nothing that a mapping could stand against.
         seal(fd.as_fd(), SIZE)?;
@@ -60,25 +70,34 @@ impl Memory {
         Ok((memory, fd))
     }
 
-    /// The memory behind a peer's descriptor, to be written too. Only pages that are touched cost memory.
+    /// The memory behind a peer's descriptor, to be written too. Only pages that are touched cost
+    /// memory.
     ///
     /// # Errors
-    /// `Malformed`: not a memfd, not sealed as it has to be, of another size, or larger than 1 GiB. `Exhausted`, `Io`: what the
-    /// operating system says.
+    /// `Malformed`: not a memfd, not sealed as it has to be, of another size, or larger than 1 GiB.
+    /// `Exhausted`, `Io`: what the operating system says.
     pub(crate) fn map(fd: BorrowedFd<'_>, bytes: usize) -> Result<Memory, Error> {
         check(fd, bytes, SIZE)?;
         Memory::of(fd, bytes, Access::Write, Pages::AsTouched)
     }
 
     /// Maps so many bytes of a file that has them for good.
-    pub(crate) fn of(fd: BorrowedFd<'_>, len: usize, access: Access, pages: Pages) -> Result<Memory, Error> {
+    pub(crate) fn of(
+        fd: BorrowedFd<'_>,
+        len: usize,
+        access: Access,
+        pages: Pages,
+    ) -> Result<Memory, Error> {
         if len == 0 {
             // mmap(2) has no empty mappings.
             return Ok(Memory { start: NonNull::dangling(), len });
         }
-        let protection = libc::PROT_READ | if access == Access::Write { libc::PROT_WRITE } else { 0 };
+        let protection =
+            libc::PROT_READ | if access == Access::Write { libc::PROT_WRITE } else { 0 };
         // SAFETY: a new mapping at an address that the kernel chooses.
-        let at = unsafe { libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
+        let at = unsafe {
+            libc::mmap(ptr::null_mut(), len, protection, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+        };
         let failed = at == libc::MAP_FAILED;
         let start = NonNull::new(at.cast::<u8>()).filter(|_| !failed);
         let Some(start) = start else {
@@ -94,9 +113,14 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Has all pages there. Instead of a signal when they are touched, this has an error if there is no memory for them.
+    /// Has all pages there. Instead of a signal when they are touched, this has an error if there
+    /// is no memory for them.
     fn populate(&self, access: Access) -> Result<(), Error> {
-        let advice = if access == Access::Write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
+        let advice = if access == Access::Write {
+            libc::MADV_POPULATE_WRITE
+        } else {
+            libc::MADV_POPULATE_READ
+        };
         // SAFETY: our mapping, whole; the advice changes none of its bytes.
         if unsafe { libc::madvise(self.start.as_ptr().cast(), self.len, advice) } == 0 {
             return Ok(());
@@ -135,11 +159,16 @@ impl Drop for Memory {
 /// A memfd of this size, without seals against anything but execution.
 pub(crate) fn new_file(name: &str, bytes: usize) -> Result<OwnedFd, Error> {
     if bytes > MOST {
-        return Err(Error::new(ErrorKind::Exhausted, format!("{bytes} bytes of shared memory: {MOST} are the most")));
+        return Err(Error::new(
+            ErrorKind::Exhausted,
+            format!("{bytes} bytes of shared memory: {MOST} are the most"),
+        ));
     }
     // ftruncate(2) beyond it raises SIGXFSZ.
     if getrlimit(Resource::Fsize).current.is_some_and(|most| (bytes as u64) > most) {
-        let text = format!("{bytes} bytes of shared memory are more than RLIMIT_FSIZE allows: raise it (ulimit -f)");
+        let text = format!(
+            "{bytes} bytes of shared memory are more than RLIMIT_FSIZE allows: raise it (ulimit -f)"
+        );
         return Err(Error::new(ErrorKind::Exhausted, text));
     }
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -154,12 +183,15 @@ pub(crate) fn new_file(name: &str, bytes: usize) -> Result<OwnedFd, Error> {
     Ok(fd)
 }
 
-/// Adds seals. `false`: it is to be sealed against writing and still mapped for it, perhaps by a child that was forked meanwhile.
+/// Adds seals. `false`: it is to be sealed against writing and still mapped for it, perhaps by a
+/// child that was forked meanwhile.
 pub(crate) fn seal(fd: BorrowedFd<'_>, seals: SealFlags) -> Result<bool, Error> {
     match rustix::fs::fcntl_add_seals(fd, seals) {
         Ok(()) => Ok(true),
         Err(Errno::BUSY) => Ok(false),
-        Err(errno) => Err(Error::new(ErrorKind::Io, format!("shared memory cannot be sealed: {errno}"))),
+        Err(errno) => {
+            Err(Error::new(ErrorKind::Io, format!("shared memory cannot be sealed: {errno}")))
+        }
     }
 }
 
@@ -168,7 +200,8 @@ pub(crate) fn check(fd: BorrowedFd<'_>, bytes: usize, seals: SealFlags) -> Resul
     if bytes > MOST {
         return Err(unsealed(&format!("it should have {bytes} bytes, and {MOST} are the most")));
     }
-    // EINVAL: of a kind that has no seals. Those that have them and are no memfd, files on a tmpfs, have F_SEAL_SEAL alone.
+    // EINVAL: of a kind that has no seals. Those that have them and are no memfd, files on a tmpfs,
+    // have F_SEAL_SEAL alone.
     let found = rustix::fs::fcntl_get_seals(fd).map_err(|_| unsealed("it is no memfd"))?;
     if !found.contains(seals) {
         return Err(unsealed(&format!("it has the seals {found:?}, not {seals:?}")));
@@ -200,7 +233,9 @@ fn refused(call: &str, bytes: usize, errno: Errno) -> Error {
         Errno::NOMEM | Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
             (ErrorKind::Exhausted, "free memory, or raise the limits of memory and address space")
         }
-        Errno::MFILE | Errno::NFILE => (ErrorKind::Exhausted, "close descriptors, or raise their limit (ulimit -n)"),
+        Errno::MFILE | Errno::NFILE => {
+            (ErrorKind::Exhausted, "close descriptors, or raise their limit (ulimit -n)")
+        }
         Errno::NOSYS | Errno::PERM | Errno::ACCESS => {
             (ErrorKind::Io, "gates need memfd_create(2): allow it in the seccomp filter")
         }
@@ -213,9 +248,12 @@ fn last() -> Errno {
     Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Whether touching a page may fail for want of memory that was promised to nobody: a memfd reserves none, and under strict accounting
-/// (vm.overcommit_memory=2) its pages are then refused one by one, by SIGBUS. Asked once.
+/// Whether touching a page may fail for want of memory that was promised to nobody: a memfd
+/// reserves none, and under strict accounting (vm.overcommit_memory=2) its pages are then refused
+/// one by one, by SIGBUS. Asked once.
 fn pages_may_be_refused() -> bool {
     static STRICT: OnceLock<bool> = OnceLock::new();
-    *STRICT.get_or_init(|| fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2")))
+    *STRICT.get_or_init(|| {
+        fs::read("/proc/sys/vm/overcommit_memory").is_ok_and(|mode| mode.starts_with(b"2"))
+    })
 }

@@ -13,7 +13,8 @@ const LEN: usize = 8192;
 
 /// A memfd of this size, with these seals.
 fn memfd(len: usize, seals: SealFlags) -> OwnedFd {
-    let fd = memfd_create("kumihimo-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let fd =
+        memfd_create("kumihimo-test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&fd, len as u64).unwrap();
     rustix::fs::fcntl_add_seals(&fd, seals).unwrap();
     fd
@@ -21,7 +22,10 @@ fn memfd(len: usize, seals: SealFlags) -> OwnedFd {
 
 fn malformed<T>(result: Result<T, Error>, says: &str) {
     let error = result.err().expect("refused");
-    assert!(error.kind() == ErrorKind::Malformed && error.to_string().contains(says), "{error}: not {says}");
+    assert!(
+        error.kind() == ErrorKind::Malformed && error.to_string().contains(says),
+        "{error}: not {says}"
+    );
 }
 
 #[test]
@@ -39,7 +43,8 @@ fn memory_is_the_same_on_both_sides_and_ends_with_them() {
     drop((one, two));
     assert_eq!(mapped(), 0);
     malformed(
-        rustix::fs::ftruncate(&fd, 4096).map_err(|e| Error::new(ErrorKind::Malformed, e.to_string())),
+        rustix::fs::ftruncate(&fd, 4096)
+            .map_err(|e| Error::new(ErrorKind::Malformed, e.to_string())),
         "permitted",
     );
 }
@@ -77,7 +82,10 @@ fn what_is_no_memfd_is_refused() {
         malformed(Memory::map(file.as_fd(), LEN), "it ");
     }
     // Huge pages may run out under whoever has them mapped.
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let flags = MemfdFlags::CLOEXEC
+        | MemfdFlags::ALLOW_SEALING
+        | MemfdFlags::HUGETLB
+        | MemfdFlags::HUGE_2MB;
     if let Ok(fd) = memfd_create("kumihimo-test", flags)
         && rustix::fs::ftruncate(&fd, 2 << 20).is_ok()
         && rustix::fs::fcntl_add_seals(&fd, SIZE | SealFlags::WRITE).is_ok()
@@ -89,7 +97,8 @@ fn what_is_no_memfd_is_refused() {
 
 #[test]
 fn too_much_is_refused_before_anything_is_made() {
-    let exhausted = |result: Result<(), Error>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Exhausted);
+    let exhausted =
+        |result: Result<(), Error>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Exhausted);
     exhausted(Memory::create("kumihimo-test", usize::MAX, Pages::AsTouched).map(drop));
     exhausted(Memory::create("kumihimo-test", memory::MOST + 1, Pages::AsTouched).map(drop));
     exhausted(RegionMut::new(Region::MOST + 1).map(drop));
@@ -97,21 +106,32 @@ fn too_much_is_refused_before_anything_is_made() {
 
 /// A kernel thread of its own, for which memfd_create(2) ends in this error.
 fn refused_memfd(errno: i32, f: impl FnOnce() + Send) {
-    let instruction = |code: u32, yes, no, k| libc::sock_filter { code: code as u16, jt: yes, jf: no, k };
+    let instruction =
+        |code: u32, yes, no, k| libc::sock_filter { code: code as u16, jt: yes, jf: no, k };
     let mut filter = [
         // The number of the call is the first word.
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_memfd_create as u32),
+        instruction(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            0,
+            1,
+            libc::SYS_memfd_create as u32,
+        ),
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
     std::thread::scope(|s| {
         s.spawn(move || {
-            let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-            // SAFETY: a filter for this kernel thread alone, which ends with the test; prctl(2) copies it.
+            let program =
+                libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+            // SAFETY: a filter for this kernel thread alone, which ends with the test; prctl(2)
+            // copies it.
             unsafe {
                 assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-                assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program), 0);
+                assert_eq!(
+                    libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program),
+                    0
+                );
             }
             f();
         });
@@ -126,7 +146,10 @@ fn a_memfd_that_is_refused_is_a_clear_error() {
             let memory = Memory::create("kumihimo-test", LEN, Pages::AsTouched).map(drop);
             for result in regions.into_iter().chain([memory]) {
                 let error = result.unwrap_err();
-                assert!(error.kind() == ErrorKind::Io && error.to_string().contains("seccomp"), "{error}");
+                assert!(
+                    error.kind() == ErrorKind::Io && error.to_string().contains("seccomp"),
+                    "{error}"
+                );
             }
         });
     }
@@ -137,7 +160,9 @@ fn a_memfd_that_is_refused_is_a_clear_error() {
 fn limits_of_the_process_are_clear_errors() {
     if let Some(limit) = std::env::var_os("KUMI_TEST_LIMIT") {
         use rustix::process::{Resource, Rlimit, setrlimit};
-        let set = |resource, most| setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) }).unwrap();
+        let set = |resource, most| {
+            setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) }).unwrap()
+        };
         let error = match limit.to_str().unwrap() {
             "files" => {
                 set(Resource::Nofile, 3);
@@ -158,13 +183,22 @@ fn limits_of_the_process_are_clear_errors() {
         return;
     }
     // AddressSanitizer's shadow is larger than any limit of address space.
-    let limits: &[_] = if cfg!(kumihimo_asan) { &["files", "size"] } else { &["files", "size", "space"] };
+    let limits: &[_] =
+        if cfg!(kumihimo_asan) { &["files", "size"] } else { &["files", "size", "space"] };
     for limit in limits {
         let mut again = Command::new(std::env::current_exe().unwrap());
-        again.args(["memory_tests::limits_of_the_process_are_clear_errors", "--exact", "--test-threads=1"]);
+        again.args([
+            "memory_tests::limits_of_the_process_are_clear_errors",
+            "--exact",
+            "--test-threads=1",
+        ]);
         let output = again.env("KUMI_TEST_LIMIT", limit).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{limit}: {}: {text}", output.status);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{limit}: {}: {text}",
+            output.status
+        );
     }
 }
 
@@ -184,7 +218,10 @@ fn a_region_is_what_was_written() {
         let clone = passed.clone();
         drop(passed);
         assert!(clone[..] == bytes);
-        malformed(Region::receive(clone.as_fd().try_clone_to_owned().unwrap(), len + 1), "bytes, not");
+        malformed(
+            Region::receive(clone.as_fd().try_clone_to_owned().unwrap(), len + 1),
+            "bytes, not",
+        );
         assert_eq!(format!("{clone:?}"), format!("Region({len} bytes)"));
     }
 }
@@ -195,11 +232,25 @@ fn a_region_stays_as_it_is() {
     use rustix::fs::FallocateFlags;
     let region = Region::copy_of(&[5; LEN]).unwrap();
     assert!(rustix::io::pwrite(&region, &[6], 0).is_err());
-    assert!(rustix::fs::ftruncate(&region, 0).is_err() && rustix::fs::ftruncate(&region, 2 * LEN as u64).is_err());
-    assert!(rustix::fs::fallocate(&region, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096).is_err());
+    assert!(
+        rustix::fs::ftruncate(&region, 0).is_err()
+            && rustix::fs::ftruncate(&region, 2 * LEN as u64).is_err()
+    );
+    assert!(
+        rustix::fs::fallocate(
+            &region,
+            FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            0,
+            4096
+        )
+        .is_err()
+    );
     assert!(Memory::of(region.as_fd(), LEN, Access::Write, Pages::AsTouched).is_err());
-    // SAFETY: a mapping of our own, of which only the protection is to change; that it does not is what is tested.
-    let loosened = unsafe { libc::mprotect(region.as_ptr() as *mut _, LEN, libc::PROT_READ | libc::PROT_WRITE) };
+    // SAFETY: a mapping of our own, of which only the protection is to change; that it does not is
+    // what is tested.
+    let loosened = unsafe {
+        libc::mprotect(region.as_ptr() as *mut _, LEN, libc::PROT_READ | libc::PROT_WRITE)
+    };
     assert_eq!(loosened, -1);
     assert!(rustix::fs::fcntl_add_seals(&region, SealFlags::empty()).is_err(), "no more seals");
     assert!(region.iter().all(|byte| *byte == 5));
@@ -209,7 +260,10 @@ fn a_region_stays_as_it_is() {
 fn what_can_still_be_changed_is_no_region() {
     malformed(Region::receive(memfd(LEN, SIZE), LEN), "seals");
     malformed(Region::receive(memfd(LEN, SIZE | SealFlags::FUTURE_WRITE), LEN), "seals");
-    malformed(Region::receive(memfd(LEN, (SIZE | SealFlags::WRITE) - SealFlags::SEAL), LEN), "seals");
+    malformed(
+        Region::receive(memfd(LEN, (SIZE | SealFlags::WRITE) - SealFlags::SEAL), LEN),
+        "seals",
+    );
     Region::receive(memfd(LEN, SIZE | SealFlags::WRITE), LEN).unwrap();
 }
 
@@ -237,10 +291,13 @@ fn regions_leave_nothing_behind() {
         let before = (descriptors(), maps());
         for len in (0..100).map(|n| n * 1000) {
             let region = Region::new(len, |to| to.fill(1)).unwrap();
-            let clone = Region::receive(region.as_fd().try_clone_to_owned().unwrap(), len).unwrap().clone();
+            let clone =
+                Region::receive(region.as_fd().try_clone_to_owned().unwrap(), len).unwrap().clone();
             assert_eq!(region[..], clone[..]);
             drop(RegionMut::new(len).unwrap());
-            assert!(Region::receive(region.as_fd().try_clone_to_owned().unwrap(), len + 1).is_err());
+            assert!(
+                Region::receive(region.as_fd().try_clone_to_owned().unwrap(), len + 1).is_err()
+            );
         }
         assert_eq!((descriptors(), maps()), before);
         return;

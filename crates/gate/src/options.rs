@@ -9,12 +9,15 @@ use crate::porter::EVERYBODY;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Placement {
-    /// By what is found: a side that is awake on another core is waited for with a short spin, one that sleeps gets the caller's core.
+    /// By what is found: a side that is awake on another core is waited for with a short spin, one
+    /// that sleeps gets the caller's core.
     #[default]
     Adaptive = 0,
-    /// The server's microprocess runs on the caller's core, which the caller leaves to it; nobody spins.
+    /// The server's microprocess runs on the caller's core, which the caller leaves to it; nobody
+    /// spins.
     Handoff = 1,
-    /// A wake-up at once, wherever the kernel's scheduler likes; nobody spins. As between processes that know nothing of each other.
+    /// A wake-up at once, wherever the kernel's scheduler likes; nobody spins. As between processes
+    /// that know nothing of each other.
     Scheduled = 2,
     /// Both sides spin, for a millisecond at most. For two cores that have nothing else to do.
     Spin = 3,
@@ -22,7 +25,9 @@ pub enum Placement {
 
 impl Placement {
     pub(crate) fn from_number(n: u8) -> Option<Placement> {
-        [Placement::Adaptive, Placement::Handoff, Placement::Scheduled, Placement::Spin].get(usize::from(n)).copied()
+        [Placement::Adaptive, Placement::Handoff, Placement::Scheduled, Placement::Spin]
+            .get(usize::from(n))
+            .copied()
     }
 }
 
@@ -48,7 +53,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults: 1,024 calls under way a client, 4,096 bytes inline, 64 MiB at most, 10,000 handlers at once, the own user only, adaptive.
+    /// The defaults: 1,024 calls under way a client, 4,096 bytes inline, 64 MiB at most, 10,000
+    /// handlers at once, the own user only, adaptive.
     #[must_use]
     pub fn new() -> Options {
         Options {
@@ -65,14 +71,16 @@ impl Options {
         }
     }
 
-    /// Server: calls of one client that are under way at once; a client's further callers wait. 2 to 32,768, rounded up to a power of two.
+    /// Server: calls of one client that are under way at once; a client's further callers wait. 2
+    /// to 32,768, rounded up to a power of two.
     #[must_use]
     pub fn in_flight(mut self, calls: u32) -> Options {
         self.in_flight = calls;
         self
     }
 
-    /// Server: bytes of a request or reply that lie in the lane itself, 64 to 65,536, rounded up; what is larger goes through a region of its own.
+    /// Server: bytes of a request or reply that lie in the lane itself, 64 to 65,536, rounded up;
+    /// what is larger goes through a region of its own.
     #[must_use]
     pub fn inline(mut self, bytes: u32) -> Options {
         self.inline = bytes;
@@ -86,7 +94,8 @@ impl Options {
         self
     }
 
-    /// Server: requests that are handled at once, each by a microprocess; further ones wait in their lanes.
+    /// Server: requests that are handled at once, each by a microprocess; further ones wait in
+    /// their lanes.
     #[must_use]
     pub fn handlers(mut self, most: usize) -> Options {
         self.handlers = most;
@@ -121,14 +130,16 @@ impl Options {
         self
     }
 
-    /// Server: whether handlers run at the priority of the caller (the default), or at that of the microprocess that began to serve.
+    /// Server: whether handlers run at the priority of the caller (the default), or at that of the
+    /// microprocess that began to serve.
     #[must_use]
     pub fn inherit(mut self, inherit: bool) -> Options {
         self.inherit = inherit;
         self
     }
 
-    /// Client: the run-time directory of the server, where that is another user's. It has to let the caller in: [`allow`](Options::allow).
+    /// Client: the run-time directory of the server, where that is another user's. It has to let
+    /// the caller in: [`allow`](Options::allow).
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Options {
         self.directory = Some(path.into());

@@ -6,18 +6,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 /// The longest record: what is longer is none of ours.
 pub(crate) const LONGEST: usize = 1024;
-/// Room for more than is ever right, so that what is too much is seen; the kernel closes what is beyond.
+/// Room for more than is ever right, so that what is too much is seen; the kernel closes what is
+/// beyond.
 const DESCRIPTORS: usize = 4;
 
 /// What came.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it is on the stack, one at a time, and most are rings: no allocation")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is on the stack, one at a time, and most are rings: no allocation"
+)]
 pub(crate) enum Packet {
     /// The other side has closed, or ended.
     End,
@@ -42,7 +46,12 @@ impl Record {
 }
 
 /// Sends a record whole. Whoever has closed it is no signal.
-pub(crate) fn send(socket: impl AsFd, record: &[u8], with: Option<BorrowedFd<'_>>, wait: bool) -> Result<(), Errno> {
+pub(crate) fn send(
+    socket: impl AsFd,
+    record: &[u8],
+    with: Option<BorrowedFd<'_>>,
+    wait: bool,
+) -> Result<(), Errno> {
     let flags = SendFlags::NOSIGNAL | if wait { SendFlags::empty() } else { SendFlags::DONTWAIT };
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut room);
@@ -62,14 +71,16 @@ pub(crate) fn send(socket: impl AsFd, record: &[u8], with: Option<BorrowedFd<'_>
 
 /// The next record. `wait`: as long as the socket's time limit says, or a signal comes.
 pub(crate) fn receive(socket: impl AsFd, wait: bool) -> Result<Packet, Errno> {
-    let flags = RecvFlags::CMSG_CLOEXEC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+    let flags =
+        RecvFlags::CMSG_CLOEXEC | if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
     let mut record = Record { bytes: [0; LONGEST], length: 0, descriptor: None };
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut room);
     let mut again = true;
     let received = loop {
         match recvmsg(&socket, &mut [IoSliceMut::new(&mut record.bytes)], &mut ancillary, flags) {
-            // It was closed before all was read there. That is told once and first, though what it has sent is still to be had.
+            // It was closed before all was read there. That is told once and first, though what it
+            // has sent is still to be had.
             Err(Errno::CONNRESET) if again => again = false,
             Err(Errno::CONNRESET) => return Ok(Packet::End),
             Err(e) => return Err(e),
@@ -84,7 +95,9 @@ pub(crate) fn receive(socket: impl AsFd, wait: bool) -> Result<Packet, Errno> {
     }
     let truncated = received.flags.contains(ReturnFlags::CTRUNC);
     Ok(match (received.bytes, descriptors.len()) {
-        _ if received.flags.contains(ReturnFlags::TRUNC) => Packet::Wrong("a record that is too long"),
+        _ if received.flags.contains(ReturnFlags::TRUNC) => {
+            Packet::Wrong("a record that is too long")
+        }
         (_, 0) if truncated => Packet::NoRoom,
         (_, n) if truncated || n > 1 => Packet::Wrong("a record with several descriptors"),
         (0, _) => Packet::End,

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use crate::Region;
 use crate::lane::CellNo;
 
-/// Regions that the other side has, so that they need not be passed again; the one that was used last comes last.
+/// Regions that the other side has, so that they need not be passed again; the one that was used
+/// last comes last.
 #[derive(Default)]
 pub(crate) struct Passed {
     of: Vec<Known>,

@@ -1,11 +1,13 @@
 //! A served gate: what has come and waits, and the microprocesses that handle it.
 //!
-//! Requests wait by priority. Whoever receives takes the highest; a microprocess that has handled one takes the next without a switch, if there is
-//! one. As long as something waits and a server is free, exactly one is *on its way*, and calls the next one when it has arrived: a burst of requests
-//! that are handled in a moment is handled by one of them, and one that blocks in its handler holds nobody up.
+//! Requests wait by priority. Whoever receives takes the highest; a microprocess that has handled
+//! one takes the next without a switch, if there is one. As long as something waits and a server is
+//! free, exactly one is *on its way*, and calls the next one when it has arrived: a burst of
+//! requests that are handled in a moment is handled by one of them, and one that blocks in its
+//! handler holds nobody up.
 //!
-//! A server runs at the priority of what it handles (P0, section 4). If none is free, the one that handles the lowest inherits the highest that
-//! waits.
+//! A server runs at the priority of what it handles (P0, section 4). If none is free, the one that
+//! handles the lowest inherits the highest that waits.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -121,7 +123,8 @@ struct Handled {
 
 impl Handled {
     fn is_it(&self, link: &Arc<Hosted>, cell: CellNo, serial: u32) -> bool {
-        // A stream asks again and again in its cell, each time with a higher serial. What was asked before it was another's there.
+        // A stream asks again and again in its cell, each time with a higher serial. What was asked
+        // before it was another's there.
         let since = serial.wrapping_sub(self.serial);
         let is_its = if self.stream { since < u32::MAX / 2 } else { since == 0 };
         Arc::ptr_eq(&self.link, link) && self.cell == cell && is_its
@@ -160,7 +163,8 @@ pub(crate) struct Port {
     limit: usize,
     /// A server that calls itself would wait for itself.
     pub(crate) alone: bool,
-    /// That of the microprocess that began to serve, where handlers do not run at the priorities of their callers.
+    /// That of the microprocess that began to serve, where handlers do not run at the priorities of
+    /// their callers.
     own_level: Option<Priority>,
     /// Bytes of the largest request that is taken, and reply that is sent.
     pub(crate) most: usize,
@@ -205,7 +209,8 @@ impl Port {
         }
     }
 
-    /// The priority of a server that has nothing to handle yet. It gets another one with what it handles, and that, whatever it is, is not to wait for it.
+    /// The priority of a server that has nothing to handle yet. It gets another one with what it
+    /// handles, and that, whatever it is, is not to wait for it.
     pub(crate) fn first_level(&self) -> Priority {
         self.own_level.unwrap_or(Priority::HIGHEST)
     }
@@ -244,7 +249,8 @@ impl Port {
         drop(server);
     }
 
-    /// What came on a link, put where it waits. Under the lock of the port, so that nobody who goes to sleep misses it.
+    /// What came on a link, put where it waits. Under the lock of the port, so that nobody who goes
+    /// to sleep misses it.
     pub(crate) fn take_in(&self, fill: impl FnOnce(&mut dyn FnMut(Request))) {
         let mut state = lock(&self.state);
         let incoming = &mut state.incoming;
@@ -277,8 +283,14 @@ impl Port {
             // One more is on its way: whoever took the last request saw that none was free.
             return;
         }
-        let lowest = state.servers.iter_mut().flatten().filter(|server| !matches!(server.state, Doing::Away));
-        if let Some(server) = lowest.min_by_key(|server| server.level).filter(|server| server.level < highest) {
+        let lowest = state
+            .servers
+            .iter_mut()
+            .flatten()
+            .filter(|server| !matches!(server.state, Doing::Away));
+        if let Some(server) =
+            lowest.min_by_key(|server| server.level).filter(|server| server.level < highest)
+        {
             self.give_level(server, highest);
         }
     }
@@ -291,8 +303,9 @@ impl Port {
         }
     }
 
-    /// The next request for server `me`, which may wait for one. Ends what it handled before. `pool`: it is one of many, and may be told to end. The
-    /// second value: no other server is free, and one more may be.
+    /// The next request for server `me`, which may wait for one. Ends what it handled before.
+    /// `pool`: it is one of many, and may be told to end. The second value: no other server is
+    /// free, and one more may be.
     pub(crate) fn receive(&self, me: usize, pool: bool) -> (Next, bool) {
         let mut state = self.state(me, Doing::Away);
         loop {
@@ -301,7 +314,8 @@ impl Port {
                 return (Next::Closed, false);
             }
             if kumihimo_runtime::cancel::would_unwind() {
-                // Perhaps since its last request was answered: the next one is not to suffer for it. From here on nobody cancels it on account of one.
+                // Perhaps since its last request was answered: the next one is not to suffer for
+                // it. From here on nobody cancels it on account of one.
                 drop(state);
                 kumihimo_runtime::cancel::point();
                 state = lock(&self.state);
@@ -312,7 +326,8 @@ impl Port {
                 let stream = request.header.kind == Kind::Stream as u8;
                 let state = &mut *state;
                 let server = state.servers[me].as_mut().expect("it serves");
-                server.state = Doing::Handles(Handled { link, cell, serial, stream, unwanted: false });
+                server.state =
+                    Doing::Handles(Handled { link, cell, serial, stream, unwanted: false });
                 self.give_level(server, level);
                 self.call_one(state);
                 let living = state.servers.iter().flatten().count();
@@ -338,7 +353,8 @@ impl Port {
 
     fn state(&self, me: usize, doing: Doing) -> Locked<'_, State> {
         let mut state = lock(&self.state);
-        let before = state.servers[me].as_mut().map(|server| std::mem::replace(&mut server.state, doing));
+        let before =
+            state.servers[me].as_mut().map(|server| std::mem::replace(&mut server.state, doing));
         if let Some(Doing::Handles(handled)) = before {
             // Perhaps the last of a link that is gone, which is not to end under the lock.
             drop(state);
@@ -348,8 +364,8 @@ impl Port {
         state
     }
 
-    /// Nobody waits for the answer to this request any more: whoever of a pool handles it is cancelled, a loop of one's own can see it; one that waits is given
-    /// back, to be answered.
+    /// Nobody waits for the answer to this request any more: whoever of a pool handles it is
+    /// cancelled, a loop of one's own can see it; one that waits is given back, to be answered.
     pub(crate) fn cancel(&self, link: &Arc<Hosted>, cell: CellNo, serial: u32) -> Option<Request> {
         let mut state = lock(&self.state);
         for server in state.servers.iter_mut().flatten() {
@@ -364,15 +380,18 @@ impl Port {
                 return None;
             }
         }
-        let is_it =
-            |request: &Request| Arc::ptr_eq(&request.link, link) && request.cell == cell && request.serial == serial;
+        let is_it = |request: &Request| {
+            Arc::ptr_eq(&request.link, link) && request.cell == cell && request.serial == serial
+        };
         state.incoming.remove(is_it).pop()
     }
 
     /// Whether nobody waits any more for the answer to the request that is handled in this cell.
     pub(crate) fn is_unwanted(&self, link: &Hosted, cell: CellNo) -> bool {
         lock(&self.state).servers.iter().flatten().any(|server| match &server.state {
-            Doing::Handles(handled) => handled.unwanted && std::ptr::eq(&*handled.link, link) && handled.cell == cell,
+            Doing::Handles(handled) => {
+                handled.unwanted && std::ptr::eq(&*handled.link, link) && handled.cell == cell
+            }
             _ => false,
         })
     }
@@ -386,18 +405,32 @@ impl Port {
         if links.closed {
             return Err(self.closed());
         }
-        let full = |what: &str| Err(Error::new(ErrorKind::Exhausted, format!("gate {:?}: {what}", self.name)));
+        let full = |what: &str| {
+            Err(Error::new(ErrorKind::Exhausted, format!("gate {:?}: {what}", self.name)))
+        };
         if links.of.len() >= LINKS {
             return full(&format!("{LINKS} clients are connected, which is the most"));
         }
-        let others = || links.of.iter().filter_map(Weak::upgrade).filter(|link| link.peer.uid == peer.uid).count();
+        let others = || {
+            links
+                .of
+                .iter()
+                .filter_map(Weak::upgrade)
+                .filter(|link| link.peer.uid == peer.uid)
+                .count()
+        };
         if peer.uid != rustix::process::geteuid().as_raw() && others() >= LINKS_OF_OTHERS {
-            return full(&format!("{LINKS_OF_OTHERS} clients of user {} are connected, which is the most", peer.uid));
+            return full(&format!(
+                "{LINKS_OF_OTHERS} clients of user {} are connected, which is the most",
+                peer.uid
+            ));
         }
         // Each takes a descriptor, and the application needs some too.
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         if descriptors.is_some_and(|most| ALL_LINKS.load(Ordering::Relaxed) as u64 >= most / 2) {
-            return full("clients of this process have half of its descriptors: raise the limit (ulimit -n)");
+            return full(
+                "clients of this process have half of its descriptors: raise the limit (ulimit -n)",
+            );
         }
         Ok(())
     }
@@ -415,7 +448,9 @@ impl Port {
         let gone = {
             let mut state = lock(&self.state);
             for server in state.servers.iter().flatten() {
-                if matches!(&server.state, Doing::Handles(of) if Arc::ptr_eq(&of.link, link)) && !self.alone {
+                if matches!(&server.state, Doing::Handles(of) if Arc::ptr_eq(&of.link, link))
+                    && !self.alone
+                {
                     server.thread.cancel();
                 }
             }
@@ -423,7 +458,9 @@ impl Port {
         };
         drop(gone);
         let mut links = lock(&self.links);
-        if let Some(at) = links.of.iter().position(|one| std::ptr::eq(one.as_ptr(), Arc::as_ptr(link))) {
+        if let Some(at) =
+            links.of.iter().position(|one| std::ptr::eq(one.as_ptr(), Arc::as_ptr(link)))
+        {
             links.of.swap_remove(at);
             ALL_LINKS.fetch_sub(1, Ordering::Relaxed);
         }
@@ -437,8 +474,10 @@ impl Port {
         if len <= self.most {
             return Ok(());
         }
-        let text =
-            format!("{what} of {len} bytes, and {} are the most that the server takes: Options::largest", self.most);
+        let text = format!(
+            "{what} of {len} bytes, and {} are the most that the server takes: Options::largest",
+            self.most
+        );
         Err(Error::new(ErrorKind::TooLarge, text))
     }
 
@@ -485,7 +524,8 @@ impl Port {
         state.closed
     }
 
-    /// A handler is about to begin. What was answered is told first, unless handlers are so brief that it can wait for this one.
+    /// A handler is about to begin. What was answered is told first, unless handlers are so brief
+    /// that it can wait for this one.
     pub(crate) fn begins(&self) -> bool {
         let n = self.handled.fetch_add(1, Ordering::Relaxed);
         if !self.brief.load(Ordering::Relaxed) {
@@ -508,8 +548,12 @@ const BRIEF: u64 = 5_000;
 impl Shown for Port {
     fn state(&self) -> String {
         // Where somebody has the lock, there is nothing to be said of what it guards.
-        let links = self.links.try_lock().map_or("some".to_owned(), |links| links.of.len().to_string());
-        let wait = self.state.try_lock().map_or("some".to_owned(), |state| state.incoming.len().to_string());
+        let links =
+            self.links.try_lock().map_or("some".to_owned(), |links| links.of.len().to_string());
+        let wait = self
+            .state
+            .try_lock()
+            .map_or("some".to_owned(), |state| state.incoming.len().to_string());
         format!("{links} links, {} handled, {wait} wait", self.handled.load(Ordering::Relaxed))
     }
 

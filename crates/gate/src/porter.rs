@@ -1,9 +1,10 @@
-//! The porter: one kernel thread of the process, `kumi-gates`, at the door of all its gates and at the end of all its links.
+//! The porter: one kernel thread of the process, `kumi-gates`, at the door of all its gates and at
+//! the end of all its links.
 //!
-//! It lets callers in, shakes hands, hears rings, receives descriptors, and notices that the other side of a link has ended. It runs no
-//! microprocess, takes no
-//! signals, and waits for nobody: a caller has 5 s for its hello, and what does not follow the protocol is cut. It begins with the first gate or link
-//! and ends with the last.
+//! It lets callers in, shakes hands, hears rings, receives descriptors, and notices that the other
+//! side of a link has ended. It runs no microprocess, takes no signals, and waits for nobody: a
+//! caller has 5 s for its hello, and what does not follow the protocol is cut. It begins with the
+//! first gate or link and ends with the last.
 
 use std::collections::HashMap;
 use std::mem::ManuallyDrop;
@@ -44,7 +45,8 @@ const FIRST: u64 = 2;
 
 /// What a gate does with who wants to call it.
 pub(crate) trait Door: Send + Sync {
-    /// A caller whose user may come in. On the porter's kernel thread, with no lock held: it does not block; a panic is told to the caller.
+    /// A caller whose user may come in. On the porter's kernel thread, with no lock held: it does
+    /// not block; a panic is told to the caller.
     ///
     /// # Errors
     /// Told to the caller as it is.
@@ -57,12 +59,13 @@ pub(crate) struct Admitted {
     pub(crate) seat: Option<Seat>,
     /// The memory of the lane, sealed.
     pub(crate) lane: OwnedFd,
-    /// Called once the caller has been told, with this side's hold of the link; dropped if the caller is gone by then. On the porter's kernel thread.
+    /// Called once the caller has been told, with this side's hold of the link; dropped if the
+    /// caller is gone by then. On the porter's kernel thread.
     pub(crate) opened: Box<dyn FnOnce(Link) -> Arc<dyn End> + Send>,
 }
 
-/// What has to be known about a link. All is called on the porter's kernel thread, with no lock held, one at a time; it does not block. A panic
-/// ends the link.
+/// What has to be known about a link. All is called on the porter's kernel thread, with no lock
+/// held, one at a time; it does not block. A panic ends the link.
 pub(crate) trait End: Send + Sync {
     /// The other side rings: look at the lane. One call may stand for several rings.
     fn rang(&self);
@@ -70,7 +73,8 @@ pub(crate) trait End: Send + Sync {
     fn region(&self, id: u64, fd: OwnedFd, length: u64);
     /// The other side will not use that memory any more.
     fn forgotten(&self, id: u64);
-    /// The link has ended, whoever ended it, this side too: what the other side said, `Gone` or `Malformed`. Called once and last.
+    /// The link has ended, whoever ended it, this side too: what the other side said, `Gone` or
+    /// `Malformed`. Called once and last.
     fn gone(&self, why: Error);
 }
 
@@ -95,7 +99,8 @@ struct Running {
 
 #[derive(Default)]
 struct State {
-    /// While a gate is served. Never kept by anybody else when the last gate goes: its socket is removed when this is dropped.
+    /// While a gate is served. Never kept by anybody else when the last gate goes: its socket is
+    /// removed when this is dropped.
     gates: Option<Arc<Gates>>,
     doors: HashMap<String, Served>,
     links: HashMap<u64, Entry>,
@@ -126,7 +131,8 @@ impl std::fmt::Debug for Serving {
     }
 }
 
-/// A gate that is served, until it is dropped: then nobody finds it any more. Links that are there stay.
+/// A gate that is served, until it is dropped: then nobody finds it any more. Links that are there
+/// stay.
 pub(crate) struct Serving {
     porter: Arc<Porter>,
     name: String,
@@ -135,15 +141,17 @@ pub(crate) struct Serving {
 static OF_PROCESS: OnceLock<Arc<Porter>> = OnceLock::new();
 static IN_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Whether this is a fork's child of a process with gates: all that it has of them is its parent's, whose lanes it must not write to, and
-/// whose locks may be held by kernel threads that are not there.
+/// Whether this is a fork's child of a process with gates: all that it has of them is its parent's,
+/// whose lanes it must not write to, and whose locks may be held by kernel threads that are not
+/// there.
 pub(crate) fn is_child() -> bool {
     IN_CHILD.load(Ordering::Relaxed)
 }
 
 /// What a fork's child is told.
 pub(crate) fn of_parent() -> Error {
-    let text = "this process is a fork's child, whose gates are its parent's: execute a program first";
+    let text =
+        "this process is a fork's child, whose gates are its parent's: execute a program first";
     Error::new(ErrorKind::Io, text)
 }
 
@@ -157,7 +165,8 @@ impl Porter {
         })
     }
 
-    /// The one of this process. In a fork's child all that it had is closed, and it does nothing more.
+    /// The one of this process. In a fork's child all that it had is closed, and it does nothing
+    /// more.
     pub(crate) fn of_process() -> &'static Arc<Porter> {
         extern "C" fn in_child() {
             IN_CHILD.store(true, Ordering::Relaxed);
@@ -173,16 +182,18 @@ impl Porter {
         OF_PROCESS.get_or_init(Porter::new)
     }
 
-    /// In a fork's child: closes its copies of all descriptors, so that the other sides see the parent's end. Async-signal-safe.
+    /// In a fork's child: closes its copies of all descriptors, so that the other sides see the
+    /// parent's end. Async-signal-safe.
     pub(crate) fn forget_in_child(&self) {
         self.descriptors.forget_in_child();
     }
 
-    /// Serves gate `name` of the address space `number`, for its user, root, and users `allowed`. Blocks the kernel thread: some tens of
-    /// microseconds.
+    /// Serves gate `name` of the address space `number`, for its user, root, and users `allowed`.
+    /// Blocks the kernel thread: some tens of microseconds.
     ///
     /// # Errors
-    /// `InUse`, `Exhausted`, `Invalid`; `Io`: the run-time directory cannot be used, a fork's child.
+    /// `InUse`, `Exhausted`, `Invalid`; `Io`: the run-time directory cannot be used, a fork's
+    /// child.
     pub(crate) fn serve(
         self: &Arc<Porter>,
         number: &Arc<Number>,
@@ -208,14 +219,24 @@ impl Porter {
     }
 
     /// The listener, which is at work.
-    fn open(self: &Arc<Porter>, state: &mut State, number: &Arc<Number>, others: bool) -> Result<Arc<Gates>, Error> {
+    fn open(
+        self: &Arc<Porter>,
+        state: &mut State,
+        number: &Arc<Number>,
+        others: bool,
+    ) -> Result<Arc<Gates>, Error> {
         let running = self.running(state)?;
         let gates = match &state.gates {
             Some(gates) => gates.clone(),
             None => {
                 let gates = Arc::new(Gates::open(number.clone())?);
-                epoll::add(&running.epoll, &*gates, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
-                    .map_err(io)?;
+                epoll::add(
+                    &running.epoll,
+                    &*gates,
+                    epoll::EventData::new_u64(LISTENER),
+                    epoll::EventFlags::IN,
+                )
+                .map_err(io)?;
                 state.gates.insert(gates).clone()
             }
         };
@@ -229,16 +250,23 @@ impl Porter {
     ///
     /// # Errors
     /// See [`knock::knock`].
-    pub(crate) fn knock(&self, machine: &Machine, hello: &Hello, within: Duration) -> Result<Knocked, Error> {
+    pub(crate) fn knock(
+        &self,
+        machine: &Machine,
+        hello: &Hello,
+        within: Duration,
+    ) -> Result<Knocked, Error> {
         check_name(&hello.name)?;
         self.is_of_this_process()?;
         knock::knock(machine, &self.descriptors, hello, within)
     }
 
-    /// Begins the link whose other side has let us in: `opened` is given this side's hold of it, and says who is told of it.
+    /// Begins the link whose other side has let us in: `opened` is given this side's hold of it,
+    /// and says who is told of it.
     ///
     /// # Errors
-    /// `Exhausted`, `Io`: no kernel thread, no descriptors. Nothing is told to who was to be told, who is dropped.
+    /// `Exhausted`, `Io`: no kernel thread, no descriptors. Nothing is told to who was to be told,
+    /// who is dropped.
     pub(crate) fn link(
         self: &Arc<Porter>,
         knocked: Knocked,
@@ -251,8 +279,13 @@ impl Porter {
         let mut state = self.lock();
         let begun = self.running(&mut state).and_then(|running| {
             // The kernel thread waits for this lock before it looks the link up.
-            epoll::add(&running.epoll, &*line.socket, epoll::EventData::new_u64(line.id), epoll::EventFlags::IN)
-                .map_err(io)
+            epoll::add(
+                &running.epoll,
+                &*line.socket,
+                epoll::EventData::new_u64(line.id),
+                epoll::EventFlags::IN,
+            )
+            .map_err(io)
         });
         match begun {
             Ok(()) => drop(state.links.insert(line.id, Entry { line, end })),
@@ -268,7 +301,8 @@ impl Porter {
     }
 
     fn line(&self, id: u64, peer: Peer, socket: Kept) -> Arc<Line> {
-        let (closed, descriptors, inode) = (AtomicBool::new(false), self.descriptors.clone(), inode(&socket));
+        let (closed, descriptors, inode) =
+            (AtomicBool::new(false), self.descriptors.clone(), inode(&socket));
         Arc::new(Line { id, peer, socket: ManuallyDrop::new(socket), closed, descriptors, inode })
     }
 
@@ -292,27 +326,34 @@ impl Porter {
         if let Some(running) = &state.running {
             return Ok(running.clone());
         }
-        let epoll = Kept::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io)?, &self.descriptors);
+        let epoll =
+            Kept::new(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io)?, &self.descriptors);
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io)?;
         let bell = Kept::new(bell, &self.descriptors);
-        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN).map_err(io)?;
+        epoll::add(&epoll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)
+            .map_err(io)?;
         let running = Arc::new(Running { epoll, bell });
         let (porter, its) = (self.clone(), running.clone());
         // The new thread has its creator's mask from its first instruction on.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
-        let begun = std::thread::Builder::new().name("kumi-gates".into()).stack_size(STACK).spawn(move || {
-            intake::begin_on_all_cores();
-            round::Rounds::new(porter, its).run();
-        });
+        let begun = std::thread::Builder::new().name("kumi-gates".into()).stack_size(STACK).spawn(
+            move || {
+                intake::begin_on_all_cores();
+                round::Rounds::new(porter, its).run();
+            },
+        );
         if let Ok(before) = before {
             let _ = before.thread_set_mask();
         }
-        begun.map_err(|e| Error::new(ErrorKind::Exhausted, format!("the kernel thread kumi-gates: {e}")))?;
+        begun.map_err(|e| {
+            Error::new(ErrorKind::Exhausted, format!("the kernel thread kumi-gates: {e}"))
+        })?;
         state.running = Some(running.clone());
         Ok(running)
     }
 
-    /// Whether there is nothing left to do. Then whoever begins something starts a new kernel thread.
+    /// Whether there is nothing left to do. Then whoever begins something starts a new kernel
+    /// thread.
     fn ends(&self) -> bool {
         let mut state = self.lock();
         let ends = state.doors.is_empty() && state.links.is_empty();
@@ -329,7 +370,8 @@ impl Drop for Serving {
             return;
         }
         let gates = self.porter.lock().gates.clone();
-        // Found no more before it is refused. The listener stays meanwhile, since this gate is there.
+        // Found no more before it is refused. The listener stays meanwhile, since this gate is
+        // there.
         if let Some(gates) = gates {
             let _ = gates.unbind(&self.name);
         }
@@ -356,6 +398,9 @@ fn io(e: Errno) -> Error {
 /// Runs what the upper half does; its panic is an error.
 fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|_| {
-        Error::new(ErrorKind::Panicked, "whoever is told of a link panicked: see standard error of that process")
+        Error::new(
+            ErrorKind::Panicked,
+            "whoever is told of a link panicked: see standard error of that process",
+        )
     })
 }

@@ -15,8 +15,9 @@ use crate::{Error, ErrorKind};
 /// It stays as it is.
 const FINAL: SealFlags = memory::SIZE.union(SealFlags::WRITE);
 
-/// Bytes that nobody can change any more, in memory that address spaces share: a memfd sealed against writing. Passed through a gate, only its
-/// descriptor is; nothing is copied. A clone is the same region, and costs a count. Freed when the last address space that has it lets it go.
+/// Bytes that nobody can change any more, in memory that address spaces share: a memfd sealed
+/// against writing. Passed through a gate, only its descriptor is; nothing is copied. A clone is
+/// the same region, and costs a count. Freed when the last address space that has it lets it go.
 ///
 /// [`RegionMut`] is one that is still being written.
 #[derive(Clone)]
@@ -57,8 +58,8 @@ impl Region {
     /// What a peer passed, which it says has so many bytes. Only the pages that are read cost time.
     ///
     /// # Errors
-    /// `Malformed`: it is no memfd, can still be changed, has another size, or more than [`Region::MOST`]. `Exhausted`, `Io`: what the operating
-    /// system says.
+    /// `Malformed`: it is no memfd, can still be changed, has another size, or more than
+    /// [`Region::MOST`]. `Exhausted`, `Io`: what the operating system says.
     pub fn receive(fd: OwnedFd, len: usize) -> Result<Region, Error> {
         memory::check(fd.as_fd(), len, FINAL)?;
         let memory = Memory::of(fd.as_fd(), len, Access::Read, Pages::AsTouched)?;
@@ -79,8 +80,9 @@ impl Deref for Region {
     #[inline]
     fn deref(&self) -> &[u8] {
         let memory = &self.0.memory;
-        // SAFETY: mapped for as long as `self` lives, or empty. Nobody writes: F_SEAL_WRITE can be added only while nobody has it mapped for writing,
-        // and keeps away writes, new such mappings and holes; the other seals keep size and seals.
+        // SAFETY: mapped for as long as `self` lives, or empty. Nobody writes: F_SEAL_WRITE can be
+        // added only while nobody has it mapped for writing, and keeps away writes, new such
+        // mappings and holes; the other seals keep size and seals.
         unsafe { slice::from_raw_parts(memory.start(), memory.len()) }
     }
 }
@@ -111,7 +113,8 @@ impl fmt::Debug for Region {
     }
 }
 
-/// A region to be: bytes that its owner writes, in place. Nobody else has them until they are [sealed](RegionMut::seal).
+/// A region to be: bytes that its owner writes, in place. Nobody else has them until they are
+/// [sealed](RegionMut::seal).
 pub struct RegionMut {
     memory: Memory,
     fd: OwnedFd,
@@ -121,7 +124,8 @@ impl RegionMut {
     /// `len` bytes, all zero. Their pages are allocated now.
     ///
     /// # Errors
-    /// `Exhausted`: more than [`Region::MOST`], or no memory, address space or descriptors. `Io`: memfd_create(2) is refused.
+    /// `Exhausted`: more than [`Region::MOST`], or no memory, address space or descriptors. `Io`:
+    /// memfd_create(2) is refused.
     pub fn new(len: usize) -> Result<RegionMut, Error> {
         let fd = memory::new_file("kumihimo-region", len)?;
         let memory = Memory::of(fd.as_fd(), len, Access::Write, Pages::Now)?;
@@ -133,7 +137,8 @@ impl RegionMut {
         self.fd.as_fd()
     }
 
-    /// Makes it a region, which nobody can change any more. If a child was forked meanwhile that still has the bytes mapped, this takes a copy.
+    /// Makes it a region, which nobody can change any more. If a child was forked meanwhile that
+    /// still has the bytes mapped, this takes a copy.
     ///
     /// # Errors
     /// `Exhausted`: no address space; or no memory for the copy.
@@ -151,8 +156,8 @@ impl Deref for RegionMut {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped for as long as `self` lives, or empty. Nobody else has the descriptor or the mapping, so it changes through `&mut self`
-        // alone.
+        // SAFETY: mapped for as long as `self` lives, or empty. Nobody else has the descriptor or
+        // the mapping, so it changes through `&mut self` alone.
         unsafe { slice::from_raw_parts(self.memory.start(), self.memory.len()) }
     }
 }
@@ -171,8 +176,8 @@ impl fmt::Debug for RegionMut {
     }
 }
 
-/// A file that nobody has mapped, with the bytes of one that somebody else can still write. By the kernel's copies: in ours those writes
-/// would be a race.
+/// A file that nobody has mapped, with the bytes of one that somebody else can still write. By the
+/// kernel's copies: in ours those writes would be a race.
 #[cold]
 fn sealed_copy(from: BorrowedFd<'_>, len: usize) -> Result<OwnedFd, Error> {
     let to = memory::new_file("kumihimo-region", len)?;
@@ -216,5 +221,8 @@ fn unwritten(errno: Errno) -> Error {
         Errno::NOSPC | Errno::NOMEM | Errno::FBIG | Errno::DQUOT => ErrorKind::Exhausted,
         _ => ErrorKind::Io,
     };
-    Error::new(kind, format!("a region cannot be written: {errno}; free memory, or raise its limits"))
+    Error::new(
+        kind,
+        format!("a region cannot be written: {errno}; free memory, or raise its limits"),
+    )
 }

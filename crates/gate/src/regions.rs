@@ -1,4 +1,5 @@
-//! Memory that the other side has passed: it comes by the socket, requests and replies name it by number.
+//! Memory that the other side has passed: it comes by the socket, requests and replies name it by
+//! number.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -35,7 +36,10 @@ impl Regions {
             .and_then(|length| Region::receive(fd, length));
         let mut state = lock(&self.state);
         let region = if state.of.len() >= MOST {
-            Err(Error::new(ErrorKind::Exhausted, format!("more than {MOST} regions of one link at once: forget some")))
+            Err(Error::new(
+                ErrorKind::Exhausted,
+                format!("more than {MOST} regions of one link at once: forget some"),
+            ))
         } else {
             region
         };
@@ -61,8 +65,8 @@ impl Regions {
         waiting.iter().for_each(Waiter::wake);
     }
 
-    /// One that a request or reply names, which may come a moment later than that. `take`: it is not named again. Blocks the microprocess, for 10 s
-    /// at most; a cancellation point.
+    /// One that a request or reply names, which may come a moment later than that. `take`: it is
+    /// not named again. Blocks the microprocess, for 10 s at most; a cancellation point.
     ///
     /// # Errors
     /// `Malformed`: it is no sealed memory of the size said, or does not come. `Gone`.
@@ -84,7 +88,8 @@ impl Regions {
                 }
             }
             if Instant::now() >= deadline {
-                let text = format!("region {id} is named by the other side, which has not passed it");
+                let text =
+                    format!("region {id} is named by the other side, which has not passed it");
                 return Err(Error::new(ErrorKind::Malformed, text));
             }
             park::park(Wait::Gate(0), Some(deadline));

@@ -22,7 +22,8 @@ use crate::porter::{self, Admitted, Door, Porter};
 use crate::wire::{ELSEWHERE, Kind, Status};
 use crate::{Error, ErrorKind, Region, board, chain, looks, types};
 
-/// A gate that is served. Dropping it closes the gate: nobody finds it any more, and callers are told that it is gone.
+/// A gate that is served. Dropping it closes the gate: nobody finds it any more, and callers are
+/// told that it is gone.
 #[derive(Debug)]
 pub struct Serving {
     port: Arc<Port>,
@@ -47,15 +48,19 @@ impl Serving {
         std::mem::forget(self);
     }
 
-    /// Serves until the gate is ended from outside (by its id: `kumi cancel`, [`Neighbour::act`](kumihimo_machine::Neighbour::act)), and says so:
-    /// `Gone`. Blocks the microprocess; a cancellation point.
+    /// Serves until the gate is ended from outside (by its id: `kumi cancel`,
+    /// [`Neighbour::act`](kumihimo_machine::Neighbour::act)), and says so: `Gone`. Blocks the
+    /// microprocess; a cancellation point.
     #[must_use]
     pub fn wait(self) -> Error {
         while !self.port.is_closed_or_tells(&park::current()) {
             park::park(park::Wait::Gate(0), None);
             cancel::point();
         }
-        Error::new(ErrorKind::Gone, format!("gate {:?} was ended from outside, by its id", self.port.name))
+        Error::new(
+            ErrorKind::Gone,
+            format!("gate {:?} was ended from outside, by its id", self.port.name),
+        )
     }
 }
 
@@ -105,22 +110,30 @@ impl Context<'_> {
         (self.request.header.deadline != 0).then(|| of_clock(self.request.header.deadline))
     }
 
-    /// Whether the caller has gone away or wants no reply any more. A handler of a pool is cancelled then, too; a loop of one's own is not, and is told of the
-    /// request that it received last.
+    /// Whether the caller has gone away or wants no reply any more. A handler of a pool is
+    /// cancelled then, too; a loop of one's own is not, and is told of the request that it received
+    /// last.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         let Request { link, cell, .. } = self.request;
-        link.is_gone() || cancel::requested() || link.port.alone && link.port.is_unwanted(link, *cell)
+        link.is_gone()
+            || cancel::requested()
+            || link.port.alone && link.port.is_unwanted(link, *cell)
     }
 
-    /// The regions that came with the request, in order. Blocks the microprocess until they are there.
+    /// The regions that came with the request, in order. Blocks the microprocess until they are
+    /// there.
     ///
     /// # Errors
-    /// `Malformed`: what was passed can still be changed, or is not of the size said. `Gone`: the caller has ended.
+    /// `Malformed`: what was passed can still be changed, or is not of the size said. `Gone`: the
+    /// caller has ended.
     pub fn regions(&self) -> Result<Vec<Region>, Error> {
         let skipped = usize::from(self.request.header.flags & ELSEWHERE != 0);
-        let numbers = self.request.header.regions[skipped..].iter().take_while(|number| **number != 0);
-        numbers.map(|number| self.request.link.side.regions.get(u64::from(*number), false)).collect()
+        let numbers =
+            self.request.header.regions[skipped..].iter().take_while(|number| **number != 0);
+        numbers
+            .map(|number| self.request.link.side.regions.get(u64::from(*number), false))
+            .collect()
     }
 }
 
@@ -140,15 +153,26 @@ pub(crate) struct Job<'a> {
 }
 
 /// Opens a gate.
-pub(crate) fn open(name: &str, options: &Options, types: Option<u64>, alone: bool) -> Result<Serving, Error> {
+pub(crate) fn open(
+    name: &str,
+    options: &Options,
+    types: Option<u64>,
+    alone: bool,
+) -> Result<Serving, Error> {
     opened(name, options, types, alone).map_err(|e| e.of_gate(name))
 }
 
-fn opened(name: &str, options: &Options, types: Option<u64>, alone: bool) -> Result<Serving, Error> {
+fn opened(
+    name: &str,
+    options: &Options,
+    types: Option<u64>,
+    alone: bool,
+) -> Result<Serving, Error> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     Error::unless_supported()?;
     let geometry = Geometry::fitting(options.in_flight, options.inline)?;
-    runtime::ensure().map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
+    runtime::ensure()
+        .map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
     let number = membership::holder().map_err(|why| {
         Error::new(
             ErrorKind::Io,
@@ -176,7 +200,8 @@ impl Door for Entrance {
     fn admits(&self, peer: Peer, hello: &Hello) -> Result<Admitted, Error> {
         self.port.has_room(peer)?;
         if hello.types.is_some() != self.types.is_some() {
-            let (has, wants) = if self.types.is_some() { ("typed", "bytes") } else { ("bytes", "typed") };
+            let (has, wants) =
+                if self.types.is_some() { ("typed", "bytes") } else { ("bytes", "typed") };
             let text = format!(
                 "gate {:?} takes {has} requests, and the caller makes {wants} ones: call it as it is served",
                 self.port.name
@@ -217,7 +242,11 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn start(serving: &Serving, handler: Box<Handler>, streams: bool) -> Result<(), Error> {
+    pub(crate) fn start(
+        serving: &Serving,
+        handler: Box<Handler>,
+        streams: bool,
+    ) -> Result<(), Error> {
         Pool::grow(&Arc::new(Pool { port: serving.port.clone(), handler, streams }))
     }
 
@@ -274,8 +303,15 @@ impl Pool {
         if asks == self.streams {
             return if asks { request.link.stream_begins(request.cell) } else { Ok(()) };
         }
-        let (has, how) = if self.streams { ("streams", "Gate::stream") } else { ("single replies", "Gate::call") };
-        Err(Error::new(ErrorKind::Invalid, format!("gate {:?} serves {has}: use {how}", self.port.name)))
+        let (has, how) = if self.streams {
+            ("streams", "Gate::stream")
+        } else {
+            ("single replies", "Gate::call")
+        };
+        Err(Error::new(
+            ErrorKind::Invalid,
+            format!("gate {:?} serves {has}: use {how}", self.port.name),
+        ))
     }
 
     fn handle(&self, request: &Request, asked: &mut Vec<u8>, answer: &mut Vec<u8>) {
@@ -312,7 +348,10 @@ impl Pool {
 fn taken(request: &Request, asked: &mut Vec<u8>) -> Result<Option<Region>, Error> {
     let Request { link, header, .. } = request;
     if header.deadline != 0 && header.deadline <= intake::monotonic() {
-        return Err(Error::new(ErrorKind::TimedOut, "the deadline had passed before the request was handled"));
+        return Err(Error::new(
+            ErrorKind::TimedOut,
+            "the deadline had passed before the request was handled",
+        ));
     }
     link.payload(request, asked)?;
     link.port.takes("a request", asked.len())?;
@@ -336,7 +375,8 @@ fn answered(request: &Request, outcome: Outcome, answer: &[u8]) {
         }
         link.port.takes("a reply", answer.len())?;
         if answer.len() <= link.inline() {
-            let regions = if regions.is_empty() { Default::default() } else { link.pass(&regions)? };
+            let regions =
+                if regions.is_empty() { Default::default() } else { link.pass(&regions)? };
             return link.reply(
                 *cell,
                 &ReplyHeader { status: status.number(), regions, ..ReplyHeader::default() },
@@ -345,7 +385,11 @@ fn answered(request: &Request, outcome: Outcome, answer: &[u8]) {
         }
         let whole: Vec<Region> = std::iter::once(Region::copy_of(answer)?).chain(regions).collect();
         let regions = link.pass(&whole)?;
-        link.reply(*cell, &ReplyHeader { status: Status::Elsewhere.number(), regions, ..ReplyHeader::default() }, &[])
+        link.reply(
+            *cell,
+            &ReplyHeader { status: Status::Elsewhere.number(), regions, ..ReplyHeader::default() },
+            &[],
+        )
     });
     if let Err(error) = sent {
         link.refuse(*cell, &error);
@@ -363,7 +407,9 @@ fn guarded(f: impl FnOnce() -> Outcome) -> Outcome {
             return Err(Error::new(ErrorKind::Cancelled, "the handler was cancelled"));
         }
         let said = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
-        let said = said.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "something".into());
+        let said = said
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "something".into());
         Err(Error::new(ErrorKind::Panicked, format!("the handler panicked: {said}")))
     })
 }
@@ -377,7 +423,8 @@ pub struct Server<Q, R> {
     _types: PhantomData<fn(Q) -> R>,
 }
 
-/// A request that a [`Server`] has received and not yet answered. Dropping it tells the caller that it was dropped.
+/// A request that a [`Server`] has received and not yet answered. Dropping it tells the caller that
+/// it was dropped.
 #[derive(Debug)]
 pub struct Item<Q> {
     /// What is asked.
@@ -412,16 +459,21 @@ impl<Q> Drop for Item<Q> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             chain::leave(held.before);
-            held.request
-                .link
-                .refuse(held.request.cell, &Error::new(ErrorKind::Cancelled, "the server dropped the request"));
+            held.request.link.refuse(
+                held.request.cell,
+                &Error::new(ErrorKind::Cancelled, "the server dropped the request"),
+            );
         }
     }
 }
 
 impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q, R> {
     pub(crate) fn open(name: &str, options: &Options) -> Result<Server<Q, R>, Error> {
-        Ok(Server { serving: open(name, options, Some(types::of::<Q, R>()), true)?, me: None, _types: PhantomData })
+        Ok(Server {
+            serving: open(name, options, Some(types::of::<Q, R>()), true)?,
+            me: None,
+            _types: PhantomData,
+        })
     }
 
     /// The gate's name.
@@ -430,11 +482,12 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
         self.serving.name()
     }
 
-    /// Waits for the next request, the one of the highest priority. The caller runs at that priority until it receives again. Blocks the
-    /// microprocess; a cancellation point.
+    /// Waits for the next request, the one of the highest priority. The caller runs at that
+    /// priority until it receives again. Blocks the microprocess; a cancellation point.
     ///
     /// # Errors
-    /// `Gone`: the gate was closed. A request that is not of type `Q` is refused here and not returned.
+    /// `Gone`: the gate was closed. A request that is not of type `Q` is refused here and not
+    /// returned.
     pub fn receive(&mut self) -> Result<Item<Q>, Error> {
         let port = &self.serving.port;
         let current = park::current().id();
@@ -456,8 +509,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
                 return Err(port.closed());
             };
             port.begins();
-            let taken =
-                taken(&request, &mut asked).and_then(|whole| Typed::<Q>::decode(whole.as_deref().unwrap_or(&asked)));
+            let taken = taken(&request, &mut asked)
+                .and_then(|whole| Typed::<Q>::decode(whole.as_deref().unwrap_or(&asked)));
             match taken {
                 Ok(value) => {
                     let before = chain::enter(&request.header.chain, port.word);
@@ -471,7 +524,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
     /// Answers a request. Does not block, but for a reply too large for the lane.
     ///
     /// # Errors
-    /// `Gone`: the caller has ended. `Invalid`, `TooLarge`: the reply cannot be sent; the caller is told.
+    /// `Gone`: the caller has ended. `Invalid`, `TooLarge`: the reply cannot be sent; the caller is
+    /// told.
     pub fn reply(&mut self, mut item: Item<Q>, reply: &R) -> Result<(), Error> {
         let Some(Held { request, before }) = item.held.take() else { return Ok(()) };
         chain::leave(before);
@@ -482,7 +536,8 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
         failed
     }
 
-    /// Answers a request and waits for the next one, in one call (P0, section 4): the caller's core goes over to whoever waits for the reply.
+    /// Answers a request and waits for the next one, in one call (P0, section 4): the caller's core
+    /// goes over to whoever waits for the reply.
     ///
     /// # Errors
     /// As [`receive`](Server::receive). That the caller of the first has ended is no error.

@@ -24,8 +24,15 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// The handshake is over: from here on virtual processors look at `of`, on cores that they keep to where that is wanted, and others see it.
-    pub(crate) fn begin<T: Looked + Shown + 'static>(&self, of: &Arc<T>, link: Link, bit: u32, keeps_to_cores: bool) {
+    /// The handshake is over: from here on virtual processors look at `of`, on cores that they keep
+    /// to where that is wanted, and others see it.
+    pub(crate) fn begin<T: Looked + Shown + 'static>(
+        &self,
+        of: &Arc<T>,
+        link: Link,
+        bit: u32,
+        keeps_to_cores: bool,
+    ) {
         let _ = self.link.set(link);
         let place = Place::take(bit, of.clone(), keeps_to_cores);
         *lock(&self.place) = Some(place);

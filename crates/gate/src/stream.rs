@@ -1,4 +1,5 @@
-//! Streams: replies one after the other, each when the caller asks for it. So memory is bounded by one item, and a slow caller slows its server down.
+//! Streams: replies one after the other, each when the caller asks for it. So memory is bounded by
+//! one item, and a slow caller slows its server down.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -35,7 +36,8 @@ impl<'a, R: Serialize + DeserializeOwned> Sink<'a, R> {
     /// Sends an item as soon as the caller wants it. Blocks the microprocess until then.
     ///
     /// # Errors
-    /// `Cancelled`: the caller wants no more, or has ended. `Invalid`, `TooLarge`: it cannot be sent.
+    /// `Cancelled`: the caller wants no more, or has ended. `Invalid`, `TooLarge`: it cannot be
+    /// sent.
     pub fn send(&self, item: &R) -> Result<(), Error> {
         let request = self.job.request;
         let mut bytes = Vec::with_capacity(64);
@@ -48,7 +50,8 @@ impl<'a, R: Serialize + DeserializeOwned> Sink<'a, R> {
         }
         self.turn()?;
         // An item that lies elsewhere is told by its region.
-        let header = ReplyHeader { status: Status::Item.number(), regions, ..ReplyHeader::default() };
+        let header =
+            ReplyHeader { status: Status::Item.number(), regions, ..ReplyHeader::default() };
         request.link.item(request.cell, &header, payload)
     }
 
@@ -97,7 +100,10 @@ impl<R: Serialize + DeserializeOwned> Stream<R> {
         cancel::point();
         let deadline = cancel::deadline();
         if deadline.is_some_and(|at| Instant::now() >= at) {
-            let text = format!("gate {:?}: the deadline came between two items of the stream", self.client.gate);
+            let text = format!(
+                "gate {:?}: the deadline came between two items of the stream",
+                self.client.gate
+            );
             return Err(Error::new(ErrorKind::TimedOut, text));
         }
         if !self.asked {
@@ -127,7 +133,8 @@ impl<R: Serialize + DeserializeOwned> Stream<R> {
 impl<R: Serialize + DeserializeOwned> Iterator for Stream<R> {
     type Item = Result<R, Error>;
 
-    /// Waits for the next item. Blocks the microprocess; a cancellation point. After an error or the end there is no more.
+    /// Waits for the next item. Blocks the microprocess; a cancellation point. After an error or
+    /// the end there is no more.
     fn next(&mut self) -> Option<Result<R, Error>> {
         let cell = self.cell?;
         let taken = self.take(cell);

@@ -1,8 +1,10 @@
-//! What stands for the types of a gate in the handshake, so that two sides that mean different ones are told apart before they misread each other: a
-//! literal `2` is an `i32` where nothing else says so, and as an `i32` it is other bytes than as a `u32`.
+//! What stands for the types of a gate in the handshake, so that two sides that mean different ones
+//! are told apart before they misread each other: a literal `2` is an `i32` where nothing else says
+//! so, and as an `i32` it is other bytes than as a `u32`.
 //!
-//! Only types whose name is the same in every program can be compared: numbers, `bool`, `char`, `String`, and tuples, arrays, `Vec`, `Option` and
-//! `Result` of these. Any other, an application's own for instance, stands for nothing, and is taken for any.
+//! Only types whose name is the same in every program can be compared: numbers, `bool`, `char`,
+//! `String`, and tuples, arrays, `Vec`, `Option` and `Result` of these. Any other, an application's
+//! own for instance, stands for nothing, and is taken for any.
 
 /// Names as `type_name` has them, and as they are compared: what postcard encodes alike is alike.
 const KNOWN: [(&str, &str); 6] = [
@@ -24,8 +26,9 @@ pub(crate) fn of<Q, R>() -> u64 {
         return 0;
     }
     // FNV-1a, which needs no more than to tell apart; never 0.
-    name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
-        | 1
+    name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    }) | 1
 }
 
 /// Whether one side can mean what the other does.
@@ -45,6 +48,8 @@ mod tests {
         assert_ne!(of::<(u32, String), ()>(), of::<(String, u32), ()>());
         assert_eq!(of::<usize, Vec<isize>>(), of::<u64, Vec<i64>>());
         assert_eq!(of::<Own, u32>(), 0);
-        assert!(agree(of::<Own, u32>(), of::<i32, u32>()) && !agree(of::<u32, u32>(), of::<i32, u32>()));
+        assert!(
+            agree(of::<Own, u32>(), of::<i32, u32>()) && !agree(of::<u32, u32>(), of::<i32, u32>())
+        );
     }
 }

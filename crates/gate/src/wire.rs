@@ -1,4 +1,5 @@
-//! What the words in a lane mean that the lane does not look at. Numbers are part of the protocol: never change one.
+//! What the words in a lane mean that the lane does not look at. Numbers are part of the protocol:
+//! never change one.
 
 use crate::ErrorKind;
 
@@ -54,7 +55,9 @@ impl Status {
             1 => Status::Elsewhere,
             2 => Status::Item,
             3 => Status::End,
-            _ => Status::Failed(ErrorKind::of_number(u8::try_from(number.checked_sub(FAILED)?).ok()?)?),
+            _ => Status::Failed(ErrorKind::of_number(
+                u8::try_from(number.checked_sub(FAILED)?).ok()?,
+            )?),
         })
     }
 }
@@ -66,7 +69,9 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let failed = (0..).map_while(ErrorKind::of_number).map(Status::Failed);
-        for status in [Status::Done, Status::Elsewhere, Status::Item, Status::End].into_iter().chain(failed) {
+        for status in
+            [Status::Done, Status::Elsewhere, Status::Item, Status::End].into_iter().chain(failed)
+        {
             assert_eq!(Status::of(status.number()), Some(status));
         }
         assert_eq!(Status::of(4), None);

@@ -1,5 +1,6 @@
-//! What it costs to say before a call that it may block (`thread::blocking`), where it returns at once and where it does wait. Prints the median of
-//! nine interleaved runs, ns per call, alone on its virtual processor and beside 16 others that yield.
+//! What it costs to say before a call that it may block (`thread::blocking`), where it returns at
+//! once and where it does wait. Prints the median of nine interleaved runs, ns per call, alone on
+//! its virtual processor and beside 16 others that yield.
 //!
 //! `KUMI_EVENTS=bpf KUMI_VPS=1 cargo run --release -p kumihimo-io --example call_cost`
 
@@ -38,7 +39,8 @@ fn time(calls: u64, mut call: impl FnMut(u64)) -> f64 {
 
 fn measure(beside: &str) {
     let path = std::env::temp_dir().join(format!("kumihimo-call-cost-{}", std::process::id()));
-    let mut file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+    let mut file =
+        File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
     std::fs::remove_file(&path).expect("removed");
     (0..SIZE >> 20).for_each(|_| file.write_all(&[1; 1 << 20]).expect("written"));
     file.sync_all().expect("synced");

@@ -1,9 +1,12 @@
 //! Reading and writing a descriptor of any kind: files, pipes, FIFOs, terminals.
 //!
-//! The kernel has two kinds. What can be polled (pipes, FIFOs, terminals, sockets, most devices) is tried without waiting, and waited for by
-//! readiness; `O_NONBLOCK` is never set, because that flag belongs to the open file, which other processes may share. Where the kernel takes `RWF_NOWAIT`
-//! the attempt is one call; where not, poll(2) says whether a plain call would wait. What cannot be polled (regular files, block devices, directories) is
-//! a plain call, which the event source sees if it sleeps (a direct read: the anchor's affair); without an event source, an attempt for what is in memory and then `blocking`.
+//! The kernel has two kinds. What can be polled (pipes, FIFOs, terminals, sockets, most devices) is
+//! tried without waiting, and waited for by readiness; `O_NONBLOCK` is never set, because that flag
+//! belongs to the open file, which other processes may share. Where the kernel takes `RWF_NOWAIT`
+//! the attempt is one call; where not, poll(2) says whether a plain call would wait. What cannot be
+//! polled (regular files, block devices, directories) is a plain call, which the event source sees
+//! if it sleeps (a direct read: the anchor's affair); without an event source, an attempt for what
+//! is in memory and then `blocking`.
 //!
 //! Source: the manual pages preadv2(2), poll(2), epoll_ctl(2), pipe(7), fifo(7).
 
@@ -22,8 +25,9 @@ use kumihimo_runtime::{anchored, cancel, thread};
 use crate::handles::Handle;
 use crate::net::socket::Limit;
 
-/// Makes a call that may have to wait for a disk and seldom does. To say so before each (`blocking`) costs more than most of them take, so that is
-/// left to the event source, if there is one.
+/// Makes a call that may have to wait for a disk and seldom does. To say so before each
+/// (`blocking`) costs more than most of them take, so that is left to the event source, if there is
+/// one.
 pub(crate) fn brief<T>(f: impl FnOnce() -> T) -> T {
     if sleeps_are_told() { f() } else { thread::blocking(f) }
 }
@@ -38,7 +42,8 @@ pub(crate) fn patient<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> 
     }
 }
 
-/// What was found out about the open file. A plain value: Relaxed; whoever finds it out writes the same.
+/// What was found out about the open file. A plain value: Relaxed; whoever finds it out writes the
+/// same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -63,7 +68,8 @@ impl Kind {
     }
 
     fn from(n: u8) -> Kind {
-        [Kind::Unknown, Kind::Stored, Kind::StoredUntried, Kind::Polled, Kind::PolledUntried][usize::from(n)]
+        [Kind::Unknown, Kind::Stored, Kind::StoredUntried, Kind::Polled, Kind::PolledUntried]
+            [usize::from(n)]
     }
 }
 
@@ -76,7 +82,8 @@ impl Direct {
     const YES: u8 = 2;
 }
 
-/// Something with a descriptor, and its readiness. The source goes first: it must leave its epoll while the descriptor is still open.
+/// Something with a descriptor, and its readiness. The source goes first: it must leave its epoll
+/// while the descriptor is still open.
 #[derive(Debug)]
 pub(crate) struct Descriptor<S> {
     source: Source,
@@ -122,7 +129,10 @@ impl<S: AsFd> Descriptor<S> {
         }
         let mut kind = Kind::of(mode);
         // A direct read waits for the disk whatever it is told.
-        if kind == Kind::Stored && !sleeps_are_told() && flags(self.inner.as_fd()) & libc::O_DIRECT != 0 {
+        if kind == Kind::Stored
+            && !sleeps_are_told()
+            && flags(self.inner.as_fd()) & libc::O_DIRECT != 0
+        {
             kind = Kind::StoredUntried;
         }
         self.kind.store(kind as u8, Ordering::Relaxed);
@@ -149,15 +159,30 @@ impl<S: AsFd> Descriptor<S> {
         let empty = bufs.iter().all(|b| b.is_empty());
         // SAFETY: an `IoSliceMut` each, which has the layout of `iovec` and is valid for writes.
         self.transfer(Interest::Read, empty, None, |flags, at| unsafe {
-            call(libc::SYS_preadv2, self.inner.as_fd(), bufs.as_mut_ptr().cast(), bufs.len(), at, flags)
+            call(
+                libc::SYS_preadv2,
+                self.inner.as_fd(),
+                bufs.as_mut_ptr().cast(),
+                bufs.len(),
+                at,
+                flags,
+            )
         })
     }
 
     pub(crate) fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
-        if !buf.is_empty() && i64::try_from(at).is_ok() && park::waits_as_microprocess() && self.goes_to_disk() {
+        if !buf.is_empty()
+            && i64::try_from(at).is_ok()
+            && park::waits_as_microprocess()
+            && self.goes_to_disk()
+        {
             cancel::point();
             match anchored::read_at(self.inner.as_fd(), buf, at) {
-                Some(Err(e)) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EINTR | libc::EOPNOTSUPP)) => {}
+                Some(Err(e))
+                    if matches!(
+                        e.raw_os_error(),
+                        Some(libc::EAGAIN | libc::EINTR | libc::EOPNOTSUPP)
+                    ) => {}
                 Some(done) => return done,
                 None => {}
             }
@@ -166,9 +191,16 @@ impl<S: AsFd> Descriptor<S> {
             && nowait_is_right()
         {
             cancel::point();
-            match wrapped::call(SystemCall::ReadAt { file: self.inner.as_fd(), into: buf, at }, true) {
+            match wrapped::call(
+                SystemCall::ReadAt { file: self.inner.as_fd(), into: buf, at },
+                true,
+            ) {
                 // Not in memory, or it cannot be told.
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::EINTR)) => {}
+                Err(e)
+                    if matches!(
+                        e.raw_os_error(),
+                        Some(libc::EAGAIN | libc::EOPNOTSUPP | libc::EINTR)
+                    ) => {}
                 done => return done,
             }
         }
@@ -179,8 +211,8 @@ impl<S: AsFd> Descriptor<S> {
         })
     }
 
-    /// Whether a read waits for the disk whatever is in memory, and the file system lets it begin without waiting: only then no kernel thread waits
-    /// in its place.
+    /// Whether a read waits for the disk whatever is in memory, and the file system lets it begin
+    /// without waiting: only then no kernel thread waits in its place.
     fn goes_to_disk(&self) -> bool {
         match self.direct.load(Ordering::Relaxed) {
             Direct::UNASKED => self.ask_direct(),
@@ -190,7 +222,8 @@ impl<S: AsFd> Descriptor<S> {
 
     #[cold]
     fn ask_direct(&self) -> bool {
-        // Of a pipe the flag means something else, and from a device a read may take what is meant for the caller.
+        // Of a pipe the flag means something else, and from a device a read may take what is meant
+        // for the caller.
         let direct = flags(self.inner.as_fd()) & libc::O_DIRECT != 0
             && matches!(self.kind(), Ok(Kind::Stored | Kind::StoredUntried))
             && self.takes_nowait();
@@ -205,8 +238,16 @@ impl<S: AsFd> Descriptor<S> {
         let mut block = Box::new(Block([0; 4096]));
         let mut iov = IoSliceMut::new(&mut block.0);
         // SAFETY: one vector, valid for writes.
-        let read =
-            || unsafe { call(libc::SYS_preadv2, self.inner.as_fd(), (&raw mut iov).cast(), 1, 0, libc::RWF_NOWAIT) };
+        let read = || unsafe {
+            call(
+                libc::SYS_preadv2,
+                self.inner.as_fd(),
+                (&raw mut iov).cast(),
+                1,
+                0,
+                libc::RWF_NOWAIT,
+            )
+        };
         nowait_is_right() && brief(read).err().is_none_or(|e| e.kind() == ErrorKind::WouldBlock)
     }
 
@@ -228,15 +269,28 @@ impl<S: AsFd> Descriptor<S> {
     }
 
     pub(crate) fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        // A plain write waits until all is written, and poll(2) promises room for PIPE_BUF bytes only: no more is begun where that is asked.
-        let first = bufs.iter().find(|b| !b.is_empty()).map_or(&[][..], |b| &b[..b.len().min(libc::PIPE_BUF)]);
+        // A plain write waits until all is written, and poll(2) promises room for PIPE_BUF bytes
+        // only: no more is begun where that is asked.
+        let first = bufs
+            .iter()
+            .find(|b| !b.is_empty())
+            .map_or(&[][..], |b| &b[..b.len().min(libc::PIPE_BUF)]);
         let first = IoSlice::new(first);
         let empty = bufs.iter().all(|b| b.is_empty());
         self.transfer(Interest::Write, empty, None, |flags, at| {
             let some = flags == 0 && self.known() == Kind::PolledUntried;
             let bufs = if some { std::slice::from_ref(&first) } else { bufs };
             // SAFETY: an `IoSlice` each, which has the layout of `iovec` and is valid for reads.
-            unsafe { call(libc::SYS_pwritev2, self.inner.as_fd(), bufs.as_ptr().cast(), bufs.len(), at, flags) }
+            unsafe {
+                call(
+                    libc::SYS_pwritev2,
+                    self.inner.as_fd(),
+                    bufs.as_ptr().cast(),
+                    bufs.len(),
+                    at,
+                    flags,
+                )
+            }
         })
     }
 
@@ -248,7 +302,8 @@ impl<S: AsFd> Descriptor<S> {
         })
     }
 
-    /// `transfer` gets the flags and the offset; -1 is the open file's own. An `empty` one never waits.
+    /// `transfer` gets the flags and the offset; -1 is the open file's own. An `empty` one never
+    /// waits.
     fn transfer(
         &self,
         interest: Interest,
@@ -259,27 +314,36 @@ impl<S: AsFd> Descriptor<S> {
         cancel::point();
         let at = match at {
             None => -1,
-            Some(at) => i64::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?,
+            Some(at) => {
+                i64::try_from(at).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?
+            }
         };
         match self.kind()? {
-            Kind::Polled | Kind::PolledUntried if !empty => self.when_ready(interest, |flags| transfer(flags, at)),
+            Kind::Polled | Kind::PolledUntried if !empty => {
+                self.when_ready(interest, |flags| transfer(flags, at))
+            }
             _ if sleeps_are_told() => patient(|| transfer(0, at)),
             // Buffered writes are copies into memory; few file systems take RWF_NOWAIT for them.
-            Kind::Stored if interest == Interest::Read && nowait_is_right() => match transfer(libc::RWF_NOWAIT, at) {
-                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                    self.kind.store(Kind::StoredUntried as u8, Ordering::Relaxed);
-                    thread::blocking(|| patient(|| transfer(0, at)))
+            Kind::Stored if interest == Interest::Read && nowait_is_right() => {
+                match transfer(libc::RWF_NOWAIT, at) {
+                    Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                        self.kind.store(Kind::StoredUntried as u8, Ordering::Relaxed);
+                        thread::blocking(|| patient(|| transfer(0, at)))
+                    }
+                    Err(e)
+                        if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+                    {
+                        thread::blocking(|| patient(|| transfer(0, at)))
+                    }
+                    done => done,
                 }
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                    thread::blocking(|| patient(|| transfer(0, at)))
-                }
-                done => done,
-            },
+            }
             _ => thread::blocking(|| patient(|| transfer(0, at))),
         }
     }
 
-    /// Makes `attempt`, which is given flags, until it says something other than `WouldBlock` or `Interrupted`.
+    /// Makes `attempt`, which is given flags, until it says something other than `WouldBlock` or
+    /// `Interrupted`.
     fn when_ready<T>(
         &self,
         interest: Interest,
@@ -301,7 +365,10 @@ impl<S: AsFd> Descriptor<S> {
             };
             match outcome {
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
-                Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) && self.known() == Kind::Polled => {
+                Err(e)
+                    if e.raw_os_error() == Some(libc::EOPNOTSUPP)
+                        && self.known() == Kind::Polled =>
+                {
                     self.kind.store(Kind::PolledUntried as u8, Ordering::Relaxed);
                     continue;
                 }
@@ -313,8 +380,13 @@ impl<S: AsFd> Descriptor<S> {
         }
     }
 
-    /// Makes `attempt`, which never waits, until it says something other than `WouldBlock` or `Interrupted`. A cancellation point.
-    pub(crate) fn attempt<T>(&self, interest: Interest, mut attempt: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    /// Makes `attempt`, which never waits, until it says something other than `WouldBlock` or
+    /// `Interrupted`. A cancellation point.
+    pub(crate) fn attempt<T>(
+        &self,
+        interest: Interest,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
         cancel::point();
         let mut limit = None;
         let mut seen = self.source.seen(interest);
@@ -332,10 +404,13 @@ impl<S: AsFd> Descriptor<S> {
         match limit.wait(&self.source, interest, seen, Limit::scope_passed) {
             Ok(()) => Ok(()),
             Err(e) if e.kind() == ErrorKind::TimedOut => Err(e),
-            // Not to be had by epoll: registered already under the same number (EEXIST), too many watches (ENOSPC), no memory.
+            // Not to be had by epoll: registered already under the same number (EEXIST), too many
+            // watches (ENOSPC), no memory.
             Err(_) => {
                 let remaining = limit.remaining()?;
-                match thread::blocking(|| patient(|| poll(self.inner.as_fd(), interest, remaining)))? {
+                match thread::blocking(|| {
+                    patient(|| poll(self.inner.as_fd(), interest, remaining))
+                })? {
                     true => Ok(()),
                     false => Err(Limit::scope_passed()),
                 }
@@ -364,7 +439,8 @@ unsafe fn call(
     // The kernel refuses more (UIO_MAXIOV); a short transfer is no error.
     let count = count.min(1024);
     let fd = fd.as_raw_fd();
-    // Round libc's own: a pthread cancellation point costs two atomic operations. The offset's upper half is 0 on 64 bits.
+    // Round libc's own: a pthread cancellation point costs two atomic operations. The offset's
+    // upper half is 0 on 64 bits.
     // SAFETY: the caller's promise.
     let n = unsafe {
         if count == 1 && flags == 0 {
@@ -384,14 +460,19 @@ unsafe fn call(
 }
 
 /// Whether a call of that kind would not wait; false: the time is over.
-pub(crate) fn poll(fd: BorrowedFd<'_>, interest: Interest, time: Option<Duration>) -> io::Result<bool> {
+pub(crate) fn poll(
+    fd: BorrowedFd<'_>,
+    interest: Interest,
+    time: Option<Duration>,
+) -> io::Result<bool> {
     let events = match interest {
         Interest::Read => libc::POLLIN | libc::POLLRDHUP,
         Interest::Write => libc::POLLOUT,
     };
     let mut p = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     // Rounded up: too early would be an error of its own.
-    let ms = time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+    let ms =
+        time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
     // SAFETY: one live pollfd.
     match unsafe { libc::poll(&raw mut p, 1, ms) } {
         n if n < 0 => Err(io::Error::last_os_error()),
@@ -416,7 +497,8 @@ fn flags(fd: BorrowedFd<'_>) -> libc::c_int {
     unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) }.max(0)
 }
 
-/// Linux 5.9 and 5.10 may answer 0 to a read with RWF_NOWAIT before the end of the file (preadv2(2), BUGS).
+/// Linux 5.9 and 5.10 may answer 0 to a read with RWF_NOWAIT before the end of the file
+/// (preadv2(2), BUGS).
 fn nowait_is_right() -> bool {
     static RIGHT: OnceLock<bool> = OnceLock::new();
     *RIGHT.get_or_init(|| {

@@ -1,6 +1,8 @@
-//! Open files and sockets as resources: each handle of this crate has its row in the usage table as long as it lives.
+//! Open files and sockets as resources: each handle of this crate has its row in the usage table as
+//! long as it lives.
 //!
-//! Reading and writing through the table is for those who have no more than an id; a handle's own read and write never come by here.
+//! Reading and writing through the table is for those who have no more than an id; a handle's own
+//! read and write never come by here.
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Once;
@@ -84,7 +86,11 @@ impl Handles {
     }
 
     /// Runs `f` with a descriptor of its own, so that the handle may go meanwhile.
-    fn at<R>(&self, serial: Serial, f: impl FnOnce(BorrowedFd<'_>) -> Result<R, Errno>) -> Result<R, Error> {
+    fn at<R>(
+        &self,
+        serial: Serial,
+        f: impl FnOnce(BorrowedFd<'_>) -> Result<R, Errno>,
+    ) -> Result<R, Error> {
         let copied = self.entries().with(serial, |fd| {
             // SAFETY: open as long as its entry is there, and that is ours meanwhile.
             rustix::io::fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(*fd) }, 0)
@@ -106,7 +112,10 @@ impl Row for Handles {
     fn read(&self, serial: Serial, into: &mut Vec<u8>) -> Result<usize, Error> {
         let mut room = vec![0; AT_ONCE];
         let n = self.at(serial, |fd| match self {
-            Handles::Sockets => rustix::net::recv(fd, &mut room[..], rustix::net::RecvFlags::DONTWAIT).map(|(n, _)| n),
+            Handles::Sockets => {
+                rustix::net::recv(fd, &mut room[..], rustix::net::RecvFlags::DONTWAIT)
+                    .map(|(n, _)| n)
+            }
             Handles::Files => when(fd, PollFlags::IN, |fd| rustix::io::read(fd, &mut room[..])),
         })?;
         into.extend_from_slice(&room[..n]);
@@ -135,7 +144,8 @@ impl Row for Handles {
     }
 
     fn usage(&self, each: &mut dyn FnMut(Usage)) {
-        // Looked up after the entries were left: the descriptor may be another's by then, which a picture may show.
+        // Looked up after the entries were left: the descriptor may be another's by then, which a
+        // picture may show.
         let named = |mut usage: Usage| {
             let fd = usage.state;
             let what = std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap_or_default();

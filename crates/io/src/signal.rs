@@ -9,9 +9,12 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! A handler counts into an eventfd, whose readiness is waited for, so nothing that a signal handler must not do is done there. It stays installed for as long as the process lives
-//! (signal-hook-registry), after whatever handler there was, and with `SA_RESTART`: the signal's default action is gone from the first [`stream`] or [`ctrl_c`] on. The kernel
-//! itself merges equal signals that it has not delivered yet (signal(7)); each delivery is counted, and given to every stream.
+//! A handler counts into an eventfd, whose readiness is waited for, so nothing that a signal
+//! handler must not do is done there. It stays installed for as long as the process lives
+//! (signal-hook-registry), after whatever handler there was, and with `SA_RESTART`: the signal's
+//! default action is gone from the first [`stream`] or [`ctrl_c`] on. The kernel itself merges
+//! equal signals that it has not delivered yet (signal(7)); each delivery is counted, and given to
+//! every stream.
 //!
 //! `SIGPIPE` is ignored by Rust programs; a write without a reader is `BrokenPipe`.
 
@@ -63,7 +66,8 @@ impl Kind {
     }
 }
 
-/// The deliveries of one signal from [`stream`] on. Dropped, it no longer counts; the signal's default action does not come back.
+/// The deliveries of one signal from [`stream`] on. Dropped, it no longer counts; the signal's
+/// default action does not come back.
 #[derive(Debug)]
 pub struct Stream {
     kind: Kind,
@@ -76,10 +80,15 @@ pub struct Stream {
 /// Counts the deliveries of `kind` from now on.
 ///
 /// # Errors
-/// `InvalidInput` for what cannot be handled so: SIGKILL, SIGSTOP, faults (SIGSEGV, SIGILL, SIGFPE, SIGBUS), SIGTRAP, which Kumihimo's own events use, and numbers that are no signal's; no descriptor left.
+/// `InvalidInput` for what cannot be handled so: SIGKILL, SIGSTOP, faults (SIGSEGV, SIGILL, SIGFPE,
+/// SIGBUS), SIGTRAP, which Kumihimo's own events use, and numbers that are no signal's; no
+/// descriptor left.
 pub fn stream(kind: Kind) -> io::Result<Stream> {
     if FORBIDDEN.contains(&kind.0) || [libc::SIGTRAP, libc::SIGBUS].contains(&kind.0) {
-        return Err(io::Error::new(ErrorKind::InvalidInput, format!("signal {} cannot be waited for", kind.0)));
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            format!("signal {} cannot be waited for", kind.0),
+        ));
     }
     // SAFETY: no pointers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
@@ -106,7 +115,8 @@ impl Stream {
         self.kind
     }
 
-    /// Blocks the microprocess until the signal is delivered; returns once for each delivery. A cancellation point.
+    /// Blocks the microprocess until the signal is delivered; returns once for each delivery. A
+    /// cancellation point.
     ///
     /// # Errors
     /// `TimedOut` when the deadline of a scope has passed.
@@ -143,8 +153,8 @@ impl Drop for Stream {
 
 /// Blocks the microprocess until SIGINT (Ctrl-C) is delivered. A cancellation point.
 ///
-/// From the first call on SIGINT does not end the process any more; one that comes while nobody waits here is lost: a program that must see each
-/// keeps a [`stream`].
+/// From the first call on SIGINT does not end the process any more; one that comes while nobody
+/// waits here is lost: a program that must see each keeps a [`stream`].
 ///
 /// # Errors
 /// As [`stream`] and [`Stream::recv`].

@@ -1,4 +1,5 @@
-//! Bad input about files and children that CAVEATS.md lists: each in a microprocess beside microprocesses, beside std threads, and on a std thread.
+//! Bad input about files and children that CAVEATS.md lists: each in a microprocess beside
+//! microprocesses, beside std threads, and on a std thread.
 
 mod bodies;
 

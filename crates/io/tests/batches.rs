@@ -1,4 +1,5 @@
-//! Sockets whose system calls enter the kernel together: when batches start, what they come to, and that nothing can be left half done.
+//! Sockets whose system calls enter the kernel together: when batches start, what they come to, and
+//! that nothing can be left half done.
 //!
 //! One runtime at a time: the tests of this file take turns.
 
@@ -79,7 +80,9 @@ fn many_enter_together_and_it_is_counted() {
 #[test]
 fn one_alone_waits_for_nobody() {
     let _alone = alone();
-    for policy in [BatchPolicy::Fixed(64), BatchPolicy::Adaptive, BatchPolicy::Paper, BatchPolicy::Off] {
+    for policy in
+        [BatchPolicy::Fixed(64), BatchPolicy::Adaptive, BatchPolicy::Paper, BatchPolicy::Off]
+    {
         runtime(policy).build().unwrap().run(|| talk(1, 20));
     }
 }
@@ -109,7 +112,8 @@ fn a_call_waits_no_longer_beside_one_that_computes() {
                 }
             })
         };
-        // One that never leaves stands behind the caller: the batch is not due, not full, and nobody but the clock starts it.
+        // One that never leaves stands behind the caller: the batch is not due, not full, and
+        // nobody but the clock starts it.
         let (near, mut far) = UnixStream::pair().unwrap();
         let caller = thread::spawn({
             let over = over.clone();
@@ -189,9 +193,12 @@ fn datagrams_of_several_are_merged_and_stay_datagrams() {
 #[test]
 fn reads_of_several_that_follow_each_other_are_merged() {
     let _alone = alone();
-    // Beside the build, where files are on a disk: one in memory only cannot be asked whether a read would wait.
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("followed-{}", std::process::id()));
-    let contents: Arc<Vec<u8>> = Arc::new((0..16 * 4096u32).map(|i| (i / 16 % 251) as u8).collect());
+    // Beside the build, where files are on a disk: one in memory only cannot be asked whether a
+    // read would wait.
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("followed-{}", std::process::id()));
+    let contents: Arc<Vec<u8>> =
+        Arc::new((0..16 * 4096u32).map(|i| (i / 16 % 251) as u8).collect());
     std::fs::write(&path, &*contents).unwrap();
     runtime(BatchPolicy::Adaptive).build().unwrap().run(|| {
         let file = Arc::new(kumihimo_io::fs::File::open(&path).unwrap());
@@ -214,7 +221,8 @@ fn reads_of_several_that_follow_each_other_are_merged() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Microprocesses are cancelled, panic, or come to their deadline wherever they are; what their buffers lay in is used again at once.
+/// Microprocesses are cancelled, panic, or come to their deadline wherever they are; what their
+/// buffers lay in is used again at once.
 #[test]
 fn nobody_leaves_a_buffer_with_the_kernel() {
     let _alone = alone();
@@ -270,8 +278,9 @@ fn a_kernel_that_fails_now_and_then_loses_nothing() {
     let _alone = alone();
     let seed = std::process::id().into();
     println!("seed {seed}");
-    let make =
-        move || -> Box<dyn kumihimo_batch::Backend> { Box::new(Faulty::new(kumihimo_batch::open(64).0, seed, 5)) };
+    let make = move || -> Box<dyn kumihimo_batch::Backend> {
+        Box::new(Faulty::new(kumihimo_batch::open(64).0, seed, 5))
+    };
     runtime(BatchPolicy::Fixed(8)).batch_back_end(make).build().unwrap().run(|| {
         let pairs: Vec<_> = (0..12u8)
             .map(|i| {
@@ -306,7 +315,8 @@ fn a_kernel_that_fails_now_and_then_loses_nothing() {
     });
 }
 
-/// The kernel interrupts the sleep of every kernel thread that has used a uring when that is closed.
+/// The kernel interrupts the sleep of every kernel thread that has used a uring when that is
+/// closed.
 #[test]
 fn of_those_that_are_opened_at_once_none_is_closed() {
     struct Counted(Box<dyn kumihimo_batch::Backend>, Arc<AtomicUsize>);
@@ -314,7 +324,11 @@ fn of_those_that_are_opened_at_once_none_is_closed() {
         fn name(&self) -> &'static str {
             self.0.name()
         }
-        fn enter(&mut self, requests: &[kumihimo_batch::Request<'_>], outcomes: &mut [kumihimo_batch::Outcome]) -> u64 {
+        fn enter(
+            &mut self,
+            requests: &[kumihimo_batch::Request<'_>],
+            outcomes: &mut [kumihimo_batch::Outcome],
+        ) -> u64 {
             self.0.enter(requests, outcomes)
         }
     }
@@ -383,7 +397,10 @@ fn calls_of_a_foreign_kernel_thread_are_plain() {
     let _alone = alone();
     let _runtime = runtime(BatchPolicy::Fixed(64)).build().unwrap();
     let (near, mut far) = std::os::unix::net::UnixStream::pair().unwrap();
-    let sent = wrapped::call(SystemCall::Send { socket: std::os::fd::AsFd::as_fd(&near), from: b"abc" }, true);
+    let sent = wrapped::call(
+        SystemCall::Send { socket: std::os::fd::AsFd::as_fd(&near), from: b"abc" },
+        true,
+    );
     assert_eq!(sent.unwrap(), 3);
     far.read_exact(&mut [0; 3]).unwrap();
     assert_eq!(seen().calls, 0);
@@ -405,13 +422,19 @@ fn the_papers_policy_says_what_it_never_batches() {
 #[test]
 fn a_policy_that_is_none_is_an_error() {
     let _alone = alone();
-    // SAFETY: the tests of this file take turns, and no other kernel thread reads the environment now.
+    // SAFETY: the tests of this file take turns, and no other kernel thread reads the environment
+    // now.
     unsafe { std::env::set_var("KUMI_BATCH", "often") };
-    let Err(error) = Runtime::builder().build() else { panic!("a runtime under a policy that is none") };
+    let Err(error) = Runtime::builder().build() else {
+        panic!("a runtime under a policy that is none")
+    };
     // SAFETY: as above.
     unsafe { std::env::remove_var("KUMI_BATCH") };
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(error.to_string().contains("KUMI_BATCH") && error.to_string().contains("adaptive"), "{error}");
+    assert!(
+        error.to_string().contains("KUMI_BATCH") && error.to_string().contains("adaptive"),
+        "{error}"
+    );
     let none = kumihimo_runtime::runtime::set_batch_policy(BatchPolicy::Off).unwrap_err();
     assert_eq!(none.kind(), ErrorKind::NotFound);
 }

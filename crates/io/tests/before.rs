@@ -6,7 +6,8 @@ use kumihimo_runtime::membership;
 use kumihimo_runtime::runtime::Runtime;
 use kumihimo_runtime::thread;
 
-/// Ids of one process are of one address space, whichever resource came first; so it can be found from outside.
+/// Ids of one process are of one address space, whichever resource came first; so it can be found
+/// from outside.
 #[test]
 fn a_socket_before_the_first_microprocess_is_of_the_same_address_space() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -15,7 +16,8 @@ fn a_socket_before_the_first_microprocess_is_of_the_same_address_space() {
     // It began with the socket, and so did the locking design.
     let has = membership::table().locking();
     let other = if has == Locking::Id { Locking::Kind } else { Locking::Id };
-    let refused = Runtime::builder().locking(other).build().expect_err("the design is the process's");
+    let refused =
+        Runtime::builder().locking(other).build().expect_err("the design is the process's");
     assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
     let one = thread::spawn(|| ());
     if let Some(id) = one.thread().id().resource() {

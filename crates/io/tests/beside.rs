@@ -1,4 +1,5 @@
-//! While one microprocess waits for a file, a child or a signal, the only virtual processor goes on with the others.
+//! While one microprocess waits for a file, a child or a signal, the only virtual processor goes on
+//! with the others.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Write};
@@ -29,7 +30,8 @@ fn alone(f: impl FnOnce() + Send + 'static) {
     });
 }
 
-/// Runs `wait` in a microprocess; when it is about to, the others switch some hundred times on the one VP, and only then `end` ends the wait.
+/// Runs `wait` in a microprocess; when it is about to, the others switch some hundred times on the
+/// one VP, and only then `end` ends the wait.
 fn others_go_on<W: Send + 'static>(
     wait: impl FnOnce() -> W + Send + 'static,
     end: impl FnOnce() + Send + 'static,
@@ -98,11 +100,20 @@ fn a_terminal_and_a_pipe_wait() {
         let _keyboard = keyboard.try_clone().unwrap();
         let mut line = [0; 8];
         assert_eq!(
-            others_go_on(move || screen.read(&mut line).unwrap(), move || keyboard.write_all(b"ab\n").unwrap()),
+            others_go_on(
+                move || screen.read(&mut line).unwrap(),
+                move || keyboard.write_all(b"ab\n").unwrap()
+            ),
             3
         );
         let (mut reader, mut writer) = pipe().unwrap();
-        assert_eq!(others_go_on(move || reader.read(&mut [0]).unwrap(), move || writer.write_all(b"x").unwrap()), 1);
+        assert_eq!(
+            others_go_on(
+                move || reader.read(&mut [0]).unwrap(),
+                move || writer.write_all(b"x").unwrap()
+            ),
+            1
+        );
     });
 }
 
@@ -132,11 +143,14 @@ fn a_lock_of_a_file_waits() {
 #[test]
 fn a_child_is_waited_for() {
     alone(|| {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child =
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let input = child.stdin.take();
         assert!(others_go_on(move || child.wait().unwrap(), move || drop(input)).success());
         // With nothing to end it but itself.
-        assert!(others_go_on(|| Command::new("sleep").arg("0.3").status().unwrap(), || ()).success());
+        assert!(
+            others_go_on(|| Command::new("sleep").arg("0.3").status().unwrap(), || ()).success()
+        );
     });
 }
 
@@ -145,11 +159,15 @@ fn a_signal_is_waited_for() {
     alone(|| {
         let mut stream = signal::stream(Kind::USER_2).unwrap();
         // SAFETY: a handler is installed.
-        others_go_on(move || stream.recv().unwrap(), || unsafe { assert_eq!(libc::raise(libc::SIGUSR2), 0) });
+        others_go_on(
+            move || stream.recv().unwrap(),
+            || unsafe { assert_eq!(libc::raise(libc::SIGUSR2), 0) },
+        );
     });
 }
 
-/// A microprocess that waits can be cancelled; the child of a `status` that was is reaped later, and no descriptor stays open.
+/// A microprocess that waits can be cancelled; the child of a `status` that was is reaped later,
+/// and no descriptor stays open.
 #[test]
 fn cancelled_waits_leave_nothing() {
     alone(|| {
@@ -160,7 +178,8 @@ fn cancelled_waits_leave_nothing() {
         let path = place.fifo("f");
         let waits: [Box<dyn Fn() + Send>; 5] = [
             Box::new(move || {
-                let mut both = kumihimo_io::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+                let mut both =
+                    kumihimo_io::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
                 drop(both.read(&mut [0]));
             }),
             Box::new(|| {
@@ -227,17 +246,21 @@ fn no_descriptor_is_left() {
 
 /// Those that are open, but for what kernel threads of the pool have for their events.
 fn descriptors() -> Vec<String> {
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| std::fs::read_link(entry.unwrap().path()));
+    let open = std::fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .map(|entry| std::fs::read_link(entry.unwrap().path()));
     // The directory itself is closed by the time that it is looked at.
     let names = open.filter_map(|name| Some(name.ok()?.to_str()?.to_owned()));
     let ours = names.filter(|name| !name.contains("perf_event") && !name.contains("bpf"));
     // Without the numbers that pipes and sockets have.
-    let mut kinds: Vec<String> = ours.map(|name| name.split(":[").next().unwrap().to_owned()).collect();
+    let mut kinds: Vec<String> =
+        ours.map(|name| name.split(":[").next().unwrap().to_owned()).collect();
     kinds.sort();
     kinds
 }
 
-/// Two handles with one number: the second cannot join the same poll set, and waits on a kernel thread.
+/// Two handles with one number: the second cannot join the same poll set, and waits on a kernel
+/// thread.
 #[test]
 fn two_handles_of_one_number() {
     alone(|| {

@@ -6,7 +6,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use kumihimo_io::net::unix::SocketAddr;
-use kumihimo_io::net::{SocketBuilder, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream};
+use kumihimo_io::net::{
+    SocketBuilder, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixStream,
+};
 use kumihimo_runtime::cancel::Cancelled;
 use kumihimo_runtime::thread;
 
@@ -23,7 +25,8 @@ fn pair() -> (TcpStream, TcpStream) {
     (stream, listener.accept().unwrap().0)
 }
 
-/// A call that waits in a scope whose deadline comes first says TimedOut, also to children; a socket's own timeout says WouldBlock.
+/// A call that waits in a scope whose deadline comes first says TimedOut, also to children; a
+/// socket's own timeout says WouldBlock.
 #[test]
 fn a_deadline_handed_down_ends_every_wait() {
     inside(|| {
@@ -122,7 +125,8 @@ fn cancelling_ends_calls_that_wait() {
         },
         || {
             // Without a connection.
-            let name = format!("kumi-io-{}-{:x}", std::process::id(), thread::current().id().as_u64());
+            let name =
+                format!("kumi-io-{}-{:x}", std::process::id(), thread::current().id().as_u64());
             let at = SocketAddr::from_abstract_name(name).unwrap();
             let _receiver = UnixDatagram::bind_addr(&at).unwrap();
             let sender = UnixDatagram::unbound().unwrap();

@@ -1,4 +1,5 @@
-//! Reads of files that were opened for direct ones: by the anchor, where there is io_uring, and what they come to is what pread(2) says.
+//! Reads of files that were opened for direct ones: by the anchor, where there is io_uring, and
+//! what they come to is what pread(2) says.
 //!
 //! One runtime at a time: the tests of this file take turns.
 
@@ -37,7 +38,10 @@ impl Block {
     /// Whether it is the one with that number: each word is the number and its place.
     fn is(&self, number: u64) -> bool {
         let words = self.0.as_chunks::<8>().0;
-        words.iter().enumerate().all(|(i, word)| u64::from_ne_bytes(*word) == number << 32 | i as u64)
+        words
+            .iter()
+            .enumerate()
+            .all(|(i, word)| u64::from_ne_bytes(*word) == number << 32 | i as u64)
     }
 }
 
@@ -46,7 +50,8 @@ struct Numbered(PathBuf);
 
 impl Numbered {
     fn new(name: &str) -> Numbered {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("direct-{name}-{}", std::process::id()));
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("direct-{name}-{}", std::process::id()));
         let mut file = std::fs::File::create(&path).unwrap();
         for number in 0..BLOCKS {
             let words = (0..BLOCK as u64 / 8).flat_map(|i| (number << 32 | i).to_ne_bytes());
@@ -63,7 +68,11 @@ impl Numbered {
             Ok(file) => Some(file),
             Err(e) => {
                 assert_eq!(e.kind(), ErrorKind::InvalidInput);
-                let _ = writeln!(std::io::stderr(), "\n[skip] {test}: no direct reads in {}: {e}", self.0.display());
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "\n[skip] {test}: no direct reads in {}: {e}",
+                    self.0.display()
+                );
                 None
             }
         }
@@ -133,7 +142,8 @@ fn ends_and_errors_are_those_of_pread() {
             assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
             // Where the disk has larger sectors than one byte.
             let unaligned = file.read_at(&mut block.0[1..9], 3).map_err(|e| e.raw_os_error());
-            let asked = std::fs::File::from(file.try_clone().unwrap()).read_at(&mut block.0[1..9], 3);
+            let asked =
+                std::fs::File::from(file.try_clone().unwrap()).read_at(&mut block.0[1..9], 3);
             assert_eq!(unaligned, asked.map_err(|e| e.raw_os_error()));
         }
     });
@@ -144,7 +154,9 @@ fn ends_and_errors_are_those_of_pread() {
 fn one_that_is_cancelled_leaves_when_its_read_is_over() {
     let _alone = alone();
     let numbered = Numbered::new("cancelled");
-    let Some(file) = numbered.open("one_that_is_cancelled_leaves_when_its_read_is_over") else { return };
+    let Some(file) = numbered.open("one_that_is_cancelled_leaves_when_its_read_is_over") else {
+        return;
+    };
     let file = Arc::new(file);
     runtime().build().unwrap().run(|| {
         for round in 0..100u64 {
@@ -207,7 +219,8 @@ fn others_go_on_meanwhile_and_nothing_is_left() {
     for _ in 0..10 {
         round();
     }
-    // Those of a runtime that has ended are gone, but the kernel may count a kernel thread a moment longer.
+    // Those of a runtime that has ended are gone, but the kernel may count a kernel thread a moment
+    // longer.
     while threads() > before.1 {
         std::thread::yield_now();
     }

@@ -25,7 +25,8 @@ fn they_come_and_go_with_their_handles() {
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();
         let file = File::open("/proc/self/status").unwrap();
-        let ids = [listener.resource(), near.resource(), far.resource()].map(|id| id.expect("the table has room"));
+        let ids = [listener.resource(), near.resource(), far.resource()]
+            .map(|id| id.expect("the table has room"));
         let sockets = there(Kind::SOCKET);
         for id in ids {
             assert!(sockets[&id].contains("socket:"), "{}", sockets[&id]);
@@ -34,7 +35,9 @@ fn they_come_and_go_with_their_handles() {
         assert!(there(Kind::FILE)[&of_file].contains("/status"));
         drop((listener, near, far, file));
         assert!(ids.iter().all(|id| !there(Kind::SOCKET).contains_key(id)));
-        assert!(matches!(table().read(ids[0], &mut Vec::new()), Err(Error::Stale(id)) if id == ids[0]));
+        assert!(
+            matches!(table().read(ids[0], &mut Vec::new()), Err(Error::Stale(id)) if id == ids[0])
+        );
         assert!(!there(Kind::FILE).contains_key(&of_file));
     };
     body();
@@ -51,7 +54,8 @@ fn what_one_with_an_id_only_can_do() {
     let mut room = [0; 5];
     far.read_exact(&mut room).unwrap();
     assert_eq!(&room, b"by id");
-    let nothing = table().read(id, &mut Vec::new()).expect_err("nothing is there, and nobody waits");
+    let nothing =
+        table().read(id, &mut Vec::new()).expect_err("nothing is there, and nobody waits");
     assert!(matches!(nothing, Error::Io(e) if e.kind() == std::io::ErrorKind::WouldBlock));
     far.write_all(b"answer").unwrap();
     let mut got = Vec::new();
@@ -62,5 +66,8 @@ fn what_one_with_an_id_only_can_do() {
     assert_eq!(far.read(&mut room).unwrap(), 0, "it was shut down");
     assert_eq!(near.read(&mut room).unwrap(), 0);
     drop(near);
-    assert!(table().names().find(&Name::parse("/socket/near").unwrap()).is_err(), "its name went with it");
+    assert!(
+        table().names().find(&Name::parse("/socket/near").unwrap()).is_err(),
+        "its name went with it"
+    );
 }

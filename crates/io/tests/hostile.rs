@@ -1,5 +1,5 @@
-//! Hostile peers and misused descriptors: each in a microprocess beside microprocesses, beside std threads, and on a std thread; one at a
-//! time, so that sockets can be counted before and after.
+//! Hostile peers and misused descriptors: each in a microprocess beside microprocesses, beside std
+//! threads, and on a std thread; one at a time, so that sockets can be counted before and after.
 
 mod bodies;
 
@@ -92,7 +92,8 @@ fn datagrams_to_the_busy() {
     everywhere(datagrams::datagram_timeouts);
 }
 
-/// Runs `f` on a kernel thread whose sockets are in a network of their own, with a loopback interface. False if this user may not.
+/// Runs `f` on a kernel thread whose sockets are in a network of their own, with a loopback
+/// interface. False if this user may not.
 fn in_a_network_of_its_own(f: fn()) -> bool {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let thread = std::thread::spawn(move || {
@@ -122,7 +123,8 @@ fn skip(test: &str, why: &str) {
 #[test]
 fn privileged_ports() {
     let may = in_a_network_of_its_own(|| {
-        std::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "1024").expect("our own network's");
+        std::fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "1024")
+            .expect("our own network's");
         // SAFETY: the raw call concerns this kernel thread only, which ends after this.
         assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) }, 0);
         for e in [
@@ -147,9 +149,14 @@ fn without_ipv6() {
         if let Err(e) = std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1") {
             assert_eq!(e.kind(), ErrorKind::NotFound, "off altogether: {e}");
         }
-        for e in [TcpListener::bind("[::1]:0").unwrap_err(), UdpSocket::bind("[::1]:0").unwrap_err()] {
+        for e in
+            [TcpListener::bind("[::1]:0").unwrap_err(), UdpSocket::bind("[::1]:0").unwrap_err()]
+        {
             assert!(
-                matches!(e.kind(), ErrorKind::AddrNotAvailable | ErrorKind::Unsupported | ErrorKind::Other),
+                matches!(
+                    e.kind(),
+                    ErrorKind::AddrNotAvailable | ErrorKind::Unsupported | ErrorKind::Other
+                ),
                 "{e:?}"
             );
             assert!(e.to_string().contains("cannot bind [::1]:0: "), "{e}");

@@ -1,4 +1,5 @@
-//! What a connection once used of its stack goes back to the kernel while it waits for long. In a process of its own: it looks at its memory.
+//! What a connection once used of its stack goes back to the kernel while it waits for long. In a
+//! process of its own: it looks at its memory.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -40,7 +41,9 @@ fn serve(mut stream: UnixStream) {
 fn a_long_wait_gives_the_unused_stack_back() {
     Runtime::builder().vps(2).build().expect("a runtime").run(|| {
         if !thread::current().is_microprocess() || cfg!(kumihimo_asan) {
-            return println!("[skip] a_long_wait_gives_the_unused_stack_back: stacks are not only ours here");
+            return println!(
+                "[skip] a_long_wait_gives_the_unused_stack_back: stacks are not only ours here"
+            );
         }
         let (mut streams, servers): (Vec<_>, Vec<_>) = (0..CONNECTIONS)
             .map(|_| {
@@ -56,7 +59,10 @@ fn a_long_wait_gives_the_unused_stack_back() {
                 stream.read_exact(&mut answer).expect("an answer");
                 assert_eq!(answer[0], (0..USED).fold(0u8, |sum, _| sum.wrapping_add(round)));
             }
-            assert!(resident().saturating_sub(before) > CONNECTIONS * USED * 3 / 4, "all of it was in use");
+            assert!(
+                resident().saturating_sub(before) > CONNECTIONS * USED * 3 / 4,
+                "all of it was in use"
+            );
             while resident().saturating_sub(before) > CONNECTIONS * USED / 4 {
                 thread::sleep(Duration::from_millis(50));
             }

@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kumihimo_io::net::{Server, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, inherited};
+use kumihimo_io::net::{
+    Server, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, inherited,
+};
 use kumihimo_runtime::thread;
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -50,7 +52,8 @@ fn successor() {
     });
 }
 
-/// Clients come all the time. Nobody is refused or cut off while the old server drains and its successor takes over.
+/// Clients come all the time. Nobody is refused or cut off while the old server drains and its
+/// successor takes over.
 #[test]
 fn a_successor_takes_over_without_refusing_anybody() {
     const TEST: &str = "a_successor_takes_over_without_refusing_anybody";
@@ -86,7 +89,11 @@ fn a_successor_takes_over_without_refusing_anybody() {
         assert_eq!(ask(&mut long, b"more"), *b"old");
         let mut command = again(TEST);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        inherited::hand_over(&mut command, &[("http", listener.as_fd()), ("control", control.as_fd())]).unwrap();
+        inherited::hand_over(
+            &mut command,
+            &[("http", listener.as_fd()), ("control", control.as_fd())],
+        )
+        .unwrap();
         let mut child = command.spawn().unwrap();
         drop(command);
         // Both accept now.
@@ -118,7 +125,8 @@ fn a_successor_takes_over_without_refusing_anybody() {
     assert!(child.wait().unwrap().success(), "{all}");
 }
 
-/// Each is given out as what it is, by name or place; as anything else it is an error that says what it is.
+/// Each is given out as what it is, by name or place; as anything else it is an error that says
+/// what it is.
 #[test]
 fn each_is_taken_as_what_it_is() {
     const TEST: &str = "each_is_taken_as_what_it_is";
@@ -126,9 +134,15 @@ fn each_is_taken_as_what_it_is() {
         let mut all = inherited::take().unwrap();
         assert_eq!(all.names().collect::<Vec<_>>(), ["web", "web", "names", "log", "file", ""]);
         let e = all.named::<UnixListener>("web").unwrap_err().to_string();
-        assert!(e.contains("descriptor 3") && e.contains("an IPv4 stream socket that listens"), "{e}");
+        assert!(
+            e.contains("descriptor 3") && e.contains("an IPv4 stream socket that listens"),
+            "{e}"
+        );
         let e = all.named::<TcpListener>("names").unwrap_err().to_string();
-        assert!(e.contains("\"names\"") && e.contains("an IPv4 datagram socket, not a TCP socket"), "{e}");
+        assert!(
+            e.contains("\"names\"") && e.contains("an IPv4 datagram socket, not a TCP socket"),
+            "{e}"
+        );
         let e = all.named::<UnixDatagram>("file").unwrap_err().to_string();
         assert!(e.contains("no socket"), "{e}");
         assert!(all.named::<TcpListener>("nothing").unwrap().is_none());
@@ -156,7 +170,8 @@ fn each_is_taken_as_what_it_is() {
     }
     let path = std::env::temp_dir().join(format!("kumi-io-inherited-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
-    let (first, second) = (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let (first, second) =
+        (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     let names = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (log, sender) = UnixDatagram::pair().unwrap();
     sender.send(b"line").unwrap();
@@ -221,7 +236,10 @@ fn variables_that_contradict_themselves() {
     for (variables, expected) in cases {
         let program = again(TEST);
         let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", &format!("export KUMI_TEST_EXPECT='{expected}'; {variables} exec \"$0\" \"$@\"")]);
+        shell.args([
+            "-c",
+            &format!("export KUMI_TEST_EXPECT='{expected}'; {variables} exec \"$0\" \"$@\""),
+        ]);
         shell.arg(program.get_program()).args(program.get_args()).env("KUMI_TEST_CHILD", TEST);
         let output = shell.output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
@@ -233,7 +251,8 @@ fn variables_that_contradict_themselves() {
 fn what_cannot_be_handed_over() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     for name in ["a:b", "line\n", "\0"] {
-        let e = inherited::hand_over(&mut Command::new("true"), &[(name, listener.as_fd())]).unwrap_err();
+        let e = inherited::hand_over(&mut Command::new("true"), &[(name, listener.as_fd())])
+            .unwrap_err();
         assert_eq!(e.kind(), std::io::ErrorKind::InvalidInput);
         assert!(e.to_string().contains("named"), "{e}");
     }

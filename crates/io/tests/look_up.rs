@@ -1,4 +1,5 @@
-//! A look-up of a name may take seconds, so it leaves the virtual processor to others; a numeric address needs none.
+//! A look-up of a name may take seconds, so it leaves the virtual processor to others; a numeric
+//! address needs none.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -46,7 +47,9 @@ fn numeric_addresses_are_not_looked_up() {
 
         let name = format!("localhost:{}", at.port());
         for (n, stream) in
-            [TcpStream::connect(&*name), TcpStream::connect(("localhost", at.port()))].into_iter().enumerate()
+            [TcpStream::connect(&*name), TcpStream::connect(("localhost", at.port()))]
+                .into_iter()
+                .enumerate()
         {
             drop(stream.expect("localhost has a name"));
             assert!(left_the_vp() > n as u64, "a name is looked up");

@@ -1,12 +1,14 @@
-//! Every interleaving of readers, a writer and the collector of edges, in a model of edge-triggered readiness: nobody waits for
-//! ever for what is already there. Each rule is shown to be needed: without it, the model finds the state in which somebody does.
+//! Every interleaving of readers, a writer and the collector of edges, in a model of edge-triggered
+//! readiness: nobody waits for ever for what is already there. Each rule is shown to be needed:
+//! without it, the model finds the state in which somebody does.
 
 use std::collections::HashSet;
 
 /// How the protocol of an attempt may go wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Rules {
-    /// `seen` before everything else; `drained` and `wait` with that number; an end counts as an edge that lasts.
+    /// `seen` before everything else; `drained` and `wait` with that number; an end counts as an
+    /// edge that lasts.
     Ours,
     /// An end is an edge like any other: a short read that came with it hides it.
     EndsDoNotLast,
@@ -57,7 +59,10 @@ struct State {
 
 impl State {
     fn new(script: &[u8], readers: &[(u8, u8)]) -> State {
-        let readers = readers.iter().map(|&(buffer, wants)| Reader { at: At::Seen, seen: 0, buffer, wants }).collect();
+        let readers = readers
+            .iter()
+            .map(|&(buffer, wants)| Reader { at: At::Seen, seen: 0, buffer, wants })
+            .collect();
         State {
             script: script.to_vec(),
             kernel: 0,
@@ -128,7 +133,8 @@ impl State {
                 }
             },
             At::Drained => {
-                self.drained_at = Some(if rules == Rules::DrainedTooLate { self.edges } else { r.seen });
+                self.drained_at =
+                    Some(if rules == Rules::DrainedTooLate { self.edges } else { r.seen });
                 r.at = if r.wants == 0 { At::Done } else { At::Seen };
             }
             At::Wait => {
@@ -205,7 +211,9 @@ fn nobody_waits_for_what_is_there() {
 
 #[test]
 fn every_rule_is_needed() {
-    for rules in [Rules::EndsDoNotLast, Rules::SeenTooLate, Rules::DrainedTooLate, Rules::EdgesAreConsumed] {
+    for rules in
+        [Rules::EndsDoNotLast, Rules::SeenTooLate, Rules::DrainedTooLate, Rules::EdgesAreConsumed]
+    {
         let found = stories().into_iter().any(|story| explore(story, rules).0.is_some());
         assert!(found, "{rules:?} does no harm, so the model does not show what it should");
     }

@@ -160,7 +160,8 @@ fn too_many_connections_are_refused() {
             assert!(trouble.to_string().contains(&trouble.listener), "{trouble}");
             count.fetch_add(trouble.count, Ordering::Relaxed);
         });
-        let ((tcp, at), path) = (listen(), std::env::temp_dir().join(format!("kumi-io-server-{}", std::process::id())));
+        let ((tcp, at), path) =
+            (listen(), std::env::temp_dir().join(format!("kumi-io-server-{}", std::process::id())));
         let _ = std::fs::remove_file(&path);
         let unix = UnixListener::bind(&path).unwrap();
         thread::scope(|s| {
@@ -199,7 +200,10 @@ fn too_many_connections_are_refused() {
 fn too_much_memory_in_use_refuses_connections() {
     everywhere(|| {
         let (tell, told) = mpsc::channel();
-        let server = Server::new().memory(1 << 20).refusal("no room").on_trouble(move |t| tell.send(t.cause).unwrap());
+        let server = Server::new()
+            .memory(1 << 20)
+            .refusal("no room")
+            .on_trouble(move |t| tell.send(t.cause).unwrap());
         let (listener, at) = listen();
         thread::scope(|s| {
             let serving = s.spawn(|| server.serve(&listener, |stream, _| echo(stream)));
@@ -272,7 +276,8 @@ fn the_deadline_of_a_scope_ends_it_all() {
 fn cancelling_the_caller_ends_it_all() {
     inside(|| {
         let (listener, at) = listen();
-        let serving = thread::spawn(move || Server::new().serve(&listener, |stream, _| echo(stream)));
+        let serving =
+            thread::spawn(move || Server::new().serve(&listener, |stream, _| echo(stream)));
         let stream = connect(at);
         serving.cancel();
         assert!(serving.join().unwrap_err().is::<Cancelled>());
@@ -298,6 +303,9 @@ fn a_listener_that_is_none() {
         });
         let (stream, _other) = UnixStream::pair().unwrap();
         let none = UnixListener::from(std::os::fd::OwnedFd::from(stream));
-        assert_eq!(server.serve(&none, |stream, _| echo(stream)).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(
+            server.serve(&none, |stream, _| echo(stream)).unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
     });
 }

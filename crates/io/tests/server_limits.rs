@@ -1,4 +1,5 @@
-//! A server where descriptors and microprocesses run out. Changes the whole process's limits: a test program of its own.
+//! A server where descriptors and microprocesses run out. Changes the whole process's limits: a
+//! test program of its own.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -51,14 +52,17 @@ fn a_server_without_descriptors() {
     Runtime::builder().vps(2).build().expect("a runtime").run(|| {
         let before = sockets();
         let (tell, told) = mpsc::channel();
-        let server = Server::new().refusal("full").on_trouble(move |t| tell.send((t.cause, t.to_string())).unwrap());
+        let server = Server::new()
+            .refusal("full")
+            .on_trouble(move |t| tell.send((t.cause, t.to_string())).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at: SocketAddr = listener.local_addr().unwrap();
         thread::scope(|s| {
             let serving = s.spawn(|| server.serve(&listener, |stream, _| serve(stream)));
             let mut first = TcpStream::connect(at).unwrap();
             assert_eq!(answer(&mut first), "hello");
-            let mut clients: Vec<_> = (0..40).map(|_| Socket::new(Domain::IPV4, Type::STREAM, None).unwrap()).collect();
+            let mut clients: Vec<_> =
+                (0..40).map(|_| Socket::new(Domain::IPV4, Type::STREAM, None).unwrap()).collect();
             lower_descriptor_limit(200);
             let mut files = Vec::new();
             let (mut refused, mut served) = (Vec::new(), Vec::new());
@@ -75,7 +79,8 @@ fn a_server_without_descriptors() {
                     other => panic!("{other:?}"),
                 }
             }
-            // For one more, and what the runtime has done without: a kernel thread has two or three.
+            // For one more, and what the runtime has done without: a kernel thread has two or
+            // three.
             files.truncate(files.len() - 16);
             let mut last = clients.pop().expect("one more");
             thread::blocking(|| last.connect(&at.into()).unwrap());
@@ -87,7 +92,10 @@ fn a_server_without_descriptors() {
             assert_eq!((tally.served, tally.refused), (count, all));
         });
         let all: Vec<_> = told.try_iter().collect();
-        assert!(!all.is_empty() && all.iter().all(|(cause, _)| *cause == Cause::Descriptors), "{all:?}");
+        assert!(
+            !all.is_empty() && all.iter().all(|(cause, _)| *cause == Cause::Descriptors),
+            "{all:?}"
+        );
         assert!(all[0].1.contains(&at.to_string()) && all[0].1.contains("ulimit -n"), "{all:?}");
         drop((server, listener));
         assert_eq!(sockets(), before);
@@ -100,7 +108,8 @@ fn a_server_without_microprocesses() {
     // This one, the one that serves, the one that accepts: room for two connections.
     Runtime::builder().vps(2).max_microprocesses(5).build().expect("a runtime").run(|| {
         let (tell, told) = mpsc::channel();
-        let server = Server::new().on_trouble(move |t| tell.send((t.cause, t.to_string())).unwrap());
+        let server =
+            Server::new().on_trouble(move |t| tell.send((t.cause, t.to_string())).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         thread::scope(|s| {
@@ -117,6 +126,9 @@ fn a_server_without_microprocesses() {
         });
         let all: Vec<_> = told.try_iter().collect();
         assert_eq!(all.len(), 1);
-        assert!(all[0].0 == Cause::Microprocesses && all[0].1.contains("max_microprocesses"), "{all:?}");
+        assert!(
+            all[0].0 == Cause::Microprocesses && all[0].1.contains("max_microprocesses"),
+            "{all:?}"
+        );
     });
 }

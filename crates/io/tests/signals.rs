@@ -29,7 +29,8 @@ fn send(kind: Kind) {
 #[test]
 fn each_delivery_is_counted() {
     everywhere(|| {
-        let (mut one, mut two) = (signal::stream(Kind::HANGUP).unwrap(), signal::stream(Kind::HANGUP).unwrap());
+        let (mut one, mut two) =
+            (signal::stream(Kind::HANGUP).unwrap(), signal::stream(Kind::HANGUP).unwrap());
         assert_eq!(one.kind(), Kind::HANGUP);
         for _ in 0..5 {
             send(Kind::HANGUP);
@@ -86,18 +87,32 @@ fn ctrl_c_is_waited_for() {
 
 #[test]
 fn what_cannot_be_waited_for() {
-    for number in [libc::SIGKILL, libc::SIGSTOP, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGBUS, libc::SIGTRAP]
-    {
-        assert_eq!(signal::stream(Kind::from_raw(number)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    for number in [
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        libc::SIGSEGV,
+        libc::SIGILL,
+        libc::SIGFPE,
+        libc::SIGBUS,
+        libc::SIGTRAP,
+    ] {
+        assert_eq!(
+            signal::stream(Kind::from_raw(number)).unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
     }
     for number in [0, -1, 1000] {
-        assert_eq!(signal::stream(Kind::from_raw(number)).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(
+            signal::stream(Kind::from_raw(number)).unwrap_err().kind(),
+            ErrorKind::InvalidInput
+        );
     }
 }
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// Pelts the kernel threads of the process with a signal whose handler ends system calls, while `f` runs.
+/// Pelts the kernel threads of the process with a signal whose handler ends system calls, while `f`
+/// runs.
 fn pelted(f: impl FnOnce()) {
     // SAFETY: all zero is a valid sigaction: no flags, so no SA_RESTART; the handler does nothing.
     unsafe {
@@ -112,9 +127,12 @@ fn pelted(f: impl FnOnce()) {
         while !OVER.load(Ordering::Relaxed) {
             threads.clear();
             let all = std::fs::read_dir("/proc/self/task").unwrap();
-            threads.extend(all.filter_map(|t| t.ok()?.file_name().to_str()?.parse::<libc::pid_t>().ok()));
+            threads.extend(
+                all.filter_map(|t| t.ok()?.file_name().to_str()?.parse::<libc::pid_t>().ok()),
+            );
             for &thread in &threads {
-                // SAFETY: one that has ended meanwhile is an error, not a danger: numbers of this process only.
+                // SAFETY: one that has ended meanwhile is an error, not a danger: numbers of this
+                // process only.
                 unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
             }
             std::thread::yield_now();

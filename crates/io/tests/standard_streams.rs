@@ -74,7 +74,10 @@ fn reentrant() {
 
 fn run(part: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "child", "--nocapture"]).env("KUMI_TEST_PART", part).env("KUMI_VPS", "1");
+    command
+        .args(["--exact", "child", "--nocapture"])
+        .env("KUMI_TEST_PART", part)
+        .env("KUMI_VPS", "1");
     command
 }
 
@@ -90,7 +93,12 @@ fn ended(mut child: Child) {
 
 #[test]
 fn pipes() {
-    let mut child = run("echo").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = run("echo")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut to = child.stdin.take().unwrap();
     let mut from = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
@@ -119,8 +127,17 @@ fn pipes() {
 fn files() {
     let place = Place::new();
     std::fs::write(place.at("in"), "a\nb").unwrap();
-    let mut out = File::options().read(true).write(true).create(true).truncate(true).open(place.at("out")).unwrap();
-    let child = run("echo").stdin(File::open(place.at("in")).unwrap()).stdout(out.try_clone().unwrap()).spawn();
+    let mut out = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(place.at("out"))
+        .unwrap();
+    let child = run("echo")
+        .stdin(File::open(place.at("in")).unwrap())
+        .stdout(out.try_clone().unwrap())
+        .spawn();
     ended(child.unwrap());
     let mut all = Vec::new();
     out.rewind().unwrap();
@@ -195,7 +212,8 @@ fn nonblocking_by_others() {
 #[test]
 fn closed_ones() {
     let mut command = run("echo");
-    // SAFETY: close(2) may be called between fork and exec. Rust opens /dev/null in their place only before `main`: so after exec.
+    // SAFETY: close(2) may be called between fork and exec. Rust opens /dev/null in their place
+    // only before `main`: so after exec.
     unsafe {
         command.pre_exec(|| {
             libc::close(0);

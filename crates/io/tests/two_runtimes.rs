@@ -1,4 +1,5 @@
-//! A socket outlives the runtime in which it first waited; the set that its descriptor was in does not.
+//! A socket outlives the runtime in which it first waited; the set that its descriptor was in does
+//! not.
 
 use std::io::{Read, Write};
 
@@ -11,7 +12,8 @@ fn sockets_wait_in_the_next_runtime_too() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let mut kept: Vec<(TcpStream, TcpStream)> = Vec::new();
-    // The number of VPs changes, so that a set of another runtime has the same index, or there is none with it.
+    // The number of VPs changes, so that a set of another runtime has the same index, or there is
+    // none with it.
     for vps in [2, 1, 3, 1] {
         let runtime = Runtime::builder().vps(vps).build().unwrap();
         runtime.run(|| {

@@ -19,11 +19,13 @@
 //! assert_eq!(answer.join().unwrap(), 42);
 //! ```
 //!
-//! There is no executor: a microprocess is what a spawned future is elsewhere. To run several futures at once, spawn a microprocess for each, or
-//! join them into one (`futures_lite::future::zip`, `futures::join!`).
+//! There is no executor: a microprocess is what a spawned future is elsewhere. To run several
+//! futures at once, spawn a microprocess for each, or join them into one
+//! (`futures_lite::future::zip`, `futures::join!`).
 //!
 //! # What works through it
-//! A future becomes ready because somebody calls its waker. Which crates work depends on who that is.
+//! A future becomes ready because somebody calls its waker. Which crates work depends on who that
+//! is.
 //!
 //! | who calls the waker | for example | works |
 //! |---|---|---|
@@ -32,24 +34,31 @@
 //! | a runtime that has to be there | Tokio's: `tokio::net`, `time`, `fs`, `process`, `signal`, `spawn`, and all that stands on them: hyper-util, reqwest's async client, tonic, sqlx, tokio-postgres, the AWS SDK | beside it, below: `examples/src/bin/beside_tokio.rs` |
 //! | a runtime whose futures must stay on its thread | monoio, glommio, compio, `tokio::task::LocalSet` | not through it: leave them on kernel threads of their own, and talk to those through a channel |
 //!
-//! Of the second and third kind there is often a blocking twin that needs none of this: rustls, tungstenite and httparse take whatever reads and writes,
-//! so [`net`](crate::net) as well as `std::net`; ureq and redis a connection of one's own, of some twenty lines.
+//! Of the second and third kind there is often a blocking twin that needs none of this: rustls,
+//! tungstenite and httparse take whatever reads and writes, so [`net`](crate::net) as well as
+//! `std::net`; ureq and redis a connection of one's own, of some twenty lines.
 //!
 //! # Beside Tokio
-//! Build a `tokio::runtime::Runtime` of one worker or two; these are kernel threads of their own, the kernel shares the cores out. Microprocesses use its
-//! handle in one of two ways:
+//! Build a `tokio::runtime::Runtime` of one worker or two; these are kernel threads of their own,
+//! the kernel shares the cores out. Microprocesses use its handle in one of two ways:
 //!
-//! - `block_on(tokio.spawn(future))`: the future runs on Tokio's threads, the microprocess waits for its end. It must be `Send + 'static`.
-//! - `let _inside = tokio.enter(); block_on(future)`: the future runs in the microprocess, and may borrow; Tokio's threads only call the waker. The
-//!   guard is of the microprocess, as all that lies in thread-local storage. (Not in lean ones, which have none of their own.)
+//! - `block_on(tokio.spawn(future))`: the future runs on Tokio's threads, the microprocess waits
+//!   for its end. It must be `Send + 'static`.
+//! - `let _inside = tokio.enter(); block_on(future)`: the future runs in the microprocess, and
+//!   may borrow; Tokio's threads only call the waker. The guard is of the microprocess, as all that
+//!   lies in thread-local storage. (Not in lean ones, which have none of their own.)
 //!
-//! `tokio::runtime::Runtime::block_on` works too, but blocks the kernel thread: a hand-over of the virtual processor each time.
+//! `tokio::runtime::Runtime::block_on` works too, but blocks the kernel thread: a hand-over of the
+//! virtual processor each time.
 //!
-//! The other way round, a call that blocks (everything in [`net`](crate::net), [`sync`](crate::sync), `join`) blocks the kernel thread of Tokio's that
-//! makes it, and all futures there: use `tokio::task::spawn_blocking`, or spawn a microprocess and await a `tokio::sync::oneshot` from it.
+//! The other way round, a call that blocks (everything in [`net`](crate::net),
+//! [`sync`](crate::sync), `join`) blocks the kernel thread of Tokio's that makes it, and all
+//! futures there: use `tokio::task::spawn_blocking`, or spawn a microprocess and await a
+//! `tokio::sync::oneshot` from it.
 //!
 //! # What blocks, and what ends it
-//! See [`block_on`]. A future's own `timeout` needs the clock of its runtime; [`block_on_timeout`] and [`block_on_until`] need none. The deadlock report
-//! leaves programs alone in which somebody waits for a future: another runtime's thread may still call the waker.
+//! See [`block_on`]. A future's own `timeout` needs the clock of its runtime; [`block_on_timeout`]
+//! and [`block_on_until`] need none. The deadlock report leaves programs alone in which somebody
+//! waits for a future: another runtime's thread may still call the waker.
 
 pub use kumihimo_runtime::future::{block_on, block_on_timeout, block_on_until};

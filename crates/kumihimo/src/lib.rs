@@ -1,7 +1,7 @@
 //! Microprocesses for Linux: user-level threads that cooperate with the kernel.
 //!
-//! Write plain blocking code, one thread per connection, request or actor, as with `std::thread`; a million of them. Porting a
-//! program is changing `use std::thread` to `use kumihimo::thread`.
+//! Write plain blocking code, one thread per connection, request or actor, as with `std::thread`; a
+//! million of them. Porting a program is changing `use std::thread` to `use kumihimo::thread`.
 //!
 //! ```
 //! use kumihimo::thread;
@@ -17,15 +17,19 @@
 //! ```
 //!
 //! # What blocks what
-//! Everything in [`sync`], [`net`], [`fs`], [`io`], [`process`], [`signal`] and [`thread`] blocks the calling *microprocess*; its virtual processor goes on with
-//! the others. Called from a kernel thread that is no microprocess (`main`, `std::thread::spawn`), it blocks that kernel thread; both kinds mix freely. What is
-//! not Kumihimo's (std's locks, C libraries) blocks the kernel thread: wrap it in [`thread::blocking`].
+//! Everything in [`sync`], [`net`], [`fs`], [`io`], [`process`], [`signal`] and [`thread`] blocks
+//! the calling *microprocess*; its virtual processor goes on with the others. Called from a kernel
+//! thread that is no microprocess (`main`, `std::thread::spawn`), it blocks that kernel thread;
+//! both kinds mix freely. What is not Kumihimo's (std's locks, C libraries) blocks the kernel
+//! thread: wrap it in [`thread::blocking`].
 //!
 //! # Where things are
-//! [`thread`]: spawning, scopes, sleeping, priorities, cancellation. [`sync`]: locks, channels, messages. [`net`]: sockets. [`future`]: async crates.
-//! [`fs`], [`io`], [`process`], [`signal`], [`fuse`]: files, standard streams and pipes, child processes, signals, the kernel's channel to servers of files.
-//! [`runtime`]: settings, metrics, the end. [`policy`]: scheduling policies.
-//! [`machine`]: every microprocess of the machine, seen and steered. [`resource`]: the table of what the runtime manages; ids, names, kinds of one's own.
+//! [`thread`]: spawning, scopes, sleeping, priorities, cancellation. [`sync`]: locks, channels,
+//! messages. [`net`]: sockets. [`future`]: async crates. [`fs`], [`io`], [`process`], [`signal`],
+//! [`fuse`]: files, standard streams and pipes, child processes, signals, the kernel's channel to
+//! servers of files. [`runtime`]: settings, metrics, the end. [`policy`]: scheduling policies.
+//! [`machine`]: every microprocess of the machine, seen and steered. [`resource`]: the table of
+//! what the runtime manages; ids, names, kinds of one's own.
 //!
 //! # Where it runs
 //! | target | what `thread::spawn` begins |
@@ -56,7 +60,8 @@ pub use std::{fs, net, sync, thread};
 pub mod thread {
     pub use kumihimo_policy::{Priority, PriorityError};
     pub use kumihimo_runtime::cancel::{
-        Cancelled, deadline, masked as without_cancellation, point as cancellation_point, requested as cancel_requested,
+        Cancelled, deadline, masked as without_cancellation, point as cancellation_point,
+        requested as cancel_requested,
     };
     pub use kumihimo_runtime::thread::*;
 }
@@ -69,11 +74,13 @@ pub mod runtime {
 }
 
 #[cfg(target_os = "linux")]
-/// Every microprocess of the machine, seen and steered from outside; `kumi ps`, `kumi suspend` and their like are the same as commands.
+/// Every microprocess of the machine, seen and steered from outside; `kumi ps`, `kumi suspend` and
+/// their like are the same as commands.
 ///
-/// A process joins with its first microprocess: it takes a number in its user's run-time directory, which is part of all its ids, and answers at a socket there,
-/// on a kernel thread of its own. There is no daemon. `KUMI_DIR` names the directory, `KUMI_MACHINE=off` keeps out of it. Who may ask: the same user, root,
-/// and whom [`allow`](machine::allow) lets in.
+/// A process joins with its first microprocess: it takes a number in its user's run-time directory,
+/// which is part of all its ids, and answers at a socket there, on a kernel thread of its own.
+/// There is no daemon. `KUMI_DIR` names the directory, `KUMI_MACHINE=off` keeps out of it. Who may
+/// ask: the same user, root, and whom [`allow`](machine::allow) lets in.
 ///
 /// ```
 /// use kumihimo::machine::{self, Action, Done, Machine, State};
@@ -97,19 +104,24 @@ pub mod runtime {
 /// # }
 /// ```
 ///
-/// A [`Neighbour`](machine::Neighbour) blocks its kernel thread while it waits, for 2 s at most unless told: use [`thread::blocking`] in a microprocess where event source
-/// `off` runs.
+/// A [`Neighbour`](machine::Neighbour) blocks its kernel thread while it waits, for 2 s at most
+/// unless told: use [`thread::blocking`] in a microprocess where event source `off` runs.
 pub mod machine {
-    pub use kumihimo_machine::answer::{Action, Done, Metric, Microprocess, Refused, Resource, Space, State};
+    pub use kumihimo_machine::answer::{
+        Action, Done, Metric, Microprocess, Refused, Resource, Space, State,
+    };
     pub use kumihimo_machine::{Error, Machine, Neighbour};
     pub use kumihimo_runtime::membership::{allow, disallow, number};
 }
 
 #[cfg(target_os = "linux")]
-/// The resource table of this address space: everything that the runtime manages, behind five operations, with ids and names.
+/// The resource table of this address space: everything that the runtime manages, behind five
+/// operations, with ids and names.
 ///
-/// Microprocesses, their parts, virtual processors, [`Region`](resource::Region)s, mailboxes, files, sockets, gates and links are there; an application adds a kind by a
-/// [`Row`](resource::Row), whose resources [`Entries`](resource::Entries) can keep. `kumi resources` shows the table from outside.
+/// Microprocesses, their parts, virtual processors, [`Region`](resource::Region)s, mailboxes,
+/// files, sockets, gates and links are there; an application adds a kind by a
+/// [`Row`](resource::Row), whose resources [`Entries`](resource::Entries) can keep.
+/// `kumi resources` shows the table from outside.
 ///
 /// ```
 /// use kumihimo::resource::{Kind, Name, Region, table};
@@ -131,8 +143,8 @@ pub mod machine {
 /// # }
 /// ```
 ///
-/// How the table keeps two from using one resource at once is chosen by the first runtime of the process:
-/// [`Builder::locking`](runtime::Builder::locking), `KUMI_LOCKING`.
+/// How the table keeps two from using one resource at once is chosen by the first runtime of the
+/// process: [`Builder::locking`](runtime::Builder::locking), `KUMI_LOCKING`.
 pub mod resource {
     pub use kumihimo_resource::id::{Id, IdError, Kind, Serial};
     pub use kumihimo_resource::locking::{Locking, LockingError};
@@ -167,8 +179,8 @@ pub mod resource {
 /// ```
 pub mod gate {
     pub use kumihimo_gate::{
-        Context, Error, ErrorKind, Gate, Item, Options, Placement, RawGate, Region, RegionMut, Server, Serving, Sink,
-        Stream,
+        Context, Error, ErrorKind, Gate, Item, Options, Placement, RawGate, Region, RegionMut,
+        Server, Serving, Sink, Stream,
     };
 }
 

@@ -1,4 +1,5 @@
-//! Applications' own policies, the example and bad ones. One runtime at a time in a process, so one test at a time.
+//! Applications' own policies, the example and bad ones. One runtime at a time in a process, so one
+//! test at a time.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

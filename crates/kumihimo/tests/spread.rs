@@ -13,7 +13,12 @@ const CROWD: usize = 64;
 /// Those that only yield reach every VP: not only spawns and wake-ups are passed on.
 #[test]
 fn those_that_only_yield_spread() {
-    if Runtime::builder().vps(1).build().unwrap().run(|| runtime::metrics().unwrap().tls == "kernel") {
+    if Runtime::builder()
+        .vps(1)
+        .build()
+        .unwrap()
+        .run(|| runtime::metrics().unwrap().tls == "kernel")
+    {
         // Past libtest's capture, which takes `print!` only: the scripts count it.
         let line = "\n[skip] those_that_only_yield_spread: the kernel spreads its threads\n";
         return std::io::stderr().write_all(line.as_bytes()).unwrap();

@@ -76,28 +76,37 @@ impl Subscriber for Shared {
 fn a_subscriber_that_waits_and_spawns_hears_of_all() {
     let recorder = Arc::new(Recorder::default());
     tracing::subscriber::set_global_default(Shared(recorder.clone())).expect("the only one");
-    let one_to_one = kumihimo::runtime::Runtime::builder().vps(2).build().expect("a runtime").run(|| {
-        let all: Vec<_> = (0..20)
-            .map(|i| {
-                let work = move || {
-                    // Each has its own context, wherever it runs and whoever runs in between.
-                    let _work = info_span!(target: "here", "work", i).entered();
-                    for _ in 0..10 {
-                        info!(target: "here", i, "at work");
-                        thread::yield_now();
-                    }
-                    thread::sleep(std::time::Duration::from_micros(50));
-                    thread::blocking(std::thread::yield_now);
-                    info!(target: "here", "spawn one, please");
-                };
-                thread::Builder::new().name(format!("worker-{i}")).spawn(work).expect("a microprocess")
-            })
-            .collect();
-        all.into_iter().for_each(|one| one.join().expect("no panic"));
-        // Told by the runtime, its panics end with the telling.
-        thread::Builder::new().name("panic, please".into()).spawn(|| 7).expect("begins").join().expect("no panic");
-        kumihimo::runtime::metrics().expect("it runs").tls == "kernel"
-    });
+    let one_to_one =
+        kumihimo::runtime::Runtime::builder().vps(2).build().expect("a runtime").run(|| {
+            let all: Vec<_> = (0..20)
+                .map(|i| {
+                    let work = move || {
+                        // Each has its own context, wherever it runs and whoever runs in between.
+                        let _work = info_span!(target: "here", "work", i).entered();
+                        for _ in 0..10 {
+                            info!(target: "here", i, "at work");
+                            thread::yield_now();
+                        }
+                        thread::sleep(std::time::Duration::from_micros(50));
+                        thread::blocking(std::thread::yield_now);
+                        info!(target: "here", "spawn one, please");
+                    };
+                    thread::Builder::new()
+                        .name(format!("worker-{i}"))
+                        .spawn(work)
+                        .expect("a microprocess")
+                })
+                .collect();
+            all.into_iter().for_each(|one| one.join().expect("no panic"));
+            // Told by the runtime, its panics end with the telling.
+            thread::Builder::new()
+                .name("panic, please".into())
+                .spawn(|| 7)
+                .expect("begins")
+                .join()
+                .expect("no panic");
+            kumihimo::runtime::metrics().expect("it runs").tls == "kernel"
+        });
     let told = recorder.told.lock().expect("not poisoned");
     let count = |what: &dyn Fn(&str) -> bool| told.iter().filter(|line| what(line)).count();
     assert_eq!(count(&|line| line.contains("at work")), 200);
@@ -119,9 +128,16 @@ fn a_subscriber_that_waits_and_spawns_hears_of_all() {
             "{told:#?}"
         );
         let in_its_span = |line: &str| line.starts_with("microprocess ") && line.contains(&name);
-        assert_eq!(count(&|line| line.contains("message=ended") && in_its_span(line)), 1, "{told:#?}");
+        assert_eq!(
+            count(&|line| line.contains("message=ended") && in_its_span(line)),
+            1,
+            "{told:#?}"
+        );
         for wait in ["wait=the clock", "wait=a blocking call"] {
-            assert!(count(&|line| line.contains(wait) && in_its_span(line)) >= 1, "{wait}\n{told:#?}");
+            assert!(
+                count(&|line| line.contains(wait) && in_its_span(line)) >= 1,
+                "{wait}\n{told:#?}"
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
-//! How long it takes to list 100,000 microprocesses of 10 address spaces: `cargo run --release -p kumihimo-machine --example list`. One line a
-//! round: one address space after the other, then all at once. Each is a process of its own and answers from made-up tables: what the runtime
-//! needs to look at its microprocesses comes on top.
+//! How long it takes to list 100,000 microprocesses of 10 address spaces:
+//! `cargo run --release -p kumihimo-machine --example list`. One line a round: one address space
+//! after the other, then all at once. Each is a process of its own and answers from made-up tables:
+//! what the runtime needs to look at its microprocesses comes on top.
 
 use std::error::Error;
 use std::io::{self, Read, Write};
@@ -8,7 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
-use kumihimo_machine::answer::{Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State};
+use kumihimo_machine::answer::{
+    Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State,
+};
 use kumihimo_machine::directory::Directory;
 use kumihimo_machine::space::{Control, Number};
 use kumihimo_machine::{Machine, Neighbour};
@@ -24,7 +27,8 @@ impl Answer for Crowd {
         let text = String::new;
         let (id, pid) = (Id::new(self.0, Kind::SPACE, Serial::new(0, 0)), std::process::id());
         let living = EACH.into();
-        let (program, version, queue, policy, events, locking) = (text(), text(), text(), text(), text(), text());
+        let (program, version, queue, policy, events, locking) =
+            (text(), text(), text(), text(), text(), text());
         let (mode, why, kernel_threads, most_kernel_threads) = (text(), None, 3, 100);
         Space {
             id,
@@ -106,7 +110,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut spaces: Vec<Child> = Vec::new();
     for _ in 0..SPACES {
         let mut command = Command::new(std::env::current_exe()?);
-        let mut space = command.arg(&directory).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut space =
+            command.arg(&directory).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         space.stdout.as_mut().expect("a pipe").read_exact(&mut [0])?;
         spaces.push(space);
     }
@@ -116,8 +121,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let count: usize = machine.spaces()?.into_iter().map(list).sum();
         let in_turn = begun.elapsed();
         let begun = Instant::now();
-        let threads: Vec<_> = machine.spaces()?.into_iter().map(|one| std::thread::spawn(move || list(one))).collect();
-        let at_once: usize = threads.into_iter().map(|thread| thread.join().expect("it answers")).sum();
+        let threads: Vec<_> = machine
+            .spaces()?
+            .into_iter()
+            .map(|one| std::thread::spawn(move || list(one)))
+            .collect();
+        let at_once: usize =
+            threads.into_iter().map(|thread| thread.join().expect("it answers")).sum();
         println!("{count} in turn: {in_turn:?}; {at_once} at once: {:?}", begun.elapsed());
     }
     for mut space in spaces {

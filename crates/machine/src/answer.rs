@@ -1,5 +1,5 @@
-//! What an address space says and does when it is asked from outside: the contract between the runtime, which answers, the control socket,
-//! which carries, and [`crate::client`], which asks.
+//! What an address space says and does when it is asked from outside: the contract between the
+//! runtime, which answers, the control socket, which carries, and [`crate::client`], which asks.
 
 use std::fmt;
 use std::io;
@@ -143,8 +143,8 @@ pub enum Done {
     Already,
     /// It will be so when the microprocess comes back from the kernel, where it sleeps.
     OnReturn,
-    /// Asked for; the microprocess has not come to where it can stop (it is in the C library, say, or its virtual processor has not
-    /// taken a step yet).
+    /// Asked for; the microprocess has not come to where it can stop (it is in the C library, say,
+    /// or its virtual processor has not taken a step yet).
     Asked,
 }
 
@@ -197,15 +197,18 @@ pub struct Metric {
     pub samples: Vec<(Vec<(String, String)>, f64)>,
 }
 
-/// Who answers for an address space. Called on the kernel thread that serves the control socket: it may take locks and wait for a bounded time, and
-/// nothing that it does stops the microprocesses that it looks at, unless that is what was asked for.
+/// Who answers for an address space. Called on the kernel thread that serves the control socket: it
+/// may take locks and wait for a bounded time, and nothing that it does stops the microprocesses
+/// that it looks at, unless that is what was asked for.
 pub trait Answer: Send + Sync {
-    /// The calling kernel thread hears what neighbours tell: from now on [`tell`](crate::space::Number::tell) with this number leads to [`told`](Answer::told).
+    /// The calling kernel thread hears what neighbours tell: from now on
+    /// [`tell`](crate::space::Number::tell) with this number leads to [`told`](Answer::told).
     fn listens(&self, number: u16) {
         let _ = number;
     }
 
-    /// A neighbour, which runs on core `from` if what it says is true, has told that something concerns this address space. Perhaps for nothing.
+    /// A neighbour, which runs on core `from` if what it says is true, has told that something
+    /// concerns this address space. Perhaps for nothing.
     fn told(&self, from: u32) {
         let _ = from;
     }

@@ -15,12 +15,15 @@ use serde::de::DeserializeOwned;
 use crate::answer::{Action, Done, Metric, Microprocess, Refused, Resource, Space};
 use crate::directory::{Directory, socket_name};
 pub use crate::error::Error;
-use crate::protocol::{Ask, Became, Bytes, Greeting, LONGEST_ANSWER, Line, MOST_BYTES, PROTOCOL, Text};
+use crate::protocol::{
+    Ask, Became, Bytes, Greeting, LONGEST_ANSWER, Line, MOST_BYTES, PROTOCOL, Text,
+};
 use crate::socket::{self, Reached};
 
 /// How long a request may take.
 const TIME_LIMIT: Duration = Duration::from_secs(2);
-/// A long list comes in parts: the time limit is that of each wait, and so many time limits that of all.
+/// A long list comes in parts: the time limit is that of each wait, and so many time limits that of
+/// all.
 const WHOLE: u32 = 10;
 /// Most bytes of a list, five times what the largest table there can be is.
 const MOST: u64 = 1 << 30;
@@ -51,7 +54,8 @@ impl Machine {
         Ok(Machine { directory: Arc::new(Directory::at(path)?), time_limit: TIME_LIMIT })
     }
 
-    /// How long a request may wait for something to come, 2 s unless told; a long list as a whole ten times that.
+    /// How long a request may wait for something to come, 2 s unless told; a long list as a whole
+    /// ten times that.
     #[must_use]
     pub fn time_limit(self, time_limit: Duration) -> Machine {
         Machine { time_limit, ..self }
@@ -63,8 +67,9 @@ impl Machine {
         self.directory.path()
     }
 
-    /// The living address spaces in order of their numbers. What dead ones left is removed, if the directory is the caller's own. One may
-    /// end right after: then [`Error::Gone`] comes when it is asked.
+    /// The living address spaces in order of their numbers. What dead ones left is removed, if the
+    /// directory is the caller's own. One may end right after: then [`Error::Gone`] comes when it
+    /// is asked.
     ///
     /// # Errors
     /// [`Error::Directory`]: something there is not Kumihimo's.
@@ -99,8 +104,12 @@ impl Machine {
     /// # Errors
     /// [`Error::Gone`]: there is none. [`Error::Directory`].
     pub fn neighbour(&self, number: u16) -> Result<Neighbour, Error> {
-        let none =
-            |why: &str| Error::Gone(format!("there is no address space {number} in {}{why}", self.path().display()));
+        let none = |why: &str| {
+            Error::Gone(format!(
+                "there is no address space {number} in {}{why}",
+                self.path().display()
+            ))
+        };
         if number == 0 {
             return Err(none(": 0 is one that has no number, and that nobody else can find"));
         }
@@ -108,18 +117,27 @@ impl Machine {
             return Err(none(&format!(": numbers end at {}", SPACES - 1)));
         }
         let mine = self.directory.is_mine();
-        let lives =
-            if mine { self.directory.is_living(number)? } else { self.directory.socket(&socket_name(number))? };
+        let lives = if mine {
+            self.directory.is_living(number)?
+        } else {
+            self.directory.socket(&socket_name(number))?
+        };
         if lives { Ok(self.unchecked(number)) } else { Err(none("")) }
     }
 
     fn unchecked(&self, number: u16) -> Neighbour {
-        Neighbour { directory: self.directory.clone(), number, time_limit: self.time_limit, connection: None }
+        Neighbour {
+            directory: self.directory.clone(),
+            number,
+            time_limit: self.time_limit,
+            connection: None,
+        }
     }
 }
 
-/// One address space, seen from outside. It connects when it is first asked, and again when the connection was closed meanwhile. All requests
-/// block the kernel thread, each within the time limit.
+/// One address space, seen from outside. It connects when it is first asked, and again when the
+/// connection was closed meanwhile. All requests block the kernel thread, each within the time
+/// limit.
 #[derive(Debug)]
 pub struct Neighbour {
     directory: Arc<Directory>,
@@ -191,10 +209,12 @@ impl Neighbour {
         self.all(&Ask::Metrics)
     }
 
-    /// Writes the trace so far to `out`, in Perfetto's format. Takes as long as it takes, as long as something comes within each time limit.
+    /// Writes the trace so far to `out`, in Perfetto's format. Takes as long as it takes, as long
+    /// as something comes within each time limit.
     ///
     /// # Errors
-    /// [`Refused::Unsupported`]: nothing is traced there. [`Error::Io`]: what `out` says. Any other.
+    /// [`Refused::Unsupported`]: nothing is traced there. [`Error::Io`]: what `out` says. Any
+    /// other.
     pub fn trace(&mut self, out: &mut dyn Write) -> Result<(), Error> {
         self.ask(&Ask::Trace, &mut |connection, Bytes { bytes }| {
             if bytes > MOST_BYTES {
@@ -223,7 +243,10 @@ impl Neighbour {
             (Some(item), true) => Ok(item),
             _ => {
                 self.connection = None;
-                Err(Error::Protocol(format!("address space {}: one answer was expected", self.number)))
+                Err(Error::Protocol(format!(
+                    "address space {}: one answer was expected",
+                    self.number
+                )))
             }
         }
     }
@@ -248,7 +271,8 @@ impl Neighbour {
                     self.connection = Some(connection);
                     return Ok(());
                 }
-                Err(Failure::Closed) if connection.received == 0 && connection.start == connection.buffer.len() => {}
+                Err(Failure::Closed)
+                    if connection.received == 0 && connection.start == connection.buffer.len() => {}
                 Err(Failure::Closed) => {
                     let text = format!(
                         "address space {} ended in the middle of its answer, or closed the connection",
@@ -257,7 +281,8 @@ impl Neighbour {
                     return Err(Error::Gone(text));
                 }
                 Err(Failure::Error(error)) => {
-                    // After an error both sides are at the end of an answer; after anything else nobody knows.
+                    // After an error both sides are at the end of an answer; after anything else
+                    // nobody knows.
                     if let Error::Refused(_) = error {
                         self.connection = Some(connection);
                     }
@@ -277,9 +302,14 @@ impl Neighbour {
     fn connect(&self, deadline: Instant) -> Result<Connection, Error> {
         let number = self.number;
         let name = socket_name(number);
-        let Reached { socket, pid, .. } = socket::reach(&self.directory, number, &name, SocketType::STREAM, deadline)?;
-        net::sockopt::set_socket_timeout(&socket, net::sockopt::Timeout::Send, Some(self.time_limit))
-            .map_err(Error::io(format!("address space {number}")))?;
+        let Reached { socket, pid, .. } =
+            socket::reach(&self.directory, number, &name, SocketType::STREAM, deadline)?;
+        net::sockopt::set_socket_timeout(
+            &socket,
+            net::sockopt::Timeout::Send,
+            Some(self.time_limit),
+        )
+        .map_err(Error::io(format!("address space {number}")))?;
         let mut connection = Connection {
             number,
             socket,
@@ -350,7 +380,9 @@ impl Connection {
             .into());
         }
         if greeting.space != self.number {
-            return Err(self.nonsense(&format!("it says that it is address space {}", greeting.space)).into());
+            return Err(self
+                .nonsense(&format!("it says that it is address space {}", greeting.space))
+                .into());
         }
         Ok(())
     }
@@ -358,7 +390,8 @@ impl Connection {
     /// Nothing came since the last answer, so it was not closed either.
     fn is_open(&self) -> bool {
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
-        self.start == self.buffer.len() && matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
+        self.start == self.buffer.len()
+            && matches!(poll(&mut fds, Some(&Timespec::default())), Ok(0))
     }
 
     fn exchange<T: DeserializeOwned>(
@@ -376,7 +409,9 @@ impl Connection {
                     each(self, item)?;
                 }
                 Ok(Line::End(of)) if of == count => return Ok(()),
-                Ok(Line::End(of)) => return Err(self.nonsense(&format!("{count} lines came of {of}")).into()),
+                Ok(Line::End(of)) => {
+                    return Err(self.nonsense(&format!("{count} lines came of {of}")).into());
+                }
                 Ok(Line::Error(refused)) => return Err(Error::Refused(refused).into()),
                 Err(e) => return Err(self.nonsense(&e).into()),
             }
@@ -482,8 +517,15 @@ impl Connection {
                 "address space {number} is stopped, so nobody answers: kill -CONT {pid}, or end its debugger"
             ));
         }
-        let process = if pid == 0 { "a process in another pid namespace".to_owned() } else { format!("process {pid}") };
-        Error::Timeout(format!("address space {number} ({process}) did not answer within {:?}", self.time_limit))
+        let process = if pid == 0 {
+            "a process in another pid namespace".to_owned()
+        } else {
+            format!("process {pid}")
+        };
+        Error::Timeout(format!(
+            "address space {number} ({process}) did not answer within {:?}",
+            self.time_limit
+        ))
     }
 
     fn nonsense(&self, what: &str) -> Error {

@@ -1,4 +1,5 @@
-//! One connection of the control socket: lines in, answers out, and neither waits nor grows without bound.
+//! One connection of the control socket: lines in, answers out, and neither waits nor grows without
+//! bound.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -65,7 +66,8 @@ impl Connection {
         self.output.len() - self.sent
     }
 
-    /// What can be done next depends on that. While it has not taken an answer nothing more is read.
+    /// What can be done next depends on that. While it has not taken an answer nothing more is
+    /// read.
     pub(crate) fn waits_for(&self) -> PollFlags {
         if self.unsent() > 0 {
             PollFlags::OUT
@@ -136,7 +138,11 @@ impl Connection {
     /// Sends what the kernel takes now.
     pub(crate) fn flush(&mut self) {
         while self.unsent() > 0 && !self.broken {
-            match send(&self.socket, &self.output[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            match send(
+                &self.socket,
+                &self.output[self.sent..],
+                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+            ) {
                 Ok(n) => self.sent += n,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {

@@ -1,17 +1,19 @@
-//! The descriptors that an address space holds for its place among the others, and that a fork's child has copies of: a lock lasts as long as
-//! any copy, so the child has to close its own.
+//! The descriptors that an address space holds for its place among the others, and that a fork's
+//! child has copies of: a lock lasts as long as any copy, so the child has to close its own.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// How many the first part has room for; each further one has room for twice as many as the one before.
+/// How many the first part has room for; each further one has room for twice as many as the one
+/// before.
 const FIRST: usize = 64;
 /// For four million descriptors.
 const PARTS: usize = 16;
 const NONE: RawFd = -1;
 
-/// Their numbers. In atomics, since the child of a process with several kernel threads may take no lock.
+/// Their numbers. In atomics, since the child of a process with several kernel threads may take no
+/// lock.
 #[derive(Debug, Default)]
 pub struct Descriptors {
     parts: [OnceLock<Box<[AtomicI32]>>; PARTS],
@@ -37,13 +39,16 @@ impl Descriptors {
             let room = || (0..FIRST << part).map(|_| AtomicI32::new(NONE)).collect();
             let free = |number: &AtomicI32| {
                 number.load(Ordering::Relaxed) == NONE
-                    && number.compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+                    && number
+                        .compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed)
+                        .is_ok()
             };
             Some((part, numbers.get_or_init(room).iter().position(free)?))
         })
     }
 
-    /// In a fork's child: closes its copies, which changes nothing for the parent. Takes no lock, allocates nothing: async-signal-safe.
+    /// In a fork's child: closes its copies, which changes nothing for the parent. Takes no lock,
+    /// allocates nothing: async-signal-safe.
     pub fn forget_in_child(&self) {
         if self.forgotten.swap(true, Ordering::Relaxed) {
             return;
@@ -59,7 +64,8 @@ impl Descriptors {
     }
 }
 
-/// One of them. Closed when it is dropped; in a fork's child that has forgotten them its number is another's, and dropping it does nothing.
+/// One of them. Closed when it is dropped; in a fork's child that has forgotten them its number is
+/// another's, and dropping it does nothing.
 #[derive(Debug)]
 pub struct Kept {
     /// `None` only in `drop`.
@@ -95,7 +101,8 @@ impl Drop for Kept {
             std::mem::forget(fd);
             return;
         }
-        // Before it is closed: after that its number may be another's, which a child must not close.
+        // Before it is closed: after that its number may be another's, which a child must not
+        // close.
         if let Some((part, at)) = self.place
             && let Some(numbers) = self.by.parts[part].get()
         {

@@ -8,12 +8,13 @@
 //! gate.NAME   a symbolic link to 12: the gate of that name is one of its ([`crate::gates`])
 //! next        the number that is tried next
 //! ```
-//! A lock is the kernel's word that its holder lives: it goes with the process however that ends, and no process id is compared, which might be
-//! another's by now. Who holds the lock of a number, and nobody else, makes and removes its sockets and names. File `12` stays: a successor
-//! begins above what
-//! it says, so that ids of the dead lead to nobody.
+//! A lock is the kernel's word that its holder lives: it goes with the process however that ends,
+//! and no process id is compared, which might be another's by now. Who holds the lock of a number,
+//! and nobody else, makes and removes its sockets and names. File `12` stays: a successor begins
+//! above what it says, so that ids of the dead lead to nobody.
 //!
-//! All is done relative to the open directory, and nothing in it is followed: what is not ours, or could be written by others, is refused.
+//! All is done relative to the open directory, and nothing in it is followed: what is not ours, or
+//! could be written by others, is refused.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -35,7 +36,8 @@ use crate::error::Error;
 
 /// What others must not be able to do to anything here.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// Nobody holds the lock of `next` for longer than it takes to look through all numbers, unless it is stopped just there.
+/// Nobody holds the lock of `next` for longer than it takes to look through all numbers, unless it
+/// is stopped just there.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Ten digits and the end of the line.
 const NOTE: usize = 11;
@@ -69,14 +71,17 @@ enum Unusable {
 }
 
 impl Directory {
-    /// The caller's: `$KUMI_DIR` if that is set. Else the first that is there already, or can be made, of `$XDG_RUNTIME_DIR/kumihimo`,
-    /// `/run/user/UID/kumihimo`, `/dev/shm/kumihimo-UID` and `/tmp/kumihimo-UID`. UID is the effective user's; a program that runs with
-    /// another user's rights than its caller's looks at no environment variable.
+    /// The caller's: `$KUMI_DIR` if that is set. Else the first that is there already, or can be
+    /// made, of `$XDG_RUNTIME_DIR/kumihimo`, `/run/user/UID/kumihimo`, `/dev/shm/kumihimo-UID` and
+    /// `/tmp/kumihimo-UID`. UID is the effective user's; a program that runs with another user's
+    /// rights than its caller's looks at no environment variable.
     ///
     /// # Errors
-    /// [`Error::Directory`]: none can be made; the one that is to be made is a symbolic link, another user's, or can be written by others.
+    /// [`Error::Directory`]: none can be made; the one that is to be made is a symbolic link,
+    /// another user's, or can be written by others.
     pub fn mine() -> Result<Directory, Error> {
-        let trusted = process::geteuid() == process::getuid() && process::getegid() == process::getgid();
+        let trusted =
+            process::geteuid() == process::getuid() && process::getegid() == process::getgid();
         let variable = |name| std::env::var_os(name).filter(|value| trusted && !value.is_empty());
         if let Some(chosen) = variable("KUMI_DIR") {
             return Directory::own(Path::new(&chosen));
@@ -84,7 +89,8 @@ impl Directory {
         Directory::first_of(&places(process::geteuid().as_raw(), variable("XDG_RUNTIME_DIR")))
     }
 
-    /// One that is there counts before one that has to be made: processes that are told of different places meet.
+    /// One that is there counts before one that has to be made: processes that are told of
+    /// different places meet.
     fn first_of(places: &[PathBuf]) -> Result<Directory, Error> {
         if let Some(found) = places.iter().find_map(|place| Directory::usable(place).ok()) {
             return Ok(found);
@@ -110,7 +116,9 @@ impl Directory {
     pub fn own(path: &Path) -> Result<Directory, Error> {
         if !path.is_absolute() {
             let path = path.display();
-            return Err(Error::Directory(format!("run-time directory {path}: an absolute path is wanted (KUMI_DIR)")));
+            return Err(Error::Directory(format!(
+                "run-time directory {path}: an absolute path is wanted (KUMI_DIR)"
+            )));
         }
         Directory::made(path).map_err(|unusable| match unusable {
             Unusable::Planted(error) => error,
@@ -121,12 +129,15 @@ impl Directory {
     /// Anybody's at `path`: to look and ask, never to join or sweep unless it is the caller's own.
     ///
     /// # Errors
-    /// [`Error::Directory`]: none is there; a symbolic link; one that others than its owner can write.
+    /// [`Error::Directory`]: none is there; a symbolic link; one that others than its owner can
+    /// write.
     pub fn at(path: &Path) -> Result<Directory, Error> {
         match Directory::existing(path) {
             Ok(directory) => Ok(directory),
             Err(Unusable::Planted(error)) => Err(error),
-            Err(Unusable::Other(reason)) => Err(Error::Directory(format!("run-time directory {reason}"))),
+            Err(Unusable::Other(reason)) => {
+                Err(Error::Directory(format!("run-time directory {reason}")))
+            }
         }
     }
 
@@ -163,7 +174,9 @@ impl Directory {
         let may = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
         match fs::accessat(&directory.fd, ".", may, AtFlags::EACCESS) {
             Ok(()) => Ok(directory),
-            Err(e) => Err(Unusable::Other(format!("{}: {}", path.display(), std::io::Error::from(e)))),
+            Err(e) => {
+                Err(Unusable::Other(format!("{}: {}", path.display(), std::io::Error::from(e))))
+            }
         }
     }
 
@@ -186,12 +199,18 @@ impl Directory {
             }
             Err(e) => return Err(Unusable::Other(format!("{shown}: {}", std::io::Error::from(e)))),
         };
-        let stat = fs::fstat(&fd).map_err(|e| Unusable::Other(format!("{shown}: {}", std::io::Error::from(e))))?;
+        let stat = fs::fstat(&fd)
+            .map_err(|e| Unusable::Other(format!("{shown}: {}", std::io::Error::from(e))))?;
         if stat.st_mode & WRITABLE_BY_OTHERS != 0 {
             return Err(planted("can be written by others than its owner"));
         }
         let descriptors = Descriptors::new();
-        Ok(Directory { fd: Kept::new(fd, &descriptors), descriptors, path: path.to_owned(), owner: stat.st_uid })
+        Ok(Directory {
+            fd: Kept::new(fd, &descriptors),
+            descriptors,
+            path: path.to_owned(),
+            owner: stat.st_uid,
+        })
     }
 
     /// Where it is.
@@ -234,7 +253,9 @@ impl Directory {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
                 (stat.st_nlink == 0).then_some("this run-time directory was removed")
             }
-            _ => Some("the descriptor of this run-time directory was closed by somebody in this process"),
+            _ => Some(
+                "the descriptor of this run-time directory was closed by somebody in this process",
+            ),
         };
         let told = "what begins from now on cannot be found by others: start this process again";
         why.map(|why| Error::Directory(format!("{}: {why}; {told}", self.path.display())))
@@ -248,7 +269,9 @@ impl Directory {
         let what = match e {
             Errno::NOSPC | Errno::DQUOT => "the run-time directory is full",
             Errno::ROFS => "the run-time directory is read-only",
-            Errno::NOENT | Errno::BADF | Errno::NOTDIR => return self.lost().unwrap_or_else(|| self.io(name, e)),
+            Errno::NOENT | Errno::BADF | Errno::NOTDIR => {
+                return self.lost().unwrap_or_else(|| self.io(name, e));
+            }
             _ => return self.io(name, e),
         };
         Error::Directory(format!(
@@ -259,14 +282,17 @@ impl Directory {
 
     /// A file of ours; `None`: there is none.
     pub(crate) fn open(&self, name: &str, create: bool) -> Result<Option<OwnedFd>, Error> {
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let flags =
+            OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let flags = if create { flags | OFlags::CREATE } else { flags };
         let fd = match fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR) {
             Ok(fd) => fd,
             Err(Errno::NOENT) if !create => return Ok(None),
             Err(Errno::LOOP) => return Err(self.planted(name, "is a symbolic link")),
             Err(Errno::ISDIR | Errno::NXIO) => return Err(self.planted(name, "is no file")),
-            Err(Errno::ACCESS) => return Err(self.planted(name, "is another user's, or of a wrong mode")),
+            Err(Errno::ACCESS) => {
+                return Err(self.planted(name, "is another user's, or of a wrong mode"));
+            }
             Err(e) => return Err(self.failed(name, e)),
         };
         let stat = fs::fstat(&fd).map_err(|e| self.failed(name, e))?;
@@ -274,7 +300,10 @@ impl Directory {
             return Err(self.planted(name, "is no file"));
         }
         if stat.st_uid != self.owner {
-            return Err(self.planted(name, &format!("belongs to user {} and not to user {}", stat.st_uid, self.owner)));
+            return Err(self.planted(
+                name,
+                &format!("belongs to user {} and not to user {}", stat.st_uid, self.owner),
+            ));
         }
         if stat.st_mode & WRITABLE_BY_OTHERS != 0 {
             return Err(self.planted(name, "can be written by others than its owner"));
@@ -282,13 +311,16 @@ impl Directory {
         Ok(Some(fd))
     }
 
-    /// What a file of ours says; 0 where it says nothing yet, since whoever made it died before it wrote.
+    /// What a file of ours says; 0 where it says nothing yet, since whoever made it died before it
+    /// wrote.
     fn note(&self, name: &str, file: &OwnedFd, most: u32) -> Result<u32, Error> {
         let mut text = [0; NOTE + 1];
         let length = rustix::io::pread(file, &mut text, 0).map_err(|e| self.failed(name, e))?;
         match &text[..length] {
             [] => Ok(0),
-            [digits @ .., b'\n'] if digits.len() == NOTE - 1 && digits.iter().all(u8::is_ascii_digit) => {
+            [digits @ .., b'\n']
+                if digits.len() == NOTE - 1 && digits.iter().all(u8::is_ascii_digit) =>
+            {
                 let said = digits.iter().fold(0_u64, |n, digit| 10 * n + u64::from(digit - b'0'));
                 match u32::try_from(said) {
                     Ok(said) if said <= most => Ok(said),
@@ -302,13 +334,16 @@ impl Directory {
     /// A number that nobody has, the one that was not used for longest.
     ///
     /// # Errors
-    /// [`Error::Directory`]: all are taken, or used up; full; read-only; something that was planted.
+    /// [`Error::Directory`]: all are taken, or used up; full; read-only; something that was
+    /// planted.
     pub(crate) fn claim(&self) -> Result<Claimed, Error> {
         // systemd-tmpfiles leaves old files alone where the directory is locked.
         let _ = fs::flock(&self.fd, FlockOperation::NonBlockingLockShared);
         let next = self.open("next", true)?.ok_or_else(|| self.failed("next", Errno::NOENT))?;
-        // Who does not get this lock goes on without: it orders the numbers, and the locks of these decide whose they are.
-        let _ = within(PATIENCE, || fs::flock(&next, FlockOperation::NonBlockingLockExclusive).is_ok());
+        // Who does not get this lock goes on without: it orders the numbers, and the locks of these
+        // decide whose they are.
+        let _ =
+            within(PATIENCE, || fs::flock(&next, FlockOperation::NonBlockingLockExclusive).is_ok());
         let first = self.note("next", &next, u32::from(SPACES))?.max(1) as u16;
         let (mut taken, mut used_up) = (0, 0);
         for number in (first..SPACES).chain(1..first) {
@@ -330,7 +365,8 @@ impl Directory {
             note_down(&lock, generation + CLAIMED_AT_ONCE).map_err(|e| self.failed(&name, e))?;
             // If it cannot be written, the next one looks at more numbers.
             let _ = note_down(&next, u32::from(number) + 1);
-            // A predecessor's names would else be taken for this one's. What somebody planted is the first gate's to report.
+            // A predecessor's names would else be taken for this one's. What somebody planted is
+            // the first gate's to report.
             let _ = self.sweep_gates(number);
             return Ok(Claimed { number, first: generation, lock: self.keep(lock) });
         }
@@ -342,13 +378,15 @@ impl Directory {
         )))
     }
 
-    /// The numbers that have a socket, in order: of the living, of the dead, and of those that are just ending.
+    /// The numbers that have a socket, in order: of the living, of the dead, and of those that are
+    /// just ending.
     pub(crate) fn numbers(&self) -> Result<Vec<u16>, Error> {
         let shown = || self.path.display().to_string();
         let mut numbers = Vec::new();
         for entry in fs::Dir::read_from(&self.fd).map_err(Error::io(shown()))? {
             let entry = entry.map_err(Error::io(shown()))?;
-            let name = entry.file_name().to_str().ok().and_then(|name| name.strip_suffix(".socket"));
+            let name =
+                entry.file_name().to_str().ok().and_then(|name| name.strip_suffix(".socket"));
             numbers.extend(name.and_then(parsed));
         }
         numbers.sort_unstable();
@@ -364,7 +402,8 @@ impl Directory {
                 Err(Errno::WOULDBLOCK) => return Ok(true),
                 Err(e) => return Err(self.failed(&number.to_string(), e)),
             }
-            // One that is just beginning has the lock before it has a socket, so nobody's is removed that lives.
+            // One that is just beginning has the lock before it has a socket, so nobody's is
+            // removed that lives.
             if fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 self.remove_socket(&socket_name(number))?;
                 self.remove_socket(&ear_name(number))?;
@@ -391,7 +430,12 @@ impl Directory {
     }
 
     /// Whether there is such a thing of ours; an error if it is something else, or another user's.
-    pub(crate) fn is_there(&self, name: &str, wanted: FileType, otherwise: &str) -> Result<bool, Error> {
+    pub(crate) fn is_there(
+        &self,
+        name: &str,
+        wanted: FileType,
+        otherwise: &str,
+    ) -> Result<bool, Error> {
         let stat = match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => return Ok(false),
@@ -401,15 +445,20 @@ impl Directory {
             return Err(self.planted(name, otherwise));
         }
         if stat.st_uid != self.owner {
-            return Err(self.planted(name, &format!("belongs to user {} and not to user {}", stat.st_uid, self.owner)));
+            return Err(self.planted(
+                name,
+                &format!("belongs to user {} and not to user {}", stat.st_uid, self.owner),
+            ));
         }
         Ok(true)
     }
 
-    /// What bind and connect take: a path through the open directory is short, however long its own is, and leads nowhere else.
+    /// What bind and connect take: a path through the open directory is short, however long its own
+    /// is, and leads nowhere else.
     pub(crate) fn address(&self, name: &str) -> Result<SocketAddrUnix, Error> {
         let through = PathBuf::from(format!("/proc/self/fd/{}", self.fd.as_fd().as_raw_fd()));
-        let whole = if fs::stat(&through).is_ok() { through.join(name) } else { self.path.join(name) };
+        let whole =
+            if fs::stat(&through).is_ok() { through.join(name) } else { self.path.join(name) };
         SocketAddrUnix::new(&whole).map_err(|_| {
             Error::Directory(format!(
                 "{}: too long for a socket's path (107 bytes), and there is no /proc: set KUMI_DIR to a shorter one",
@@ -420,14 +469,16 @@ impl Directory {
 
     /// Others may pass through it, and see which numbers there are.
     pub(crate) fn open_to_others(&self) -> Result<(), Error> {
-        fs::fchmod(&self.fd, Mode::from_raw_mode(0o755)).map_err(Error::io(self.path.display().to_string()))
+        fs::fchmod(&self.fd, Mode::from_raw_mode(0o755))
+            .map_err(Error::io(self.path.display().to_string()))
     }
 
     /// Whether others may connect to a socket, as far as its mode goes.
     pub(crate) fn set_socket_mode(&self, name: &str, others: bool) -> Result<(), Error> {
         let mode = if others { 0o666 } else { 0o600 };
         self.socket(name)?;
-        fs::chmodat(&self.fd, name, Mode::from_raw_mode(mode), AtFlags::empty()).map_err(|e| self.failed(name, e))
+        fs::chmodat(&self.fd, name, Mode::from_raw_mode(mode), AtFlags::empty())
+            .map_err(|e| self.failed(name, e))
     }
 }
 
@@ -465,15 +516,17 @@ pub(crate) fn within(patience: Duration, mut done: impl FnMut() -> bool) -> bool
     }
 }
 
-/// Sleeps for `time`, or until a signal comes. std's goes on for the rest of it, to which the kernel adds its timer slack again: where signals
-/// come more often than that, it never ends (nanosleep(2), "can be problematic").
+/// Sleeps for `time`, or until a signal comes. std's goes on for the rest of it, to which the
+/// kernel adds its timer slack again: where signals come more often than that, it never ends
+/// (nanosleep(2), "can be problematic").
 fn nap(time: Duration) {
     let _ = Timespec::try_from(time).map(|time| rustix::thread::nanosleep(&time));
 }
 
 /// Where a user's run-time directory may be, the best first.
 fn places(uid: u32, session: Option<OsString>) -> Vec<PathBuf> {
-    // A directory of the session of another user, whose variable came along (su, sudo), is none of ours.
+    // A directory of the session of another user, whose variable came along (su, sudo), is none of
+    // ours.
     let is_own = |path: &Path| fs::stat(path).is_ok_and(|stat| stat.st_uid == uid);
     let session = session.map(PathBuf::from).filter(|path| path.is_absolute());
     let mut places: Vec<PathBuf> = [session, Some(PathBuf::from(format!("/run/user/{uid}")))]
@@ -482,7 +535,8 @@ fn places(uid: u32, session: Option<OsString>) -> Vec<PathBuf> {
         .filter(|path| is_own(path))
         .map(|path| path.join("kumihimo"))
         .collect();
-    places.extend([format!("/dev/shm/kumihimo-{uid}").into(), format!("/tmp/kumihimo-{uid}").into()]);
+    places
+        .extend([format!("/dev/shm/kumihimo-{uid}").into(), format!("/tmp/kumihimo-{uid}").into()]);
     places.dedup();
     places
 }

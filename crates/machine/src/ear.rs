@@ -1,8 +1,9 @@
-//! How one address space tells another one that something on the board concerns it: by a datagram to the socket `N.ear`, in which
-//! stands the core that the sender runs on.
+//! How one address space tells another one that something on the board concerns it: by a datagram
+//! to the socket `N.ear`, in which stands the core that the sender runs on.
 //!
-//! Not by a signal. One to a kernel thread that waits in the kernel ends its system call; and a descriptor that reads signals wakes its reader for each
-//! one that comes to any thread of the process (fs/signalfd.c), which are many here: each block and each preemption is a SIGTRAP.
+//! Not by a signal. One to a kernel thread that waits in the kernel ends its system call; and a
+//! descriptor that reads signals wakes its reader for each one that comes to any thread of the
+//! process (fs/signalfd.c), which are many here: each block and each preemption is a SIGTRAP.
 
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -11,7 +12,9 @@ use std::sync::Arc;
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
 
 use rustix::thread::sched_getcpu;
 
@@ -31,28 +34,34 @@ pub(crate) fn ear_name(number: u16) -> String {
 pub(crate) struct Ear {
     number: Arc<Number>,
     socket: Kept,
-    /// The socket in an epoll set, which is what is waited for. A socket wakes its reader where the sender runs, as one that is about to sleep (net/core/sock.c, WF_SYNC);
-    /// who tells here has just taken that core and goes on. The wake-up by way of the set is an ordinary one (fs/eventpoll.c, ep_poll_safewake).
+    /// The socket in an epoll set, which is what is waited for. A socket wakes its reader where the
+    /// sender runs, as one that is about to sleep (net/core/sock.c, WF_SYNC); who tells here has
+    /// just taken that core and goes on. The wake-up by way of the set is an ordinary one
+    /// (fs/eventpoll.c, ep_poll_safewake).
     set: Kept,
 }
 
 impl Ear {
     /// # Errors
-    /// [`Error::Directory`]: full; something was planted under this name. [`Error::Io`]: no descriptors.
+    /// [`Error::Directory`]: full; something was planted under this name. [`Error::Io`]: no
+    /// descriptors.
     pub(crate) fn open(number: &Arc<Number>) -> Result<Ear, Error> {
         let name = ear_name(number.number);
         let socket = number.directory.keep(socket::bind(number, &name, SocketType::DGRAM)?);
         let io = |e: Errno| Error::io(name.clone())(e);
         let set = number.directory.keep(epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io)?);
-        epoll::add(&set, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(io)?;
+        epoll::add(&set, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+            .map_err(io)?;
         Ok(Ear { number: number.clone(), socket, set })
     }
 
-    /// Whether anything was told since the last time, and from which core, as the last one who told says: a hint.
+    /// Whether anything was told since the last time, and from which core, as the last one who told
+    /// says: a hint.
     pub(crate) fn heard(&self) -> Option<u32> {
         let mut core = [0; 4];
         let mut last = None;
-        // As many as the kernel keeps (net.unix.max_dgram_qlen) and a few: who tells all the time is not to keep the others waiting.
+        // As many as the kernel keeps (net.unix.max_dgram_qlen) and a few: who tells all the time
+        // is not to keep the others waiting.
         for _ in 0..32 {
             match net::recv(&self.socket, &mut core[..], RecvFlags::DONTWAIT) {
                 Ok(_) => last = Some(u32::from_ne_bytes(core)),
@@ -116,14 +125,21 @@ impl Voice {
         if let Ok(address) = SocketAddrUnix::new(&path[..end]) {
             // It fails where there is nobody: then nobody has to hear.
             let core = sched_getcpu() as u32;
-            let _ = net::sendto(&self.socket, &core.to_ne_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL, &address);
+            let _ = net::sendto(
+                &self.socket,
+                &core.to_ne_bytes(),
+                SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
+                &address,
+            );
         }
     }
 }
 
 impl Number {
-    /// Tells address space `number` of the same directory that something concerns it: its [`Answer::told`](crate::answer::Answer::told) is called, once for
-    /// several that come together. Some microseconds; never blocks, allocates nothing. For nothing where there is none, or before [`Control::start`](crate::space::Control::start).
+    /// Tells address space `number` of the same directory that something concerns it: its
+    /// [`Answer::told`](crate::answer::Answer::told) is called, once for several that come
+    /// together. Some microseconds; never blocks, allocates nothing. For nothing where there is
+    /// none, or before [`Control::start`](crate::space::Control::start).
     pub fn tell(&self, number: u16) {
         if let Some(voice) = self.voice.get() {
             voice.tell(number);

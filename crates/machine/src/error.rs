@@ -19,7 +19,8 @@ pub enum Error {
     Timeout(String),
     /// The run-time directory cannot be used: it is missing, full, read-only, or somebody else's.
     Directory(String),
-    /// What came over the control socket was not what was asked for: another version of the library, another program.
+    /// What came over the control socket was not what was asked for: another version of the
+    /// library, another program.
     Protocol(String),
     /// A gate of this name is served already, by an address space that lives.
     InUse(String),
@@ -41,9 +42,9 @@ impl Error {
                 Some(Errno::MFILE) => Error::Exhausted(format!(
                     "{what}: this process has no descriptor left: raise its limit (ulimit -n)"
                 )),
-                Some(Errno::NFILE) => {
-                    Error::Exhausted(format!("{what}: the machine has no descriptor left: raise fs.file-max"))
-                }
+                Some(Errno::NFILE) => Error::Exhausted(format!(
+                    "{what}: the machine has no descriptor left: raise fs.file-max"
+                )),
                 _ => Error::Io(what, e),
             }
         }
@@ -93,7 +94,9 @@ impl From<Error> for io::Error {
             Error::Refused(Refused::Denied(_)) => io::ErrorKind::PermissionDenied,
             Error::Refused(Refused::Unsupported(_)) => io::ErrorKind::Unsupported,
             Error::Refused(Refused::Stale(_)) => io::ErrorKind::NotFound,
-            Error::Refused(Refused::Wrong(_) | Refused::Invalid(_)) | Error::Invalid(_) => io::ErrorKind::InvalidInput,
+            Error::Refused(Refused::Wrong(_) | Refused::Invalid(_)) | Error::Invalid(_) => {
+                io::ErrorKind::InvalidInput
+            }
             Error::InUse(_) => io::ErrorKind::AddrInUse,
             Error::Exhausted(_) => io::ErrorKind::StorageFull,
             Error::Refused(_) | Error::Directory(_) => io::ErrorKind::Other,

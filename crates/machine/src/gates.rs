@@ -1,9 +1,10 @@
 //! Gates by name: who serves the gate of a name, found in the run-time directory without a daemon.
 //!
-//! `gate.NAME` is a symbolic link whose text is the number of an address space; it is never followed. Only who holds the lock of a number makes
-//! and removes names that say it, so a name whose holder is dead is taken over by whoever locks that number: two who do so at once cannot both.
-//! A name is there only while the socket `N.gates` is: who finds the socket of a dead one, or takes its number, removes its names with it, and
-//! who finds none has nothing to look for.
+//! `gate.NAME` is a symbolic link whose text is the number of an address space; it is never
+//! followed. Only who holds the lock of a number makes and removes names that say it, so a name
+//! whose holder is dead is taken over by whoever locks that number: two who do so at once cannot
+//! both. A name is there only while the socket `N.gates` is: who finds the socket of a dead one, or
+//! takes its number, removes its names with it, and who finds none has nothing to look for.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,19 +23,21 @@ use crate::error::Error;
 use crate::socket::{self, Reached};
 use crate::space::Number;
 
-/// The longest name of a gate in bytes: with what is before it, shorter than what a directory takes.
+/// The longest name of a gate in bytes: with what is before it, shorter than what a directory
+/// takes.
 pub const LONGEST_NAME: usize = 200;
 
 const PREFIX: &str = "gate.";
 /// Who connects waits here to be let in.
 const BACKLOG: i32 = 1024;
-/// Nobody holds a dead one's lock for longer than it takes to remove its names, unless it is stopped just there.
-/// A hundred thousand names on a disk take 3 s.
+/// Nobody holds a dead one's lock for longer than it takes to remove its names, unless it is
+/// stopped just there. A hundred thousand names on a disk take 3 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Whose queue of callers stays full for so long lives, and is stopped.
 const FULL: Duration = Duration::from_secs(1);
 
-/// Whether a gate may be called so: 1 to 200 bytes, neither `/` nor control characters, not beginning with a dot.
+/// Whether a gate may be called so: 1 to 200 bytes, neither `/` nor control characters, not
+/// beginning with a dot.
 ///
 /// # Errors
 /// [`Error::Invalid`], which says why not.
@@ -43,9 +46,13 @@ pub fn check_name(name: &str) -> Result<(), Error> {
     match name.as_bytes() {
         [] => wrong("it is empty"),
         [b'.', ..] => wrong("it begins with a dot"),
-        bytes if bytes.len() > LONGEST_NAME => wrong(&format!("it is longer than {LONGEST_NAME} bytes")),
+        bytes if bytes.len() > LONGEST_NAME => {
+            wrong(&format!("it is longer than {LONGEST_NAME} bytes"))
+        }
         bytes if bytes.contains(&b'/') => wrong("it contains a slash"),
-        _ if name.chars().any(char::is_control) => wrong("it contains a NUL or another control character"),
+        _ if name.chars().any(char::is_control) => {
+            wrong("it contains a NUL or another control character")
+        }
         _ => Ok(()),
     }
 }
@@ -59,9 +66,11 @@ fn gates_name(number: u16) -> String {
     format!("{number}.gates")
 }
 
-/// The gates of this address space, as others find them: the socket at which callers are let in, and the names. Until it is dropped.
+/// The gates of this address space, as others find them: the socket at which callers are let in,
+/// and the names. Until it is dropped.
 ///
-/// In a fork's child it is the parent's: [`Number::forget_in_child`] closes the socket's copy, and dropping it does nothing.
+/// In a fork's child it is the parent's: [`Number::forget_in_child`] closes the socket's copy, and
+/// dropping it does nothing.
 #[derive(Debug)]
 pub struct Gates {
     number: Arc<Number>,
@@ -70,7 +79,8 @@ pub struct Gates {
 }
 
 impl Gates {
-    /// Opens the socket `N.gates` (SOCK_SEQPACKET, close on exec, does not block, mode 0600) and listens. A number has one at a time.
+    /// Opens the socket `N.gates` (SOCK_SEQPACKET, close on exec, does not block, mode 0600) and
+    /// listens. A number has one at a time.
     ///
     /// # Errors
     /// [`Error::Directory`]: full; something was planted under this name. [`Error::Io`].
@@ -93,13 +103,14 @@ impl Gates {
         self.number.directory.owner()
     }
 
-    /// Takes name `name`: some microseconds and one inode. A name that a dead address space has left is taken over; where somebody is just removing
-    /// what it left, that is waited for, 5 s at most. Blocks the kernel thread.
+    /// Takes name `name`: some microseconds and one inode. A name that a dead address space has
+    /// left is taken over; where somebody is just removing what it left, that is waited for, 5 s at
+    /// most. Blocks the kernel thread.
     ///
     /// # Errors
-    /// [`Error::Invalid`]: see [`check_name`]. [`Error::InUse`]: an address space that lives has it, this one too. [`Error::Exhausted`]: the
-    /// directory is full.
-    /// [`Error::Directory`]: something was planted under this name.
+    /// [`Error::Invalid`]: see [`check_name`]. [`Error::InUse`]: an address space that lives has
+    /// it, this one too. [`Error::Exhausted`]: the directory is full. [`Error::Directory`]:
+    /// something was planted under this name.
     pub fn bind(&self, name: &str) -> Result<(), Error> {
         check_name(name)?;
         let mut bound = Ok(Some(()));
@@ -125,17 +136,20 @@ impl Gates {
         check_name(name)?;
         let (directory, link) = (&self.number.directory, link_name(name));
         // Nobody else removes or replaces it while we have the lock.
-        if std::process::id() != self.number.pid || directory.holder(&link)? != Some(self.number()) {
+        if std::process::id() != self.number.pid || directory.holder(&link)? != Some(self.number())
+        {
             return Ok(false);
         }
-        fs::unlinkat(&directory.fd, &link, AtFlags::empty()).map_err(|e| directory.failed(&link, e))?;
+        fs::unlinkat(&directory.fd, &link, AtFlags::empty())
+            .map_err(|e| directory.failed(&link, e))?;
         self.bound.fetch_sub(1, Ordering::Relaxed);
         Ok(true)
     }
 
-    /// Whether other users may connect, as far as modes go: whom to let in is for whoever accepts. They reach the socket only where they may
-    /// pass through all directories
-    /// above the run-time directory, which is itself opened to them, and stays so: from here on they see which numbers and gates there are.
+    /// Whether other users may connect, as far as modes go: whom to let in is for whoever accepts.
+    /// They reach the socket only where they may pass through all directories above the run-time
+    /// directory, which is itself opened to them, and stays so: from here on they see which numbers
+    /// and gates there are.
     ///
     /// # Errors
     /// What changing the modes of directory and socket says.
@@ -178,8 +192,8 @@ pub struct Server {
 }
 
 impl Machine {
-    /// Who serves gate `name`: the number of a living address space. In another user's directory that cannot be told: then it may be dead, and
-    /// does not let in.
+    /// Who serves gate `name`: the number of a living address space. In another user's directory
+    /// that cannot be told: then it may be dead, and does not let in.
     ///
     /// # Errors
     /// [`Error::Invalid`]: see [`check_name`]. [`Error::Directory`]: something was planted there.
@@ -215,12 +229,13 @@ impl Machine {
         Ok(gates)
     }
 
-    /// Connects to whoever serves the gates of address space `number`. Blocks the kernel thread, until `deadline` at most.
+    /// Connects to whoever serves the gates of address space `number`. Blocks the kernel thread,
+    /// until `deadline` at most.
     ///
     /// # Errors
-    /// [`Error::Gone`]: it has ended, or closed its gates. [`Error::Timeout`]: it is stopped, or too many are before us. [`Error::Refused`]:
-    /// others may not.
-    /// [`Error::Directory`]: the socket is not its owner's, or was planted.
+    /// [`Error::Gone`]: it has ended, or closed its gates. [`Error::Timeout`]: it is stopped, or
+    /// too many are before us. [`Error::Refused`]: others may not. [`Error::Directory`]: the socket
+    /// is not its owner's, or was planted.
     pub fn knock(&self, number: u16, deadline: Instant) -> Result<Server, Error> {
         let name = gates_name(number);
         let Reached { socket, uid, pid } =
@@ -242,7 +257,9 @@ impl Directory {
             Err(e) => return Err(self.failed(link, e)),
         };
         let number = text.to_str().ok().and_then(parsed);
-        number.map(Some).ok_or_else(|| self.planted(link, "does not say the number of an address space"))
+        number
+            .map(Some)
+            .ok_or_else(|| self.planted(link, "does not say the number of an address space"))
     }
 
     fn gate_names(&self) -> Result<Vec<String>, Error> {
@@ -256,7 +273,8 @@ impl Directory {
         Ok(names)
     }
 
-    /// For whoever holds the lock of `number`: removes its names, and then its socket, without which nobody looks for names.
+    /// For whoever holds the lock of `number`: removes its names, and then its socket, without
+    /// which nobody looks for names.
     pub(crate) fn sweep_gates(&self, number: u16) -> Result<(), Error> {
         let socket = gates_name(number);
         if !self.socket(&socket)? {
@@ -266,7 +284,8 @@ impl Directory {
             let link = link_name(&name);
             // What was planted is left to whoever wants that name.
             if matches!(self.holder(&link), Ok(Some(holder)) if holder == number) {
-                fs::unlinkat(&self.fd, &link, AtFlags::empty()).map_err(|e| self.failed(&link, e))?;
+                fs::unlinkat(&self.fd, &link, AtFlags::empty())
+                    .map_err(|e| self.failed(&link, e))?;
             }
         }
         self.remove_socket(&socket)
@@ -289,7 +308,9 @@ impl Directory {
         }
         let Some(holder) = self.holder(&link)? else { return Ok(None) };
         if holder == mine {
-            return Err(Error::InUse(format!("gate {name:?} is served by this address space already")));
+            return Err(Error::InUse(format!(
+                "gate {name:?} is served by this address space already"
+            )));
         }
         // Made if it is not there: nobody begins with this number meanwhile.
         let file = holder.to_string();
@@ -306,9 +327,16 @@ impl Directory {
         Ok(None)
     }
 
-    /// That `holder` lives and serves. Its lock is no proof: who sweeps or looks has it too. Its socket is, which the kernel closes with the process.
+    /// That `holder` lives and serves. Its lock is no proof: who sweeps or looks has it too. Its
+    /// socket is, which the kernel closes with the process.
     fn living(&self, name: &str, holder: u16) -> Option<Error> {
-        let by = match socket::reach(self, holder, &gates_name(holder), SocketType::SEQPACKET, Instant::now() + FULL) {
+        let by = match socket::reach(
+            self,
+            holder,
+            &gates_name(holder),
+            SocketType::SEQPACKET,
+            Instant::now() + FULL,
+        ) {
             Ok(Reached { pid, .. }) if pid > 0 => format!(" (process {pid})"),
             Ok(_) | Err(Error::Timeout(_)) => String::new(),
             Err(_) => return None,

@@ -8,8 +8,9 @@
 //! client: {"protocol":1,"ask":"act","id":"12.microprocess.3.1","action":"suspend"}
 //! server: {"error":{"kind":"stale","message":"..."}}  instead of, or after, items
 //! ```
-//! One that may not ask hears an error instead of the greeting. Fields that a side does not know it ignores; what is new and must not be ignored is
-//! a new number of the protocol. A trace's bytes follow a line that says how many: `{"bytes":4096}`.
+//! One that may not ask hears an error instead of the greeting. Fields that a side does not know it
+//! ignores; what is new and must not be ignored is a new number of the protocol. A trace's bytes
+//! follow a line that says how many: `{"bytes":4096}`.
 
 use kumihimo_resource::id::{Id, Kind};
 use serde::de::DeserializeOwned;
@@ -119,7 +120,9 @@ impl Ask {
 /// # Errors
 /// `Invalid`: there is none of that name.
 pub fn kind(name: Option<&str>) -> Result<Option<Kind>, Refused> {
-    name.map(str::parse).transpose().map_err(|e: kumihimo_resource::id::IdError| Refused::Invalid(e.to_string()))
+    name.map(str::parse)
+        .transpose()
+        .map_err(|e: kumihimo_resource::id::IdError| Refused::Invalid(e.to_string()))
 }
 
 /// An item that is no list's: what became of an action.
@@ -204,7 +207,8 @@ impl<T: DeserializeOwned> Line<T> {
 
 /// One that a later version refuses for a reason that this one does not know has failed.
 fn refused(error: serde_json::Value) -> Refused {
-    let message = error.get("message").and_then(|message| message.as_str()).unwrap_or("refused").to_owned();
+    let message =
+        error.get("message").and_then(|message| message.as_str()).unwrap_or("refused").to_owned();
     serde_json::from_value(error).unwrap_or(Refused::Failed(message))
 }
 
@@ -258,16 +262,24 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
-        let Err(Refused::Unsupported(text)) = Ask::parse(br#"{"protocol":2,"ask":"space"}"#) else { panic!() };
+        let Err(Refused::Unsupported(text)) = Ask::parse(br#"{"protocol":2,"ask":"space"}"#) else {
+            panic!()
+        };
         assert!(text.contains("protocol 2") && text.contains("protocol 1"), "{text}");
     }
 
     #[test]
     fn an_error_of_a_later_version_is_an_error() {
         let line = br#"{"error":{"kind":"moved","message":"it is elsewhere"}}"#;
-        let Ok(Line::Error(Refused::Failed(text))) = Line::<Microprocess>::parse(line) else { panic!() };
+        let Ok(Line::Error(Refused::Failed(text))) = Line::<Microprocess>::parse(line) else {
+            panic!()
+        };
         assert_eq!(text, "it is elsewhere");
-        for error in [Refused::Stale("gone".into()), Refused::Denied("no".into()), Refused::Busy(String::new())] {
+        for error in [
+            Refused::Stale("gone".into()),
+            Refused::Denied("no".into()),
+            Refused::Busy(String::new()),
+        ] {
             let mut line = Vec::new();
             put_error(&mut line, &error);
             let Ok(Line::Error(same)) = Line::<Microprocess>::parse(&line) else { panic!() };

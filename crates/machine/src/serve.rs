@@ -1,7 +1,8 @@
 //! The control kernel thread of an address space: one thread, which never waits for one who asks.
 //!
-//! Who may not ask is told so and let go. Of those who may, none can take the thread, or memory, from the others: each has one request answered
-//! in turn, an answer that is not taken stops its own connection only, and the longest idle one makes room for a new one.
+//! Who may not ask is told so and let go. Of those who may, none can take the thread, or memory,
+//! from the others: each has one request answered in turn, an answer that is not taken stops its
+//! own connection only, and the longest idle one makes room for a new one.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -20,14 +21,17 @@ use crate::answer::{Answer, Metric, Refused};
 use crate::connection::{Connection, Request};
 use crate::descriptors::Kept;
 use crate::ear::{Ear, Voice};
-use crate::protocol::{self, Ask, Became, Bytes, Greeting, MOST_BYTES, PROTOCOL, Text, put_end, put_error};
+use crate::protocol::{
+    self, Ask, Became, Bytes, Greeting, MOST_BYTES, PROTOCOL, Text, put_end, put_error,
+};
 use crate::space::{Limits, Shared};
 
 /// The places of stop, listener and what is told come before the connections'.
 const OTHERS: usize = 3;
 /// Let in at one turn, between two rounds of answers.
 const LET_IN: usize = 16;
-/// No further list is begun while more than this waits to be taken: so at most this and one list are in memory.
+/// No further list is begun while more than this waits to be taken: so at most this and one list
+/// are in memory.
 const UNSENT: usize = 64 << 20;
 /// One that was let in has at least so much time to ask something, ...
 const GRACE: Duration = Duration::from_millis(50);
@@ -62,7 +66,12 @@ enum After {
 }
 
 impl Server {
-    pub(crate) fn new(shared: Arc<Shared>, listener: Kept, answer: Weak<dyn Answer>, limits: Limits) -> Server {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        listener: Kept,
+        answer: Weak<dyn Answer>,
+        limits: Limits,
+    ) -> Server {
         let limits = Limits { connections: limits.connections.clamp(1, 64), ..limits };
         let ear = Ear::open(&shared.number).ok();
         if let Ok(voice) = Voice::open(&shared.number) {
@@ -94,15 +103,18 @@ impl Server {
             // From the last one on: one that goes is replaced by one that had its turn.
             for (place, ready) in ready[OTHERS..].iter().enumerate().rev() {
                 let connection = &mut self.connections[place];
-                if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && connection.unsent() == 0 {
+                if ready.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR)
+                    && connection.unsent() == 0
+                {
                     connection.receive();
                 }
                 if !ready.is_empty() || connection.has_line() {
                     self.turn(place, now);
                 }
             }
-            self.connections
-                .retain(|one| !one.is_over() && now.saturating_duration_since(one.since) < self.limits.patience);
+            self.connections.retain(|one| {
+                !one.is_over() && now.saturating_duration_since(one.since) < self.limits.patience
+            });
             if lets_in {
                 self.let_in(now);
             }
@@ -112,18 +124,22 @@ impl Server {
         }
     }
 
-    /// Until there is something to do: what of it, for stop, the listener and each connection. False: it is time to stop.
+    /// Until there is something to do: what of it, for stop, the listener and each connection.
+    /// False: it is time to stop.
     fn wait(&mut self, ready: &mut Vec<PollFlags>) -> bool {
         let now = Instant::now();
         self.closed_until = self.closed_until.filter(|until| *until > now);
         let mut deadline = self.closed_until;
         let mut fds = vec![
             PollFd::new(&self.shared.stop, PollFlags::IN),
-            PollFd::new(&self.listener, if deadline.is_some() { PollFlags::empty() } else { PollFlags::IN }),
+            PollFd::new(
+                &self.listener,
+                if deadline.is_some() { PollFlags::empty() } else { PollFlags::IN },
+            ),
             // Without: something else, of which nothing is asked.
-            self.ear
-                .as_ref()
-                .map_or(PollFd::new(&self.listener, PollFlags::empty()), |ear| PollFd::new(ear, PollFlags::IN)),
+            self.ear.as_ref().map_or(PollFd::new(&self.listener, PollFlags::empty()), |ear| {
+                PollFd::new(ear, PollFlags::IN)
+            }),
         ];
         for connection in &self.connections {
             fds.push(PollFd::from_borrowed_fd(connection.as_fd(), connection.waits_for()));
@@ -131,10 +147,13 @@ impl Server {
             let its = if at_once { now } else { connection.since + self.limits.patience };
             deadline = Some(deadline.map_or(its, |deadline| deadline.min(its)));
         }
-        let left = deadline.and_then(|deadline| Timespec::try_from(deadline.saturating_duration_since(now)).ok());
+        let left = deadline
+            .and_then(|deadline| Timespec::try_from(deadline.saturating_duration_since(now)).ok());
         let polled = poll(&mut fds, left.as_ref());
         ready.clear();
-        ready.extend(fds.iter().map(|fd| if polled.is_ok() { fd.revents() } else { PollFlags::empty() }));
+        ready.extend(
+            fds.iter().map(|fd| if polled.is_ok() { fd.revents() } else { PollFlags::empty() }),
+        );
         if polled.is_err_and(|e| e != Errno::INTR) {
             // No memory; or fewer descriptors are allowed by now than it asks about.
             self.connections.clear();
@@ -195,15 +214,24 @@ impl Server {
         }
         let answered = Ask::parse(&line).and_then(|ask| {
             let Some(answer) = self.answer.upgrade() else {
-                return Err(Refused::Failed(format!("address space {} is ending", self.shared.location())));
+                return Err(Refused::Failed(format!(
+                    "address space {} is ending",
+                    self.shared.location()
+                )));
             };
-            if unsent > UNSENT && matches!(ask, Ask::Microprocesses | Ask::Resources { .. } | Ask::Trace) {
-                return Err(Refused::Busy("too many lists were asked for and not taken: ask again later".into()));
+            if unsent > UNSENT
+                && matches!(ask, Ask::Microprocesses | Ask::Resources { .. } | Ask::Trace)
+            {
+                return Err(Refused::Busy(
+                    "too many lists were asked for and not taken: ask again later".into(),
+                ));
             }
             if ask == Ask::Trace {
                 let busy = self.tracing.load(Ordering::Relaxed) > 0;
                 return if busy {
-                    Err(Refused::Busy("its trace is being written for somebody else: ask again later".into()))
+                    Err(Refused::Busy(
+                        "its trace is being written for somebody else: ask again later".into(),
+                    ))
                 } else {
                     Ok(After::Traced)
                 };
@@ -234,7 +262,8 @@ impl Server {
     fn begin_trace(&mut self, connection: Connection) {
         self.tracers.retain(|tracer| !tracer.is_finished());
         let tracing = self.tracing.clone();
-        let (answer, shared, patience) = (self.answer.clone(), self.shared.clone(), self.limits.patience);
+        let (answer, shared, patience) =
+            (self.answer.clone(), self.shared.clone(), self.limits.patience);
         let mut out = Taken { connection, shared, patience, count: 0 };
         let write = move || {
             let trace = || match answer.upgrade() {
@@ -244,7 +273,9 @@ impl Server {
             let written = catch_unwind(AssertUnwindSafe(trace));
             let refused = match written {
                 Ok(Ok(())) => None,
-                Ok(Err(e)) if e.kind() == io::ErrorKind::Unsupported => Some(Refused::Unsupported(e.to_string())),
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Unsupported => {
+                    Some(Refused::Unsupported(e.to_string()))
+                }
                 Ok(Err(e)) => Some(Refused::Failed(format!("the trace: {e}"))),
                 Err(_) => Some(Refused::Failed("whoever answers there panicked".into())),
             };
@@ -253,7 +284,8 @@ impl Server {
                 None => put_end(output, count),
                 Some(refused) => put_error(output, refused),
             });
-            // Whoever hears the end may ask for the next one at once; who does not take it keeps others from it, and no more than one thread.
+            // Whoever hears the end may ask for the next one at once; who does not take it keeps
+            // others from it, and no more than one thread.
             tracing.fetch_sub(1, Ordering::Relaxed);
             out.connection.flush();
             if out.connection.unsent() > 0 {
@@ -262,7 +294,8 @@ impl Server {
                 tracing.fetch_sub(1, Ordering::Relaxed);
             }
         };
-        // It has this thread's mask: no signals. If there is no thread for it, the connection is closed, which says so.
+        // It has this thread's mask: no signals. If there is no thread for it, the connection is
+        // closed, which says so.
         self.tracing.fetch_add(1, Ordering::Relaxed);
         match std::thread::Builder::new().name("kumi-trace".into()).spawn(write) {
             Ok(tracer) => self.tracers.push(tracer),
@@ -273,9 +306,12 @@ impl Server {
     /// The one that has been idle for longest.
     fn makes_room(&self, now: Instant) -> Option<usize> {
         let all = || self.connections.iter().enumerate();
-        let idle = all().filter(|(_, one)| one.unsent() == 0 && now.saturating_duration_since(one.since) >= GRACE);
+        let idle = all().filter(|(_, one)| {
+            one.unsent() == 0 && now.saturating_duration_since(one.since) >= GRACE
+        });
         let long = all().filter(|(_, one)| now.saturating_duration_since(one.begun) >= LONG);
-        let goes = idle.min_by_key(|(_, one)| one.since).or_else(|| long.min_by_key(|(_, one)| one.begun));
+        let goes =
+            idle.min_by_key(|(_, one)| one.since).or_else(|| long.min_by_key(|(_, one)| one.begun));
         goes.map(|(place, _)| place)
     }
 
@@ -284,19 +320,21 @@ impl Server {
             let full = self.connections.len() >= self.limits.connections;
             let goes = self.makes_room(now).filter(|_| full);
             if full && goes.is_none() {
-                // Whoever comes waits, which is better than to be let in and closed before it can ask.
+                // Whoever comes waits, which is better than to be let in and closed before it can
+                // ask.
                 self.closed_until = Some(now + GRACE / 5);
                 return;
             }
-            let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.shared.keep(socket),
-                Err(Errno::INTR | Errno::CONNABORTED) => continue,
-                Err(Errno::AGAIN) => return,
-                Err(_) => {
-                    self.closed_until = Some(now + PAUSE);
-                    return;
-                }
-            };
+            let socket =
+                match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                    Ok(socket) => self.shared.keep(socket),
+                    Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                    Err(Errno::AGAIN) => return,
+                    Err(_) => {
+                        self.closed_until = Some(now + PAUSE);
+                        return;
+                    }
+                };
             // Nobody, if the kernel does not say who it is.
             let Ok(peer) = getsockopt(&socket, PeerCredentials) else { continue };
             let mut connection = Connection::new(socket, peer.uid(), now);
@@ -310,7 +348,11 @@ impl Server {
                 self.connections.swap_remove(place);
             }
             let space = self.shared.location();
-            connection.put(&Greeting { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), space });
+            connection.put(&Greeting {
+                protocol: PROTOCOL,
+                version: env!("CARGO_PKG_VERSION").into(),
+                space,
+            });
             connection.flush();
             self.connections.push(connection);
         }
@@ -326,7 +368,13 @@ fn denied(shared: &Shared, uid: u32) -> Refused {
 }
 
 /// The items of an answer: how many.
-fn answer(answer: &dyn Answer, ask: &Ask, to: &mut Connection, shared: &Shared, open: usize) -> Result<u64, Refused> {
+fn answer(
+    answer: &dyn Answer,
+    ask: &Ask,
+    to: &mut Connection,
+    shared: &Shared,
+    open: usize,
+) -> Result<u64, Refused> {
     let mut count = 0;
     match ask {
         Ask::Space => to.put(&answer.space()),
@@ -350,7 +398,9 @@ fn answer(answer: &dyn Answer, ask: &Ask, to: &mut Connection, shared: &Shared, 
         Ask::Metrics => {
             let refused = Metric {
                 name: "kumihimo_control_refused_total".into(),
-                help: "Attempts to see or steer this address space that were refused: another user's.".into(),
+                help:
+                    "Attempts to see or steer this address space that were refused: another user's."
+                        .into(),
                 counter: true,
                 samples: vec![(Vec::new(), shared.refused.load(Ordering::Relaxed) as f64)],
             };

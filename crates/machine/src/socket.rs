@@ -1,4 +1,5 @@
-//! The sockets of an address space in the run-time directory: how one is made, and how somebody else's is reached.
+//! The sockets of an address space in the run-time directory: how one is made, and how somebody
+//! else's is reached.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -14,10 +15,17 @@ use crate::directory::Directory;
 use crate::error::Error;
 use crate::space::Number;
 
-/// Makes one, which nobody finds half made: the number's lock is held, and before `listen` it refuses.
-pub(crate) fn listen(number: &Number, name: &str, of: SocketType, backlog: i32) -> Result<OwnedFd, Error> {
+/// Makes one, which nobody finds half made: the number's lock is held, and before `listen` it
+/// refuses.
+pub(crate) fn listen(
+    number: &Number,
+    name: &str,
+    of: SocketType,
+    backlog: i32,
+) -> Result<OwnedFd, Error> {
     let socket = bind(number, name, of)?;
-    net::listen(&socket, backlog).map_err(Error::io(number.directory.path().join(name).display().to_string()))?;
+    net::listen(&socket, backlog)
+        .map_err(Error::io(number.directory.path().join(name).display().to_string()))?;
     Ok(socket)
 }
 
@@ -49,7 +57,8 @@ pub(crate) fn gone(number: u16, why: &str) -> Error {
     Error::Gone(format!("address space {number} has ended ({why})"))
 }
 
-/// Connects to `name`, a socket of address space `number`. Blocks the kernel thread until `deadline` at most.
+/// Connects to `name`, a socket of address space `number`. Blocks the kernel thread until
+/// `deadline` at most.
 pub(crate) fn reach(
     directory: &Directory,
     number: u16,
@@ -62,11 +71,14 @@ pub(crate) fn reach(
         return Err(gone(number, &format!("there is no {name} any more")));
     }
     let address = directory.address(name)?;
-    let socket = net::socket_with(AddressFamily::UNIX, of, SocketFlags::CLOEXEC, None).map_err(io)?;
+    let socket =
+        net::socket_with(AddressFamily::UNIX, of, SocketFlags::CLOEXEC, None).map_err(io)?;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let full = || {
-            Error::Timeout(format!("address space {number} lets nobody in: it is stopped, or too many ask it at once"))
+            Error::Timeout(format!(
+                "address space {number} lets nobody in: it is stopped, or too many ask it at once"
+            ))
         };
         if left.is_zero() {
             return Err(full());
@@ -77,7 +89,9 @@ pub(crate) fn reach(
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::NOENT) => return Err(gone(number, &format!("there is no {name} any more"))),
-            Err(Errno::CONNREFUSED) => return Err(gone(number, &format!("nobody listens at {name}"))),
+            Err(Errno::CONNREFUSED) => {
+                return Err(gone(number, &format!("nobody listens at {name}")));
+            }
             Err(Errno::ACCESS | Errno::PERM) => {
                 return Err(Refused::Denied(format!(
                     "address space {number} belongs to user {}, who does not let you in",
@@ -89,7 +103,8 @@ pub(crate) fn reach(
             Err(e) => return Err(io(e)),
         }
     }
-    let peer = getsockopt(&socket, PeerCredentials).map_err(|e| io(Errno::from_raw_os_error(e as i32)))?;
+    let peer =
+        getsockopt(&socket, PeerCredentials).map_err(|e| io(Errno::from_raw_os_error(e as i32)))?;
     if peer.uid() != directory.owner() {
         return Err(Error::Directory(format!(
             "{}/{name} is served by user {} and not by user {}, whose directory that is: it is not used",

@@ -1,4 +1,5 @@
-//! How an address space takes part: it takes a number, which is in all of its ids, and then answers at the control socket of that number.
+//! How an address space takes part: it takes a number, which is in all of its ids, and then answers
+//! at the control socket of that number.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -31,8 +32,9 @@ const LEAVING: Duration = Duration::from_secs(3);
 
 /// A number of this machine that is this process's alone while it has it, and no ids' of the dead.
 ///
-/// It is given back when this is dropped, or the process ends, however it does. The next process with the number begins above the generations
-/// that were claimed with it. In a fork's child it is nobody's: see [`forget_in_child`](Number::forget_in_child).
+/// It is given back when this is dropped, or the process ends, however it does. The next process
+/// with the number begins above the generations that were claimed with it. In a fork's child it is
+/// nobody's: see [`forget_in_child`](Number::forget_in_child).
 #[derive(Debug)]
 pub struct Number {
     pub(crate) directory: Directory,
@@ -45,10 +47,12 @@ pub struct Number {
 }
 
 impl Number {
-    /// One in the caller's run-time directory, see [`Directory::mine`]. Takes some ten microseconds; where very many begin at once, up to a second.
+    /// One in the caller's run-time directory, see [`Directory::mine`]. Takes some ten
+    /// microseconds; where very many begin at once, up to a second.
     ///
     /// # Errors
-    /// [`Error::Directory`]: there is none that can be used; it is full, or read-only; all numbers are taken; something was planted there.
+    /// [`Error::Directory`]: there is none that can be used; it is full, or read-only; all numbers
+    /// are taken; something was planted there.
     pub fn take() -> Result<Number, Error> {
         Number::take_in(Directory::mine()?)
     }
@@ -65,7 +69,14 @@ impl Number {
             )));
         }
         let Claimed { number, first, lock } = directory.claim()?;
-        Ok(Number { directory, number, first, lock: Arc::new(lock), pid: std::process::id(), voice: OnceLock::new() })
+        Ok(Number {
+            directory,
+            number,
+            first,
+            lock: Arc::new(lock),
+            pid: std::process::id(),
+            voice: OnceLock::new(),
+        })
     }
 
     /// What the ids of this address space begin with.
@@ -83,13 +94,14 @@ impl Number {
         self.first
     }
 
-    /// Notes what is used with this number: for `Generations::new`. It refuses (false) where it cannot be written (disk full), after the number was
-    /// given back, and in a fork's child.
+    /// Notes what is used with this number: for `Generations::new`. It refuses (false) where it
+    /// cannot be written (disk full), after the number was given back, and in a fork's child.
     #[must_use]
     pub fn claim(&self) -> Claim {
         let (lock, pid) = (Arc::downgrade(&self.lock), self.pid);
         Box::new(move |limit| {
-            std::process::id() == pid && lock.upgrade().is_some_and(|lock| note_down(&*lock, limit).is_ok())
+            std::process::id() == pid
+                && lock.upgrade().is_some_and(|lock| note_down(&*lock, limit).is_ok())
         })
     }
 
@@ -99,8 +111,9 @@ impl Number {
         self.directory.path()
     }
 
-    /// In a fork's child, as soon as can be: closes its copies of all descriptors that belong to the number and its [`Control`], so that the number
-    /// does not outlive the parent in it. It changes nothing for the parent. Both may be dropped or leaked afterwards. Async-signal-safe.
+    /// In a fork's child, as soon as can be: closes its copies of all descriptors that belong to
+    /// the number and its [`Control`], so that the number does not outlive the parent in it. It
+    /// changes nothing for the parent. Both may be dropped or leaked afterwards. Async-signal-safe.
     pub fn forget_in_child(&self) {
         if std::process::id() != self.pid {
             self.directory.forget_in_child();
@@ -147,7 +160,8 @@ impl Shared {
 /// How much the control socket bears.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// So many connections at once; for one more, the one that has been idle for longest is closed. At most 64.
+    /// So many connections at once; for one more, the one that has been idle for longest is closed.
+    /// At most 64.
     pub connections: usize,
     /// One that asks nothing for so long is closed, and one that does not take an answer within it.
     pub patience: Duration,
@@ -159,8 +173,9 @@ impl Default for Limits {
     }
 }
 
-/// The control socket of an address space and the kernel thread that serves it, `kumi-control`. Until it is dropped: then nobody finds the socket
-/// any more, and the thread ends, which takes no longer than the answer at which it may be, 3 s at most.
+/// The control socket of an address space and the kernel thread that serves it, `kumi-control`.
+/// Until it is dropped: then nobody finds the socket any more, and the thread ends, which takes no
+/// longer than the answer at which it may be, 3 s at most.
 #[derive(Debug)]
 pub struct Control {
     shared: Arc<Shared>,
@@ -171,7 +186,8 @@ impl Control {
     /// Begins to answer. The kernel thread takes no signals.
     ///
     /// # Errors
-    /// [`Error::Directory`]: full, read-only; the socket's path is too long, where there is no /proc. [`Error::Io`]: no descriptors, no kernel thread.
+    /// [`Error::Directory`]: full, read-only; the socket's path is too long, where there is no
+    /// /proc. [`Error::Io`]: no descriptors, no kernel thread.
     pub fn start(number: Arc<Number>, answer: Weak<dyn Answer>) -> Result<Control, Error> {
         Control::start_within(number, answer, Limits::default())
     }
@@ -180,12 +196,26 @@ impl Control {
     ///
     /// # Errors
     /// As `start`.
-    pub fn start_within(number: Arc<Number>, answer: Weak<dyn Answer>, limits: Limits) -> Result<Control, Error> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(Error::io("control socket"))?;
-        let listener =
-            number.directory.keep(socket::listen(&number, &socket_name(number.number), SocketType::STREAM, BACKLOG)?);
+    pub fn start_within(
+        number: Arc<Number>,
+        answer: Weak<dyn Answer>,
+        limits: Limits,
+    ) -> Result<Control, Error> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(Error::io("control socket"))?;
+        let listener = number.directory.keep(socket::listen(
+            &number,
+            &socket_name(number.number),
+            SocketType::STREAM,
+            BACKLOG,
+        )?);
         let stop = number.directory.keep(stop);
-        let shared = Arc::new(Shared { number, stop, allowed: Mutex::new(Vec::new()), refused: AtomicU64::new(0) });
+        let shared = Arc::new(Shared {
+            number,
+            stop,
+            allowed: Mutex::new(Vec::new()),
+            refused: AtomicU64::new(0),
+        });
         let server = Server::new(shared.clone(), listener, answer, limits);
         let (ends, ended) = mpsc::channel::<()>();
         let run = move || {
@@ -194,7 +224,8 @@ impl Control {
         };
         // The new thread has its creator's mask from its first instruction on.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK);
-        let thread = thread::Builder::new().name("kumi-control".into()).stack_size(STACK).spawn(run);
+        let thread =
+            thread::Builder::new().name("kumi-control".into()).stack_size(STACK).spawn(run);
         if let Ok(before) = before {
             let _ = before.thread_set_mask();
         }
@@ -205,8 +236,9 @@ impl Control {
         Ok(Control { shared, thread: Some((thread, ended)) })
     }
 
-    /// Lets user `uid` in too. Others than root and the directory's owner reach the socket only where they may pass through all directories above the
-    /// run-time directory: so it is in `/dev/shm` and not in `$XDG_RUNTIME_DIR`. From here on others see which numbers there are.
+    /// Lets user `uid` in too. Others than root and the directory's owner reach the socket only
+    /// where they may pass through all directories above the run-time directory: so it is in
+    /// `/dev/shm` and not in `$XDG_RUNTIME_DIR`. From here on others see which numbers there are.
     ///
     /// # Errors
     /// What changing the modes of directory and socket says; then the user is not let in.
@@ -221,7 +253,8 @@ impl Control {
         Ok(())
     }
 
-    /// Lets user `uid` in no longer: from their next request on, over connections that they have too. False: they were not on the list.
+    /// Lets user `uid` in no longer: from their next request on, over connections that they have
+    /// too. False: they were not on the list.
     ///
     /// # Errors
     /// What changing the mode of the socket says; the user is refused nevertheless.

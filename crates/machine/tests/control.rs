@@ -68,10 +68,19 @@ fn everything_is_answered() {
     let (mut neighbour, double) = (served.neighbour(), &served.double);
     for _ in 0..2 {
         let space = neighbour.space().unwrap();
-        assert_eq!((space.pid, space.living, space.id.location()), (std::process::id(), 100, served.number.location()));
-        assert_eq!(neighbour.microprocesses().unwrap(), (0..100).map(|slot| double.one(slot)).collect::<Vec<_>>());
+        assert_eq!(
+            (space.pid, space.living, space.id.location()),
+            (std::process::id(), 100, served.number.location())
+        );
+        assert_eq!(
+            neighbour.microprocesses().unwrap(),
+            (0..100).map(|slot| double.one(slot)).collect::<Vec<_>>()
+        );
         assert_eq!(neighbour.microprocess(double.id(3)).unwrap(), double.one(3));
-        assert_eq!(neighbour.resources(None).unwrap(), (0..100).map(|slot| double.row(slot)).collect::<Vec<_>>());
+        assert_eq!(
+            neighbour.resources(None).unwrap(),
+            (0..100).map(|slot| double.row(slot)).collect::<Vec<_>>()
+        );
         assert_eq!(neighbour.resources(Some(Kind::TIMER)).unwrap().len(), 100);
         assert_eq!(neighbour.resources(Some(Kind::FIRST_OWN)).unwrap(), []);
         assert_eq!(neighbour.act(double.id(5), Action::Suspend).unwrap(), Done::Now);
@@ -79,7 +88,10 @@ fn everything_is_answered() {
         assert!(neighbour.backtrace(double.id(0)).unwrap().ends_with("\nmain\n"));
         let metrics = neighbour.metrics().unwrap();
         // What is no number in JSON is left out.
-        assert_eq!(metrics[0].samples.iter().map(|sample| sample.1).collect::<Vec<_>>(), [1.5, 1e300]);
+        assert_eq!(
+            metrics[0].samples.iter().map(|sample| sample.1).collect::<Vec<_>>(),
+            [1.5, 1e300]
+        );
         assert_eq!(metrics[1].name, "kumihimo_control_refused_total");
         let mut taken = Vec::new();
         neighbour.trace(&mut taken).unwrap();
@@ -100,7 +112,9 @@ fn errors_come_back_and_the_connection_goes_on() {
         let Refused::Stale(text) = refused(neighbour.microprocess(stale)) else { panic!() };
         assert!(text.contains(&stale.to_string()), "{text}");
         assert!(matches!(refused(neighbour.act(stale, Action::Cancel)), Refused::Stale(_)));
-        let Refused::Unsupported(text) = refused(neighbour.trace(&mut Vec::new())) else { panic!() };
+        let Refused::Unsupported(text) = refused(neighbour.trace(&mut Vec::new())) else {
+            panic!()
+        };
         assert_eq!(text, "nothing is traced here");
         assert_eq!(neighbour.microprocesses().unwrap().len(), 3);
     }
@@ -124,8 +138,10 @@ fn requests_that_come_together_are_answered_in_order_and_to_the_end() {
 #[test]
 fn a_neighbour_connects_again_when_it_was_closed_meanwhile() {
     let room = Room::new();
-    let served =
-        room.serve_within(Double::with(1), Limits { patience: Duration::from_millis(200), ..Limits::default() });
+    let served = room.serve_within(
+        Double::with(1),
+        Limits { patience: Duration::from_millis(200), ..Limits::default() },
+    );
     let mut neighbour = served.neighbour();
     neighbour.space().unwrap();
     // Younger, so the neighbour's is closed before it.
@@ -139,7 +155,9 @@ fn a_panic_of_whoever_answers_is_an_error() {
     let panics = Box::new(|| std::panic::panic_any(()));
     let served = room.serve(Double { before: Some(panics), ..Double::with(1) });
     let mut neighbour = served.neighbour();
-    let Refused::Failed(text) = refused(neighbour.microprocess(served.double.id(0))) else { panic!() };
+    let Refused::Failed(text) = refused(neighbour.microprocess(served.double.id(0))) else {
+        panic!()
+    };
     assert!(text.contains("panicked"), "{text}");
     assert_eq!(neighbour.microprocesses().unwrap().len(), 1);
 }
@@ -158,7 +176,8 @@ fn one_whose_answerer_is_gone_says_so() {
     });
 }
 
-/// Whoever answers may hold the control socket, and the last one to let go of it may be the control kernel thread.
+/// Whoever answers may hold the control socket, and the last one to let go of it may be the control
+/// kernel thread.
 #[test]
 fn an_answerer_that_ends_on_the_control_kernel_thread() {
     let room = Room::new();
@@ -197,7 +216,8 @@ fn leaving_leaves_nothing() {
     let before = harness::fork(0, || {
         let count = harness::descriptors();
         for _ in 0..5 {
-            let served = room.serve(Double { trace: Some(vec![0; 64 << 20]), ..Double::with(100_000) });
+            let served =
+                room.serve(Double { trace: Some(vec![0; 64 << 20]), ..Double::with(100_000) });
             let _idle = served.raw();
             // Neither takes its answer.
             let (mut list, mut trace) = (served.raw(), served.raw());
@@ -213,7 +233,8 @@ fn leaving_leaves_nothing() {
     });
     before.ends_well();
     assert!(room.machine().spaces().unwrap().is_empty());
-    let left: Vec<_> = std::fs::read_dir(room.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        std::fs::read_dir(room.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| !name.to_string_lossy().contains("socket")), "{left:?}");
 }
 
@@ -225,7 +246,8 @@ fn the_control_kernel_thread_takes_no_signals() {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let text = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
     let status = tasks.map(|task| text(task.unwrap().path().join("status")));
-    let status = status.into_iter().find(|status| status.contains("kumi-control")).expect("it is there");
+    let status =
+        status.into_iter().find(|status| status.contains("kumi-control")).expect("it is there");
     let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
     let blocked = u64::from_str_radix(blocked, 16).unwrap();
     // All but SIGKILL, SIGSTOP and the two that glibc keeps for itself.
@@ -267,7 +289,10 @@ fn a_trace_whose_output_fails() {
     let served = room.serve(Double { trace: Some(vec![7; 32 << 20]), ..Double::with(1) });
     let mut neighbour = served.neighbour();
     let error = neighbour.trace(&mut Full).unwrap_err();
-    assert!(matches!(&error, Error::Io(_, e) if e.kind() == std::io::ErrorKind::StorageFull), "{error}");
+    assert!(
+        matches!(&error, Error::Io(_, e) if e.kind() == std::io::ErrorKind::StorageFull),
+        "{error}"
+    );
     assert_eq!(neighbour.microprocesses().unwrap().len(), 1);
 }
 

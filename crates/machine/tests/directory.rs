@@ -1,4 +1,5 @@
-//! The run-time directory: whose it is, what is refused, what happens where there is no room; numbers and generations.
+//! The run-time directory: whose it is, what is refused, what happens where there is no room;
+//! numbers and generations.
 
 mod harness;
 
@@ -40,7 +41,10 @@ fn a_directory_is_made_for_its_user_alone() {
     let number = take(&room).unwrap();
     let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().mode() & 0o777;
     assert_eq!((mode(""), mode("next"), mode("1")), (0o700, 0o600, 0o600));
-    assert_eq!((number.location().space(), number.first_generation(), number.directory()), (1, 0, &*room.path()));
+    assert_eq!(
+        (number.location().space(), number.first_generation(), number.directory()),
+        (1, 0, &*room.path())
+    );
 }
 
 #[test]
@@ -53,12 +57,17 @@ fn directories_that_were_planted_are_refused() {
         let texts = [said(Directory::own(&path)), said(Machine::at(&path))];
         for text in texts {
             assert!(
-                text.contains(says) && text.contains(path.to_str().unwrap()) && text.contains("KUMI_DIR"),
+                text.contains(says)
+                    && text.contains(path.to_str().unwrap())
+                    && text.contains("KUMI_DIR"),
                 "{text}"
             );
         }
         let after = fs::symlink_metadata(&path).unwrap();
-        assert_eq!((before.ino(), before.mode(), before.mtime_nsec()), (after.ino(), after.mode(), after.mtime_nsec()));
+        assert_eq!(
+            (before.ino(), before.mode(), before.mtime_nsec()),
+            (after.ino(), after.mode(), after.mtime_nsec())
+        );
         fs::rename(&path, room.0.join(format!("done-{}", before.ino()))).unwrap();
     };
     fs::create_dir(room.0.join("elsewhere")).unwrap();
@@ -91,7 +100,10 @@ fn another_users_directory_is_refused() {
         for uid in [0, SOMEBODY + 1] {
             fork(uid, || {
                 let text = said(Directory::own(&path));
-                assert!(text.contains(&format!("belongs to user {SOMEBODY} and not to user {uid}")), "{text}");
+                assert!(
+                    text.contains(&format!("belongs to user {SOMEBODY} and not to user {uid}")),
+                    "{text}"
+                );
                 if mode == 0o755 || uid == 0 {
                     let text = said(Number::take_in(Directory::at(&path).unwrap()));
                     assert!(text.contains("only their processes join there"), "{text}");
@@ -108,7 +120,14 @@ fn entries_that_were_planted_are_refused_and_left_alone() {
     let room = Room::new();
     room.directory();
     let make_fifo = |path: &Path| {
-        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            path,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
     };
     let make_writable = |path: &Path| {
         fs::write(path, "").unwrap();
@@ -139,8 +158,15 @@ fn entries_that_were_planted_are_refused_and_left_alone() {
             let text = said(take(&room));
             assert!(text.contains(says) && text.contains(path.to_str().unwrap()), "{text}");
             let after = fs::symlink_metadata(&path).unwrap();
-            assert_eq!((before.ino(), before.len(), before.mode()), (after.ino(), after.len(), after.mode()));
-            if before.is_dir() { fs::remove_dir(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+            assert_eq!(
+                (before.ino(), before.len(), before.mode()),
+                (after.ino(), after.len(), after.mode())
+            );
+            if before.is_dir() {
+                fs::remove_dir(&path).unwrap()
+            } else {
+                fs::remove_file(&path).unwrap()
+            }
         }
     }
     assert!(!room.0.join("target").exists());
@@ -155,18 +181,28 @@ fn sockets_that_were_planted_are_refused_and_left_alone() {
         let number = room.number();
         let path = room.path().join("1.socket");
         let start = || Control::start(number.clone(), std::sync::Weak::<Double>::new());
-        let plants: [&dyn Fn(); 3] =
-            [&|| symlink(room.0.join("target"), &path).unwrap(), &|| fs::write(&path, "").unwrap(), &|| {
-                fs::create_dir(&path).unwrap()
-            }];
+        let plants: [&dyn Fn(); 3] = [
+            &|| symlink(room.0.join("target"), &path).unwrap(),
+            &|| fs::write(&path, "").unwrap(),
+            &|| fs::create_dir(&path).unwrap(),
+        ];
         for plant in plants {
             plant();
             let before = fs::symlink_metadata(&path).unwrap().ino();
-            for text in [said(start()), said(room.machine().neighbour(1).and_then(|mut one| one.space()))] {
-                assert!(text.contains("no socket") && text.contains(path.to_str().unwrap()), "{text}");
+            for text in
+                [said(start()), said(room.machine().neighbour(1).and_then(|mut one| one.space()))]
+            {
+                assert!(
+                    text.contains("no socket") && text.contains(path.to_str().unwrap()),
+                    "{text}"
+                );
             }
             assert_eq!(fs::symlink_metadata(&path).unwrap().ino(), before);
-            if path.is_dir() { fs::remove_dir(&path).unwrap() } else { fs::remove_file(&path).unwrap() }
+            if path.is_dir() {
+                fs::remove_dir(&path).unwrap()
+            } else {
+                fs::remove_file(&path).unwrap()
+            }
         }
         // What a dead one left is no obstacle.
         drop(UnixListener::bind(&path).unwrap());
@@ -178,9 +214,16 @@ fn sockets_that_were_planted_are_refused_and_left_alone() {
 fn other_things_in_the_directory_are_no_business_of_ours() {
     let room = Room::new();
     room.directory();
-    for name in
-        ["notes.txt", "0", "4096.socket", "01.socket", "+1.socket", ".socket", "18446744073709551617.socket", "x"]
-    {
+    for name in [
+        "notes.txt",
+        "0",
+        "4096.socket",
+        "01.socket",
+        "+1.socket",
+        ".socket",
+        "18446744073709551617.socket",
+        "x",
+    ] {
         fs::write(room.path().join(name), "mine").unwrap();
     }
     let _one = room.serve(Double::default());
@@ -194,7 +237,11 @@ fn numbers_come_in_turn_and_wrap() {
     alone(|| {
         let room = Room::new();
         for turn in 1..5 {
-            assert_eq!(take(&room).unwrap().location().space(), turn, "one that was just given back comes last");
+            assert_eq!(
+                take(&room).unwrap().location().space(),
+                turn,
+                "one that was just given back comes last"
+            );
         }
         next_is(&room, SPACES - 1);
         let last = take(&room).unwrap();
@@ -237,13 +284,17 @@ fn a_number_whose_generations_are_used_up_is_not_given_out() {
     alone(|| {
         let room = Room::new();
         room.directory();
-        let note =
-            |number: u16, used: u32| fs::write(room.path().join(number.to_string()), format!("{used:010}\n")).unwrap();
+        let note = |number: u16, used: u32| {
+            fs::write(room.path().join(number.to_string()), format!("{used:010}\n")).unwrap()
+        };
         note(1, GENERATIONS);
         note(2, GENERATIONS - CLAIMED_AT_ONCE + 1);
         note(3, GENERATIONS - CLAIMED_AT_ONCE);
         let number = take(&room).unwrap();
-        assert_eq!((number.location().space(), number.first_generation()), (3, GENERATIONS - CLAIMED_AT_ONCE));
+        assert_eq!(
+            (number.location().space(), number.first_generation()),
+            (3, GENERATIONS - CLAIMED_AT_ONCE)
+        );
         drop(number);
         (1..SPACES).for_each(|number| note(number, GENERATIONS));
         let text = said(take(&room));
@@ -291,7 +342,8 @@ fn with_mounts(test: &str, body: impl FnOnce()) {
     fork(0, || {
         // SAFETY: a flag; this process has one kernel thread.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
-        let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+        let private = rustix::mount::MountPropagationFlags::PRIVATE
+            | rustix::mount::MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).unwrap();
         body();
     })
@@ -321,7 +373,11 @@ fn a_full_directory_is_a_clear_error() {
         assert!(text.contains("full"), "{text}");
         drop(number);
         next_is(&room, 1);
-        assert_eq!(take(&room).unwrap().first_generation(), 5 * CLAIMED_AT_ONCE, "numbers that were used need no room");
+        assert_eq!(
+            take(&room).unwrap().first_generation(),
+            5 * CLAIMED_AT_ONCE,
+            "numbers that were used need no room"
+        );
     });
 }
 
@@ -335,7 +391,8 @@ fn a_read_only_directory_is_a_clear_error() {
         let before = Number::take_in(Directory::own(&inner).unwrap()).unwrap();
         let claim = before.claim();
         drop(before);
-        rustix::mount::mount_remount(room.0.join("mount"), rustix::mount::MountFlags::RDONLY, "").unwrap();
+        rustix::mount::mount_remount(room.0.join("mount"), rustix::mount::MountFlags::RDONLY, "")
+            .unwrap();
         for path in [&inner, &room.0.join("mount/another")] {
             let text = said(Directory::own(path));
             assert!(text.contains("Read-only") && text.contains(path.to_str().unwrap()), "{text}");
@@ -359,11 +416,17 @@ fn a_path_that_is_too_long_for_a_socket() {
     let control = serve(&path).unwrap();
     // It goes through /proc.
     let mut neighbour = Machine::at(&path).unwrap().neighbour(1).unwrap();
-    assert!(matches!(neighbour.space(), Err(Error::Refused(_))), "nobody answers, but it is reached");
+    assert!(
+        matches!(neighbour.space(), Err(Error::Refused(_))),
+        "nobody answers, but it is reached"
+    );
     with_mounts("a_path_that_is_too_long_for_a_socket", || {
         mount(Path::new("/proc"), c"", rustix::mount::MountFlags::empty());
         let text = said(serve(&path));
-        assert!(text.contains("too long") && text.contains("/proc") && text.contains("KUMI_DIR"), "{text}");
+        assert!(
+            text.contains("too long") && text.contains("/proc") && text.contains("KUMI_DIR"),
+            "{text}"
+        );
         let mut neighbour = Machine::at(&path).unwrap().neighbour(1).unwrap();
         assert!(said(neighbour.space()).contains("too long"));
         let control = serve(&room.path()).unwrap();
@@ -401,7 +464,9 @@ fn a_forks_child_keeps_no_number_alive_and_does_no_harm() {
             let others: Vec<File> = (0..8).map(|_| File::open("/dev/null").unwrap()).collect();
             assert!(!claim(9 * CLAIMED_AT_ONCE));
             drop((number, held.take()));
-            others.iter().for_each(|other| assert!(other.metadata().is_ok(), "a stranger's was closed"));
+            others
+                .iter()
+                .for_each(|other| assert!(other.metadata().is_ok(), "a stranger's was closed"));
             says.write_all(b"forgotten\n").unwrap();
             let _ = (&gate).read(&mut [0]);
         });
@@ -419,7 +484,10 @@ fn a_forks_child_keeps_no_number_alive_and_does_no_harm() {
     parent.kill();
     // The child lives.
     assert!(machine.spaces().unwrap().is_empty());
-    assert!(!room.path().join("1.socket").exists() && !room.path().join("1.ear").exists(), "what it left is removed");
+    assert!(
+        !room.path().join("1.socket").exists() && !room.path().join("1.ear").exists(),
+        "what it left is removed"
+    );
     next_is(&room, 1);
     let number = take(&room).unwrap();
     assert_eq!((number.location().space(), number.first_generation()), (1, CLAIMED_AT_ONCE));
@@ -471,7 +539,9 @@ fn the_directory_of_a_user_without_a_session() {
     fs::create_dir(&session).unwrap();
     fs::create_dir(&own).unwrap();
     std::os::unix::fs::chown(&own, Some(SOMEBODY), None).unwrap();
-    let mounts = |shm: &'static std::ffi::CStr, environment: &[(&str, &Path)], expected: &Result<&str, &str>| {
+    let mounts = |shm: &'static std::ffi::CStr,
+                  environment: &[(&str, &Path)],
+                  expected: &Result<&str, &str>| {
         with_mounts(NAME, || {
             mount(Path::new("/dev/shm"), shm, rustix::mount::MountFlags::empty());
             if let Err(planted) = expected {

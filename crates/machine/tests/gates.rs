@@ -1,4 +1,5 @@
-//! Names of gates in the run-time directory: who has one, what becomes of those of the dead, what is refused.
+//! Names of gates in the run-time directory: who has one, what becomes of those of the dead, what
+//! is refused.
 
 mod harness;
 
@@ -28,7 +29,9 @@ fn in_use(result: Result<(), Error>) -> String {
 
 fn planted<T: std::fmt::Debug>(result: Result<T, Error>, name: &str) {
     match result {
-        Err(Error::Directory(text)) => assert!(text.contains(name) && text.contains("remove it"), "{text}"),
+        Err(Error::Directory(text)) => {
+            assert!(text.contains(name) && text.contains("remove it"), "{text}")
+        }
         other => panic!("{name}: {other:?}"),
     }
 }
@@ -83,9 +86,16 @@ fn a_name_is_found_until_it_is_given_back() {
         gates.bind(name).unwrap();
         assert_eq!(machine.gate(name).unwrap(), Some(number));
     }
-    assert_eq!(fs::read_link(room.path().join("gate.clock")).unwrap(), Path::new(&number.to_string()));
-    assert_eq!(fs::metadata(room.path().join(format!("{number}.gates"))).unwrap().mode() & 0o777, 0o600);
-    let listed: Vec<_> = machine.gates().unwrap().into_iter().map(|(name, by)| (name, by == number)).collect();
+    assert_eq!(
+        fs::read_link(room.path().join("gate.clock")).unwrap(),
+        Path::new(&number.to_string())
+    );
+    assert_eq!(
+        fs::metadata(room.path().join(format!("{number}.gates"))).unwrap().mode() & 0o777,
+        0o600
+    );
+    let listed: Vec<_> =
+        machine.gates().unwrap().into_iter().map(|(name, by)| (name, by == number)).collect();
     let all = ["a.b", "clock", &longest, "\u{e9}"];
     assert_eq!(listed, all.map(|name| (name.to_owned(), true)));
     let text = in_use(gates.bind("clock"));
@@ -95,7 +105,10 @@ fn a_name_is_found_until_it_is_given_back() {
     assert_eq!(machine.gate("clock").unwrap(), None);
     gates.bind("clock").unwrap();
     let server = machine.knock(number, later()).unwrap();
-    assert_eq!((server.uid, server.pid), (rustix::process::geteuid().as_raw(), Some(std::process::id())));
+    assert_eq!(
+        (server.uid, server.pid),
+        (rustix::process::geteuid().as_raw(), Some(std::process::id()))
+    );
     drop(gates);
     assert_eq!(machine.gates().unwrap(), []);
     assert!(!is_there(&room, "gate.clock") && !is_there(&room, &format!("{number}.gates")));
@@ -110,7 +123,8 @@ fn a_name_is_its_holders_while_that_lives_and_the_nexts_afterwards() {
     assert_eq!(machine.gate("clock").unwrap(), Some(number));
     let text = in_use(mine.bind("clock"));
     assert!(
-        text.contains("clock") && text.contains(&format!("address space {number} (process {})", process.0)),
+        text.contains("clock")
+            && text.contains(&format!("address space {number} (process {})", process.0)),
         "{text}"
     );
     assert!(!mine.unbind("clock").unwrap(), "it is not ours");
@@ -152,7 +166,8 @@ fn one_of_many_takes_over_a_name() {
         let (mut hears, says) = pipe();
         let all: Vec<_> = (0..MANY)
             .map(|n| {
-                let (mut begins, mut says) = (begins.try_clone().unwrap(), says.try_clone().unwrap());
+                let (mut begins, mut says) =
+                    (begins.try_clone().unwrap(), says.try_clone().unwrap());
                 let (room, goes) = (&room, &goes);
                 fork(0, move || {
                     let gates = gates(room);
@@ -237,7 +252,9 @@ fn what_was_planted_is_neither_followed_nor_removed() {
     };
     refused("file", &|path| fs::write(path, "1").unwrap());
     refused("folder", &|path| fs::create_dir(path).unwrap());
-    for (n, text) in ["../secret", "0", "4096", "01", "+1", "1x", "1.gates", "99999999999999999999"].iter().enumerate()
+    for (n, text) in ["../secret", "0", "4096", "01", "+1", "1x", "1.gates", "99999999999999999999"]
+        .iter()
+        .enumerate()
     {
         refused(&n.to_string(), &|path| symlink(text, path).unwrap());
     }
@@ -266,11 +283,13 @@ fn a_full_directory_is_a_clear_error() {
     fork(0, || {
         // SAFETY: a flag; this process has one kernel thread.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS) }, 0);
-        let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
+        let private = rustix::mount::MountPropagationFlags::PRIVATE
+            | rustix::mount::MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).unwrap();
         fs::create_dir(room.path()).unwrap();
         let flags = rustix::mount::MountFlags::empty();
-        rustix::mount::mount("kumihimo", room.path(), "tmpfs", flags, c"mode=0700,nr_inodes=20").unwrap();
+        rustix::mount::mount("kumihimo", room.path(), "tmpfs", flags, c"mode=0700,nr_inodes=20")
+            .unwrap();
         let gates = gates(&room);
         let mut bound = 0;
         let text = loop {
@@ -281,7 +300,10 @@ fn a_full_directory_is_a_clear_error() {
             }
             assert!(bound < 20);
         };
-        assert!(bound > 10 && text.contains("inodes") && text.contains(&format!("g{bound}")), "{bound}: {text}");
+        assert!(
+            bound > 10 && text.contains("inodes") && text.contains(&format!("g{bound}")),
+            "{bound}: {text}"
+        );
         assert_eq!(room.machine().gates().unwrap().len(), bound);
         gates.unbind("g0").unwrap();
         gates.bind("again").unwrap();
@@ -317,7 +339,13 @@ fn a_hundred_thousand_gates() {
     mine.bind("gate-5").unwrap();
     assert_eq!(machine.gate("gate-6").unwrap(), None);
     assert_eq!(machine.gates().unwrap(), [("gate-5".to_owned(), mine.number())]);
-    assert_eq!(fs::read_dir(room.path()).unwrap().filter(|one| one.as_ref().unwrap().file_name() != "next").count(), 4);
+    assert_eq!(
+        fs::read_dir(room.path())
+            .unwrap()
+            .filter(|one| one.as_ref().unwrap().file_name() != "next")
+            .count(),
+        4
+    );
 }
 
 #[test]
@@ -397,7 +425,10 @@ fn one_in_another_pid_namespace() {
 #[test]
 fn a_socket_that_somebody_else_serves_is_not_used() {
     if !is_root() {
-        return skip("a_socket_that_somebody_else_serves_is_not_used", "only root can be several users");
+        return skip(
+            "a_socket_that_somebody_else_serves_is_not_used",
+            "only root can be several users",
+        );
     }
     let room = Room::new();
     let gates = gates(&room);

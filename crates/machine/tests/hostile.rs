@@ -1,4 +1,5 @@
-//! Peers that are broken, malicious, stopped, or of another version, on both sides of the control socket.
+//! Peers that are broken, malicious, stopped, or of another version, on both sides of the control
+//! socket.
 
 mod harness;
 
@@ -51,7 +52,8 @@ fn a_request_that_is_too_long_ends_the_connection() {
     let room = Room::new();
     let served = room.serve(Double::with(1));
     // The longest there may be, and one byte more; with an end and without.
-    for (length, end, fits) in [(LONGEST_REQUEST, "\n", true), (LONGEST_REQUEST + 1, "\n", false), (1 << 20, "", false)]
+    for (length, end, fits) in
+        [(LONGEST_REQUEST, "\n", true), (LONGEST_REQUEST + 1, "\n", false), (1 << 20, "", false)]
     {
         let mut raw = served.raw();
         let line = SPACE.trim_end().to_owned();
@@ -86,7 +88,10 @@ fn one_that_does_not_take_its_answer_disturbs_nobody_and_is_closed() {
     raws.iter_mut().for_each(|raw| raw.say(LIST));
     let mut neighbour = served.neighbour();
     for slot in 0..20 {
-        assert_eq!(neighbour.microprocess(served.double.id(slot)).unwrap(), served.double.one(slot));
+        assert_eq!(
+            neighbour.microprocess(served.double.id(slot)).unwrap(),
+            served.double.one(slot)
+        );
     }
     // They are closed, sooner or later: what each has taken until then is no whole answer.
     while connections(&mut neighbour).unwrap() > 1.0 {}
@@ -159,7 +164,8 @@ fn a_flood_of_connections_and_garbage() {
         scope.spawn(flood);
         scope.spawn(flood);
         let mut neighbour = served.neighbour();
-        let answers: Vec<_> = (0..10).map(|_| (neighbour.microprocesses(), connections(&mut neighbour))).collect();
+        let answers: Vec<_> =
+            (0..10).map(|_| (neighbour.microprocesses(), connections(&mut neighbour))).collect();
         over.store(true, Ordering::Relaxed);
         let mut answered = 0;
         for (all, open) in answers {
@@ -183,7 +189,8 @@ fn a_flood_of_connections_and_garbage() {
 fn a_stopped_one_is_told_from_a_slow_one() {
     let room = Room::new();
     let (process, number) = serving(&room, Double::with(5));
-    let mut connected = room.machine().time_limit(Duration::from_secs(1)).neighbour(number).unwrap();
+    let mut connected =
+        room.machine().time_limit(Duration::from_secs(1)).neighbour(number).unwrap();
     assert_eq!(connected.microprocesses().unwrap().len(), 5);
     process.stop();
     let machine = room.machine().time_limit(Duration::from_millis(100));
@@ -198,7 +205,9 @@ fn a_stopped_one_is_told_from_a_slow_one() {
     let mut waiting = Vec::new();
     let socket = || {
         use rustix::net::*;
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None).unwrap();
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK, None)
+                .unwrap();
         connect(&socket, &SocketAddrUnix::new(&path).unwrap()).map(|()| socket)
     };
     while let Ok(one) = socket() {
@@ -223,7 +232,11 @@ fn one_that_takes_too_long_is_a_timeout() {
     let error = neighbour.microprocess(served.double.id(0)).unwrap_err();
     assert!(matches!(&error, Error::Timeout(text) if text.contains("within 50ms")), "{error:?}");
     drop(opens);
-    assert_eq!(served.neighbour().microprocesses().unwrap().len(), 1, "what was answered too late is nobody's answer");
+    assert_eq!(
+        served.neighbour().microprocesses().unwrap().len(),
+        1,
+        "what was answered too late is nobody's answer"
+    );
 }
 
 #[test]
@@ -276,7 +289,11 @@ impl Impostor {
     }
 
     /// What a client makes of it when each connection hears `says` and then the end.
-    fn hears<T>(&self, says: &[u8], ask: impl FnOnce(&mut Neighbour) -> Result<T, Error>) -> Result<T, Error> {
+    fn hears<T>(
+        &self,
+        says: &[u8],
+        ask: impl FnOnce(&mut Neighbour) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -302,23 +319,30 @@ const GREETING: &str = "{\"protocol\":1,\"version\":\"9.9.9\",\"space\":1,\"new\
 #[test]
 fn two_versions_of_the_library() {
     let impostor = Impostor::new();
-    let error = impostor.hears(b"{\"protocol\":7,\"version\":\"9.9.9\",\"space\":1}\n", Neighbour::space).unwrap_err();
+    let error = impostor
+        .hears(b"{\"protocol\":7,\"version\":\"9.9.9\",\"space\":1}\n", Neighbour::space)
+        .unwrap_err();
     let Error::Protocol(text) = error else { panic!("{error:?}") };
-    assert!(text.contains("protocol 7") && text.contains("9.9.9") && text.contains("protocol 1"), "{text}");
+    assert!(
+        text.contains("protocol 7") && text.contains("9.9.9") && text.contains("protocol 1"),
+        "{text}"
+    );
     // Fields that a later one adds are no obstacle.
     let answer = "{\"done\":\"now\",\"since\":3}\n{\"end\":1,\"took\":2}\n";
     let id = "1.0.0".parse().unwrap();
-    let act = |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::answer::Action::Cancel);
+    let act =
+        |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::answer::Action::Cancel);
     impostor.hears(format!("{GREETING}{answer}").as_bytes(), act).unwrap();
 }
 
 #[test]
 fn answers_that_are_none_are_errors() {
     let impostor = Impostor::new();
-    let protocol = |says: &str, part: &str| match impostor.hears(says.as_bytes(), Neighbour::microprocesses) {
-        Err(Error::Protocol(text)) => assert!(text.contains(part), "{text}"),
-        other => panic!("{says}: {other:?}"),
-    };
+    let protocol =
+        |says: &str, part: &str| match impostor.hears(says.as_bytes(), Neighbour::microprocesses) {
+            Err(Error::Protocol(text)) => assert!(text.contains(part), "{text}"),
+            other => panic!("{says}: {other:?}"),
+        };
     protocol("HTTP/1.1 400 Bad Request\r\n\r\n", "cannot be understood");
     protocol("{\"end\":0}\n", "without an answer");
     protocol(&GREETING.replace("\"space\":1", "\"space\":2"), "address space 2");
@@ -335,13 +359,15 @@ fn answers_that_are_none_are_errors() {
         let error = impostor.hears(says.as_bytes(), Neighbour::microprocesses).unwrap_err();
         assert!(matches!(&error, Error::Refused(Refused::Busy(_)) | Error::Gone(_)), "{error:?}");
     }
-    let error =
-        impostor.hears(b"{\"error\":{\"kind\":\"denied\",\"message\":\"no\"}}\n", Neighbour::space).unwrap_err();
+    let error = impostor
+        .hears(b"{\"error\":{\"kind\":\"denied\",\"message\":\"no\"}}\n", Neighbour::space)
+        .unwrap_err();
     assert!(matches!(error, Error::Refused(Refused::Denied(text)) if text == "no"));
     // No answer of two, and no part of a trace that would fill memory.
     let two = "{\"done\":\"now\"}\n{\"done\":\"now\"}\n{\"end\":2}\n";
     let id = "1.0.0".parse().unwrap();
-    let act = |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::answer::Action::Cancel);
+    let act =
+        |neighbour: &mut Neighbour| neighbour.act(id, kumihimo_machine::answer::Action::Cancel);
     let error = impostor.hears(format!("{GREETING}{two}").as_bytes(), act).unwrap_err();
     assert!(matches!(error, Error::Protocol(_)), "{error:?}");
     let trace = format!("{GREETING}{{\"bytes\":1152921504606846976}}\n");
@@ -356,7 +382,10 @@ fn an_endless_line_is_an_error() {
     let endless = vec![b' '; 18 << 20];
     let says = [GREETING.as_bytes(), &endless].concat();
     let error = impostor.hears(&says, Neighbour::microprocesses).unwrap_err();
-    assert!(matches!(&error, Error::Protocol(text) if text.contains("without an end")), "{error:?}");
+    assert!(
+        matches!(&error, Error::Protocol(text) if text.contains("without an end")),
+        "{error:?}"
+    );
 }
 
 #[test]
@@ -373,7 +402,8 @@ fn garbage_does_the_client_no_harm() {
         Just(b"{\"error\":{}}\n".to_vec()),
         Just(b"{\"bytes\":9}\n".to_vec()),
     ];
-    let says = proptest::collection::vec(line, 0..5).prop_map(|lines| [GREETING.as_bytes(), &lines.concat()].concat());
+    let says = proptest::collection::vec(line, 0..5)
+        .prop_map(|lines| [GREETING.as_bytes(), &lines.concat()].concat());
     runner
         .run(&says, |says| {
             prop_assert!(impostor.hears(&says, Neighbour::microprocesses).is_err());
@@ -397,7 +427,9 @@ fn garbage_does_the_server_no_harm() {
     let line = prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..2000),
         Just(LIST.as_bytes().to_vec()),
-        Just(b"{\"protocol\":1,\"ask\":\"act\",\"id\":\"1.0.0\",\"action\":\"suspend\"}\n".to_vec()),
+        Just(
+            b"{\"protocol\":1,\"ask\":\"act\",\"id\":\"1.0.0\",\"action\":\"suspend\"}\n".to_vec()
+        ),
         Just(vec![b'[', 200]),
         Just("[".repeat(2000).into_bytes()),
     ];
@@ -408,7 +440,11 @@ fn garbage_does_the_server_no_harm() {
             let _ = raw.0.get_ref().shutdown(std::net::Shutdown::Write);
             let said = raw.rest();
             for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-                prop_assert!(serde_json::from_slice::<serde_json::Value>(line).is_ok(), "a line of JSON: {:?}", line);
+                prop_assert!(
+                    serde_json::from_slice::<serde_json::Value>(line).is_ok(),
+                    "a line of JSON: {:?}",
+                    line
+                );
             }
             prop_assert_eq!(neighbour.borrow_mut().microprocesses().unwrap().len(), 2);
             Ok(())

@@ -16,9 +16,11 @@ const PROCESSES: u32 = 2_000;
 /// So many live at once.
 const AT_ONCE: usize = 100;
 
-/// Joins, and notes what is its own, in ways that need no trust in the directory: a witness that is locked while the number is used, and a log.
+/// Joins, and notes what is its own, in ways that need no trust in the directory: a witness that is
+/// locked while the number is used, and a log.
 fn live(room: &Room, n: u32) {
-    // Below all that is opened later: at the end of a process descriptors are closed in their order, so the witness is free before the number is.
+    // Below all that is opened later: at the end of a process descriptors are closed in their
+    // order, so the witness is free before the number is.
     let low = fs::File::open("/dev/null").unwrap();
     let served = room.serve(Double::with(1));
     let witness = OpenOptions::new()
@@ -28,7 +30,8 @@ fn live(room: &Room, n: u32) {
         .open(room.0.join(format!("witness-{}", served.space)));
     let mut low: std::os::fd::OwnedFd = low.into();
     rustix::io::dup2(witness.unwrap(), &mut low).unwrap();
-    fcntl_lock(&low, FlockOperation::NonBlockingLockExclusive).expect("a number is given to one at a time");
+    fcntl_lock(&low, FlockOperation::NonBlockingLockExclusive)
+        .expect("a number is given to one at a time");
     let first = served.number.first_generation();
     let more = n.is_multiple_of(3);
     if more {
@@ -65,7 +68,11 @@ fn thousands_join_and_die_at_once() {
             }
             if n.is_multiple_of(7) {
                 // All want the numbers that are in use, or just were.
-                let next = OpenOptions::new().create(true).truncate(false).write(true).open(room.path().join("next"));
+                let next = OpenOptions::new()
+                    .create(true)
+                    .truncate(false)
+                    .write(true)
+                    .open(room.path().join("next"));
                 next.unwrap().write_at(b"0000000001\n", 0).unwrap();
             }
             // Whoever comes from here looks, and sweeps.
@@ -88,15 +95,19 @@ fn thousands_join_and_die_at_once() {
     })
     .ends_well();
     assert!(room.machine().spaces().unwrap().is_empty());
-    let sockets =
-        fs::read_dir(room.path()).unwrap().flatten().filter(|one| one.file_name().to_string_lossy().contains("socket"));
+    let sockets = fs::read_dir(room.path())
+        .unwrap()
+        .flatten()
+        .filter(|one| one.file_name().to_string_lossy().contains("socket"));
     assert_eq!(sockets.count(), 0, "all are swept");
 
     let log = fs::read_to_string(room.0.join("log")).unwrap();
     let mut used: HashMap<u32, Vec<(u32, u32)>> = HashMap::new();
     let mut count = 0;
     for line in log.lines() {
-        let [number, first, end] = line.split(' ').map(|part| part.parse().unwrap()).collect::<Vec<_>>()[..] else {
+        let [number, first, end] =
+            line.split(' ').map(|part| part.parse().unwrap()).collect::<Vec<_>>()[..]
+        else {
             panic!("{line}")
         };
         used.entry(number).or_default().push((first, end));

@@ -52,11 +52,17 @@ fn others_are_refused_counted_and_change_nothing() {
         served.control.allow(GUEST).unwrap();
         step(b"2");
         let acted = served.double.acted.lock().unwrap().clone();
-        assert_eq!(acted, [(served.double.id(0), Action::Suspend), (served.double.id(1), Action::Resume)]);
+        assert_eq!(
+            acted,
+            [(served.double.id(0), Action::Suspend), (served.double.id(1), Action::Resume)]
+        );
         // Three of the stranger's.
         assert_eq!(served.control.refused(), 3);
         let refused = served.neighbour().metrics().unwrap();
-        assert_eq!((refused[0].name.as_str(), refused[0].samples[0].1), ("kumihimo_control_refused_total", 3.0));
+        assert_eq!(
+            (refused[0].name.as_str(), refused[0].samples[0].1),
+            ("kumihimo_control_refused_total", 3.0)
+        );
         assert!(served.control.disallow(GUEST).unwrap());
         assert!(!served.control.disallow(GUEST).unwrap());
         step(b"3");
@@ -65,7 +71,10 @@ fn others_are_refused_counted_and_change_nothing() {
     });
     let mut wait = || hears.read_exact(&mut [0]).unwrap();
     let mut go = || tells.write_all(b"x").unwrap();
-    let id = |slot| Double { location: kumihimo_resource::id::Location::new(1).unwrap(), ..Double::default() }.id(slot);
+    let id = |slot| {
+        Double { location: kumihimo_resource::id::Location::new(1).unwrap(), ..Double::default() }
+            .id(slot)
+    };
     let look = || Machine::at(&room.path()).and_then(|machine| machine.neighbour(1));
 
     wait();
@@ -73,10 +82,16 @@ fn others_are_refused_counted_and_change_nothing() {
     let mode = |name: &str| fs::metadata(room.path().join(name)).unwrap().mode() & 0o777;
     assert_eq!((mode(""), mode("1.socket")), (0o700, 0o600));
     for uid in [GUEST, STRANGER] {
-        fork(uid, || assert!(matches!(look(), Err(Error::Directory(text)) if text.contains("denied")))).ends_well();
+        fork(uid, || {
+            assert!(matches!(look(), Err(Error::Directory(text)) if text.contains("denied")))
+        })
+        .ends_well();
     }
     // Root sees, steers, and sweeps nothing of another user's.
-    assert_eq!(look().unwrap().act(id(0), Action::Suspend).unwrap(), kumihimo_machine::answer::Done::Now);
+    assert_eq!(
+        look().unwrap().act(id(0), Action::Suspend).unwrap(),
+        kumihimo_machine::answer::Done::Now
+    );
     assert_eq!(room.machine().spaces().unwrap().len(), 1);
     go();
 
@@ -103,7 +118,11 @@ fn others_are_refused_counted_and_change_nothing() {
             denied(look().unwrap().microprocesses()),
             denied(look().unwrap().space()),
         ] {
-            assert!(text.contains(&format!("user {OWNER}")) && text.contains(&format!("user {STRANGER}")), "{text}");
+            assert!(
+                text.contains(&format!("user {OWNER}"))
+                    && text.contains(&format!("user {STRANGER}")),
+                "{text}"
+            );
         }
     })
     .ends_well();
@@ -119,7 +138,9 @@ fn others_are_refused_counted_and_change_nothing() {
 /// Whoever listens there must be the one whose directory it is.
 #[test]
 fn a_socket_that_somebody_else_serves_is_not_used() {
-    let Some(room) = room_of_owner("a_socket_that_somebody_else_serves_is_not_used") else { return };
+    let Some(room) = room_of_owner("a_socket_that_somebody_else_serves_is_not_used") else {
+        return;
+    };
     // Root could, and gave it to the owner, for all that its inode says.
     let listener = UnixListener::bind(room.path().join("1.socket")).unwrap();
     let owned_by_root = room.machine().neighbour(1).unwrap_err();
@@ -132,14 +153,19 @@ fn a_socket_that_somebody_else_serves_is_not_used() {
         heard
     });
     let error = room.machine().neighbour(1).unwrap().space().unwrap_err();
-    assert!(matches!(&error, Error::Directory(text) if text.contains("served by user 0")), "{error:?}");
+    assert!(
+        matches!(&error, Error::Directory(text) if text.contains("served by user 0")),
+        "{error:?}"
+    );
     assert_eq!(server.join().unwrap(), b"", "it was told nothing");
 }
 
 /// What others left is theirs to sweep: the directory tells root which of them live.
 #[test]
 fn dead_ones_of_another_user_are_not_listed_and_not_swept() {
-    let Some(room) = room_of_owner("dead_ones_of_another_user_are_not_listed_and_not_swept") else { return };
+    let Some(room) = room_of_owner("dead_ones_of_another_user_are_not_listed_and_not_swept") else {
+        return;
+    };
     let (room, (mut hears, mut says)) = (&room, pipe());
     let dead = fork(OWNER, || {
         let _served = room.serve(Double::with(1));

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use crate::{Info, Placement, Policy, Why};
 
-/// Multi-level feedback: work that keeps using whole quanta sinks, work that waits more than it runs rises.
+/// Multi-level feedback: work that keeps using whole quanta sinks, work that waits more than it
+/// runs rises.
 ///
-/// Priorities stay strict: between two microprocesses of different priority the higher one always goes first. *Within* one
-/// priority there are [`Feedback::DEPTHS`] depths. At depth `d` a quantum is `first << d` long, and the microprocess queues
-/// `d * delay` behind those at depth 0: its key is the time of its placement plus that delay.
+/// Priorities stay strict: between two microprocesses of different priority the higher one always
+/// goes first. *Within* one priority there are [`Feedback::DEPTHS`] depths. At depth `d` a quantum
+/// is `first << d` long, and the microprocess queues `d * delay` behind those at depth 0: its key
+/// is the time of its placement plus that delay.
 ///
 /// | asked because | ran since its last placement | depth |
 /// |---|---|---|
@@ -19,10 +21,11 @@ use crate::{Info, Placement, Policy, Why};
 /// | outranked | its turn goes on later | unchanged |
 /// | anything else | | unchanged |
 ///
-/// So a computation that now and then waits for a lock stays where it sank: it does not get the place of one that waits for
-/// input. Nothing starves within a priority: the key of whoever waits stays, the keys of newcomers grow with the clock, and
-/// after at most `(DEPTHS - 1) * delay` even those at depth 0 queue behind it. That is why the depths are delays and not levels
-/// of their own: a pure function is not asked about those who wait, so real levels could not age.
+/// So a computation that now and then waits for a lock stays where it sank: it does not get the
+/// place of one that waits for input. Nothing starves within a priority: the key of whoever waits
+/// stays, the keys of newcomers grow with the clock, and after at most `(DEPTHS - 1) * delay` even
+/// those at depth 0 queue behind it. That is why the depths are delays and not levels of their own:
+/// a pure function is not asked about those who wait, so real levels could not age.
 ///
 /// The depth is read back from the last quantum, so no state is kept beside [`Info`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,9 +43,11 @@ impl Feedback {
         Feedback { first: Duration::from_millis(2), delay: Duration::from_millis(20) }
     }
 
-    /// Quanta from `first` at the top, doubled at each depth; each depth queues `delay` behind the one above.
+    /// Quanta from `first` at the top, doubled at each depth; each depth queues `delay` behind the
+    /// one above.
     ///
-    /// A `first` below 1 microsecond counts as 1 microsecond, above one minute as one minute; so does a longer `delay`.
+    /// A `first` below 1 microsecond counts as 1 microsecond, above one minute as one minute; so
+    /// does a longer `delay`.
     pub fn with_quantum(first: Duration, delay: Duration) -> Feedback {
         const MINUTE: Duration = Duration::from_secs(60);
         Feedback { first: first.clamp(Duration::from_micros(1), MINUTE), delay: delay.min(MINUTE) }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::{Info, Placement, Policy, Why};
 
-/// Fixed priorities: the highest runs until it blocks, yields or ends; first in, first out within a level.
+/// Fixed priorities: the highest runs until it blocks, yields or ends; first in, first out within a
+/// level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixedPriority;
 
@@ -24,7 +25,8 @@ impl Policy for FixedPriority {
 
 /// The default: fixed priorities, and those of equal priority take turns of one quantum each.
 ///
-/// A turn is measured from the moment at which the runtime has seen that one passes switch points without leaving, some dozens of them.
+/// A turn is measured from the moment at which the runtime has seen that one passes switch points
+/// without leaving, some dozens of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoundRobin {
     quantum: Duration,

@@ -60,8 +60,9 @@ pub enum Why {
     Yielded,
     /// It has used its quantum up and others want to run.
     QuantumOver,
-    /// One of a higher level has come. The runtime lets the turn go on later: what is outranked goes before the others of its level whatever the key, and
-    /// [`Info::ran`] is not begun anew. (A static policy that has quanta: it goes behind them, with a new one.)
+    /// One of a higher level has come. The runtime lets the turn go on later: what is outranked
+    /// goes before the others of its level whatever the key, and [`Info::ran`] is not begun anew.
+    /// (A static policy that has quanta: it goes behind them, with a new one.)
     Outranked,
     /// Its own or inherited priority has changed while it was runnable.
     Reprioritised,
@@ -72,19 +73,23 @@ pub enum Why {
 pub struct Placement {
     /// Level of the run queue, 0 (lowest) to 63; larger values count as 63.
     pub level: u8,
-    /// How long it may run before others of its level get their turn; `Duration::MAX`: as long as it likes.
+    /// How long it may run before others of its level get their turn; `Duration::MAX`: as long as
+    /// it likes.
     pub quantum: Duration,
-    /// Order within the level, smallest first, equal keys in order of arrival. `None`: first in, first out.
-    /// Those with a key go before those without.
+    /// Order within the level, smallest first, equal keys in order of arrival. `None`: first in,
+    /// first out. Those with a key go before those without.
     pub key: Option<u64>,
 }
 
 /// Chooses where a runnable microprocess is placed.
 ///
-/// `place` is a pure function: the same arguments give the same placement. It is called on the runtime's own path, with
-/// preemption and cancellation held back: it must not block, and must not call into Kumihimo. A lock that it shares with microprocesses is to be taken by
-/// them inside `NoEvents` only: one that is made to give way while it holds the lock would have the policy wait for it, and nobody would run it. If it panics the process aborts.
-/// It may be asked for a level without anything being placed: on any kernel thread, to find the virtual processor that a woken one outranks.
+/// `place` is a pure function: the same arguments give the same placement. It is called on the
+/// runtime's own path, with preemption and cancellation held back: it must not block, and must not
+/// call into Kumihimo. A lock that it shares with microprocesses is to be taken by them inside
+/// `NoEvents` only: one that is made to give way while it holds the lock would have the policy wait
+/// for it, and nobody would run it. If it panics the process aborts. It may be asked for a level
+/// without anything being placed: on any kernel thread, to find the virtual processor that a woken
+/// one outranks.
 pub trait Policy: Send + Sync + 'static {
     /// A short name for reports.
     fn name(&self) -> &str;
@@ -92,8 +97,8 @@ pub trait Policy: Send + Sync + 'static {
     /// Where the microprocess that `info` describes goes now.
     fn place(&self, info: &Info, why: Why) -> Placement;
 
-    /// Whether `place` depends on the effective priority only. The runtime then asks once and again when the priority changes,
-    /// and spares itself the clock readings that `Info` needs.
+    /// Whether `place` depends on the effective priority only. The runtime then asks once and again
+    /// when the priority changes, and spares itself the clock readings that `Info` needs.
     fn is_static(&self) -> bool {
         false
     }

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A priority between 0 (lowest) and 63 (highest), the same scale for every microprocess of the machine.
+/// A priority between 0 (lowest) and 63 (highest), the same scale for every microprocess of the
+/// machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Priority(u8);
 
@@ -107,6 +108,9 @@ mod tests {
 
     #[test]
     fn display_pads_like_a_number() {
-        assert_eq!(format!("{:>4}|{:?}", Priority::DEFAULT, Priority::DEFAULT), "  32|Priority(32)");
+        assert_eq!(
+            format!("{:>4}|{:?}", Priority::DEFAULT, Priority::DEFAULT),
+            "  32|Priority(32)"
+        );
     }
 }

@@ -123,7 +123,8 @@ fn simulate(policy: &impl Policy, loads: &[Load], until: u64) -> Vec<Seen> {
     let place = |one: &mut One, why, now| {
         one.info.now_ns = now;
         let placed = policy.place(&one.info, why);
-        (one.info.level, one.info.quantum, one.info.ran) = (placed.level, placed.quantum, Duration::ZERO);
+        (one.info.level, one.info.quantum, one.info.ran) =
+            (placed.level, placed.quantum, Duration::ZERO);
         (one.key, one.since, one.wakes) = (placed.key.unwrap(), now, None);
     };
     let mut all: Vec<One> = (0..loads.len())
@@ -140,7 +141,9 @@ fn simulate(policy: &impl Policy, loads: &[Load], until: u64) -> Vec<Seen> {
                 place(one, Why::Woken, at);
             }
         }
-        let Some(i) = (0..all.len()).filter(|&i| all[i].wakes.is_none()).min_by_key(|&i| (all[i].key, all[i].since))
+        let Some(i) = (0..all.len())
+            .filter(|&i| all[i].wakes.is_none())
+            .min_by_key(|&i| (all[i].key, all[i].since))
         else {
             now = all.iter().filter_map(|o| o.wakes).min().unwrap();
             continue;
@@ -171,7 +174,8 @@ fn the_interactive_one_is_served_first_among_computations() {
     // It may find one computation running, for at most that one's quantum.
     assert!(seen[4].longest_delay <= 32 * MS, "{seen:?}");
     // The computations share evenly what it leaves.
-    let (least, most) = (seen[..4].iter().map(|s| s.ran).min(), seen[..4].iter().map(|s| s.ran).max());
+    let (least, most) =
+        (seen[..4].iter().map(|s| s.ran).min(), seen[..4].iter().map(|s| s.ran).max());
     assert!(most.unwrap() - least.unwrap() <= 64 * MS, "{seen:?}");
 }
 
@@ -237,14 +241,16 @@ proptest! {
         prop_assert!(a.key <= b.key);
     }
 
-    /// Whatever the mix: who is runnable runs within the largest delay plus one quantum each of those whose keys can be smaller.
+    /// Whatever the mix: who is runnable runs within the largest delay plus one quantum each of
+    /// those whose keys can be smaller.
     #[test]
     fn nobody_starves(
         loads in proptest::collection::vec((1u64..200, 0u64..50), 2..20)
     ) {
         let loads: Vec<_> = loads.into_iter().map(|(run, wait)| Load { run: run * MS / 4, wait: wait * MS }).collect();
         let seen = simulate(&Feedback::new(), &loads, 3_000 * MS);
-        // In the 80 ms until even newcomers queue behind it, work worth 80 ms is done, and each other one may still be ahead with one quantum.
+        // In the 80 ms until even newcomers queue behind it, work worth 80 ms is done, and each
+        // other one may still be ahead with one quantum.
         let bound = 80 * MS + 32 * MS * loads.len() as u64;
         for one in &seen {
             prop_assert!(one.longest_delay <= bound, "{} > {bound}", one.longest_delay);

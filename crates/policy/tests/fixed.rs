@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kumihimo_policy::{Feedback, FixedPriority, Info, Placement, Policy, Priority, RoundRobin, Why};
+use kumihimo_policy::{
+    Feedback, FixedPriority, Info, Placement, Policy, Priority, RoundRobin, Why,
+};
 
-const ALL: [Why; 5] = [Why::Spawned, Why::Woken, Why::Yielded, Why::QuantumOver, Why::Reprioritised];
+const ALL: [Why; 5] =
+    [Why::Spawned, Why::Woken, Why::Yielded, Why::QuantumOver, Why::Reprioritised];
 
 #[test]
 fn the_level_is_the_effective_priority_whatever_happened() {
@@ -26,13 +29,18 @@ fn the_level_is_the_effective_priority_whatever_happened() {
             }
         }
     }
-    assert!(FixedPriority.is_static() && RoundRobin::new().is_static() && !Feedback::new().is_static());
+    assert!(
+        FixedPriority.is_static() && RoundRobin::new().is_static() && !Feedback::new().is_static()
+    );
 }
 
 #[test]
 fn the_quantum_can_be_chosen() {
     let policy = RoundRobin::with_quantum(Duration::ZERO);
-    assert_eq!(policy.place(&Info::new(1, Priority::DEFAULT), Why::Spawned).quantum, Duration::ZERO);
+    assert_eq!(
+        policy.place(&Info::new(1, Priority::DEFAULT), Why::Spawned).quantum,
+        Duration::ZERO
+    );
     assert_eq!(RoundRobin::default(), RoundRobin::new());
 }
 
@@ -46,7 +54,8 @@ fn boxed_and_shared_policies_are_policies() {
     assert_eq!(name(Box::new(Feedback::new())), "feedback false");
 }
 
-/// The worst that a policy can do is to choose badly: one that ignores priorities is still a policy.
+/// The worst that a policy can do is to choose badly: one that ignores priorities is still a
+/// policy.
 #[test]
 fn an_application_writes_its_own() {
     struct ById;

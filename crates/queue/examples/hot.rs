@@ -44,8 +44,10 @@ fn main() {
     for design in Design::ALL {
         for (vps, queued) in [(1, 1), (2, 1), (2, 100), (2, 10_000), (8, 1)] {
             let set = Set::new(design, vps, Capacity::default());
-            // Seen with two VPs, the second one as loaded as the first: nothing is to be given away.
-            // SAFETY: this thread is the carrier of all VPs; items are pushed while they are in no queue, and are never freed.
+            // Seen with two VPs, the second one as loaded as the first: nothing is to be given
+            // away.
+            // SAFETY: this thread is the carrier of all VPs; items are pushed while they are
+            // in no queue, and are never freed.
             unsafe {
                 for vp in 0..vps {
                     let q = set.local(vp);
@@ -87,7 +89,8 @@ fn main() {
                         }
                     }
                 });
-                // Many at once, nobody to take them over yet; then one after the other, as it goes on.
+                // Many at once, nobody to take them over yet; then one after the other, as it goes
+                // on.
                 let many: Vec<_> = (0..100_000).map(|_| item()).collect();
                 let bulk = time(100_000, |_| {
                     for &item in &many {

@@ -1,8 +1,10 @@
 //! The one place that chooses between the real atomics and loom's.
 //!
-//! Everything by which kernel threads hand items over comes from here, plain cells too: loom reports a cell that is touched without a
-//! happens-before edge, which is exactly the promise that `Node` asks for. What orders nothing (counters, published lengths, the word
-//! that says where an item is) is real in the models too, since each access that loom knows multiplies what it has to explore.
+//! Everything by which kernel threads hand items over comes from here, plain cells too: loom
+//! reports a cell that is touched without a happens-before edge, which is exactly the promise that
+//! `Node` asks for. What orders nothing (counters, published lengths, the word that says where an
+//! item is) is real in the models too, since each access that loom knows multiplies what it has to
+//! explore.
 
 #[cfg(not(loom))]
 pub(crate) use core::{

@@ -1,12 +1,16 @@
-//! A queue with one who puts and many who take, first in, first out: the growing array of Chase and Lev (*Dynamic Circular Work-Stealing Deque*, SPAA 2005), taken
-//! from at one end only.
+//! A queue with one who puts and many who take, first in, first out: the growing array of Chase and
+//! Lev (*Dynamic Circular Work-Stealing Deque*, SPAA 2005), taken from at one end only.
 //!
-//! Items are numbered in the order of their arrival; number n lies in cell n modulo the size. `front` and `back` are numbers that only grow, so nothing is ever
-//! mistaken for what lay there before (no ABA). A taker copies what it wants to have and then moves `front` past it: if that succeeds nobody moved it meanwhile, and so
-//! nobody has overwritten what was copied, since the owner uses a cell again only when `front` has passed it.
+//! Items are numbered in the order of their arrival; number n lies in cell n modulo the size.
+//! `front` and `back` are numbers that only grow, so nothing is ever mistaken for what lay there
+//! before (no ABA). A taker copies what it wants to have and then moves `front` past it: if that
+//! succeeds nobody moved it meanwhile, and so nobody has overwritten what was copied, since the
+//! owner uses a cell again only when `front` has passed it.
 //!
-//! **Memory.** A full array is replaced by one of twice the size and kept until the queue goes, since takers may be reading it: all of them together are as large as the
-//! last. So a take needs neither an epoch nor a hazard pointer, and with them no thread-local state, which each microprocess would have a copy of.
+//! **Memory.** A full array is replaced by one of twice the size and kept until the queue goes,
+//! since takers may be reading it: all of them together are as large as the last. So a take needs
+//! neither an epoch nor a hazard pointer, and with them no thread-local state, which each
+//! microprocess would have a copy of.
 
 use alloc::boxed::Box;
 use core::ptr::{NonNull, null_mut};
@@ -75,7 +79,8 @@ impl<T> Deque<T> {
         unsafe { &*self.cells.load(Ordering::Acquire) }
     }
 
-    /// The numbers of what is in it. The first may be too small at once, the second to all but the owner.
+    /// The numbers of what is in it. The first may be too small at once, the second to all but the
+    /// owner.
     #[inline]
     fn numbers(&self) -> (usize, usize) {
         // Acquire: whoever moved `front` to there had seen a `back` beyond it, so this one is, too.
@@ -143,7 +148,8 @@ impl<T> Deque<T> {
     /// Moves `front`, and says whether nobody else did.
     #[inline]
     fn advance(&self, front: usize, by: usize) -> bool {
-        // Release: what was read of the cells was read before, and so is what is written there next. What is acquired was with `numbers`.
+        // Release: what was read of the cells was read before, and so is what is written there
+        // next. What is acquired was with `numbers`.
         let moved = front.wrapping_add(by);
         self.front.compare_exchange(front, moved, Ordering::Release, Ordering::Relaxed).is_ok()
     }

@@ -1,6 +1,7 @@
 //! The injector: how other kernel threads hand a runnable item to a VP.
 //!
-//! Any number of producers, one consumer that takes all at once. Intrusive, so that waking never allocates and never fails.
+//! Any number of producers, one consumer that takes all at once. Intrusive, so that waking never
+//! allocates and never fails.
 
 use core::ptr::{NonNull, null_mut};
 
@@ -27,12 +28,13 @@ impl<T: Node> Injector<T> {
         self.last.load(Ordering::Relaxed).is_null()
     }
 
-    /// Hands an item over and says whether the injector was empty: the one who finds it so has to see to it that the VP looks.
-    /// Any kernel thread; lock-free, no allocation.
+    /// Hands an item over and says whether the injector was empty: the one who finds it so has to
+    /// see to it that the VP looks. Any kernel thread; lock-free, no allocation.
     ///
     /// # Safety
-    /// `item` is live and stays so until the VP has taken it, and it is in no injector. (It may be in a Protect Queue: its own
-    /// link is used. What the VP does with such a second hand is the caller's affair.)
+    /// `item` is live and stays so until the VP has taken it, and it is in no injector. (It may be
+    /// in a Protect Queue: its own link is used. What the VP does with such a second hand is the
+    /// caller's affair.)
     #[inline]
     pub unsafe fn push(&self, item: NonNull<T>) -> bool {
         // SAFETY: live by the caller's promise.
@@ -40,9 +42,15 @@ impl<T: Node> Injector<T> {
         let mut last = self.last.load(Ordering::Relaxed);
         loop {
             l.inject_next.store(last, Ordering::Relaxed);
-            // Release: the item, its link, and all that the caller did before. ABA is harmless: the consumer takes
-            // everything, so `last` is either still the head it was linked to or the same pointer newly pushed, and then linking to it is as right.
-            match self.last.compare_exchange_weak(last, item.as_ptr(), Ordering::Release, Ordering::Relaxed) {
+            // Release: the item, its link, and all that the caller did before. ABA is harmless: the
+            // consumer takes everything, so `last` is either still the head it was linked to or the
+            // same pointer newly pushed, and then linking to it is as right.
+            match self.last.compare_exchange_weak(
+                last,
+                item.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return last.is_null(),
                 Err(now) => last = now,
             }
@@ -55,7 +63,8 @@ impl<T: Node> Injector<T> {
         if self.is_empty() {
             return Chain { next: null_mut() };
         }
-        // Acquire: pairs with every push's release (pushes read-modify-write `last`, so each heads a release sequence up to this one).
+        // Acquire: pairs with every push's release (pushes read-modify-write `last`, so each heads
+        // a release sequence up to this one).
         let mut at = self.last.swap(null_mut(), Ordering::Acquire);
         let mut first = null_mut();
         while let Some(item) = NonNull::new(at) {
@@ -76,7 +85,8 @@ impl<T: Node> Default for Injector<T> {
     }
 }
 
-/// What was taken from an injector, in the order in which it came. Drop it half read and the rest is lost: read it to its end.
+/// What was taken from an injector, in the order in which it came. Drop it half read and the rest
+/// is lost: read it to its end.
 #[must_use]
 pub struct Chain<T: Node> {
     next: *mut T,

@@ -1,9 +1,10 @@
 //! Run queues of virtual processors (VPs).
 //!
-//! A [`Set`] owns the queues of all VPs, in one of three designs that are chosen at run time and measured against each other:
-//! [`Design::Ring`] (the papers' P4: no lock, no read-modify-write on the way of a context switch), [`Design::Locked`] (P4's conventional
-//! design) and [`Design::Steal`] (Chase-Lev deques). What the owner of a queue does goes through an [`Owner`]; everybody else
-//! uses the `Set`.
+//! A [`Set`] owns the queues of all VPs, in one of three designs that are chosen at run time and
+//! measured against each other: [`Design::Ring`] (the papers' P4: no lock, no read-modify-write on
+//! the way of a context switch), [`Design::Locked`] (P4's conventional design) and
+//! [`Design::Steal`] (Chase-Lev deques). What the owner of a queue does goes through an [`Owner`];
+//! everybody else uses the `Set`.
 //!
 //! # The course of a context switch
 //! ```text
@@ -18,18 +19,21 @@
 //! loop { if injected or owner.exchange().. or owner.pull() { break }  spin a little }
 //! say "I sleep" (any store);  if owner.has_visible_work() { take it back } else { sleep }
 //! ```
-//! `exchange` and `surplus` return a [`Taker`] when something became visible to other VPs; the caller then reads who sleeps
-//! and wakes one. They end in a sequentially consistent fence in that case, `has_visible_work` begins with one, so a VP that goes to
-//! sleep and one that gives work away never miss each other. (In `steal` a push makes work visible without a fence: an idle VP may miss it
-//! until the owner's next `surplus`.)
+//! `exchange` and `surplus` return a [`Taker`] when something became visible to other VPs; the
+//! caller then reads who sleeps and wakes one. They end in a sequentially consistent fence in that
+//! case, `has_visible_work` begins with one, so a VP that goes to sleep and one that gives work
+//! away never miss each other. (In `steal` a push makes work visible without a fence: an idle VP
+//! may miss it until the owner's next `surplus`.)
 //!
 //! # Items
-//! are pointers to records that carry their own [`Links`]; nothing is allocated when one is queued (except that heaps of keyed levels
-//! and deques grow). An item is in one queue at a time and has one holder at a time.
+//! are pointers to records that carry their own [`Links`]; nothing is allocated when one is queued
+//! (except that heaps of keyed levels and deques grow). An item is in one queue at a time and has
+//! one holder at a time.
 //!
 //! # Capacity
-//! How much a VP keeps before it gives away is [`Capacity`]. It is looked at when the queue outgrows the limit computed last, and at every 16th
-//! exchange (more rarely with more than 16 VPs).
+//! How much a VP keeps before it gives away is [`Capacity`]. It is looked at when the queue
+//! outgrows the limit computed last, and at every 16th exchange (more rarely with more than 16
+//! VPs).
 #![no_std]
 
 extern crate alloc;
@@ -107,32 +111,36 @@ pub enum Taker {
     Any,
 }
 
-/// One VP's run queue, as its owner uses it. All but `has_visible_work`, `injector`, `shown` and `stats` are for the owner only
-/// (see [`Set::local`]).
+/// One VP's run queue, as its owner uses it. All but `has_visible_work`, `injector`, `shown` and
+/// `stats` are for the owner only (see [`Set::local`]).
 pub trait RunQueue<T: Node> {
     /// Queues an item here.
     ///
     /// # Safety
-    /// `item` is live and stays so while it is queued; the caller holds it; it is in no queue. Its context has been left: others may run it at once.
+    /// `item` is live and stays so while it is queued; the caller holds it; it is in no queue. Its
+    /// context has been left: others may run it at once.
     unsafe fn push(&self, item: NonNull<T>, place: Place, origin: Origin);
     /// Takes the next item and its level: the highest level first.
     fn pop(&self) -> Option<(NonNull<T>, u8)>;
     /// As `pop`, but only from this level upwards.
     fn pop_at_least(&self, level: u8) -> Option<(NonNull<T>, u8)>;
-    /// Takes this item out; what is on offer, or given away and within reach, is taken back for that. `false`: it is not here, or not within
-    /// reach of the owner (in `ring`'s Waiver Queue; or, in `steal`, behind more than 1,024 others of its level), and stays where it is.
+    /// Takes this item out; what is on offer, or given away and within reach, is taken back for
+    /// that. `false`: it is not here, or not within reach of the owner (in `ring`'s Waiver Queue;
+    /// or, in `steal`, behind more than 1,024 others of its level), and stays where it is.
     ///
     /// # Safety
     /// `item` is live. It may be anywhere.
     unsafe fn remove(&self, item: NonNull<T>) -> bool;
-    /// What happens at a context switch besides: `ring` takes over what the neighbour gave away and passes on what is too much.
+    /// What happens at a context switch besides: `ring` takes over what the neighbour gave away and
+    /// passes on what is too much.
     #[must_use]
     fn exchange(&self) -> Option<Taker>;
-    /// Gives surplus away if the capacity rule says so, or if `someone_idle`. Items of [`Origin::Wake`] stay (`steal`: thieves take them all the same).
+    /// Gives surplus away if the capacity rule says so, or if `someone_idle`. Items of
+    /// [`Origin::Wake`] stay (`steal`: thieves take them all the same).
     #[must_use]
     fn surplus(&self, someone_idle: bool) -> Option<Taker>;
-    /// An idle VP tries to get others' surplus into its own queue, and what it has itself on offer back. `true`: `pop` will most likely find
-    /// something.
+    /// An idle VP tries to get others' surplus into its own queue, and what it has itself on offer
+    /// back. `true`: `pop` will most likely find something.
     fn pull(&self) -> bool;
     /// Whether there is anything that this VP could get: by `pull` or from its injector. What an
     /// idle VP asks after it has said that it sleeps, and before it does.
@@ -151,9 +159,11 @@ pub trait RunQueue<T: Node> {
     fn peek(&self) -> Option<NonNull<T>>;
     /// The item that is next to run may be given away, even if it is of [`Origin::Wake`].
     fn loosen(&self);
-    /// The highest level of what waits here, what was given away and not yet taken included (`steal`: may say so although thieves took it).
+    /// The highest level of what waits here, what was given away and not yet taken included
+    /// (`steal`: may say so although thieves took it).
     fn waiting(&self) -> Option<u8>;
-    /// Takes the item that is next to run, if it is of at least this level, for another VP to [`adopt`](RunQueue::adopt): it keeps its place.
+    /// Takes the item that is next to run, if it is of at least this level, for another VP to
+    /// [`adopt`](RunQueue::adopt): it keeps its place.
     fn hand(&self, level: u8) -> Option<NonNull<T>>;
     /// Queues, by the place that it still has, what another VP has [`hand`](RunQueue::hand)ed over.
     ///
@@ -164,13 +174,15 @@ pub trait RunQueue<T: Node> {
     fn given(&self) -> Option<(usize, u8)> {
         None
     }
-    /// What was given away and a VP is about to take, which keeps all others from it meanwhile: its level, if nothing as high waits here besides.
+    /// What was given away and a VP is about to take, which keeps all others from it meanwhile: its
+    /// level, if nothing as high waits here besides.
     fn held(&self) -> Option<u8> {
         None
     }
     /// Where others put items for this VP.
     fn injector(&self) -> &Injector<T>;
-    /// Runnable items here, the running one included, and bitmap of levels, as last published: at every 16th exchange, or when it idled.
+    /// Runnable items here, the running one included, and bitmap of levels, as last published: at
+    /// every 16th exchange, or when it idled.
     fn shown(&self) -> (usize, u64);
     /// Counters.
     fn stats(&self) -> Stats;
@@ -314,14 +326,20 @@ impl<T: Node> Set<T> {
     pub fn with_places(design: Design, n_vps: usize, capacity: Capacity, places: usize) -> Set<T> {
         assert!((1..=MAX_VPS).contains(&n_vps), "{n_vps} VPs: 1 to {MAX_VPS} are possible");
         let rows = match design {
-            Design::Ring => {
-                Rows::Ring(Row::new(n_vps, |vp| RingQueue::new(vp, n_vps, capacity, places), RingQueue::join))
-            }
-            Design::Locked => {
-                Rows::Locked(Row::new(n_vps, |vp| LockedQueue::new(vp, n_vps, capacity, places), LockedQueue::join))
-            }
+            Design::Ring => Rows::Ring(Row::new(
+                n_vps,
+                |vp| RingQueue::new(vp, n_vps, capacity, places),
+                RingQueue::join,
+            )),
+            Design::Locked => Rows::Locked(Row::new(
+                n_vps,
+                |vp| LockedQueue::new(vp, n_vps, capacity, places),
+                LockedQueue::join,
+            )),
             #[cfg(not(loom))]
-            Design::Steal => Rows::Steal(Row::new(n_vps, |vp| StealQueue::new(vp, capacity), StealQueue::join)),
+            Design::Steal => {
+                Rows::Steal(Row::new(n_vps, |vp| StealQueue::new(vp, capacity), StealQueue::join))
+            }
             #[cfg(loom)]
             Design::Steal => panic!("crossbeam-deque is not modelled"),
         };
@@ -354,23 +372,29 @@ impl<T: Node> Set<T> {
         }
     }
 
-    /// The owner's side of VP `vp`'s queue. Handles are copies of one pointer: get one and keep it with the VP.
+    /// The owner's side of VP `vp`'s queue. Handles are copies of one pointer: get one and keep it
+    /// with the VP.
     ///
     /// # Panics
     /// If there is no such VP.
     ///
     /// # Safety
-    /// Whoever uses the handle is the carrier of that VP: at most one kernel thread at a time, successive ones with a happens-before edge
-    /// between them, and not from within (a signal handler interrupting) another operation of the same VP. The `Set` outlives its handles.
+    /// Whoever uses the handle is the carrier of that VP: at most one kernel thread at a time,
+    /// successive ones with a happens-before edge between them, and not from within (a signal
+    /// handler interrupting) another operation of the same VP. The `Set` outlives its handles.
     #[inline]
     pub unsafe fn local(&self, vp: usize) -> Owner<T> {
-        // SAFETY: (of the longer lifetime) a row's queues have a fixed address, and by the caller's promise the set outlives its handles.
-        let queue = unsafe { core::mem::transmute::<AnyQueue<'_, T>, AnyQueue<'static, T>>(self.queue(vp)) };
+        // SAFETY: (of the longer lifetime) a row's queues have a fixed address, and by the caller's
+        // promise the set outlives its handles.
+        let queue = unsafe {
+            core::mem::transmute::<AnyQueue<'_, T>, AnyQueue<'static, T>>(self.queue(vp))
+        };
         Owner { queue, not_send: PhantomData }
     }
 
-    /// Hands a runnable item to a VP from any kernel thread. `true`: the VP's injector was empty, so see to it that the VP looks (a fence is
-    /// the caller's affair: the compare-exchange within is one on x86).
+    /// Hands a runnable item to a VP from any kernel thread. `true`: the VP's injector was empty,
+    /// so see to it that the VP looks (a fence is the caller's affair: the compare-exchange within
+    /// is one on x86).
     ///
     /// # Safety
     /// As [`Injector::push`].
@@ -395,7 +419,8 @@ impl<T: Node> Set<T> {
         self.queue(vp).shown()
     }
 
-    /// Says, by anyone, that VP `vp` takes no steps, or does again: meanwhile nothing is given to it that it alone could take.
+    /// Says, by anyone, that VP `vp` takes no steps, or does again: meanwhile nothing is given to
+    /// it that it alone could take.
     pub fn set_stuck(&self, vp: usize, is: bool) {
         each!(self.queue(vp), q => q.face().shown.stuck.store(is, atomic::Ordering::Relaxed));
     }
@@ -411,7 +436,8 @@ impl<T: Node> Set<T> {
     }
 }
 
-/// The owner's side of one VP's queue. Not `Send`: the VP's record, which moves between kernel threads, answers for that.
+/// The owner's side of one VP's queue. Not `Send`: the VP's record, which moves between kernel
+/// threads, answers for that.
 pub struct Owner<T: Node + 'static> {
     queue: AnyQueue<'static, T>,
     not_send: PhantomData<*mut T>,
@@ -457,8 +483,9 @@ impl<T: Node> Owner<T> {
         unsafe { self.queue.remove(item) }
     }
 
-    /// Moves an item that is queued here to another place, say after a change of its priority. `false`: it is not within reach (see
-    /// [`RunQueue::remove`]); it is served by its old place once more.
+    /// Moves an item that is queued here to another place, say after a change of its priority.
+    /// `false`: it is not within reach (see [`RunQueue::remove`]); it is served by its old place
+    /// once more.
     ///
     /// # Safety
     /// `item` is live. It may be anywhere.
@@ -503,7 +530,8 @@ impl<T: Node> Owner<T> {
         self.queue.injector().is_empty()
     }
 
-    /// Takes all that was injected, in the order in which it came. Each item is then held by the caller.
+    /// Takes all that was injected, in the order in which it came. Each item is then held by the
+    /// caller.
     #[inline]
     pub fn take_injected(self) -> Chain<T> {
         self.queue.injector().take()
@@ -527,8 +555,8 @@ impl<T: Node> Owner<T> {
         self.queue.levels()
     }
 
-    /// Whether something is queued here on a higher level than this (`steal`: may say so although thieves took it): what a running one of
-    /// this level is outranked by.
+    /// Whether something is queued here on a higher level than this (`steal`: may say so although
+    /// thieves took it): what a running one of this level is outranked by.
     #[inline]
     pub fn has_above(self, level: u8) -> bool {
         self.queue.has_above(level)

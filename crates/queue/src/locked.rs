@@ -1,12 +1,13 @@
 //! `locked`: the conventional design that P4 compares itself with.
 //!
-//! As it was: each VP has a Protect Queue and a Waiver Queue; the owner inserts into both without a lock; only taking from a
-//! Waiver Queue needs that queue's lock, and a VP does so when it has nothing else to run: from others', or back from its
-//! own. What exceeds the capacity goes into the Waiver Queue, and, while some VP idles and nothing stands there, one item in any case.
+//! As it was: each VP has a Protect Queue and a Waiver Queue; the owner inserts into both without a
+//! lock; only taking from a Waiver Queue needs that queue's lock, and a VP does so when it has
+//! nothing else to run: from others', or back from its own. What exceeds the capacity goes into the
+//! Waiver Queue, and, while some VP idles and nothing stands there, one item in any case.
 //!
-//! Added so that it is no straw man: an idle VP takes its fair share at once under one lock; thieves look before they lock and
-//! leave a queue whose lock is taken; the owner rotates what nobody fetches back into its Protect Queue, a batch at every 16th
-//! switch, or it would starve.
+//! Added so that it is no straw man: an idle VP takes its fair share at once under one lock;
+//! thieves look before they lock and leave a queue whose lock is taken; the owner rotates what
+//! nobody fetches back into its Protect Queue, a batch at every 16th switch, or it would starve.
 
 use core::{cell::UnsafeCell, ptr::NonNull};
 
@@ -22,11 +23,12 @@ use crate::{
 
 /// Items that the owner takes back at once.
 const BATCH: usize = 16;
-/// Turns of the loop before one who waits for a lock goes away. The lock is held for tens of nanoseconds, unless its holder lost the processor.
+/// Turns of the loop before one who waits for a lock goes away. The lock is held for tens of
+/// nanoseconds, unless its holder lost the processor.
 const PATIENCE: u32 = if cfg!(loom) { 2 } else { 256 };
 
-/// Lock without a look. Loom remembers the last access to an object only, so a look of one's own just before hides from it that another one's
-/// access competes with what follows.
+/// Lock without a look. Loom remembers the last access to an object only, so a look of one's own
+/// just before hides from it that another one's access competes with what follows.
 const LOCK_UNSEEN: bool = cfg!(loom);
 
 /// The lock of one Waiver Queue's removing end.
@@ -38,7 +40,8 @@ impl RemovalLock {
         RemovalLock(AtomicBool::new(false))
     }
 
-    /// Takes it, waiting a little. `None`: its holder does not come to an end. `waited` is called if it was taken at first.
+    /// Takes it, waiting a little. `None`: its holder does not come to an end. `waited` is called
+    /// if it was taken at first.
     #[inline]
     pub fn lock(&self, waited: impl FnOnce()) -> Option<Held<'_>> {
         if self.try_lock() {
@@ -86,8 +89,9 @@ struct Own<T: Node> {
     protect: Protect<T>,
     /// Something was put into our Waiver Queue since it was last known empty.
     waived: bool,
-    /// The ranks from the highest level of what was put there upwards: if our Protect Queue has none of them, that has to run first. All ones if
-    /// nothing was: then the same test says that there is nothing to run.
+    /// The ranks from the highest level of what was put there upwards: if our Protect Queue has
+    /// none of them, that has to run first. All ones if nothing was: then the same test says that
+    /// there is nothing to run.
     guard: u64,
     limit: Limit,
     /// Exchanges until the next tick.
@@ -104,7 +108,8 @@ pub struct LockedQueue<T: Node> {
     lock: Padded<RemovalLock>,
 }
 
-// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared by design.
+// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared
+// by design.
 unsafe impl<T: Node> Sync for LockedQueue<T> {}
 // SAFETY: as above; items are pointers whose transfer `Node` regulates.
 unsafe impl<T: Node> Send for LockedQueue<T> {}
@@ -144,8 +149,8 @@ impl<T: Node> LockedQueue<T> {
     #[inline]
     #[allow(clippy::mut_from_ref)]
     fn own(&self) -> &mut Own<T> {
-        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each operation asks once, and
-        // none calls back into the queue while it has the reference.
+        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
+        // operation asks once, and none calls back into the queue while it has the reference.
         unsafe { &mut *self.own.get() }
     }
 
@@ -166,14 +171,16 @@ impl<T: Node> LockedQueue<T> {
         if LOCK_UNSEEN || !self.waiver.is_empty() {
             self.remove_some(self, &mut own.protect, BATCH);
         }
-        // We alone insert: if it is empty now it stays so. Otherwise others of that level may be left.
+        // We alone insert: if it is empty now it stays so. Otherwise others of that level may be
+        // left.
         if self.waiver.is_empty() {
             own.waived = false;
             own.guard = u64::MAX;
         }
     }
 
-    /// Takes back batches until what had to run first is here, or its Waiver Queue is empty or in other hands.
+    /// Takes back batches until what had to run first is here, or its Waiver Queue is empty or in
+    /// other hands.
     fn reclaim_first(&self, own: &mut Own<T>) {
         while own.waived && own.protect.ranks() & own.guard == 0 {
             let before = own.protect.len();
@@ -250,7 +257,8 @@ impl<T: Node> LockedQueue<T> {
             return None;
         }
         self.face.shown.waiver_passes.add(1);
-        // The caller looks next who sleeps; who is about to sleep looks here. One of the two must see the other.
+        // The caller looks next who sleeps; who is about to sleep looks here. One of the two must
+        // see the other.
         fence(Ordering::SeqCst);
         Some(Taker::Any)
     }
@@ -339,10 +347,14 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
     }
 
     fn has_visible_work(&self) -> bool {
-        // Pairs with the fences of those who make work visible; the caller has said before that it is about to sleep.
+        // Pairs with the fences of those who make work visible; the caller has said before that it
+        // is about to sleep.
         fence(Ordering::SeqCst);
-        // Our own Waiver Queue too: whoever asked for high levels only, or found its lock taken, has left something there.
-        !self.face.injector.is_empty() || !self.waiver.is_empty() || self.peers.others(0).any(|q| !q.waiver.is_empty())
+        // Our own Waiver Queue too: whoever asked for high levels only, or found its lock taken,
+        // has left something there.
+        !self.face.injector.is_empty()
+            || !self.waiver.is_empty()
+            || self.peers.others(0).any(|q| !q.waiver.is_empty())
     }
 
     #[inline]
@@ -372,14 +384,16 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
 
     fn waiting(&self) -> Option<u8> {
         let own = self.own();
-        let given = (own.waived && !self.waiver.is_empty()).then(|| own.guard.leading_zeros() as u8);
+        let given =
+            (own.waived && !self.waiver.is_empty()).then(|| own.guard.leading_zeros() as u8);
         own.protect.highest().max(given)
     }
 
     fn held(&self) -> Option<u8> {
         let own = self.own();
         let held = own.waived && self.lock.is_held() && !self.waiver.is_empty();
-        held.then(|| own.guard.leading_zeros() as u8).filter(|level| Some(*level) > own.protect.highest())
+        held.then(|| own.guard.leading_zeros() as u8)
+            .filter(|level| Some(*level) > own.protect.highest())
     }
 
     fn hand(&self, level: u8) -> Option<NonNull<T>> {
@@ -417,7 +431,8 @@ mod tests {
     fn what_another_one_is_about_to_take_is_told() {
         let items = Items::new(3);
         let set = Set::new(Design::Locked, 2, Capacity::Fixed(64));
-        // SAFETY: one kernel thread plays all carriers; every item is pushed while it is in no queue.
+        // SAFETY: one kernel thread plays all carriers; every item is pushed while it is in no
+        // queue.
         unsafe {
             let from = set.local(0);
             let AnyQueue::Locked(queue) = from.queue else { unreachable!() };

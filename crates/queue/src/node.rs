@@ -10,7 +10,8 @@ pub const LEVELS: usize = 64;
 /// A type whose values can be queued.
 ///
 /// # Safety
-/// - `links` returns the same `Links` for the life of the value, and nobody but this crate touches it.
+/// - `links` returns the same `Links` for the life of the value, and nobody but this crate
+///   touches it.
 /// - The value is not moved, freed or reused while it is in a queue.
 /// - One *holder* at a time: whoever got the item from a queue (or made it) holds it, and only the
 ///   holder puts it into a queue. Handing it to another kernel thread otherwise needs a
@@ -57,17 +58,18 @@ impl Place {
 pub enum Origin {
     /// Newly made: may leave.
     Spawn,
-    /// Woken: never given away by `surplus`, since the one who woke it, or its data, is here and it wants to run soon,
-    /// and a VP cannot take back what it put into its Waiver Queue; unless [`loosen`](crate::Owner::loosen) says otherwise. (The `steal`
-    /// design's thieves do not ask.)
+    /// Woken: never given away by `surplus`, since the one who woke it, or its data, is here and it
+    /// wants to run soon, and a VP cannot take back what it put into its Waiver Queue; unless
+    /// [`loosen`](crate::Owner::loosen) says otherwise. (The `steal` design's thieves do not ask.)
     Wake,
     /// Ran, and gave way or was preempted: may leave.
     Yield,
 }
 
-// The word of an item: bits 0..6 level, 6 movable, 7 has a key, 16..32 VP + 1 whose Protect Queue holds
-// it (0: none). Atomic because the *former* owner may ask "still mine?" while another VP has the item; relaxed because
-// only the owner itself writes its own number, so reading one's own number is always current.
+// The word of an item: bits 0..6 level, 6 movable, 7 has a key, 16..32 VP + 1 whose Protect Queue
+// holds it (0: none). Atomic because the *former* owner may ask "still mine?" while another VP has
+// the item; relaxed because only the owner itself writes its own number, so reading one's own
+// number is always current.
 const LEVEL: u32 = 63;
 const MOVABLE: u32 = 1 << 6;
 const KEYED: u32 = 1 << 7;
@@ -85,9 +87,10 @@ pub struct Links<T> {
     pub(crate) inject_next: AtomicPtr<T>,
 }
 
-// SAFETY: the cells are touched by the holder of the item, or by the owner of the queue that the item is in, only, and items pass
-// from one to the next through release/acquire pairs (contract of `Node`); the rest is atomic. `T` itself is never
-// reached through a `Links`, so no bound on it is needed here: handles that hand out `T`s are unsafe to build.
+// SAFETY: the cells are touched by the holder of the item, or by the owner of the queue that the
+// item is in, only, and items pass from one to the next through release/acquire pairs (contract of
+// `Node`); the rest is atomic. `T` itself is never reached through a `Links`, so no bound on it is
+// needed here: handles that hand out `T`s are unsafe to build.
 unsafe impl<T> Sync for Links<T> {}
 // SAFETY: as above.
 unsafe impl<T> Send for Links<T> {}
@@ -119,7 +122,8 @@ impl<T> Links<T> {
         }
     }
 
-    /// Level of the last place that the item was given. Any kernel thread may ask; the answer may be old at once.
+    /// Level of the last place that the item was given. Any kernel thread may ask; the answer may
+    /// be old at once.
     #[inline]
     pub fn level(&self) -> u8 {
         (self.word.load(Ordering::Relaxed) & LEVEL) as u8
@@ -145,7 +149,11 @@ impl<T> Links<T> {
     #[inline]
     pub(crate) fn place(&self) -> Place {
         let w = self.word.load(Ordering::Relaxed);
-        Place { level: (w & LEVEL) as u8, key: (w & KEYED != 0).then(|| self.key.get()), front: false }
+        Place {
+            level: (w & LEVEL) as u8,
+            key: (w & KEYED != 0).then(|| self.key.get()),
+            front: false,
+        }
     }
 
     #[inline]

@@ -1,8 +1,8 @@
 //! The Protect Queue: what a VP keeps to itself.
 //!
-//! Sixty-four levels; each is an intrusive first-in first-out list and, once an item with a key was put there, a binary
-//! heap before it. One bitmap word finds the highest level. Only the owner touches it: no atomics but the relaxed
-//! word in each item that says whose it is.
+//! Sixty-four levels; each is an intrusive first-in first-out list and, once an item with a key was
+//! put there, a binary heap before it. One bitmap word finds the highest level. Only the owner
+//! touches it: no atomics but the relaxed word in each item that says whose it is.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::ptr::{NonNull, null_mut};
@@ -32,8 +32,9 @@ impl<T> Entry<T> {
 
 /// Owner-only run queue of one VP.
 pub struct Protect<T: Node> {
-    /// Bit r: the level of rank r has an item. Ranks count downwards from the highest level, since the lowest set bit is found faster
-    /// than the highest (`tzcnt` runs, as `bsf`, on every x86-64; `lzcnt` has to be compiled for).
+    /// Bit r: the level of rank r has an item. Ranks count downwards from the highest level, since
+    /// the lowest set bit is found faster than the highest (`tzcnt` runs, as `bsf`, on every
+    /// x86-64; `lzcnt` has to be compiled for).
     ranks: u64,
     /// Bit r: its heap has an item.
     keyed: u64,
@@ -88,7 +89,8 @@ impl<T: Node> Protect<T> {
         self.ranks
     }
 
-    /// Items on one level. Walks the level: no count is kept on the way of every push and pop for the few who ask.
+    /// Items on one level. Walks the level: no count is kept on the way of every push and pop for
+    /// the few who ask.
     pub fn level_len(&self, level: u8) -> usize {
         let rank = node::rank(level);
         let mut n = self.heaps.as_ref().map_or(0, |h| h[rank].len());
@@ -233,7 +235,8 @@ impl<T: Node> Protect<T> {
         let next = l.next.get();
         list.head = next;
         self.len -= 1;
-        // The new head's `prev` goes stale; nobody reads a head's `prev`, and its line stays untouched.
+        // The new head's `prev` goes stale; nobody reads a head's `prev`, and its line stays
+        // untouched.
         if next.is_null() {
             list.tail = null_mut();
             self.ranks &= !bit;
@@ -256,7 +259,8 @@ impl<T: Node> Protect<T> {
     /// # Safety
     /// `item` is live. It need not be in this queue.
     pub unsafe fn remove(&mut self, item: NonNull<T>) -> bool {
-        // SAFETY: live by the caller's promise. Of an item that is elsewhere only the atomic word is read.
+        // SAFETY: live by the caller's promise. Of an item that is elsewhere only the atomic word
+        // is read.
         let l = unsafe { links(item) };
         if !l.is_home(self.vp) {
             return false;
@@ -299,12 +303,19 @@ impl<T: Node> Protect<T> {
         l.leave_home();
     }
 
-    /// Gives away up to `want` movable items of one level, those queued last, the oldest of them first. Looks at a
-    /// bounded number of items, so a level full of woken ones costs little. Returns how many were given.
+    /// Gives away up to `want` movable items of one level, those queued last, the oldest of them
+    /// first. Looks at a bounded number of items, so a level full of woken ones costs little.
+    /// Returns how many were given.
     ///
     /// `out` must accept every item.
-    pub(crate) fn give(&mut self, level: u8, want: usize, mut out: impl FnMut(NonNull<T>)) -> usize {
-        /// Items looked at in vain before it stops: a hundred thousand woken ones, which all have to stay, must not be walked through.
+    pub(crate) fn give(
+        &mut self,
+        level: u8,
+        want: usize,
+        mut out: impl FnMut(NonNull<T>),
+    ) -> usize {
+        /// Items looked at in vain before it stops: a hundred thousand woken ones, which all have
+        /// to stay, must not be walked through.
         const PATIENCE: usize = 8;
         let rank = node::rank(level);
         let mut given = 0;
@@ -340,7 +351,8 @@ impl<T: Node> Protect<T> {
                 given += 1;
             }
         }
-        // A heap's array ends in leaves: taking one of those moves nothing, and it is never the next to run.
+        // A heap's array ends in leaves: taking one of those moves nothing, and it is never the
+        // next to run.
         let mut index = self.heaps.as_ref().map_or(0, |h| h[rank].len());
         let mut patience = want - given + PATIENCE;
         while given < want && index > 0 && patience > 0 {
@@ -384,8 +396,8 @@ impl<T: Node> Protect<T> {
         None
     }
 
-    /// Takes the movable item of the highest level that has one, among the first few of each of the first few levels. For an idle VP,
-    /// which should run the most urgent one that waits.
+    /// Takes the movable item of the highest level that has one, among the first few of each of the
+    /// first few levels. For an idle VP, which should run the most urgent one that waits.
     pub(crate) fn give_highest(&mut self) -> Option<NonNull<T>> {
         const LEVELS_SEEN: usize = 4;
         let mut bits = self.ranks;

@@ -1,12 +1,14 @@
 //! `ring`: the papers' scheduling without locks (P4).
 //!
-//! The VPs form a ring. At every context switch a VP takes all that its predecessor gave away into its Protect Queue; what then
-//! exceeds its capacity goes on into its own Waiver Queue, so that items flow round until all VPs have about the same
-//! number. Each Waiver Queue has one producer and one consumer, hence no lock and no read-modify-write. The Offer
-//! (see there) is the one addition, for VPs that idle.
+//! The VPs form a ring. At every context switch a VP takes all that its predecessor gave away into
+//! its Protect Queue; what then exceeds its capacity goes on into its own Waiver Queue, so that
+//! items flow round until all VPs have about the same number. Each Waiver Queue has one producer
+//! and one consumer, hence no lock and no read-modify-write. The Offer (see there) is the one
+//! addition, for VPs that idle.
 //!
-//! What the ring cannot do: items in a Waiver Queue wait until the next VP switches or idles. A VP therefore puts
-//! nothing there while its neighbour has not taken what was there before, never a woken item, and only the lowest level.
+//! What the ring cannot do: items in a Waiver Queue wait until the next VP switches or idles. A VP
+//! therefore puts nothing there while its neighbour has not taken what was there before, never a
+//! woken item, and only the lowest level.
 
 use core::{cell::UnsafeCell, ptr::NonNull};
 
@@ -24,12 +26,14 @@ struct Own<T: Node> {
     protect: Protect<T>,
     /// Something is, or was, on offer.
     offered: bool,
-    /// The ranks from the offered item's level upwards: if our queue has none of them, the offered one has to run first. All ones while
-    /// nothing is on offer: then the same test says that there is nothing to run.
+    /// The ranks from the offered item's level upwards: if our queue has none of them, the offered
+    /// one has to run first. All ones while nothing is on offer: then the same test says that there
+    /// is nothing to run.
     guard: u64,
     /// What is on offer was there at the last tick already.
     stale_offer: bool,
-    /// Level of what was put into our Waiver Queue last: a batch is of one level, and the next one waits until it is gone.
+    /// Level of what was put into our Waiver Queue last: a batch is of one level, and the next one
+    /// waits until it is gone.
     gave: u8,
     limit: Limit,
     /// Exchanges until the next tick.
@@ -48,7 +52,8 @@ pub struct RingQueue<T: Node> {
     waiver: Waiver<T>,
 }
 
-// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared by design.
+// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared
+// by design.
 unsafe impl<T: Node> Sync for RingQueue<T> {}
 // SAFETY: as above; items are pointers whose transfer `Node` regulates.
 unsafe impl<T: Node> Send for RingQueue<T> {}
@@ -83,7 +88,8 @@ impl<T: Node> RingQueue<T> {
     }
 
     pub(crate) fn join(&mut self, peers: Peers<RingQueue<T>>) {
-        // SAFETY: a place in the row; only its address is computed (with one VP it is this very queue, which is borrowed now).
+        // SAFETY: a place in the row; only its address is computed (with one VP it is this very
+        // queue, which is borrowed now).
         let source = unsafe { &raw mut (*peers.previous_ptr().as_ptr()).waiver };
         self.own.get_mut().source = NonNull::new(source).unwrap_or(NonNull::dangling());
         self.peers = peers;
@@ -93,8 +99,8 @@ impl<T: Node> RingQueue<T> {
     #[inline]
     #[allow(clippy::mut_from_ref)]
     fn own(&self) -> &mut Own<T> {
-        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each operation asks once, and
-        // none calls back into the queue while it has the reference.
+        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
+        // operation asks once, and none calls back into the queue while it has the reference.
         unsafe { &mut *self.own.get() }
     }
 
@@ -115,7 +121,8 @@ impl<T: Node> RingQueue<T> {
     #[cold]
     fn take_over(&self, own: &mut Own<T>) -> usize {
         let protect = &mut own.protect;
-        // SAFETY: the next VP of the ring is the only consumer, and that is us. Items come with their places set.
+        // SAFETY: the next VP of the ring is the only consumer, and that is us. Items come with
+        // their places set.
         let n = unsafe { own.source.as_ref().take(usize::MAX, |item| protect.adopt(item, false)) };
         self.face.shown.migrations.add(n);
         n
@@ -163,7 +170,8 @@ impl<T: Node> RingQueue<T> {
         let surplus = own.limit.renew(own.protect.len(), running, &self.peers);
         let takes = !self.peers.get(self.peers.next()).face.is_stuck();
         let mut given = 0;
-        // Not before the neighbour has taken the last batch: whatever stands there is stuck until it switches.
+        // Not before the neighbour has taken the last batch: whatever stands there is stuck until
+        // it switches.
         // SAFETY: the owner is the only producer.
         let mut fill = unsafe { self.waiver.fill() };
         if surplus > 0 && takes && fill.began_empty() {
@@ -182,7 +190,8 @@ impl<T: Node> RingQueue<T> {
             return None;
         }
         self.face.shown.waiver_passes.add(1);
-        // The caller looks next whether the neighbour sleeps; the neighbour, before it sleeps, looks here. One of the two must see the other.
+        // The caller looks next whether the neighbour sleeps; the neighbour, before it sleeps,
+        // looks here. One of the two must see the other.
         fence(Ordering::SeqCst);
         Some(Taker::Vp(self.peers.next()))
     }
@@ -262,7 +271,8 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         if own.protect.len() <= own.limit.queued {
             return None;
         }
-        // Who leaves is not ours until pushed again; and if nobody ran, one of these has to stay, or they would all pass through idle VPs for ever.
+        // Who leaves is not ours until pushed again; and if nobody ran, one of these has to stay,
+        // or they would all pass through idle VPs for ever.
         self.shed(own, 0)
     }
 
@@ -295,7 +305,8 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
     }
 
     fn has_visible_work(&self) -> bool {
-        // Pairs with the fences of those who make work visible; the caller has said before that it is about to sleep.
+        // Pairs with the fences of those who make work visible; the caller has said before that it
+        // is about to sleep.
         fence(Ordering::SeqCst);
         !self.face.injector.is_empty()
             || !self.peers.previous().waiver.is_empty()
@@ -330,7 +341,8 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
 
     fn waiting(&self) -> Option<u8> {
         let own = self.own();
-        let offered = (own.offered && !self.face.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
+        let offered =
+            (own.offered && !self.face.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
         let given = (!self.waiver.is_empty()).then_some(own.gave);
         own.protect.highest().max(offered).max(given)
     }

@@ -1,4 +1,5 @@
-//! What the three designs share: the row of all VPs' queues, what each VP shows of itself, and the capacity rule.
+//! What the three designs share: the row of all VPs' queues, what each VP shows of itself, and the
+//! capacity rule.
 
 use alloc::{boxed::Box, vec::Vec};
 use core::ptr::NonNull;
@@ -15,11 +16,13 @@ use crate::{
 /// The running item counts as one of the VP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capacity {
-    /// A fixed number of queued items, as in the paper. 0 is taken as 1: a VP keeps something to switch to.
+    /// A fixed number of queued items, as in the paper. 0 is taken as 1: a VP keeps something to
+    /// switch to.
     Fixed(usize),
-    /// A fair share of all runnable items, computed from what every VP says it has (so: from slightly old numbers).
-    /// With `total` items and `n` VPs, VP i's share is `total / n`, plus one for the first `total % n` VPs, and at least
-    /// one. A VP that has more than its share plus `slack` gives away what exceeds its share. The slack is what keeps items from wandering when
+    /// A fair share of all runnable items, computed from what every VP says it has (so: from
+    /// slightly old numbers). With `total` items and `n` VPs, VP i's share is `total / n`, plus one
+    /// for the first `total % n` VPs, and at least one. A VP that has more than its share plus
+    /// `slack` gives away what exceeds its share. The slack is what keeps items from wandering when
     /// one more or less is runnable; the exact shares are what lets the ring come to rest evenly.
     FairShare {
         /// Items above the share that start no move.
@@ -94,7 +97,11 @@ pub(crate) struct Face<T: Node> {
 
 impl<T: Node> Face<T> {
     pub(crate) fn new() -> Face<T> {
-        Face { shown: Padded(Shown::default()), injector: Padded(Injector::new()), offer: Padded(Offer::new()) }
+        Face {
+            shown: Padded(Shown::default()),
+            injector: Padded(Injector::new()),
+            offer: Padded(Offer::new()),
+        }
     }
 
     pub(crate) fn is_stuck(&self) -> bool {
@@ -146,9 +153,14 @@ unsafe impl<Q: Sync> Sync for Row<Q> {}
 
 impl<Q> Row<Q> {
     /// Makes `n` queues, then tells each where its peers are.
-    pub(crate) fn new(n: usize, make: impl FnMut(usize) -> Q, join: impl Fn(&mut Q, Peers<Q>)) -> Row<Q> {
+    pub(crate) fn new(
+        n: usize,
+        make: impl FnMut(usize) -> Q,
+        join: impl Fn(&mut Q, Peers<Q>),
+    ) -> Row<Q> {
         let boxed: Box<[Q]> = (0..n).map(make).collect::<Vec<Q>>().into_boxed_slice();
-        // Given up as a box: its queues point at each other, and a box claims to be the only way to its content.
+        // Given up as a box: its queues point at each other, and a box claims to be the only way to
+        // its content.
         let base = NonNull::from(Box::leak(boxed)).cast::<Q>();
         for vp in 0..n {
             // SAFETY: within the slice just leaked; nobody else has a reference yet.
@@ -168,7 +180,9 @@ impl<Q> Row<Q> {
 impl<Q> Drop for Row<Q> {
     fn drop(&mut self) {
         // SAFETY: the very slice that `new` leaked.
-        drop(unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.n)) });
+        drop(unsafe {
+            Box::from_raw(core::ptr::slice_from_raw_parts_mut(self.base.as_ptr(), self.n))
+        });
     }
 }
 
@@ -227,7 +241,8 @@ impl<Q> Peers<Q> {
         })
     }
 
-    /// How many exchanges go by between two looks at all VPs: at most one VP's line per exchange on average.
+    /// How many exchanges go by between two looks at all VPs: at most one VP's line per exchange on
+    /// average.
     pub(crate) fn period(&self) -> u32 {
         self.n.max(16) as u32
     }
@@ -258,8 +273,9 @@ impl Limit {
         Limit { rule, queued: if n_vps == 1 { usize::MAX } else { 0 } }
     }
 
-    /// What is surplus cannot go now: do not look again before the next tick, or before there is an eighth more of it. (A parent that spawns a
-    /// hundred thousand would look at all VPs each time.)
+    /// What is surplus cannot go now: do not look again before the next tick, or before there is an
+    /// eighth more of it. (A parent that spawns a hundred thousand would look at all VPs each
+    /// time.)
     pub(crate) fn put_off(&mut self, queued: usize) {
         if queued > self.queued {
             self.queued = queued.saturating_add(queued / 8);
@@ -274,8 +290,14 @@ impl Limit {
         }
     }
 
-    /// Looks at all VPs again. Returns how many of `queued` items are surplus, given that `running` others (0 or 1) run here and stay.
-    pub(crate) fn renew<T: Node, Q: Member<T>>(&mut self, queued: usize, running: usize, peers: &Peers<Q>) -> usize {
+    /// Looks at all VPs again. Returns how many of `queued` items are surplus, given that `running`
+    /// others (0 or 1) run here and stay.
+    pub(crate) fn renew<T: Node, Q: Member<T>>(
+        &mut self,
+        queued: usize,
+        running: usize,
+        peers: &Peers<Q>,
+    ) -> usize {
         if peers.count() == 1 {
             return 0;
         }

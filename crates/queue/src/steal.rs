@@ -1,8 +1,9 @@
 //! `steal`: work stealing with Chase-Lev queues, one per level, made when the level is first used.
 //!
-//! What is queued can be stolen at any time, woken items too; first in, first out at both ends. Local priority order is exact: a bitmap
-//! finds the highest level. A deque can neither be ordered by key nor inserted into at its front, so such items stand
-//! in a Protect Queue before their level's deque, and leave it only through the Offer while some VP idles.
+//! What is queued can be stolen at any time, woken items too; first in, first out at both ends.
+//! Local priority order is exact: a bitmap finds the highest level. A deque can neither be ordered
+//! by key nor inserted into at its front, so such items stand in a Protect Queue before their
+//! level's deque, and leave it only through the Offer while some VP idles.
 
 use alloc::boxed::Box;
 use core::{
@@ -49,7 +50,8 @@ pub struct StealQueue<T: Node> {
     deques: Box<[AtomicPtr<Deque<T>>; LEVELS]>,
 }
 
-// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared by design.
+// SAFETY: `own` is touched by the VP's carrier only (contract of `Set::local`); the rest is shared
+// by design.
 unsafe impl<T: Node> Sync for StealQueue<T> {}
 // SAFETY: as above; items are pointers whose transfer `Node` regulates.
 unsafe impl<T: Node> Send for StealQueue<T> {}
@@ -68,7 +70,8 @@ impl<T: Node> Drop for StealQueue<T> {
         for deque in self.deques.iter_mut() {
             let deque = *deque.get_mut();
             if !deque.is_null() {
-                // SAFETY: made by `Box::into_raw` in `open`, and nobody else is left who could use it.
+                // SAFETY: made by `Box::into_raw` in `open`, and nobody else is left who could use
+                // it.
                 drop(unsafe { Box::from_raw(deque) });
             }
         }
@@ -103,8 +106,8 @@ impl<T: Node> StealQueue<T> {
     #[inline]
     #[allow(clippy::mut_from_ref)]
     fn own(&self) -> &mut Own<T> {
-        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each operation asks once, and
-        // none calls back into the queue while it has the reference.
+        // SAFETY: only the VP's carrier calls what leads here (contract of `Set::local`), each
+        // operation asks once, and none calls back into the queue while it has the reference.
         unsafe { &mut *self.own.get() }
     }
 
@@ -231,7 +234,8 @@ impl<T: Node> StealQueue<T> {
         }
         own.fresh = false;
         self.face.publish(self.queued(own) + 1, Self::levels_of(own));
-        // The caller looks next who sleeps; who is about to sleep looks here. One of the two must see the other.
+        // The caller looks next who sleeps; who is about to sleep looks here. One of the two must
+        // see the other.
         fence(Ordering::SeqCst);
         (own.bits != 0 || own.offered).then_some(Taker::Any)
     }
@@ -306,7 +310,8 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         if n > SEARCH {
             return false;
         }
-        // Once round: what we pop and push again keeps its order, and what thieves take meanwhile is gone from the front.
+        // Once round: what we pop and push again keeps its order, and what thieves take meanwhile
+        // is gone from the front.
         let mut found = false;
         for _ in 0..n {
             let Some(next) = deque.pop() else { break };
@@ -353,7 +358,8 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         own.turn = own.turn.wrapping_add(1);
         let turn = own.turn;
         // First whoever shows the highest level, then anyone.
-        let best = self.peers.others(turn).min_by_key(|q| q.bits.load(Ordering::Relaxed).trailing_zeros());
+        let best =
+            self.peers.others(turn).min_by_key(|q| q.bits.load(Ordering::Relaxed).trailing_zeros());
         let mut got = best.map_or(0, |q| self.steal(own, q));
         if got == 0 {
             for q in self.peers.others(turn) {
@@ -375,7 +381,8 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     }
 
     fn has_visible_work(&self) -> bool {
-        // Pairs with the fences of those who make work visible; the caller has said before that it is about to sleep.
+        // Pairs with the fences of those who make work visible; the caller has said before that it
+        // is about to sleep.
         fence(Ordering::SeqCst);
         !self.face.injector.is_empty()
             || !self.face.offer.is_empty()
@@ -424,7 +431,8 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     fn waiting(&self) -> Option<u8> {
         let own = self.own();
         let queued = own.bits | own.protect.ranks();
-        let offered = (own.offered && !self.face.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
+        let offered =
+            (own.offered && !self.face.offer.is_empty()).then(|| own.guard.leading_zeros() as u8);
         (queued != 0).then(|| node::level(queued.trailing_zeros() as usize)).max(offered)
     }
 

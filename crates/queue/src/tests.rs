@@ -22,7 +22,11 @@ pub(crate) struct Items(Vec<NonNull<Item>>);
 
 impl Items {
     pub(crate) fn new(n: usize) -> Items {
-        Items((0..n).map(|id| NonNull::from(Box::leak(Box::new(Item { links: Links::new(), id })))).collect())
+        Items(
+            (0..n)
+                .map(|id| NonNull::from(Box::leak(Box::new(Item { links: Links::new(), id }))))
+                .collect(),
+        )
     }
     pub(crate) fn get(&self, i: usize) -> NonNull<Item> {
         self.0[i]
@@ -75,19 +79,23 @@ fn order_and_removal_in_every_design() {
             assert_eq!(q.pop_at_least(4), None);
             let order: Vec<_> = std::iter::from_fn(|| q.pop()).map(|(i, l)| (id(i), l)).collect();
             assert_eq!(order, [(5, 3), (4, 3), (3, 3), (0, 3), (7, 3), (6, 0)], "{design:?}");
-            assert!(q.is_empty() && q.surplus(true).is_none() && !q.has_visible_work() && !q.pull());
+            assert!(
+                q.is_empty() && q.surplus(true).is_none() && !q.has_visible_work() && !q.pull()
+            );
         }
     }
 }
 
-/// One VP has two items and another one idles: the second item is within reach, until the owner wants it.
+/// One VP has two items and another one idles: the second item is within reach, until the owner
+/// wants it.
 #[test]
 fn an_idle_vp_reaches_a_lone_child_and_the_owner_takes_it_back() {
     for design in Design::ALL {
         for idle_first in [false, true] {
             let items = Items::new(1);
             let set = Set::new(design, 3, Capacity::default());
-            // SAFETY: one kernel thread plays all carriers; the item is pushed while it is in no queue.
+            // SAFETY: one kernel thread plays all carriers; the item is pushed while it is in no
+            // queue.
             unsafe {
                 let (parent, idle) = (set.local(0), set.local(2));
                 parent.push(items.get(0), Place::back(7), Origin::Spawn);
@@ -115,7 +123,8 @@ fn a_loosened_item_is_given_away_although_it_was_woken() {
         for place in [Place::back(9), Place::keyed(9, 3)] {
             let items = Items::new(3);
             let set = Set::new(design, 2, Capacity::Fixed(8));
-            // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no queue.
+            // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no
+            // queue.
             unsafe {
                 let (q, idle) = (set.local(0), set.local(1));
                 q.loosen();
@@ -133,13 +142,15 @@ fn a_loosened_item_is_given_away_although_it_was_woken() {
     }
 }
 
-/// Only the neighbour takes what the ring gives: one that takes no steps would keep it. An idle one still reaches what it is offered.
+/// Only the neighbour takes what the ring gives: one that takes no steps would keep it. An idle one
+/// still reaches what it is offered.
 #[test]
 fn nothing_is_given_to_a_neighbour_that_is_stuck() {
     for design in Design::ALL {
         let items = Items::new(64);
         let set = Set::new(design, 3, Capacity::default());
-        // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no queue.
+        // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no
+        // queue.
         unsafe {
             let (q, idle) = (set.local(0), set.local(2));
             set.set_stuck(1, true);
@@ -164,7 +175,9 @@ fn nothing_is_given_to_a_neighbour_that_is_stuck() {
             }
             if design == Design::Ring {
                 // At the latest at the next tick.
-                let gives = |_| q.exchange() == Some(Taker::Vp(1)) || q.surplus(false) == Some(Taker::Vp(1));
+                let gives = |_| {
+                    q.exchange() == Some(Taker::Vp(1)) || q.surplus(false) == Some(Taker::Vp(1))
+                };
                 assert!((0..17).any(gives), "it takes again");
             }
         }
@@ -176,7 +189,8 @@ fn woken_items_are_not_given_away() {
     for design in [Design::Ring, Design::Locked] {
         let items = Items::new(64);
         let set = Set::new(design, 4, Capacity::Fixed(1));
-        // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no queue.
+        // SAFETY: one kernel thread plays all carriers; items are pushed while they are in no
+        // queue.
         unsafe {
             let q = set.local(1);
             for item in items.all() {
@@ -192,17 +206,25 @@ fn woken_items_are_not_given_away() {
     }
 }
 
-/// What is handed over is the next to run, wherever it stands, and it keeps its place: level and key.
+/// What is handed over is the next to run, wherever it stands, and it keeps its place: level and
+/// key.
 #[test]
 fn what_is_handed_over_keeps_its_place() {
     for design in Design::ALL {
         let items = Items::new(5);
         let set = Set::new(design, 2, Capacity::Fixed(64));
-        // SAFETY: one kernel thread plays both carriers; every item is pushed while it is in no queue.
+        // SAFETY: one kernel thread plays both carriers; every item is pushed while it is in no
+        // queue.
         unsafe {
             let (from, to) = (set.local(0), set.local(1));
             assert_eq!((from.waiting(), from.hand(0)), (None, None));
-            let places = [Place::back(7), Place::keyed(7, 5), Place::back(9), Place::back(3), Place::keyed(7, 4)];
+            let places = [
+                Place::back(7),
+                Place::keyed(7, 5),
+                Place::back(9),
+                Place::back(3),
+                Place::keyed(7, 4),
+            ];
             for (item, place) in items.all().zip(places) {
                 from.push(item, place, Origin::Spawn);
             }
@@ -234,7 +256,10 @@ fn what_only_the_neighbour_can_take_is_told() {
             from.push(item, Place::back(9), Origin::Spawn);
         }
         assert_eq!(from.surplus(false), Some(Taker::Vp(1)));
-        assert_eq!((from.given(), from.hand(9).is_some(), from.hand(9).is_some()), (Some((1, 9)), true, false));
+        assert_eq!(
+            (from.given(), from.hand(9).is_some(), from.hand(9).is_some()),
+            (Some((1, 9)), true, false)
+        );
         assert_eq!((from.waiting(), to.waiting()), (Some(9), None));
         let _ = to.exchange();
         assert_eq!((from.waiting(), from.given(), to.waiting()), (None, None, Some(9)));
@@ -261,7 +286,8 @@ fn injected_items_come_in_their_order() {
 #[test]
 fn absurd_numbers_of_vps_are_refused() {
     for n in [0, crate::MAX_VPS + 1, 10_000] {
-        let made = std::panic::catch_unwind(|| Set::<Item>::new(Design::Ring, n, Capacity::default()));
+        let made =
+            std::panic::catch_unwind(|| Set::<Item>::new(Design::Ring, n, Capacity::default()));
         assert!(made.is_err(), "{n}");
     }
     assert_eq!(Set::<Item>::new(Design::Steal, crate::MAX_VPS, Capacity::default()).vps(), 1024);

@@ -1,8 +1,9 @@
 //! The Waiver Queue: what a VP gives away.
 //!
-//! A bounded ring of pointers with one producer (the owner) and one consumer at a time. No read-modify-write: the producer publishes with a release
-//! store of `tail`, the consumer returns the places with a release store of `head`. In the `ring` design the consumer is the
-//! next VP, for good; in `locked` it is whoever holds the queue's lock.
+//! A bounded ring of pointers with one producer (the owner) and one consumer at a time. No
+//! read-modify-write: the producer publishes with a release store of `tail`, the consumer returns
+//! the places with a release store of `head`. In the `ring` design the consumer is the next VP, for
+//! good; in `locked` it is whoever holds the queue's lock.
 
 use alloc::boxed::Box;
 use core::ptr::{NonNull, null_mut};
@@ -35,9 +36,10 @@ pub struct Waiver<T> {
     places: Box<[Cell<*mut T>]>,
 }
 
-// SAFETY: each end's own count is for the one who has that end. A place is written by the producer before it publishes it through `tail` and
-// read by the consumer after it saw that; it is written again only after the consumer returned it through `head`. Items are plain
-// pointers; those who get them are held to `Node`'s contract.
+// SAFETY: each end's own count is for the one who has that end. A place is written by the producer
+// before it publishes it through `tail` and read by the consumer after it saw that; it is written
+// again only after the consumer returned it through `head`. Items are plain pointers; those who get
+// them are held to `Node`'s contract.
 unsafe impl<T> Sync for Waiver<T> {}
 // SAFETY: as above.
 unsafe impl<T> Send for Waiver<T> {}
@@ -49,7 +51,11 @@ impl<T> Waiver<T> {
     /// If `places` is not a power of two.
     pub fn new(places: usize) -> Waiver<T> {
         assert!(places.is_power_of_two(), "places of a Waiver Queue: a power of two");
-        Waiver { tail: End::new(), head: End::new(), places: (0..places).map(|_| Cell::new(null_mut())).collect() }
+        Waiver {
+            tail: End::new(),
+            head: End::new(),
+            places: (0..places).map(|_| Cell::new(null_mut())).collect(),
+        }
     }
 
     #[inline]
@@ -99,11 +105,13 @@ impl<T> Waiver<T> {
     /// Takes up to `most` items, first in first out, and returns their number.
     ///
     /// # Safety
-    /// The caller is the only consumer until this returns. `out` must not come back into this queue.
+    /// The caller is the only consumer until this returns. `out` must not come back into this
+    /// queue.
     #[inline]
     pub unsafe fn take(&self, most: usize, mut out: impl FnMut(NonNull<T>)) -> usize {
         let head = self.head.own.get();
-        // Acquire: pairs with the release in `Fill::drop`; the places, and all the producer did to the items, are visible.
+        // Acquire: pairs with the release in `Fill::drop`; the places, and all the producer did to
+        // the items, are visible.
         let tail = self.tail.shown.load(Ordering::Acquire);
         let n = tail.wrapping_sub(head).min(most);
         for i in 0..n {
@@ -135,7 +143,8 @@ impl<T> Fill<'_, T> {
         self.free
     }
 
-    /// Whether it was empty when the turn began. (What the consumer has taken since makes no room for this turn.)
+    /// Whether it was empty when the turn began. (What the consumer has taken since makes no room
+    /// for this turn.)
     #[inline]
     pub fn began_empty(&self) -> bool {
         self.free + self.tail.wrapping_sub(self.start) == self.waiver.places.len()

@@ -1,5 +1,5 @@
-//! Model-checked: every interleaving (within the stated bounds) of what the queues' parts do to each other.
-//! `RUSTFLAGS="--cfg loom" cargo test -p kumihimo-queue --release --test loom`
+//! Model-checked: every interleaving (within the stated bounds) of what the queues' parts do to
+//! each other. `RUSTFLAGS="--cfg loom" cargo test -p kumihimo-queue --release --test loom`
 #![cfg(loom)]
 
 use core::ptr::NonNull;
@@ -23,7 +23,8 @@ use loom::{cell::Cell, model::Builder, sync::atomic::AtomicBool, thread};
 struct Item {
     links: Links<Item>,
     id: usize,
-    /// Touched by whoever holds the item: loom reports it if two do, or if a transfer orders nothing.
+    /// Touched by whoever holds the item: loom reports it if two do, or if a transfer orders
+    /// nothing.
     held: Cell<usize>,
 }
 
@@ -65,8 +66,9 @@ fn hold(item: NonNull<Item>) -> usize {
     item.id
 }
 
-/// Explores `f`, once from the run in which its main thread goes first and once from that in which the others do (`f` is told, and then has
-/// to give way): loom finds competing accesses by each object's last access only, and that may be the competitor's own.
+/// Explores `f`, once from the run in which its main thread goes first and once from that in which
+/// the others do (`f` is told, and then has to give way): loom finds competing accesses by each
+/// object's last access only, and that may be the competitor's own.
 fn check(preemptions: Option<usize>, f: impl Fn(bool) + Sync + Send + 'static) {
     let f = Arc::new(f);
     for others_first in [false, true] {
@@ -152,7 +154,8 @@ fn an_offer_goes_to_one() {
     });
 }
 
-/// The owner puts more than there are cells for, and takes, while two steal into queues of their own, one of which has something already.
+/// The owner puts more than there are cells for, and takes, while two steal into queues of their
+/// own, one of which has something already.
 #[test]
 fn a_deque_gives_each_item_to_one() {
     check(Some(3), |others_first| {
@@ -220,7 +223,8 @@ fn the_injector_loses_nothing_and_tells_of_everything() {
         let mut got: Vec<usize> = injector.take().map(hold).collect();
         a.join().unwrap();
         b.join().unwrap();
-        // A consumer that looks only when told still gets all: what is in now came after the last `take`, and its first said so.
+        // A consumer that looks only when told still gets all: what is in now came after the last
+        // `take`, and its first said so.
         assert!(told.load(Ordering::Acquire) || injector.is_empty());
         got.extend(injector.take().map(hold));
         let order = |a, b| got.iter().position(|&i| i == a) < got.iter().position(|&i| i == b);
@@ -366,7 +370,8 @@ fn locked_three() {
         let (a, b) = (thief(1), thief(2));
         give_way(others_first);
         let _ = own.0.surplus(true);
-        let mut all: Vec<_> = (0..3).filter_map(|_| own.0.pop()).map(|(item, _)| hold(item)).collect();
+        let mut all: Vec<_> =
+            (0..3).filter_map(|_| own.0.pop()).map(|(item, _)| hold(item)).collect();
         all.extend(a.join().unwrap());
         all.extend(b.join().unwrap());
         all.extend(drain(&set));
@@ -401,7 +406,8 @@ fn what_is_emptied_meanwhile_makes_no_room() {
     });
 }
 
-/// One who makes work visible and then asks who sleeps; one who says that it sleeps and then asks what is visible.
+/// One who makes work visible and then asks who sleeps; one who says that it sleeps and then asks
+/// what is visible.
 fn sleeper(design: Design, items: usize) {
     check(None, move |others_first| {
         let items = Items::new(items);

@@ -1,4 +1,5 @@
-//! The Protect Queue against a sorted map, and the ring's promises: nothing lost, nothing doubled, and in the end all VPs have the same.
+//! The Protect Queue against a sorted map, and the ring's promises: nothing lost, nothing doubled,
+//! and in the end all VPs have the same.
 #![cfg(not(loom))]
 
 mod items;
@@ -21,7 +22,11 @@ enum Step {
 fn place() -> impl Strategy<Value = Place> {
     // Few levels and keys, so that they collide.
     let level = prop_oneof![Just(0u8), Just(5), Just(6), Just(63)];
-    (level, prop::option::of(0..4u64), any::<bool>()).prop_map(|(level, key, front)| Place { level, key, front })
+    (level, prop::option::of(0..4u64), any::<bool>()).prop_map(|(level, key, front)| Place {
+        level,
+        key,
+        front,
+    })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -33,7 +38,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What orders items: lower level last; keyed before plain; key; arrival, with those for the front counted downwards.
+/// What orders items: lower level last; keyed before plain; key; arrival, with those for the front
+/// counted downwards.
 type Order = (u8, bool, u64, i64);
 
 fn order(place: Place, arrival: i64) -> Order {
@@ -91,7 +97,8 @@ proptest! {
         prop_assert_eq!(rest, model.values().map(|(i, _)| *i).collect::<Vec<_>>());
     }
 
-    /// Any work on any VPs, any capacity, any places: every item is somewhere, once; and alone or with all others, a VP ends up empty.
+    /// Any work on any VPs, any capacity, any places: every item is somewhere, once; and alone or
+    /// with all others, a VP ends up empty.
     #[test]
     fn nothing_is_lost_or_doubled(
         seed: u64, design in 0..3usize, vps in 1..6usize, places in 0..5u32,
@@ -163,7 +170,8 @@ proptest! {
     }
 }
 
-/// The paper's experiment on simulated VPs: all items appear on VP 0; the VPs switch in turn. Returns the rounds until the numbers are even.
+/// The paper's experiment on simulated VPs: all items appear on VP 0; the VPs switch in turn.
+/// Returns the rounds until the numbers are even.
 fn rounds_until(
     even: impl Fn(&[usize]) -> bool,
     (design, capacity): (Design, Capacity),
@@ -179,7 +187,9 @@ fn rounds_until(
         }
         for round in 0..1_000 {
             let have = |running: &Vec<Option<_>>| -> Vec<usize> {
-                (0..vps).map(|vp| set.local(vp).len() + usize::from(running[vp].is_some())).collect()
+                (0..vps)
+                    .map(|vp| set.local(vp).len() + usize::from(running[vp].is_some()))
+                    .collect()
             };
             let now = have(&running);
             if even(&now) {
@@ -201,7 +211,10 @@ fn rounds_until(
                 let _ = q.surplus(someone_idle);
             }
         }
-        (1_000, (0..vps).map(|vp| set.local(vp).len() + usize::from(running[vp].is_some())).collect())
+        (
+            1_000,
+            (0..vps).map(|vp| set.local(vp).len() + usize::from(running[vp].is_some())).collect(),
+        )
     }
 }
 
@@ -217,7 +230,10 @@ fn the_ring_comes_to_rest_evenly() {
                 };
                 let rule = (Design::Ring, Capacity::FairShare { slack });
                 let (rounds, end) = rounds_until(even, rule, (n, vps, born_on));
-                assert!(rounds < 1_000, "{n} items on {vps} VPs, slack {slack}, from {born_on}: {end:?}");
+                assert!(
+                    rounds < 1_000,
+                    "{n} items on {vps} VPs, slack {slack}, from {born_on}: {end:?}"
+                );
             }
         }
     }
@@ -226,7 +242,9 @@ fn the_ring_comes_to_rest_evenly() {
 /// Here one item of each VP may be left in its Waiver Queue, for whoever idles.
 #[test]
 fn the_locked_design_comes_to_rest_evenly_too() {
-    let even = |have: &[usize]| have.iter().sum::<usize>() >= 256 - 8 && have.iter().all(|h| (31..=33).contains(h));
+    let even = |have: &[usize]| {
+        have.iter().sum::<usize>() >= 256 - 8 && have.iter().all(|h| (31..=33).contains(h))
+    };
     let (rounds, end) = rounds_until(even, (Design::Locked, Capacity::default()), (256, 8, 0));
     assert!(rounds < 1_000, "{end:?}");
 }
@@ -247,7 +265,8 @@ fn a_fixed_capacity_is_kept() {
         let next = set.local(1);
         assert!(next.exchange().is_some());
         assert_eq!((next.len(), q.len()), (10, 10));
-        // The ring's other end does not take more than it can hold either, and what waits in between is visible.
+        // The ring's other end does not take more than it can hold either, and what waits in
+        // between is visible.
         assert!(q.has_visible_work());
     }
 }

@@ -1,5 +1,6 @@
-//! Real kernel threads on all three designs: every item takes its steps, wherever it goes, held by one VP at a time; nobody sleeps while there is
-//! work for him. `KUMI_SEED` repeats a run's choices (not the kernel's).
+//! Real kernel threads on all three designs: every item takes its steps, wherever it goes, held by
+//! one VP at a time; nobody sleeps while there is work for him. `KUMI_SEED` repeats a run's choices
+//! (not the kernel's).
 #![cfg(not(loom))]
 
 mod items;
@@ -32,7 +33,8 @@ struct World {
 
 impl World {
     fn wake(&self, vp: usize) -> bool {
-        let slept = self.sleeps[vp].load(Ordering::Relaxed) && self.sleeps[vp].swap(false, Ordering::AcqRel);
+        let slept = self.sleeps[vp].load(Ordering::Relaxed)
+            && self.sleeps[vp].swap(false, Ordering::AcqRel);
         if slept && let Some(t) = self.threads[vp].get() {
             t.unpark();
         }
@@ -66,7 +68,8 @@ fn place(random: &mut Random) -> Place {
     Place { level, key, front: random.below(16) == 0 }
 }
 
-/// One step of an item on VP `vp`: it computes, spawns, gives way, blocks and is woken elsewhere, or ends.
+/// One step of an item on VP `vp`: it computes, spawns, gives way, blocks and is woken elsewhere,
+/// or ends.
 fn step(world: &World, q: Owner<Item>, vp: usize, item: NonNull<Item>, random: &mut Random) {
     let id = hold(item);
     // SAFETY (of all pushes here): held by us, in no queue, alive.
@@ -131,7 +134,8 @@ fn carry(world: &World, vp: usize, mut random: Random) {
             unsafe { q.push(item, place(&mut random), Origin::Wake) };
         }
         world.notify(q.exchange());
-        if let Some((item, level)) = if random.below(2) == 0 { q.pop_at_least(32) } else { q.pop() } {
+        if let Some((item, level)) = if random.below(2) == 0 { q.pop_at_least(32) } else { q.pop() }
+        {
             assert!(level < 64);
             step(world, q, vp, item, &mut random);
             world.notify(q.surplus(world.idle.load(Ordering::Relaxed) > 0));

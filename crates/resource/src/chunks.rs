@@ -85,6 +85,9 @@ mod tests {
         let all = Chunks::<u32>::new();
         assert_eq!((all.get(0), all.get(SLOTS - 1)), (None, None));
         assert_eq!(*all.make(70), 0);
-        assert_eq!((all.get(63), all.get(64), all.get(127), all.get(128)), (None, Some(&0), Some(&0), None));
+        assert_eq!(
+            (all.get(63), all.get(64), all.get(127), all.get(128)),
+            (None, Some(&0), Some(&0), None)
+        );
     }
 }

@@ -5,11 +5,13 @@
 //!  0 | machine | space     | kind    | slot  | generation
 //!      \__ location ____/            \___ serial ____/
 //! ```
-//! *Location* is the machine, and on it the address space that issued the id. A *slot* is a place in that address space's table of the kind;
-//! its *generation* moves on whenever the resource there ends, so an id never leads to a successor ([`crate::serials`] sees to that, beyond the end
-//! of the process too). The top bit belongs to kernel threads that are no resource.
+//! *Location* is the machine, and on it the address space that issued the id. A *slot* is a place
+//! in that address space's table of the kind; its *generation* moves on whenever the resource there
+//! ends, so an id never leads to a successor ([`crate::serials`] sees to that, beyond the end of
+//! the process too). The top bit belongs to kernel threads that are no resource.
 //!
-//! Printed as `SPACE.KIND.SLOT.GENERATION`, with `MACHINE/` before it on any but machine 0: `12.microprocess.42.7`.
+//! Printed as `SPACE.KIND.SLOT.GENERATION`, with `MACHINE/` before it on any but machine 0:
+//! `12.microprocess.42.7`.
 
 use std::fmt;
 use std::num::NonZero;
@@ -51,7 +53,8 @@ impl Kind {
     pub const MICROPROCESS: Kind = Kind(2);
     /// A microprocess's part: its stack and TLS block.
     pub const STACK: Kind = Kind(3);
-    /// A microprocess's part: its share of the processor, which is its priority and what the policy makes of it.
+    /// A microprocess's part: its share of the processor, which is its priority and what the policy
+    /// makes of it.
     pub const SHARE: Kind = Kind(4);
     /// A virtual processor.
     pub const VP: Kind = Kind(5);
@@ -196,7 +199,8 @@ impl fmt::Debug for Serial {
     }
 }
 
-/// Where ids come from: a machine, and an address space of it. Number 0 is an address space that nobody else can find.
+/// Where ids come from: a machine, and an address space of it. Number 0 is an address space that
+/// nobody else can find.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Location {
     /// 0 to 3.
@@ -306,8 +310,8 @@ impl fmt::Debug for Id {
     }
 }
 
-/// An id as bits, or the number of a kernel thread that is no microprocess (its top bit is set), as people read it. Anything else in hexadecimal.
-/// Allocates nothing.
+/// An id as bits, or the number of a kernel thread that is no microprocess (its top bit is set), as
+/// people read it. Anything else in hexadecimal. Allocates nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Printed(pub u64);
 
@@ -359,11 +363,16 @@ impl FromStr for Id {
         if parts.len() == 3 {
             parts.insert(1, "microprocess");
         }
-        let [space, kind, slot, generation] = parts[..] else { return Err(wrong("the number of its parts")) };
-        let space = decimal(space).filter(|n| *n < SPACES).ok_or_else(|| wrong("its address space"))?;
+        let [space, kind, slot, generation] = parts[..] else {
+            return Err(wrong("the number of its parts"));
+        };
+        let space =
+            decimal(space).filter(|n| *n < SPACES).ok_or_else(|| wrong("its address space"))?;
         let kind = kind.parse().map_err(|_| wrong("its kind"))?;
         let slot = decimal(slot).filter(|n| *n < SLOTS).ok_or_else(|| wrong("its slot"))?;
-        let generation = decimal(generation).filter(|n| *n < GENERATIONS).ok_or_else(|| wrong("its generation"))?;
+        let generation = decimal(generation)
+            .filter(|n| *n < GENERATIONS)
+            .ok_or_else(|| wrong("its generation"))?;
         Ok(Id::new(Location { machine, space }, kind, Serial::new(slot, generation)))
     }
 }

@@ -1,7 +1,10 @@
-//! The resource interface (P3): everything that an address space manages is a *resource* behind five operations, found in one [`table`], and locked there.
+//! The resource interface (P3): everything that an address space manages is a *resource* behind
+//! five operations, found in one [`table`], and locked there.
 //!
-//! [`id`]: what a resource is known by on the whole machine, 64 bits. [`serials`]: which ids come next, and never twice. [`names`]: the name tree above them.
-//! [`locking`]: three designs, chosen at start. [`slots`]: the management table of a kind whose resources are values. [`chunks`]: an array by slot.
+//! [`id`]: what a resource is known by on the whole machine, 64 bits. [`serials`]: which ids come
+//! next, and never twice. [`names`]: the name tree above them. [`locking`]: three designs, chosen
+//! at start. [`slots`]: the management table of a kind whose resources are values. [`chunks`]: an
+//! array by slot.
 //!
 //! A kind is a [`Row`](table::Row):
 //!
@@ -44,7 +47,8 @@
 //! # }
 //! ```
 //!
-//! In a program the table is [`table::table`], which the runtime begins with its rows; `kumihimo::resource` has what programs need.
+//! In a program the table is [`table::table`], which the runtime begins with its rows;
+//! `kumihimo::resource` has what programs need.
 #![forbid(unsafe_code)]
 
 pub mod chunks;

@@ -1,4 +1,5 @@
-//! How resources are kept from being used by two at once: three designs, chosen at start (P3, 4.3 and 4.4, and its open problem).
+//! How resources are kept from being used by two at once: three designs, chosen at start (P3, 4.3
+//! and 4.4, and its open problem).
 //!
 //! | | a resource | the name tree | what a kind has in common (free slots, counters) |
 //! |---|---|---|---|
@@ -6,7 +7,8 @@
 //! | `id` | one lock each | one lock a kind | a part a virtual processor |
 //! | `vp` | nothing for who has it to himself; else claimed by who uses it | many small parts, by name | a part a virtual processor |
 //!
-//! A part's lock is its virtual processor's: another one takes it only when that has no free slot left, or far too many.
+//! A part's lock is its virtual processor's: another one takes it only when that has no free slot
+//! left, or far too many.
 
 use std::fmt;
 use std::hint::spin_loop;
@@ -62,11 +64,15 @@ impl FromStr for Locking {
     type Err = LockingError;
 
     fn from_str(text: &str) -> Result<Locking, LockingError> {
-        Locking::ALL.into_iter().find(|design| design.name() == text).ok_or_else(|| LockingError(text.to_owned()))
+        Locking::ALL
+            .into_iter()
+            .find(|design| design.name() == text)
+            .ok_or_else(|| LockingError(text.to_owned()))
     }
 }
 
-/// The lock of one resource, where its kind keeps it: held for the time of one operation. Whoever holds it must not lose its virtual processor.
+/// The lock of one resource, where its kind keeps it: held for the time of one operation. Whoever
+/// holds it must not lose its virtual processor.
 #[derive(Debug, Default)]
 pub struct Claim(AtomicBool);
 
@@ -82,7 +88,8 @@ impl Claim {
         Claim(AtomicBool::new(false))
     }
 
-    /// Takes it; waits, without giving the kernel thread up but for moments, while somebody else has it.
+    /// Takes it; waits, without giving the kernel thread up but for moments, while somebody else
+    /// has it.
     #[inline]
     pub fn take(&self) -> Claimed<'_> {
         // Acquire: what the last holder did to the resource is done.
@@ -98,7 +105,8 @@ impl Claim {
         loop {
             while self.0.load(Ordering::Relaxed) {
                 turns += 1;
-                // Its holder's kernel thread may have lost its core: then only giving up ours helps.
+                // Its holder's kernel thread may have lost its core: then only giving up ours
+                // helps.
                 if turns.is_multiple_of(128) { std::thread::yield_now() } else { spin_loop() }
             }
             if !self.0.swap(true, Ordering::Acquire) {

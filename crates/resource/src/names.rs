@@ -1,8 +1,9 @@
 //! The name tree: `/kind/name` for whoever wants to be found by name (P3, figure 2).
 //!
-//! Two levels: a name stands under the kind of what it names, and what it names is a resource and never another name, so there are no cycles.
-//! A name is 1 to 255 bytes without `/`, NUL and other control characters, and not `.` or `..`; within its kind it is one resource's, which may
-//! have several. Names end with their resource ([`Names::forget`]).
+//! Two levels: a name stands under the kind of what it names, and what it names is a resource and
+//! never another name, so there are no cycles. A name is 1 to 255 bytes without `/`, NUL and other
+//! control characters, and not `.` or `..`; within its kind it is one resource's, which may have
+//! several. Names end with their resource ([`Names::forget`]).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -14,7 +15,8 @@ use crate::locking::Locking;
 
 /// Bytes of the longest name.
 pub const LONGEST: usize = 255;
-/// Parts of the tree where nothing is in common: so many that two which change names at once seldom meet.
+/// Parts of the tree where nothing is in common: so many that two which change names at once seldom
+/// meet.
 const PARTS: usize = 64;
 /// What waits for one that watches and does not look, at most.
 const UNSEEN: usize = 1024;
@@ -39,7 +41,9 @@ impl fmt::Display for NameError {
             NameError::Invalid(why) => f.write_str(why),
             NameError::Taken(id) => write!(f, "{id} has that name: rename or unlink it first"),
             NameError::Unknown(name) => write!(f, "nothing is named {name:?}"),
-            NameError::OtherKind(kind) => write!(f, "a name stays under the kind of what it names, which is /{kind}"),
+            NameError::OtherKind(kind) => {
+                write!(f, "a name stays under the kind of what it names, which is /{kind}")
+            }
         }
     }
 }
@@ -60,7 +64,9 @@ impl Name {
     /// [`NameError::Invalid`].
     pub fn new(kind: Kind, text: &str) -> Result<Name, NameError> {
         let shown: String = text.chars().take(40).collect();
-        let invalid = |why: &str| Err(NameError::Invalid(format!("{shown:?} is no name of a resource: {why}")));
+        let invalid = |why: &str| {
+            Err(NameError::Invalid(format!("{shown:?} is no name of a resource: {why}")))
+        };
         if text.is_empty() {
             invalid("it is empty")
         } else if text.len() > LONGEST {
@@ -82,10 +88,12 @@ impl Name {
     /// [`NameError::Invalid`].
     pub fn parse(path: &str) -> Result<Name, NameError> {
         let shown: String = path.chars().take(40).collect();
-        let (kind, text) = path
-            .strip_prefix('/')
-            .and_then(|rest| rest.split_once('/'))
-            .ok_or_else(|| NameError::Invalid(format!("{shown:?} is no name of a resource: /kind/name is wanted")))?;
+        let (kind, text) =
+            path.strip_prefix('/').and_then(|rest| rest.split_once('/')).ok_or_else(|| {
+                NameError::Invalid(format!(
+                    "{shown:?} is no name of a resource: /kind/name is wanted"
+                ))
+            })?;
         let kind = kind.parse().map_err(|e| NameError::Invalid(format!("{shown:?}: {e}")))?;
         Name::new(kind, text)
     }
@@ -153,13 +161,18 @@ impl Watch {
     }
 
     fn note(&self, change: &Change) {
-        let (Change::Linked(name, _) | Change::Unlinked(name, _) | Change::Renamed(name, ..)) = change;
+        let (Change::Linked(name, _) | Change::Unlinked(name, _) | Change::Renamed(name, ..)) =
+            change;
         if self.kind.is_some_and(|kind| kind != name.kind) {
             return;
         }
         {
             let mut unseen = held(&self.unseen);
-            if unseen.changes.len() < UNSEEN { unseen.changes.push_back(change.clone()) } else { unseen.lost += 1 }
+            if unseen.changes.len() < UNSEEN {
+                unseen.changes.push_back(change.clone())
+            } else {
+                unseen.lost += 1
+            }
         }
         (self.arrived)();
     }
@@ -257,7 +270,8 @@ impl Names {
         Ok(id)
     }
 
-    /// Replaces a name by another, in one step: nobody finds both, or neither. To itself: nothing happens.
+    /// Replaces a name by another, in one step: nobody finds both, or neither. To itself: nothing
+    /// happens.
     ///
     /// # Errors
     /// [`NameError::Unknown`], [`NameError::Taken`], [`NameError::OtherKind`]; the name stays.
@@ -265,14 +279,18 @@ impl Names {
         if from.kind != to.kind {
             return Err(NameError::OtherKind(from.kind));
         }
-        let (first, second) = (self.place(from).min(self.place(to)), self.place(from).max(self.place(to)));
+        let (first, second) =
+            (self.place(from).min(self.place(to)), self.place(from).max(self.place(to)));
         let mut low = held(&self.parts[first]);
         let mut high = (first != second).then(|| held(&self.parts[second]));
-        let mut at = |name: &Name, f: &mut dyn FnMut(&mut BTreeMap<Name, Id>) -> Option<Id>| match &mut high {
-            Some(high) if self.place(name) == second => f(high),
-            _ => f(&mut low),
-        };
-        let id = at(from, &mut |part| part.get(from).copied()).ok_or_else(|| NameError::Unknown(from.to_string()))?;
+        let mut at =
+            |name: &Name, f: &mut dyn FnMut(&mut BTreeMap<Name, Id>) -> Option<Id>| match &mut high
+            {
+                Some(high) if self.place(name) == second => f(high),
+                _ => f(&mut low),
+            };
+        let id = at(from, &mut |part| part.get(from).copied())
+            .ok_or_else(|| NameError::Unknown(from.to_string()))?;
         if from == to {
             return Ok(());
         }
@@ -281,7 +299,9 @@ impl Names {
         }
         at(from, &mut |part| part.remove(from));
         at(to, &mut |part| part.insert(to.clone(), id));
-        self.of_one(id, |names| names.iter_mut().filter(|n| *n == from).for_each(|n| *n = to.clone()));
+        self.of_one(id, |names| {
+            names.iter_mut().filter(|n| *n == from).for_each(|n| *n = to.clone())
+        });
         self.tell(&Change::Renamed(from.clone(), to.clone(), id));
         Ok(())
     }
@@ -311,14 +331,17 @@ impl Names {
         self.of(id).get(&id).cloned().unwrap_or_default()
     }
 
-    /// All names, or those of one kind, in order. Others change meanwhile: each part is right at the moment at which it is looked at.
+    /// All names, or those of one kind, in order. Others change meanwhile: each part is right at
+    /// the moment at which it is looked at.
     #[must_use]
     pub fn list(&self, kind: Option<Kind>) -> Vec<(Name, Id)> {
         let mut all: Vec<(Name, Id)> = Vec::new();
         for part in &self.parts {
             let part = held(part);
             all.extend(
-                part.iter().filter(|(name, _)| kind.is_none_or(|k| k == name.kind)).map(|(n, id)| (n.clone(), *id)),
+                part.iter()
+                    .filter(|(name, _)| kind.is_none_or(|k| k == name.kind))
+                    .map(|(n, id)| (n.clone(), *id)),
             );
         }
         all.sort();
@@ -338,8 +361,9 @@ impl Names {
         }
     }
 
-    /// Begins to watch, one kind or all. `arrived` is called, with locks of the tree held, whenever there is something to take: it must not block, and not
-    /// ask the tree. Ends when the `Watch` is dropped.
+    /// Begins to watch, one kind or all. `arrived` is called, with locks of the tree held, whenever
+    /// there is something to take: it must not block, and not ask the tree. Ends when the `Watch`
+    /// is dropped.
     #[must_use]
     pub fn watch(&self, kind: Option<Kind>, arrived: Box<dyn Fn() + Send + Sync>) -> Arc<Watch> {
         let watch = Arc::new(Watch { kind, unseen: Mutex::default(), arrived });
@@ -392,17 +416,28 @@ mod tests {
         }
         let (longest, longer) = ("x".repeat(LONGEST), "x".repeat(LONGEST + 1));
         assert!(Name::new(Kind::TIMER, &longest).is_ok());
-        assert!(Name::new(Kind::TIMER, &longer).expect_err("too long").to_string().contains("256 bytes"));
+        assert!(
+            Name::new(Kind::TIMER, &longer)
+                .expect_err("too long")
+                .to_string()
+                .contains("256 bytes")
+        );
     }
 
     #[test]
     fn a_name_stays_under_its_kind() {
         for design in Locking::ALL {
             let names = Names::new(design);
-            assert_eq!(names.link(&name("a"), id(Kind::VP, 1)), Err(NameError::OtherKind(Kind::VP)));
+            assert_eq!(
+                names.link(&name("a"), id(Kind::VP, 1)),
+                Err(NameError::OtherKind(Kind::VP))
+            );
             names.link(&name("a"), id(Kind::TIMER, 1)).unwrap();
             let elsewhere = Name::new(Kind::VP, "a").unwrap();
-            assert_eq!(names.rename(&name("a"), &elsewhere), Err(NameError::OtherKind(Kind::TIMER)));
+            assert_eq!(
+                names.rename(&name("a"), &elsewhere),
+                Err(NameError::OtherKind(Kind::TIMER))
+            );
             assert_eq!(names.find(&name("a")), Ok(id(Kind::TIMER, 1)));
         }
     }
@@ -411,8 +446,10 @@ mod tests {
     fn who_watches_sees_the_changes_in_order() {
         for design in Locking::ALL {
             let names = Names::new(design);
-            let (timers, vps) =
-                (names.watch(Some(Kind::TIMER), Box::new(|| ())), names.watch(Some(Kind::VP), Box::new(|| ())));
+            let (timers, vps) = (
+                names.watch(Some(Kind::TIMER), Box::new(|| ())),
+                names.watch(Some(Kind::VP), Box::new(|| ())),
+            );
             let one = id(Kind::TIMER, 1);
             names.link(&name("a"), one).unwrap();
             names.rename(&name("a"), &name("b")).unwrap();
@@ -506,7 +543,8 @@ mod tests {
         }
     }
 
-    /// Two that rename into each other's parts, at once, in both directions: neither waits for the other for ever, and nothing is lost.
+    /// Two that rename into each other's parts, at once, in both directions: neither waits for the
+    /// other for ever, and nothing is lost.
     #[test]
     fn renames_crosswise() {
         for design in Locking::ALL {
@@ -525,7 +563,8 @@ mod tests {
                     });
                 }
             });
-            let mut left: Vec<_> = names.list(None).into_iter().map(|(_, it)| it.serial().slot()).collect();
+            let mut left: Vec<_> =
+                names.list(None).into_iter().map(|(_, it)| it.serial().slot()).collect();
             left.sort_unstable();
             assert_eq!(left, (0..8).collect::<Vec<_>>(), "{design}");
         }

@@ -1,8 +1,10 @@
 //! Which serials come next: slots in turn, and in each one life after the other.
 //!
-//! No serial is ever given twice under one number of an address space, whatever ends: the generations up to a *limit* are claimed before any of them
-//! is used, by whoever keeps the number ([`Claim`]), and the next address space with that number begins above. A slot that reaches the limit
-//! rests; when enough of them do, more generations are claimed and they go on. One whose generation would wrap is retired for good.
+//! No serial is ever given twice under one number of an address space, whatever ends: the
+//! generations up to a *limit* are claimed before any of them is used, by whoever keeps the number
+//! ([`Claim`]), and the next address space with that number begins above. A slot that reaches the
+//! limit rests; when enough of them do, more generations are claimed and they go on. One whose
+//! generation would wrap is retired for good.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,12 +12,14 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::id::{GENERATIONS, SLOTS, Serial};
 
-/// How many generations are claimed at once. Few, since most processes need no more, and what they do not use is lost to the number's next one.
+/// How many generations are claimed at once. Few, since most processes need no more, and what they
+/// do not use is lost to the number's next one.
 pub const CLAIMED_AT_ONCE: u32 = 1 << 7;
 /// So many slots rest before generations are claimed for them: that costs a system call.
 const RESTING: usize = 1 << 12;
 
-/// Notes that all generations below the given one may be used, so that no successor uses them. False: it could not be noted.
+/// Notes that all generations below the given one may be used, so that no successor uses them.
+/// False: it could not be noted.
 pub type Claim = Box<dyn Fn(u32) -> bool + Send + Sync>;
 
 /// The generations that one address space may use, for all kinds.
@@ -104,12 +108,17 @@ impl Serials {
         }
     }
 
-    /// One for the next resource in the slot of one that ended; in another slot if that one's generations are used up. `None` as for [`first`](Serials::first).
+    /// One for the next resource in the slot of one that ended; in another slot if that one's
+    /// generations are used up. `None` as for [`first`](Serials::first).
     #[inline]
     #[must_use]
     pub fn next(&self, ended: Serial, of: &Generations) -> Option<Serial> {
         let generation = ended.generation() + 1;
-        if of.allows(generation) { Some(Serial::from_bits(ended.bits() + 1)) } else { self.elsewhere(ended, of) }
+        if of.allows(generation) {
+            Some(Serial::from_bits(ended.bits() + 1))
+        } else {
+            self.elsewhere(ended, of)
+        }
     }
 
     #[cold]
@@ -129,7 +138,11 @@ impl Serials {
     fn rested(&self, of: &Generations) -> Option<Serial> {
         let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
         let next = *resting.front()?;
-        if of.allows(next.generation()) || of.extend(next.generation()) { resting.pop_front() } else { None }
+        if of.allows(next.generation()) || of.extend(next.generation()) {
+            resting.pop_front()
+        } else {
+            None
+        }
     }
 }
 
@@ -172,11 +185,20 @@ mod tests {
         // Slots rest until there are enough of them; then generations are claimed.
         let mut now = serials.first(&of).unwrap();
         for _ in 0..RESTING + 2 {
-            now = serials.next(Serial::new(now.slot(), of.limit.load(Ordering::Relaxed) - 1), &of).unwrap();
-            assert!(now.generation() >= 5 && now.generation() < noted.load(Ordering::Relaxed), "{now}");
+            now = serials
+                .next(Serial::new(now.slot(), of.limit.load(Ordering::Relaxed) - 1), &of)
+                .unwrap();
+            assert!(
+                now.generation() >= 5 && now.generation() < noted.load(Ordering::Relaxed),
+                "{now}"
+            );
         }
         assert_eq!(noted.load(Ordering::Relaxed), 5 + 2 * CLAIMED_AT_ONCE);
-        assert_eq!(now.generation(), 5 + CLAIMED_AT_ONCE, "a slot that rested goes on where it stopped: {now}");
+        assert_eq!(
+            now.generation(),
+            5 + CLAIMED_AT_ONCE,
+            "a slot that rested goes on where it stopped: {now}"
+        );
     }
 
     #[test]

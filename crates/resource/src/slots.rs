@@ -1,4 +1,5 @@
-//! The management table of a kind whose resources are values: which slots are free, and what is in the others.
+//! The management table of a kind whose resources are values: which slots are free, and what is in
+//! the others.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,8 @@ use crate::id::Serial;
 use crate::locking::Locking;
 use crate::serials::{Generations, Serials};
 
-/// Free slots that one virtual processor keeps for itself; half of them go to the others when there are more.
+/// Free slots that one virtual processor keeps for itself; half of them go to the others when there
+/// are more.
 const KEPT: usize = 64;
 /// New slots that a virtual processor takes at a time.
 const AT_ONCE: usize = 16;
@@ -25,8 +27,9 @@ pub enum Missing {
     Full,
 }
 
-/// One place. Its lock is the resource's own: `id`, and what `vp` calls a claim. Line by line, as [`Part`]: a virtual processor that has worn a place
-/// out goes on to the next one that nobody had, which lies beside another one's (two cores on one line: 25 ns became 65).
+/// One place. Its lock is the resource's own: `id`, and what `vp` calls a claim. Line by line, as
+/// [`Part`]: a virtual processor that has worn a place out goes on to the next one that nobody had,
+/// which lies beside another one's (two cores on one line: 25 ns became 65).
 #[repr(align(128))]
 struct Slot<T>(Mutex<Option<(Serial, T)>>);
 
@@ -49,7 +52,8 @@ struct Part {
 pub struct Slots<T> {
     serials: Serials,
     places: Chunks<Slot<T>>,
-    /// One, or one for each virtual processor, which others take from only if there is nothing else.
+    /// One, or one for each virtual processor, which others take from only if there is nothing
+    /// else.
     parts: OnceLock<Box<[Part]>>,
 }
 
@@ -88,7 +92,13 @@ impl<T> Slots<T> {
     ///
     /// # Errors
     /// The value comes back if the table is full.
-    pub fn open(&self, design: Locking, of: &Generations, here: usize, value: T) -> Result<Serial, T> {
+    pub fn open(
+        &self,
+        design: Locking,
+        of: &Generations,
+        here: usize,
+        value: T,
+    ) -> Result<Serial, T> {
         let part = self.part(design, here);
         let free = self.free(&mut held(&part.free), of);
         let Some(serial) = free.or_else(|| self.others_have()) else {
@@ -100,7 +110,8 @@ impl<T> Slots<T> {
         Ok(serial)
     }
 
-    /// New ones come several at a time, so that those of two virtual processors seldom share a line.
+    /// New ones come several at a time, so that those of two virtual processors seldom share a
+    /// line.
     fn free(&self, free: &mut Vec<Serial>, of: &Generations) -> Option<Serial> {
         if free.is_empty() {
             free.extend((0..AT_ONCE).map_while(|_| self.serials.first(of)));
@@ -119,7 +130,13 @@ impl<T> Slots<T> {
     ///
     /// # Errors
     /// [`Missing::Stale`].
-    pub fn close(&self, design: Locking, of: &Generations, here: usize, serial: Serial) -> Result<T, Missing> {
+    pub fn close(
+        &self,
+        design: Locking,
+        of: &Generations,
+        here: usize,
+        serial: Serial,
+    ) -> Result<T, Missing> {
         let slot = &self.places.get(serial.slot()).ok_or(Missing::Stale)?.0;
         let value = {
             let mut slot = held(slot);
@@ -198,12 +215,16 @@ mod tests {
     fn a_full_table_gives_the_value_back_and_goes_on_when_one_ends() {
         for design in Locking::ALL {
             let (slots, of) = (Slots::new(), Generations::unclaimed());
-            let all: Vec<_> = (0..SLOTS).map(|n| slots.open(design, &of, n as usize, n).unwrap()).collect();
+            let all: Vec<_> =
+                (0..SLOTS).map(|n| slots.open(design, &of, n as usize, n).unwrap()).collect();
             assert_eq!(slots.open(design, &of, 0, 7), Err(7));
             assert_eq!(slots.close(design, &of, 1, all[5]), Ok(5));
             // Freed on one virtual processor, wanted on another.
             let again = slots.open(design, &of, 2, 8).unwrap();
-            assert_eq!((again.slot(), again.generation()), (all[5].slot(), all[5].generation() + 1));
+            assert_eq!(
+                (again.slot(), again.generation()),
+                (all[5].slot(), all[5].generation() + 1)
+            );
             assert_eq!(slots.with(all[5], |_| ()), Err(Missing::Stale));
             assert_eq!(slots.close(design, &of, 1, all[5]), Err(Missing::Stale));
             assert_eq!(slots.with(again, |n| *n), Ok(8));
@@ -215,7 +236,11 @@ mod tests {
     fn forged_serials_find_nothing() {
         let (slots, of) = (Slots::new(), Generations::unclaimed());
         let one = slots.open(Locking::Vp, &of, 0, ()).unwrap();
-        for forged in [Serial::new(one.slot(), one.generation() + 1), Serial::new(1, 0), Serial::new(SLOTS - 1, 3)] {
+        for forged in [
+            Serial::new(one.slot(), one.generation() + 1),
+            Serial::new(1, 0),
+            Serial::new(SLOTS - 1, 3),
+        ] {
             assert_eq!(slots.with(forged, |()| ()), Err(Missing::Stale), "{forged}");
             assert_eq!(slots.close(Locking::Vp, &of, 0, forged), Err(Missing::Stale), "{forged}");
         }
@@ -262,7 +287,9 @@ mod tests {
                     scope.spawn(move || {
                         for n in 0..20_000u64 {
                             let value = n * 2 + here as u64;
-                            sender.send((slots.open(design, of, here, value).unwrap(), value)).unwrap();
+                            sender
+                                .send((slots.open(design, of, here, value).unwrap(), value))
+                                .unwrap();
                         }
                     });
                 }
@@ -279,7 +306,11 @@ mod tests {
                 }
             });
             assert_eq!(slots.living(), 0);
-            assert!(slots.serials.used() < 10_000, "free slots come back to those that open: {}", slots.serials.used());
+            assert!(
+                slots.serials.used() < 10_000,
+                "free slots come back to those that open: {}",
+                slots.serials.used()
+            );
         }
     }
 }

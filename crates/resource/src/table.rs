@@ -1,4 +1,5 @@
-//! The table: rows are kinds, columns are the five operations (P3, figure 1: "table program structure"). All locking is here.
+//! The table: rows are kinds, columns are the five operations (P3, figure 1: "table program
+//! structure"). All locking is here.
 
 use std::any::Any;
 use std::fmt;
@@ -63,10 +64,15 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Unsupported(kind, operation) => write!(f, "a {kind} has no operation {operation}"),
+            Error::Unsupported(kind, operation) => {
+                write!(f, "a {kind} has no operation {operation}")
+            }
             Error::NoKind(kind) => write!(f, "this address space has no resources of kind {kind}"),
             Error::Elsewhere(id) => {
-                write!(f, "{id} is in another address space: ask that one (kumihimo::machine, kumi)")
+                write!(
+                    f,
+                    "{id} is in another address space: ask that one (kumihimo::machine, kumi)"
+                )
             }
             Error::Stale(id) => write!(f, "{id} has ended, or never was"),
             Error::Full(kind) => {
@@ -130,9 +136,11 @@ pub struct Usage {
 
 /// A row: what the five operations do to resources of one kind, and who is there.
 ///
-/// Called through the [`Table`] only, which has seen to it that nobody else is at the same resource (or kind: [`Locking`]). So a row takes no lock for
-/// that. It may come back to the table for other kinds and for names; for its own kind never, since with [`Locking::Kind`] it would wait for itself.
-/// A panic of it is the caller's, and leaves nothing locked. What is not defined is answered with [`Error::Unsupported`].
+/// Called through the [`Table`] only, which has seen to it that nobody else is at the same resource
+/// (or kind: [`Locking`]). So a row takes no lock for that. It may come back to the table for other
+/// kinds and for names; for its own kind never, since with [`Locking::Kind`] it would wait for
+/// itself. A panic of it is the caller's, and leaves nothing locked. What is not defined is
+/// answered with [`Error::Unsupported`].
 pub trait Row: Send + Sync {
     /// Which kind it is.
     fn kind(&self) -> Kind;
@@ -219,7 +227,8 @@ pub enum Held<'a> {
 
 static TABLE: OnceLock<Table> = OnceLock::new();
 
-/// Whether the table of this address space has one lock a kind. By itself: every operation asks. Relaxed: set before there is anything to operate on.
+/// Whether the table of this address space has one lock a kind. By itself: every operation asks.
+/// Relaxed: set before there is anything to operate on.
 static WHOLE_KINDS: AtomicBool = AtomicBool::new(false);
 
 /// Whether the table of this address space has one lock a kind.
@@ -229,17 +238,23 @@ pub fn has_whole_kinds() -> bool {
     WHOLE_KINDS.load(Ordering::Relaxed)
 }
 
-/// The table of this address space: begins with the first call, as one that nobody else can find, unless [`begin`] came before.
+/// The table of this address space: begins with the first call, as one that nobody else can find,
+/// unless [`begin`] came before.
 #[inline]
 pub fn table() -> &'static Table {
-    TABLE.get_or_init(|| Table::new(Location::NOWHERE, Generations::unclaimed(), Locking::default()))
+    TABLE
+        .get_or_init(|| Table::new(Location::NOWHERE, Generations::unclaimed(), Locking::default()))
 }
 
 /// Begins the table of this address space.
 ///
 /// # Errors
 /// The one that has begun already.
-pub fn begin(location: Location, generations: Generations, locking: Locking) -> Result<&'static Table, &'static Table> {
+pub fn begin(
+    location: Location,
+    generations: Generations,
+    locking: Locking,
+) -> Result<&'static Table, &'static Table> {
     let mut mine = Some((location, generations));
     let table = TABLE.get_or_init(|| {
         let (location, generations) = mine.take().expect("called once");
@@ -316,15 +331,17 @@ impl Table {
         self.row(id.kind())
     }
 
-    /// The kind's lock, where there is one. Whoever calls a procedure of a kind with the resource in hand, and not through the table's five
-    /// operations (the compiler has found it then, and not the table), holds this meanwhile.
+    /// The kind's lock, where there is one. Whoever calls a procedure of a kind with the resource
+    /// in hand, and not through the table's five operations (the compiler has found it then, and
+    /// not the table), holds this meanwhile.
     #[inline]
     #[must_use]
     pub fn enter(&self, kind: Kind) -> Option<MutexGuard<'_, ()>> {
         if self.locking == Locking::Kind { Some(self.enter_kind(kind)) } else { None }
     }
 
-    /// As [`enter`](Table::enter), for an operation of whoever has the resource to himself anyway (its carrier): `id` takes its lock all the same.
+    /// As [`enter`](Table::enter), for an operation of whoever has the resource to himself anyway
+    /// (its carrier): `id` takes its lock all the same.
     #[inline]
     #[must_use]
     pub fn enter_own<'a>(&'a self, kind: Kind, claim: &'a Claim) -> Held<'a> {
@@ -395,7 +412,12 @@ impl Table {
 
     /// The usage table, of one kind or of all. Others come and go meanwhile.
     pub fn usage(&self, kind: Option<Kind>, each: &mut dyn FnMut(Id, Usage)) {
-        for row in self.rows.iter().filter_map(OnceLock::get).filter(|row| kind.is_none_or(|k| k == row.kind())) {
+        for row in self
+            .rows
+            .iter()
+            .filter_map(OnceLock::get)
+            .filter(|row| kind.is_none_or(|k| k == row.kind()))
+        {
             row.usage(&mut |usage| each(self.id(row.kind(), usage.serial), usage));
         }
     }
@@ -446,7 +468,11 @@ mod tests {
 
     impl Words {
         fn leaked(kind: Kind) -> &'static Words {
-            Box::leak(Box::new(Words { kind, slots: Slots::new(), generations: Generations::unclaimed() }))
+            Box::leak(Box::new(Words {
+                kind,
+                slots: Slots::new(),
+                generations: Generations::unclaimed(),
+            }))
         }
 
         fn stale(&self, serial: Serial) -> impl Fn(Missing) -> Error {
@@ -460,13 +486,18 @@ mod tests {
             self.kind
         }
         fn open(&self, order: &mut dyn Any) -> Result<Serial, Error> {
-            let order = order.downcast_mut::<Vec<u8>>().ok_or_else(|| Error::Invalid("a Vec<u8> is wanted".into()))?;
+            let order = order
+                .downcast_mut::<Vec<u8>>()
+                .ok_or_else(|| Error::Invalid("a Vec<u8> is wanted".into()))?;
             self.slots
                 .open(Locking::Id, &self.generations, 0, std::mem::take(order))
                 .map_err(|_| Error::Full(self.kind))
         }
         fn close(&self, serial: Serial) -> Result<(), Error> {
-            self.slots.close(Locking::Id, &self.generations, 0, serial).map(drop).map_err(self.stale(serial))
+            self.slots
+                .close(Locking::Id, &self.generations, 0, serial)
+                .map(drop)
+                .map_err(self.stale(serial))
         }
         fn read(&self, serial: Serial, into: &mut Vec<u8>) -> Result<usize, Error> {
             let copy = |word: &mut Vec<u8>| {
@@ -476,8 +507,9 @@ mod tests {
             self.slots.with(serial, copy).map_err(self.stale(serial))
         }
         fn usage(&self, each: &mut dyn FnMut(Usage)) {
-            self.slots
-                .for_each(|serial, word| each(Usage { serial, owner: None, state: format!("{} bytes", word.len()) }));
+            self.slots.for_each(|serial, word| {
+                each(Usage { serial, owner: None, state: format!("{} bytes", word.len()) })
+            });
         }
     }
 
@@ -495,12 +527,22 @@ mod tests {
             table.name(&Name::new(kind, "first").unwrap(), id).unwrap();
             let mut read = Vec::new();
             assert_eq!(
-                table.read(table.names().find(&Name::parse("/kind16/first").unwrap()).unwrap(), &mut read).unwrap(),
+                table
+                    .read(
+                        table.names().find(&Name::parse("/kind16/first").unwrap()).unwrap(),
+                        &mut read
+                    )
+                    .unwrap(),
                 4
             );
             assert_eq!(read, b"word");
-            assert!(matches!(table.write(id, b"x"), Err(Error::Unsupported(k, Operation::Write)) if k == kind));
-            assert!(matches!(table.control(id, &Command::Suspend), Err(Error::Unsupported(_, Operation::Control))));
+            assert!(
+                matches!(table.write(id, b"x"), Err(Error::Unsupported(k, Operation::Write)) if k == kind)
+            );
+            assert!(matches!(
+                table.control(id, &Command::Suspend),
+                Err(Error::Unsupported(_, Operation::Control))
+            ));
             let mut seen = Vec::new();
             table.usage(None, &mut |id, usage| seen.push((id, usage.state)));
             assert_eq!(seen, [(id, "4 bytes".to_owned())]);
@@ -517,7 +559,10 @@ mod tests {
         let serial = Serial::new(0, 0);
         let elsewhere = Id::new(Location::new(3).unwrap(), kind, serial);
         assert!(matches!(table.close(elsewhere), Err(Error::Elsewhere(_))));
-        assert!(matches!(table.close(table.id(Kind::TIMER, serial)), Err(Error::NoKind(Kind::TIMER))));
+        assert!(matches!(
+            table.close(table.id(Kind::TIMER, serial)),
+            Err(Error::NoKind(Kind::TIMER))
+        ));
         assert!(matches!(table.close(table.id(kind, serial)), Err(Error::Stale(_))));
         assert!(matches!(table.open(kind, &mut 5), Err(Error::Invalid(_))));
         assert!(matches!(table.define(Words::leaked(kind)), Err(Error::Invalid(_))));
@@ -535,6 +580,10 @@ mod tests {
             drop(held);
             waits.join().unwrap();
         });
-        assert!(Table::new(Location::NOWHERE, Generations::unclaimed(), Locking::Id).enter(kind).is_none());
+        assert!(
+            Table::new(Location::NOWHERE, Generations::unclaimed(), Locking::Id)
+                .enter(kind)
+                .is_none()
+        );
     }
 }

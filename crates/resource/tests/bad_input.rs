@@ -1,4 +1,5 @@
-//! What does not fit, through the table, under each locking design: a clear error, and everything as before.
+//! What does not fit, through the table, under each locking design: a clear error, and everything
+//! as before.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,13 +38,17 @@ impl Row for Numbers {
     }
 
     fn open(&self, order: &mut dyn Any) -> Result<Serial, Error> {
-        let n = order.downcast_ref::<u64>().ok_or_else(|| Error::Invalid("a u64 is wanted".into()))?;
+        let n =
+            order.downcast_ref::<u64>().ok_or_else(|| Error::Invalid("a u64 is wanted".into()))?;
         assert_ne!(*n, 13, "nobody wants this one");
         self.slots.open(self.locking, &self.generations, 0, *n).map_err(|_| Error::Full(self.kind))
     }
 
     fn close(&self, serial: Serial) -> Result<(), Error> {
-        self.slots.close(self.locking, &self.generations, 0, serial).map(drop).map_err(self.stale(serial))
+        self.slots
+            .close(self.locking, &self.generations, 0, serial)
+            .map(drop)
+            .map_err(self.stale(serial))
     }
 
     fn read(&self, serial: Serial, into: &mut Vec<u8>) -> Result<usize, Error> {
@@ -59,7 +64,8 @@ impl Row for Numbers {
 
     /// Comes back to the table: to another kind, and to the tree.
     fn control(&self, serial: Serial, _: &Command<'_>) -> Result<(), Error> {
-        let (table, other) = (self.table(), Kind::new(self.kind.number() + 1).expect("one of the two"));
+        let (table, other) =
+            (self.table(), Kind::new(self.kind.number() + 1).expect("one of the two"));
         let id = table.open(other, &mut 5u64)?;
         table.name(&Name::new(other, &format!("of {serial}"))?, id)?;
         table.close(id)
@@ -73,7 +79,8 @@ impl Row for Numbers {
 /// A table with two kinds of numbers, under each design.
 fn each(generations: impl Fn() -> Generations, test: impl Fn(&'static Table, Kind)) {
     for locking in Locking::ALL {
-        let table: &Table = Box::leak(Box::new(Table::new(Location::NOWHERE, generations(), locking)));
+        let table: &Table =
+            Box::leak(Box::new(Table::new(Location::NOWHERE, generations(), locking)));
         for kind in [Kind::FIRST_OWN, Kind::new(Kind::FIRST_OWN.number() + 1).expect("below 32")] {
             let (generations, slots) = (generations(), Slots::new());
             let row = Numbers { kind, locking, generations, slots, table: OnceLock::from(table) };
@@ -96,7 +103,10 @@ fn a_row_that_panics_leaves_the_table_as_it_was() {
         assert!(catch_unwind(AssertUnwindSafe(|| table.open(kind, &mut 13u64))).is_err());
         assert!(catch_unwind(AssertUnwindSafe(|| table.write(id, b"x"))).is_err());
         let mut shown = 0;
-        assert!(catch_unwind(AssertUnwindSafe(|| table.usage(None, &mut |_, _| panic!("seen enough")))).is_err());
+        assert!(
+            catch_unwind(AssertUnwindSafe(|| table.usage(None, &mut |_, _| panic!("seen enough"))))
+                .is_err()
+        );
         table.usage(None, &mut |_, _| shown += 1);
         assert_eq!((shown, read(table, id).expect("it lives")), (1, 7), "{}", table.locking());
         table.close(id).expect("it lives");
@@ -119,10 +129,16 @@ fn forged_and_stale_ids_reach_nobody() {
         let one = table.open(kind, &mut 7u64).expect("room");
         table.close(one).expect("it lives");
         let successor = table.open(kind, &mut 8u64).expect("room");
-        assert_eq!((successor.serial().slot(), read(table, successor).expect("it lives")), (one.serial().slot(), 8));
+        assert_eq!(
+            (successor.serial().slot(), read(table, successor).expect("it lives")),
+            (one.serial().slot(), 8)
+        );
         let serial = |slot, generation| table.id(kind, Serial::new(slot, generation));
-        let forged =
-            [serial(SLOTS - 1, 0), serial(one.serial().slot(), GENERATIONS - 1), serial(one.serial().slot() + 1, 0)];
+        let forged = [
+            serial(SLOTS - 1, 0),
+            serial(one.serial().slot(), GENERATIONS - 1),
+            serial(one.serial().slot() + 1, 0),
+        ];
         for id in forged.into_iter().chain([one]) {
             assert!(matches!(table.close(id), Err(Error::Stale(stale)) if stale == id), "{id}");
             assert!(matches!(table.write(id, b"x"), Err(Error::Stale(_))), "{id}");
@@ -131,7 +147,10 @@ fn forged_and_stale_ids_reach_nobody() {
         let elsewhere = Id::new(Location::new(5).expect("below 4096"), kind, successor.serial());
         assert!(matches!(table.close(elsewhere), Err(Error::Elsewhere(_))));
         let nothing = table.id(Kind::TIMER, successor.serial());
-        assert!(matches!(table.control(nothing, &Command::Cancel), Err(Error::NoKind(Kind::TIMER))));
+        assert!(matches!(
+            table.control(nothing, &Command::Cancel),
+            Err(Error::NoKind(Kind::TIMER))
+        ));
         assert_eq!(read(table, successor).expect("it lives"), 8);
         assert_eq!(Operation::Control.to_string(), "control");
     });
@@ -141,9 +160,15 @@ fn forged_and_stale_ids_reach_nobody() {
 #[test]
 fn a_full_table_is_an_error_and_room_is_found_again() {
     each(Generations::unclaimed, |table, kind| {
-        let all: Vec<_> = (0..SLOTS).map(|n| table.open(kind, &mut (u64::from(n) + 100)).expect("room")).collect();
+        let all: Vec<_> = (0..SLOTS)
+            .map(|n| table.open(kind, &mut (u64::from(n) + 100)).expect("room"))
+            .collect();
         let full = table.open(kind, &mut 7u64).expect_err("there is no slot left");
-        assert!(matches!(full, Error::Full(k) if k == kind) && full.to_string().contains("2097152 slots"), "{full}");
+        assert!(
+            matches!(full, Error::Full(k) if k == kind)
+                && full.to_string().contains("2097152 slots"),
+            "{full}"
+        );
         table.close(all[77]).expect("it lives");
         let next = table.open(kind, &mut 9u64).expect("room");
         assert_eq!(next.serial().slot(), all[77].serial().slot());
@@ -151,7 +176,8 @@ fn a_full_table_is_an_error_and_room_is_found_again() {
     });
 }
 
-/// The generations that this process may use are used up, and no more can be claimed: slots retire, and nobody gets an id that was one before.
+/// The generations that this process may use are used up, and no more can be claimed: slots retire,
+/// and nobody gets an id that was one before.
 #[test]
 fn generations_that_run_out_are_no_second_life() {
     each(
@@ -168,7 +194,8 @@ fn generations_that_run_out_are_no_second_life() {
     );
 }
 
-/// Two levels: a name names a resource and never a name, so that nothing can be reached from itself.
+/// Two levels: a name names a resource and never a name, so that nothing can be reached from
+/// itself.
 #[test]
 fn names_that_are_none_and_cycles() {
     each(Generations::unclaimed, |table, kind| {
@@ -177,21 +204,36 @@ fn names_that_are_none_and_cycles() {
         for text in ["", "a/b", "/", "..", ".", "a\0b", "a\nb", &long] {
             assert!(matches!(Name::new(kind, text), Err(NameError::Invalid(_))), "{text:?}");
         }
-        for path in
-            ["", "/", "kind16/a", "/kind16", "/kind16/", "/kind16/kind16/a", "/nothing/a", "/kind16/../kind17/a"]
-        {
+        for path in [
+            "",
+            "/",
+            "kind16/a",
+            "/kind16",
+            "/kind16/",
+            "/kind16/kind16/a",
+            "/nothing/a",
+            "/kind16/../kind17/a",
+        ] {
             assert!(matches!(Name::parse(path), Err(NameError::Invalid(_))), "{path:?}");
         }
         let (a, b) = (Name::new(kind, "a").expect("a name"), Name::new(kind, "b").expect("a name"));
         table.name(&a, id).expect("it is free");
-        assert!(matches!(table.names().rename(&b, &a), Err(NameError::Unknown(_))), "nothing to rename");
+        assert!(
+            matches!(table.names().rename(&b, &a), Err(NameError::Unknown(_))),
+            "nothing to rename"
+        );
         table.names().rename(&a, &a).expect("nothing happens");
         table.names().rename(&a, &b).expect("it is free");
         table.names().rename(&b, &a).expect("it is free");
         let taken = table.name(&a, id).expect_err("it is taken");
-        assert!(matches!(&taken, Error::Name(NameError::Taken(holder)) if *holder == id), "{taken}");
+        assert!(
+            matches!(&taken, Error::Name(NameError::Taken(holder)) if *holder == id),
+            "{taken}"
+        );
         let other = Name::new(Kind::TIMER, "a").expect("a name");
-        assert!(matches!(table.name(&other, id), Err(Error::Name(NameError::OtherKind(k))) if k == kind));
+        assert!(
+            matches!(table.name(&other, id), Err(Error::Name(NameError::OtherKind(k))) if k == kind)
+        );
         assert_eq!(table.names().list(None), [(a, id)]);
     });
 }

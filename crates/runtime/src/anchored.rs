@@ -1,6 +1,8 @@
-//! Reads that go to the disk whatever is in memory: by the [`Anchor`], on behalf of a microprocess that waits meanwhile as it does for a socket.
+//! Reads that go to the disk whatever is in memory: by the [`Anchor`], on behalf of a microprocess
+//! that waits meanwhile as it does for a socket.
 //!
-//! By a call of its own the microprocess would sleep in the kernel and its virtual processor be given up: right too, and several times as dear as the read.
+//! By a call of its own the microprocess would sleep in the kernel and its virtual processor be
+//! given up: right too, and several times as dear as the read.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -24,11 +26,13 @@ pub(crate) struct Anchored {
     refused: OnceLock<String>,
 }
 
-/// Reads from `file` at the place `at`, as pread(2) does from a regular file; may be short. `None`: there is no anchor for the caller (not on a virtual
-/// processor, no io_uring, or it is being started): a plain call has to do.
+/// Reads from `file` at the place `at`, as pread(2) does from a regular file; may be short. `None`:
+/// there is no anchor for the caller (not on a virtual processor, no io_uring, or it is being
+/// started): a plain call has to do.
 ///
-/// Blocks the microprocess; the first one to come also waits for the start of a kernel thread. No cancellation point, and neither deadline nor cancellation ends
-/// the wait: the kernel has the buffer.
+/// Blocks the microprocess; the first one to come also waits for the start of a kernel thread. No
+/// cancellation point, and neither deadline nor cancellation ends the wait: the kernel has the
+/// buffer.
 ///
 /// # Errors
 /// As pread(2); `EAGAIN`, `EINTR`, `EOPNOTSUPP`: a plain call has to do.
@@ -54,8 +58,11 @@ pub fn read_at(file: BorrowedFd<'_>, into: &mut [u8], at: u64) -> Option<io::Res
 
 impl Anchored {
     fn start(&self) -> bool {
-        let started =
-            if environment::uring_is_off() { Err(io::Error::other("KUMI_URING=off")) } else { blocking(Anchor::start) };
+        let started = if environment::uring_is_off() {
+            Err(io::Error::other("KUMI_URING=off"))
+        } else {
+            blocking(Anchor::start)
+        };
         match started {
             Ok(anchor) => self.anchor.set(Arc::new(anchor)).is_ok(),
             Err(why) => {
@@ -67,11 +74,16 @@ impl Anchored {
 
     pub(crate) fn metrics(&self) -> AnchorMetrics {
         let reads = self.anchor.get().map(|anchor| anchor.reads());
-        AnchorMetrics { runs: reads.is_some(), reads: reads.unwrap_or(0), refused: self.refused.get().cloned() }
+        AnchorMetrics {
+            runs: reads.is_some(),
+            reads: reads.unwrap_or(0),
+            refused: self.refused.get().cloned(),
+        }
     }
 }
 
-/// What the anchor has done: the kernel thread for reads of files that were opened for direct ones (`O_DIRECT`).
+/// What the anchor has done: the kernel thread for reads of files that were opened for direct ones
+/// (`O_DIRECT`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AnchorMetrics {

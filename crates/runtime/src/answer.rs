@@ -1,14 +1,17 @@
 //! What this address space answers at its control socket ([`kumihimo_machine::answer`]).
 //!
-//! By the control kernel thread, which is none of the runtime's: it visits the instance that runs at that moment, if one does. It reads what carriers
-//! and wakers write with plain loads; nobody is stopped for it, except whose backtrace is wanted while it runs.
+//! By the control kernel thread, which is none of the runtime's: it visits the instance that runs
+//! at that moment, if one does. It reads what carriers and wakers write with plain loads; nobody is
+//! stopped for it, except whose backtrace is wanted while it runs.
 
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::Ordering;
 
 use kumihimo_events::Slot;
-use kumihimo_machine::answer::{Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State};
+use kumihimo_machine::answer::{
+    Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State,
+};
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::table::{Command, Error, table};
 
@@ -39,7 +42,8 @@ impl Threads {
             let vp = dump::vp_under(instance, slot);
             let has = vp.is_some() || dump::has_microprocess(slot);
             let id = slot.microprocess.load(Ordering::Relaxed);
-            (tid != 0 && has).then_some((id, OnThread { tid: tid as i32, vp: vp.map(|vp| vp as u16) }))
+            (tid != 0 && has)
+                .then_some((id, OnThread { tid: tid as i32, vp: vp.map(|vp| vp as u16) }))
         };
         Threads(instance.kernel.slots().filter_map(on).collect())
     }
@@ -76,7 +80,9 @@ impl Threads {
             priority: mp.priority.load(Ordering::Relaxed),
             inherited: mp.inherited(),
             vp: on.and_then(|on| on.vp).unwrap_or_else(|| mp.home.load(Ordering::Relaxed)),
-            kernel_thread: on.filter(|_| matches!(state, State::Running | State::Blocked)).map(|on| on.tid),
+            kernel_thread: on
+                .filter(|_| matches!(state, State::Running | State::Blocked))
+                .map(|on| on.tid),
             sticky: mp.sticky.reason().map(|why| why.name().to_owned()),
         };
         // Anything else is of another life.
@@ -95,8 +101,9 @@ fn find(id: Id) -> Result<Ref, Refused> {
     if id.kind() != Kind::MICROPROCESS {
         return Err(Refused::Wrong(format!("{id} is a {}, and no microprocess", id.kind())));
     }
-    let found =
-        identity::find(id.bits().get()).map(Mp::reference).filter(|who| who.id() == id.bits().get() && who.is_alive());
+    let found = identity::find(id.bits().get())
+        .map(Mp::reference)
+        .filter(|who| who.id() == id.bits().get() && who.is_alive());
     found.ok_or_else(|| stale(id))
 }
 
@@ -124,7 +131,8 @@ fn no_microprocesses() -> Refused {
 
 impl Answer for Process {
     fn listens(&self, number: u16) {
-        // Who has to leave a core is to hear of it before the one that computes there has used up its slice.
+        // Who has to leave a core is to hear of it before the one that computes there has used up
+        // its slice.
         slice::shorten();
         board::listens(number);
     }
@@ -136,11 +144,14 @@ impl Answer for Process {
 
     fn space(&self) -> Space {
         let m = metrics::metrics();
-        let text = |of: fn(&metrics::Metrics) -> &str| m.as_ref().map_or(String::new(), |m| of(m).to_owned());
+        let text = |of: fn(&metrics::Metrics) -> &str| {
+            m.as_ref().map_or(String::new(), |m| of(m).to_owned())
+        };
         Space {
             id: table().id(Kind::SPACE, Serial::new(0, 0)),
             pid: std::process::id(),
-            program: std::env::current_exe().map_or_else(|_| "?".into(), |path| path.display().to_string()),
+            program: std::env::current_exe()
+                .map_or_else(|_| "?".into(), |path| path.display().to_string()),
             version: env!("CARGO_PKG_VERSION").into(),
             vps: m.as_ref().map_or(0, |m| m.vps.len() as u16),
             living: m.as_ref().map_or(0, |m| m.living),
@@ -170,14 +181,16 @@ impl Answer for Process {
 
     fn microprocess(&self, id: Id) -> Result<Microprocess, Refused> {
         let who = find(id)?;
-        let threads = instance::visit(|instance| instance.map(Threads::of)).ok_or_else(|| stale(id))?;
+        let threads =
+            instance::visit(|instance| instance.map(Threads::of)).ok_or_else(|| stale(id))?;
         threads.see(who.mp).filter(|seen| seen.id == id).ok_or_else(|| stale(id))
     }
 
     fn resources(&self, kind: Option<Kind>, each: &mut dyn FnMut(Resource)) {
         let table = table();
         table.usage(kind, &mut |id, usage| {
-            let names = if table.has_names(id.kind()) { table.names().of_id(id) } else { Vec::new() };
+            let names =
+                if table.has_names(id.kind()) { table.names().of_id(id) } else { Vec::new() };
             each(Resource {
                 id,
                 owner: usage.owner.map(|(kind, serial)| table.id(kind, serial)),
@@ -231,7 +244,8 @@ impl Answer for Process {
     }
 
     fn trace(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        let session = instance::visit(|instance| instance.and_then(|instance| instance.trace.clone()));
+        let session =
+            instance::visit(|instance| instance.and_then(|instance| instance.trace.clone()));
         match session {
             Some(session) => session.so_far(out),
             None => Err(io::Error::new(

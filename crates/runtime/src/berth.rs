@@ -7,8 +7,9 @@
 //!   sleep() while LIES                      call():  LIES -> CALLED, and the kernel thread is woken
 //!   CALLED -> UP                            (UP: it is queued, as any other)
 //! ```
-//! PARKED is reached after LIES was written, and left before LIES is read, by one word that each side
-//! reads, changes and writes ([`crate::state`]): so whoever takes it out of PARKED sees where it lies.
+//! PARKED is reached after LIES was written, and left before LIES is read, by one word that each
+//! side reads, changes and writes ([`crate::state`]): so whoever takes it out of PARKED sees where
+//! it lies.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -52,15 +53,16 @@ impl Berth {
 
     #[cold]
     fn call_who_lies(&self) -> bool {
-        // Release: what the waker did. After this the microprocess may end: only the address is used.
+        // Release: what the waker did. After this the microprocess may end: only the address is
+        // used.
         self.0.store(CALLED, Ordering::Release);
         #[cfg(not(loom))]
         crate::futex::wake_one(&self.0);
         true
     }
 
-    /// By its microprocess, parked: true once it was called; false when the time was over. Blocks the
-    /// kernel thread.
+    /// By its microprocess, parked: true once it was called; false when the time was over. Blocks
+    /// the kernel thread.
     pub(crate) fn sleep(&self, deadline: Option<Instant>) -> bool {
         loop {
             if self.0.load(Ordering::Acquire) == CALLED {
@@ -124,7 +126,11 @@ mod models {
         if one.berth.sleep(deadline) {
             return;
         }
-        if one.state.wake(generation) == Wake::Queue { one.berth.get_up() } else { assert!(one.berth.sleep(None)) }
+        if one.state.wake(generation) == Wake::Queue {
+            one.berth.get_up()
+        } else {
+            assert!(one.berth.sleep(None))
+        }
     }
 
     fn model(f: impl Fn() + Send + Sync + 'static) {

@@ -1,8 +1,10 @@
-//! This address space at its user's board (`kumihimo_arbiter`): there its virtual processors lie down, so that other address spaces can call them, and see and are
-//! seen by those with whom they share the cores.
+//! This address space at its user's board (`kumihimo_arbiter`): there its virtual processors lie
+//! down, so that other address spaces can call them, and see and are seen by those with whom they
+//! share the cores.
 //!
-//! It joins with its first runtime, and stays as long as the process lives. Where it cannot, or is told not to (`KUMI_BOARD=off`), it has a row of its own, which
-//! nobody else sees: gates then wake each other through their sockets.
+//! It joins with its first runtime, and stays as long as the process lives. Where it cannot, or is
+//! told not to (`KUMI_BOARD=off`), it has a row of its own, which nobody else sees: gates then wake
+//! each other through their sockets.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -37,7 +39,8 @@ pub(crate) struct Place {
 
 static PLACE: OnceLock<Place> = OnceLock::new();
 
-/// Joins, the first time, for a runtime with so many virtual processors. Blocks the kernel thread: some hundred microseconds.
+/// Joins, the first time, for a runtime with so many virtual processors. Blocks the kernel thread:
+/// some hundred microseconds.
 fn place(vps: usize) -> &'static Place {
     PLACE.get_or_init(|| {
         let cells = vps.max(intake::cores().len()).clamp(1, CELLS);
@@ -49,7 +52,8 @@ fn place(vps: usize) -> &'static Place {
     })
 }
 
-/// Where the board of those is whose run-time directory is `directory`: there, unless `KUMI_BOARD` names another place.
+/// Where the board of those is whose run-time directory is `directory`: there, unless `KUMI_BOARD`
+/// names another place.
 ///
 /// # Errors
 /// Why they are at none.
@@ -75,9 +79,11 @@ fn joined(cells: usize) -> Result<Place, String> {
     let board = Board::open(&path).map_err(|e| e.to_string())?;
     let found = std::fs::metadata(&path).map_err(|e| format!("board {}: {e}", path.display()))?;
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
-    let member =
-        Member::join(board, name.trim_end(), cells, intake::monotonic(), &ToControl).map_err(|e| e.to_string())?;
-    let seat = member.board().map(|(_, row)| (u128::from(found.dev()) << 64 | u128::from(found.ino()), row.into()));
+    let member = Member::join(board, name.trim_end(), cells, intake::monotonic(), &ToControl)
+        .map_err(|e| e.to_string())?;
+    let seat = member
+        .board()
+        .map(|(_, row)| (u128::from(found.dev()) << 64 | u128::from(found.ino()), row.into()));
     Ok(Place { member: Arc::new(member), seat, alone: None })
 }
 
@@ -93,7 +99,8 @@ pub(crate) fn shares_cores() -> bool {
     others() != 0 && arbitrates()
 }
 
-/// By which number of its run-time directory this address space hears what others tell it, and one; 0: it does not.
+/// By which number of its run-time directory this address space hears what others tell it, and one;
+/// 0: it does not.
 static EAR: AtomicU32 = AtomicU32::new(0);
 
 /// From now on it hears by that number: what is told leads to [`Instance::told`].
@@ -111,12 +118,14 @@ impl Place {
     }
 }
 
-/// To the kernel thread of its control socket: a signal to the one that carries the VP would end a system call there.
+/// To the kernel thread of its control socket: a signal to the one that carries the VP would end a
+/// system call there.
 struct ToControl;
 
 impl Tell for ToControl {
     fn tell(&self, whom: Whom) {
-        if let Some(number) = whom.ear.checked_sub(1).and_then(|number| u16::try_from(number).ok()) {
+        if let Some(number) = whom.ear.checked_sub(1).and_then(|number| u16::try_from(number).ok())
+        {
             membership::tell(number);
         }
     }
@@ -129,12 +138,14 @@ pub(crate) fn set_share(share: Option<Share>) {
     }
 }
 
-/// Whether a virtual processor has to ask before it runs: there are others, or the address space's CPU time is bounded. Two loads.
+/// Whether a virtual processor has to ask before it runs: there are others, or the address space's
+/// CPU time is bounded. Two loads.
 pub(crate) fn has_to_ask() -> bool {
     PLACE.get().is_some_and(|place| place.member.others() != 0 || place.member.has_share())
 }
 
-/// Whether what is booked makes a difference: to this address space's share, or, with feedback, to others.
+/// Whether what is booked makes a difference: to this address space's share, or, with feedback, to
+/// others.
 pub(crate) fn has_rules() -> bool {
     PLACE.get().is_some_and(|place| {
         let member = &place.member;
@@ -144,15 +155,19 @@ pub(crate) fn has_rules() -> bool {
 
 /// This address space may not run at all now.
 pub(crate) fn is_barred() -> bool {
-    PLACE.get().is_some_and(|place| place.member.has_share() && place.member.is_barred(intake::monotonic()))
+    PLACE.get().is_some_and(|place| {
+        place.member.has_share() && place.member.is_barred(intake::monotonic())
+    })
 }
 
-/// A virtual processor used so much CPU time, until `now` (CLOCK_MONOTONIC). True: this address space's levels count otherwise from now on.
+/// A virtual processor used so much CPU time, until `now` (CLOCK_MONOTONIC). True: this address
+/// space's levels count otherwise from now on.
 pub(crate) fn book(vp: usize, nanoseconds: u64, now: u64) -> bool {
     PLACE.get().is_some_and(|place| place.member.book(vp, nanoseconds, now))
 }
 
-/// Nothing of this address space is runnable. Whether its levels count otherwise by that matters to nobody before something is.
+/// Nothing of this address space is runnable. Whether its levels count otherwise by that matters to
+/// nobody before something is.
 pub(crate) fn waits() {
     if let Some(place) = PLACE.get() {
         let _ = place.member.waited();
@@ -167,7 +182,8 @@ pub(crate) fn booked(vp: usize) -> u64 {
 /// Whether a runtime lies in the cells of the row.
 static LIES: AtomicBool = AtomicBool::new(false);
 
-/// Where a runtime's virtual processors lie, until all its kernel threads have ended: one that was left behind would get up in a cell where a successor's sleeps.
+/// Where a runtime's virtual processors lie, until all its kernel threads have ended: one that was
+/// left behind would get up in a cell where a successor's sleeps.
 #[derive(Debug)]
 pub(crate) struct Beds {
     pub(crate) row: Row,
@@ -176,7 +192,8 @@ pub(crate) struct Beds {
 }
 
 impl Beds {
-    /// For so many: the address space's, or some that nobody else sees if there are too few, or another runtime lies there.
+    /// For so many: the address space's, or some that nobody else sees if there are too few, or
+    /// another runtime lies there.
     pub(crate) fn new(vps: usize) -> Beds {
         let place = place(vps);
         place.say_who_hears();
@@ -188,12 +205,20 @@ impl Beds {
         Beds { row: Row { cells, reach: Reach::Private, ..row }, vps, is_shared: false }
     }
 
-    /// The seat of virtual processor `vp`: on the core where it is at home. Where it takes no part in sharing the cores: on none if the address space has a share of
-    /// CPU time, and else there is no seat.
+    /// The seat of virtual processor `vp`: on the core where it is at home. Where it takes no part
+    /// in sharing the cores: on none if the address space has a share of CPU time, and else there
+    /// is no seat.
     pub(crate) fn seat_of(&self, vp: usize) -> Option<Seat> {
         let place = PLACE.get()?;
         let seat = |core, only_one| {
-            Some(Seat::new(place.member.clone(), vp, core, only_one, Arc::new(ToControl), Bounds::default()))
+            Some(Seat::new(
+                place.member.clone(),
+                vp,
+                core,
+                only_one,
+                Arc::new(ToControl),
+                Bounds::default(),
+            ))
         };
         let takes_part = place.seat.is_some() && self.is_shared && arbitrates();
         if !takes_part {
@@ -245,14 +270,15 @@ pub(crate) fn others() -> u32 {
     PLACE.get().map_or(0, |place| place.member.others())
 }
 
-/// Whether another address space has a core, and runs there what is not of this level. Out of date at
-/// once.
+/// Whether another address space has a core, and runs there what is not of this level. Out of date
+/// at once.
 pub(crate) fn is_another_level_there(level: u8) -> bool {
     let cores = intake::cores().iter().map(|core| *core as usize);
     PLACE.get().is_some_and(|place| place.member.is_another_level_there(level, cores))
 }
 
-/// All virtual processors that sleep look around: what lies on the board can have been overwritten, and a call lost by that.
+/// All virtual processors that sleep look around: what lies on the board can have been overwritten,
+/// and a call lost by that.
 pub fn stir() {
     let Some(place) = PLACE.get() else { return };
     place.member.recount();

@@ -1,4 +1,5 @@
-//! What the wakers of a future say to the one who drives it ([`crate::future`]): one word, apart from the user's park token.
+//! What the wakers of a future say to the one who drives it ([`crate::future`]): one word, apart
+//! from the user's park token.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -17,10 +18,11 @@ impl Called {
         Called(AtomicU32::new(CALLED))
     }
 
-    /// The future may have become ready: the caller wakes its driver afterwards, also if others have called before. A waker of a former life
-    /// can call, and cannot wake.
+    /// The future may have become ready: the caller wakes its driver afterwards, also if others
+    /// have called before. A waker of a former life can call, and cannot wake.
     ///
-    /// A read-modify-write, and not a store: the driver has to see what each of several callers did before, whosever call it finds.
+    /// A read-modify-write, and not a store: the driver has to see what each of several callers did
+    /// before, whosever call it finds.
     pub(crate) fn call(&self) {
         self.0.swap(CALLED, Ordering::AcqRel);
     }
@@ -107,7 +109,8 @@ mod models {
         });
     }
 
-    /// A future that drives another inside its `poll`: the inner call takes what was meant for the outer one, and gives it back.
+    /// A future that drives another inside its `poll`: the inner call takes what was meant for the
+    /// outer one, and gives it back.
     #[test]
     fn nested() {
         model(|| {

@@ -1,13 +1,14 @@
 //! Cooperative cancellation.
 //!
-//! A cancelled microprocess unwinds at its next *cancellation point*: every operation that may wait for long (`park`, `sleep`,
-//! `yield_now`, `join`, condition variables, barriers, messages, sockets; channels and semaphores where they have to wait), entered or
-//! left, and [`point`]. Locks are none: `Mutex`, `RwLock` and `Once` wait until they have what they wait for. The unwinding carries
-//! [`Cancelled`] and runs no panic hook; `join` returns it in its `Err`. It never shows as `ErrorKind::Interrupted`, which std's
-//! loops would retry.
+//! A cancelled microprocess unwinds at its next *cancellation point*: every operation that may wait
+//! for long (`park`, `sleep`, `yield_now`, `join`, condition variables, barriers, messages,
+//! sockets; channels and semaphores where they have to wait), entered or left, and [`point`]. Locks
+//! are none: `Mutex`, `RwLock` and `Once` wait until they have what they wait for. The unwinding
+//! carries [`Cancelled`] and runs no panic hook; `join` returns it in its `Err`. It never shows as
+//! `ErrorKind::Interrupted`, which std's loops would retry.
 //!
-//! Held back inside [`masked`], while the microprocess unwinds already (so in `Drop` during a panic), and always in a program
-//! built with `panic = "abort"`.
+//! Held back inside [`masked`], while the microprocess unwinds already (so in `Drop` during a
+//! panic), and always in a program built with `panic = "abort"`.
 
 use std::time::Instant;
 
@@ -16,7 +17,8 @@ use crate::park::{self, Who};
 use crate::record::Mp;
 use crate::stand_in;
 
-/// The payload with which a cancelled microprocess unwinds; `JoinHandle::join` returns it in its `Err`.
+/// The payload with which a cancelled microprocess unwinds; `JoinHandle::join` returns it in its
+/// `Err`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cancelled;
 
@@ -29,7 +31,10 @@ impl std::fmt::Display for Cancelled {
 impl std::error::Error for Cancelled {}
 
 fn due(mp: &Mp) -> bool {
-    mp.state.is_cancelled() && mp.cancel_masked.get() == 0 && cfg!(panic = "unwind") && !std::thread::panicking()
+    mp.state.is_cancelled()
+        && mp.cancel_masked.get() == 0
+        && cfg!(panic = "unwind")
+        && !std::thread::panicking()
 }
 
 /// Whether [`point`] would unwind now. For operations that have to put something in order first.
@@ -46,7 +51,8 @@ fn stand_in_due() -> bool {
 /// A cancellation point and a switch point.
 ///
 /// # Panics
-/// Unwinds with [`Cancelled`] if the calling microprocess was cancelled and is not masked. Not on foreign kernel threads.
+/// Unwinds with [`Cancelled`] if the calling microprocess was cancelled and is not masked. Not on
+/// foreign kernel threads.
 #[inline]
 pub fn point() {
     let mp = current_mp();
@@ -63,9 +69,11 @@ pub fn requested() -> bool {
     current_mp().map_or_else(stand_in::is_cancelled, |mp| mp.state.is_cancelled())
 }
 
-/// Runs `f` with cancellation held back; a request that arrives meanwhile acts at the next point after it. Nests.
+/// Runs `f` with cancellation held back; a request that arrives meanwhile acts at the next point
+/// after it. Nests.
 ///
-/// For code that may not be left half done, and around calls out of `extern "C"` functions, through which nothing may unwind.
+/// For code that may not be left half done, and around calls out of `extern "C"` functions, through
+/// which nothing may unwind.
 pub fn masked<R>(f: impl FnOnce() -> R) -> R {
     struct Unmask(Option<&'static Mp>);
     impl Drop for Unmask {
@@ -101,7 +109,8 @@ pub fn earlier(a: Option<Instant>, b: Option<Instant>) -> Option<Instant> {
     a.into_iter().chain(b).min()
 }
 
-/// The deadline that the innermost enclosing scope hands down, if any. Waits of `kumihimo::net` and `thread::sleep` end there.
+/// The deadline that the innermost enclosing scope hands down, if any. Waits of `kumihimo::net` and
+/// `thread::sleep` end there.
 pub fn deadline() -> Option<Instant> {
     current_mp().map_or_else(stand_in::deadline, |mp| mp.deadline.get())
 }

@@ -28,8 +28,8 @@ pub(crate) enum Standing {
 }
 
 thread_local! {
-    /// In the TLS block of every microprocess and of every carrying kernel thread. GS may be read only when it is not `Foreign`:
-    /// on foreign threads GS is 0 and the load would fault.
+    /// In the TLS block of every microprocess and of every carrying kernel thread. GS may be read
+    /// only when it is not `Foreign`: on foreign threads GS is 0 and the load would fault.
     static STANDING: Cell<Standing> = const { Cell::new(Standing::Foreign) };
 }
 
@@ -47,15 +47,18 @@ pub(crate) fn set_standing(s: Standing) {
 pub(crate) struct KernelThread {
     /// Word 0, read as `gs:[0]`.
     pub(crate) this: Cell<*const KernelThread>,
-    /// The VP that it carries, read as `gs:[8]`; null while it waits in the pool, and while its microprocess has lost its VP and knows it.
+    /// The VP that it carries, read as `gs:[8]`; null while it waits in the pool, and while its
+    /// microprocess has lost its VP and knows it.
     pub(crate) vp: Cell<*const Vp>,
     /// What the kernel's half has of it: for its signal handler too.
     events: *const events::KernelThread,
-    /// The microprocess that runs on it, with a VP under it or bound; null on its own stack. Read as `gs:[24]`: by one instruction, between which
-    /// and the next the reader may come to another kernel thread.
+    /// The microprocess that runs on it, with a VP under it or bound; null on its own stack. Read
+    /// as `gs:[24]`: by one instruction, between which and the next the reader may come to another
+    /// kernel thread.
     pub(crate) current: Cell<*const Mp>,
-    /// While it is not 0 nothing is injected here: what the caller has read through GS stays right. Counts with the slot's mask, begins before it and
-    /// ends after it, and is changed by one instruction, since before and after it the caller may come to another kernel thread.
+    /// While it is not 0 nothing is injected here: what the caller has read through GS stays right.
+    /// Counts with the slot's mask, begins before it and ends after it, and is changed by one
+    /// instruction, since before and after it the caller may come to another kernel thread.
     guard: Cell<u32>,
     /// A signal handler of the runtime runs here: nothing may switch.
     in_handler: Cell<bool>,
@@ -71,9 +74,11 @@ pub(crate) struct KernelThread {
     /// How soon the kernel runs it when it is woken.
     pub(crate) slice: Slice,
     instance: *const Instance,
-    /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run there.
+    /// Its own context, on the kernel thread's own stack: only idling and waiting for a VP run
+    /// there.
     pub(crate) idle: UnsafeCell<Context>,
-    /// The context of a microprocess that left this thread while it had an entry in a run queue, until it is published.
+    /// The context of a microprocess that left this thread while it had an entry in a run queue,
+    /// until it is published.
     pub(crate) left: Cell<Context>,
 }
 
@@ -109,7 +114,8 @@ impl KernelThread {
             left: Cell::new(Context::NULL),
         };
         kt.this.set(&raw const kt);
-        // SAFETY: the record is alive until GS is reset below; a panic cannot leave `live`, which aborts on one.
+        // SAFETY: the record is alive until GS is reset below; a panic cannot leave `live`, which
+        // aborts on one.
         unsafe { cpu::set_gs_base((&raw const kt).addr()) };
         STANDING.set(Standing::OnVp);
         live();
@@ -147,7 +153,8 @@ impl KernelThread {
         self.time_short_turns();
     }
 
-    /// CPU time that it used since it was last asked for: from its beginning, with or without a VP. The caller's; a system call.
+    /// CPU time that it used since it was last asked for: from its beginning, with or without a VP.
+    /// The caller's; a system call.
     pub(crate) fn unbooked(&self) -> u64 {
         let now = cpu_time();
         now.saturating_sub(self.booked.replace(now))
@@ -161,7 +168,8 @@ impl KernelThread {
         slot.priority.store(i32::from(mp.level.get()), Ordering::Relaxed);
     }
 
-    /// As [`show`](KernelThread::show), of one that runs here next unless it turns out to be suspended: nobody takes it for running yet.
+    /// As [`show`](KernelThread::show), of one that runs here next unless it turns out to be
+    /// suspended: nobody takes it for running yet.
     #[inline(always)]
     pub(crate) fn announce(&self, mp: &Mp) {
         self.slot().microprocess.store(mp.id() | ANNOUNCED, Ordering::Relaxed);
@@ -174,7 +182,8 @@ impl KernelThread {
         self.slot().microprocess.store(0, Ordering::Relaxed);
     }
 
-    /// The caller's, which it stays on from here: nothing is injected until [`unmask`](KernelThread::unmask).
+    /// The caller's, which it stays on from here: nothing is injected until
+    /// [`unmask`](KernelThread::unmask).
     ///
     /// # Safety
     /// The caller's standing is not `Foreign`.
@@ -204,7 +213,8 @@ impl KernelThread {
         self.in_handler.set(false);
     }
 
-    /// After [`stay`](KernelThread::stay): masks. True if the VP is (still) here; else it is forgotten.
+    /// After [`stay`](KernelThread::stay): masks. True if the VP is (still) here; else it is
+    /// forgotten.
     #[inline(always)]
     pub(crate) fn enter(&self) -> bool {
         self.slot().enter(self.token.get()) || self.lost()
@@ -223,7 +233,8 @@ impl KernelThread {
         false
     }
 
-    /// The end of [`enter`](KernelThread::enter) or [`mask`](KernelThread::mask): what waited is told now, and the caller may be switched away from.
+    /// The end of [`enter`](KernelThread::enter) or [`mask`](KernelThread::mask): what waited is
+    /// told now, and the caller may be switched away from.
     #[inline(always)]
     pub(crate) fn unmask(&self) {
         if self.unmask_quietly() {
@@ -231,7 +242,8 @@ impl KernelThread {
         }
     }
 
-    /// As [`unmask`](KernelThread::unmask), and says whether something waits to be told. `self` is not to be used after this.
+    /// As [`unmask`](KernelThread::unmask), and says whether something waits to be told. `self` is
+    /// not to be used after this.
     #[inline(always)]
     #[must_use]
     pub(crate) fn unmask_quietly(&self) -> bool {
@@ -260,10 +272,12 @@ impl KernelThread {
     /// The caller's.
     ///
     /// # Safety
-    /// The caller's standing is not `Foreign`. The reference is for use on this kernel thread: it ends where a switch may come.
+    /// The caller's standing is not `Foreign`. The reference is for use on this kernel thread: it
+    /// ends where a switch may come.
     #[inline(always)]
     pub(crate) unsafe fn here<'a>() -> &'a KernelThread {
-        // SAFETY: the caller's promise: GS is set, to a record that lives as long as its kernel thread.
+        // SAFETY: the caller's promise: GS is set, to a record that lives as long as its kernel
+        // thread.
         unsafe { &*cpu::gs_word::<0>().cast::<KernelThread>() }
     }
 }
@@ -271,12 +285,14 @@ impl KernelThread {
 /// CPU time of the calling kernel thread, nanoseconds.
 pub(crate) fn cpu_time() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: room for one time. The call does not wait, and cannot fail: Linux has this clock since 2.6.
+    // SAFETY: room for one time. The call does not wait, and cannot fail: Linux has this clock
+    // since 2.6.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// FS base of the carrying kernel thread, for code that runs in a signal handler on a microprocess's block (set*id).
+/// FS base of the carrying kernel thread, for code that runs in a signal handler on a
+/// microprocess's block (set*id).
 pub(crate) fn carrier_fs() -> Option<usize> {
     (standing() != Standing::Foreign).then(|| {
         // SAFETY: not foreign, so GS points to the live record of this kernel thread.
@@ -284,17 +300,19 @@ pub(crate) fn carrier_fs() -> Option<usize> {
     })
 }
 
-/// The right to touch the VP under the caller: as long as one exists, the kernel thread's slot is masked and the VP stays.
+/// The right to touch the VP under the caller: as long as one exists, the kernel thread's slot is
+/// masked and the VP stays.
 ///
-/// Not `Send`, and consumed by everything that switches: after a switch the caller may run on another kernel thread with
-/// another VP, and gets a fresh one.
+/// Not `Send`, and consumed by everything that switches: after a switch the caller may run on
+/// another kernel thread with another VP, and gets a fresh one.
 pub(crate) struct Carrier {
     vp: *const Vp,
     _not_send: PhantomData<*const ()>,
 }
 
 impl Carrier {
-    /// The caller's, if it runs on a VP. None as well if the VP was taken over while the caller was away in the kernel.
+    /// The caller's, if it runs on a VP. None as well if the VP was taken over while the caller was
+    /// away in the kernel.
     #[inline]
     pub(crate) fn current() -> Option<Carrier> {
         if standing() != Standing::OnVp {
@@ -340,10 +358,12 @@ impl Carrier {
         })
     }
 
-    /// The right of one that is masked already and has no `Carrier` yet: after a switch, or on its own stack.
+    /// The right of one that is masked already and has no `Carrier` yet: after a switch, or on its
+    /// own stack.
     ///
     /// # Safety
-    /// The caller's standing is not `Foreign`, its kernel thread's slot is masked once, and no other `Carrier` stands for that.
+    /// The caller's standing is not `Foreign`, its kernel thread's slot is masked once, and no
+    /// other `Carrier` stands for that.
     #[inline(always)]
     pub(crate) unsafe fn here() -> Carrier {
         // SAFETY: the caller's promise.
@@ -360,7 +380,8 @@ impl Carrier {
     #[inline(always)]
     pub(crate) fn vp(&self) -> &Vp {
         debug_assert!(self.has_vp());
-        // SAFETY: a carrier exists only while its kernel thread carries a VP (else `has_vp` is asked first); VPs outlive their carriers.
+        // SAFETY: a carrier exists only while its kernel thread carries a VP (else `has_vp` is
+        // asked first); VPs outlive their carriers.
         unsafe { &*self.vp }
     }
 
@@ -427,14 +448,18 @@ impl Carrier {
 #[inline(always)]
 pub(crate) unsafe fn running_here() -> Option<&'static Mp> {
     // SAFETY: the caller's promise; null or a record, which lives for ever.
-    unsafe { (cpu::gs_load64::<{ std::mem::offset_of!(KernelThread, current) }>() as *const Mp).as_ref() }
+    unsafe {
+        (cpu::gs_load64::<{ std::mem::offset_of!(KernelThread, current) }>() as *const Mp).as_ref()
+    }
 }
 
-/// The microprocess on whose slot this kernel thread runs, if it is one that ends at `slot_end`. Async-signal-safe.
+/// The microprocess on whose slot this kernel thread runs, if it is one that ends at `slot_end`.
+/// Async-signal-safe.
 pub(crate) fn running_on(slot_end: usize) -> Option<&'static Mp> {
     let running = current_mp().into_iter();
     // In the middle of a switch the next one is noted already, on the stack of the one that leaves.
-    let leaving = Carrier::current().filter(Carrier::has_vp).and_then(|carrier| carrier.vp().leaving());
+    let leaving =
+        Carrier::current().filter(Carrier::has_vp).and_then(|carrier| carrier.vp().leaving());
     running.chain(leaving).find(|mp| mp.slot_end() as usize == slot_end)
 }
 

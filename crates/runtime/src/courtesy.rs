@@ -1,8 +1,11 @@
-//! Others of its core go first: a virtual processor that has answered everybody lets them run before it sleeps.
+//! Others of its core go first: a virtual processor that has answered everybody lets them run
+//! before it sleeps.
 //!
-//! Whoever asks it next is often runnable already, on the same core. sched_yield(2) runs them, and what they want is there when it returns: no sleep, and nobody
-//! has to wake the VP. Where nobody else is runnable it returns at once, and the VP sleeps. Where somebody computes it returns late, and has given a slice away
-//! (`yield_task_fair` of kernel/sched/fair.c): then the VP sleeps at once for a while, twice as long each time.
+//! Whoever asks it next is often runnable already, on the same core. sched_yield(2) runs them, and
+//! what they want is there when it returns: no sleep, and nobody has to wake the VP. Where nobody
+//! else is runnable it returns at once, and the VP sleeps. Where somebody computes it returns late,
+//! and has given a slice away (`yield_task_fair` of kernel/sched/fair.c): then the VP sleeps at
+//! once for a while, twice as long each time.
 
 use std::cell::Cell;
 
@@ -10,8 +13,9 @@ use crate::board;
 use crate::record::Mp;
 use crate::vp::Vp;
 
-/// With more descriptors than this it sleeps: what many ask in the time that a sleep and a wake-up take is worth more, done at once (echo with a thousand connections had a fifth
-/// fewer requests, with a quarter more processor time each).
+/// With more descriptors than this it sleeps: what many ask in the time that a sleep and a wake-up
+/// take is worth more, done at once (echo with a thousand connections had a fifth fewer requests,
+/// with a quarter more processor time each).
 const FEW: u32 = 64;
 /// Others that run for longer compute, nanoseconds.
 const LATE: u64 = 100_000;
@@ -21,7 +25,8 @@ const AT_ONCE: u64 = 1_500;
 const TIMES: u32 = 4;
 /// So long it sleeps at once after others computed, nanoseconds, ...
 const FIRST_REST: u64 = 20_000_000;
-/// ... then twice as long, ... up to this: what a slice given away costs those that wait is then a ten-thousandth of the time.
+/// ... then twice as long, ... up to this: what a slice given away costs those that wait is then a
+/// ten-thousandth of the time.
 const LONGEST_REST: u64 = 20_000_000_000;
 /// Ends of work at which nothing came, after which only one in [`SELDOM`] is tried.
 const CREDIT: u32 = 8;
@@ -73,14 +78,21 @@ impl Courtesy {
     /// Whether something came of it.
     fn brought(&self, something: bool) {
         let credit = self.credit.get();
-        self.credit.set(if something { (credit + 1).min(CREDIT) } else { credit.saturating_sub(1) });
+        self.credit.set(if something {
+            (credit + 1).min(CREDIT)
+        } else {
+            credit.saturating_sub(1)
+        });
     }
 }
 
 impl Vp {
-    /// Whether the VP lets others go first, now. Not where the cores are shared by the board, which knows who is next.
+    /// Whether the VP lets others go first, now. Not where the cores are shared by the board, which
+    /// knows who is next.
     pub(crate) fn is_courteous(&self, now: u64) -> bool {
-        (1..=FEW).contains(&self.poller.waited_for()) && !board::shares_cores() && self.courtesy.is_due(now)
+        (1..=FEW).contains(&self.poller.waited_for())
+            && !board::shares_cores()
+            && self.courtesy.is_due(now)
     }
 
     /// What came while others ran, and the time. May return nothing.

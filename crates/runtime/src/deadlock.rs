@@ -1,8 +1,9 @@
 //! All microprocesses wait for each other: who waits for what.
 //!
-//! Nobody runs, nobody waits for the clock, a descriptor, a gate or a future (which another runtime's threads may wake) or is inside `blocking`, and yet some live: only a foreign kernel
-//! thread could still wake one, which the runtime cannot know. So after a second of this it says once, on stderr, what it sees, with backtraces,
-//! and does what `Builder::on_deadlock` asks for.
+//! Nobody runs, nobody waits for the clock, a descriptor, a gate or a future (which another
+//! runtime's threads may wake) or is inside `blocking`, and yet some live: only a foreign kernel
+//! thread could still wake one, which the runtime cannot know. So after a second of this it says
+//! once, on stderr, what it sees, with backtraces, and does what `Builder::on_deadlock` asks for.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -21,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Lines of a report.
 const SHOWN: usize = 20;
 
-/// Whether the last VP that goes to sleep, or who keeps the time, should look again, and when. Called with all VPs idle.
+/// Whether the last VP that goes to sleep, or who keeps the time, should look again, and when.
+/// Called with all VPs idle.
 pub(crate) fn next_look(instance: &Instance) -> Option<Duration> {
     if instance.settings.on_deadlock == OnDeadlock::Ignore
         || instance.deadlock_seen.load(Ordering::Relaxed)
@@ -32,7 +34,11 @@ pub(crate) fn next_look(instance: &Instance) -> Option<Duration> {
         return None;
     }
     // Seen twice, a second apart, with no switch in between: the number of switches is the mark.
-    let mark = instance.vps.iter().map(|v| v.counters.switches.load(Ordering::Relaxed)).fold(1, u64::wrapping_add);
+    let mark = instance
+        .vps
+        .iter()
+        .map(|v| v.counters.switches.load(Ordering::Relaxed))
+        .fold(1, u64::wrapping_add);
     let now = instance.now();
     // Acquire: whoever finds the mark finds its time, too.
     if instance.deadlock_mark.load(Ordering::Acquire) != mark {
@@ -40,20 +46,24 @@ pub(crate) fn next_look(instance: &Instance) -> Option<Duration> {
         instance.deadlock_mark.store(mark, Ordering::Release);
         return Some(PATIENCE);
     }
-    let waited = Duration::from_nanos(now.saturating_sub(instance.deadlock_since.load(Ordering::Relaxed)));
+    let waited =
+        Duration::from_nanos(now.saturating_sub(instance.deadlock_since.load(Ordering::Relaxed)));
     if waited < PATIENCE {
         return Some(PATIENCE - waited);
     }
-    // The walk over all of them comes last, and once in each silence: nothing but a switch, and then another silence, changes its outcome.
+    // The walk over all of them comes last, and once in each silence: nothing but a switch, and
+    // then another silence, changes its outcome.
     if !somebody_may_wake() && !instance.deadlock_seen.swap(true, Ordering::Relaxed) {
         report(instance);
     }
     None
 }
 
-/// Somebody waits for the clock, a descriptor or a future, on whatever VP, or is runnable but not yet seen by a VP that was called.
+/// Somebody waits for the clock, a descriptor or a future, on whatever VP, or is runnable but not
+/// yet seen by a VP that was called.
 ///
-/// Not asked of the timers and the descriptors, of which most may be left over from waits that ended otherwise.
+/// Not asked of the timers and the descriptors, of which most may be left over from waits that
+/// ended otherwise.
 fn somebody_may_wake() -> bool {
     let mut found = false;
     pool::for_each(|mp| {
@@ -94,8 +104,11 @@ fn report(instance: &Instance) {
     if total == 0 {
         return;
     }
-    let more =
-        if total > waiting.len() { format!("\n  ... and {} more", total - waiting.len()) } else { String::new() };
+    let more = if total > waiting.len() {
+        format!("\n  ... and {} more", total - waiting.len())
+    } else {
+        String::new()
+    };
     let lines: Vec<_> = waiting.iter().map(|(_, line)| &**line).collect();
     eprintln!(
         "kumihimo: deadlock: all {total} living microprocesses wait, and no timer, descriptor or blocking call can wake one \

@@ -1,7 +1,8 @@
 //! What a debugger reads: where the records are, and where in them what stands.
 //!
-//! [`KUMIHIMO_DEBUG`] is found by its symbol and needs no debug information; `gdb/kumihimo.py` is its reader, and embedded into programs that
-//! are built with debug information (`.debug_gdb_scripts`). Nothing here is read by the runtime itself but the head of the list.
+//! [`KUMIHIMO_DEBUG`] is found by its symbol and needs no debug information; `gdb/kumihimo.py` is
+//! its reader, and embedded into programs that are built with debug information
+//! (`.debug_gdb_scripts`). Nothing here is read by the runtime itself but the head of the list.
 #![debugger_visualizer(gdb_script_file = "../gdb/kumihimo.py")]
 
 use std::mem::offset_of;
@@ -16,8 +17,9 @@ use crate::carrier::KernelThread;
 use crate::record::Mp;
 use crate::vp::Vp;
 
-/// Counts changes of [`Root`], of what its offsets lead to, of the phases in `state.rs`, of the encoding of [`crate::park::Wait`] and of what a
-/// switch leaves on the stack. The script names the version that it reads.
+/// Counts changes of [`Root`], of what its offsets lead to, of the phases in `state.rs`, of the
+/// encoding of [`crate::park::Wait`] and of what a switch leaves on the stack. The script names the
+/// version that it reads.
 pub const VERSION: u32 = 2;
 
 /// The root. Offsets are bytes from the beginning of what they are named after.
@@ -31,7 +33,8 @@ pub struct Root {
     pub version: u32,
     /// Bytes of this.
     pub size: u32,
-    /// What the id of each microprocess begins with; the rest is the serial in its state. Stored once, before there are any.
+    /// What the id of each microprocess begins with; the rest is the serial in its state. Stored
+    /// once, before there are any.
     pub prefix: AtomicU64,
     /// The first of all records; each leads to the next one.
     #[allow(private_interfaces)]
@@ -116,7 +119,8 @@ const fn slot_sizes() -> [u64; Class::COUNT] {
 }
 
 /// Of an address space without a number.
-const NOWHERE: u64 = Id::new(Location::NOWHERE, Kind::MICROPROCESS, Serial::from_bits(0)).bits().get();
+const NOWHERE: u64 =
+    Id::new(Location::NOWHERE, Kind::MICROPROCESS, Serial::from_bits(0)).bits().get();
 
 /// The one of this process. `used`: a linker that sees no reader keeps it all the same.
 #[used]
@@ -155,7 +159,10 @@ pub static KUMIHIMO_DEBUG: Root = Root {
         slot: offset_of!(KernelThread, slot) as u32,
         fs: offset_of!(KernelThread, fs) as u32,
     },
-    vp: VirtualProcessor { index: offset_of!(Vp, index) as u32, left_by: offset_of!(Vp, left_by) as u32 },
+    vp: VirtualProcessor {
+        index: offset_of!(Vp, index) as u32,
+        left_by: offset_of!(Vp, left_by) as u32,
+    },
     slot: SharedSlot {
         vp: slot::VP_AT as u32,
         tid: offset_of!(Slot, tid) as u32,

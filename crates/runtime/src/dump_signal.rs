@@ -1,7 +1,8 @@
 //! A signal that asks for a dump of all microprocesses.
 //!
-//! The handler may come anywhere, in the middle of malloc or of a switch, so it does one write(2) to an eventfd. A kernel thread of its own
-//! waits there and writes the dump ([`crate::dump`]): it needs no virtual processor, which may all be busy or waiting.
+//! The handler may come anywhere, in the middle of malloc or of a switch, so it does one write(2)
+//! to an eventfd. A kernel thread of its own waits there and writes the dump ([`crate::dump`]): it
+//! needs no virtual processor, which may all be busy or waiting.
 
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -15,7 +16,8 @@ static CALL: AtomicI32 = AtomicI32::new(-1);
 /// The signal whose handler is installed.
 static INSTALLED: Mutex<Option<i32>> = Mutex::new(None);
 
-/// Names that `KUMI_DUMP_SIGNAL` may have, with or without SIG: those that no fault, job control or part of the runtime uses.
+/// Names that `KUMI_DUMP_SIGNAL` may have, with or without SIG: those that no fault, job control or
+/// part of the runtime uses.
 const NAMES: [(&str, i32); 9] = [
     ("HUP", libc::SIGHUP),
     ("INT", libc::SIGINT),
@@ -37,29 +39,37 @@ fn parse(text: &str) -> Option<i32> {
 }
 
 fn is_one(signal: i32) -> bool {
-    NAMES.iter().any(|(_, known)| *known == signal) || (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&signal)
+    NAMES.iter().any(|(_, known)| *known == signal)
+        || (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&signal)
 }
 
 /// Installs what the program, or else the environment, asks for.
 ///
 /// # Errors
-/// `InvalidInput`: no such signal, one that cannot be had, another one than before; `AlreadyExists`: it has a handler. Else what the kernel says.
+/// `InvalidInput`: no such signal, one that cannot be had, another one than before;
+/// `AlreadyExists`: it has a handler. Else what the kernel says.
 pub(crate) fn prepare(asked: Option<i32>) -> io::Result<()> {
     let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
     let known = || NAMES.map(|(name, _)| name).join(", ");
     let signal = match (asked, std::env::var("KUMI_DUMP_SIGNAL")) {
         (Some(signal), _) if is_one(signal) => signal,
         (Some(signal), _) => {
-            return Err(invalid(format!("dump_signal({signal}): one of {} or a real-time signal is wanted", known())));
+            return Err(invalid(format!(
+                "dump_signal({signal}): one of {} or a real-time signal is wanted",
+                known()
+            )));
         }
-        (None, Ok(text)) => parse(&text)
-            .ok_or_else(|| invalid(format!("KUMI_DUMP_SIGNAL={text}: one of {} or RTMIN+n is wanted", known())))?,
+        (None, Ok(text)) => parse(&text).ok_or_else(|| {
+            invalid(format!("KUMI_DUMP_SIGNAL={text}: one of {} or RTMIN+n is wanted", known()))
+        })?,
         (None, Err(_)) => return Ok(()),
     };
     let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
     match *installed {
         Some(before) if before == signal => Ok(()),
-        Some(before) => Err(invalid(format!("the dump signal of this process is {before} already, not {signal}"))),
+        Some(before) => Err(invalid(format!(
+            "the dump signal of this process is {before} already, not {signal}"
+        ))),
         None => {
             install(signal)?;
             *installed = Some(signal);
@@ -87,12 +97,14 @@ fn install(signal: i32) -> io::Result<()> {
     // SAFETY: a fresh descriptor that nobody else owns.
     let call = unsafe { OwnedFd::from_raw_fd(fd) };
     let mut calls = std::fs::File::from(call.try_clone()?);
-    std::thread::Builder::new().name("kumihimo-dump".into()).stack_size(2 << 20).spawn(move || {
-        // Several calls meanwhile are one.
-        while calls.read_exact(&mut [0; 8]).is_ok() {
-            dump::to_standard_error();
-        }
-    })?;
+    std::thread::Builder::new().name("kumihimo-dump".into()).stack_size(2 << 20).spawn(
+        move || {
+            // Several calls meanwhile are one.
+            while calls.read_exact(&mut [0; 8]).is_ok() {
+                dump::to_standard_error();
+            }
+        },
+    )?;
     CALL.store(call.as_raw_fd(), Ordering::Release);
     std::mem::forget(call);
     let mut action = before;

@@ -1,11 +1,14 @@
-//! Memory goes back to the kernel while a VP has nothing better to do: that of pooled slots, and that below the stacks of those that wait
-//! for a descriptor for long: of an idle connection that once needed much stack, only the part in use stays.
+//! Memory goes back to the kernel while a VP has nothing better to do: that of pooled slots, and
+//! that below the stacks of those that wait for a descriptor for long: of an idle connection that
+//! once needed much stack, only the part in use stays.
 //!
-//! A stack is its microprocess's own: who waits could be woken at any moment by anybody, so nobody else may take memory from below it. A VP
-//! that is about to sleep goes round all records, once a second a part of them. Whom it finds in the wait in which it has found it before, it
-//! wakes; [`Source::wait`](crate::readiness::Source::wait), which returns for no reason anyway, then gives the memory back
-//! and goes on waiting. That one was seen is a bit in the word that says what it waits for, which the next wait writes anew: busy
-//! connections pay nothing, neither a timer nor a store.
+//! A stack is its microprocess's own: who waits could be woken at any moment by anybody, so nobody
+//! else may take memory from below it. A VP that is about to sleep goes round all records, once a
+//! second a part of them. Whom it finds in the wait in which it has found it before, it wakes;
+//! [`Source::wait`](crate::readiness::Source::wait), which returns for no reason anyway, then gives
+//! the memory back and goes on waiting. That one was seen is a bit in the word that says what it
+//! waits for, which the next wait writes anew: busy connections pay nothing, neither a timer nor a
+//! store.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -42,7 +45,8 @@ pub(crate) struct Tide {
 }
 
 impl Vp {
-    /// Before it sleeps: gives memory back, once a second. Says when to come again, if there may be more. Owner only.
+    /// Before it sleeps: gives memory back, once a second. Says when to come again, if there may be
+    /// more. Owner only.
     pub(crate) fn ebb(&self) -> Option<Duration> {
         let instance = self.instance();
         let tide = &instance.tide;
@@ -59,17 +63,19 @@ impl Vp {
         tide.more.load(Ordering::Relaxed).then_some(EVERY)
     }
 
-    /// One part of the round. Says whether another one may find something. By who has moved `tide.at`; two at once, if one takes a second for
-    /// it, only make the round uneven.
+    /// One part of the round. Says whether another one may find something. By who has moved
+    /// `tide.at`; two at once, if one takes a second for it, only make the round uneven.
     fn trim_waiting(&self, tide: &Tide) -> bool {
         let mut woken = 0;
         let mut last = tide.after.load(Ordering::Relaxed);
         for _ in 0..PART {
             // SAFETY: null, or a record, which lives for ever.
-            let link = unsafe { last.as_ref() }.map_or(&crate::debug::KUMIHIMO_DEBUG.oldest, |mp| &mp.newer);
+            let link = unsafe { last.as_ref() }
+                .map_or(&crate::debug::KUMIHIMO_DEBUG.oldest, |mp| &mp.newer);
             // SAFETY: null or a record that `pool` put there; Acquire: written.
             let Some(mp) = (unsafe { link.load(Ordering::Acquire).as_ref() }) else {
-                // The round is over. Whoever began to wait behind it is found in the next one, which somebody's next sleep begins.
+                // The round is over. Whoever began to wait behind it is found in the next one,
+                // which somebody's next sleep begins.
                 tide.after.store(std::ptr::null_mut(), Ordering::Relaxed);
                 return tide.whole.swap(0, Ordering::Relaxed) != 0;
             };
@@ -87,8 +93,14 @@ impl Vp {
                     break;
                 }
             } else {
-                // It may have been woken and wait again by now: then this wait counts as longer than it is.
-                let _ = mp.wait_kind.compare_exchange(kind, kind | Wait::LONG, Ordering::Relaxed, Ordering::Relaxed);
+                // It may have been woken and wait again by now: then this wait counts as longer
+                // than it is.
+                let _ = mp.wait_kind.compare_exchange(
+                    kind,
+                    kind | Wait::LONG,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
             }
         }
         tide.after.store(last, Ordering::Relaxed);
@@ -108,7 +120,8 @@ pub(crate) fn give_stack_back() {
     let Some(mp) = carrier::current_mp() else { return };
     let here = 0u8;
     let used = mp.slot_end().addr() - (&raw const here).addr();
-    // SAFETY: a running microprocess keeps nothing below its stack pointer but the frames of the calls from here, for which `MARGIN` is
-    // left. A handler or an injected call that interrupts this one has left its frames before the system call begins.
+    // SAFETY: a running microprocess keeps nothing below its stack pointer but the frames of the
+    // calls from here, for which `MARGIN` is left. A handler or an injected call that interrupts
+    // this one has left its frames before the system call begins.
     unsafe { stack::release_memory(mp.slot_end().addr(), mp.class.get(), used + MARGIN) };
 }

@@ -1,4 +1,5 @@
-//! Resources of one kind that are values in the table: what the crates above put there, with the table's locking around it.
+//! Resources of one kind that are values in the table: what the crates above put there, with the
+//! table's locking around it.
 
 use kumihimo_resource::id::{Id, Kind, Serial};
 use kumihimo_resource::slots::{Missing, Slots};
@@ -15,7 +16,8 @@ pub struct Entries<T> {
     slots: Slots<T>,
 }
 
-/// The caller's virtual processor: where its share of what a kind has in common lies. Kernel threads without one share one.
+/// The caller's virtual processor: where its share of what a kind has in common lies. Kernel
+/// threads without one share one.
 fn here() -> usize {
     Carrier::current().map_or(0, |carrier| 1 + carrier.vp().index)
 }
@@ -27,7 +29,8 @@ impl<T> Entries<T> {
         Entries { kind, slots: Slots::new() }
     }
 
-    /// Puts a resource in. Holds the virtual processor for some tens of nanoseconds, or as long as somebody else of the kind does (`kind`).
+    /// Puts a resource in. Holds the virtual processor for some tens of nanoseconds, or as long as
+    /// somebody else of the kind does (`kind`).
     ///
     /// # Errors
     /// [`Error::Full`].
@@ -36,7 +39,9 @@ impl<T> Entries<T> {
         // Whoever holds one of these locks keeps its virtual processor.
         let _quiet = NoEvents::new();
         let _held = table.enter(self.kind);
-        self.slots.open(table.locking(), table.generations(), here, value).map_err(|_| Error::Full(self.kind))
+        self.slots
+            .open(table.locking(), table.generations(), here, value)
+            .map_err(|_| Error::Full(self.kind))
     }
 
     /// Takes a resource out, and its names.
@@ -53,7 +58,8 @@ impl<T> Entries<T> {
         closed.inspect(|_| table.ended(self.id(serial))).map_err(self.stale(serial))
     }
 
-    /// What `f` says of it; nobody else is at it meanwhile. `f` must not block, nor open or close one of the kind.
+    /// What `f` says of it; nobody else is at it meanwhile. `f` must not block, nor open or close
+    /// one of the kind.
     ///
     /// # Errors
     /// [`Error::Stale`].
@@ -67,7 +73,9 @@ impl<T> Entries<T> {
         let mut all = Vec::new();
         {
             let _quiet = NoEvents::new();
-            self.slots.for_each(|serial, value| all.push(Usage { serial, owner: None, state: state(value) }));
+            self.slots.for_each(|serial, value| {
+                all.push(Usage { serial, owner: None, state: state(value) })
+            });
         }
         all.into_iter().for_each(each);
     }

@@ -1,4 +1,5 @@
-//! Settings that the environment may make in the program's place: variables that begin with `KUMI_`.
+//! Settings that the environment may make in the program's place: variables that begin with
+//! `KUMI_`.
 
 use std::io;
 use std::num::NonZero;
@@ -25,7 +26,10 @@ pub(crate) fn vps() -> io::Result<usize> {
 pub(crate) fn design() -> io::Result<Design> {
     match std::env::var("KUMI_QUEUE") {
         Ok(text) => Design::from_name(&text).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_QUEUE={text}: ring, locked or steal is wanted"))
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("KUMI_QUEUE={text}: ring, locked or steal is wanted"),
+            )
         }),
         Err(_) => Ok(DEFAULT_DESIGN),
     }
@@ -33,29 +37,27 @@ pub(crate) fn design() -> io::Result<Design> {
 
 pub(crate) fn batch() -> io::Result<BatchPolicy> {
     match std::env::var("KUMI_BATCH") {
-        Ok(text) => {
-            text.parse().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_BATCH: {why}")))
-        }
+        Ok(text) => text.parse().map_err(|why| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_BATCH: {why}"))
+        }),
         Err(_) => Ok(BatchPolicy::default()),
     }
 }
 
 pub(crate) fn locking() -> io::Result<Option<Locking>> {
     match std::env::var("KUMI_LOCKING") {
-        Ok(text) => text
-            .parse()
-            .map(Some)
-            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_LOCKING: {why}"))),
+        Ok(text) => text.parse().map(Some).map_err(|why| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_LOCKING: {why}"))
+        }),
         Err(_) => Ok(None),
     }
 }
 
 pub(crate) fn share() -> io::Result<Option<Share>> {
     match std::env::var("KUMI_SHARE") {
-        Ok(text) => text
-            .parse()
-            .map(Some)
-            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_SHARE: {why}"))),
+        Ok(text) => text.parse().map(Some).map_err(|why| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_SHARE: {why}"))
+        }),
         Err(_) => Ok(None),
     }
 }
@@ -65,7 +67,8 @@ pub(crate) fn uring_is_off() -> bool {
     std::env::var_os("KUMI_URING").is_some_and(|off| off == "off")
 }
 
-/// What the event source itself would ask: told here also where another source would be tried instead.
+/// What the event source itself would ask: told here also where another source would be tried
+/// instead.
 pub(crate) fn bpf() -> io::Result<()> {
     match bpf::Way::asked() {
         Ok(_) => Ok(()),
@@ -87,9 +90,14 @@ pub(crate) fn kernel_threads() -> io::Result<Option<Limit>> {
     const NAME: &str = "KUMI_KERNEL_THREADS";
     let Ok(text) = std::env::var(NAME) else { return Ok(None) };
     match text.parse() {
-        Ok(threads) if (1..=bpf::MOST_SLOTS as usize).contains(&threads) => Ok(Some(Limit::asked(threads, NAME))),
+        Ok(threads) if (1..=bpf::MOST_SLOTS as usize).contains(&threads) => {
+            Ok(Some(Limit::asked(threads, NAME)))
+        }
         _ => {
-            let text = format!("{NAME}={text}: a number of kernel threads is wanted, 1 to {}", bpf::MOST_SLOTS);
+            let text = format!(
+                "{NAME}={text}: a number of kernel threads is wanted, 1 to {}",
+                bpf::MOST_SLOTS
+            );
             Err(io::Error::new(io::ErrorKind::InvalidInput, text))
         }
     }
@@ -97,9 +105,9 @@ pub(crate) fn kernel_threads() -> io::Result<Option<Limit>> {
 
 pub(crate) fn preemption() -> io::Result<Option<Preemption>> {
     match std::env::var("KUMI_PREEMPT") {
-        Ok(text) => Preemption::from_name(&text)
-            .map(Some)
-            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_PREEMPT={why}"))),
+        Ok(text) => Preemption::from_name(&text).map(Some).map_err(|why| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_PREEMPT={why}"))
+        }),
         Err(_) => Ok(None),
     }
 }
@@ -118,9 +126,9 @@ pub(crate) fn sticky() -> io::Result<bool> {
 
 pub(crate) fn distrust() -> io::Result<Option<Distrust>> {
     match std::env::var("KUMI_WATCHDOG") {
-        Ok(text) => Distrust::from_name(&text)
-            .map(Some)
-            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_WATCHDOG={why}"))),
+        Ok(text) => Distrust::from_name(&text).map(Some).map_err(|why| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("KUMI_WATCHDOG={why}"))
+        }),
         Err(_) => Ok(None),
     }
 }

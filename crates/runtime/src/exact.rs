@@ -1,19 +1,22 @@
 //! Exact priorities over all VPs: the protocol.
 //!
-//! The rule: no VP runs a microprocess while one of a higher level is runnable anywhere in the address space. Nobody touches another's Protect
-//! Queue, so a VP *shows* what it runs and the highest level of what waits at it, looks at what the others show, and either hands over what
-//! it has itself or asks the owner.
+//! The rule: no VP runs a microprocess while one of a higher level is runnable anywhere in the
+//! address space. Nobody touches another's Protect Queue, so a VP *shows* what it runs and the
+//! highest level of what waits at it, looks at what the others show, and either hands over what it
+//! has itself or asks the owner.
 //!
 //! ```text
 //!   something waits here that outranks what another VP runs:   hand the highest over to the VP that runs the lowest, idle ones first
 //!   something waits there that outranks what any VP runs:      ask its owner (a bit, and an event), who does the above at its next step
 //! ```
-//! Why nothing is missed: whoever changes what it shows stores it, fences, and then looks at the others. Of two VPs that change at the same
-//! time at least one sees the other (modelled in loom below). A VP that was asked looks again although nothing of its own has changed.
+//! Why nothing is missed: whoever changes what it shows stores it, fences, and then looks at the
+//! others. Of two VPs that change at the same time at least one sees the other (modelled in loom
+//! below). A VP that was asked looks again although nothing of its own has changed.
 //!
-//! The bound, in scheduling steps ([`settle`] is called once a step): what waits at a VP while another one runs something lower leaves that
-//! VP at its first step that begins after it was asked, and runs at the first step of the VP it is handed to, unless something higher has
-//! come there meanwhile; then it is that VP's to hand over. No step of any other VP is waited for.
+//! The bound, in scheduling steps ([`settle`] is called once a step): what waits at a VP while
+//! another one runs something lower leaves that VP at its first step that begins after it was
+//! asked, and runs at the first step of the VP it is handed to, unless something higher has come
+//! there meanwhile; then it is that VP's to hand over. No step of any other VP is waited for.
 //!
 //! Where all microprocesses have one level nothing is shown and nobody looks: see `vp/settle.rs`.
 
@@ -64,7 +67,8 @@ impl Shown {
     /// By the owner. True if that is news.
     fn show(&self, runs: Mark, waits: Mark) -> bool {
         // A store takes the line from those who read it: only when there is news.
-        let news = self.runs.load(Ordering::Relaxed) != runs || self.waits.load(Ordering::Relaxed) != waits;
+        let news = self.runs.load(Ordering::Relaxed) != runs
+            || self.waits.load(Ordering::Relaxed) != waits;
         if news {
             self.runs.store(runs, Ordering::Relaxed);
             self.waits.store(waits, Ordering::Relaxed);
@@ -75,15 +79,18 @@ impl Shown {
     /// By the owner, before it takes what is in its injector, or when that is empty.
     pub(crate) fn take_in(&self) {
         if self.coming.load(Ordering::Relaxed) != NONE {
-            // SeqCst, with the fence in `send`: what the owner does not find in its injector after this is put in by one that finds its mark gone.
+            // SeqCst, with the fence in `send`: what the owner does not find in its injector after
+            // this is put in by one that finds its mark gone.
             self.coming.swap(NONE, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            // Others had counted on it, and looked away: what came may be lower by now, or be nothing yet. So the owner looks itself.
+            // Others had counted on it, and looked away: what came may be lower by now, or be
+            // nothing yet. So the owner looks itself.
             self.asked.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Wants the owner to look at its next step. True if nobody had asked yet: the caller sees to it that there is a next step.
+    /// Wants the owner to look at its next step. True if nobody had asked yet: the caller sees to
+    /// it that there is a next step.
     #[must_use]
     pub(crate) fn ask(&self) -> bool {
         // Release: what the caller shows is seen by the owner that finds itself asked.
@@ -100,7 +107,8 @@ impl Shown {
         self.waits.load(Ordering::Relaxed).max(self.coming.load(Ordering::Relaxed))
     }
 
-    /// What runs here, and what will at its next step as far as others have seen to that. None: not known.
+    /// What runs here, and what will at its next step as far as others have seen to that. None: not
+    /// known.
     fn standing(&self) -> Option<(Mark, Mark)> {
         let runs = self.runs.load(Ordering::Relaxed);
         (runs != UNSEEN).then(|| (runs, runs.max(self.coming.load(Ordering::Relaxed))))
@@ -113,19 +121,27 @@ pub(crate) trait Row {
     fn len(&self) -> usize;
     /// What VP `vp` shows.
     fn shown(&self, vp: usize) -> &Shown;
-    /// Whether VP `vp` is known to take no steps: it is handed nothing, and what it runs makes nobody ask.
+    /// Whether VP `vp` is known to take no steps: it is handed nothing, and what it runs makes
+    /// nobody ask.
     fn is_stuck(&self, vp: usize) -> bool;
 }
 
-/// The VP that something of `mark` should go to, since another one than `from` runs something lower: the one that runs the lowest,
-/// idle ones first, `first` before its equals. None: nobody runs anything lower. Idle VPs alone are no reason: they get work as
-/// the queues' design has it.
-pub(crate) fn outranked(row: &impl Row, from: Option<usize>, first: usize, mark: Mark) -> Option<usize> {
+/// The VP that something of `mark` should go to, since another one than `from` runs something
+/// lower: the one that runs the lowest, idle ones first, `first` before its equals. None: nobody
+/// runs anything lower. Idle VPs alone are no reason: they get work as the queues' design has it.
+pub(crate) fn outranked(
+    row: &impl Row,
+    from: Option<usize>,
+    first: usize,
+    mark: Mark,
+) -> Option<usize> {
     let n = row.len();
     let mut best: Option<(Mark, usize)> = None;
     let mut someone = false;
     for vp in (0..n).map(|i| (first + i) % n).filter(|vp| Some(*vp) != from) {
-        let Some((runs, standing)) = row.shown(vp).standing().filter(|_| !row.is_stuck(vp)) else { continue };
+        let Some((runs, standing)) = row.shown(vp).standing().filter(|_| !row.is_stuck(vp)) else {
+            continue;
+        };
         if standing < mark {
             someone |= runs != NONE;
             if best.is_none_or(|(lowest, _)| standing < lowest) {
@@ -136,25 +152,32 @@ pub(crate) fn outranked(row: &impl Row, from: Option<usize>, first: usize, mark:
     best.filter(|_| someone).map(|(_, vp)| vp)
 }
 
-/// Tells `ask` of the VPs at which something waits that outranks what others run: as many as are outranked, the highest first; and all at
-/// which something waits that outranks the running one there, since what that leaves over is not known yet.
+/// Tells `ask` of the VPs at which something waits that outranks what others run: as many as are
+/// outranked, the highest first; and all at which something waits that outranks the running one
+/// there, since what that leaves over is not known yet.
 fn holders(row: &impl Row, me: usize, mut ask: impl FnMut(usize)) {
     let runs = |vp| {
         let known = row.shown(vp).standing().filter(|(runs, _)| *runs != NONE && !row.is_stuck(vp));
         known.map(|(_, standing)| standing)
     };
     let Some(lowest) = (0..row.len()).filter_map(runs).min() else { return };
-    let others = || (0..row.len()).filter(move |vp| *vp != me).map(|vp| (row.shown(vp).surplus(), vp));
-    let steps_anyway = |vp: usize| row.shown(vp).standing().is_some_and(|(runs, _)| row.shown(vp).surplus() > runs);
+    let others =
+        || (0..row.len()).filter(move |vp| *vp != me).map(|vp| (row.shown(vp).surplus(), vp));
+    let steps_anyway = |vp: usize| {
+        row.shown(vp).standing().is_some_and(|(runs, _)| row.shown(vp).surplus() > runs)
+    };
     let (mut wanted, mut last) = (usize::MAX, (UNSEEN, usize::MAX));
     while wanted > 0 {
-        let Some(holder) = others().filter(|holder| *holder < last).max().filter(|(mark, _)| *mark > lowest) else {
+        let Some(holder) =
+            others().filter(|holder| *holder < last).max().filter(|(mark, _)| *mark > lowest)
+        else {
             return;
         };
         last = holder;
         if !steps_anyway(holder.1) {
             if wanted == usize::MAX {
-                wanted = (0..row.len()).filter_map(runs).filter(|standing| *standing < holder.0).count();
+                wanted =
+                    (0..row.len()).filter_map(runs).filter(|standing| *standing < holder.0).count();
             }
             wanted = wanted.saturating_sub(1);
         }
@@ -162,8 +185,9 @@ fn holders(row: &impl Row, me: usize, mut ask: impl FnMut(usize)) {
     }
 }
 
-/// Something of `mark`, the caller's, becomes runnable at VP `to`, or at one that runs less: `put` puts it into that VP's injector and wakes
-/// it if it sleeps, `raise` has a VP take a step. `begin` is told first.
+/// Something of `mark`, the caller's, becomes runnable at VP `to`, or at one that runs less: `put`
+/// puts it into that VP's injector and wakes it if it sleeps, `raise` has a VP take a step. `begin`
+/// is told first.
 pub(crate) fn send(
     row: &impl Row,
     to: usize,
@@ -180,10 +204,13 @@ pub(crate) fn send(
     put(to);
     fence(Ordering::SeqCst);
     let runs = shown.runs.load(Ordering::Relaxed);
-    // The owner has to take a step if it runs something lower; if it looked before this was in, and sees it no more by the mark;
-    // or if another VP has begun to run something lower meanwhile.
+    // The owner has to take a step if it runs something lower; if it looked before this was in, and
+    // sees it no more by the mark; or if another VP has begun to run something lower meanwhile.
     let unseen = shown.coming.load(Ordering::Relaxed) < mark;
-    if runs != NONE && (runs < mark || unseen || outranked(row, Some(to), to, mark).is_some()) && shown.ask() {
+    if runs != NONE
+        && (runs < mark || unseen || outranked(row, Some(to), to, mark).is_some())
+        && shown.ask()
+    {
         raise(to);
     }
 }
@@ -194,17 +221,24 @@ pub(crate) trait Owner {
     fn is_sent(&mut self) -> bool;
     /// The highest of what waits here.
     fn waits(&mut self) -> Mark;
-    /// Hands the next one, if it is at least that high, over to VP `to`. False: there is none, or it is not within reach.
+    /// Hands the next one, if it is at least that high, over to VP `to`. False: there is none, or
+    /// it is not within reach.
     fn hand(&mut self, to: usize, mark: Mark) -> bool;
-    /// What waits here cannot be handed over now: it runs here at the next step, or is within reach of another VP, which has to take one.
+    /// What waits here cannot be handed over now: it runs here at the next step, or is within reach
+    /// of another VP, which has to take one.
     fn pass_on(&mut self);
     /// VP `vp` was asked by us: it has to take a step.
     fn raise(&mut self, vp: usize);
 }
 
-/// One scheduling step of VP `me`, which runs what has the mark `runs`: shows it, hands over, asks. Returns what then waits here, and
-/// whether the VP had been asked.
-pub(crate) fn settle(row: &impl Row, me: usize, runs: Mark, owner: &mut impl Owner) -> (Mark, bool) {
+/// One scheduling step of VP `me`, which runs what has the mark `runs`: shows it, hands over, asks.
+/// Returns what then waits here, and whether the VP had been asked.
+pub(crate) fn settle(
+    row: &impl Row,
+    me: usize,
+    runs: Mark,
+    owner: &mut impl Owner,
+) -> (Mark, bool) {
     let shown = row.shown(me);
     if !owner.is_sent() {
         shown.take_in();

@@ -1,7 +1,8 @@
 //! fork(2) inside a microprocess.
 //!
-//! The child has one kernel thread, the one that forked, and on it one microprocess. There it is a plain kernel thread from the first
-//! instruction on: `sync` and `net` block that thread, nothing can be spawned, and the end of its closure ends the process.
+//! The child has one kernel thread, the one that forked, and on it one microprocess. There it is a
+//! plain kernel thread from the first instruction on: `sync` and `net` block that thread, nothing
+//! can be spawned, and the end of its closure ends the process.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +24,8 @@ extern "C" fn in_child() {
         // On the caller's TLS block, which the child has a copy of.
         FORKED.store(true, Ordering::Relaxed);
         if standing() != Standing::Foreign {
-            // SAFETY: not foreign: GS points to the copy of the record that the caller's kernel thread has.
+            // SAFETY: not foreign: GS points to the copy of the record that the caller's kernel
+            // thread has.
             unsafe { KernelThread::here() }.keep_to_no_core();
         }
         if standing() != Standing::Foreign || stand_in::forget() {
@@ -51,13 +53,15 @@ pub(crate) fn watch() {
     });
 }
 
-/// A microprocess's closure has returned. In a forked child there is nothing to switch to: the process ends, as it does when the last
-/// thread of a child returns.
+/// A microprocess's closure has returned. In a forked child there is nothing to switch to: the
+/// process ends, as it does when the last thread of a child returns.
 pub(crate) fn end_of_child() {
     if ON_MICROPROCESS.load(Ordering::Relaxed) {
-        // C's exit, which is what the last thread's return leads to: `std::process::exit` takes a lock of std's that a kernel thread may have
-        // held which began or ended at the moment of the fork, and is not there to release it.
-        // SAFETY: as the caller's last act, on a stack that nobody else uses; no other kernel thread is there to exit as well.
+        // C's exit, which is what the last thread's return leads to: `std::process::exit` takes a
+        // lock of std's that a kernel thread may have held which began or ended at the moment of
+        // the fork, and is not there to release it.
+        // SAFETY: as the caller's last act, on a stack
+        // that nobody else uses; no other kernel thread is there to exit as well.
         unsafe { libc::exit(0) };
     }
 }

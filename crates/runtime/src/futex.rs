@@ -3,18 +3,27 @@
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-/// Sleeps while `*word == expected`. Returns on wake, deadline, signal or mismatch: the caller looks again.
+/// Sleeps while `*word == expected`. Returns on wake, deadline, signal or mismatch: the caller
+/// looks again.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, deadline: Option<Instant>) {
     let timeout = deadline.map(|d| timespec(d.saturating_duration_since(Instant::now())));
     let ts = timeout.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
-    // SAFETY: `word` is a live, aligned u32 and `ts` is null or points to a live timespec; FUTEX_WAIT takes no other pointer.
+    // SAFETY: `word` is a live, aligned u32 and `ts` is null or points to a live timespec;
+    // FUTEX_WAIT takes no other pointer.
     unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, expected, ts);
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+            expected,
+            ts,
+        );
     }
 }
 
-/// Sleeps until `deadline`, or until a signal comes: the caller looks again. `std::thread::sleep` goes on for the rest of its time, to which the
-/// kernel adds its timer slack again, and so never ends where signals come more often than that (nanosleep(2), "can be problematic").
+/// Sleeps until `deadline`, or until a signal comes: the caller looks again. `std::thread::sleep`
+/// goes on for the rest of its time, to which the kernel adds its timer slack again, and so never
+/// ends where signals come more often than that (nanosleep(2), "can be problematic").
 pub(crate) fn nap(deadline: Instant) {
     wait(&AtomicU32::new(0), 0, Some(deadline));
 }
@@ -27,10 +36,18 @@ pub(crate) fn wake_one(word: &AtomicU32) {
 fn wake(word: &AtomicU32, n: i32) {
     // SAFETY: FUTEX_WAKE only uses the address as a key; it reads and writes nothing there.
     unsafe {
-        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, n);
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+            n,
+        );
     }
 }
 
 pub(crate) fn timespec(d: Duration) -> libc::timespec {
-    libc::timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(d.subsec_nanos()) }
+    libc::timespec {
+        tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(d.subsec_nanos()),
+    }
 }

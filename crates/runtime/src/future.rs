@@ -1,11 +1,13 @@
 //! Futures, driven by whoever waits for them: the waker is an unpark.
 //!
-//! The waker of a microprocess is a number and no object: its mark. To make, clone and drop one costs nothing, and one that outlives the
-//! microprocess leads to nobody. That of a foreign kernel thread is its parker.
+//! The waker of a microprocess is a number and no object: its mark. To make, clone and drop one
+//! costs nothing, and one that outlives the microprocess leads to nobody. That of a foreign kernel
+//! thread is its parker.
 //!
-//! Wakers speak to the microprocess and not to one call (`called.rs`). So a call inside another one's `poll` may take what was meant for the
-//! outer one: at its end it calls itself, and the outer one polls once more than it has to. For the same reason a waker that is used
-//! after the end causes one poll too many, at most.
+//! Wakers speak to the microprocess and not to one call (`called.rs`). So a call inside another
+//! one's `poll` may take what was meant for the outer one: at its end it calls itself, and the
+//! outer one polls once more than it has to. For the same reason a waker that is used after the end
+//! causes one poll too many, at most.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,13 +20,15 @@ use crate::{cancel, thread};
 
 /// Runs `future` on the caller until it is ready.
 ///
-/// It is polled here, in the calling microprocess, with its thread-local storage; between polls the microprocess is parked until the
-/// future's waker is used, from wherever. [`thread::park`]'s token is not touched. Allocates nothing. A future that wakes itself lets others run before
-/// it is polled again. Calls nest: one inside another one's `poll` stops the outer one until it ends.
+/// It is polled here, in the calling microprocess, with its thread-local storage; between polls the
+/// microprocess is parked until the future's waker is used, from wherever. [`thread::park`]'s token
+/// is not touched. Allocates nothing. A future that wakes itself lets others run before it is
+/// polled again. Calls nest: one inside another one's `poll` stops the outer one until it ends.
 ///
-/// Blocks the microprocess; on a kernel thread that is none, or inside [`thread::blocking`], the kernel thread. A cancellation point,
-/// before each poll: the future is dropped while the caller unwinds. A scope's deadline acts as in every wait that is not of sockets: it
-/// cancels the scope's children, and nobody else; for a limit of its own see [`block_on_until`].
+/// Blocks the microprocess; on a kernel thread that is none, or inside [`thread::blocking`], the
+/// kernel thread. A cancellation point, before each poll: the future is dropped while the caller
+/// unwinds. A scope's deadline acts as in every wait that is not of sockets: it cancels the scope's
+/// children, and nobody else; for a limit of its own see [`block_on_until`].
 ///
 /// # Panics
 /// With the panic of `poll`; the waker may be used all the same.
@@ -51,7 +55,8 @@ pub fn block_on_timeout<F: IntoFuture>(future: F, time: Duration) -> Option<F::O
 
 /// As [`block_on`], at most until `deadline`: then the future is dropped, and there is `None`.
 ///
-/// It is polled once in any case. To keep it, pin it, and give a reference: `block_on_until(future.as_mut(), deadline)`.
+/// It is polled once in any case. To keep it, pin it, and give a reference:
+/// `block_on_until(future.as_mut(), deadline)`.
 ///
 /// # Panics
 /// As [`block_on`].
@@ -120,7 +125,8 @@ pub(crate) fn waker(me: &Waiter) -> Waker {
     }
 }
 
-const MARK: RawWakerVTable = RawWakerVTable::new(|mark| marked(mark.addr() as u64), wake_marked, wake_marked, |_| ());
+const MARK: RawWakerVTable =
+    RawWakerVTable::new(|mark| marked(mark.addr() as u64), wake_marked, wake_marked, |_| ());
 
 fn marked(mark: u64) -> RawWaker {
     RawWaker::new(std::ptr::without_provenance(mark as usize), const { &MARK })

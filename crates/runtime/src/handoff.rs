@@ -1,12 +1,16 @@
-//! A kernel thread goes away with its microprocess, and the virtual processor goes on under a spare.
+//! A kernel thread goes away with its microprocess, and the virtual processor goes on under a
+//! spare.
 //!
-//! The kernel's half ([`kumihimo_events::kernel`]) has the pool and the hand-off; here is what the user scheduler does about it. *Blocked*: the VP is
-//! looked at for what runs next. *Resumed*: a kernel thread runs microprocesses on the VP until it is gone. *Unblocked* comes in one of two ways:
-//! told by a trap, the kernel thread waits for its turn where it stands; not told, the microprocess runs on until it enters the runtime,
-//! finds its VP gone, and leaves its kernel thread like one that was woken from outside.
+//! The kernel's half ([`kumihimo_events::kernel`]) has the pool and the hand-off; here is what the
+//! user scheduler does about it. *Blocked*: the VP is looked at for what runs next. *Resumed*: a
+//! kernel thread runs microprocesses on the VP until it is gone. *Unblocked* comes in one of two
+//! ways: told by a trap, the kernel thread waits for its turn where it stands; not told, the
+//! microprocess runs on until it enters the runtime, finds its VP gone, and leaves its kernel
+//! thread like one that was woken from outside.
 //!
-//! `blocking` says by itself that it goes away. Whoever is first has the VP: a call that returns before the spare got to run goes on as if
-//! nothing had happened (protocol and models: [`kumihimo_events::slot`]).
+//! `blocking` says by itself that it goes away. Whoever is first has the VP: a call that returns
+//! before the spare got to run goes on as if nothing had happened (protocol and models:
+//! [`kumihimo_events::slot`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering;
@@ -30,8 +34,9 @@ use crate::vp::Left;
 
 impl UserScheduler for Instance {
     fn thread(&self, thread: &events::KernelThread, live: &mut dyn FnMut()) {
-        // No memory for it is no reason to end: in a Rust program std has given this kernel thread an alternate stack, which takes its place;
-        // under a `main` that is not Rust's an overflow would then end in a bare SIGSEGV.
+        // No memory for it is no reason to end: in a Rust program std has given this kernel thread
+        // an alternate stack, which takes its place; under a `main` that is not Rust's an overflow
+        // would then end in a bare SIGSEGV.
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
         preempt::note_usual_mask();
         intake::begin_on_all_cores();
@@ -76,8 +81,8 @@ impl UserScheduler for Instance {
             let Some(mp) = (unsafe { kt.current.get().as_ref() }) else { return };
             let reason = sticky::reason(self, mp);
             match (carrier, reason) {
-                // Back before a spare came. A block all the same: of two that talk to each other both
-                // would be told for ever. So it gives the VP away.
+                // Back before a spare came. A block all the same: of two that talk to each other
+                // both would be told for ever. So it gives the VP away.
                 (Some(carrier), Some(Reason::Often)) => {
                     give_away(kt);
                     let _ = carrier.release();
@@ -102,9 +107,14 @@ impl UserScheduler for Instance {
     }
 
     fn outranked(&self, vp: u32, _priority: i32) -> Option<u64> {
-        // Whatever came from outside must be taken in when Preempted was told, be it of higher priority or not: until then it is not known.
+        // Whatever came from outside must be taken in when Preempted was told, be it of higher
+        // priority or not: until then it is not known.
         let vp = &self.vps[vp as usize];
-        let moves = vp.counters.switches.load(Ordering::Relaxed).wrapping_add(vp.tick.answers.load(Ordering::Relaxed));
+        let moves = vp
+            .counters
+            .switches
+            .load(Ordering::Relaxed)
+            .wrapping_add(vp.tick.answers.load(Ordering::Relaxed));
         self.queues.has_injected(vp.index).then_some(moves)
     }
 
@@ -147,7 +157,8 @@ impl UserScheduler for Instance {
 }
 
 /// The calling kernel thread, entered, keeps its microprocess where it is, and its VP is anyone's.
-/// Async-signal-safe; only where [`KernelThread::may_stand_aside`](events::KernelThread::may_stand_aside) says so.
+/// Async-signal-safe; only where
+/// [`KernelThread::may_stand_aside`](events::KernelThread::may_stand_aside) says so.
 fn give_away(kt: &KernelThread) {
     // SAFETY: entered: the VP is here, and outlives its carriers.
     tracing::blocked(unsafe { &*kt.vp.get() });
@@ -155,8 +166,9 @@ fn give_away(kt: &KernelThread) {
     kt.put_down();
 }
 
-/// Queues the interrupted microprocess, which has no VP, and waits on its own kernel thread until a VP is handed over. Returns
-/// without one if its VP cannot come. Called in a signal handler; async-signal-safe.
+/// Queues the interrupted microprocess, which has no VP, and waits on its own kernel thread until a
+/// VP is handed over. Returns without one if its VP cannot come. Called in a signal handler;
+/// async-signal-safe.
 fn await_turn(instance: &Instance, mp: &'static Mp) {
     // SAFETY: a microprocess without a VP: GS is set.
     let kt = unsafe { KernelThread::stay() };
@@ -166,7 +178,8 @@ fn await_turn(instance: &Instance, mp: &'static Mp) {
     let patience = &instance.vps[home].patience;
     loop {
         if thread.turn().begin(Some(home as u32)) {
-            // SAFETY: the running microprocess is ours, and so is its context, which is not in use: whoever picks it finds that it waits here.
+            // SAFETY: the running microprocess is ours, and so is its context, which is not in use:
+            // whoever picks it finds that it waits here.
             unsafe { *mp.context.get() = Context::NULL };
             mp.waits_on.set(kt);
             tracing::unblocked(instance, kt, mp);
@@ -191,8 +204,9 @@ fn await_turn(instance: &Instance, mp: &'static Mp) {
     kt.unmask();
 }
 
-/// The calling kernel thread keeps its microprocess where it is and gives its VP away, until that microprocess has its turn again. Async-signal-safe;
-/// only where [`KernelThread::may_stand_aside`](events::KernelThread::may_stand_aside) says so.
+/// The calling kernel thread keeps its microprocess where it is and gives its VP away, until that
+/// microprocess has its turn again. Async-signal-safe; only where
+/// [`KernelThread::may_stand_aside`](events::KernelThread::may_stand_aside) says so.
 ///
 /// # Safety
 /// In a signal handler that has interrupted `mp`, outside of the runtime.
@@ -210,8 +224,8 @@ pub(crate) unsafe fn stand_aside(mp: &'static Mp) {
     let _ = kt.unmask_quietly();
 }
 
-/// In a handler that has interrupted `mp`, which computes without a VP: waits for one, where that could
-/// be in a handler at all; if it is sticky, it was called back. Async-signal-safe.
+/// In a handler that has interrupted `mp`, which computes without a VP: waits for one, where that
+/// could be in a handler at all; if it is sticky, it was called back. Async-signal-safe.
 pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
     if kt.events().may_stand_aside() {
         kt.in_handler(|| {
@@ -224,20 +238,22 @@ pub(crate) fn await_another_turn(kt: &KernelThread, mp: &'static Mp) {
 }
 
 impl Carrier {
-    /// On the kernel thread's own stack: `next` runs here; or, if it waits for its turn on another kernel thread, the VP goes there.
-    /// None: it did.
+    /// On the kernel thread's own stack: `next` runs here; or, if it waits for its turn on another
+    /// kernel thread, the VP goes there. None: it did.
     #[must_use]
     pub(crate) fn go_on_with(self, next: &'static Mp) -> Option<Carrier> {
         if !next.waits_elsewhere() {
             return Some(self.switch(next, Left::Nothing));
         }
         let kt = self.kernel_thread();
-        // SAFETY: the waiter set it before it was queued. Its kernel thread stays as long as the microprocess is queued: that cannot end
-        // without a VP, nor get one while this entry is in our hands.
+        // SAFETY: the waiter set it before it was queued. Its kernel thread stays as long as the
+        // microprocess is queued: that cannot end without a VP, nor get one while this entry is in
+        // our hands.
         let waiter = unsafe { &*next.waits_on.get() };
         kt.announce(next);
         // One that went on without is not held by that: it is when it wants a VP again.
-        if next.state.is_suspended() && !waiter.events().turn().is_astray() && self.vp().hold(next) {
+        if next.state.is_suspended() && !waiter.events().turn().is_astray() && self.vp().hold(next)
+        {
             return Some(self);
         }
         let index = waiter.events().index();
@@ -253,7 +269,8 @@ impl Carrier {
             Offer::HasLeft => return self.go_on_with(next),
             Offer::WentOn => {}
         }
-        // It went on without: the entry is dropped, and the VP comes round again, so that it need not compute beside it any more.
+        // It went on without: the entry is dropped, and the VP comes round again, so that it need
+        // not compute beside it any more.
         tracing::went_on(self.vp(), next, waiter);
         self.vp().instance().kernel.call_back(index);
         Some(self)
@@ -267,7 +284,8 @@ impl Carrier {
     }
 }
 
-/// The microprocess that came back without a VP has left its stack: it is runnable, like one that was woken from outside.
+/// The microprocess that came back without a VP has left its stack: it is runnable, like one that
+/// was woken from outside.
 fn publish_bound(instance: &Instance, kt: &KernelThread) {
     // SAFETY: null or a record.
     let Some(mp) = (unsafe { kt.current.replace(std::ptr::null()).as_ref() }) else { return };
@@ -284,11 +302,13 @@ fn publish_bound(instance: &Instance, kt: &KernelThread) {
     instance.kernel.unbind();
 }
 
-/// Runs `f`, which may block the kernel thread, while the VP goes on elsewhere with the other microprocesses.
+/// Runs `f`, which may block the kernel thread, while the VP goes on elsewhere with the other
+/// microprocesses.
 ///
-/// Blocks the kernel thread for as long as `f` does, and the microprocess with it; nobody else. Inside, waiting on Kumihimo's own types
-/// blocks the kernel thread. On a foreign kernel thread, or where no further kernel thread is to be had (limit reached; counted in the
-/// metrics), `f` simply runs. It also simply runs in a sticky microprocess, which has no virtual processor to give away.
+/// Blocks the kernel thread for as long as `f` does, and the microprocess with it; nobody else.
+/// Inside, waiting on Kumihimo's own types blocks the kernel thread. On a foreign kernel thread, or
+/// where no further kernel thread is to be had (limit reached; counted in the metrics), `f` simply
+/// runs. It also simply runs in a sticky microprocess, which has no virtual processor to give away.
 /// Not a cancellation point.
 pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     let _told = crate::spans::Waits::begin(Wait::Blocking);
@@ -308,8 +328,8 @@ pub fn blocking<R>(f: impl FnOnce() -> R) -> R {
     outcome.unwrap_or_else(|payload| resume_unwind(payload))
 }
 
-/// Runs the closure of `blocking` without a hand-off. Afterwards obeys a suspension or a call-back that
-/// arrived in the meantime, as the return from a hand-off does.
+/// Runs the closure of `blocking` without a hand-off. Afterwards obeys a suspension or a call-back
+/// that arrived in the meantime, as the return from a hand-off does.
 fn in_line<R>(f: impl FnOnce() -> R) -> R {
     let outcome = f();
     drop(Carrier::regain());
@@ -337,7 +357,8 @@ fn take_back(mp: &'static Mp) {
     // SAFETY: Bound, so GS is set; a bound microprocess stays on its kernel thread.
     let kt = unsafe { KernelThread::stay() };
     let mine = kt.events().take_back();
-    // In the microprocess's own block (a lean one's: the kernel thread's, for which it is right too): on a VP when it continues.
+    // In the microprocess's own block (a lean one's: the kernel thread's, for which it is right
+    // too): on a VP when it continues.
     set_standing(Standing::OnVp);
     if mine {
         // SAFETY: masked just now, with the VP here.
@@ -356,16 +377,18 @@ fn take_back(mp: &'static Mp) {
     drop(unsafe { leave_bound(mp) });
 }
 
-/// The caller's VP was taken over while it was away in the kernel without saying so. None: it is sticky
-/// from here.
+/// The caller's VP was taken over while it was away in the kernel without saying so. None: it is
+/// sticky from here.
 #[cold]
 pub(crate) fn come_back_or_stick() -> Option<Carrier> {
-    // SAFETY: the caller's standing is `OnVp`: GS is set. It has no VP, so nothing is injected that would switch: it is the same kernel thread.
+    // SAFETY: the caller's standing is `OnVp`: GS is set. It has no VP, so nothing is injected that
+    // would switch: it is the same kernel thread.
     let kt = unsafe { KernelThread::stay() };
     // See `come_back`.
     kt.mask();
     // SAFETY: null or a record, which lives for ever.
-    let mp = unsafe { kt.current.get().as_ref() }.filter(|_| kt.vp.get().is_null() && !kt.is_in_handler());
+    let mp = unsafe { kt.current.get().as_ref() }
+        .filter(|_| kt.vp.get().is_null() && !kt.is_in_handler());
     let reason = mp.and_then(|mp| Some((mp, sticky::reason(kt.instance(), mp)?)));
     if let Some((mp, reason)) = reason {
         sticky::begin(kt.instance(), kt, mp, reason);
@@ -378,9 +401,11 @@ pub(crate) fn come_back_or_stick() -> Option<Carrier> {
 #[cold]
 pub(crate) fn come_back() -> Carrier {
     loop {
-        // SAFETY: the caller's standing is `OnVp`: GS is set. It has no VP, so nothing is injected that would switch: it is the same kernel thread.
+        // SAFETY: the caller's standing is `OnVp`: GS is set. It has no VP, so nothing is injected
+        // that would switch: it is the same kernel thread.
         let kt = unsafe { KernelThread::stay() };
-        // Before the looks: until here a bell may interrupt one that went on without a VP (`await_another_turn`), which then has one, or an entry in a queue.
+        // Before the looks: until here a bell may interrupt one that went on without a VP
+        // (`await_another_turn`), which then has one, or an entry in a queue.
         kt.mask();
         if kt.vp.get().is_null() {
             // SAFETY: the kernel thread's own stack has no VP, so a microprocess runs; masked.
@@ -406,8 +431,9 @@ unsafe fn leave_bound(mp: &'static Mp) -> Carrier {
     let save = if kt.events().turn().is_astray() { kt.left.as_ptr() } else { mp.context.get() };
     let (to, fs) = (kt.idle.get(), kt.fs);
     let own_fs = if mp.fs.get() == 0 { fs } else { mp.fs.get() };
-    // SAFETY: the kernel thread's own context waits in `Carrier::run`; it publishes this microprocess (`current`) only after it was
-    // left. Continued on a VP by whoever takes it from the injector.
+    // SAFETY: the kernel thread's own context waits in `Carrier::run`; it publishes this
+    // microprocess (`current`) only after it was left. Continued on a VP by whoever takes it from
+    // the injector.
     unsafe {
         if fs == own_fs {
             cpu::switch_same(save, *to);

@@ -1,7 +1,8 @@
 //! Who the microprocesses of this process are: where their ids come from.
 //!
-//! An address space has a number before its first microprocess begins ([`begin`]); ids are made of that, of the kind and of the serial in the state
-//! word ([`crate::state`]). Without a number they are good within the process only, which is no reason not to run.
+//! An address space has a number before its first microprocess begins ([`begin`]); ids are made of
+//! that, of the kind and of the serial in the state word ([`crate::state`]). Without a number they
+//! are good within the process only, which is no reason not to run.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -46,7 +47,8 @@ pub(crate) fn made(mp: &'static Mp, serial: Serial) {
     RECORDS.make(serial.slot()).store(std::ptr::from_ref(mp).cast_mut(), Ordering::Release);
 }
 
-/// The microprocess of that id, living or with its outcome waiting; `None` if that has gone, or never was here. Takes no lock.
+/// The microprocess of that id, living or with its outcome waiting; `None` if that has gone, or
+/// never was here. Takes no lock.
 pub(crate) fn find(id: u64) -> Option<&'static Mp> {
     let serial = Serial::from_bits(id);
     let record = RECORDS.get(serial.slot())?.load(Ordering::Acquire);

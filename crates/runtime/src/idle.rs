@@ -1,7 +1,9 @@
 //! A virtual processor without work: look, spin, sleep; and how it is woken.
 //!
-//! Runs on the kernel thread's own stack. It lies down in its cell ([`kumihimo_arbiter::row`] has the protocol against lost wake-ups, and its models): on the
-//! cell's word as long as it waits for no descriptors, since a futex costs a third less than an eventfd in an epoll set, and whoever maps the cell can call it.
+//! Runs on the kernel thread's own stack. It lies down in its cell ([`kumihimo_arbiter::row`] has
+//! the protocol against lost wake-ups, and its models): on the cell's word as long as it waits for
+//! no descriptors, since a futex costs a third less than an eventfd in an epoll set, and whoever
+//! maps the cell can call it.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -20,15 +22,17 @@ use crate::record::Mp;
 use crate::vp::{Vp, bump};
 use crate::{board, deadlock, intake};
 
-/// How long an idle VP spins before it sleeps. About what a sleep and a wake-up cost on the same core: longer spinning can
-/// lose at most twice the optimum (Karlin et al. 1990).
+/// How long an idle VP spins before it sleeps. About what a sleep and a wake-up cost on the same
+/// core: longer spinning can lose at most twice the optimum (Karlin et al. 1990).
 const SPIN: Duration = Duration::from_micros(15);
 /// An idle VP beside busy ones looks in again after this long, then twice as long, ...
 const FIRST_NAP: Duration = Duration::from_micros(200);
-/// ... up to this: the bound on how long a lone runnable microprocess behind a computing one waits for an idle VP.
+/// ... up to this: the bound on how long a lone runnable microprocess behind a computing one waits
+/// for an idle VP.
 const LONGEST_NAP: Duration = Duration::from_millis(10);
 
-/// The least time, in nanoseconds, that an idle carrier stays with a VP before it serves another one while kernel threads are short.
+/// The least time, in nanoseconds, that an idle carrier stays with a VP before it serves another
+/// one while kernel threads are short.
 const SERVED: u64 = 2_000_000;
 
 /// A VP that was up for less, in nanoseconds, was woken for less than it costs to wake it, ...
@@ -53,7 +57,9 @@ impl Idle {
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         if fd < 0 {
             let e = io::Error::last_os_error();
-            let text = format!("eventfd of a virtual processor: {e}; raise the descriptor limit (ulimit -n)");
+            let text = format!(
+                "eventfd of a virtual processor: {e}; raise the descriptor limit (ulimit -n)"
+            );
             return Err(io::Error::new(e.kind(), text));
         }
         // SAFETY: a fresh descriptor that nobody else owns.
@@ -67,7 +73,8 @@ impl Idle {
         self.call.as_raw_fd()
     }
 
-    /// Whether it pays to wake the VP, which sleeps, for a little work: not if it had so little lately that it soon slept again.
+    /// Whether it pays to wake the VP, which sleeps, for a little work: not if it had so little
+    /// lately that it soon slept again.
     pub(crate) fn is_rested(&self, now: impl FnOnce() -> u64) -> bool {
         let rested = self.rested.load(Ordering::Relaxed);
         rested == 0 || now() >= rested
@@ -86,7 +93,8 @@ impl Idle {
     #[cold]
     fn write(&self) {
         let one = 1u64;
-        // SAFETY: 8 live bytes. The only failure, EAGAIN at 2^64-1, means that it is readable anyway.
+        // SAFETY: 8 live bytes. The only failure, EAGAIN at 2^64-1, means that it is readable
+        // anyway.
         unsafe { libc::write(self.call.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
@@ -113,8 +121,8 @@ impl Idle {
 }
 
 impl Carrier {
-    /// On the kernel thread's own stack: runs microprocesses whenever there are any. Returns, masked, when the runtime stops or this
-    /// kernel thread no longer carries a VP.
+    /// On the kernel thread's own stack: runs microprocesses whenever there are any. Returns,
+    /// masked, when the runtime stops or this kernel thread no longer carries a VP.
     pub(crate) fn run(mut self) {
         let mut nap = FIRST_NAP;
         let since = self.has_vp().then(|| self.vp().instance().now());
@@ -163,7 +171,8 @@ impl Carrier {
 }
 
 impl Carrier {
-    /// Leaves the VP to the pool and goes there to serve a VP without a carrier. On the kernel thread's own stack.
+    /// Leaves the VP to the pool and goes there to serve a VP without a carrier. On the kernel
+    /// thread's own stack.
     #[cold]
     fn pass_on(self) {
         let kt = self.kernel_thread();
@@ -175,7 +184,8 @@ impl Carrier {
 }
 
 impl Vp {
-    /// Whether its idle carrier, which has carried it since `since`, should serve another VP instead.
+    /// Whether its idle carrier, which has carried it since `since`, should serve another VP
+    /// instead.
     fn is_less_in_need(&self, since: u64) -> bool {
         let instance = self.instance();
         instance.kernel.is_short_of_threads()
@@ -215,7 +225,8 @@ impl Vp {
         found
     }
 
-    /// What came meanwhile, and the time. The clock is read as seldom as can be: a call through a gate has four of these ends of idling in it.
+    /// What came meanwhile, and the time. The clock is read as seldom as can be: a call through a
+    /// gate has four of these ends of idling in it.
     fn spin(&self, expects: Option<u64>, since: u64) -> (Option<&'static Mp>, u64) {
         let instance = self.instance();
         if expects.is_none() && self.poller.is_used() && self.awaits_peer() {
@@ -224,9 +235,11 @@ impl Vp {
         if expects.is_none() && self.is_courteous(since) {
             return self.let_others_go_first(since);
         }
-        // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP with descriptors of its own hears
-        // from the kernel sooner than from its neighbours.
-        if expects.is_none() && (instance.vps.len() == 1 || instance.quiet() || self.poller.is_used()) {
+        // Alone there is nobody to wait for but the kernel, which tells by the descriptor; and a VP
+        // with descriptors of its own hears from the kernel sooner than from its neighbours.
+        if expects.is_none()
+            && (instance.vps.len() == 1 || instance.quiet() || self.poller.is_used())
+        {
             return (None, since);
         }
         let until = since + expects.unwrap_or(SPIN.as_nanos() as u64);
@@ -235,7 +248,8 @@ impl Vp {
         self.look_until(until, || (0..pauses).for_each(|_| std::hint::spin_loop()))
     }
 
-    /// Looks, each time after `before`, until something came or it is `until`. Returns it, and the time.
+    /// Looks, each time after `before`, until something came or it is `until`. Returns it, and the
+    /// time.
     pub(crate) fn look_until(&self, until: u64, before: impl Fn()) -> (Option<&'static Mp>, u64) {
         self.idle.cell.looks();
         let found = loop {
@@ -264,9 +278,11 @@ impl Vp {
         let ebb = self.ebb();
         let bed = if self.poller.is_used() { Bed::Descriptors } else { Bed::Word };
         self.idle.cell.lie_down(bed);
-        let mut wait = self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
+        let mut wait =
+            self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
         let is_visible = self.queue().has_visible_work();
-        // What lies with others is not to be taken just now. Looking for it all the time would use up what the share has of the next period, and of all after it.
+        // What lies with others is not to be taken just now. Looking for it all the time would use
+        // up what the share has of the next period, and of all after it.
         let is_barred = is_visible && self.queue().injector_is_empty() && !self.may_pull();
         let nothing_to_do = (!is_visible || is_barred)
             && self.queue().is_empty()
@@ -281,9 +297,11 @@ impl Vp {
                 wait = Some(wait.map_or(*nap, |w| w.min(*nap)));
                 *nap = (*nap * 2).min(LONGEST_NAP);
             } else {
-                // A timer would cost a call through a gate a tenth of its time: while there are gates, who keeps the time looks instead.
+                // A timer would cost a call through a gate a tenth of its time: while there are
+                // gates, who keeps the time looks instead.
                 let look = if intake::is_used() { None } else { deadlock::next_look(instance) };
-                // Where nobody keeps the time, and there is no porter of gates, nobody stirs those that sleep.
+                // Where nobody keeps the time, and there is no porter of gates, nobody stirs those
+                // that sleep.
                 let alone = instance.kernel.preemption() == Means::Off && !intake::is_used();
                 let stir = (alone && board::others() != 0).then_some(board::STIR);
                 wait = [wait, ebb, stir, look].into_iter().flatten().min();

@@ -28,7 +28,8 @@ use crate::tracing;
 use crate::vp::{OneLevel, Vp};
 use crate::wrapped::Wrapping;
 
-/// So many runnable ones are enough to wake another VP, however little it had to do when it was woken last.
+/// So many runnable ones are enough to wake another VP, however little it had to do when it was
+/// woken last.
 const MANY: usize = 16;
 
 pub(crate) struct Instance {
@@ -53,7 +54,8 @@ pub(crate) struct Instance {
     pub(crate) blocking_inline: AtomicU64,
     pub(crate) sticky: sticky::Counts,
     pub(crate) spawned_outside: AtomicU64,
-    /// Kernel threads that stand in for microprocesses: those that ended, and those that may be alive.
+    /// Kernel threads that stand in for microprocesses: those that ended, and those that may be
+    /// alive.
     pub(crate) ended_outside: AtomicU64,
     stand_ins: Mutex<Vec<Weak<Foreign>>>,
     next_outside: AtomicUsize,
@@ -87,12 +89,14 @@ pub(crate) struct Instance {
 }
 
 static CURRENT: AtomicPtr<Instance> = AtomicPtr::new(std::ptr::null_mut());
-/// The instance's event source is `off`. By itself: asked before every call that may sleep. Relaxed: it is set before a microprocess runs.
+/// The instance's event source is `off`. By itself: asked before every call that may sleep.
+/// Relaxed: it is set before a microprocess runs.
 static NOTHING_TELLS: AtomicBool = AtomicBool::new(false);
 /// Foreign kernel threads that are inside an instance right now: its end waits for them.
 static VISITORS: AtomicUsize = AtomicUsize::new(0);
 
-/// Gives the running instance to `f`, and keeps it from ending meanwhile. For foreign kernel threads and bound microprocesses.
+/// Gives the running instance to `f`, and keeps it from ending meanwhile. For foreign kernel
+/// threads and bound microprocesses.
 pub(crate) fn visit<R>(f: impl FnOnce(Option<&Instance>) -> R) -> R {
     struct Leave;
     impl Drop for Leave {
@@ -100,7 +104,8 @@ pub(crate) fn visit<R>(f: impl FnOnce(Option<&Instance>) -> R) -> R {
             VISITORS.fetch_sub(1, Ordering::Release);
         }
     }
-    // SeqCst on both sides: either `retire` sees the visitor or the visitor sees that there is no instance.
+    // SeqCst on both sides: either `retire` sees the visitor or the visitor sees that there is no
+    // instance.
     VISITORS.fetch_add(1, Ordering::SeqCst);
     let _leave = Leave;
     // It takes locks of the kernel's half, and wakes.
@@ -109,7 +114,8 @@ pub(crate) fn visit<R>(f: impl FnOnce(Option<&Instance>) -> R) -> R {
     f(unsafe { CURRENT.load(Ordering::SeqCst).as_ref() })
 }
 
-/// In the child of a fork: its kernel threads are not there, so it is as if there were no instance. Its memory stays.
+/// In the child of a fork: its kernel threads are not there, so it is as if there were no instance.
+/// Its memory stays.
 pub(crate) fn forget() {
     CURRENT.store(std::ptr::null_mut(), Ordering::SeqCst);
     VISITORS.store(0, Ordering::SeqCst);
@@ -147,7 +153,8 @@ impl Instance {
         let instance = Arc::new_cyclic(|weak| {
             let vps: Vec<Vp> = (0..settings.vps)
                 .map_while(|i| {
-                    // SAFETY: the VP's carrier is the only user; the set lies in the same allocation and outlives the VPs.
+                    // SAFETY: the VP's carrier is the only user; the set lies in the same
+                    // allocation and outlives the VPs.
                     let queue = unsafe { queues.local(i) };
                     Vp::new(i, weak.as_ptr(), &beds, queue, settings.design, placer.keeps_account())
                         .map(|vp| vp.traced(trace.as_ref().map(|session| session.vp(i))))
@@ -209,7 +216,9 @@ impl Instance {
     /// Starts the kernel threads that carry the VPs.
     pub(crate) fn start(&self) -> io::Result<()> {
         // Whoever comes to the board later tells those that are there.
-        if crate::board::arbitrates() && crate::board::others() != 0 || self.settings.share.is_some() {
+        if crate::board::arbitrates() && crate::board::others() != 0
+            || self.settings.share.is_some()
+        {
             self.meet_others();
         }
         for vp in 0..self.vps.len() {
@@ -245,7 +254,9 @@ impl Instance {
     /// Makes it the process's instance. Error if there is one.
     pub(crate) fn publish(self: &Arc<Instance>) -> bool {
         let me = Arc::as_ptr(self).cast_mut();
-        let alone = CURRENT.compare_exchange(std::ptr::null_mut(), me, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let alone = CURRENT
+            .compare_exchange(std::ptr::null_mut(), me, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
         if alone {
             NOTHING_TELLS.store(self.kernel.source() == Source::Off, Ordering::Relaxed);
         }
@@ -323,8 +334,8 @@ impl Instance {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Hands a runnable microprocess that is the caller's alone to VP `to`; or, if that would keep it waiting while another VP runs a
-    /// lower one, to that. Async-signal-safe.
+    /// Hands a runnable microprocess that is the caller's alone to VP `to`; or, if that would keep
+    /// it waiting while another VP runs a lower one, to that. Async-signal-safe.
     pub(crate) fn inject(&self, to: usize, mp: &'static Mp) {
         let mut to = to % self.vps.len();
         if self.stuck_vps.load(Ordering::Relaxed) != 0 {
@@ -339,7 +350,8 @@ impl Instance {
     /// Puts it into the injector of VP `to`, and wakes that if it sleeps.
     pub(crate) fn put(&self, to: usize, mp: &'static Mp) {
         tracing::injected(self, to, mp);
-        // SAFETY: the caller holds it; records live for ever. Its state LIVE and "in no queue" are the caller's to know.
+        // SAFETY: the caller holds it; records live for ever. Its state LIVE and "in no queue" are
+        // the caller's to know.
         let first = unsafe { self.queues.inject(to, std::ptr::NonNull::from(mp)) };
         if first {
             self.vps[to].idle.wake();
@@ -353,9 +365,10 @@ impl Instance {
         (to..to + n).map(|i| i % n).find(|i| !self.queues.is_stuck(*i)).unwrap_or(to)
     }
 
-    /// Whether a woken microprocess should go back to VP `home` although VP `here` could run it: its data is there, but those that
-    /// talk to each other had better come together, and do where `here` has less to do. A VP that sleeps is woken if there is enough to do
-    /// here to make that pay.
+    /// Whether a woken microprocess should go back to VP `home` although VP `here` could run it:
+    /// its data is there, but those that talk to each other had better come together, and do where
+    /// `here` has less to do. A VP that sleeps is woken if there is enough to do here to make that
+    /// pay.
     pub(crate) fn prefers_home(&self, here: &Vp, home: usize) -> bool {
         let Some(vp) = self.vps.get(home) else { return false };
         let here = here.queue().len();
@@ -384,7 +397,8 @@ impl Instance {
         self.next_outside.fetch_add(1, Ordering::Relaxed) % self.vps.len()
     }
 
-    /// Microprocesses that have begun and not ended. Exact when nothing is spawned or ends meanwhile.
+    /// Microprocesses that have begun and not ended. Exact when nothing is spawned or ends
+    /// meanwhile.
     pub(crate) fn living(&self) -> u64 {
         // Ended first: a microprocess is counted as begun before it can be counted as ended.
         let mut ended = self.ended_outside.load(Ordering::Acquire);

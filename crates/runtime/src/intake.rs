@@ -1,8 +1,10 @@
-//! What comes from other address spaces. The virtual processors look for it themselves, at each step and before they sleep, so that nobody stands between
-//! a caller and who serves it.
+//! What comes from other address spaces. The virtual processors look for it themselves, at each
+//! step and before they sleep, so that nobody stands between a caller and who serves it.
 //!
-//! Whoever puts something before this address space posts a bit in its row ([`kumihimo_arbiter::row::Head`]), and rings. The VP that looks next takes all bits
-//! and has them looked after, masked, by whoever has installed itself here: it wakes microprocesses, and does no more.
+//! Whoever puts something before this address space posts a bit in its row
+//! ([`kumihimo_arbiter::row::Head`]), and rings. The VP that looks next takes all bits and has them
+//! looked after, masked, by whoever has installed itself here: it wakes microprocesses, and does no
+//! more.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -18,16 +20,18 @@ use crate::vp::Vp;
 
 /// Who looks after what comes.
 pub trait Intake: Sync {
-    /// Takes in what the bits say. On a virtual processor that is masked, perhaps on several at once: it may wake microprocesses and take spin locks of its own,
-    /// and must neither wait nor allocate without bound.
+    /// Takes in what the bits say. On a virtual processor that is masked, perhaps on several at
+    /// once: it may wake microprocesses and take spin locks of its own, and must neither wait nor
+    /// allocate without bound.
     fn take_in(&self, posts: u64);
 
-    /// Rings for all that was put before others and not told yet, see [`later`]. Anywhere: on a virtual processor that is masked, on the kernel thread that
-    /// keeps the time.
+    /// Rings for all that was put before others and not told yet, see [`later`]. Anywhere: on a
+    /// virtual processor that is masked, on the kernel thread that keeps the time.
     fn flush(&self, caller: Caller);
 
-    /// For how many nanoseconds it pays to spin, if at all, because somebody who is awake on another core than this is likely to put something before this
-    /// address space at once. By a virtual processor that has nothing else to do and would else sleep.
+    /// For how many nanoseconds it pays to spin, if at all, because somebody who is awake on
+    /// another core than this is likely to put something before this address space at once. By a
+    /// virtual processor that has nothing else to do and would else sleep.
     fn expects(&self, core: u32) -> Option<u64>;
 }
 
@@ -36,9 +40,11 @@ static UNTOLD: AtomicBool = AtomicBool::new(false);
 /// At what level, the highest: a hint.
 static UNTOLD_LEVEL: AtomicU8 = AtomicU8::new(0);
 
-/// After something was put before another address space: whether the caller may leave it to the virtual processor to ring, once for all that is put there in
-/// this moment. It does so when it has nothing to run, which is at once where nobody else is runnable, and else within some 50 us; after a tick of who keeps the
-/// time where one computes for longer than expected. False: the caller rings itself.
+/// After something was put before another address space: whether the caller may leave it to the
+/// virtual processor to ring, once for all that is put there in this moment. It does so when it has
+/// nothing to run, which is at once where nobody else is runnable, and else within some 50 us;
+/// after a tick of who keeps the time where one computes for longer than expected. False: the
+/// caller rings itself.
 #[must_use]
 pub fn later() -> bool {
     let Some(carrier) = Carrier::current() else { return false };
@@ -72,13 +78,15 @@ pub fn install(intake: &'static dyn Intake) -> bool {
     INTAKE.set(intake).is_ok()
 }
 
-/// Something was put where `bit` says, from inside this address space: posts it, and sees to it that a virtual processor looks. Never blocks.
+/// Something was put where `bit` says, from inside this address space: posts it, and sees to it
+/// that a virtual processor looks. Never blocks.
 pub fn knock(bit: u32) {
     board::row().head.post(bit);
     instance::visit(|instance| instance.map(Instance::rouse_one));
 }
 
-/// CLOCK_MONOTONIC, nanoseconds: the one clock that all address spaces of the machine have in common.
+/// CLOCK_MONOTONIC, nanoseconds: the one clock that all address spaces of the machine have in
+/// common.
 #[must_use]
 pub fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -90,7 +98,8 @@ pub fn monotonic() -> u64 {
 /// Rings where that was left for later. Async-signal-safe as far as the intake is.
 #[inline]
 pub(crate) fn flush(caller: Caller) {
-    // A swap, and what was noted by link is read after it: who notes later finds it false, and sets it again.
+    // A swap, and what was noted by link is read after it: who notes later finds it false, and sets
+    // it again.
     if UNTOLD.load(Ordering::Relaxed)
         && UNTOLD.swap(false, Ordering::AcqRel)
         && let Some(intake) = INTAKE.get()
@@ -106,7 +115,8 @@ pub(crate) fn is_untold_above(level: u8) -> bool {
 }
 
 impl Instance {
-    /// One that sleeps is woken, unless another one is up and looks; if all run, the one that runs the lowest is to look.
+    /// One that sleeps is woken, unless another one is up and looks; if all run, the one that runs
+    /// the lowest is to look.
     fn rouse_one(&self) {
         if self.vps.iter().any(|vp| vp.idle.cell.is_looking()) {
             return;
@@ -115,7 +125,9 @@ impl Instance {
             return self.rouse(Taker::Any);
         }
         let runs = |vp: &Vp| {
-            self.kernel.carrier(vp.index as u32).map_or(i32::MAX, |slot| slot.priority.load(Ordering::Relaxed))
+            self.kernel
+                .carrier(vp.index as u32)
+                .map_or(i32::MAX, |slot| slot.priority.load(Ordering::Relaxed))
         };
         if let Some(lowest) = self.vps.iter().min_by_key(|vp| runs(vp)) {
             self.kernel.raise(lowest.index as u32, Event::Preempted);
@@ -128,8 +140,10 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 /// Some kernel thread may keep to a core still, and those that it begins with it.
 static EVER_KEPT: AtomicBool = AtomicBool::new(false);
 
-/// From the next time that they have nothing to do, virtual processors stay on the core where they are at home, until the guard is dropped: a wake-up then
-/// comes from the core that is about to be free, and wakes no other. For gates and the board; the kernel's scheduler would take whichever core sleeps.
+/// From the next time that they have nothing to do, virtual processors stay on the core where they
+/// are at home, until the guard is dropped: a wake-up then comes from the core that is about to be
+/// free, and wakes no other. For gates and the board; the kernel's scheduler would take whichever
+/// core sleeps.
 #[must_use]
 #[derive(Debug)]
 pub struct KeepToCores(());
@@ -166,12 +180,15 @@ pub(crate) fn cores() -> &'static [u32] {
             set
         };
         // SAFETY: within the set's size.
-        (0..libc::CPU_SETSIZE as u32).filter(|core| unsafe { libc::CPU_ISSET(*core as usize, &set) }).collect()
+        (0..libc::CPU_SETSIZE as u32)
+            .filter(|core| unsafe { libc::CPU_ISSET(*core as usize, &set) })
+            .collect()
     })
 }
 
 fn keep_to(cores: &[u32]) -> bool {
-    // SAFETY: all zero is an empty set, and the cores are within its size; of the calling kernel thread.
+    // SAFETY: all zero is an empty set, and the cores are within its size; of the calling kernel
+    // thread.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         cores.iter().for_each(|core| libc::CPU_SET(*core as usize, &mut set));
@@ -179,15 +196,17 @@ fn keep_to(cores: &[u32]) -> bool {
     }
 }
 
-/// By a kernel thread of ours, as it begins: whoever began it may keep to a core, which it has inherited. It may run on all cores of the process.
+/// By a kernel thread of ours, as it begins: whoever began it may keep to a core, which it has
+/// inherited. It may run on all cores of the process.
 pub fn begin_on_all_cores() {
     if EVER_KEPT.load(Ordering::Relaxed) {
         keep_to(cores());
     }
 }
 
-/// By the kernel thread that was told by somebody on core `from`: if it was woken there it leaves that core, and is elsewhere the next time. Else it would go before the one
-/// that told, who has just taken the core, and after it the kernel might choose anybody.
+/// By the kernel thread that was told by somebody on core `from`: if it was woken there it leaves
+/// that core, and is elsewhere the next time. Else it would go before the one that told, who has
+/// just taken the core, and after it the kernel might choose anybody.
 pub(crate) fn keep_off(from: u32) {
     if core() == Some(from) && cores().len() > 1 {
         let others: Vec<u32> = cores().iter().copied().filter(|core| *core != from).collect();
@@ -197,13 +216,16 @@ pub(crate) fn keep_off(from: u32) {
 
 impl KernelThread {
     fn keep_to(&self, core: Option<u32>) {
-        if self.keeps_to.get() != core && keep_to(core.as_ref().map_or(cores(), std::slice::from_ref)) {
+        if self.keeps_to.get() != core
+            && keep_to(core.as_ref().map_or(cores(), std::slice::from_ref))
+        {
             self.keeps_to.set(core);
         }
     }
 
-    /// It carries no VP for a while, which goes on on that core, or is a fork's child: the calling kernel thread, and what it begins, may run elsewhere, and is as
-    /// any other to the kernel's scheduler. Async-signal-safe.
+    /// It carries no VP for a while, which goes on on that core, or is a fork's child: the calling
+    /// kernel thread, and what it begins, may run elsewhere, and is as any other to the kernel's
+    /// scheduler. Async-signal-safe.
     pub(crate) fn keep_to_no_core(&self) {
         self.keep_to(None);
         self.slice.give_back();
@@ -214,7 +236,8 @@ impl Vp {
     /// Where it is at home, while somebody wants that; else everywhere.
     pub(crate) fn home_core(&self) -> Option<u32> {
         let cores = cores();
-        (KEPT.load(Ordering::Relaxed) != 0 && cores.len() > 1).then(|| cores[self.index % cores.len()])
+        (KEPT.load(Ordering::Relaxed) != 0 && cores.len() > 1)
+            .then(|| cores[self.index % cores.len()])
     }
 
     /// Its carrier, masked.
@@ -223,7 +246,8 @@ impl Vp {
         unsafe { KernelThread::here() }.keep_to(self.home_core());
     }
 
-    /// Nothing is runnable here: rings for what is due, and says whether an answer is worth spinning for.
+    /// Nothing is runnable here: rings for what is due, and says whether an answer is worth
+    /// spinning for.
     pub(crate) fn expects_posts(&self) -> Option<u64> {
         self.keep_to_core();
         let intake = INTAKE.get()?;
@@ -257,7 +281,9 @@ mod tests {
     #[test]
     fn who_is_told_leaves_the_core_of_who_tells_and_no_other() {
         if cores().len() < 2 {
-            eprintln!("[skip] who_is_told_leaves_the_core_of_who_tells_and_no_other: there is one core only");
+            eprintln!(
+                "[skip] who_is_told_leaves_the_core_of_who_tells_and_no_other: there is one core only"
+            );
             return;
         }
         let [one, other] = [cores()[0], cores()[1]];

@@ -6,9 +6,10 @@
 //!      |   +---------stack left-------------+--> DONE --outcome taken--> (released by the taker)
 //!      +--handle dropped--> DETACHED --stack left, outcome dropped--> (released)
 //! ```
-//! The outcome lies on the ended microprocess's stack, and the word says DONE only when that stack was left: then outcome and slot
-//! are the handle's. If the handle goes at the last moment, after the microprocess has looked for it, the microprocess is continued once
-//! more to drop its outcome itself: no code of the program runs inside the loop.
+//! The outcome lies on the ended microprocess's stack, and the word says DONE only when that stack
+//! was left: then outcome and slot are the handle's. If the handle goes at the last moment, after
+//! the microprocess has looked for it, the microprocess is continued once more to drop its outcome
+//! itself: no code of the program runs inside the loop.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,7 +31,8 @@ use crate::vp::{Left, Vp, bump};
 const RUNNING: usize = 0;
 const DETACHED: usize = 1;
 const DONE: usize = 2;
-/// A foreign waiter: an `Arc<Foreign>` that the word owns. Microprocess waiters are record addresses, 64-aligned.
+/// A foreign waiter: an `Arc<Foreign>` that the word owns. Microprocess waiters are record
+/// addresses, 64-aligned.
 const FOREIGN: usize = 1;
 const FIRST_ADDRESS: usize = 4096;
 
@@ -51,8 +53,8 @@ pub(crate) fn is_finished(mp: &Mp) -> bool {
 }
 
 impl Carrier {
-    /// The running microprocess has ended and leaves its stack. Comes back only if its handle went meanwhile: to drop the outcome, and
-    /// then call this again.
+    /// The running microprocess has ended and leaves its stack. Comes back only if its handle went
+    /// meanwhile: to drop the outcome, and then call this again.
     ///
     /// If somebody waits for it that is the next to run here, without a detour through the queue.
     pub(crate) fn end(self, mp: &'static Mp) {
@@ -75,8 +77,9 @@ impl Carrier {
 
 /// The record behind a waiter's address.
 fn micro_waiter(waiter: usize) -> &'static Mp {
-    // SAFETY: a record's address, put there by `enrol`; records live for ever. If that life has ended meanwhile, its successor gets a
-    // wake-up that it did not ask for: parks may end spuriously.
+    // SAFETY: a record's address, put there by `enrol`; records live for ever. If that life has
+    // ended meanwhile, its successor gets a wake-up that it did not ask for: parks may end
+    // spuriously.
     unsafe { &*std::ptr::with_exposed_provenance::<Mp>(waiter) }
 }
 
@@ -84,7 +87,9 @@ fn wake(vp: &Vp, waiter: usize) {
     debug_assert!(waiter >= FIRST_ADDRESS);
     if waiter & FOREIGN != 0 {
         // SAFETY: the word owned this count; it was put there by `enrol`.
-        let f = unsafe { Arc::from_raw(std::ptr::with_exposed_provenance::<Foreign>(waiter & !FOREIGN)) };
+        let f = unsafe {
+            Arc::from_raw(std::ptr::with_exposed_provenance::<Foreign>(waiter & !FOREIGN))
+        };
         f.wake();
     } else {
         vp.wake(micro_waiter(waiter).reference());
@@ -102,7 +107,8 @@ pub(crate) fn left(carrier: &Carrier, mp: &'static Mp) {
     let (scope, panicked) = (mp.scope.take(), mp.panicked.get());
     mp.state.finish();
     bump(&vp.counters.ended);
-    // AcqRel: what was done on the stack, the outcome above all, happens before its taking and before the slot's next use.
+    // AcqRel: what was done on the stack, the outcome above all, happens before its taking and
+    // before the slot's next use.
     match mp.join.swap(DONE, Ordering::AcqRel) {
         RUNNING => {}
         DETACHED if mp.outcome_dropped.get() => release(vp, mp),
@@ -117,7 +123,9 @@ pub(crate) fn left(carrier: &Carrier, mp: &'static Mp) {
         }
         // A waiter that `end` woke has seen nothing yet, and gets one permit too many.
         waiter => {
-            if waiter & FOREIGN != 0 || !std::ptr::eq(carrier.kernel_thread().current.get(), micro_waiter(waiter)) {
+            if waiter & FOREIGN != 0
+                || !std::ptr::eq(carrier.kernel_thread().current.get(), micro_waiter(waiter))
+            {
                 wake(vp, waiter);
             }
         }
@@ -136,7 +144,8 @@ fn release(vp: &Vp, mp: &'static Mp) {
     }
 }
 
-/// Waits until the outcome of `who` is there, or `deadline`. Blocks the microprocess. False at the deadline or when cancelled.
+/// Waits until the outcome of `who` is there, or `deadline`. Blocks the microprocess. False at the
+/// deadline or when cancelled.
 #[inline]
 pub(crate) fn wait(who: Ref, deadline: Option<std::time::Instant>) -> bool {
     let word = &who.mp.join;
@@ -144,7 +153,8 @@ pub(crate) fn wait(who: Ref, deadline: Option<std::time::Instant>) -> bool {
         if is_finished(who.mp) {
             return true;
         }
-        if crate::cancel::would_unwind() || deadline.is_some_and(|d| std::time::Instant::now() >= d) {
+        if crate::cancel::would_unwind() || deadline.is_some_and(|d| std::time::Instant::now() >= d)
+        {
             return false;
         }
         let me = enrol();
@@ -157,8 +167,11 @@ pub(crate) fn wait(who: Ref, deadline: Option<std::time::Instant>) -> bool {
             if word.load(Ordering::Acquire) != me {
                 return true;
             }
-            let over = crate::cancel::would_unwind() || deadline.is_some_and(|d| std::time::Instant::now() >= d);
-            if over && word.compare_exchange(me, RUNNING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+            let over = crate::cancel::would_unwind()
+                || deadline.is_some_and(|d| std::time::Instant::now() >= d);
+            if over
+                && word.compare_exchange(me, RUNNING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            {
                 withdraw(me);
                 return false;
             }

@@ -1,7 +1,8 @@
 //! The mechanism of Kumihimo: microprocesses on virtual processors.
 //!
-//! Where to begin reading: [`vp`](../src/kumihimo_runtime/vp.rs.html), the loop; `state.rs`, the one word that a microprocess's life is told by;
-//! `spawn.rs` and `join.rs`, the way in and out; `idle.rs`, how a VP sleeps and is woken; `handoff.rs`, how it changes kernel threads.
+//! Where to begin reading: [`vp`](../src/kumihimo_runtime/vp.rs.html), the loop; `state.rs`, the
+//! one word that a microprocess's life is told by; `spawn.rs` and `join.rs`, the way in and out;
+//! `idle.rs`, how a VP sleeps and is woken; `handoff.rs`, how it changes kernel threads.
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 pub(crate) mod starvation;

@@ -1,10 +1,13 @@
-//! One peer outside that asks, waits for the answer, and asks again: a virtual processor that hears from it only asks the kernel again instead of sleeping.
+//! One peer outside that asks, waits for the answer, and asks again: a virtual processor that hears
+//! from it only asks the kernel again instead of sleeping.
 //!
-//! To be woken on another core costs more than most answers take, where the machine is virtual 20 to 50 us, and each turn pays it twice. A VP that
-//! does not sleep saves the peer the call and itself the waking up. It does so once it has taken [`TURNS`] turns that were such in a row, no
-//! longer than [`AT_MOST`], and not where that could take from others: while another VP of the address space runs, while other address spaces are
-//! at the board, and where the process has one core, which is the peer's too. With several peers something else is there to be run, or to be heard, in
-//! nearly each turn.
+//! To be woken on another core costs more than most answers take, where the machine is virtual 20
+//! to 50 us, and each turn pays it twice. A VP that does not sleep saves the peer the call and
+//! itself the waking up. It does so once it has taken [`TURNS`] turns that were such in a row, no
+//! longer than [`AT_MOST`], and not where that could take from others: while another VP of the
+//! address space runs, while other address spaces are at the board, and where the process has one
+//! core, which is the peer's too. With several peers something else is there to be run, or to be
+//! heard, in nearly each turn.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -18,7 +21,8 @@ use crate::{board, intake};
 const TURNS: u32 = 8;
 /// A peer that takes longer is not waited for so.
 const AT_MOST: Duration = Duration::from_micros(100);
-/// In a turn it ran so many at most: who hears the peer, and who listens next, a few times over: what a peer wants may take it several messages.
+/// In a turn it ran so many at most: who hears the peer, and who listens next, a few times over:
+/// what a peer wants may take it several messages.
 const SWITCHES: u64 = 16;
 /// And heard so many.
 const EVENTS: u64 = 3;
@@ -32,7 +36,8 @@ pub(crate) struct Lone {
 }
 
 impl Lone {
-    /// Idling begins, after `switches` and `heard` events in all. Whether what lies behind was an answer to one peer.
+    /// Idling begins, after `switches` and `heard` events in all. Whether what lies behind was an
+    /// answer to one peer.
     fn answered(&self, switches: u64, heard: u64) -> bool {
         let ran = switches.wrapping_sub(self.switches.replace(switches));
         let heard = heard.wrapping_sub(self.heard.replace(heard));
@@ -68,7 +73,8 @@ impl Vp {
     /// What came from it, and the time. May return nothing.
     #[cold]
     pub(crate) fn await_peer(&self, since: u64) -> (Option<&'static Mp>, u64) {
-        let found = self.look_until(since + AT_MOST.as_nanos() as u64, || self.poller.poll_ready(false));
+        let found =
+            self.look_until(since + AT_MOST.as_nanos() as u64, || self.poller.poll_ready(false));
         if found.0.is_none() {
             self.lone.turns.set(0);
         }

@@ -1,7 +1,10 @@
-//! This address space's place on the machine: its number, its resource table, and the control socket at which it answers.
+//! This address space's place on the machine: its number, its resource table, and the control
+//! socket at which it answers.
 //!
-//! Begins with the first runtime of the process, or the first handle or mailbox if that is made before, and lasts as long as the process does: ids outlive a runtime. Without a number (no run-time directory that
-//! can be used, or `KUMI_MACHINE=off`) everything runs as with one, except that nobody outside sees it; ids are then of address space 0.
+//! Begins with the first runtime of the process, or the first handle or mailbox if that is made
+//! before, and lasts as long as the process does: ids outlive a runtime. Without a number (no
+//! run-time directory that can be used, or `KUMI_MACHINE=off`) everything runs as with one, except
+//! that nobody outside sees it; ids are then of address space 0.
 
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -29,7 +32,8 @@ struct Member {
 
 static MEMBER: OnceLock<Member> = OnceLock::new();
 
-/// Before the first microprocess of the process begins. Blocks the kernel thread: some tens of microseconds.
+/// Before the first microprocess of the process begins. Blocks the kernel thread: some tens of
+/// microseconds.
 ///
 /// # Errors
 /// `InvalidInput`: this process has begun with another locking design.
@@ -37,27 +41,35 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
     let member = MEMBER.get_or_init(|| {
         crate::fork::watch();
         let off = std::env::var_os("KUMI_MACHINE").is_some_and(|off| off == "off");
-        let taken = if off { Err("KUMI_MACHINE=off".to_owned()) } else { Number::take().map_err(|e| e.to_string()) };
+        let taken = if off {
+            Err("KUMI_MACHINE=off".to_owned())
+        } else {
+            Number::take().map_err(|e| e.to_string())
+        };
         let (number, mut alone) = match taken {
             Ok(number) => (Some(Arc::new(number)), None),
             Err(why) => (None, Some(why)),
         };
         let (location, generations) = number.as_ref().map_or_else(
             || (Location::NOWHERE, Generations::unclaimed()),
-            |number| (number.location(), Generations::new(number.first_generation(), number.claim())),
+            |number| {
+                (number.location(), Generations::new(number.first_generation(), number.claim()))
+            },
         );
-        let (Ok(table) | Err(table)) = table::begin(location, generations, locking.unwrap_or_default());
+        let (Ok(table) | Err(table)) =
+            table::begin(location, generations, locking.unwrap_or_default());
         identity::begin(table);
         rows::define(table);
         let answer: Arc<dyn Answer> = Arc::new(Process);
         let weak: Weak<dyn Answer> = Arc::downgrade(&answer);
-        let control = number.as_ref().and_then(|number| match Control::start(number.clone(), weak) {
-            Ok(control) => Some(control),
-            Err(why) => {
-                alone = Some(why.to_string());
-                None
-            }
-        });
+        let control =
+            number.as_ref().and_then(|number| match Control::start(number.clone(), weak) {
+                Ok(control) => Some(control),
+                Err(why) => {
+                    alone = Some(why.to_string());
+                    None
+                }
+            });
         Member { number, control: Mutex::new(control), _answer: answer, alone }
     });
     debug_assert!(member.number.is_some() || member.alone.is_some());
@@ -73,8 +85,9 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
     }
 }
 
-/// The table of this address space, which joins the others of the machine if it has not yet: whoever defines a kind or opens a resource may come before the
-/// first runtime, whose ids would else be of nowhere. Blocks the kernel thread the first time.
+/// The table of this address space, which joins the others of the machine if it has not yet:
+/// whoever defines a kind or opens a resource may come before the first runtime, whose ids would
+/// else be of nowhere. Blocks the kernel thread the first time.
 pub fn table() -> &'static Table {
     if MEMBER.get().is_none() {
         // What is wrong with the environment is the first runtime's to say.
@@ -112,7 +125,8 @@ pub fn holder() -> Result<Arc<Number>, String> {
     member.number.clone().ok_or_else(|| member.alone.clone().unwrap_or_default())
 }
 
-/// Tells address space `number` that something on the board concerns it. Some microseconds; never blocks, allocates nothing.
+/// Tells address space `number` that something on the board concerns it. Some microseconds; never
+/// blocks, allocates nothing.
 pub(crate) fn tell(number: u16) {
     if let Some(own) = MEMBER.get().and_then(|member| member.number.as_ref()) {
         own.tell(number);
@@ -125,13 +139,17 @@ fn at_control<R>(f: impl FnOnce(&Control) -> Result<R, Error>) -> io::Result<R> 
         Some(Some(control)) => f(control).map_err(io::Error::other),
         _ => {
             let why = number().err().unwrap_or_default();
-            Err(io::Error::new(io::ErrorKind::NotConnected, format!("this address space has no control socket: {why}")))
+            Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                format!("this address space has no control socket: {why}"),
+            ))
         }
     }
 }
 
-/// Lets user `uid` see and steer the microprocesses of this address space too, beside its own user and root. See
-/// [`Control::allow`](kumihimo_machine::space::Control::allow) for what else that takes.
+/// Lets user `uid` see and steer the microprocesses of this address space too, beside its own user
+/// and root. See [`Control::allow`](kumihimo_machine::space::Control::allow) for what else that
+/// takes.
 ///
 /// # Errors
 /// `NotConnected`: there is no control socket. What changing modes says.

@@ -14,7 +14,8 @@ use crate::pool;
 use crate::runtime::Events;
 use crate::wrapped::BatchMetrics;
 
-/// A snapshot of the running runtime's counters. Counters of VPs that run meanwhile may be a moment old.
+/// A snapshot of the running runtime's counters. Counters of VPs that run meanwhile may be a moment
+/// old.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -36,11 +37,14 @@ pub struct Metrics {
     pub looks: u64,
     /// Where events come from: `bpf`, `perf`, `watch` or `off`.
     pub events: &'static str,
-    /// The event source of kernel threads to which the kernel refuses `events`, as after privileges were dropped.
+    /// The event source of kernel threads to which the kernel refuses `events`, as after privileges
+    /// were dropped.
     pub events_fallback: Option<&'static str>,
-    /// Microprocesses that are bound to a kernel thread without a VP: blocked in the kernel, or just back.
+    /// Microprocesses that are bound to a kernel thread without a VP: blocked in the kernel, or
+    /// just back.
     pub bound: usize,
-    /// Times that a microprocess slept in the kernel and its VP was given up, as counted by the event source (`bpf`).
+    /// Times that a microprocess slept in the kernel and its VP was given up, as counted by the
+    /// event source (`bpf`).
     pub blocked: u64,
     /// Returns from such sleeps that were told by a trap (`bpf`).
     pub unblocked: u64,
@@ -48,24 +52,29 @@ pub struct Metrics {
     pub missed: u64,
     /// Times that a further kernel thread was wanted and not to be had.
     pub exhausted: u64,
-    /// How a microprocess is interrupted that does not enter the runtime: `clock`, `signal=N` or `off`.
+    /// How a microprocess is interrupted that does not enter the runtime: `clock`, `signal=N` or
+    /// `off`.
     pub preemption: String,
-    /// Times that a microprocess was made to give way, or to look whether it should, in the middle of its own code.
+    /// Times that a microprocess was made to give way, or to look whether it should, in the middle
+    /// of its own code.
     pub preempted: u64,
-    /// Times that a microprocess could not be switched away from (in the C library, say), and waited on its kernel thread until it had its turn again.
+    /// Times that a microprocess could not be switched away from (in the C library, say), and
+    /// waited on its kernel thread until it had its turn again.
     pub stood_aside: u64,
     /// Times that its kernel thread was asked to be interrupted for that.
     pub rung: u64,
-    /// Times that a virtual processor was kept from its part, and that the others went on without it: see [`Builder::on_misbehaviour`](crate::runtime::Builder::on_misbehaviour).
+    /// Times that a virtual processor was kept from its part, and that the others went on without
+    /// it: see [`Builder::on_misbehaviour`](crate::runtime::Builder::on_misbehaviour).
     pub misbehaved: u64,
     /// See `misbehaved`.
     pub overridden: u64,
-    /// Microprocesses that keep a kernel thread and have no VP, since they block often in calls that
-    /// the runtime does not know: see [`Builder::sticky`](crate::runtime::Builder::sticky).
+    /// Microprocesses that keep a kernel thread and have no VP, since they block often in calls
+    /// that the runtime does not know: see [`Builder::sticky`](crate::runtime::Builder::sticky).
     pub sticky: usize,
     /// Times that one became sticky, or ceased to be.
     pub changes: u64,
-    /// Sleeps of those that are sticky, elsewhere than in the runtime, as of their last waits in it.
+    /// Sleeps of those that are sticky, elsewhere than in the runtime, as of their last waits in
+    /// it.
     pub sticky_sleeps: u64,
     /// Calls of `blocking` that held their VP up because no further kernel thread was to be had.
     pub blocking_inline: u64,
@@ -105,7 +114,8 @@ pub struct VpMetrics {
     pub idle_ns: u64,
     /// Times that it slept in the kernel.
     pub sleeps: u64,
-    /// Nanoseconds of CPU time of the kernel threads that carried it, as booked: a few milliseconds may be missing.
+    /// Nanoseconds of CPU time of the kernel threads that carried it, as booked: a few milliseconds
+    /// may be missing.
     pub cpu_ns: u64,
     /// Runnable microprocesses as last published.
     pub runnable: usize,
@@ -165,7 +175,8 @@ impl Instance {
             .collect();
         Metrics {
             living: self.living(),
-            spawned: self.spawned_outside.load(Ordering::Relaxed) + vps.iter().map(|v| v.spawned).sum::<u64>(),
+            spawned: self.spawned_outside.load(Ordering::Relaxed)
+                + vps.iter().map(|v| v.spawned).sum::<u64>(),
             kernel_threads: kernel.threads,
             spares: kernel.waiting,
             kernel_thread_limit: self.kernel.limit().threads,

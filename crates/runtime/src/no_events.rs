@@ -1,7 +1,8 @@
 //! Sections in which no event reaches the caller: its virtual processor stays, whatever happens.
 //!
-//! Whoever holds a lock of the runtime has to be inside one. Else a page fault there could take the VP away, and the returning
-//! microprocess would wait for its turn on a VP whose carrier waits for that very lock.
+//! Whoever holds a lock of the runtime has to be inside one. Else a page fault there could take the
+//! VP away, and the returning microprocess would wait for its turn on a VP whose carrier waits for
+//! that very lock.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -9,10 +10,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::carrier::{KernelThread, Standing, standing};
 
-/// As long as it exists, events for the calling microprocess wait (P0, 3.3.2: the event mask). Nests. Costs two writes.
+/// As long as it exists, events for the calling microprocess wait (P0, 3.3.2: the event mask).
+/// Nests. Costs two writes.
 ///
-/// Nothing may switch meanwhile: no park, no wait. What blocks the kernel thread in the kernel holds the whole virtual processor up. On a
-/// foreign kernel thread it does nothing.
+/// Nothing may switch meanwhile: no park, no wait. What blocks the kernel thread in the kernel
+/// holds the whole virtual processor up. On a foreign kernel thread it does nothing.
 #[derive(Debug)]
 pub struct NoEvents {
     masked: bool,
@@ -52,7 +54,8 @@ pub struct Locked<'a, T> {
     _quiet: NoEvents,
 }
 
-/// Takes a lock of the runtime, or of a crate above it that is held for as short. Blocks the kernel thread meanwhile; whoever holds it must not switch.
+/// Takes a lock of the runtime, or of a crate above it that is held for as short. Blocks the kernel
+/// thread meanwhile; whoever holds it must not switch.
 pub fn lock<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
     let quiet = NoEvents::new();
     Locked { guard: mutex.lock().unwrap_or_else(PoisonError::into_inner), _quiet: quiet }

@@ -1,8 +1,8 @@
-//! Kernel threads instead of microprocesses, where the machine's C library gives no TLS blocks (a static binary, another libc) or
-//! `KUMI_TLS=kernel` asks for it.
+//! Kernel threads instead of microprocesses, where the machine's C library gives no TLS blocks (a
+//! static binary, another libc) or `KUMI_TLS=kernel` asks for it.
 //!
-//! The same handles, scopes and types; every wait blocks its kernel thread, as foreign threads always do. What is lost: see CAVEATS.md,
-//! "Kernel threads 1:1".
+//! The same handles, scopes and types; every wait blocks its kernel thread, as foreign threads
+//! always do. What is lost: see CAVEATS.md, "Kernel threads 1:1".
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -74,10 +74,12 @@ where
         }
     }
     let stack = stack_size.unwrap_or(DEFAULT_STACK);
-    // The same bound as in the other modes, so that a program's errors do not depend on the machine.
+    // The same bound as in the other modes, so that a program's errors do not depend on the
+    // machine.
     crate::runtime::kind(stack, true)?;
     let instance = instance::visit(|instance| {
-        let instance = instance.ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
+        let instance = instance
+            .ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
         instance.admit()?;
         instance.spawned_outside.fetch_add(1, Ordering::Release);
         Ok::<_, io::Error>(instance.counted())
@@ -87,7 +89,13 @@ where
     if let Some(name) = name {
         builder = builder.name(name);
     }
-    let state = State { outcome: None, finished: false, detached: false, thread: None, waiters: Vec::new() };
+    let state = State {
+        outcome: None,
+        finished: false,
+        detached: false,
+        thread: None,
+        waiters: Vec::new(),
+    };
     let cell = Arc::new(Cell { state: Mutex::new(state), begun: Condvar::new() });
     let deadline = cancel::earlier(cancel::deadline(), scope.and_then(ScopeData::deadline));
     let (child, scope) = (cell.clone(), Shared(scope.map(NonNull::from)));
@@ -100,7 +108,9 @@ where
         child.begun.notify_all();
         let (outcome, panicked) = stand_in::live(&me, scope.get(), deadline, || {
             let outcome = catch_unwind(AssertUnwindSafe(f));
-            let panicked = outcome.as_ref().is_err_and(|payload| spawn::note_panic(|| on_panic, payload.as_ref()));
+            let panicked = outcome
+                .as_ref()
+                .is_err_and(|payload| spawn::note_panic(|| on_panic, payload.as_ref()));
             (outcome, panicked)
         });
         // Before the first lock: in a fork's child it may be held by one who is not there.

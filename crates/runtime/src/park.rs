@@ -1,8 +1,10 @@
-//! Waiting and waking: the one place where a microprocess, or a foreign kernel thread, stops and starts again.
+//! Waiting and waking: the one place where a microprocess, or a foreign kernel thread, stops and
+//! starts again.
 //!
-//! Everything in `sync` and `io` is built on [`park`] and [`Waiter::wake`]. The permit here is the runtime's own: it may be
-//! left over or consumed spuriously, so callers always loop on a condition of their own. The user's `thread::park` token is a
-//! separate word (`thread.rs`), as in std, where a mutex never eats a token that `unpark` left.
+//! Everything in `sync` and `io` is built on [`park`] and [`Waiter::wake`]. The permit here is the
+//! runtime's own: it may be left over or consumed spuriously, so callers always loop on a condition
+//! of their own. The user's `thread::park` token is a separate word (`thread.rs`), as in std, where
+//! a mutex never eats a token that `unpark` left.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -50,7 +52,8 @@ pub enum Wait {
     Gate(u16),
 }
 
-/// Marks: a record's address in units of its alignment (user addresses end at 2^47), then as much of its generation as fits.
+/// Marks: a record's address in units of its alignment (user addresses end at 2^47), then as much
+/// of its generation as fits.
 const MARK_ALIGN: u32 = align_of::<Mp>().trailing_zeros();
 const MARK_GENERATION: u64 = 1 << (47 - MARK_ALIGN);
 const NO_MARK: u64 = 1 << 62;
@@ -129,7 +132,8 @@ pub(crate) fn foreign() -> Arc<Foreign> {
             slot.set(Some(parker.clone()));
             parker
         })
-        // During the thread's TLS destruction a fresh one serves: nobody else can hold the old one's permit.
+        // During the thread's TLS destruction a fresh one serves: nobody else can hold the old
+        // one's permit.
         .unwrap_or_else(|_| Arc::new(Foreign::new()))
 }
 
@@ -165,7 +169,8 @@ impl std::fmt::Debug for Waiter {
 
 /// The caller as somebody who can be woken.
 ///
-/// Inside `blocking` the kernel thread itself waits, so there it is the kernel thread that is woken.
+/// Inside `blocking` the kernel thread itself waits, so there it is the kernel thread that is
+/// woken.
 #[inline]
 pub fn current() -> Waiter {
     match if waits_as_microprocess() { carrier::current_mp() } else { None } {
@@ -187,7 +192,8 @@ pub fn waits_as_microprocess() -> bool {
     matches!(carrier::standing(), Standing::OnVp | Standing::Sticky)
 }
 
-/// How many virtual processors the runtime has that carries the caller; `None` where [`on_vp`] is false.
+/// How many virtual processors the runtime has that carries the caller; `None` where [`on_vp`] is
+/// false.
 #[inline]
 pub fn vps() -> Option<usize> {
     match Carrier::current() {
@@ -198,8 +204,9 @@ pub fn vps() -> Option<usize> {
     }
 }
 
-/// Whether a kernel thread that sleeps in a system call gives its virtual processor up by itself, so that nobody need say before: an event source tells
-/// of it, or the caller has no virtual processor that it could hold up. False with event source `off`.
+/// Whether a kernel thread that sleeps in a system call gives its virtual processor up by itself,
+/// so that nobody need say before: an event source tells of it, or the caller has no virtual
+/// processor that it could hold up. False with event source `off`.
 #[inline]
 pub fn sleeps_are_told() -> bool {
     instance::hears_of_sleeps() || Carrier::current().is_none()
@@ -207,9 +214,10 @@ pub fn sleeps_are_told() -> bool {
 
 /// Blocks the caller until it is woken, the deadline passes, or spuriously.
 ///
-/// Blocks the microprocess; on a foreign kernel thread, inside `blocking`, and of one that blocks often
-/// in calls that the runtime does not know ([`crate::runtime::Builder::sticky`]), the kernel thread. Not a cancellation point, but
-/// a cancel request ends the wait. `why` is for reports only. What the waker did before `wake` happens before the return.
+/// Blocks the microprocess; on a foreign kernel thread, inside `blocking`, and of one that blocks
+/// often in calls that the runtime does not know ([`crate::runtime::Builder::sticky`]), the kernel
+/// thread. Not a cancellation point, but a cancel request ends the wait. `why` is for reports only.
+/// What the waker did before `wake` happens before the return.
 #[inline]
 pub fn park(why: Wait, deadline: Option<Instant>) {
     let _told = spans::Waits::begin(why);
@@ -237,7 +245,8 @@ fn park_on_kernel_thread(why: (u8, usize), deadline: Option<Instant>) {
 /// The running microprocess's record.
 #[inline(always)]
 fn runner(carrier: &Carrier) -> &'static Mp {
-    // SAFETY: not null (checked by the callers): the running microprocess's record, which lives for ever.
+    // SAFETY: not null (checked by the callers): the running microprocess's record, which lives for
+    // ever.
     unsafe { &*carrier.kernel_thread().current.get() }
 }
 
@@ -255,8 +264,10 @@ fn park_micro(carrier: Carrier, why: (u8, usize)) {
 fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant>) {
     let vp = carrier.vp();
     let mp = runner(&carrier);
-    // A scope's deadline cancels its children where they wait. Not twice: one that puts its end off (a lock, `masked`) may wait on.
-    let bound = mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
+    // A scope's deadline cancels its children where they wait. Not twice: one that puts its end off
+    // (a lock, `masked`) may wait on.
+    let bound =
+        mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
     let Some(deadline) = bound.or(deadline) else { return park_micro(carrier, why) };
     if mp.state.take_permit() {
         return;
@@ -268,7 +279,8 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant
             mp.state.cancel(mp.state.generation());
             return;
         }
-        // Others get their turn all the same: a caller that polls with deadlines in the past would starve them.
+        // Others get their turn all the same: a caller that polls with deadlines in the past would
+        // starve them.
         carrier.give_way(kumihimo_policy::Why::Yielded);
         return;
     }
@@ -292,7 +304,8 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant
     }
 }
 
-/// A switch point: gives way if something of a higher level has become runnable here, or the policy's quantum is over.
+/// A switch point: gives way if something of a higher level has become runnable here, or the
+/// policy's quantum is over.
 ///
 /// Call it where no lock is held, after having woken others. Nothing on foreign threads.
 #[inline]
@@ -313,9 +326,11 @@ pub(crate) fn fetch(line: *const u8) {
 /// Asks for the lines that a microprocess will touch first when it runs on.
 #[inline]
 pub(crate) fn fetch_stack(mp: &'static Mp) {
-    // SAFETY: records live for ever. It waits or is about to, so its context is written, if at all, by the switch of another VP at this
-    // moment: one word, which is only taken for an address to ask for.
-    let stack = unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }.load(Ordering::Relaxed);
+    // SAFETY: records live for ever. It waits or is about to, so its context is written, if at all,
+    // by the switch of another VP at this moment: one word, which is only taken for an address to
+    // ask for.
+    let stack =
+        unsafe { AtomicPtr::from_ptr(mp.context.get().cast::<*mut u8>()) }.load(Ordering::Relaxed);
     for line in 0..5 {
         fetch(stack.wrapping_add(line * 64));
     }
@@ -327,8 +342,9 @@ impl Waiter {
         Waiter(Who::Micro(who))
     }
 
-    /// A number for the calling microprocess: not 0, below 2^62, of nobody else among the living. For the words of locks;
-    /// [`of_mark`](Waiter::of_mark) leads back. Only where [`waits_as_microprocess`] is true.
+    /// A number for the calling microprocess: not 0, below 2^62, of nobody else among the living.
+    /// For the words of locks; [`of_mark`](Waiter::of_mark) leads back. Only where
+    /// [`waits_as_microprocess`] is true.
     #[inline]
     pub fn mark() -> u64 {
         debug_assert!(waits_as_microprocess());
@@ -357,7 +373,8 @@ impl Waiter {
         &self.0
     }
 
-    /// Ends the wait, or leaves one permit that ends the next. Everything before happens before the return of `park`.
+    /// Ends the wait, or leaves one permit that ends the next. Everything before happens before the
+    /// return of `park`.
     ///
     /// Does not switch, so it may be called with a short lock held. Lock-free.
     #[inline]
@@ -371,7 +388,8 @@ impl Waiter {
         }
     }
 
-    /// As [`wake`](Waiter::wake), with the hint that the caller is about to block: the woken one runs next, here.
+    /// As [`wake`](Waiter::wake), with the hint that the caller is about to block: the woken one
+    /// runs next, here.
     #[inline]
     pub fn wake_sync(&self) {
         match &self.0 {
@@ -417,8 +435,8 @@ impl Waiter {
         }
     }
 
-    /// Priority inheritance: the effective priority becomes the larger of its own and `p`. Nothing on foreign threads, and on
-    /// one that has ended.
+    /// Priority inheritance: the effective priority becomes the larger of its own and `p`. Nothing
+    /// on foreign threads, and on one that has ended.
     pub fn set_inherited(&self, p: Option<u8>) {
         if let Who::Micro(who) = &self.0
             && who.is_alive()
@@ -429,8 +447,8 @@ impl Waiter {
         }
     }
 
-    /// Sets its own priority, as `Thread::set_priority` does, and is no switch point: for whoever holds a lock, or is a virtual processor's step. Nothing on
-    /// foreign threads.
+    /// Sets its own priority, as `Thread::set_priority` does, and is no switch point: for whoever
+    /// holds a lock, or is a virtual processor's step. Nothing on foreign threads.
     pub fn set_priority(&self, priority: Priority) {
         if let Who::Micro(who) = &self.0
             && who.is_alive()
@@ -439,8 +457,8 @@ impl Waiter {
         }
     }
 
-    /// The same for one that waits, and is about to be woken by the caller: it is placed by its new priority then. One that has not gone to sleep yet
-    /// runs on as before, until it sets its own.
+    /// The same for one that waits, and is about to be woken by the caller: it is placed by its new
+    /// priority then. One that has not gone to sleep yet runs on as before, until it sets its own.
     pub fn set_priority_asleep(&self, priority: Priority) {
         if let Who::Micro(who) = &self.0
             && who.is_alive()
@@ -455,7 +473,8 @@ impl Waiter {
     }
 }
 
-/// A wake-up by a kernel thread that carries no VP: through the injector of the VP where it last ran.
+/// A wake-up by a kernel thread that carries no VP: through the injector of the VP where it last
+/// ran.
 #[cold]
 fn wake_from_outside(who: Ref) {
     instance::visit(|instance| {

@@ -1,8 +1,8 @@
 //! How long those who wait for their turn on a virtual processor wait: until it is held up.
 //!
-//! What is known of it is kept with the virtual processor and not by each waiter: whoever looks, looks
-//! for all, so that the looks come as often with a thousand waiters as with one ([`kumihimo_events::turn`]
-//! says how often).
+//! What is known of it is kept with the virtual processor and not by each waiter: whoever looks,
+//! looks for all, so that the looks come as often with a thousand waiters as with one
+//! ([`kumihimo_events::turn`] says how often).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -17,8 +17,8 @@ const ENOUGH: u32 = 5;
 /// Of one that is suspended, which is to go on only if all else stands still: it may hold malloc's
 /// lock.
 const ENOUGH_SUSPENDED: u32 = 100;
-/// The same for a VP that runs: nanoseconds of its kernel thread's CPU time. Not of the clock's: that
-/// thread may have no core.
+/// The same for a VP that runs: nanoseconds of its kernel thread's CPU time. Not of the clock's:
+/// that thread may have no core.
 const ENOUGH_RUNNING: u64 = 10_000_000;
 /// After so many nanoseconds without a look what was seen then says nothing.
 const STALE: u64 = 50_000_000;
@@ -30,8 +30,8 @@ pub(crate) struct Patience {
     looks: AtomicBool,
     /// When the last look was, on the instance's clock.
     at: AtomicU64,
-    /// At the last look: switches of the VP, its kernel thread, whether the running microprocess was
-    /// to give way.
+    /// At the last look: switches of the VP, its kernel thread, whether the running microprocess
+    /// was to give way.
     switches: AtomicU64,
     carrier: AtomicU32,
     should: AtomicBool,
@@ -68,7 +68,8 @@ impl Patience {
 
     fn look(&self, instance: &Instance, index: usize, suspended: bool) -> bool {
         let (vp, kernel) = (&instance.vps[index], &instance.kernel);
-        let carrier = kernel.carrier(index as u32).map_or(0, |slot| slot.tid.load(Ordering::Relaxed));
+        let carrier =
+            kernel.carrier(index as u32).map_or(0, |slot| slot.tid.load(Ordering::Relaxed));
         let should = kernel.preemption() == Means::Off || kernel.is_raised(index as u32);
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let ran = || CpuClock::of(carrier as i32).read().unwrap_or(0);
@@ -90,6 +91,8 @@ impl Patience {
             return held_up + 1 >= if suspended { ENOUGH_SUSPENDED } else { ENOUGH };
         }
         self.held_up.store(held_up.saturating_sub(1), Ordering::Relaxed);
-        should && !suspended && ran().saturating_sub(self.since.load(Ordering::Relaxed)) >= ENOUGH_RUNNING
+        should
+            && !suspended
+            && ran().saturating_sub(self.since.load(Ordering::Relaxed)) >= ENOUGH_RUNNING
     }
 }

@@ -14,8 +14,8 @@ pub(crate) struct Placer {
     has_short_turns: bool,
 }
 
-/// Turns that are shorter are timed by the kernel thread's own clock, and are that long, 10,000 a second: who keeps the time shares a core with others,
-/// and comes too late for that.
+/// Turns that are shorter are timed by the kernel thread's own clock, and are that long, 10,000 a
+/// second: who keeps the time shares a core with others, and comes too late for that.
 pub(crate) const SHORT: Duration = Duration::from_micros(100);
 
 impl Placer {
@@ -28,7 +28,10 @@ impl Placer {
             })
         };
         // Keys are for those who look at the clock; the short way through the loop knows none.
-        let table = policy.is_static().then(answers).filter(|t: &[Placement; 64]| t.iter().all(|p| p.key.is_none()));
+        let table = policy
+            .is_static()
+            .then(answers)
+            .filter(|t: &[Placement; 64]| t.iter().all(|p| p.key.is_none()));
         let has_short_turns = table.as_ref().is_some_and(|t| t.iter().any(|p| p.quantum < SHORT));
         Placer { policy, table, has_short_turns }
     }
@@ -56,7 +59,8 @@ impl Placer {
 
     /// The quantum of `level`, if that decides it.
     pub(crate) fn quantum_of_ns(&self, level: i32) -> Option<u64> {
-        let quantum = self.table.as_ref()?[level.clamp(0, Priority::LEVELS as i32 - 1) as usize].quantum;
+        let quantum =
+            self.table.as_ref()?[level.clamp(0, Priority::LEVELS as i32 - 1) as usize].quantum;
         Some(u64::try_from(quantum.as_nanos()).unwrap_or(u64::MAX))
     }
 
@@ -73,16 +77,20 @@ impl Placer {
             Some(table) => {
                 let p = &table[usize::from(effective) % Priority::LEVELS];
                 mp.level.set(p.level);
-                // Without quanta a turn goes on after it was outranked. With them nobody knows what is left of it, and to begin it anew in front of the
-                // others would let them starve.
-                Place { level: p.level, key: p.key, front: why == Why::Outranked && p.quantum == Duration::MAX }
+                // Without quanta a turn goes on after it was outranked. With them nobody knows what
+                // is left of it, and to begin it anew in front of the others would let them starve.
+                Place {
+                    level: p.level,
+                    key: p.key,
+                    front: why == Why::Outranked && p.quantum == Duration::MAX,
+                }
             }
             None => self.ask(mp, why, now()),
         }
     }
 
-    /// The level that [`place`](Placer::place) would answer, which is noted nowhere. Holder of `mp` only. Async-signal-safe for one that waits for
-    /// its turn in a signal handler.
+    /// The level that [`place`](Placer::place) would answer, which is noted nowhere. Holder of `mp`
+    /// only. Async-signal-safe for one that waits for its turn in a signal handler.
     pub(crate) fn level(&self, mp: &Mp, why: Why, now: impl FnOnce() -> u64) -> u8 {
         match self.static_level(mp) {
             Some(level) => level,
@@ -119,12 +127,16 @@ impl Placer {
         mp.level.set(p.level);
         let account = mp.account.get();
         let quantum_ns = u64::try_from(p.quantum.as_nanos()).unwrap_or(u64::MAX);
-        // Outranked: its turn goes on, before the others of its level, with what is left of its quantum. Else whoever is outranked more often than that
-        // would never come to its end.
+        // Outranked: its turn goes on, before the others of its level, with what is left of its
+        // quantum. Else whoever is outranked more often than that would never come to its end.
         let goes_on = why == Why::Outranked;
         let ran_ns = if goes_on { account.ran_ns } else { 0 };
         mp.account.set(crate::record::Account { ran_ns, quantum_ns, ..account });
-        Place { level: p.level, key: p.key.map(|key| if goes_on { 0 } else { key }), front: goes_on }
+        Place {
+            level: p.level,
+            key: p.key.map(|key| if goes_on { 0 } else { key }),
+            front: goes_on,
+        }
     }
 }
 
@@ -132,7 +144,9 @@ struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
     fn drop(&mut self) {
-        eprintln!("kumihimo: the scheduling policy panicked; a microprocess would be lost: aborting");
+        eprintln!(
+            "kumihimo: the scheduling policy panicked; a microprocess would be lost: aborting"
+        );
         std::process::abort();
     }
 }

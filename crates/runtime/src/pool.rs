@@ -1,8 +1,9 @@
 //! Microprocesses between two lives: slots with their TLS blocks, ready to run.
 //!
-//! A VP keeps a short list per kind, so that spawn and exit touch nothing shared. Lists exchange batches with a pool that
-//! belongs to the process and not to one runtime: a used block is never discarded, since the allocator's per-thread cache in
-//! it would leak. Slots are made in batches; an idle VP makes some ahead of need ([`VpPool::top_up`]).
+//! A VP keeps a short list per kind, so that spawn and exit touch nothing shared. Lists exchange
+//! batches with a pool that belongs to the process and not to one runtime: a used block is never
+//! discarded, since the allocator's per-thread cache in it would leak. Slots are made in batches;
+//! an idle VP makes some ahead of need ([`VpPool::top_up`]).
 
 use std::cell::Cell;
 use std::io;
@@ -44,12 +45,14 @@ impl Kind {
     }
 }
 
-/// What nobody uses, of one kind. Served from the end, so that those at the front are those that were not used for longest.
+/// What nobody uses, of one kind. Served from the end, so that those at the front are those that
+/// were not used for longest.
 ///
 /// Always: `dry` <= `unused` <= how many there are.
 struct Free<T = &'static Mp> {
     list: Vec<T>,
-    /// How short the list has been since the last [`ebb`]: as many at its front were not used meanwhile.
+    /// How short the list has been since the last [`ebb`]: as many at its front were not used
+    /// meanwhile.
     unused: usize,
     /// How many at its front have given their memory back.
     dry: usize,
@@ -85,9 +88,11 @@ impl<T> Free<T> {
 }
 
 static FREE: [Mutex<Free>; KINDS] = [const { Mutex::new(Free::new()) }; KINDS];
-/// How many of each kind give their memory back at one ebb, at most: some milliseconds of a VP that idles.
+/// How many of each kind give their memory back at one ebb, at most: some milliseconds of a VP that
+/// idles.
 const EBB: usize = 2048;
-/// The newest record. All of them, living or not, are a list that only grows and begins in [`crate::debug`]; this is its other end.
+/// The newest record. All of them, living or not, are a list that only grows and begins in
+/// [`crate::debug`]; this is its other end.
 static ALL: Mutex<Option<&'static Mp>> = Mutex::new(None);
 static SLOTS: AtomicUsize = AtomicUsize::new(0);
 static STACK_BYTES: AtomicU64 = AtomicU64::new(0);
@@ -117,8 +122,8 @@ impl VpPool {
         if has_whole_kinds() {
             return 0;
         }
-        let limited =
-            MAX_SLOTS.load(Ordering::Relaxed) != usize::MAX || MAX_STACK_BYTES.load(Ordering::Relaxed) != u64::MAX;
+        let limited = MAX_SLOTS.load(Ordering::Relaxed) != usize::MAX
+            || MAX_STACK_BYTES.load(Ordering::Relaxed) != u64::MAX;
         let most = if limited { LOCAL_MAX_LIMITED } else { LOCAL_MAX };
         Class::from_index(kind / 2).map_or(0, |class| most.min(LOCAL_MAX_BYTES / class.slot_size()))
     }
@@ -189,9 +194,11 @@ impl VpPool {
         }
     }
 
-    /// Off the critical path: an idle VP sees to it that one batch of the default kind is at hand. Failure is no error here.
+    /// Off the critical path: an idle VP sees to it that one batch of the default kind is at hand.
+    /// Failure is no error here.
     pub(crate) fn top_up(&self, kind: Kind) {
-        // Where microprocesses are kernel threads no block can be built, and each attempt would cost a batch of slots.
+        // Where microprocesses are kernel threads no block can be built, and each attempt would
+        // cost a batch of slots.
         if self.len[kind.index()].get() == 0
             && tls::get().kind() != tls::Kind::Kernel
             && let Ok(mp) = self.refill(kind)
@@ -248,7 +255,8 @@ fn make(kind: Kind, n: usize) -> io::Result<Vec<&'static Mp>> {
             match unsafe { tls::get().build(lo, hi) } {
                 // SAFETY: just built.
                 Ok(block) => (top, fs) = (unsafe { tls::get().stack_top(block) }, block as usize),
-                // The slot stays unused: building fails when the heap is exhausted, which is rare and final for most programs.
+                // The slot stays unused: building fails when the heap is exhausted, which is rare
+                // and final for most programs.
                 Err(e) => {
                     failure = Some(e);
                     continue;
@@ -276,7 +284,8 @@ fn make(kind: Kind, n: usize) -> io::Result<Vec<&'static Mp>> {
 
 fn reserve(kind: Kind, n: usize) -> io::Result<usize> {
     let size = kind.class.slot_size() as u64;
-    let (max_slots, max_bytes) = (MAX_SLOTS.load(Ordering::Relaxed), MAX_STACK_BYTES.load(Ordering::Relaxed));
+    let (max_slots, max_bytes) =
+        (MAX_SLOTS.load(Ordering::Relaxed), MAX_STACK_BYTES.load(Ordering::Relaxed));
     let slots = SLOTS.fetch_add(n, Ordering::Relaxed);
     let bytes = STACK_BYTES.fetch_add(n as u64 * size, Ordering::Relaxed);
     let fit = n
@@ -308,11 +317,15 @@ pub(crate) fn bounds(mp: &Mp) -> (*mut u8, *mut u8) {
 }
 
 fn ends_of(class: Class, slot_end: *mut u8) -> (*mut u8, *mut u8) {
-    (slot_end.wrapping_sub(class.slot_size()).wrapping_add(class.guard_size()), record::coloured_end(slot_end, class))
+    (
+        slot_end.wrapping_sub(class.slot_size()).wrapping_add(class.guard_size()),
+        record::coloured_end(slot_end, class),
+    )
 }
 
-/// Tells AddressSanitizer that the stack is empty. A microprocess never returns from its last frames, so that their borders stay marked
-/// for the next one on the same slot. `scripts/sanitize` sets the cfg.
+/// Tells AddressSanitizer that the stack is empty. A microprocess never returns from its last
+/// frames, so that their borders stay marked for the next one on the same slot. `scripts/sanitize`
+/// sets the cfg.
 #[cfg(kumihimo_asan)]
 pub(crate) fn forget_frames(mp: &Mp) {
     unsafe extern "C" {
@@ -333,7 +346,8 @@ fn append(made: &[&'static Mp]) {
     }
 }
 
-/// Visits every record ever made, oldest first. Takes no lock: records are made meanwhile, and never go.
+/// Visits every record ever made, oldest first. Takes no lock: records are made meanwhile, and
+/// never go.
 pub(crate) fn for_each(mut f: impl FnMut(&'static Mp)) {
     let mut link = &crate::debug::KUMIHIMO_DEBUG.oldest;
     // SAFETY: null or a record that `append` put there, which lives for ever.
@@ -348,12 +362,14 @@ pub(crate) fn totals() -> (usize, u64) {
     (SLOTS.load(Ordering::Relaxed), STACK_BYTES.load(Ordering::Relaxed))
 }
 
-/// Gives the stacks' memory of all pooled slots back to the kernel; returns how many. Blocks and records stay.
+/// Gives the stacks' memory of all pooled slots back to the kernel; returns how many. Blocks and
+/// records stay.
 pub(crate) fn trim() -> usize {
     FREE.iter().map(|free| give_back(free, |free| free.take(usize::MAX))).sum()
 }
 
-/// Gives back the memory of slots that nobody has used since the last ebb. Says whether there may be more to give at the next one.
+/// Gives back the memory of slots that nobody has used since the last ebb. Says whether there may
+/// be more to give at the next one.
 pub(crate) fn ebb() -> bool {
     let mut more = false;
     for free in &FREE {
@@ -398,7 +414,8 @@ mod tests {
         );
     }
 
-    /// The first one's system calls took longer than the time to the next one. (The second one took what was not there.)
+    /// The first one's system calls took longer than the time to the next one. (The second one took
+    /// what was not there.)
     #[test]
     fn two_ebbs_at_once() {
         let mut free = free(896);

@@ -1,20 +1,26 @@
-//! A microprocess is made to give way: where it enters or leaves the runtime, or, if it does neither, anywhere in its code.
+//! A microprocess is made to give way: where it enters or leaves the runtime, or, if it does
+//! neither, anywhere in its code.
 //!
 //! ```text
 //!   raise(Preempted) ── bit in the carrier's slot ──┬── it unmasks, or passes a switch point ──> deliver() ── give_way ──>
 //!                                                   └── bell: trap in user mode ── interrupted(): injects a call of ──┘
 //! ```
-//! A call is injected only where the microprocess can be switched away from and continued on another kernel thread, that is where
-//! - nothing that was read through GS is in use ([`KernelThread::stay`]): no critical section, of the runtime's or the user's ([`crate::NoEvents`]);
-//! - it runs on its own stack, with room, and no signal handler does: the mask of signals is its kernel thread's usual one;
-//! - the code is not the C library's, the dynamic linker's or an allocator's, nor called by dlopen or dlclose (constructors): they hold locks there which
-//!   the runtime itself may want while it is masked, or a kernel thread that begins, and then nobody would run the holder;
+//! A call is injected only where the microprocess can be switched away from and continued on
+//! another kernel thread, that is where
+//! - nothing that was read through GS is in use ([`KernelThread::stay`]): no critical section, of
+//!   the runtime's or the user's ([`crate::NoEvents`]);
+//! - it runs on its own stack, with room, and no signal handler does: the mask of signals is its
+//!   kernel thread's usual one;
+//! - the code is not the C library's, the dynamic linker's or an allocator's, nor called by
+//!   dlopen or dlclose (constructors): they hold locks there which the runtime itself may want
+//!   while it is masked, or a kernel thread that begins, and then nobody would run the holder;
 //! - it has thread-local storage of its own: a lean one gives way at switch points only.
 //!
-//! Elsewhere the bell rings again, a little later. After some times of that, where the event source allows it, the kernel thread stands aside: it waits in
-//! the handler until its microprocess has its turn again, as one does that comes back from the kernel, and the VP goes on under another one.
-//! That costs a hand-off of kernel threads, but no lock is held then by somebody whom only the runtime could run ([`crate::handoff`]: such a waiter
-//! goes on without a VP if that is held up).
+//! Elsewhere the bell rings again, a little later. After some times of that, where the event source
+//! allows it, the kernel thread stands aside: it waits in the handler until its microprocess has
+//! its turn again, as one does that comes back from the kernel, and the VP goes on under another
+//! one. That costs a hand-off of kernel threads, but no lock is held then by somebody whom only the
+//! runtime could run ([`crate::handoff`]: such a waiter goes on without a VP if that is held up).
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -48,7 +54,8 @@ pub(crate) fn prepare() {
 /// The calling kernel thread is not interrupted any more, or again.
 fn silence(is: bool) {
     if standing() != Standing::Foreign {
-        // SAFETY: not foreign: GS is set; nothing switches in between. Nobody is preempted who stays, and so nobody who has the lock of the bells.
+        // SAFETY: not foreign: GS is set; nothing switches in between. Nobody is preempted who
+        // stays, and so nobody who has the lock of the bells.
         unsafe {
             let kt = KernelThread::stay();
             kt.events().silence(is);
@@ -102,7 +109,8 @@ fn first_word(set: &libc::sigset_t) -> u64 {
     unsafe { std::ptr::from_ref(set).cast::<u64>().read() }
 }
 
-/// *Preempted* or *Changed* waits, and the kernel thread was interrupted. False: not at this instruction.
+/// *Preempted* or *Changed* waits, and the kernel thread was interrupted. False: not at this
+/// instruction.
 ///
 /// # Safety
 /// In a signal handler on a kernel thread of the pool, with the context that the kernel gave it.
@@ -146,14 +154,17 @@ pub(crate) unsafe fn interrupted(context: *mut ucontext_t, vain: u32) -> bool {
 /// As [`interrupted`]; `mp` is what was interrupted, and its kernel thread is not guarded.
 unsafe fn inject_into(mp: &Mp, context: *mut ucontext_t) -> bool {
     // SAFETY: the caller's promise.
-    let (pc, mask) = unsafe { (interrupted::position(context).program_counter, first_word(&(*context).uc_sigmask)) };
+    let (pc, mask) = unsafe {
+        (interrupted::position(context).program_counter, first_word(&(*context).uc_sigmask))
+    };
     let usual = USUAL_MASK.get().copied().unwrap_or(0);
     if mp.fs.get() == 0 || mask & !usual != 0 || mp.linking.get() != 0 || regions::is_closed(pc) {
         return false;
     }
     let (low, _) = pool::bounds(mp);
-    // SAFETY: the handler's own context; its microprocess's stack, of which nobody uses what is below; the checks say that it may be switched
-    // away from. `upcall` unwinds nowhere: it aborts. An error: on a stack that the application has made itself, or too near to the end of its own.
+    // SAFETY: the handler's own context; its microprocess's stack, of which nobody uses what is
+    // below; the checks say that it may be switched away from. `upcall` unwinds nowhere: it aborts.
+    // An error: on a stack that the application has made itself, or too near to the end of its own.
     unsafe { inject::inject(context, upcall, low.addr()) }.is_ok()
 }
 
@@ -166,11 +177,13 @@ extern "C" fn upcall() {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Acts upon what was raised for whoever carries here: takes in what waits outside, and gives way if that, or those queued, go before the caller.
+/// Acts upon what was raised for whoever carries here: takes in what waits outside, and gives way
+/// if that, or those queued, go before the caller.
 #[cold]
 #[inline(never)]
 pub(crate) fn deliver() {
-    // In a loop and not by the end of a `Carrier`: at a high rate each would otherwise begin within the former, and the stack end.
+    // In a loop and not by the end of a `Carrier`: at a high rate each would otherwise begin within
+    // the former, and the stack end.
     loop {
         if standing() == Standing::Foreign {
             return;
@@ -182,7 +195,8 @@ pub(crate) fn deliver() {
         }
         // SAFETY: not foreign: GS is set.
         let kt = unsafe { KernelThread::stay() };
-        // In a handler, or without a VP, nothing switches; what waits stays, and is told when the microprocess next enters the runtime.
+        // In a handler, or without a VP, nothing switches; what waits stays, and is told when the
+        // microprocess next enters the runtime.
         let may_switch = standing() == Standing::OnVp && !kt.is_in_handler();
         let raised = if may_switch {
             kt.events().take_raised()
@@ -222,7 +236,11 @@ impl Carrier {
         let vp = self.vp();
         let Some(mp) = self.running() else { return self };
         tracing::told(vp, raised);
-        vp.notice(if raised & Event::Changed.bit() != 0 { Why::Reprioritised } else { Why::Outranked });
+        vp.notice(if raised & Event::Changed.bit() != 0 {
+            Why::Reprioritised
+        } else {
+            Why::Outranked
+        });
         bump(&vp.tick.answers);
         let quantum = vp.instance().placer.turn_ns(mp).unwrap_or(u64::MAX);
         if vp.turn_is_over() || quantum == 0 {

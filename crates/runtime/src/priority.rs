@@ -9,7 +9,8 @@ use crate::instance::{self, Instance};
 use crate::record::Ref;
 use crate::tracing;
 
-/// Sets a microprocess's own priority. Whoever runs or queues it is told at once (*Changed*), and places it anew at its next step.
+/// Sets a microprocess's own priority. Whoever runs or queues it is told at once (*Changed*), and
+/// places it anew at its next step.
 pub(crate) fn set(who: Ref, priority: Priority) {
     who.mp.priority.store(priority.get(), Ordering::Relaxed);
     changed(who);
@@ -19,7 +20,8 @@ pub(crate) fn set(who: Ref, priority: Priority) {
 pub(crate) fn changed(who: Ref) {
     let ask = |instance: &Instance| {
         tracing::reprioritised(instance, who);
-        // Queued or running on its home VP, or parked: the owner of that VP finds out, and passes on what it does not find.
+        // Queued or running on its home VP, or parked: the owner of that VP finds out, and passes
+        // on what it does not find.
         instance.reprioritise(usize::from(who.mp.home.load(Ordering::Relaxed)), who, 0);
     };
     let Some(carrier) = Carrier::current() else {

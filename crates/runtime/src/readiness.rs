@@ -1,10 +1,12 @@
 //! Readiness of descriptors: one edge-triggered epoll set per VP, each descriptor added once.
 //!
-//! The set belongs to the VP and moves with it between kernel threads at no cost per connection. Nothing is ever in flight in
-//! the kernel on a microprocess's behalf: an operation is tried, and only after EAGAIN does its caller wait here for the next
-//! edge. Edges are counted, so that one which comes between the attempt and the wait is not lost, and several may wait.
+//! The set belongs to the VP and moves with it between kernel threads at no cost per connection.
+//! Nothing is ever in flight in the kernel on a microprocess's behalf: an operation is tried, and
+//! only after EAGAIN does its caller wait here for the next edge. Edges are counted, so that one
+//! which comes between the attempt and the wait is not lost, and several may wait.
 //!
-//! Source: epoll(7), "edge-triggered": after a short read or write on a stream socket the next attempt would say EAGAIN.
+//! Source: epoll(7), "edge-triggered": after a short read or write on a stream socket the next
+//! attempt would say EAGAIN.
 
 use std::cell::{Cell, UnsafeCell};
 use std::io;
@@ -37,13 +39,16 @@ const NEVER: u32 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen(u32);
 
-/// What epoll's user data points at. Never freed, only used again: an event that was fetched just before the descriptor was removed
-/// finds another generation here. One cache line: among thousands of connections it is always cold.
+/// What epoll's user data points at. Never freed, only used again: an event that was fetched just
+/// before the descriptor was removed finds another generation here. One cache line: among thousands
+/// of connections it is always cold.
 #[repr(C, align(64))]
 struct Entry {
-    /// Edges so far, times two, by direction. The low bit: one of them was an end, an error or urgent data. Changed under `waiters` only.
+    /// Edges so far, times two, by direction. The low bit: one of them was an end, an error or
+    /// urgent data. Changed under `waiters` only.
     edges: [AtomicU32; 2],
-    /// Value of `edges` before an attempt that found the kernel's buffer empty (or full). While both are equal, nothing has come since.
+    /// Value of `edges` before an attempt that found the kernel's buffer empty (or full). While
+    /// both are equal, nothing has come since.
     drained_at: [AtomicU32; 2],
     generation: AtomicU32,
     /// The set that it is in: see [`Poller::home`]. 0: none. Changed under `waiters` only.
@@ -56,7 +61,8 @@ struct Entry {
 struct Waiters {
     /// The usual case: one that reads. Without a reader in `others` before it.
     reader: Option<Waiter>,
-    /// Those that write, and further ones that read. Kept once it is there. Boxed, so that it takes no room where it is not.
+    /// Those that write, and further ones that read. Kept once it is there. Boxed, so that it takes
+    /// no room where it is not.
     #[allow(clippy::box_collection)]
     others: Option<Box<Vec<(Interest, Waiter)>>>,
 }
@@ -91,7 +97,8 @@ impl Entry {
     fn of_token(token: u64) -> Option<&'static Entry> {
         // SAFETY: tokens are made by `token` only; entries live for ever.
         let entry = unsafe { &*Entry::address(token) };
-        (u64::from(entry.generation.load(Ordering::Acquire) & 0xffff) == token >> 48).then_some(entry)
+        (u64::from(entry.generation.load(Ordering::Acquire) & 0xffff) == token >> 48)
+            .then_some(entry)
     }
 
     /// Out of every set, used by nobody: ready for another descriptor.
@@ -117,14 +124,19 @@ impl Entry {
         self.edges[interest as usize].load(Ordering::Acquire)
     }
 
-    /// Takes in what epoll says of the descriptor. Returns the reader to be woken; the others have been.
+    /// Takes in what epoll says of the descriptor. Returns the reader to be woken; the others have
+    /// been.
     fn report(&self, flags: i32) -> Option<Waiter> {
         let gone = flags & (libc::EPOLLHUP | libc::EPOLLERR) != 0;
-        // A read may end short of these although more lies behind, or they make no edge of their own later.
+        // A read may end short of these although more lies behind, or they make no edge of their
+        // own later.
         let last = gone || flags & (libc::EPOLLRDHUP | libc::EPOLLPRI) != 0;
-        let (read, write) = (last || flags & libc::EPOLLIN != 0, gone || flags & libc::EPOLLOUT != 0);
+        let (read, write) =
+            (last || flags & libc::EPOLLIN != 0, gone || flags & libc::EPOLLOUT != 0);
         let mut waiters = lock(&self.waiters);
-        for (interest, came, lasting) in [(Interest::Read, read, last), (Interest::Write, write, gone)] {
+        for (interest, came, lasting) in
+            [(Interest::Read, read, last), (Interest::Write, write, gone)]
+        {
             if came {
                 let edges = &self.edges[interest as usize];
                 let n = edges.load(Ordering::Relaxed).wrapping_add(2) | u32::from(lasting);
@@ -173,9 +185,11 @@ impl Waiters {
 
 /// Readiness of one descriptor.
 ///
-/// An attempt goes: [`seen`](Source::seen); the system call; then, if it said EAGAIN, [`wait`](Source::wait), or if it emptied
-/// (filled) the kernel's buffer, [`drained`](Source::drained), both with what `seen` gave *before* the call. An edge that comes
-/// between the call and either of them has another number, so it is never lost, however many use the source at once.
+/// An attempt goes: [`seen`](Source::seen); the system call; then, if it said EAGAIN,
+/// [`wait`](Source::wait), or if it emptied (filled) the kernel's buffer,
+/// [`drained`](Source::drained), both with what `seen` gave *before* the call. An edge that comes
+/// between the call and either of them has another number, so it is never lost, however many use
+/// the source at once.
 ///
 /// Drop it before the descriptor is closed.
 pub struct Source {
@@ -198,18 +212,25 @@ impl Source {
     /// The edges so far: to be asked before an attempt.
     #[inline]
     pub fn seen(&self, interest: Interest) -> Seen {
-        // Nothing registered: the registration itself reports what is ready then, as the first edge.
+        // Nothing registered: the registration itself reports what is ready then, as the first
+        // edge.
         Seen(self.entry.get().map_or(0, |e| e.edges(interest)))
     }
 
-    /// Blocks the microprocess until there is an edge that `seen` does not know. Call it after EAGAIN. A foreign kernel thread
-    /// blocks in poll(2).
+    /// Blocks the microprocess until there is an edge that `seen` does not know. Call it after
+    /// EAGAIN. A foreign kernel thread blocks in poll(2).
     ///
-    /// May return early, for no reason: the caller tries again and comes back. A cancellation point.
+    /// May return early, for no reason: the caller tries again and comes back. A cancellation
+    /// point.
     ///
     /// # Errors
     /// `TimedOut` at the deadline; what epoll_ctl(2) says when the descriptor cannot be registered.
-    pub fn wait(&self, interest: Interest, seen: Seen, deadline: Option<Instant>) -> io::Result<()> {
+    pub fn wait(
+        &self,
+        interest: Interest,
+        seen: Seen,
+        deadline: Option<Instant>,
+    ) -> io::Result<()> {
         let Some(entry) = self.register()? else { return poll(self.fd, interest, deadline) };
         let me = park::current();
         let mut why = Wait::Io(self.fd);
@@ -243,8 +264,8 @@ impl Source {
         }
     }
 
-    /// An attempt that began after `seen` emptied (filled) the kernel's buffer: the next one would say EAGAIN unless an edge
-    /// has come since.
+    /// An attempt that began after `seen` emptied (filled) the kernel's buffer: the next one would
+    /// say EAGAIN unless an edge has come since.
     #[inline]
     pub fn drained(&self, interest: Interest, seen: Seen) {
         if let Some(entry) = self.entry.get() {
@@ -253,8 +274,9 @@ impl Source {
         }
     }
 
-    /// False after [`drained`](Source::drained) until the next edge: skip the attempt and wait. Always true once the other side has ended its
-    /// direction, there was an error, or urgent data came: then a short read does not mean empty.
+    /// False after [`drained`](Source::drained) until the next edge: skip the attempt and wait.
+    /// Always true once the other side has ended its direction, there was an error, or urgent data
+    /// came: then a short read does not mean empty.
     #[inline]
     pub fn likely_ready(&self, interest: Interest) -> bool {
         let Some(entry) = self.entry.get() else { return true };
@@ -266,7 +288,8 @@ impl Source {
         edges & 1 == 1 || edges != entry.drained_at[interest as usize].load(Ordering::Relaxed)
     }
 
-    /// The entry, in the set of the VP under the caller or, from earlier, of another one; none on a foreign thread, which polls.
+    /// The entry, in the set of the VP under the caller or, from earlier, of another one; none on a
+    /// foreign thread, which polls.
     fn register(&self) -> io::Result<Option<&'static Entry>> {
         let Some(carrier) = Carrier::current() else { return self.register_elsewhere() };
         let vp = carrier.vp();
@@ -311,7 +334,8 @@ impl Source {
 }
 
 impl Entry {
-    /// Into the set of `poller`, unless another VP of this instance was faster. The set of an instance that has ended is closed.
+    /// Into the set of `poller`, unless another VP of this instance was faster. The set of an
+    /// instance that has ended is closed.
     fn move_in(&'static self, poller: &Poller, fd: RawFd, instance: &Instance) -> io::Result<()> {
         let _alone = lock(&self.waiters);
         if Poller::at(instance, self.home.load(Ordering::Relaxed)).is_none() {
@@ -366,7 +390,9 @@ impl Poller {
             let e = io::Error::last_os_error();
             return Err(io::Error::new(
                 e.kind(),
-                format!("epoll set of a virtual processor: {e}; raise the descriptor limit (ulimit -n)"),
+                format!(
+                    "epoll set of a virtual processor: {e}; raise the descriptor limit (ulimit -n)"
+                ),
             ));
         }
         let number = NUMBER.fetch_add(1, Ordering::Relaxed) % 0x3f_fffe + 1;
@@ -405,7 +431,9 @@ impl Poller {
     }
 
     fn add(&self, fd: RawFd, token: u64) -> io::Result<()> {
-        let both = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET) as u32;
+        let both =
+            (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLPRI | libc::EPOLLET)
+                as u32;
         self.ctl(libc::EPOLL_CTL_ADD, fd, both, token)?;
         self.registered.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -432,12 +460,14 @@ impl Poller {
         self.heard.get()
     }
 
-    /// Takes in what is ready; `first`: before the others of their level. Does not block. Owner only.
+    /// Takes in what is ready; `first`: before the others of their level. Does not block. Owner
+    /// only.
     pub(crate) fn poll_ready(&self, first: bool) {
         self.wait(Some(Duration::ZERO), first);
     }
 
-    /// Blocks the kernel thread until something is ready, the VP is called, or the time is over. Owner only.
+    /// Blocks the kernel thread until something is ready, the VP is called, or the time is over.
+    /// Owner only.
     pub(crate) fn sleep(&self, time: Option<Duration>) {
         self.wait(time, false);
     }
@@ -445,8 +475,9 @@ impl Poller {
     fn wait(&self, time: Option<Duration>, first: bool) {
         let events = self.events.get().cast::<libc::epoll_event>();
         let n = usize::try_from(self.wait_system_call(events, time)).unwrap_or(0);
-        // Entry, record and stack of each are cold among thousands, and would be waited for one after the other: three rounds, in each of
-        // which all of one kind are fetched at once for the next.
+        // Entry, record and stack of each are cold among thousands, and would be waited for one
+        // after the other: three rounds, in each of which all of one kind are fetched at once for
+        // the next.
         for i in 0..n {
             // SAFETY: the kernel has filled the first n.
             fetch(Entry::address(unsafe { (*events.add(i)).u64 }).cast());
@@ -496,7 +527,8 @@ impl Poller {
             self.coarse.set(true);
         }
         // Rounded up: waking too early would only mean another turn.
-        let ms = time.map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
+        let ms = time
+            .map_or(-1, |t| i32::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX));
         // SAFETY: room for EVENTS events.
         unsafe { libc::epoll_wait(fd, events, EVENTS as i32, ms) }
     }
@@ -513,10 +545,13 @@ fn poll(fd: RawFd, interest: Interest, deadline: Option<Instant>) -> io::Result<
         let call = crate::stand_in::call_descriptor().unwrap_or(-1);
         // After it: a request that came before there was a descriptor to call is seen here.
         crate::cancel::point();
-        let ts = deadline.map(|d| crate::futex::timespec(d.saturating_duration_since(Instant::now())));
+        let ts =
+            deadline.map(|d| crate::futex::timespec(d.saturating_duration_since(Instant::now())));
         let ts = ts.as_ref().map_or(std::ptr::null(), |t| t as *const libc::timespec);
-        let mut p =
-            [libc::pollfd { fd, events, revents: 0 }, libc::pollfd { fd: call, events: libc::POLLIN, revents: 0 }];
+        let mut p = [
+            libc::pollfd { fd, events, revents: 0 },
+            libc::pollfd { fd: call, events: libc::POLLIN, revents: 0 },
+        ];
         // SAFETY: two live pollfds, a null or live timespec, no signal mask.
         match unsafe { libc::ppoll(p.as_mut_ptr(), 2, ts, std::ptr::null()) } {
             0 => return Err(io::ErrorKind::TimedOut.into()),

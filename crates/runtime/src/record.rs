@@ -3,7 +3,9 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use std::time::Instant;
 
 use kumihimo_arch::cpu::Context;
@@ -23,9 +25,10 @@ const NO_INHERITANCE: u8 = 0xff;
 
 /// A microprocess: what the runtime knows of it.
 ///
-/// Lies in its stack slot, between stack and TLS block, so that what a switch touches is close together. It is never unmapped: a [`Ref`]
-/// to a former life may be looked at (its generation tells) and can never fault. Cells belong to whoever holds the microprocess: its
-/// carrier while it runs, the owner of the queue it is in, the waker that moved it out of PARKED.
+/// Lies in its stack slot, between stack and TLS block, so that what a switch touches is close
+/// together. It is never unmapped: a [`Ref`] to a former life may be looked at (its generation
+/// tells) and can never fault. Cells belong to whoever holds the microprocess: its carrier while it
+/// runs, the owner of the queue it is in, the waker that moved it out of PARKED.
 #[repr(C, align(64))]
 pub(crate) struct Mp {
     pub(crate) context: UnsafeCell<Context>,
@@ -67,7 +70,8 @@ pub(crate) struct Mp {
     /// In a pool: the next one there.
     pub(crate) next_free: Cell<*const Mp>,
     pub(crate) name: UnsafeCell<Option<Arc<str>>>,
-    /// The name again, cut to fit, for readers that may hold no lock (the overflow handler) or no reference (reports).
+    /// The name again, cut to fit, for readers that may hold no lock (the overflow handler) or no
+    /// reference (reports).
     pub(crate) label_len: AtomicU8,
     pub(crate) label: [AtomicU8; 47],
     /// Where its context is [`Context::NULL`]: the kernel thread on which it waits for its turn.
@@ -97,16 +101,19 @@ pub(crate) struct Account {
 
 const _: () = assert!(size_of::<Mp>() <= stack::RECORD);
 // A park asks for both.
-const _: () = assert!(std::mem::offset_of!(Mp, bounded) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64);
+const _: () =
+    assert!(std::mem::offset_of!(Mp, bounded) / 64 == std::mem::offset_of!(Mp, wait_kind) / 64);
 
-/// Slots are whole pages apart, so without this all records, block headers and stack tops would fall into the same few sets of the
-/// processor's caches and hardly a dozen of them would fit: the top of each slot is shifted by some lines.
+/// Slots are whole pages apart, so without this all records, block headers and stack tops would
+/// fall into the same few sets of the processor's caches and hardly a dozen of them would fit: the
+/// top of each slot is shifted by some lines.
 fn colour(slot_end: usize, class: Class) -> usize {
     let hash = (slot_end >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     hash % (colour_max(class.slot_size()) / 64 + 1) * 64
 }
 
-/// What [`colour`] takes from a slot at most, by its size. In small slots, where memory counts, a page of shift would cost a page.
+/// What [`colour`] takes from a slot at most, by its size. In small slots, where memory counts, a
+/// page of shift would cost a page.
 pub(crate) const fn colour_max(slot_size: usize) -> usize {
     if slot_size < 128 << 10 { 15 * 64 } else { 63 * 64 }
 }
@@ -116,7 +123,8 @@ pub(crate) fn coloured_end(slot_end: *mut u8, class: Class) -> *mut u8 {
     slot_end.wrapping_sub(colour(slot_end as usize, class))
 }
 
-// SAFETY: `links` is a field that nobody else touches; records are never moved; holders are as the queue asks (see `Mp`).
+// SAFETY: `links` is a field that nobody else touches; records are never moved; holders are as the
+// queue asks (see `Mp`).
 unsafe impl Node for Mp {
     #[inline]
     fn links(&self) -> &Links<Mp> {
@@ -124,26 +132,31 @@ unsafe impl Node for Mp {
     }
 }
 
-// SAFETY: the cells follow the holder rule in the type's documentation; hand-overs go through `State` or a queue, which order them.
+// SAFETY: the cells follow the holder rule in the type's documentation; hand-overs go through
+// `State` or a queue, which order them.
 unsafe impl Sync for Mp {}
 
 impl Mp {
-    /// Whether it has no context to switch to, because its kernel thread waits for a VP in a signal handler or went on without one.
-    /// For the holder of its queue entry.
+    /// Whether it has no context to switch to, because its kernel thread waits for a VP in a signal
+    /// handler or went on without one. For the holder of its queue entry.
     #[inline(always)]
     pub(crate) fn waits_elsewhere(&self) -> bool {
         // SAFETY: it lives for ever, and a context is one word.
         let context = unsafe { AtomicPtr::from_ptr(self.context.get().cast::<*mut u8>()) };
-        // Acquire: pairs with the store in `leaves_its_thread`, and orders the contents of its stack.
+        // Acquire: pairs with the store in `leaves_its_thread`, and orders the contents of its
+        // stack.
         context.load(Ordering::Acquire).is_null()
     }
 
-    /// Publishes the context, so that the holder of its queue entry can switch to it. Called by its kernel thread after it has left
-    /// the microprocess's stack.
+    /// Publishes the context, so that the holder of its queue entry can switch to it. Called by its
+    /// kernel thread after it has left the microprocess's stack.
     pub(crate) fn leaves_its_thread(&self, to: Context) {
         // SAFETY: as in `waits_elsewhere`: both are one word, a stack pointer.
         let (context, to) = unsafe {
-            (AtomicPtr::from_ptr(self.context.get().cast::<*mut u8>()), (&raw const to).cast::<*mut u8>().read())
+            (
+                AtomicPtr::from_ptr(self.context.get().cast::<*mut u8>()),
+                (&raw const to).cast::<*mut u8>().read(),
+            )
         };
         context.store(to, Ordering::Release);
     }
@@ -151,7 +164,8 @@ impl Mp {
     /// Writes the record of a fresh slot below `top`.
     ///
     /// # Safety
-    /// `slot_end` is the end of a slot of `class` that nobody uses yet, `top` a 64-aligned address in it with nothing below.
+    /// `slot_end` is the end of a slot of `class` that nobody uses yet, `top` a 64-aligned address
+    /// in it with nothing below.
     pub(crate) unsafe fn create(
         slot_end: *mut u8,
         class: Class,
@@ -195,7 +209,8 @@ impl Mp {
             claim: Claim::new(),
             newer: AtomicPtr::new(std::ptr::null_mut()),
         };
-        // SAFETY: within the fresh slot, 64-aligned, and live for ever: neither a record nor what lies above it is ever given back.
+        // SAFETY: within the fresh slot, 64-aligned, and live for ever: neither a record nor what
+        // lies above it is ever given back.
         unsafe {
             let place = top.sub(size_of::<Mp>()).cast::<Mp>();
             place.write(mp);
@@ -219,7 +234,8 @@ impl Mp {
         Ref { mp: self, generation: self.state.generation() }
     }
 
-    /// As [`kumihimo_resource::id::Id`]. The top bit is clear: ids with it are those of kernel threads.
+    /// As [`kumihimo_resource::id::Id`]. The top bit is clear: ids with it are those of kernel
+    /// threads.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
         identity::id(self.state.generation())
@@ -245,7 +261,10 @@ impl Mp {
     #[inline]
     pub(crate) fn scope_deadline(&self) -> Option<Instant> {
         // SAFETY: the scope waits for its child, which is alive: it asks.
-        self.scope.get().filter(|_| self.bounded.get()).and_then(|scope| unsafe { scope.as_ref() }.deadline())
+        self.scope
+            .get()
+            .filter(|_| self.bounded.get())
+            .and_then(|scope| unsafe { scope.as_ref() }.deadline())
     }
 
     pub(crate) fn set_label(&self, name: Option<&str>) {
@@ -259,7 +278,9 @@ impl Mp {
 
     /// Copies the label into `out`; returns its length.
     pub(crate) fn label(&self, out: &mut [u8]) -> usize {
-        let n = usize::from(self.label_len.load(Ordering::Acquire)).min(self.label.len()).min(out.len());
+        let n = usize::from(self.label_len.load(Ordering::Acquire))
+            .min(self.label.len())
+            .min(out.len());
         for (to, from) in out.iter_mut().zip(&self.label[..n]) {
             *to = from.load(Ordering::Relaxed);
         }
@@ -294,7 +315,8 @@ impl Ref {
     }
 
     pub(crate) fn is_alive(self) -> bool {
-        self.is_current() && matches!(self.mp.state.phase(), Phase::Live | Phase::Parked | Phase::Held)
+        self.is_current()
+            && matches!(self.mp.state.phase(), Phase::Live | Phase::Parked | Phase::Held)
     }
 
     pub(crate) fn item(self) -> NonNull<Mp> {

@@ -1,7 +1,8 @@
 //! Memory regions: pages that are got and given back, zeroed, without a system call each.
 //!
-//! A VP keeps a short list of free regions of each small size, which are cut from slabs that are never unmapped; larger ones are the kernel's, by mmap(2).
-//! The paper's load is 4 KB (P3, 5.2.1 (2)).
+//! A VP keeps a short list of free regions of each small size, which are cut from slabs that are
+//! never unmapped; larger ones are the kernel's, by mmap(2). The paper's load is 4 KB (P3, 5.2.1
+//! (2)).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -100,7 +101,14 @@ fn map(bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: new, anonymous, private memory.
     let at = unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            protection,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
     };
     if at == libc::MAP_FAILED {
         let e = io::Error::last_os_error();
@@ -109,7 +117,8 @@ fn map(bytes: usize) -> io::Result<NonNull<u8>> {
     Ok(NonNull::new(at.cast()).expect("mmap gives no null"))
 }
 
-/// Memory of one's own: zeroed, page-aligned, a resource of the address space with an id. Given back when it is dropped.
+/// Memory of one's own: zeroed, page-aligned, a resource of the address space with an id. Given
+/// back when it is dropped.
 #[derive(Debug)]
 pub struct Region {
     at: NonNull<u8>,
@@ -124,14 +133,18 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Gets `len` bytes, rounded up to whole pages for the kernel's part. Does not block; a system call now and then, or for each beyond 64 KiB.
+    /// Gets `len` bytes, rounded up to whole pages for the kernel's part. Does not block; a system
+    /// call now and then, or for each beyond 64 KiB.
     ///
     /// # Errors
     /// `InvalidInput`: no bytes. No memory, or no slot left in the table: the error says which.
     pub fn new(len: usize) -> io::Result<Region> {
         define();
         if len == 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a memory region has at least one byte"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a memory region has at least one byte",
+            ));
         }
         let size = size_of(len);
         let at = match size {
@@ -174,7 +187,8 @@ fn give(at: NonNull<u8>, len: usize, size: Option<usize>) {
         unsafe { libc::munmap(at.as_ptr().cast(), len) };
         return;
     };
-    // SAFETY: ours until it is given back. What was written is nobody else's to read, and the next one is zeroed.
+    // SAFETY: ours until it is given back. What was written is nobody else's to read, and the next
+    // one is zeroed.
     unsafe { at.write_bytes(0, len) };
     let _quiet = NoEvents::new();
     let surplus = match Carrier::current() {

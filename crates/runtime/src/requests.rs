@@ -31,11 +31,14 @@ struct List {
 }
 
 impl List {
-    /// A VP that takes no step while others are changed thousands of times: the list is bounded by how many they are.
+    /// A VP that takes no step while others are changed thousands of times: the list is bounded by
+    /// how many they are.
     fn add(&mut self, who: Ref, before: usize) {
         self.of.push((who, before));
         if self.of.len() >= MANY.max(2 * self.tidy) {
-            let key = |(who, before): &(Ref, usize)| (std::ptr::from_ref(who.mp).addr(), who.generation, *before);
+            let key = |(who, before): &(Ref, usize)| {
+                (std::ptr::from_ref(who.mp).addr(), who.generation, *before)
+            };
             // The one that was asked of the fewest stays.
             self.of.sort_unstable_by_key(key);
             self.of.dedup_by(|(after, _), (first, _)| after == first);
@@ -67,12 +70,16 @@ impl Requests {
             }
             if vp.running().is_some_and(|mp| std::ptr::eq(mp, who.mp)) {
                 vp.relevel(who.mp);
-            // SAFETY: records live for ever; `remove` finds out by itself whether it is in this VP's Protect Queue.
+            // SAFETY: records live for ever; `remove` finds out by itself whether it is in this
+            // VP's Protect Queue.
             } else if unsafe { vp.queue().remove(who.item()) } {
                 vp.make_ready(who.mp, Why::Reprioritised, Origin::Wake);
-            } else if who.mp.state.phase() == Phase::Live && before + 1 < 2 * vp.instance().vps.len() {
-                // It may have been given to another VP: in the ring that is the next one, which may give it on at that moment. If it has run
-                // meanwhile its placement has used the new priority.
+            } else if who.mp.state.phase() == Phase::Live
+                && before + 1 < 2 * vp.instance().vps.len()
+            {
+                // It may have been given to another VP: in the ring that is the next one, which may
+                // give it on at that moment. If it has run meanwhile its placement has used the new
+                // priority.
                 vp.instance().reprioritise(vp.index + 1, who, before + 1);
             }
         }
@@ -80,7 +87,8 @@ impl Requests {
 }
 
 impl Instance {
-    /// The priority of `who` has changed, and it may run, or be queued, on VP `at`: that places it anew at its next step.
+    /// The priority of `who` has changed, and it may run, or be queued, on VP `at`: that places it
+    /// anew at its next step.
     pub(crate) fn reprioritise(&self, at: usize, who: Ref, before: usize) {
         let at = at % self.vps.len();
         let vp = &self.vps[at];

@@ -1,8 +1,10 @@
-//! The runtime's rows of the resource table: the address space, its virtual processors, and microprocesses, which are three resources as a process of
-//! the paper's is six (P3): the microprocess, its stack with the TLS block, and its share of the processor. A timer is a fourth while one is armed.
+//! The runtime's rows of the resource table: the address space, its virtual processors, and
+//! microprocesses, which are three resources as a process of the paper's is six (P3): the
+//! microprocess, its stack with the TLS block, and its share of the processor. A timer is a fourth
+//! while one is armed.
 //!
-//! The management table behind them is that of the records (`pool.rs`, `identity.rs`), which all these kinds have in common: parts have the
-//! serial of their microprocess.
+//! The management table behind them is that of the records (`pool.rs`, `identity.rs`), which all
+//! these kinds have in common: parts have the serial of their microprocess.
 
 use std::any::Any;
 use std::sync::Once;
@@ -32,7 +34,8 @@ pub struct Begin {
 pub(crate) fn define(table: &Table) {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let rows: [&'static dyn Row; 6] = [&Space, &Microprocesses, &Part::Stack, &Part::Share, &Part::Timer, &Vps];
+        let rows: [&'static dyn Row; 6] =
+            [&Space, &Microprocesses, &Part::Stack, &Part::Share, &Part::Timer, &Vps];
         for row in rows {
             // Numbers of kinds are one each; who defined one of these before has taken its place.
             let _ = table.define(row);
@@ -69,7 +72,8 @@ impl Microprocesses {
         match who.mp.state.phase() {
             Phase::Held => "suspended".into(),
             Phase::Parked => {
-                let what = deadlock::waits_for(who.mp).map_or_else(|| "nothing known".into(), |wait| wait.to_string());
+                let what = deadlock::waits_for(who.mp)
+                    .map_or_else(|| "nothing known".into(), |wait| wait.to_string());
                 format!("waits for {what}{suspended}")
             }
             _ => format!("runs or is queued{suspended}"),
@@ -83,13 +87,16 @@ impl Row for Microprocesses {
     }
 
     fn open(&self, order: &mut dyn Any) -> Result<Serial, Error> {
-        let wanted = || Error::Invalid("a microprocess is opened with a runtime::rows::Begin".into());
+        let wanted =
+            || Error::Invalid("a microprocess is opened with a runtime::rows::Begin".into());
         let Begin { builder, run } = order.downcast_mut::<Begin>().ok_or_else(wanted)?;
         let run = run.take().ok_or_else(wanted)?;
         let handle = builder.take().unwrap_or_default().spawn(run)?;
         match handle.thread().id().resource() {
             Some(id) => Ok(id.serial()),
-            None => Err(Error::Invalid("microprocesses are kernel threads here (1:1), and no resources".into())),
+            None => Err(Error::Invalid(
+                "microprocesses are kernel threads here (1:1), and no resources".into(),
+            )),
         }
     }
 
@@ -118,8 +125,13 @@ impl Row for Microprocesses {
 
     fn usage(&self, each: &mut dyn FnMut(Usage)) {
         living(|who| {
-            let owner = Some((Kind::VP, Serial::new(u32::from(who.mp.home.load(Ordering::Relaxed)), 0)));
-            each(Usage { serial: Serial::from_bits(who.generation), owner, state: Self::state(who) });
+            let owner =
+                Some((Kind::VP, Serial::new(u32::from(who.mp.home.load(Ordering::Relaxed)), 0)));
+            each(Usage {
+                serial: Serial::from_bits(who.generation),
+                owner,
+                state: Self::state(who),
+            });
         });
     }
 }
@@ -135,7 +147,8 @@ enum Part {
 impl Part {
     fn has(self, who: Ref) -> bool {
         self != Part::Timer
-            || who.mp.state.phase() == Phase::Parked && who.mp.wait_kind.load(Ordering::Relaxed) & Wait::TIMED != 0
+            || who.mp.state.phase() == Phase::Parked
+                && who.mp.wait_kind.load(Ordering::Relaxed) & Wait::TIMED != 0
     }
 
     fn state(self, who: Ref) -> String {
@@ -199,7 +212,11 @@ impl Row for Part {
         living(|who| {
             if self.has(who) {
                 let serial = Serial::from_bits(who.generation);
-                each(Usage { serial, owner: Some((Kind::MICROPROCESS, serial)), state: self.state(who) });
+                each(Usage {
+                    serial,
+                    owner: Some((Kind::MICROPROCESS, serial)),
+                    state: self.state(who),
+                });
             }
         });
     }
@@ -214,7 +231,10 @@ impl Vps {
                 let state = if vp.idle.cell.is_sleeping() { "sleeps" } else { "runs" };
                 let switches = vp.counters.switches.load(Ordering::Relaxed);
                 let queued = vp.instance().queues.shown(vp.index).0;
-                each(Serial::new(vp.index as u32, 0), format!("{state}; {switches} switches, {queued} queued"));
+                each(
+                    Serial::new(vp.index as u32, 0),
+                    format!("{state}; {switches} switches, {queued} queued"),
+                );
             }
         });
     }
@@ -232,12 +252,15 @@ impl Row for Vps {
                 text = Some(state);
             }
         });
-        let text = text.ok_or_else(|| Error::Stale(kumihimo_resource::table::table().id(Kind::VP, serial)))?;
+        let text = text
+            .ok_or_else(|| Error::Stale(kumihimo_resource::table::table().id(Kind::VP, serial)))?;
         Ok(said(&text, into))
     }
 
     fn usage(&self, each: &mut dyn FnMut(Usage)) {
-        Vps::each(|serial, state| each(Usage { serial, owner: Some((Kind::SPACE, Serial::new(0, 0))), state }));
+        Vps::each(|serial, state| {
+            each(Usage { serial, owner: Some((Kind::SPACE, Serial::new(0, 0))), state })
+        });
     }
 }
 

@@ -1,6 +1,7 @@
 //! Starting, measuring and ending a runtime.
 //!
-//! A program that calls nothing here gets one at its first `thread::spawn`, with the defaults, for as long as the process lives.
+//! A program that calls nothing here gets one at its first `thread::spawn`, with the defaults, for
+//! as long as the process lives.
 
 use std::any::Any;
 use std::io;
@@ -27,8 +28,9 @@ use crate::{dump_signal, environment, fork, join, membership, mode, preempt, shu
 /// The run-queue design that measurements choose; see `kumi bench queues`.
 pub const DEFAULT_DESIGN: Design = Design::Ring;
 
-/// Usable stack of a microprocess unless `Builder::stack_size` says otherwise, in bytes: a slot of 256 KiB costs 514 bytes of page
-/// tables while it is in use, one of 1 MiB four times that, and 64 KiB is too little for much that C libraries do.
+/// Usable stack of a microprocess unless `Builder::stack_size` says otherwise, in bytes: a slot of
+/// 256 KiB costs 514 bytes of page tables while it is in use, one of 1 MiB four times that, and 64
+/// KiB is too little for much that C libraries do.
 pub const DEFAULT_STACK: usize = 160 << 10;
 
 /// Stack of the microprocess that [`Runtime::run`] makes, in bytes, as a main thread has it.
@@ -104,7 +106,8 @@ impl Settings {
 pub(crate) fn kind(size: usize, lean: bool) -> io::Result<Kind> {
     let block = if lean { 0 } else { tls::get().bytes() };
     let class_for = |extra| {
-        stack::class_for(size, block + extra).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))
+        stack::class_for(size, block + extra)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e.to_string()))
     };
     let class = class_for(0)?;
     // What the caches' colouring takes may need the next size.
@@ -114,10 +117,12 @@ pub(crate) fn kind(size: usize, lean: bool) -> io::Result<Kind> {
 
 /// Settings of a [`Runtime`].
 ///
-/// `KUMI_VPS`, `KUMI_QUEUE` and `KUMI_LOCKING` in the environment stand in for `vps`, `queue` and `locking` where the program does not set them.
+/// `KUMI_VPS`, `KUMI_QUEUE` and `KUMI_LOCKING` in the environment stand in for `vps`, `queue` and
+/// `locking` where the program does not set them.
 ///
-/// The first runtime of a process also joins the machine: it takes a number in the user's run-time directory and answers at a control socket there (`kumihimo::machine`).
-/// Where that cannot be, or with `KUMI_MACHINE=off`, it runs as well, and nobody sees it from outside.
+/// The first runtime of a process also joins the machine: it takes a number in the user's run-time
+/// directory and answers at a control socket there (`kumihimo::machine`). Where that cannot be, or
+/// with `KUMI_MACHINE=off`, it runs as well, and nobody sees it from outside.
 #[must_use]
 pub struct Builder {
     vps: Option<usize>,
@@ -181,20 +186,26 @@ impl Builder {
         }
     }
 
-    /// When system calls of several microprocesses enter the kernel together: see [`wrapped`](crate::wrapped). `KUMI_BATCH` in the environment stands in for it.
+    /// When system calls of several microprocesses enter the kernel together: see
+    /// [`wrapped`](crate::wrapped). `KUMI_BATCH` in the environment stands in for it.
     pub fn batch(mut self, policy: BatchPolicy) -> Builder {
         self.batch = Some(policy);
         self
     }
 
-    /// Who makes the system calls of a batch, one for each virtual processor: for tests and experiments. By default a uring where the kernel allows it, else plain
-    /// calls (always with `KUMI_URING=off`).
-    pub fn batch_back_end(mut self, make: impl Fn() -> Box<dyn Backend> + Send + Sync + 'static) -> Builder {
+    /// Who makes the system calls of a batch, one for each virtual processor: for tests and
+    /// experiments. By default a uring where the kernel allows it, else plain calls (always with
+    /// `KUMI_URING=off`).
+    pub fn batch_back_end(
+        mut self,
+        make: impl Fn() -> Box<dyn Backend> + Send + Sync + 'static,
+    ) -> Builder {
         self.settings.batch_back_end = Some(Arc::new(make));
         self
     }
 
-    /// Number of virtual processors, 1 to 1,024. More than cores is allowed; it helps nothing but tests.
+    /// Number of virtual processors, 1 to 1,024. More than cores is allowed; it helps nothing but
+    /// tests.
     pub fn vps(mut self, n: usize) -> Builder {
         self.vps = Some(n);
         self
@@ -212,18 +223,23 @@ impl Builder {
         self
     }
 
-    /// How the resource table keeps its resources from being used by two at once. Default: [`Locking::default`]. The first runtime of the process decides, unless
-    /// it had a socket, file, mailbox or region before that; another design later is an error of `build`. `KUMI_LOCKING` stands in where the program does not say.
+    /// How the resource table keeps its resources from being used by two at once. Default:
+    /// [`Locking::default`]. The first runtime of the process decides, unless it had a socket,
+    /// file, mailbox or region before that; another design later is an error of `build`.
+    /// `KUMI_LOCKING` stands in where the program does not say.
     pub fn locking(mut self, design: Locking) -> Builder {
         self.settings.locking = Some(design);
         self
     }
 
-    /// How much CPU time this address space may use (P0, 3.4), all virtual processors together, while this runtime runs. Default: as much as it gets. `KUMI_SHARE` stands
-    /// in where the program does not say: `50%` is half a core in each 100 ms, `250%,20ms,hard` two and a half cores in each 20 ms and no more.
+    /// How much CPU time this address space may use (P0, 3.4), all virtual processors together,
+    /// while this runtime runs. Default: as much as it gets. `KUMI_SHARE` stands in where the
+    /// program does not say: `50%` is half a core in each 100 ms, `250%,20ms,hard` two and a half
+    /// cores in each 20 ms and no more.
     ///
-    /// Who has used its share up runs below all levels of other address spaces until the next period (not with `KUMI_ARBITER=off`); with a hard share it does not run at
-    /// all. CPU time is booked late, and what was used too much is owed: see CAVEATS.md.
+    /// Who has used its share up runs below all levels of other address spaces until the next
+    /// period (not with `KUMI_ARBITER=off`); with a hard share it does not run at all. CPU time is
+    /// booked late, and what was used too much is owed: see CAVEATS.md.
     pub fn share(mut self, share: Share) -> Builder {
         self.settings.share = Some(share);
         self
@@ -235,21 +251,24 @@ impl Builder {
         self
     }
 
-    /// Usable stack of microprocesses whose own builder says nothing, in bytes. At least the machine's minimum is used.
+    /// Usable stack of microprocesses whose own builder says nothing, in bytes. At least the
+    /// machine's minimum is used.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.settings.stack_size = bytes;
         self
     }
 
-    /// Where events come from. Default: the best source that the machine allows. `KUMI_EVENTS` stands in where the program does not say.
+    /// Where events come from. Default: the best source that the machine allows. `KUMI_EVENTS`
+    /// stands in where the program does not say.
     pub fn events(mut self, source: Events) -> Builder {
         self.settings.events = Some(source);
         self
     }
 
-    /// How a microprocess is interrupted that runs on without entering the runtime while another is to run. Default: the best way that the
-    /// machine allows, `clock` or else `signal`; never with the event source `off`, nor under a debugger. `KUMI_PREEMPT` stands in where the
-    /// program does not say: `clock`, `signal`, `signal=N`, `off`.
+    /// How a microprocess is interrupted that runs on without entering the runtime while another is
+    /// to run. Default: the best way that the machine allows, `clock` or else `signal`; never with
+    /// the event source `off`, nor under a debugger. `KUMI_PREEMPT` stands in where the program
+    /// does not say: `clock`, `signal`, `signal=N`, `off`.
     ///
     /// By a signal, system calls may end early: see CAVEATS.md.
     pub fn preemption(mut self, means: Preemption) -> Builder {
@@ -257,22 +276,25 @@ impl Builder {
         self
     }
 
-    /// How many unbound kernel threads the pool keeps ready (P0: `set_concurrency`, whose default is 1). Default: one a VP.
+    /// How many unbound kernel threads the pool keeps ready (P0: `set_concurrency`, whose default
+    /// is 1). Default: one a VP.
     pub fn concurrency(mut self, n: usize) -> Builder {
         self.settings.concurrency = Some(n);
         self
     }
 
-    /// The most kernel threads of this runtime, including those that carry VPs (at least one each). At the limit a blocked
-    /// microprocess holds its VP until its call returns; if no call can return, the runtime reports a deadlock. Default: what the
-    /// machine allows, at most 10,000 ([`kumihimo_events::limit`]; `kumi doctor` names the limit that applies). The environment
+    /// The most kernel threads of this runtime, including those that carry VPs (at least one each).
+    /// At the limit a blocked microprocess holds its VP until its call returns; if no call can
+    /// return, the runtime reports a deadlock. Default: what the machine allows, at most 10,000
+    /// ([`kumihimo_events::limit`]; `kumi doctor` names the limit that applies). The environment
     /// variable `KUMI_KERNEL_THREADS` applies where the program does not call this.
     pub fn max_kernel_threads(mut self, n: usize) -> Builder {
         self.settings.limit = Some(Limit::asked(n, "Builder::max_kernel_threads"));
         self
     }
 
-    /// Most living microprocesses; one more is an error of `spawn`. Counting costs a little at every spawn. Default: no limit.
+    /// Most living microprocesses; one more is an error of `spawn`. Counting costs a little at
+    /// every spawn. Default: no limit.
     pub fn max_microprocesses(mut self, n: u64) -> Builder {
         self.settings.max_microprocesses = n;
         self
@@ -296,9 +318,13 @@ impl Builder {
         self
     }
 
-    /// Called on the microprocess that panicked, after the process's panic hook and before `join` returns. Not for cancellations. A hook that
-    /// panics is reported on standard error and ignored.
-    pub fn on_panic(mut self, hook: impl Fn(&Thread, &(dyn Any + Send)) + Send + Sync + 'static) -> Builder {
+    /// Called on the microprocess that panicked, after the process's panic hook and before `join`
+    /// returns. Not for cancellations. A hook that panics is reported on standard error and
+    /// ignored.
+    pub fn on_panic(
+        mut self,
+        hook: impl Fn(&Thread, &(dyn Any + Send)) + Send + Sync + 'static,
+    ) -> Builder {
         self.settings.on_panic = Some(Arc::new(hook));
         self
     }
@@ -309,48 +335,57 @@ impl Builder {
         self
     }
 
-    /// Writes a trace of this runtime to `path`, complete when the runtime, or the process, ends: what every microprocess, VP and kernel thread
-    /// did, for <https://ui.perfetto.dev> and `kumi trace check`. `%p` in it becomes the process's id.
+    /// Writes a trace of this runtime to `path`, complete when the runtime, or the process, ends:
+    /// what every microprocess, VP and kernel thread did, for <https://ui.perfetto.dev> and
+    /// `kumi trace check`. `%p` in it becomes the process's id.
     ///
-    /// Costs a few per cent of time, the buffers, and meanwhile a file beside `path` (24 bytes a record) that a process that dies leaves
-    /// behind; a kernel thread writes it. A second runtime of the process with the same path goes behind the first. A pipe is opened by
-    /// `build`, which waits for its reader, and written at the end. `KUMI_TRACE` stands in where the program does not say. What cannot be
-    /// written at the end is said on standard error. Without effect where microprocesses are kernel threads 1:1: VPs do nothing there.
+    /// Costs a few per cent of time, the buffers, and meanwhile a file beside `path` (24 bytes a
+    /// record) that a process that dies leaves behind; a kernel thread writes it. A second runtime
+    /// of the process with the same path goes behind the first. A pipe is opened by `build`, which
+    /// waits for its reader, and written at the end. `KUMI_TRACE` stands in where the program does
+    /// not say. What cannot be written at the end is said on standard error. Without effect where
+    /// microprocesses are kernel threads 1:1: VPs do nothing there.
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Builder {
         self.settings.trace = Some(path.into());
         self
     }
 
-    /// How many records the trace's buffers hold, one buffer a VP and one more, 24 bytes a record: 8 to 2^24, rounded up to a power of two.
-    /// What finds no room is lost, counted, and shown in the trace. Default 32,768. `KUMI_TRACE_BUFFER` stands in.
+    /// How many records the trace's buffers hold, one buffer a VP and one more, 24 bytes a record:
+    /// 8 to 2^24, rounded up to a power of two. What finds no room is lost, counted, and shown in
+    /// the trace. Default 32,768. `KUMI_TRACE_BUFFER` stands in.
     pub fn trace_buffer(mut self, records: usize) -> Builder {
         self.settings.trace_buffer = Some(records);
         self
     }
 
-    /// This signal makes the process write [`dump`] to standard error, from now on and as long as it lives: `libc::SIGUSR2`, for example. The handler
-    /// only calls a kernel thread that waits for it. `KUMI_DUMP_SIGNAL=USR2` in the environment stands in where the program does not say.
+    /// This signal makes the process write [`dump`] to standard error, from now on and as long as
+    /// it lives: `libc::SIGUSR2`, for example. The handler only calls a kernel thread that waits
+    /// for it. `KUMI_DUMP_SIGNAL=USR2` in the environment stands in where the program does not say.
     ///
-    /// System calls that are interrupted go on or return EINTR as signal(7) says of a handler with `SA_RESTART`. Default: none.
+    /// System calls that are interrupted go on or return EINTR as signal(7) says of a handler with
+    /// `SA_RESTART`. Default: none.
     pub fn dump_signal(mut self, signal: i32) -> Builder {
         self.settings.dump_signal = Some(signal);
         self
     }
 
-    /// Whether a microprocess that blocks often in calls that the runtime does not know (std's sockets
-    /// and locks, a C library) keeps its kernel thread and has no virtual processor, until it waits in
-    /// the runtime again: such a block then costs what it costs a thread, where one that is told to the
-    /// runtime costs ten times as much. Never where microprocesses of different levels are there.
-    /// Default: yes. `KUMI_STICKY=off` or `on` stands in where the program does not say.
+    /// Whether a microprocess that blocks often in calls that the runtime does not know (std's
+    /// sockets and locks, a C library) keeps its kernel thread and has no virtual processor, until
+    /// it waits in the runtime again: such a block then costs what it costs a thread, where one
+    /// that is told to the runtime costs ten times as much. Never where microprocesses of different
+    /// levels are there. Default: yes. `KUMI_STICKY=off` or `on` stands in where the program does
+    /// not say.
     pub fn sticky(mut self, is: bool) -> Builder {
         self.sticky = Some(is);
         self
     }
 
-    /// What happens when a virtual processor is kept from its part: by a [`NoEvents`](crate::NoEvents) guard that is not given back, or is waited under, a policy
-    /// that loops or waits, or a microprocess that cannot be interrupted while others wait. Default: after a second of that it is reported on standard error, with the
-    /// stack, and the others go on without it. `KUMI_WATCHDOG` stands in where the program does not say: `off`, `report`, `override`, `end`, or one of these with a
-    /// bound in milliseconds (`report=2000`).
+    /// What happens when a virtual processor is kept from its part: by a
+    /// [`NoEvents`](crate::NoEvents) guard that is not given back, or is waited under, a policy
+    /// that loops or waits, or a microprocess that cannot be interrupted while others wait.
+    /// Default: after a second of that it is reported on standard error, with the stack, and the
+    /// others go on without it. `KUMI_WATCHDOG` stands in where the program does not say: `off`,
+    /// `report`, `override`, `end`, or one of these with a bound in milliseconds (`report=2000`).
     ///
     /// What counts, and what "go on" means in each case: [`kumihimo_events::watchdog`].
     pub fn on_misbehaviour(mut self, distrust: Distrust) -> Builder {
@@ -358,14 +393,17 @@ impl Builder {
         self
     }
 
-    /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a millisecond.
+    /// Starts the runtime: its kernel threads, one a VP. Blocks the kernel thread for about a
+    /// millisecond.
     ///
     /// # Errors
-    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`, `KUMI_QUEUE`, `KUMI_EVENTS`, `KUMI_BPF`, `KUMI_STICKY`, `KUMI_KERNEL_THREADS`, `KUMI_SHARE`, `KUMI_TRACE_BUFFER`
-    /// or `KUMI_DUMP_SIGNAL` that means nothing, a trace buffer out of range, a dump signal that is none or has a handler already. `AlreadyExists`:
-    /// a runtime runs in this process (also when called from a microprocess of it). `Unsupported`: in a process forked from one that ran a
-    /// runtime. `WouldBlock`: no kernel threads were to be had for half a second. Else what the
-    /// kernel says: no threads, descriptors or memory.
+    /// `InvalidInput`: zero VPs or more than 1,024, a stack beyond 1 GiB, a `KUMI_VPS`,
+    /// `KUMI_QUEUE`, `KUMI_EVENTS`, `KUMI_BPF`, `KUMI_STICKY`, `KUMI_KERNEL_THREADS`, `KUMI_SHARE`,
+    /// `KUMI_TRACE_BUFFER` or `KUMI_DUMP_SIGNAL` that means nothing, a trace buffer out of range, a
+    /// dump signal that is none or has a handler already. `AlreadyExists`: a runtime runs in this
+    /// process (also when called from a microprocess of it). `Unsupported`: in a process forked
+    /// from one that ran a runtime. `WouldBlock`: no kernel threads were to be had for half a
+    /// second. Else what the kernel says: no threads, descriptors or memory.
     pub fn build(self) -> io::Result<Runtime> {
         Ok(Runtime { instance: Some(self.start()?) })
     }
@@ -383,7 +421,10 @@ impl Builder {
             None => environment::vps()?,
         };
         if !(1..=MAX_VPS).contains(&self.settings.vps) {
-            return Err(invalid(format!("{} virtual processors: 1 to {MAX_VPS} are possible", self.settings.vps)));
+            return Err(invalid(format!(
+                "{} virtual processors: 1 to {MAX_VPS} are possible",
+                self.settings.vps
+            )));
         }
         self.settings.design = match self.design {
             Some(d) => d,
@@ -450,7 +491,8 @@ fn once_per_process() -> io::Result<()> {
         mode::decide()?;
         fork::install();
         preempt::prepare();
-        // SAFETY: `describe` is async-signal-safe: it reads atomics of a record that lives for ever.
+        // SAFETY: `describe` is async-signal-safe: it reads atomics of a record that lives for
+        // ever.
         unsafe { overflow::install_process_handler(describe) };
         tls::setxid::set_carrier_fs(crate::carrier::carrier_fs);
         *done = true;
@@ -504,10 +546,12 @@ impl Runtime {
         Builder::new()
     }
 
-    /// Runs `f` as a microprocess (with a stack of 8 MiB), waits for it, and ends the runtime. Blocks the kernel thread.
+    /// Runs `f` as a microprocess (with a stack of 8 MiB), waits for it, and ends the runtime.
+    /// Blocks the kernel thread.
     ///
-    /// When `f` returns, the other microprocesses are cancelled and waited for, up to `Builder::shutdown_grace`; meanwhile `spawn` is an
-    /// error. Those that are then still alive never run again; see [`Runtime::shutdown`].
+    /// When `f` returns, the other microprocesses are cancelled and waited for, up to
+    /// `Builder::shutdown_grace`; meanwhile `spawn` is an error. Those that are then still alive
+    /// never run again; see [`Runtime::shutdown`].
     ///
     /// # Panics
     /// With `f`'s panic, after the end of the runtime. If the stack for `f` cannot be had.
@@ -527,10 +571,11 @@ impl Runtime {
         }
     }
 
-    /// Ends the runtime: cancels what lives, waits for it up to the grace time, stops the VPs. Returns how many microprocesses were left.
+    /// Ends the runtime: cancels what lives, waits for it up to the grace time, stops the VPs.
+    /// Returns how many microprocesses were left.
     ///
-    /// Those keep their stacks for ever and never run again, except that one which never waits goes on on its kernel thread. Their
-    /// destructors do not run. Blocks the kernel thread.
+    /// Those keep their stacks for ever and never run again, except that one which never waits goes
+    /// on on its kernel thread. Their destructors do not run. Blocks the kernel thread.
     pub fn shutdown(mut self) -> u64 {
         self.instance.take().map_or(0, |instance| shutdown::end(&instance))
     }
@@ -577,11 +622,13 @@ where
         Err(e) => panic!("kumihimo: the main microprocess cannot begin: {e}"),
     };
     while !join::wait(started.who, None) {}
-    // SAFETY: `wait` said that the outcome is there; taken once. That it outlives no borrow of `f`: the caller waits here.
+    // SAFETY: `wait` said that the outcome is there; taken once. That it outlives no borrow of `f`:
+    // the caller waits here.
     unsafe { spawn::take(started.who.mp, started.outcome) }
 }
 
-/// The default runtime, started by the first spawn of a program that built none. Blocks the kernel thread, some milliseconds the first time.
+/// The default runtime, started by the first spawn of a program that built none. Blocks the kernel
+/// thread, some milliseconds the first time.
 ///
 /// # Errors
 /// As [`Builder::build`].
@@ -605,7 +652,8 @@ pub fn ensure() -> io::Result<()> {
     }
 }
 
-/// How many unbound kernel threads the running runtime's pool keeps from now on (P0: `set_concurrency`). Extra ones end.
+/// How many unbound kernel threads the running runtime's pool keeps from now on (P0:
+/// `set_concurrency`). Extra ones end.
 ///
 /// # Errors
 /// `NotFound` if none runs.
@@ -615,11 +663,14 @@ pub fn set_concurrency(n: usize) -> io::Result<()> {
             instance.kernel.set_concurrency(n);
             Ok(())
         }
-        None => Err(io::Error::new(io::ErrorKind::NotFound, "no Kumihimo runtime runs in this process")),
+        None => {
+            Err(io::Error::new(io::ErrorKind::NotFound, "no Kumihimo runtime runs in this process"))
+        }
     })
 }
 
-/// Gives the memory of all pooled stacks back to the kernel at once; returns how many stacks. Blocks the kernel thread.
+/// Gives the memory of all pooled stacks back to the kernel at once; returns how many stacks.
+/// Blocks the kernel thread.
 ///
 /// A runtime that idles does so by itself with those that were not used for a second.
 pub fn trim() -> usize {

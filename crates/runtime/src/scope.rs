@@ -1,4 +1,5 @@
-//! Scopes: microprocesses that may borrow, since their scope waits for them; that are cancelled together; that share a deadline.
+//! Scopes: microprocesses that may borrow, since their scope waits for them; that are cancelled
+//! together; that share a deadline.
 
 use std::fmt;
 use std::io;
@@ -46,7 +47,8 @@ impl Data {
         self.deadline
     }
 
-    /// The last thing that a child does with the scope: its closure, what that borrowed and (if nobody will take it) its outcome are gone.
+    /// The last thing that a child does with the scope: its closure, what that borrowed and (if
+    /// nobody will take it) its outcome are gone.
     pub(crate) fn child_ends(&self, panicked: bool) {
         if panicked {
             self.panicked.fetch_add(1, Ordering::Relaxed);
@@ -61,7 +63,8 @@ impl Data {
     /// A child's panic that the caller gets does not make the scope panic.
     fn note_outcome<T>(&self, outcome: Result<T>) -> Result<T> {
         if outcome.as_ref().is_err_and(|payload| !payload.is::<cancel::Cancelled>()) {
-            // Counted once the child has ended, which may be a moment after its outcome could be taken.
+            // Counted once the child has ended, which may be a moment after its outcome could be
+            // taken.
             self.handled.fetch_add(1, Ordering::Relaxed);
         }
         outcome
@@ -93,10 +96,12 @@ impl Data {
     }
 }
 
-/// Runs `f` with a scope in which microprocesses can be spawned that borrow from outside it. Returns when all of them have ended.
+/// Runs `f` with a scope in which microprocesses can be spawned that borrow from outside it.
+/// Returns when all of them have ended.
 ///
-/// As `std::thread::scope`. Blocks the microprocess (or the kernel thread that is none) until they have. If the caller is cancelled
-/// meanwhile, the children are cancelled, awaited, and then the caller unwinds.
+/// As `std::thread::scope`. Blocks the microprocess (or the kernel thread that is none) until they
+/// have. If the caller is cancelled meanwhile, the children are cancelled, awaited, and then the
+/// caller unwinds.
 ///
 /// # Panics
 /// With `f`'s panic; or if a child panicked whose handle was not joined.
@@ -147,9 +152,11 @@ where
 
 /// As [`scope`], with a deadline handed down to all that `f` does and spawns, at whatever depth.
 ///
-/// Sleeps and socket operations end at `deadline` at the latest, those of the caller in `f` too. The scope's children are cancelled
-/// then: where they wait for anything else, or as soon as they do. The caller itself is not; what it waits for, its children's end or their
-/// messages, ends with them. A deadline of an outer scope holds if it is earlier. `f` that returns in time has its children waited for.
+/// Sleeps and socket operations end at `deadline` at the latest, those of the caller in `f` too.
+/// The scope's children are cancelled then: where they wait for anything else, or as soon as they
+/// do. The caller itself is not; what it waits for, its children's end or their messages, ends with
+/// them. A deadline of an outer scope holds if it is earlier. `f` that returns in time has its
+/// children waited for.
 pub fn scope_until<'env, F, T>(deadline: Instant, f: F) -> T
 where
     F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> T,
@@ -187,8 +194,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
     }
 
-    /// As [`spawn`](Scope::spawn), for work that may fail: the first child that returns an error (or panics) cancels all others.
-    pub fn try_spawn<F, T, E>(&'scope self, f: F) -> ScopedJoinHandle<'scope, std::result::Result<T, E>>
+    /// As [`spawn`](Scope::spawn), for work that may fail: the first child that returns an error
+    /// (or panics) cancels all others.
+    pub fn try_spawn<F, T, E>(
+        &'scope self,
+        f: F,
+    ) -> ScopedJoinHandle<'scope, std::result::Result<T, E>>
     where
         F: FnOnce() -> std::result::Result<T, E> + Send + 'scope,
         T: Send + 'scope,
@@ -214,13 +225,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.data.cancel();
     }
 
-    /// Children's panics are their own affair: the scope does not panic because of them. They are reported as any
-    /// (by the process's panic hook, [`Builder::on_panic`](crate::runtime::Builder::on_panic)). For servers, say.
+    /// Children's panics are their own affair: the scope does not panic because of them. They are
+    /// reported as any (by the process's panic hook,
+    /// [`Builder::on_panic`](crate::runtime::Builder::on_panic)). For servers, say.
     pub fn tolerate_panics(&self) {
         self.data.tolerant.store(true, Ordering::Relaxed);
     }
 
-    /// Waits for the children up to `deadline` and cancels those that are left: those that never wait would not notice.
+    /// Waits for the children up to `deadline` and cancels those that are left: those that never
+    /// wait would not notice.
     fn cancel_at(&self, deadline: Instant) {
         while self.data.running.load(Ordering::Acquire) != 0 && !cancel::would_unwind() {
             if Instant::now() >= deadline {
@@ -248,7 +261,8 @@ impl Builder {
     {
         let data = &scope.data;
         data.running.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the scope does not return before `running` is 0, and the handle's lifetime keeps the outcome inside 'scope.
+        // SAFETY: the scope does not return before `running` is 0, and the handle's lifetime keeps
+        // the outcome inside 'scope.
         match unsafe { self.spawn_in(Some(data), f) } {
             Ok(handle) => {
                 data.enrol(handle.thread());
@@ -269,7 +283,8 @@ pub struct ScopedJoinHandle<'scope, T> {
 }
 
 impl<T> ScopedJoinHandle<'_, T> {
-    /// As [`JoinHandle::join`]. A child's panic that is returned here does not make the scope panic.
+    /// As [`JoinHandle::join`]. A child's panic that is returned here does not make the scope
+    /// panic.
     ///
     /// # Errors
     /// The payload of its panic, or [`Cancelled`](crate::cancel::Cancelled).
@@ -315,7 +330,9 @@ impl<T> ScopedJoinHandle<'_, T> {
 
 impl fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Scope").field("running", &self.data.running.load(Ordering::Relaxed)).finish_non_exhaustive()
+        f.debug_struct("Scope")
+            .field("running", &self.data.running.load(Ordering::Relaxed))
+            .finish_non_exhaustive()
     }
 }
 

@@ -5,9 +5,10 @@
 //! 3. Up to the grace time it may unwind and end.
 //! 4. The VPs stop; what still waits is marked ABANDONED, so that no late waker queues it.
 //! 5. No foreign thread finds the instance any more.
-//! 6. Its kernel threads end; one that is held by a microprocess that never waits, or inside `blocking`, is left behind with
-//!    the instance. What the VPs keep for themselves (slots, regions) returns to the process's pools when the instance is
-//!    dropped, which the last of these kernel threads does.
+//! 6. Its kernel threads end; one that is held by a microprocess that never waits, or inside
+//!    `blocking`, is left behind with the instance. What the VPs keep for themselves (slots,
+//!    regions) returns to the process's pools when the instance is dropped, which the last of these
+//!    kernel threads does.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,8 +17,8 @@ use crate::instance::Instance;
 use crate::park::{Waiter, Who};
 use crate::{cancel, futex, pool, suspend, tracing};
 
-/// How long the kernel threads get to end after the VPs were told to stop, while microprocesses live
-/// that may hold them.
+/// How long the kernel threads get to end after the VPs were told to stop, while microprocesses
+/// live that may hold them.
 const THREADS_GRACE: Duration = Duration::from_millis(500);
 
 /// All six steps. Returns how many microprocesses were left.
@@ -39,7 +40,8 @@ pub(crate) fn end(instance: &Arc<Instance>) -> u64 {
 
 fn cancel_all(instance: &Instance) {
     let mut living = Vec::new();
-    // Records are for ever: to look through those of a million that have ended takes a quarter of a second.
+    // Records are for ever: to look through those of a million that have ended takes a quarter of a
+    // second.
     if instance.living() != 0 {
         collect(&mut living);
     }
@@ -67,9 +69,9 @@ fn collect(living: &mut Vec<Waiter>) {
 pub(crate) fn stop(instance: &Arc<Instance>) {
     instance.stop();
     let kernel = &instance.kernel;
-    // Once nothing lives, nothing holds a kernel thread: each ends as soon as it gets a core. The count
-    // of bound ones lags behind: a microprocess can end elsewhere before the kernel thread that it left
-    // has taken itself off the count.
+    // Once nothing lives, nothing holds a kernel thread: each ends as soon as it gets a core. The
+    // count of bound ones lags behind: a microprocess can end elsewhere before the kernel thread
+    // that it left has taken itself off the count.
     let held = || if instance.living() == 0 { 0 } else { kernel.bound() };
     while kernel.await_end(held, THREADS_GRACE) != 0 && instance.living() == 0 {}
     if instance.living() != 0 {

@@ -1,8 +1,10 @@
 //! How soon the kernel runs a kernel thread of ours that has just been woken.
 //!
-//! Who wakes up on a core where another kernel thread computes goes before it if the kernel would have it done sooner: at the end of its slice, counted from now,
-//! against the end of the other's (EEVDF). Else it waits for that, and the kernel looks at a timer tick: up to 4 ms, whatever the level of what is to run. So
-//! the level sets the slice (Linux 6.12: `sched_runtime` of sched_setattr(2) for SCHED_OTHER; older ones ignore it):
+//! Who wakes up on a core where another kernel thread computes goes before it if the kernel would
+//! have it done sooner: at the end of its slice, counted from now, against the end of the other's
+//! (EEVDF). Else it waits for that, and the kernel looks at a timer tick: up to 4 ms, whatever the
+//! level of what is to run. So the level sets the slice (Linux 6.12: `sched_runtime` of
+//! sched_setattr(2) for SCHED_OTHER; older ones ignore it):
 //!
 //! | a kernel thread that | slice | so that it |
 //! |---|---|---|
@@ -11,8 +13,10 @@
 //! | the same at the default level, beside microprocesses that are [sticky](crate::sticky) | a quarter of the usual | goes first when it wakes, and not behind those |
 //! | else | the usual | is as any other |
 //!
-//! A slice says how soon, not how much: CPU time is shared out as before; how much is the board's. Not shorter than that quarter: who has used its slice up is outranked
-//! again, and 100 us, the kernel's least, are over before the one that computed there has heard that it has to leave (session=same in `benches/results/priority`).
+//! A slice says how soon, not how much: CPU time is shared out as before; how much is the board's.
+//! Not shorter than that quarter: who has used its slice up is outranked again, and 100 us, the
+//! kernel's least, are over before the one that computed there has heard that it has to leave
+//! (session=same in `benches/results/priority`).
 
 use std::cell::Cell;
 use std::io;
@@ -44,9 +48,9 @@ enum Length {
 pub(crate) struct Slice(Cell<Length>);
 
 impl Slice {
-    /// The calling kernel thread goes to sleep, and will be woken for something of about this level;
-    /// `beside_sticky`: microprocesses that have kernel threads of their own will want the cores. A
-    /// comparison; two system calls where the slice has to change.
+    /// The calling kernel thread goes to sleep, and will be woken for something of about this
+    /// level; `beside_sticky`: microprocesses that have kernel threads of their own will want the
+    /// cores. A comparison; two system calls where the slice has to change.
     #[inline]
     pub(crate) fn before_sleep(&self, level: u8, beside_sticky: bool) {
         let least = Priority::DEFAULT.get() + u8::from(!beside_sticky);
@@ -66,7 +70,8 @@ impl Slice {
         is_low
     }
 
-    /// It does nothing of the runtime's for a while, or is a fork's child: it, and what it begins, is as any other. Async-signal-safe.
+    /// It does nothing of the runtime's for a while, or is a fork's child: it, and what it begins,
+    /// is as any other. Async-signal-safe.
     pub(crate) fn give_back(&self) {
         self.be(Length::Usual);
     }
@@ -80,7 +85,9 @@ impl Slice {
 
     #[cold]
     fn change(&self, length: Length) {
-        let Some(usual) = USUAL.get().copied().filter(|usual| *usual != 0 && !REFUSED.load(Ordering::Relaxed)) else {
+        let Some(usual) =
+            USUAL.get().copied().filter(|usual| *usual != 0 && !REFUSED.load(Ordering::Relaxed))
+        else {
             return;
         };
         EVER_CHANGED.store(true, Ordering::Relaxed);
@@ -105,7 +112,8 @@ pub(crate) fn begin() {
     }
 }
 
-/// The calling kernel thread is always woken for something urgent and short. Nothing happens where the kernel refuses.
+/// The calling kernel thread is always woken for something urgent and short. Nothing happens where
+/// the kernel refuses.
 pub(crate) fn shorten() {
     let slice = Slice::default();
     slice.be(Length::Short);
@@ -123,7 +131,8 @@ fn get() -> io::Result<libc::sched_attr> {
     }
 }
 
-/// Sets the calling kernel thread's slice, in nanoseconds. Where it is no SCHED_OTHER nothing is changed: whoever made it so knows better.
+/// Sets the calling kernel thread's slice, in nanoseconds. Where it is no SCHED_OTHER nothing is
+/// changed: whoever made it so knows better.
 fn set(slice: u64) -> io::Result<()> {
     let now = get()?;
     if now.sched_policy != libc::SCHED_OTHER as u32 {
@@ -146,12 +155,15 @@ mod tests {
         begin();
         let usual = USUAL.get().copied().unwrap_or(0);
         if usual == 0 {
-            eprintln!("[skip] the_level_sets_it_and_who_begins_later_has_the_usual_one: from Linux 6.12 on");
+            eprintln!(
+                "[skip] the_level_sets_it_and_who_begins_later_has_the_usual_one: from Linux 6.12 on"
+            );
             return;
         }
         let now = || get().expect("the kernel answers").sched_runtime;
         let own = Slice::default();
-        let (low, default, high) = (Priority::DEFAULT.get() - 1, Priority::DEFAULT.get(), Priority::HIGHEST.get());
+        let (low, default, high) =
+            (Priority::DEFAULT.get() - 1, Priority::DEFAULT.get(), Priority::HIGHEST.get());
         own.before_sleep(default, false);
         assert_eq!(now(), usual);
         own.before_sleep(default, true);

@@ -1,10 +1,15 @@
-//! What the crate `tracing` is told, with the cargo feature `tracing`; without it everything here is nothing.
+//! What the crate `tracing` is told, with the cargo feature `tracing`; without it everything here
+//! is nothing.
 //!
-//! A subscriber is anybody's code: it may wait on our locks, spawn, panic. So it is called only where a microprocess might do all of this
-//! itself: in `spawn`, at the ends of a microprocess's life, and *after* a wait (before it, a wait of the subscriber's would take the
-//! permit that ends the one to come). Never inside [`NoEvents`](crate::NoEvents), never on a carrier's own stack, never in a signal handler, and never
-//! within itself. What it may not do is wait for a lock or channel of ours that it also uses when the program calls it: it would be told of that
-//! wait in the middle of it. (std's locks, held for moments, are right for subscribers; or leave the target `kumihimo` out at level `trace`.) Of lean microprocesses nothing is told: what a subscriber keeps per thread would be their kernel thread's.
+//! A subscriber is anybody's code: it may wait on our locks, spawn, panic. So it is called only
+//! where a microprocess might do all of this itself: in `spawn`, at the ends of a microprocess's
+//! life, and *after* a wait (before it, a wait of the subscriber's would take the permit that ends
+//! the one to come). Never inside [`NoEvents`](crate::NoEvents), never on a carrier's own stack,
+//! never in a signal handler, and never within itself. What it may not do is wait for a lock or
+//! channel of ours that it also uses when the program calls it: it would be told of that wait in
+//! the middle of it. (std's locks, held for moments, are right for subscribers; or leave the target
+//! `kumihimo` out at level `trace`.) Of lean microprocesses nothing is told: what a subscriber
+//! keeps per thread would be their kernel thread's.
 
 #[cfg(not(feature = "tracing"))]
 mod off {
@@ -54,8 +59,8 @@ mod on {
         static INSIDE: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Calls a subscriber, if it may be called here and wants this level. Its panics end here, and no cancellation unwinds through it: the
-    /// callers are no place for either.
+    /// Calls a subscriber, if it may be called here and wants this level. Its panics end here, and
+    /// no cancellation unwinds through it: the callers are no place for either.
     fn tell<R>(level: LevelFilter, f: impl FnOnce() -> R) -> Option<R> {
         // One load; the subscriber itself is asked by the macros.
         if LevelFilter::current() < level || !may_tell() || INSIDE.replace(true) {
@@ -100,7 +105,10 @@ mod on {
 
     /// By the one that spawned.
     pub(crate) fn spawned(who: Ref, name: Option<&str>) {
-        tell(LevelFilter::DEBUG, || debug!(target: "kumihimo", id = %Printed(who.id()), name, "spawned"));
+        tell(
+            LevelFilter::DEBUG,
+            || debug!(target: "kumihimo", id = %Printed(who.id()), name, "spawned"),
+        );
     }
 
     /// The life of the calling microprocess: a span of its own, below no other.

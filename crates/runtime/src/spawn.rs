@@ -1,5 +1,5 @@
-//! The way of one `spawn`: a slot from the pool, the closure onto its stack, a context that calls it, into the queue. And the
-//! way out.
+//! The way of one `spawn`: a slot from the pool, the closure onto its stack, a context that calls
+//! it, into the queue. And the way out.
 
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -36,7 +36,8 @@ pub(crate) struct Order {
     pub(crate) due_ns: Option<u64>,
 }
 
-/// Closure and, later, result, at the top of the microprocess's stack. Its address is all that entry and handle need.
+/// Closure and, later, result, at the top of the microprocess's stack. Its address is all that
+/// entry and handle need.
 #[repr(C, align(16))]
 pub(crate) struct Packet<F, T> {
     record: &'static Mp,
@@ -71,10 +72,14 @@ where
     Ok(started)
 }
 
-fn spawn_boxed<F: FnOnce() -> T, T>(order: &Order, scope: Option<&ScopeData>, f: F) -> io::Result<Started<T>> {
+fn spawn_boxed<F: FnOnce() -> T, T>(
+    order: &Order,
+    scope: Option<&ScopeData>,
+    f: F,
+) -> io::Result<Started<T>> {
     let f = Box::new(f);
-    // The outcome of a large `T` is boxed by the microprocess itself; `Started<T>` wants it unboxed, so it is large on the stack, which
-    // is checked against the slot here.
+    // The outcome of a large `T` is boxed by the microprocess itself; `Started<T>` wants it
+    // unboxed, so it is large on the stack, which is checked against the slot here.
     if size_of::<Packet<Box<F>, T>>() > order.kind.class.slot_size() / 4 || align_of::<T>() > 64 {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -105,7 +110,8 @@ where
             Ok(started)
         }
         None => instance::visit(|instance| {
-            let instance = instance.ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
+            let instance = instance
+                .ok_or_else(|| io::Error::other("the runtime has ended: nothing can be spawned"))?;
             instance.admit()?;
             let started = open(instance.table, order, scope, f, pool::take_outside)?;
             let mp = started.who.mp;
@@ -119,7 +125,8 @@ where
     }
 }
 
-/// Opens a microprocess and its parts: the procedures of three rows of the table, found by the compiler.
+/// Opens a microprocess and its parts: the procedures of three rows of the table, found by the
+/// compiler.
 #[inline]
 fn open<F, T>(
     table: &Table,
@@ -156,8 +163,8 @@ where
     let align = align_of::<Packet<F, T>>().max(64);
     let at = (top - size_of::<Packet<F, T>>()) & !(align - 1);
     let packet = std::ptr::with_exposed_provenance_mut::<Packet<F, T>>(at);
-    // SAFETY: the packet fits (checked by the callers) on the stack of a slot that is ours; nothing runs on it yet. The context's
-    // frame lies below it, 64-aligned.
+    // SAFETY: the packet fits (checked by the callers) on the stack of a slot that is ours; nothing
+    // runs on it yet. The context's frame lies below it, 64-aligned.
     unsafe {
         packet.write(Packet { record: mp, body: Body { closure: ManuallyDrop::new(f) } });
         *mp.context.get() = Context::prepare(packet.cast(), entry::<F, T>, packet.cast());
@@ -217,7 +224,8 @@ where
     if join::is_detached(mp) {
         drop_outcome();
     }
-    // SAFETY: on the block of a microprocess that runs no user code after this, except what its outcome's drop is.
+    // SAFETY: on the block of a microprocess that runs no user code after this, except what its
+    // outcome's drop is.
     unsafe { finish_block(mp) };
     loop {
         // Destructors may have switched, so it is asked again.
@@ -229,7 +237,9 @@ where
 /// Nobody is left who could be told of a panic.
 pub(crate) fn drop_unwanted(drop_it: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(drop_it)).is_err() {
-        eprintln!("kumihimo: the result of a detached microprocess panicked when it was dropped: aborting");
+        eprintln!(
+            "kumihimo: the result of a detached microprocess panicked when it was dropped: aborting"
+        );
         std::process::abort();
     }
 }
@@ -247,7 +257,8 @@ fn enter(mp: &'static Mp) {
     drop(carrier);
 }
 
-/// Destructors of thread-locals and pthread keys, as at the end of a kernel thread. A lean one has none of its own.
+/// Destructors of thread-locals and pthread keys, as at the end of a kernel thread. A lean one has
+/// none of its own.
 ///
 /// # Safety
 /// The caller is `mp`, and runs no user code afterwards.
@@ -261,7 +272,10 @@ unsafe fn finish_block(mp: &Mp) {
 }
 
 #[cold]
-pub(crate) fn note_panic(hook: impl FnOnce() -> Option<OnPanic>, payload: &(dyn std::any::Any + Send)) -> bool {
+pub(crate) fn note_panic(
+    hook: impl FnOnce() -> Option<OnPanic>,
+    payload: &(dyn std::any::Any + Send),
+) -> bool {
     if payload.is::<cancel::Cancelled>() {
         return false;
     }
@@ -274,7 +288,8 @@ pub(crate) fn note_panic(hook: impl FnOnce() -> Option<OnPanic>, payload: &(dyn 
     true
 }
 
-/// Makes an ended microprocess's record and block as good as new. By whoever releases it, off its stack.
+/// Makes an ended microprocess's record and block as good as new. By whoever releases it, off its
+/// stack.
 pub(crate) fn clean(mp: &'static Mp) {
     mp.cancel_masked.set(0);
     mp.token.store(0, Ordering::Relaxed);
@@ -296,9 +311,11 @@ pub(crate) fn clean(mp: &'static Mp) {
 /// Takes the outcome of `mp`.
 ///
 /// # Safety
-/// `outcome` is what `spawn` gave for that life of `mp`; `join::wait` said true (or `join::detach`), and this is the one call.
+/// `outcome` is what `spawn` gave for that life of `mp`; `join::wait` said true (or
+/// `join::detach`), and this is the one call.
 pub(crate) unsafe fn take<T>(mp: &'static Mp, outcome: *mut Outcome<T>) -> Outcome<T> {
-    // SAFETY: DONE was seen with acquire, so the outcome is written; the slot is not used again before `taken`.
+    // SAFETY: DONE was seen with acquire, so the outcome is written; the slot is not used again
+    // before `taken`.
     let outcome = unsafe { outcome.read() };
     join::taken(mp);
     outcome

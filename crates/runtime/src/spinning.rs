@@ -1,11 +1,12 @@
 //! Who waits busily for a lock looks whether its holder runs at all (P0, 3.2).
 //!
-//! A microprocess that was preempted, or sleeps in the kernel, releases nothing; who spins for it meanwhile keeps a virtual processor from those that
-//! have something to do, perhaps from the holder itself. So the holder of a spin lock says that it is one ([`hold`]), and who waits asks, once in
-//! a while, whether the holder is on a virtual processor ([`Pause`]). If not, it gives way.
+//! A microprocess that was preempted, or sleeps in the kernel, releases nothing; who spins for it
+//! meanwhile keeps a virtual processor from those that have something to do, perhaps from the
+//! holder itself. So the holder of a spin lock says that it is one ([`hold`]), and who waits asks,
+//! once in a while, whether the holder is on a virtual processor ([`Pause`]). If not, it gives way.
 //!
-//! What is said is a hint: a table of a thousand places by the lock's address, in which two locks may meet. Whoever is wrongly believed not
-//! to run costs a switch.
+//! What is said is a hint: a table of a thousand places by the lock's address, in which two locks
+//! may meet. Whoever is wrongly believed not to run costs a switch.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,10 +39,13 @@ pub struct Holding {
     _not_send: PhantomData<*const ()>,
 }
 
-/// Says that the caller holds the spin lock at `lock`, a type of one's own; the address alone is used. Costs two stores.
+/// Says that the caller holds the spin lock at `lock`, a type of one's own; the address alone is
+/// used. Costs two stores.
 ///
-/// While it is not on a virtual processor (preempted, asleep in the kernel) those that [`Pause`] for the same lock do something else. On a kernel thread
-/// that is no microprocess it does nothing: the kernel schedules it. To keep the holder from being preempted at all see [`NoEvents`](crate::NoEvents).
+/// While it is not on a virtual processor (preempted, asleep in the kernel) those that [`Pause`]
+/// for the same lock do something else. On a kernel thread that is no microprocess it does nothing:
+/// the kernel schedules it. To keep the holder from being preempted at all see
+/// [`NoEvents`](crate::NoEvents).
 #[inline]
 pub fn hold<T: ?Sized>(lock: *const T) -> Holding {
     let place = current_mp().map(|mp| {
@@ -74,8 +78,9 @@ impl Pause {
         Pause { turns: 0 }
     }
 
-    /// One turn of waiting for the spin lock at `lock`, in place of [`std::hint::spin_loop`]: a moment; or, if the holder said that it is one ([`hold`]) and
-    /// does not run, others' turn. May switch; blocks the microprocess. Not a cancellation point.
+    /// One turn of waiting for the spin lock at `lock`, in place of [`std::hint::spin_loop`]: a
+    /// moment; or, if the holder said that it is one ([`hold`]) and does not run, others' turn. May
+    /// switch; blocks the microprocess. Not a cancellation point.
     #[inline]
     pub fn turn<T: ?Sized>(&mut self, lock: *const T) {
         self.turns = self.turns.wrapping_add(1);
@@ -90,7 +95,10 @@ impl Pause {
 #[cold]
 fn look(place: &AtomicU64, looks: u32) {
     let holder = place.load(Ordering::Relaxed);
-    if holder == 0 || current_mp().is_none() || instance::visit(|instance| instance.is_none_or(|i| i.runs(holder))) {
+    if holder == 0
+        || current_mp().is_none()
+        || instance::visit(|instance| instance.is_none_or(|i| i.runs(holder)))
+    {
         return;
     }
     if looks.is_multiple_of(2) {

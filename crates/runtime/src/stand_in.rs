@@ -1,5 +1,5 @@
-//! What a kernel thread that stands in for a microprocess ([`crate::one_to_one`]) has of one: it can be cancelled, it may put that
-//! off, and its scope hands it a deadline.
+//! What a kernel thread that stands in for a microprocess ([`crate::one_to_one`]) has of one: it
+//! can be cancelled, it may put that off, and its scope hands it a deadline.
 //!
 //! Deadline and mask are there on every kernel thread: they are the caller's own doing.
 
@@ -42,7 +42,11 @@ thread_local! {
 
 impl Shared {
     pub(crate) fn new() -> Shared {
-        Shared { life: AtomicU8::new(NEITHER), cancelled: AtomicBool::new(false), call: OnceLock::new() }
+        Shared {
+            life: AtomicU8::new(NEITHER),
+            cancelled: AtomicBool::new(false),
+            call: OnceLock::new(),
+        }
     }
 
     /// True also for a kernel thread that stands in for nothing: the runtime cannot know.
@@ -60,7 +64,8 @@ impl Shared {
         fence(Ordering::SeqCst);
         if let Some(Some(call)) = self.call.get() {
             let one = 1u64;
-            // SAFETY: 8 live bytes. It is never read, so that it stays readable; more than 2^64 - 2 requests do not come.
+            // SAFETY: 8 live bytes. It is never read, so that it stays readable; more than 2^64 - 2
+            // requests do not come.
             unsafe { libc::write(call.as_raw_fd(), (&raw const one).cast(), 8) };
         }
         true
@@ -117,7 +122,8 @@ pub(crate) fn is_cancelled() -> bool {
 
 /// Cancelled and not masked.
 pub(crate) fn due() -> bool {
-    me(|own, shared| own.masked.get() == 0 && shared.cancelled.load(Ordering::Relaxed)).unwrap_or(false)
+    me(|own, shared| own.masked.get() == 0 && shared.cancelled.load(Ordering::Relaxed))
+        .unwrap_or(false)
 }
 
 /// Its scope's deadline has passed.
@@ -144,12 +150,14 @@ pub(crate) fn set_deadline(deadline: Option<Instant>) {
 
 /// When the scope that it is a child of cancels it; none if it is cancelled already.
 pub(crate) fn scope_deadline() -> Option<Instant> {
-    let scope = me(|own, shared| own.scope.get().filter(|_| !shared.cancelled.load(Ordering::Relaxed)))??;
+    let scope =
+        me(|own, shared| own.scope.get().filter(|_| !shared.cancelled.load(Ordering::Relaxed)))??;
     // SAFETY: the scope waits for its child, which is alive: it asks.
     unsafe { scope.as_ref() }.deadline()
 }
 
-/// What becomes readable when the calling kernel thread is cancelled; none if it cannot be, is already, or there is no descriptor left.
+/// What becomes readable when the calling kernel thread is cancelled; none if it cannot be, is
+/// already, or there is no descriptor left.
 pub(crate) fn call_descriptor() -> Option<RawFd> {
     me(|_, shared| {
         let call = shared.call.get_or_init(|| {

@@ -1,9 +1,9 @@
-//! Starvation reports: the limit on kernel threads is reached, every one sleeps in a call outside of the
-//! runtime, and runnable microprocesses or expired timers wait for a VP.
+//! Starvation reports: the limit on kernel threads is reached, every one sleeps in a call outside
+//! of the runtime, and runnable microprocesses or expired timers wait for a VP.
 //!
-//! The kernel's half detects the state ([`kumihimo_events::sched::Starved`]). If every thread waits on a
-//! futex without a timeout, the report calls it a deadlock and [`OnDeadlock::Abort`] ends the process.
-//! Otherwise a call may still return, and scheduling resumes when it does.
+//! The kernel's half detects the state ([`kumihimo_events::sched::Starved`]). If every thread waits
+//! on a futex without a timeout, the report calls it a deadlock and [`OnDeadlock::Abort`] ends the
+//! process. Otherwise a call may still return, and scheduling resumes when it does.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
@@ -41,8 +41,10 @@ impl Instance {
             self.kernel.limit(),
             starved.since.as_secs_f64()
         );
-        let all: Vec<_> = self.kernel.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0).collect();
-        let (holders, others): (Vec<_>, Vec<_>) = all.into_iter().partition(|slot| self.vp_in(slot).is_some());
+        let all: Vec<_> =
+            self.kernel.slots().filter(|slot| slot.tid.load(Ordering::Relaxed) != 0).collect();
+        let (holders, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|slot| self.vp_in(slot).is_some());
         let mut lines = holders.iter().chain(&others).filter_map(|slot| self.sleeper(slot));
         text.extend(lines.by_ref().take(SHOWN));
         let more = lines.count();
@@ -63,7 +65,8 @@ impl Instance {
     fn could_run(&self) -> usize {
         let mut live = 0;
         pool::for_each(|mp| live += usize::from(mp.state.phase() == Phase::Live));
-        let on_kernel_threads = self.kernel.slots().filter(|slot| dump::has_microprocess(slot)).count();
+        let on_kernel_threads =
+            self.kernel.slots().filter(|slot| dump::has_microprocess(slot)).count();
         live.saturating_sub(on_kernel_threads)
     }
 
@@ -81,9 +84,12 @@ impl Instance {
     fn sleeper(&self, slot: &Slot) -> Option<String> {
         let id = slot.microprocess.load(Ordering::Relaxed);
         let mp = identity::find(id & !ANNOUNCED)?;
-        let place = Kernel::place_of(slot).map_or_else(|| "no longer asleep".to_owned(), |place| place.to_string());
-        let holds = self.vp_in(slot).map_or_else(String::new, |vp| format!(", and holds virtual processor {vp}"));
-        let (who, name, tid) = (Printed(mp.id()), dump::name(mp), slot.tid.load(Ordering::Relaxed));
-        Some(format!("  microprocess {who} {name} on kernel thread {tid}: {place}{holds}\n"))
+        let place = Kernel::place_of(slot)
+            .map_or_else(|| "no longer asleep".to_owned(), |place| place.to_string());
+        let holds = self
+            .vp_in(slot)
+            .map_or_else(String::new, |vp| format!(", and holds virtual processor {vp}"));
+        let (id, name, tid) = (Printed(mp.id()), dump::name(mp), slot.tid.load(Ordering::Relaxed));
+        Some(format!("  microprocess {id} {name} on kernel thread {tid}: {place}{holds}\n"))
     }
 }

@@ -12,9 +12,11 @@
 //!                           |  DONE  |                          | ABANDONED |
 //!                           +--------+                          +-----------+
 //! ```
-//! 8 cancel: LIVE, PARKED or HELD, + CANCELLED, for the rest of that life. 9 retire: DONE -> ABANDONED, where the serials are used up.
+//! 8 cancel: LIVE, PARKED or HELD, + CANCELLED, for the rest of that life. 9 retire: DONE ->
+//! ABANDONED, where the serials are used up.
 //!
-//! A suspended one runs no further. It may stay parked; what must not happen is that it is switched to:
+//! A suspended one runs no further. It may stay parked; what must not happen is that it is switched
+//! to:
 //! ```text
 //!   LIVE, PARKED  -- 10 suspend: + SUSPENDED
 //!   LIVE   + SUSPENDED  -- 11 hold --->  HELD        by the carrier that would switch to it, or has just left it
@@ -24,12 +26,14 @@
 //!   HELD                -- 7 abandon -->  ABANDONED
 //! ```
 //!
-//! LIVE is running or queued: which of the two is known to the carrier alone and is nobody else's business. The rest of the
-//! word is the serial of that life ([`kumihimo_resource::id::Serial`]), here called generation: it moves on at *release*, so that every reference to
-//! the former life is stale from then on.
+//! LIVE is running or queued: which of the two is known to the carrier alone and is nobody else's
+//! business. The rest of the word is the serial of that life ([`kumihimo_resource::id::Serial`]),
+//! here called generation: it moves on at *release*, so that every reference to the former life is
+//! stale from then on.
 //!
-//! Who may do what: 1, 5, 6, 9, 11 the carrier that holds the microprocess; 2 the carrier that has just left its stack; 4 the
-//! microprocess; 3, 8, 10 and 12 anybody; 7 the end of the runtime. Whoever moves PARKED or HELD to LIVE owns the duty to queue it.
+//! Who may do what: 1, 5, 6, 9, 11 the carrier that holds the microprocess; 2 the carrier that has
+//! just left its stack; 4 the microprocess; 3, 8, 10 and 12 anybody; 7 the end of the runtime.
+//! Whoever moves PARKED or HELD to LIVE owns the duty to queue it.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -142,7 +146,8 @@ impl State {
         self.0.store((word & !FLAGS) | LIVE, Ordering::Release);
     }
 
-    /// 2. LIVE -> PARKED, or consumes the permit. Release: the waker that queues it hands its saved context on.
+    /// 2. LIVE -> PARKED, or consumes the permit. Release: the waker that queues it hands its
+    ///    saved context on.
     #[inline]
     pub(crate) fn commit_park(&self) -> Park {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -158,7 +163,8 @@ impl State {
         Park::Permit
     }
 
-    /// 3. PARKED -> LIVE (suspended: HELD), or leaves a permit. AcqRel: what the waker did happens before what the woken one does.
+    /// 3. PARKED -> LIVE (suspended: HELD), or leaves a permit. AcqRel: what the waker did
+    ///    happens before what the woken one does.
     #[inline]
     pub(crate) fn wake(&self, generation: u64) -> Wake {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -183,24 +189,28 @@ impl State {
     /// 4. Consumes the permit if there is one.
     #[inline]
     pub(crate) fn take_permit(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & PERMIT != 0 && self.0.fetch_and(!PERMIT, Ordering::AcqRel) & PERMIT != 0
+        self.0.load(Ordering::Relaxed) & PERMIT != 0
+            && self.0.fetch_and(!PERMIT, Ordering::AcqRel) & PERMIT != 0
     }
 
-    /// 5. LIVE -> DONE. A plain store: a permit that a waker leaves meanwhile has no reader any more.
+    /// 5. LIVE -> DONE. A plain store: a permit that a waker leaves meanwhile has no reader any
+    ///    more.
     #[inline]
     pub(crate) fn finish(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & PHASE, LIVE);
         let done = (word & !FLAGS) | DONE;
-        // Coherence puts a waker's read-modify-write of the LIVE word before this store, and the next load here reads this store or
-        // later. loom does not know that order between a store and a concurrent read-modify-write, and has to be told.
+        // Coherence puts a waker's read-modify-write of the LIVE word before this store, and the
+        // next load here reads this store or later. loom does not know that order between a store
+        // and a concurrent read-modify-write, and has to be told.
         #[cfg(not(loom))]
         self.0.store(done, Ordering::Release);
         #[cfg(loom)]
         self.0.swap(done, Ordering::AcqRel);
     }
 
-    /// 5 taken back: it has something to do after all. Only by the carrier that has just called [`finish`](State::finish).
+    /// 5 taken back: it has something to do after all. Only by the carrier that has just called
+    /// [`finish`](State::finish).
     pub(crate) fn resume(&self) {
         let word = self.0.load(Ordering::Relaxed);
         debug_assert_eq!(word & PHASE, DONE);
@@ -221,14 +231,22 @@ impl State {
         self.0.store((word & !FLAGS) | ABANDONED, Ordering::Release);
     }
 
-    /// 8. LIVE, PARKED or HELD: marks it as cancelled. False if that life has ended. The caller wakes it afterwards.
+    /// 8. LIVE, PARKED or HELD: marks it as cancelled. False if that life has ended. The caller
+    ///    wakes it afterwards.
     pub(crate) fn cancel(&self, generation: u64) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            if word >> GENERATION_SHIFT != generation || !matches!(word & PHASE, LIVE | PARKED | HELD) {
+            if word >> GENERATION_SHIFT != generation
+                || !matches!(word & PHASE, LIVE | PARKED | HELD)
+            {
                 return false;
             }
-            match self.0.compare_exchange_weak(word, word | CANCELLED, Ordering::AcqRel, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(
+                word,
+                word | CANCELLED,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return true,
                 Err(now) => word = now,
             }
@@ -241,7 +259,8 @@ impl State {
         self.0.load(Ordering::Relaxed) & CANCELLED != 0
     }
 
-    /// 10. LIVE or PARKED: it is to run no further. AcqRel: whoever holds it back or resumes it sees what the caller did.
+    /// 10. LIVE or PARKED: it is to run no further. AcqRel: whoever holds it back or resumes it
+    ///     sees what the caller did.
     pub(crate) fn suspend(&self, generation: u64) -> Suspend {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -252,20 +271,27 @@ impl State {
                 PARKED => Suspend::Waits,
                 _ => return Suspend::Gone,
             };
-            match self.0.compare_exchange_weak(word, word | SUSPENDED, Ordering::AcqRel, Ordering::Relaxed) {
+            match self.0.compare_exchange_weak(
+                word,
+                word | SUSPENDED,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return done,
                 Err(now) => word = now,
             }
         }
     }
 
-    /// Whether it is to run no further. By a carrier that holds it, a look at the word that it has at hand.
+    /// Whether it is to run no further. By a carrier that holds it, a look at the word that it has
+    /// at hand.
     #[inline(always)]
     pub(crate) fn is_suspended(&self) -> bool {
         self.0.load(Ordering::Relaxed) & SUSPENDED != 0
     }
 
-    /// 11. LIVE -> HELD, if it is still suspended: false, and it is the caller's to run or queue. Release: whoever resumes it hands its context on.
+    /// 11. LIVE -> HELD, if it is still suspended: false, and it is the caller's to run or
+    ///     queue. Release: whoever resumes it hands its context on.
     pub(crate) fn hold(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & SUSPENDED != 0 {
@@ -297,11 +323,20 @@ impl State {
         }
     }
 
-    /// 7. PARKED or HELD -> ABANDONED: it will never run again, and neither will its memory be used again.
+    /// 7. PARKED or HELD -> ABANDONED: it will never run again, and neither will its memory be
+    ///    used again.
     pub(crate) fn abandon(&self) -> bool {
         let word = self.0.load(Ordering::Relaxed);
         matches!(word & PHASE, PARKED | HELD)
-            && self.0.compare_exchange(word, (word & !PHASE) | ABANDONED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            && self
+                .0
+                .compare_exchange(
+                    word,
+                    (word & !PHASE) | ABANDONED,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                )
+                .is_ok()
     }
 }
 
@@ -323,7 +358,11 @@ mod models {
     unsafe impl Send for Shared {}
 
     fn begun() -> (Arc<Shared>, u64) {
-        let s = Arc::new(Shared { state: State::new(8), context: UnsafeCell::new(0), queued: AtomicUsize::new(0) });
+        let s = Arc::new(Shared {
+            state: State::new(8),
+            context: UnsafeCell::new(0),
+            queued: AtomicUsize::new(0),
+        });
         s.state.begin();
         let generation = s.state.generation();
         (s, generation)
@@ -335,7 +374,8 @@ mod models {
         s.queued.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Park against two wakers: it runs again at least once, never on two carriers at once, and no wake is lost.
+    /// Park against two wakers: it runs again at least once, never on two carriers at once, and no
+    /// wake is lost.
     #[test]
     fn park_against_two_wakers() {
         loom::model(|| {
@@ -358,11 +398,16 @@ mod models {
             for w in wakers {
                 w.join().unwrap();
             }
-            assert_eq!(s.queued.load(Ordering::Relaxed), 1, "one park ends once, whatever the number of wakes");
+            assert_eq!(
+                s.queued.load(Ordering::Relaxed),
+                1,
+                "one park ends once, whatever the number of wakes"
+            );
         });
     }
 
-    /// The end against a late waker: the next life is never touched by a reference to the former one.
+    /// The end against a late waker: the next life is never touched by a reference to the former
+    /// one.
     #[test]
     fn a_stale_wake_leaves_the_next_life_alone() {
         loom::model(|| {
@@ -394,7 +439,10 @@ mod models {
             };
             let park = s.state.commit_park();
             let wake = canceller.join().unwrap();
-            assert!((park == Park::Permit) != (wake == Wake::Queue), "exactly one of them queues it");
+            assert!(
+                (park == Park::Permit) != (wake == Wake::Queue),
+                "exactly one of them queues it"
+            );
             assert!(s.state.is_cancelled());
         });
     }
@@ -419,7 +467,8 @@ mod models {
         });
     }
 
-    /// Suspend and resume against a park and a wake: it is in somebody's hands at every moment, runs on one carrier only, and in the end it runs.
+    /// Suspend and resume against a park and a wake: it is in somebody's hands at every moment,
+    /// runs on one carrier only, and in the end it runs.
     #[test]
     fn suspend_and_resume_against_park_and_wake() {
         loom::model(|| {

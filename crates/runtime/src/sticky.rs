@@ -1,5 +1,5 @@
-//! *Sticky*: a microprocess that waits in calls of which the runtime knows nothing (std's sockets and
-//! locks, a C library) keeps its kernel thread and has no virtual processor.
+//! *Sticky*: a microprocess that waits in calls of which the runtime knows nothing (std's sockets
+//! and locks, a C library) keeps its kernel thread and has no virtual processor.
 //!
 //! To tell a block and to hand the VP over twice costs more than ten times what the block itself
 //! costs a kernel thread. So it is told once or twice. One that blocks again soon is then as any
@@ -19,9 +19,10 @@
 //!        differ, or it is suspended: then it is called back
 //! ```
 //! In the runtime it is what it was: it is woken, cancelled, suspended and shown as a microprocess.
-//! What it waits for there blocks its kernel thread ([`crate::berth`]); it yields to whoever the kernel
-//! chooses. Its state costs nothing while it stays outside: how often it blocked there the kernel has
-//! counted (voluntary switches, getrusage(2)), and that is read where it waits in the runtime.
+//! What it waits for there blocks its kernel thread ([`crate::berth`]); it yields to whoever the
+//! kernel chooses. Its state costs nothing while it stays outside: how often it blocked there the
+//! kernel has counted (voluntary switches, getrusage(2)), and that is read where it waits in the
+//! runtime.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -117,8 +118,9 @@ impl Sticky {
         false
     }
 
-    /// What it did since the last look: so many voluntary switches of its kernel thread, of which the
-    /// last wait in the runtime was one. Whether it blocks elsewhere still; and how often it did.
+    /// What it did since the last look: so many voluntary switches of its kernel thread, of which
+    /// the last wait in the runtime was one. Whether it blocks elsewhere still; and how often it
+    /// did.
     fn weigh(&self, now: u64) -> (bool, u64) {
         let since = now.saturating_sub(self.switches.replace(now)).saturating_sub(1);
         let weight = (u64::from(self.weight.get() / 2) + since).min(u64::from(WEIGHT)) as u8;
@@ -141,8 +143,8 @@ pub(crate) struct Counts {
     pub(crate) sleeps: AtomicU64,
 }
 
-/// `mp`, the caller or whoever was interrupted on this kernel thread, is back from a block elsewhere:
-/// why it goes on without a VP, if it does. Async-signal-safe.
+/// `mp`, the caller or whoever was interrupted on this kernel thread, is back from a block
+/// elsewhere: why it goes on without a VP, if it does. Async-signal-safe.
 pub(crate) fn reason(instance: &Instance, mp: &Mp) -> Option<Reason> {
     if !instance.settings.sticky || instance.levels_differ_for(mp) || mp.state.is_suspended() {
         return None;
@@ -173,7 +175,8 @@ pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Rea
     kt.keep_to_no_core();
     kt.events().go_without();
     set_standing(Standing::Sticky);
-    // Whoever makes levels differ counts those that are sticky afterwards: one of both sees the other.
+    // Whoever makes levels differ counts those that are sticky afterwards: one of both sees the
+    // other.
     if is_called_back(instance, mp) {
         instance.kernel.call_back(kt.events().index());
     }
@@ -250,11 +253,17 @@ pub(crate) fn leave_to_yield() -> Option<Carrier> {
 
 /// Blocks the kernel thread of the caller, which is sticky, until it is woken, as
 /// [`park`](crate::park::park) says. `why` is encoded.
-pub(crate) fn park(kt: &KernelThread, mp: &'static Mp, (kind, object): (u8, usize), deadline: Option<Instant>) {
+pub(crate) fn park(
+    kt: &KernelThread,
+    mp: &'static Mp,
+    (kind, object): (u8, usize),
+    deadline: Option<Instant>,
+) {
     if mp.state.take_permit() {
         return;
     }
-    let bound = mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
+    let bound =
+        mp.scope_deadline().filter(|b| deadline.is_none_or(|d| *b < d) && !mp.state.is_cancelled());
     let until = bound.or(deadline);
     let timed = if until.is_some() { Wait::TIMED } else { 0 };
     mp.wait_kind.store(kind | timed, Ordering::Relaxed);

@@ -1,13 +1,15 @@
 //! A microprocess runs no further until it is resumed (P0, section 5), asked for from anywhere.
 //!
-//! The request is a bit in its state word ([`crate::state`]). One that waits may go on waiting; one that is runnable is found out by the carrier that
-//! would switch to it, and *held*: it is in no queue then, and whoever resumes it queues it. One that runs is interrupted, as for a change of its priority,
-//! and held when it has left its stack: so never inside the runtime, and with none of its locks. One that is blocked in the kernel is held when it comes
-//! back to a virtual processor.
+//! The request is a bit in its state word ([`crate::state`]). One that waits may go on waiting; one
+//! that is runnable is found out by the carrier that would switch to it, and *held*: it is in no
+//! queue then, and whoever resumes it queues it. One that runs is interrupted, as for a change of
+//! its priority, and held when it has left its stack: so never inside the runtime, and with none of
+//! its locks. One that is blocked in the kernel is held when it comes back to a virtual processor.
 //!
-//! *It runs no more* must be known, and not guessed. A carrier that switches announces what it switches to and then looks at the bit; who suspends sets
-//! the bit, has every core pass a barrier (membarrier), and then looks at what is announced or shown: one of the two sees the other. So what is neither after
-//! that is queued, waits or is held, and will be held before it runs.
+//! *It runs no more* must be known, and not guessed. A carrier that switches announces what it
+//! switches to and then looks at the bit; who suspends sets the bit, has every core pass a barrier
+//! (membarrier), and then looks at what is announced or shown: one of the two sees the other. So
+//! what is neither after that is queued, waits or is held, and will be held before it runs.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -31,7 +33,8 @@ use crate::{thread, tracing};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
-/// So many looks in a row, over half a millisecond, that find it asleep in the kernel: else it may be there for its interruption.
+/// So many looks in a row, over half a millisecond, that find it asleep in the kernel: else it may
+/// be there for its interruption.
 const ASLEEP: u32 = 6;
 
 /// What became of a request to suspend.
@@ -44,19 +47,23 @@ pub enum Suspended {
     Already,
     /// It is blocked in the kernel, or waits there for its turn, and will stop when it comes back.
     OnReturn,
-    /// It has not come to where it can stop: it is in the C library all the time, say, or a lean one that never enters the runtime.
+    /// It has not come to where it can stop: it is in the C library all the time, say, or a lean
+    /// one that never enters the runtime.
     Asked,
     /// It has ended.
     Gone,
 }
 
 impl Thread {
-    /// Stops it: it runs no further until it is [resumed](Thread::resume), wherever it is in its program, and is then as if nothing had happened. What it holds
-    /// of the program's own (locks, memory, messages not yet taken) it keeps meanwhile; of the runtime it holds nothing.
+    /// Stops it: it runs no further until it is [resumed](Thread::resume), wherever it is in its
+    /// program, and is then as if nothing had happened. What it holds of the program's own (locks,
+    /// memory, messages not yet taken) it keeps meanwhile; of the runtime it holds nothing.
     ///
-    /// Waits until it has stopped, for a second at most, and says how far that came; the caller's microprocess (or kernel thread) is blocked meanwhile.
-    /// Suspends the caller itself too: then it returns, with [`Suspended::Now`], when that is resumed. Requests do not count: the first resume ends
-    /// them all. Not inside [`NoEvents`](crate::NoEvents). At the end of the runtime those that are suspended are resumed, so that they can unwind.
+    /// Waits until it has stopped, for a second at most, and says how far that came; the caller's
+    /// microprocess (or kernel thread) is blocked meanwhile. Suspends the caller itself too: then
+    /// it returns, with [`Suspended::Now`], when that is resumed. Requests do not count: the first
+    /// resume ends them all. Not inside [`NoEvents`](crate::NoEvents). At the end of the runtime
+    /// those that are suspended are resumed, so that they can unwind.
     ///
     /// # Errors
     /// `Unsupported`: a kernel thread, or one that stands in for a microprocess (1:1).
@@ -70,7 +77,8 @@ impl Thread {
         Ok(suspend(*who))
     }
 
-    /// Lets it run again. False: it was not suspended, or has ended. Never blocks, but is a switch point.
+    /// Lets it run again. False: it was not suspended, or has ended. Never blocks, but is a switch
+    /// point.
     ///
     /// # Errors
     /// As [`suspend`](Thread::suspend).
@@ -88,7 +96,10 @@ impl Thread {
 }
 
 fn no_kernel_threads(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::Unsupported, format!("a kernel thread cannot be {what}, only a microprocess"))
+    io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!("a kernel thread cannot be {what}, only a microprocess"),
+    )
 }
 
 /// Asks `who` to stop. Waits for nobody.
@@ -114,7 +125,9 @@ pub(crate) fn await_stop(who: Ref) -> Suspended {
     let deadline = Instant::now() + PATIENCE;
     let (mut pause, mut told, mut asleep) = (FIRST_PAUSE, None, 0);
     loop {
-        let seen = instance::visit(|instance| instance.map(|instance| whereabouts(instance, who, &mut told)));
+        let seen = instance::visit(|instance| {
+            instance.map(|instance| whereabouts(instance, who, &mut told))
+        });
         asleep = if let Some(Whereabouts::InTheKernel) = seen { asleep + 1 } else { 0 };
         match seen {
             None | Some(Whereabouts::Stopped) => return Suspended::Now,
@@ -138,7 +151,11 @@ enum Whereabouts {
 }
 
 /// `told`: where it was last, and heard of it. Back from the kernel, it is told again.
-fn whereabouts(instance: &Instance, who: Ref, told: &mut Option<(u32, Option<u32>)>) -> Whereabouts {
+fn whereabouts(
+    instance: &Instance,
+    who: Ref,
+    told: &mut Option<(u32, Option<u32>)>,
+) -> Whereabouts {
     if !who.is_alive() {
         return Whereabouts::Gone;
     }
@@ -146,7 +163,8 @@ fn whereabouts(instance: &Instance, who: Ref, told: &mut Option<(u32, Option<u32
         return Whereabouts::Stopped;
     }
     let Some(on) = dump::on_or_announced(instance, who) else { return Whereabouts::Stopped };
-    // One that is back from the kernel and waits for its turn has stopped when it is held, and no sooner: a turn may be on its way.
+    // One that is back from the kernel and waits for its turn has stopped when it is held, and no
+    // sooner: a turn may be on its way.
     if told.replace((on.index, on.vp)) != Some((on.index, on.vp)) {
         match on.vp {
             Some(vp) => instance.kernel.raise(vp, Event::Changed),
@@ -156,7 +174,8 @@ fn whereabouts(instance: &Instance, who: Ref, told: &mut Option<(u32, Option<u32
     if on.call.is_some_and(|call| call >= 0) { Whereabouts::InTheKernel } else { Whereabouts::Runs }
 }
 
-/// Suspends the caller. Returns when it was resumed. A kernel thread that is no microprocess goes on at once: false.
+/// Suspends the caller. Returns when it was resumed. A kernel thread that is no microprocess goes
+/// on at once: false.
 pub(crate) fn suspend_self() -> bool {
     let Some(carrier) = Carrier::come().filter(Carrier::is_running) else { return false };
     let Some(mp) = carrier.running() else { return false };
@@ -195,7 +214,8 @@ impl Carrier {
         self.running().is_some_and(|mp| mp.state.is_suspended())
     }
 
-    /// As a switch to `next`, which turned out to be suspended and is the caller's: to another one in its place.
+    /// As a switch to `next`, which turned out to be suspended and is the caller's: to another one
+    /// in its place.
     #[cold]
     #[inline(never)]
     pub(crate) fn switch_to_another(self, next: &'static Mp, left: Left) -> Carrier {
@@ -204,12 +224,14 @@ impl Carrier {
         // In a loop: they may be many.
         loop {
             let vp = self.vp();
-            // Whoever settles may hand away what is queued, and the context of one that was queued early is not saved yet. If levels have come to differ
-            // since, this VP was asked to take a step.
+            // Whoever settles may hand away what is queued, and the context of one that was queued
+            // early is not saved yet. If levels have come to differ since, this VP was asked to
+            // take a step.
             let is_queued_early = left == Left::Nothing && me.is_some();
             match next {
                 None => return self.switch_to_idle(left),
-                // Queued before its switch, and nobody else is there: it runs on, unless it is to be held itself.
+                // Queued before its switch, and nobody else is there: it runs on, unless it is to
+                // be held itself.
                 Some(mp) if me.is_some_and(|me| std::ptr::eq(me, mp)) => {
                     self.kernel_thread().announce(mp);
                     if !mp.state.is_suspended() {
@@ -231,7 +253,8 @@ impl Carrier {
                 }
             }
             if me.is_none() {
-                // On the kernel thread's own stack, which looks for another one by itself: one that waits elsewhere is handed the VP from there only.
+                // On the kernel thread's own stack, which looks for another one by itself: one that
+                // waits elsewhere is handed the VP from there only.
                 return self;
             }
             next = self.vp().pick();
@@ -240,7 +263,8 @@ impl Carrier {
 }
 
 impl Vp {
-    /// Puts `mp`, which came from a queue, aside. False: it was resumed meanwhile, and is the caller's as before.
+    /// Puts `mp`, which came from a queue, aside. False: it was resumed meanwhile, and is the
+    /// caller's as before.
     pub(crate) fn hold(&self, mp: &'static Mp) -> bool {
         // Noted before: whoever resumes it may have it run elsewhere at once.
         tracing::held(self, mp);

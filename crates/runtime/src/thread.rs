@@ -28,8 +28,9 @@ use crate::{cancel, futex, priority, stand_in, sticky};
 pub use crate::suspend::Suspended;
 pub use std::thread::{AccessError, LocalKey, Result, available_parallelism, panicking};
 
-/// Which microprocess, on the whole machine: what `kumi ps` shows, and what `kumi suspend` and `kumihimo::machine` take. Never that of another, after its end
-/// neither. A kernel thread that is no microprocess has one that is good within its process.
+/// Which microprocess, on the whole machine: what `kumi ps` shows, and what `kumi suspend` and
+/// `kumihimo::machine` take. Never that of another, after its end neither. A kernel thread that is
+/// no microprocess has one that is good within its process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ThreadId(NonZero<u64>);
 
@@ -69,9 +70,11 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Makes the park token of this one available: wakes it if it is in [`park()`], else ends its next one at once.
+    /// Makes the park token of this one available: wakes it if it is in [`park()`], else ends its
+    /// next one at once.
     ///
-    /// Never blocks. What happened before happens before the return of `park`. Nothing if it has ended.
+    /// Never blocks. What happened before happens before the return of `park`. Nothing if it has
+    /// ended.
     pub fn unpark(&self) {
         if let Some(token) = token_of(&self.who) {
             token.store(1, Ordering::Release);
@@ -93,14 +96,17 @@ impl Thread {
     /// Its own priority. Kernel threads that are no microprocesses count as 32.
     pub fn priority(&self) -> Priority {
         match self.who.who() {
-            Who::Micro(who) => Priority::new(who.mp.priority.load(Ordering::Relaxed)).unwrap_or_default(),
+            Who::Micro(who) => {
+                Priority::new(who.mp.priority.load(Ordering::Relaxed)).unwrap_or_default()
+            }
             Who::Foreign(_) => Priority::DEFAULT,
         }
     }
 
-    /// Sets its own priority; what it inherits stays. Whoever queues or runs it is told at once (P0's *Changed*): a
-    /// queued one is placed anew, a running one gives way at its next switch point if something runnable outranks it now. Never blocks, but
-    /// is a switch point. Nothing on kernel threads, those that stand in for microprocesses (1:1) included, or if it has ended.
+    /// Sets its own priority; what it inherits stays. Whoever queues or runs it is told at once
+    /// (P0's *Changed*): a queued one is placed anew, a running one gives way at its next switch
+    /// point if something runnable outranks it now. Never blocks, but is a switch point. Nothing on
+    /// kernel threads, those that stand in for microprocesses (1:1) included, or if it has ended.
     pub fn set_priority(&self, priority: Priority) {
         if let Who::Micro(who) = self.who.who()
             && who.is_alive()
@@ -110,8 +116,8 @@ impl Thread {
         }
     }
 
-    /// Asks it to end: it unwinds at its next cancellation point (see [`cancel`]). Never blocks. Nothing on kernel threads that were not
-    /// begun by this crate's `spawn`, or if it has ended.
+    /// Asks it to end: it unwinds at its next cancellation point (see [`cancel`]). Never blocks.
+    /// Nothing on kernel threads that were not begun by this crate's `spawn`, or if it has ended.
     pub fn cancel(&self) {
         cancel::request(&self.who);
     }
@@ -140,7 +146,10 @@ impl Thread {
 
 impl fmt::Debug for Thread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Thread").field("id", &self.id()).field("name", &self.name()).finish_non_exhaustive()
+        f.debug_struct("Thread")
+            .field("id", &self.id())
+            .field("name", &self.name())
+            .finish_non_exhaustive()
     }
 }
 
@@ -154,13 +163,19 @@ fn token_of(who: &Waiter) -> Option<&AtomicU32> {
 /// The caller: a microprocess (also inside [`blocking`]), or a kernel thread.
 pub fn current() -> Thread {
     match current_mp() {
-        // SAFETY: the caller is this microprocess, so its name is its own to read.
-        Some(mp) => Thread { who: Waiter::of(mp.reference()), name: unsafe { (*mp.name.get()).clone() } },
-        None => Thread { who: Waiter::of_foreign(park::foreign()), name: std::thread::current().name().map(Arc::from) },
+        Some(mp) => {
+            // SAFETY: the caller is this microprocess, so its name is its own to read.
+            Thread { who: Waiter::of(mp.reference()), name: unsafe { (*mp.name.get()).clone() } }
+        }
+        None => Thread {
+            who: Waiter::of_foreign(park::foreign()),
+            name: std::thread::current().name().map(Arc::from),
+        },
     }
 }
 
-/// Blocks the microprocess until its token is there, and takes it. May return without one. Cancellation point.
+/// Blocks the microprocess until its token is there, and takes it. May return without one.
+/// Cancellation point.
 ///
 /// As `std::thread::park`: the token survives locks, channels and everything else in between.
 pub fn park() {
@@ -207,7 +222,8 @@ fn give_way() {
     }
 }
 
-/// Gives the virtual processor to others of the same priority or above, if there are any. Cancellation point.
+/// Gives the virtual processor to others of the same priority or above, if there are any.
+/// Cancellation point.
 #[inline]
 pub fn yield_now() {
     match Carrier::regain() {
@@ -231,12 +247,14 @@ pub fn yield_now() {
     }
 }
 
-/// Blocks the microprocess for at least `time`, or until its scope's deadline. A time of zero yields. Cancellation point.
+/// Blocks the microprocess for at least `time`, or until its scope's deadline. A time of zero
+/// yields. Cancellation point.
 pub fn sleep(time: Duration) {
     sleep_until(after(time));
 }
 
-/// Blocks the microprocess until `deadline`, or until its scope's deadline if that is earlier. Cancellation point.
+/// Blocks the microprocess until `deadline`, or until its scope's deadline if that is earlier.
+/// Cancellation point.
 pub fn sleep_until(deadline: Instant) {
     cancel::point();
     let deadline = cancel::deadline().map_or(deadline, |d| d.min(deadline));
@@ -294,8 +312,9 @@ impl Builder {
         self
     }
 
-    /// Usable stack in bytes, at least. Below the machine's minimum, the minimum; rounded up to what the slot gives (about 32 KiB, 64 KiB,
-    /// ... 1 GiB, with guard, record and thread-local storage in it); more than the largest gives is an error of `spawn`.
+    /// Usable stack in bytes, at least. Below the machine's minimum, the minimum; rounded up to
+    /// what the slot gives (about 32 KiB, 64 KiB, ... 1 GiB, with guard, record and thread-local
+    /// storage in it); more than the largest gives is an error of `spawn`.
     pub fn stack_size(mut self, bytes: usize) -> Builder {
         self.stack_size = Some(bytes);
         self
@@ -307,8 +326,9 @@ impl Builder {
         self
     }
 
-    /// The child runs at once and the parent goes back into the queue, before the others of its level. For trees of forks and joins:
-    /// few are alive at a time. Default: parent first, as in std.
+    /// The child runs at once and the parent goes back into the queue, before the others of its
+    /// level. For trees of forks and joins: few are alive at a time. Default: parent first, as in
+    /// std.
     pub fn child_first(mut self, yes: bool) -> Builder {
         self.child_first = yes;
         self
@@ -320,12 +340,14 @@ impl Builder {
         self
     }
 
-    /// Shares the kernel thread's thread-local storage instead of having its own: half the memory, and a faster switch between lean ones.
+    /// Shares the kernel thread's thread-local storage instead of having its own: half the memory,
+    /// and a faster switch between lean ones.
     ///
     /// # Safety
-    /// The closure, and all that it calls, keeps no thread-local state across a switch point: no `thread_local!` with a changing value, no
-    /// `errno`, no C++ exception, no panic in flight, no lock of std or pthreads held, no `RefCell`-like borrow counted in thread-local
-    /// storage. Another microprocess, or the kernel thread itself, would see or destroy it.
+    /// The closure, and all that it calls, keeps no thread-local state across a switch point: no
+    /// `thread_local!` with a changing value, no `errno`, no C++ exception, no panic in flight, no
+    /// lock of std or pthreads held, no `RefCell`-like borrow counted in thread-local storage.
+    /// Another microprocess, or the kernel thread itself, would see or destroy it.
     pub unsafe fn lean(mut self, yes: bool) -> Builder {
         self.lean = yes;
         self
@@ -334,8 +356,9 @@ impl Builder {
     /// Begins a microprocess. Blocks nothing.
     ///
     /// # Errors
-    /// `InvalidInput`: a stack beyond 1 GiB. `OutOfMemory` or what the kernel says: no memory, address space or room within the runtime's
-    /// limits. Other: the runtime is ending; no runtime can be started.
+    /// `InvalidInput`: a stack beyond 1 GiB. `OutOfMemory` or what the kernel says: no memory,
+    /// address space or room within the runtime's limits. Other: the runtime is ending; no runtime
+    /// can be started.
     pub fn spawn<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -348,7 +371,8 @@ impl Builder {
     /// As [`spawn`](Builder::spawn), for closures that borrow.
     ///
     /// # Safety
-    /// As for `std::thread::Builder::spawn_unchecked`: the caller sees to it that the microprocess has ended before what it borrows.
+    /// As for `std::thread::Builder::spawn_unchecked`: the caller sees to it that the microprocess
+    /// has ended before what it borrows.
     pub unsafe fn spawn_unchecked<F, T>(self, f: F) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send,
@@ -362,7 +386,11 @@ impl Builder {
     ///
     /// # Safety
     /// As there; and the scope waits for the child.
-    pub(crate) unsafe fn spawn_in<F, T>(self, scope: Option<&ScopeData>, f: F) -> io::Result<JoinHandle<T>>
+    pub(crate) unsafe fn spawn_in<F, T>(
+        self,
+        scope: Option<&ScopeData>,
+        f: F,
+    ) -> io::Result<JoinHandle<T>>
     where
         F: FnOnce() -> T + Send,
         T: Send,
@@ -393,7 +421,10 @@ impl Builder {
             (size, lean) => runtime::kind(size.unwrap_or(runtime::DEFAULT_STACK), lean)?,
         };
         let name = self.name.map(|name| {
-            assert!(!name.as_bytes().contains(&0), "thread name may not contain interior null bytes");
+            assert!(
+                !name.as_bytes().contains(&0),
+                "thread name may not contain interior null bytes"
+            );
             Arc::from(name)
         });
         Ok(Order {
@@ -417,7 +448,8 @@ fn default_kind() -> io::Result<crate::pool::Kind> {
 
 #[cold]
 fn default_kind_outside() -> io::Result<crate::pool::Kind> {
-    instance::visit(|i| i.map(|i| i.default_kind)).map_or_else(|| runtime::kind(runtime::DEFAULT_STACK, false), Ok)
+    instance::visit(|i| i.map(|i| i.default_kind))
+        .map_or_else(|| runtime::kind(runtime::DEFAULT_STACK, false), Ok)
 }
 
 fn due_ns(deadline: Instant) -> Option<u64> {
@@ -429,7 +461,8 @@ fn due_ns(deadline: Instant) -> Option<u64> {
 
 /// Begins a microprocess with the defaults: `Builder::new().spawn(f)`.
 ///
-/// The caller goes on; the child runs when a VP gets to it. Dropping the handle lets it go on alone.
+/// The caller goes on; the child runs when a VP gets to it. Dropping the handle lets it go on
+/// alone.
 ///
 /// # Panics
 /// If it cannot begin; [`Builder::spawn`] returns the error instead.

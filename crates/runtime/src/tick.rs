@@ -1,12 +1,14 @@
-//! Who keeps the time: one kernel thread of the pool looks over the virtual processors now and then, and has those preempted whose quantum is over, or
-//! which do not notice that something came.
+//! Who keeps the time: one kernel thread of the pool looks over the virtual processors now and
+//! then, and has those preempted whose quantum is over, or which do not notice that something came.
 //!
-//! There is no timer per kernel thread, and nobody is interrupted unless somebody waits: one that was interrupted and found itself alone says so, and is left in
-//! peace until something comes ([`Vp::is_alone_no_more`]). What else is read here of a virtual processor is published by its carrier with plain stores, and
-//! may be out of date: an interruption too many does no harm.
+//! There is no timer per kernel thread, and nobody is interrupted unless somebody waits: one that
+//! was interrupted and found itself alone says so, and is left in peace until something comes
+//! ([`Vp::is_alone_no_more`]). What else is read here of a virtual processor is published by its
+//! carrier with plain stores, and may be out of date: an interruption too many does no harm.
 //!
-//! One that has run for long without a switch is a *hog*. What would wake others on its virtual processor (descriptors, timers) is then watched from here,
-//! so that they wait no longer than they would beside one that switches.
+//! One that has run for long without a switch is a *hog*. What would wake others on its virtual
+//! processor (descriptors, timers) is then watched from here, so that they wait no longer than they
+//! would beside one that switches.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -21,7 +23,8 @@ use crate::vp::{BOOK_AT_LATEST, Vp};
 /// Looks at the time where no quantum says otherwise.
 const LONGEST: u64 = 10_000_000;
 const SHORTEST: u64 = 50_000;
-/// A bell that was not heard (the kernel thread could not be interrupted anywhere) is rung again after this long.
+/// A bell that was not heard (the kernel thread could not be interrupted anywhere) is rung again
+/// after this long.
 const REMIND_AFTER: u64 = 3_000_000;
 /// So much later than announced, somebody else looks.
 const OVERDUE: u64 = 10_000_000;
@@ -31,10 +34,12 @@ const NEVER: u64 = u64::MAX;
 /// What the keeper of the time knows and tells of a virtual processor.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// Number of switches at the last look, and when the turn began that was under way then. By who keeps the time.
+    /// Number of switches at the last look, and when the turn began that was under way then. By who
+    /// keeps the time.
     switches: AtomicU64,
     since: AtomicU64,
-    /// When a turn was ended, until whoever had it makes room or is seen to go on; else [`NEVER`]. By who keeps the time.
+    /// When a turn was ended, until whoever had it makes room or is seen to go on; else [`NEVER`].
+    /// By who keeps the time.
     ended: AtomicU64,
     /// When its bell rang last.
     rung: AtomicU64,
@@ -42,13 +47,16 @@ pub(crate) struct Turn {
     over: AtomicU64,
     /// At that number of switches nothing else was queued, nor came since. By the carrier.
     alone: AtomicU64,
-    /// At that number of switches one began, or went on that had been preempted: see [`Vp::may_be_long`]. By the carrier.
+    /// At that number of switches one began, or went on that had been preempted: see
+    /// [`Vp::may_be_long`]. By the carrier.
     went_on: AtomicU64,
-    /// How long the running one may run, where the policy decides that for each anew. By the carrier.
+    /// How long the running one may run, where the policy decides that for each anew. By the
+    /// carrier.
     pub(crate) quantum: AtomicU64,
     /// How often Preempted or Changed was acted upon. By its carrier.
     pub(crate) answers: AtomicU64,
-    /// Number of switches at which its descriptors were last given to be watched: of interest as long as there was no further one.
+    /// Number of switches at which its descriptors were last given to be watched: of interest as
+    /// long as there was no further one.
     watched: AtomicU64,
     /// When its first timer is due; none: [`NEVER`]. By its carrier.
     timer: AtomicU64,
@@ -71,14 +79,16 @@ impl Turn {
         }
     }
 
-    /// Looks at it, `now`. True: there was a switch since the last look, and another turn has begun.
+    /// Looks at it, `now`. True: there was a switch since the last look, and another turn has
+    /// begun.
     fn notice(&self, switches: u64, now: u64) -> bool {
         let seen = self.switches.swap(switches, Ordering::Relaxed);
         if seen == switches {
             return false;
         }
         let ended = self.ended.swap(NEVER, Ordering::Relaxed);
-        // Whoever came when the last turn was ended runs since then. Of any other switch it is not known when it was.
+        // Whoever came when the last turn was ended runs since then. Of any other switch it is not
+        // known when it was.
         let followed = ended != NEVER && switches == seen.wrapping_add(1);
         self.since.store(if followed { ended } else { now }, Ordering::Relaxed);
         true
@@ -141,8 +151,9 @@ impl Instance {
         Tick::Again(Duration::from_nanos(next))
     }
 
-    /// Who has run since the last look is likely to run again soon, and would have to call whoever keeps the time back each time that it does (for each
-    /// request of a server that is asked by one client). So there is rest after a while of silence only.
+    /// Who has run since the last look is likely to run again soon, and would have to call whoever
+    /// keeps the time back each time that it does (for each request of a server that is asked by
+    /// one client). So there is rest after a while of silence only.
     fn look_at_idleness(&self) -> Tick {
         let switches = self.vps.iter().map(|vp| vp.counters.switches.load(Ordering::Relaxed));
         let switches = switches.fold(0, u64::wrapping_add);
@@ -160,19 +171,25 @@ impl Instance {
             return look;
         }
         let now = self.now();
-        if now.saturating_sub(self.stirred_at.load(Ordering::Relaxed)) >= board::STIR.as_nanos() as u64 {
+        if now.saturating_sub(self.stirred_at.load(Ordering::Relaxed))
+            >= board::STIR.as_nanos() as u64
+        {
             self.stirred_at.store(now, Ordering::Relaxed);
             board::stir();
         }
         Some(look.unwrap_or(board::STIR).min(board::STIR))
     }
 
-    /// By who waits for its turn: looks at the turns in the place of who keeps the time, if that is long overdue. That may be the one spare, being born, and
-    /// wait at the dynamic linker's lock, which was just given to the caller. Async-signal-safe.
+    /// By who waits for its turn: looks at the turns in the place of who keeps the time, if that is
+    /// long overdue. That may be the one spare, being born, and wait at the dynamic linker's lock,
+    /// which was just given to the caller. Async-signal-safe.
     pub(crate) fn keep_time_if_nobody_does(&self) {
         let (now, at) = (self.now(), self.tick_at.load(Ordering::Relaxed));
-        let is_overdue = self.kernel.preemption() != Means::Off && now.saturating_sub(at) >= OVERDUE;
-        if is_overdue && self.tick_at.compare_exchange(at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        let is_overdue =
+            self.kernel.preemption() != Means::Off && now.saturating_sub(at) >= OVERDUE;
+        if is_overdue
+            && self.tick_at.compare_exchange(at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             let _ = self.look_at_turns();
         }
     }
@@ -183,10 +200,12 @@ impl Instance {
             return LONGEST;
         }
         let index = vp.index as u32;
-        let level = self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed));
+        let level =
+            self.kernel.carrier(index).map_or(0, |slot| slot.priority.load(Ordering::Relaxed));
         let quantum = self.placer.quantum_of_ns(level);
         let quantum = quantum.unwrap_or_else(|| vp.tick.quantum.load(Ordering::Relaxed));
-        let pace = (quantum / 2).clamp(SHORTEST, if board::has_rules() { BOOK_AT_LATEST } else { LONGEST });
+        let pace = (quantum / 2)
+            .clamp(SHORTEST, if board::has_rules() { BOOK_AT_LATEST } else { LONGEST });
         let turn = &vp.tick;
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
@@ -206,7 +225,8 @@ impl Instance {
         }
         turn.goes_on();
         let left = turn.left(quantum, now);
-        let is_alone = turn.alone.load(Ordering::Relaxed) == switches && !self.queues.has_visible_work(vp.index);
+        let is_alone = turn.alone.load(Ordering::Relaxed) == switches
+            && !self.queues.has_visible_work(vp.index);
         let is_over = left == 0 && !is_alone;
         if is_over {
             turn.end(now);
@@ -225,11 +245,17 @@ impl Instance {
         [pace, left, due].into_iter().filter(|t| *t != 0).min().unwrap_or(pace)
     }
 
-    /// Something is ready that VP `index` was watched for. If it has switched since, it finds that by itself.
+    /// Something is ready that VP `index` was watched for. If it has switched since, it finds that
+    /// by itself.
     pub(crate) fn is_ready(&self, index: u32) {
         let vp = &self.vps[index as usize];
         let switches = vp.counters.switches.load(Ordering::Relaxed);
-        if vp.tick.watched.compare_exchange(switches, u64::MAX, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if vp
+            .tick
+            .watched
+            .compare_exchange(switches, u64::MAX, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
             self.kernel.raise(index, Event::Preempted);
         }
     }
@@ -238,21 +264,24 @@ impl Instance {
 impl Vp {
     /// Whether the running one's turn is over, as far as who keeps the time knows. Owner only.
     pub(crate) fn turn_is_over(&self) -> bool {
-        self.tick.over.swap(u64::MAX, Ordering::Relaxed) == self.counters.switches.load(Ordering::Relaxed)
+        self.tick.over.swap(u64::MAX, Ordering::Relaxed)
+            == self.counters.switches.load(Ordering::Relaxed)
     }
 
     /// One that was preempted runs on: it probably does not switch soon. Owner only.
     pub(crate) fn goes_on(&self) {
         if self.queue().is_empty() {
             self.alone.set(true);
-            self.tick.alone.store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.tick
+                .alone
+                .store(self.counters.switches.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         self.watch_descriptors();
         self.may_be_long();
     }
 
-    /// Whether the one that begins, or goes on after it was preempted, makes a switch soon is not known: who keeps the time is to look when a timer is due.
-    /// Owner only.
+    /// Whether the one that begins, or goes on after it was preempted, makes a switch soon is not
+    /// known: who keeps the time is to look when a timer is due. Owner only.
     #[inline]
     pub(crate) fn may_be_long(&self) {
         let timer = self.tick.timer.load(Ordering::Relaxed);
@@ -275,14 +304,16 @@ impl Vp {
         self.tick.alone.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// What arrives for others interrupts the running one, unless there is a switch before that. Where all have one level it can wait until the
-    /// quantum is over, but for one that is alone: its quantum has no end.
+    /// What arrives for others interrupts the running one, unless there is a switch before that.
+    /// Where all have one level it can wait until the quantum is over, but for one that is alone:
+    /// its quantum has no end.
     fn watch_descriptors(&self) {
         let switches = self.counters.switches.load(Ordering::Relaxed);
         if !self.has_levels() && self.tick.alone.load(Ordering::Relaxed) != switches {
             return;
         }
-        if self.poller.is_used() && self.tick.watched.swap(switches, Ordering::Relaxed) != switches {
+        if self.poller.is_used() && self.tick.watched.swap(switches, Ordering::Relaxed) != switches
+        {
             // A failure (no memory) leaves it to the end of the quantum.
             let _ = self.instance().kernel.watch_once(self.index as u32, self.poller.as_fd());
         }
@@ -299,7 +330,10 @@ mod tests {
     fn begun(switches: u64) -> Turn {
         let turn = Turn::new();
         assert!(turn.notice(switches, 0) && !turn.notice(switches, 400));
-        assert_eq!((turn.left(QUANTUM, 0), turn.left(QUANTUM, 400), turn.left(QUANTUM, 1_100)), (1_000, 600, 0));
+        assert_eq!(
+            (turn.left(QUANTUM, 0), turn.left(QUANTUM, 400), turn.left(QUANTUM, 1_100)),
+            (1_000, 600, 0)
+        );
         turn
     }
 

@@ -1,11 +1,14 @@
 //! Timers of one virtual processor: no kernel object each, no scan per tick.
 //!
-//! What is due within the current two milliseconds lies in a heap, small enough for the caches; the rest lies unsorted in one bucket for
-//! each later two milliseconds, until its turn comes. (One heap of a hundred thousand costs a cache miss a level.)
+//! What is due within the current two milliseconds lies in a heap, small enough for the caches; the
+//! rest lies unsorted in one bucket for each later two milliseconds, until its turn comes. (One
+//! heap of a hundred thousand costs a cache miss a level.)
 //!
-//! An entry is never searched for: a wait that ends early only bumps its microprocess's timer number, which makes the entry
-//! stale. Stale entries are dropped when they come up, or all at once when they are the majority or there are twice as many entries. A timer that fires is a
-//! plain wake, and `park` may return spuriously anyway, so a race between the two costs a spurious return at worst.
+//! An entry is never searched for: a wait that ends early only bumps its microprocess's timer
+//! number, which makes the entry stale. Stale entries are dropped when they come up, or all at once
+//! when they are the majority or there are twice as many entries. A timer that fires is a plain
+//! wake, and `park` may return spuriously anyway, so a race between the two costs a spurious return
+//! at worst.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -17,8 +20,9 @@ use crate::record::{Mp, Ref};
 /// How many are served at once.
 pub(crate) const BATCH: usize = 16;
 
-/// What an idle VP may be late, in nanoseconds, if it serves several timers at once by that. (The kernel allows itself half of it with its
-/// own threads, PR_SET_TIMERSLACK; to go to sleep and come back takes a tenth.)
+/// What an idle VP may be late, in nanoseconds, if it serves several timers at once by that. (The
+/// kernel allows itself half of it with its own threads, PR_SET_TIMERSLACK; to go to sleep and come
+/// back takes a tenth.)
 const SLACK: u64 = 100_000;
 
 /// Width of a bucket, as a shift of nanoseconds.
@@ -49,7 +53,8 @@ impl Entry {
         unsafe { &*std::ptr::with_exposed_provenance(address) }
     }
 
-    /// The number alone tells: whatever life it is from, it was bumped if the wait ended before its timer came up.
+    /// The number alone tells: whatever life it is from, it was bumped if the wait ended before its
+    /// timer came up.
     fn is_stale(self) -> bool {
         u64::from(self.mp().timer.load(Ordering::Relaxed)) & NUMBER != self.who & NUMBER
     }
@@ -69,7 +74,8 @@ pub(crate) struct Timers {
     /// Buckets below this one have been emptied into `near`.
     opened: u64,
     len: usize,
-    /// Waits on this VP's entries that ended early here; those that ended on other VPs are not counted.
+    /// Waits on this VP's entries that ended early here; those that ended on other VPs are not
+    /// counted.
     stale: usize,
     /// Number of entries at which all are looked through for those.
     sweep_at: usize,
@@ -93,7 +99,8 @@ impl Timers {
         if bucket < self.opened {
             return self.near.push(Reverse(entry));
         }
-        let bucket = self.far.entry(bucket).or_insert(Bucket { first: u64::MAX, entries: Vec::new() });
+        let bucket =
+            self.far.entry(bucket).or_insert(Bucket { first: u64::MAX, entries: Vec::new() });
         bucket.first = bucket.first.min(entry.at);
         bucket.entries.push(entry);
     }
@@ -112,7 +119,8 @@ impl Timers {
         self.near.retain(|Reverse(e)| !e.is_stale());
         self.len = self.near.len();
         self.far.retain(|_, bucket| {
-            // `first` may be that of a stale one now: a look for nothing, as that one would have been.
+            // `first` may be that of a stale one now: a look for nothing, as that one would have
+            // been.
             bucket.entries.retain(|e| !e.is_stale());
             self.len += bucket.entries.len();
             !bucket.entries.is_empty()
@@ -133,10 +141,14 @@ impl Timers {
     #[inline]
     pub(crate) fn next(&self) -> Option<u64> {
         // Whatever is near is before whatever is far.
-        self.near.peek().map(|Reverse(e)| e.at).or_else(|| self.far.values().next().map(|bucket| bucket.first))
+        self.near
+            .peek()
+            .map(|Reverse(e)| e.at)
+            .or_else(|| self.far.values().next().map(|bucket| bucket.first))
     }
 
-    /// When a VP that idles at `now` should wake up for them: when the next one is due, or a little later if another one is due soon after it.
+    /// When a VP that idles at `now` should wake up for them: when the next one is due, or a little
+    /// later if another one is due soon after it.
     pub(crate) fn rouse_at(&mut self, now: u64) -> Option<u64> {
         self.open(now);
         if let (true, Some(bucket)) = (self.near.is_empty(), self.far.values().next()) {
@@ -151,7 +163,8 @@ impl Timers {
         Some(if crowded { first.saturating_add(SLACK) } else { first })
     }
 
-    /// Those that are due at `now`, or the first of them: as many as `due` holds. Returns how many came up, stale ones included.
+    /// Those that are due at `now`, or the first of them: as many as `due` holds. Returns how many
+    /// came up, stale ones included.
     pub(crate) fn pop_due(&mut self, now: u64, due: &mut [Option<Ref>; BATCH]) -> usize {
         // Most looks find nothing to do.
         if self.next().is_none_or(|at| at > now) {

@@ -1,8 +1,9 @@
 //! What is noted for a trace ([`kumihimo_trace`]), and when a trace begins and ends.
 //!
-//! Each hook is one branch on a pointer that is null without a trace. A VP's buffer is written by whoever has the right to its owner's half;
-//! those without one write the buffer that all of them share. A hook stands *before* what it tells of becomes visible to others: so in the
-//! order of the times on the records, a microprocess leaves a VP before another VP runs it.
+//! Each hook is one branch on a pointer that is null without a trace. A VP's buffer is written by
+//! whoever has the right to its owner's half; those without one write the buffer that all of them
+//! share. A hook stands *before* what it tells of becomes visible to others: so in the order of the
+//! times on the records, a microprocess leaves a VP before another VP runs it.
 
 use std::io;
 use std::path::PathBuf;
@@ -31,7 +32,8 @@ static LAST: Mutex<Weak<Session>> = Mutex::new(Weak::new());
 
 /// Begins the trace that `settings` or the environment ask for.
 pub(crate) fn open(settings: &Settings, policy: &str) -> io::Result<Option<Arc<Session>>> {
-    let asked = || std::env::var_os("KUMI_TRACE").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let asked =
+        || std::env::var_os("KUMI_TRACE").filter(|path| !path.is_empty()).map(PathBuf::from);
     let Some(path) = settings.trace.clone().or_else(asked) else { return Ok(None) };
     // So that programs that begin others have a file each.
     let output = match path.to_str() {
@@ -42,17 +44,24 @@ pub(crate) fn open(settings: &Settings, policy: &str) -> io::Result<Option<Arc<S
         Some(records) => records,
         None => records_from_environment()?,
     };
-    let program = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    let program = std::env::current_exe()
+        .ok()
+        .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
     let about = [
         ("program", program.unwrap_or_else(|| "?".to_owned())),
         ("policy", policy.to_owned()),
         ("queue", settings.design.name().to_owned()),
     ];
     // What it notes of cores is put in order with what others at that board note.
-    let board = board::seat().map(|(board, row)| [("board", format!("{board:x}")), ("row", row.to_string())]);
-    let about =
-        about.into_iter().chain(board.into_iter().flatten()).map(|(key, value)| (key.to_owned(), value)).collect();
-    let session = Arc::new(Session::start(session::Settings { output, vps: settings.vps, records, about })?);
+    let board = board::seat()
+        .map(|(board, row)| [("board", format!("{board:x}")), ("row", row.to_string())]);
+    let about = about
+        .into_iter()
+        .chain(board.into_iter().flatten())
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
+    let session =
+        Arc::new(Session::start(session::Settings { output, vps: settings.vps, records, about })?);
     *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&session);
     at_exit();
     Ok(Some(session))
@@ -68,7 +77,8 @@ fn records_from_environment() -> io::Result<usize> {
     }
 }
 
-/// A runtime that nobody ends (the default one; `std::process::exit`) ends its trace with the process.
+/// A runtime that nobody ends (the default one; `std::process::exit`) ends its trace with the
+/// process.
 fn at_exit() {
     extern "C" fn end() {
         // Not waited for: a process that ends in a panic of `open` must end.
@@ -79,7 +89,8 @@ fn at_exit() {
     }
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler does not unwind (`finish` returns errors and says them) and needs nothing that exit takes down before.
+        // SAFETY: the handler does not unwind (`finish` returns errors and says them) and needs
+        // nothing that exit takes down before.
         unsafe { libc::atexit(end) };
     });
 }
@@ -104,7 +115,8 @@ fn cause(why: Why) -> u8 {
     cause as u8
 }
 
-// ---- By whoever has the right to the VP ------------------------------------------------------------------------------
+// ---- By whoever has the right to the
+// VP ------------------------------------------------------------------------------
 
 /// In the middle of a switch: `me` leaves (null: the kernel thread's own stack), `next` comes.
 #[inline(always)]
@@ -161,7 +173,13 @@ pub(crate) fn ready(vp: &Vp, mp: &Mp, level: u8, why: Why) {
 #[cold]
 #[inline(never)]
 fn note_ready(ring: &Ring, vp: &Vp, mp: &Mp, level: u8, why: Why) {
-    ring.put(Record { id: mp.id(), level, cause: cause(why), arg: vp.index as u32, ..Record::new(Kind::Ready) });
+    ring.put(Record {
+        id: mp.id(),
+        level,
+        cause: cause(why),
+        arg: vp.index as u32,
+        ..Record::new(Kind::Ready)
+    });
 }
 
 /// `mp` has begun to live on the VP.
@@ -248,7 +266,8 @@ fn note_settles(ring: &Ring) {
     ring.put(Record::new(Kind::Settles));
 }
 
-/// It has taken it: `mp` runs there, something with the mark `waits` waits, and the VP had been `asked`.
+/// It has taken it: `mp` runs there, something with the mark `waits` waits, and the VP had been
+/// `asked`.
 #[inline(always)]
 pub(crate) fn settled(vp: &Vp, mp: Option<&Mp>, (waits, asked): (Mark, bool)) {
     if let Some(ring) = &vp.trace {
@@ -260,7 +279,8 @@ pub(crate) fn settled(vp: &Vp, mp: Option<&Mp>, (waits, asked): (Mark, bool)) {
 #[inline(never)]
 fn note_settled(ring: &Ring, vp: &Vp, mp: Option<&Mp>, waits: Mark, asked: bool) {
     let (queue, is_it) = (vp.queue(), |level| mark(level) == waits);
-    let given = queue.given().is_some_and(|(_, level)| is_it(level)) || queue.held().is_some_and(is_it);
+    let given =
+        queue.given().is_some_and(|(_, level)| is_it(level)) || queue.held().is_some_and(is_it);
     let bit = |is, bit| if is { bit } else { 0 };
     let (id, level) = mp.map_or((0, NO_LEVEL), |mp| (mp.id(), mp.level.get()));
     let cause = bit(given, GIVEN) | bit(asked, ASKED);
@@ -268,12 +288,16 @@ fn note_settled(ring: &Ring, vp: &Vp, mp: Option<&Mp>, waits: Mark, asked: bool)
 }
 
 fn slot(saw: Saw) -> Slot {
-    let holder = saw.holder.map(|(place, mark)| Holder { row: place.row, vp: place.vp, mark: mark.number() });
+    let holder = saw.holder.map(|(place, mark)| Holder {
+        row: place.row,
+        vp: place.vp,
+        mark: mark.number(),
+    });
     Slot { serial: saw.serial, holder, given: saw.given }
 }
 
-/// The VP has asked for its core at this level. It `has` it; a microprocess `runs` there, or is the next to, or else it waits on its kernel
-/// thread's own stack.
+/// The VP has asked for its core at this level. It `has` it; a microprocess `runs` there, or is the
+/// next to, or else it waits on its kernel thread's own stack.
 #[inline(always)]
 pub(crate) fn asked(vp: &Vp, seat: &Seat, level: u8, has: bool, runs: bool) {
     if let Some(ring) = &vp.trace {
@@ -287,7 +311,14 @@ fn note_asked(ring: &Ring, seat: &Seat, level: u8, has: bool, runs: bool) {
     let Some((saw, mark)) = seat.sees() else { return };
     let bit = |is, bit| if is { bit } else { 0 };
     let (id, cause) = (slot(saw).bits(), bit(has, HAS) | bit(runs, RUNS));
-    ring.put(Record { id, level, cause, wait: mark.number(), arg: saw.core.into(), ..Record::new(Kind::Asked) });
+    ring.put(Record {
+        id,
+        level,
+        cause,
+        wait: mark.number(),
+        arg: saw.core.into(),
+        ..Record::new(Kind::Asked)
+    });
 }
 
 /// Nothing is runnable on the VP: it is about to leave its core.
@@ -295,17 +326,24 @@ pub(crate) fn leaves_core(vp: &Vp, seat: &Seat) {
     if let Some(ring) = &vp.trace
         && let Some((saw, _)) = seat.sees()
     {
-        ring.put(Record { id: slot(saw).bits(), arg: saw.core.into(), ..Record::new(Kind::Leaves) });
+        ring.put(Record {
+            id: slot(saw).bits(),
+            arg: saw.core.into(),
+            ..Record::new(Kind::Leaves)
+        });
     }
 }
 
 /// Notes the changes of its core's slot that the VP makes.
 pub(crate) fn changes(ring: &Arc<Ring>) -> Note {
     let ring = ring.clone();
-    Box::new(move |saw| ring.put(Record { id: slot(saw).bits(), arg: saw.core.into(), ..Record::new(Kind::Slot) }))
+    Box::new(move |saw| {
+        ring.put(Record { id: slot(saw).bits(), arg: saw.core.into(), ..Record::new(Kind::Slot) })
+    })
 }
 
-// ---- By anybody ------------------------------------------------------------------------------------------------------
+// ---- By
+// anybody ------------------------------------------------------------------------------------------------------
 
 fn tid(thread: &KernelThread) -> u32 {
     thread.slot().tid.load(std::sync::atomic::Ordering::Relaxed)
@@ -324,7 +362,13 @@ pub(crate) fn injected(instance: &Instance, to: usize, mp: &Mp) {
     if let Some(session) = &instance.trace {
         let (level, arg) = (instance.placer.level_of(mp).unwrap_or(mp.level.get()), to as u32);
         let cause = Cause::Woken as u8;
-        session.outside().put(Record { id: mp.id(), level, cause, arg, ..Record::new(Kind::Ready) });
+        session.outside().put(Record {
+            id: mp.id(),
+            level,
+            cause,
+            arg,
+            ..Record::new(Kind::Ready)
+        });
     }
 }
 
@@ -354,7 +398,11 @@ pub(crate) fn overridden(instance: &Instance, vp: u32) {
 /// `mp` is back from the kernel and has no VP. Async-signal-safe.
 pub(crate) fn unblocked(instance: &Instance, thread: &KernelThread, mp: &Mp) {
     if let Some(session) = &instance.trace {
-        session.outside().put(Record { id: mp.id(), arg: tid(thread), ..Record::new(Kind::Unblocked) });
+        session.outside().put(Record {
+            id: mp.id(),
+            arg: tid(thread),
+            ..Record::new(Kind::Unblocked)
+        });
     }
 }
 

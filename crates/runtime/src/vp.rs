@@ -1,12 +1,14 @@
 //! The virtual processor, and THE loop.
 //!
-//! A VP runs microprocesses one at a time. It has no stack of its own: the loop's body runs on the stack of the microprocess
-//! that leaves ([`Carrier::leave`], [`Carrier::give_way`]), picks the next one and switches to it directly; what is to be done
-//! with the one that left is done on the stack of the one that came ([`Carrier::arrive`]), because only then is its context
-//! complete and its stack free for others. Only when nothing is runnable does the VP go to its kernel thread's own stack
-//! ([`crate::idle`]).
+//! A VP runs microprocesses one at a time. It has no stack of its own: the loop's body runs on the
+//! stack of the microprocess that leaves ([`Carrier::leave`], [`Carrier::give_way`]), picks the
+//! next one and switches to it directly; what is to be done with the one that left is done on the
+//! stack of the one that came ([`Carrier::arrive`]), because only then is its context complete and
+//! its stack free for others. Only when nothing is runnable does the VP go to its kernel thread's
+//! own stack ([`crate::idle`]).
 //!
-//! Owner's half: plain cells, touched by whoever holds the [`Carrier`]. Shared half: atomics, touched by anyone.
+//! Owner's half: plain cells, touched by whoever holds the [`Carrier`]. Shared half: atomics,
+//! touched by anyone.
 
 mod core;
 mod ready;
@@ -46,10 +48,11 @@ use crate::wrapped::Wrapped;
 pub(crate) use core::BOOK_AT_LATEST;
 pub(crate) use settle::OneLevel;
 
-/// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where those that run take their time, so
-/// that about [`turn::LOOK_EVERY`] passes between two looks.
+/// Switches between two looks at what costs time to look at (clock, requests), at most; fewer where
+/// those that run take their time, so that about [`turn::LOOK_EVERY`] passes between two looks.
 const SLOW_STEPS_EVERY: u32 = 61;
-/// Nanoseconds between two system calls that ask for ready descriptors while there is something to run.
+/// Nanoseconds between two system calls that ask for ready descriptors while there is something to
+/// run.
 const POLL_EVERY: u64 = 100_000;
 
 /// How much of the next one's stack is fetched ahead: the frames of a wait and of its caller.
@@ -118,7 +121,8 @@ pub(crate) struct Vp {
     standing_offset: isize,
     /// See [`tls::Tls::lines`].
     block_lines: Box<[isize]>,
-    /// Who gives way may be queued before its context is left: nobody else takes from this queue, and nobody asks how long it has run.
+    /// Who gives way may be queued before its context is left: nobody else takes from this queue,
+    /// and nobody asks how long it has run.
     queues_early: bool,
     /// Why the running one should give way at the next switch point, if it should.
     pub(crate) urge: Cell<Option<Why>>,
@@ -126,7 +130,8 @@ pub(crate) struct Vp {
     instance: *const Instance,
     pub(crate) counters: Counters,
     since_ns: Cell<u64>,
-    /// Where nobody is timed at a switch: the number of switches at the last look, and since when it is the same (0: not yet known).
+    /// Where nobody is timed at a switch: the number of switches at the last look, and since when
+    /// it is the same (0: not yet known).
     turn: Cell<(u64, u64)>,
     timers: UnsafeCell<Timers>,
     pub(crate) pool: VpPool,
@@ -136,7 +141,8 @@ pub(crate) struct Vp {
     pub(crate) courtesy: Courtesy,
     pub(crate) tick: Turn,
     pub(crate) patience: Patience,
-    /// The next one, which waits for its turn on another kernel thread: the VP goes there from this one's own stack.
+    /// The next one, which waits for its turn on another kernel thread: the VP goes there from this
+    /// one's own stack.
     pub(crate) promised: Cell<Option<&'static Mp>>,
     /// Where what happens here is noted, if it is.
     pub(crate) trace: Option<Arc<Ring>>,
@@ -149,15 +155,18 @@ pub(crate) struct Vp {
     pub(crate) requests: Requests,
 }
 
-// SAFETY: the owner's half is reached through a `Carrier` (not `Send`, one per VP by the slot protocol); the rest is atomic.
+// SAFETY: the owner's half is reached through a `Carrier` (not `Send`, one per VP by the slot
+// protocol); the rest is atomic.
 unsafe impl Sync for Vp {}
 // SAFETY: as above.
 unsafe impl Send for Vp {}
 
-// ---- THE loop -------------------------------------------------------------------------------------------------------
+// ---- THE
+// loop -------------------------------------------------------------------------------------------------------
 
 impl Carrier {
-    /// The running microprocess leaves and the next one comes. Returns when the caller is continued, perhaps elsewhere.
+    /// The running microprocess leaves and the next one comes. Returns when the caller is
+    /// continued, perhaps elsewhere.
     #[inline(always)]
     pub(crate) fn leave(self, left: Left) -> Carrier {
         let vp = self.vp();
@@ -169,7 +178,8 @@ impl Carrier {
         }
     }
 
-    /// The running microprocess lets those of its level, or above, go first. Comes back at once if there are none.
+    /// The running microprocess lets those of its level, or above, go first. Comes back at once if
+    /// there are none.
     pub(crate) fn give_way(self, why: Why) -> Carrier {
         let vp = self.vp();
         vp.look_around();
@@ -188,8 +198,8 @@ impl Carrier {
                 self
             }
             Some(next) if vp.queues_early && vp.is_plain(level) && next.level.get() == level => {
-                // Queued before its context is left: nobody but this VP takes it out, and not before the switch. Neither `surplus` nor
-                // `settle` is called in between.
+                // Queued before its context is left: nobody but this VP takes it out, and not
+                // before the switch. Neither `surplus` nor `settle` is called in between.
                 // SAFETY: the running microprocess is ours; records live for ever.
                 unsafe {
                     vp.queue.push(
@@ -254,7 +264,8 @@ impl Carrier {
         vp.account_for(next);
         vp.level.set(next.level.get());
         self.kernel_thread().show(next);
-        // SAFETY: `next` was taken out of a queue (or is new): its context is complete and it is ours alone.
+        // SAFETY: `next` was taken out of a queue (or is new): its context is complete and it is
+        // ours alone.
         unsafe { self.cross(next, *next.context.get(), fs, left) }
     }
 
@@ -263,7 +274,8 @@ impl Carrier {
     pub(crate) fn switch_to_idle(self, left: Left) -> Carrier {
         let kt = self.kernel_thread();
         let (context, fs) = (kt.idle.get(), kt.fs);
-        // SAFETY: the carrier's own context was saved when it ran its first microprocess, and waits.
+        // SAFETY: the carrier's own context was saved when it ran its first microprocess, and
+        // waits.
         unsafe { self.cross(std::ptr::null(), *context, fs, left) }
     }
 
@@ -276,11 +288,13 @@ impl Carrier {
         }
         let vp = self.vp();
         let left = vp.left.replace(Left::Nothing);
-        // The two most frequent ones by themselves: branches are predicted better than a jump through a table.
+        // The two most frequent ones by themselves: branches are predicted better than a jump
+        // through a table.
         if left == Left::Nothing {
             return self;
         }
-        // SAFETY: something is to be done with it, so it is a record, which lives for ever; its context is saved and it is ours alone.
+        // SAFETY: something is to be done with it, so it is a record, which lives for ever; its
+        // context is saved and it is ours alone.
         let by = unsafe { &*vp.left_by.get() };
         if left == Left::Parked {
             vp.commit_park(by);
@@ -304,16 +318,19 @@ impl Carrier {
     }
 }
 
-// ---- Steps of the loop ----------------------------------------------------------------------------------------------
+// ---- Steps of the
+// loop ----------------------------------------------------------------------------------------------
 
 impl Carrier {
     /// The switch proper.
     ///
     /// # Safety
-    /// `to` is the saved context of `next` (null: of this kernel thread itself), complete and ours; `fs` is its FS base.
+    /// `to` is the saved context of `next` (null: of this kernel thread itself), complete and ours;
+    /// `fs` is its FS base.
     #[inline(always)]
     unsafe fn cross(self, next: *const Mp, to: cpu::Context, fs: usize, left: Left) -> Carrier {
-        // The mask stays: who continues here has the right, and `arrive` on the other side makes it a `Carrier` again.
+        // The mask stays: who continues here has the right, and `arrive` on the other side makes it
+        // a `Carrier` again.
         let this = std::mem::ManuallyDrop::new(self);
         let (vp, kt) = (this.vp(), this.kernel_thread());
         debug_assert_eq!(kt.slot().depth(), 1);
@@ -329,7 +346,8 @@ impl Carrier {
             let me = unsafe { &*me };
             (me.context.get(), if me.fs.get() == 0 { kt.fs } else { me.fs.get() })
         };
-        // SAFETY: the caller's promise. The old context is published (queued, parked, freed) by `arrive` only, on the new stack.
+        // SAFETY: the caller's promise. The old context is published (queued, parked, freed) by
+        // `arrive` only, on the new stack.
         unsafe {
             if fs == own_fs {
                 cpu::switch_same(save, to);
@@ -342,7 +360,8 @@ impl Carrier {
         }
     }
 
-    /// A switch point inside something that does not block: gives way if something of a higher level came, or the quantum is over.
+    /// A switch point inside something that does not block: gives way if something of a higher
+    /// level came, or the quantum is over.
     #[inline]
     pub(crate) fn switch_point(self) -> Carrier {
         let vp = self.vp();
@@ -443,7 +462,8 @@ impl Vp {
         self.queue
     }
 
-    /// The timers. Owner only; the borrow must end before anything that switches or asks for them again.
+    /// The timers. Owner only; the borrow must end before anything that switches or asks for them
+    /// again.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) fn timers(&self) -> &mut Timers {
@@ -485,7 +505,8 @@ impl Vp {
         self.fire_timers(now);
         self.keep_core(now);
         self.run_batch_if_late(now);
-        // One that computes passes switch points without a switch, and what the previous VP gave away would wait for one.
+        // One that computes passes switch points without a switch, and what the previous VP gave
+        // away would wait for one.
         if let Some(taker) = self.queue.exchange() {
             self.instance().rouse(taker);
         }
@@ -493,14 +514,17 @@ impl Vp {
         if self.poller.is_used() && now.saturating_sub(self.polled_ns.get()) >= POLL_EVERY {
             self.polled_ns.set(now);
             // The few that go first make small batches.
-            self.poller.poll_ready(turn::ready_go_first(now) && !self.instance().wrapping.gathers());
+            self.poller
+                .poll_ready(turn::ready_go_first(now) && !self.instance().wrapping.gathers());
         }
         if self.may_share.get() {
-            // A woken one stays with those that woke it; not for ever beside a VP that has nothing to do.
+            // A woken one stays with those that woke it; not for ever beside a VP that has nothing
+            // to do.
             self.queue.loosen();
         }
         if self.running().is_some() {
-            // Those that only yield never come through `push`: without this they would stay on the VP where they began, beside idle ones.
+            // Those that only yield never come through `push`: without this they would stay on the
+            // VP where they began, beside idle ones.
             if let Some(taker) = self.queue.surplus(self.instance().someone_idles()) {
                 self.given_away(taker);
             }
@@ -533,8 +557,9 @@ impl Vp {
         picked.map(|(item, _)| unsafe { &*item.as_ptr() })
     }
 
-    /// With many runnable, each one's lines have left the caches when its turn comes. So the one after next is fetched while the
-    /// next runs: its record now; the stack of the one before it, whose record was fetched a turn ago.
+    /// With many runnable, each one's lines have left the caches when its turn comes. So the one
+    /// after next is fetched while the next runs: its record now; the stack of the one before it,
+    /// whose record was fetched a turn ago.
     #[inline(always)]
     fn warm_up_next(&self) {
         let Some(item) = self.queue.peek() else { return };
@@ -548,7 +573,8 @@ impl Vp {
         }
         let block = next.fs.get() as *const u8;
         park::fetch(block.wrapping_offset(self.standing_offset));
-        // One that has hardly a frame yet begins, and perhaps ends at once: then it goes through its whole block.
+        // One that has hardly a frame yet begins, and perhaps ends at once: then it goes through
+        // its whole block.
         if std::ptr::from_ref(next).addr().wrapping_sub(stack.addr()) < FRESH && !block.is_null() {
             for line in &self.block_lines {
                 park::fetch(block.wrapping_offset(*line));
@@ -565,9 +591,11 @@ impl Vp {
         self.queue.pop_at_least(level).map(|(item, _)| unsafe { &*item.as_ptr() })
     }
 
-    /// Something to run, for an idle carrier: own queue first, then what the design lets it take from others.
+    /// Something to run, for an idle carrier: own queue first, then what the design lets it take
+    /// from others.
     pub(crate) fn pick_or_pull(&self) -> Option<&'static Mp> {
-        self.pick().or_else(|| if self.may_pull() && self.queue.pull() { self.pick() } else { None })
+        self.pick()
+            .or_else(|| if self.may_pull() && self.queue.pull() { self.pick() } else { None })
     }
 
     #[inline]
@@ -575,7 +603,9 @@ impl Vp {
         if self.keeps_account {
             self.book_time();
             let account = next.account.get();
-            self.tick.quantum.store(account.quantum_ns.saturating_sub(account.ran_ns), Ordering::Relaxed);
+            self.tick
+                .quantum
+                .store(account.quantum_ns.saturating_sub(account.ran_ns), Ordering::Relaxed);
         }
         let home = self.index as u16;
         if next.home.load(Ordering::Relaxed) != home {

@@ -1,11 +1,14 @@
 //! Wrapped system calls (paper P2): who waits for a batch, and when one starts.
 //!
-//! A microprocess that makes a call either makes it at once, or leaves it with its virtual processor and waits; [`Policy`] decides. The
-//! virtual processor makes all that it was left in one batch when there are enough of them, when nothing else of their level is runnable here, or
-//! when the first has waited for `DEADLINE`. To the microprocess it looks like any call that blocks: at most one of its own is in a batch.
+//! A microprocess that makes a call either makes it at once, or leaves it with its virtual
+//! processor and waits; [`Policy`] decides. The virtual processor makes all that it was left in one
+//! batch when there are enough of them, when nothing else of their level is runnable here, or when
+//! the first has waited for `DEADLINE`. To the microprocess it looks like any call that blocks: at
+//! most one of its own is in a batch.
 //!
-//! A batch runs masked: its calls do not wait, and their buffers were touched before, so nothing of it sleeps. Who waits for a batch is not cancelled
-//! meanwhile: the wait is bounded, and the call's buffers are borrowed until it is over.
+//! A batch runs masked: its calls do not wait, and their buffers were touched before, so nothing of
+//! it sleeps. Who waits for a batch is not cancelled meanwhile: the wait is bounded, and the call's
+//! buffers are borrowed until it is over.
 
 mod adjacent;
 mod trial;
@@ -17,7 +20,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use kumihimo_batch::{
-    Backend, Batch, Call, Costs, Counters, Decision, KINDS, Kind, LARGEST, Op, Plain, Policy, Situation,
+    Backend, Batch, Call, Costs, Counters, Decision, KINDS, Kind, LARGEST, Op, Plain, Policy,
+    Situation,
 };
 
 use crate::carrier::{self, Carrier};
@@ -33,17 +37,20 @@ pub use adjacent::follows_another;
 pub use kumihimo_batch::order::{FIRST_COME, Order};
 pub use kumihimo_batch::{Address, Message, Op as SystemCall};
 
-/// Nanoseconds that a call waits for its batch to start, at most; on a virtual processor whose microprocesses never leave, until these are interrupted.
+/// Nanoseconds that a call waits for its batch to start, at most; on a virtual processor whose
+/// microprocesses never leave, until these are interrupted.
 const DEADLINE: u64 = 50_000;
-/// Calls of a lower level that enter together, where levels differ: what becomes runnable meanwhile waits for no more than these.
+/// Calls of a lower level that enter together, where levels differ: what becomes runnable meanwhile
+/// waits for no more than these.
 const STEP: usize = 16;
 
-/// Nanoseconds over which it is told whether traffic is thin: where more than one part in `SPARE` was idle. Longer than a few that come by chance at once keep
-/// everybody busy.
+/// Nanoseconds over which it is told whether traffic is thin: where more than one part in `SPARE`
+/// was idle. Longer than a few that come by chance at once keep everybody busy.
 const LOOK_EVERY: u64 = 20_000_000;
 const SPARE: u64 = 20;
 
-/// How many have to be there (waiting, runnable, the caller) before a call of each kind is worth a thought: one load on the way of every call.
+/// How many have to be there (waiting, runnable, the caller) before a call of each kind is worth a
+/// thought: one load on the way of every call.
 static GATES: [AtomicU8; KINDS] = [const { AtomicU8::new(NEVER) }; KINDS];
 const NEVER: u8 = u8::MAX;
 /// As long as costs are not known: a program that never has as many pays for no measurement.
@@ -62,9 +69,11 @@ pub(crate) struct Wrapping {
     costs: OnceLock<Costs>,
     /// Why there is no uring.
     refused: OnceLock<String>,
-    /// Batches that came second to their virtual processor, for the next one that has none. Held while one is opened, so that there are few; and none is closed
-    /// while the runtime runs: the kernel wakes every kernel thread that ever used a uring when that is closed (`io_ring_exit_work`), and a sleep that
-    /// is interrupted so ends early (EINTR) if its kernel thread's return is told by a trap.
+    /// Batches that came second to their virtual processor, for the next one that has none. Held
+    /// while one is opened, so that there are few; and none is closed while the runtime runs: the
+    /// kernel wakes every kernel thread that ever used a uring when that is closed
+    /// (`io_ring_exit_work`), and a sleep that is interrupted so ends early (EINTR) if its kernel
+    /// thread's return is told by a trap.
     spares: Mutex<Vec<Batch>>,
 }
 
@@ -113,7 +122,8 @@ impl Wrapping {
         pays.filter(|&n| n <= LARGEST).map_or(NEVER, |n| n as u8)
     }
 
-    /// A batch for one virtual processor. Allocates, makes system calls, and waits while another one is opened: not while masked.
+    /// A batch for one virtual processor. Allocates, makes system calls, and waits while another
+    /// one is opened: not while masked.
     fn open(&self) -> Box<Batch> {
         let mut spares = self.spares.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(batch) = spares.pop() {
@@ -173,7 +183,8 @@ pub(crate) struct Wrapped {
     asked: Cell<u64>,
     batchable: Cell<u64>,
     trial: Trial,
-    /// There was time to spare lately: batches could save some of it, and would make callers wait for each other.
+    /// There was time to spare lately: batches could save some of it, and would make callers wait
+    /// for each other.
     thin: Cell<bool>,
     /// When that was looked at, and how long the virtual processor had been idle by then.
     looked: Cell<(u64, u64)>,
@@ -218,7 +229,8 @@ impl Wrapped {
             self.level.set(level);
         }
         self.level.set(self.level.get().max(level));
-        // SAFETY: the owner's; no borrow is kept. There is room: a full batch is run before anybody else is let in.
+        // SAFETY: the owner's; no borrow is kept. There is room: a full batch is run before anybody
+        // else is let in.
         unsafe {
             (*self.calls.get())[n as usize] = call;
             (*self.who.get())[n as usize] = Some(who);
@@ -240,10 +252,12 @@ impl Wrapped {
     }
 }
 
-/// Makes a system call for the calling microprocess: alone and at once, or in a batch. `shared`: others use the same object, so calls may become one.
+/// Makes a system call for the calling microprocess: alone and at once, or in a batch. `shared`:
+/// others use the same object, so calls may become one.
 ///
-/// Blocks the microprocess while it waits for its batch, at most for some 50 us and the batches before it; on a foreign kernel thread never. No cancellation
-/// point. The outcome is that of the call alone.
+/// Blocks the microprocess while it waits for its batch, at most for some 50 us and the batches
+/// before it; on a foreign kernel thread never. No cancellation point. The outcome is that of the
+/// call alone.
 ///
 /// # Errors
 /// As the system call; `WouldBlock` where it would have had to wait.
@@ -299,7 +313,8 @@ fn call_together(mut op: Op<'_>, shared: bool) -> io::Result<usize> {
     let level = vp.level.get();
     let mut call = Call::new(op, level);
     let at = NonNull::from(&mut call);
-    // What lies behind `at` is touched by its batch from here on, and by the caller only through it.
+    // What lies behind `at` is touched by its batch from here on, and by the caller only through
+    // it.
     vp.wrapped.add(at.cast(), mp.reference(), level, || vp.instance().now());
     if vp.wrapped.waiting.get() == 1 {
         vp.tick.sooner(vp.wrapped.since.get() + DEADLINE);
@@ -362,21 +377,30 @@ impl Carrier {
         wrapped.asked.set(wrapped.asked.get() + 1);
         wrapped.batchable.set(wrapped.batchable.get() + u64::from(!kind.is_always_plain()));
         let wrapping = &instance.wrapping;
-        if !shared && (waiting + runnable + 1 < usize::from(gate) || wrapped.thin.get() && !wrapping.gathers()) {
+        if !shared
+            && (waiting + runnable + 1 < usize::from(gate)
+                || wrapped.thin.get() && !wrapping.gathers())
+        {
             return Verdict::Plain;
         }
         if wrapping.lacks_costs() && gate != NEVER {
             // The first that may be worth it has the costs measured.
             return Verdict::Prepare;
         }
-        let living =
-            if wrapping.policy() == Policy::Paper { instance.living() as usize / instance.vps.len() } else { 0 };
+        let living = if wrapping.policy() == Policy::Paper {
+            instance.living() as usize / instance.vps.len()
+        } else {
+            0
+        };
         let now = Situation { waiting, runnable, living, shared, share: wrapped.share() };
         match wrapping.policy().decide(kind, wrapping.costs(), now) {
             Decision::Plain => Verdict::Plain,
             // What can be merged saves more than any such trial is about.
             Decision::Wait(_)
-                if wrapping.policy() == Policy::Adaptive && !shared && kind != Kind::Nop && !self.batches_pay() =>
+                if wrapping.policy() == Policy::Adaptive
+                    && !shared
+                    && kind != Kind::Nop
+                    && !self.batches_pay() =>
             {
                 Verdict::Plain
             }
@@ -420,23 +444,32 @@ impl Vp {
         }
     }
 
-    /// Has the calls made that wait here, and their microprocesses made runnable, `but` the running one. Where levels differ the highest go first, and what
-    /// is left when something above it has become runnable stays.
+    /// Has the calls made that wait here, and their microprocesses made runnable, `but` the running
+    /// one. Where levels differ the highest go first, and what is left when something above it has
+    /// become runnable stays.
     #[cold]
     #[inline(never)]
     pub(crate) fn run_batch(&self, but: Option<&'static Mp>) {
         let wrapped = &self.wrapped;
         wrapped.counters.waited(self.instance().now().saturating_sub(wrapped.since.get()));
-        // SAFETY: the owner's, and nothing below comes back here: waking makes runnable, and no more.
-        let (batch, calls, who) =
-            unsafe { (&mut *wrapped.batch.get(), &mut *wrapped.calls.get(), &mut *wrapped.who.get()) };
+        // SAFETY: the owner's, and nothing below comes back here: waking makes runnable, and no
+        // more.
+        let (batch, calls, who) = unsafe {
+            (&mut *wrapped.batch.get(), &mut *wrapped.calls.get(), &mut *wrapped.who.get())
+        };
         let Some(batch) = batch else { return };
         loop {
             let n = wrapped.waiting.get() as usize;
-            let now = if self.one_level_only() { n } else { sort_by_level(&mut calls[..n], &mut who[..n]).min(STEP) };
-            // SAFETY: each lies on the stack of a microprocess that waits for its outcome, or in the caller's frame; `NonNull` has the
-            // layout of a reference, and nobody else touches them before they have an outcome.
-            let these = unsafe { &mut *(std::ptr::from_mut(&mut calls[..now]) as *mut [&mut Call<'_>]) };
+            let now = if self.one_level_only() {
+                n
+            } else {
+                sort_by_level(&mut calls[..n], &mut who[..n]).min(STEP)
+            };
+            // SAFETY: each lies on the stack of a microprocess that waits for its outcome, or in
+            // the caller's frame; `NonNull` has the layout of a reference, and nobody else touches
+            // them before they have an outcome.
+            let these =
+                unsafe { &mut *(std::ptr::from_mut(&mut calls[..now]) as *mut [&mut Call<'_>]) };
             batch.order = order();
             batch.run(these, &wrapped.counters);
             wrapped.waiting.set((n - now) as u32);
@@ -467,7 +500,8 @@ impl Vp {
 /// In which order batches enter: [`Order`] as a word, for experiments.
 static ORDER: AtomicU8 = AtomicU8::new(3);
 
-/// Changes in which order the calls of a batch enter the kernel, and whether they are merged: what the default is measured against.
+/// Changes in which order the calls of a batch enter the kernel, and whether they are merged: what
+/// the default is measured against.
 pub fn set_order(order: Order) {
     ORDER.store(u8::from(order.by_priority) | u8::from(order.by_content) << 1, Ordering::Relaxed);
 }
@@ -493,7 +527,8 @@ fn sort_by_level(calls: &mut [NonNull<Call<'static>>], who: &mut [Option<Ref>]) 
     calls.iter().take_while(|call| level(call) == level(&calls[0])).count()
 }
 
-/// Changes when batches are made, from the next call on: see [`Builder::batch`](crate::runtime::Builder::batch).
+/// Changes when batches are made, from the next call on: see
+/// [`Builder::batch`](crate::runtime::Builder::batch).
 ///
 /// # Errors
 /// `NotFound`: no runtime runs.
@@ -503,7 +538,9 @@ pub fn set_batch_policy(policy: Policy) -> io::Result<()> {
             instance.wrapping.set_policy(policy);
             Ok(())
         }
-        None => Err(io::Error::new(io::ErrorKind::NotFound, "no Kumihimo runtime runs in this process")),
+        None => {
+            Err(io::Error::new(io::ErrorKind::NotFound, "no Kumihimo runtime runs in this process"))
+        }
     })
 }
 
@@ -541,7 +578,10 @@ impl Instance {
         let mut sum = BatchMetrics {
             policy: wrapping.policy().to_string(),
             refused: wrapping.refused.get().cloned(),
-            explained: wrapping.costs.get().map_or_else(Vec::new, |costs| wrapping.policy().explain(costs)),
+            explained: wrapping
+                .costs
+                .get()
+                .map_or_else(Vec::new, |costs| wrapping.policy().explain(costs)),
             ..BatchMetrics::default()
         };
         for vp in &self.vps {

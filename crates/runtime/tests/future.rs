@@ -137,7 +137,8 @@ fn an_inner_one_gives_back_what_was_meant_for_the_outer_one() {
         // Also if the inner one panics.
         block_on(once(|outer| {
             outer.wake_by_ref();
-            let inner = catch_unwind(|| block_on(async { panic!("inside {}", std::hint::black_box(1)) }));
+            let inner =
+                catch_unwind(|| block_on(async { panic!("inside {}", std::hint::black_box(1)) }));
             assert!(inner.is_err());
         }));
     });
@@ -171,7 +172,8 @@ fn scopeguard<F: FnMut()>(f: F) -> impl Drop {
     Guard(f)
 }
 
-/// A waker that is used after its call, after its microprocess, and after the next life of that one's record has begun.
+/// A waker that is used after its call, after its microprocess, and after the next life of that
+/// one's record has begun.
 #[test]
 fn wakers_used_after_the_end() {
     on_runtime(1, || {
@@ -209,7 +211,9 @@ fn wakers_used_after_the_end() {
         std::thread::spawn(move || wakers.into_iter().for_each(Waker::wake)).join().unwrap();
     });
     // Of a kernel thread that has ended.
-    let kept = std::thread::spawn(|| block_on(poll_fn(|cx| Poll::Ready(cx.waker().clone())))).join().unwrap();
+    let kept = std::thread::spawn(|| block_on(poll_fn(|cx| Poll::Ready(cx.waker().clone()))))
+        .join()
+        .unwrap();
     kept.wake_by_ref();
     kept.wake();
 }
@@ -346,7 +350,8 @@ fn nothing_is_allocated() {
     });
 }
 
-/// Drivers of both kinds, each of which waits for events that wakers of both kinds bring in random order; some wakers are used again, late.
+/// Drivers of both kinds, each of which waits for events that wakers of both kinds bring in random
+/// order; some wakers are used again, late.
 #[test]
 fn random_wakers() {
     const DRIVERS: usize = 8;
@@ -369,7 +374,11 @@ fn random_wakers() {
                 for wanted in 1..=EVENTS {
                     block_on(poll_fn(|cx| {
                         *places[n].waker.lock().unwrap() = Some(cx.waker().clone());
-                        if places[n].events.load(SeqCst) >= wanted { Poll::Ready(()) } else { Poll::Pending }
+                        if places[n].events.load(SeqCst) >= wanted {
+                            Poll::Ready(())
+                        } else {
+                            Poll::Pending
+                        }
                     }));
                 }
             }
@@ -407,7 +416,8 @@ fn random_wakers() {
             }
         };
         let kernel = (0..DRIVERS / 2).map(|n| std::thread::spawn(drive(n)));
-        let mut kernel: Vec<_> = kernel.chain((0..2).map(|n| std::thread::spawn(wake(n)))).collect();
+        let mut kernel: Vec<_> =
+            kernel.chain((0..2).map(|n| std::thread::spawn(wake(n)))).collect();
         let micro = (DRIVERS / 2..DRIVERS).map(|n| thread::spawn(drive(n)));
         let micro: Vec<_> = micro.chain((2..4).map(|n| thread::spawn(wake(n)))).collect();
         micro.into_iter().for_each(|t| t.join().unwrap());

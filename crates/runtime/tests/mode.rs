@@ -73,7 +73,11 @@ fn kernel_threads_that_nobody_asked_for_are_reported_once() {
     let (out, err) = passes(&alone(NAME, "nonsense"));
     assert!(out.contains("mode: kernel-threads"), "{out}");
     if kumihimo_arch::HAS_MICROPROCESSES {
-        assert_eq!(err.matches("kernel threads 1:1 in this process: KUMI_TLS=nonsense").count(), 1, "{err}");
+        assert_eq!(
+            err.matches("kernel threads 1:1 in this process: KUMI_TLS=nonsense").count(),
+            1,
+            "{err}"
+        );
     }
 }
 
@@ -111,6 +115,9 @@ fn a_lack_of_kernel_threads_at_the_first_spawn_is_an_error_and_passes() {
     if out.contains("not limited") || mode() != Mode::Microprocesses {
         return eprintln!("\n[skip] {NAME}: RLIMIT_NPROC is not kept here, or no microprocesses");
     }
-    assert!(out.contains("error: the runtime cannot begin") && out.contains("ulimit -u"), "{out}{err}");
+    assert!(
+        out.contains("error: the runtime cannot begin") && out.contains("ulimit -u"),
+        "{out}{err}"
+    );
     assert!(out.contains("mode: microprocesses"), "{out}{err}");
 }

@@ -20,7 +20,10 @@ fn a_closure_runs_and_its_value_comes_back() {
         let text = String::from("moved in");
         assert_eq!(thread::spawn(move || text + " and out").join().unwrap(), "moved in and out");
         let big = [7u8; 5000];
-        assert_eq!(thread::spawn(move || big.iter().map(|b| u32::from(*b)).sum::<u32>()).join().unwrap(), 35_000);
+        assert_eq!(
+            thread::spawn(move || big.iter().map(|b| u32::from(*b)).sum::<u32>()).join().unwrap(),
+            35_000
+        );
     });
 }
 
@@ -53,7 +56,8 @@ fn yields_interleave() {
 #[test]
 fn a_panic_is_caught_at_join_with_its_payload() {
     on_runtime(|| {
-        let e = thread::spawn(|| panic!("as {}", std::hint::black_box("asked"))).join().unwrap_err();
+        let e =
+            thread::spawn(|| panic!("as {}", std::hint::black_box("asked"))).join().unwrap_err();
         assert_eq!(e.downcast_ref::<String>().unwrap(), "as asked");
     });
 }
@@ -77,8 +81,9 @@ fn park_and_unpark() {
 #[test]
 fn sleepers_wake() {
     on_runtime(|| {
-        let handles: Vec<_> =
-            (0..1000u64).map(|i| thread::spawn(move || thread::sleep(Duration::from_micros(i * 17 % 5000)))).collect();
+        let handles: Vec<_> = (0..1000u64)
+            .map(|i| thread::spawn(move || thread::sleep(Duration::from_micros(i * 17 % 5000))))
+            .collect();
         for h in handles {
             h.join().unwrap();
         }
@@ -115,7 +120,8 @@ fn blocking_lets_the_others_run() {
 #[test]
 fn short_blocking_calls_by_many() {
     on_runtime(|| {
-        let handles: Vec<_> = (0..2000u32).map(|i| thread::spawn(move || thread::blocking(|| i))).collect();
+        let handles: Vec<_> =
+            (0..2000u32).map(|i| thread::spawn(move || thread::blocking(|| i))).collect();
         for (i, h) in handles.into_iter().enumerate() {
             assert_eq!(h.join().unwrap(), i as u32);
         }
@@ -187,8 +193,9 @@ fn child_first_trees() {
         if n == 0 {
             return 1;
         }
-        let handles: Vec<_> =
-            (0..4).map(|_| Builder::new().child_first(true).spawn(move || tree(n - 1)).unwrap()).collect();
+        let handles: Vec<_> = (0..4)
+            .map(|_| Builder::new().child_first(true).spawn(move || tree(n - 1)).unwrap())
+            .collect();
         handles.into_iter().map(|h| h.join().unwrap()).sum()
     }
     on_runtime(|| assert_eq!(tree(6), 4096));
@@ -198,7 +205,9 @@ fn child_first_trees() {
 fn kernel_threads_and_microprocesses_wait_for_each_other() {
     on_runtime(|| {
         let h = thread::spawn(|| 5);
-        let from_outside = std::thread::spawn(move || thread::spawn(move || h.join().unwrap() + 1).join().unwrap());
+        let from_outside = std::thread::spawn(move || {
+            thread::spawn(move || h.join().unwrap() + 1).join().unwrap()
+        });
         assert_eq!(thread::blocking(|| from_outside.join().unwrap()), 6);
     });
 }

@@ -11,11 +11,12 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// Lets a number of callers wait for each other, again and again; the API is [`std::sync::Barrier`]'s, with
-/// [`wait_timeout`](Barrier::wait_timeout) and [`wait_until`](Barrier::wait_until) added.
+/// Lets a number of callers wait for each other, again and again; the API is
+/// [`std::sync::Barrier`]'s, with [`wait_timeout`](Barrier::wait_timeout) and
+/// [`wait_until`](Barrier::wait_until) added.
 ///
-/// *Blocks* the microprocess, or the kernel thread if the caller is one. A *cancellation point*: a caller that is cancelled
-/// or gives up no longer counts as having come.
+/// *Blocks* the microprocess, or the kernel thread if the caller is one. A *cancellation point*: a
+/// caller that is cancelled or gives up no longer counts as having come.
 ///
 /// Memory ordering: what each did before `wait` *happens before* what any does after it.
 ///
@@ -43,7 +44,8 @@ struct Inside {
 impl UnwindSafe for Barrier {}
 impl RefUnwindSafe for Barrier {}
 
-/// Whether the caller was the last to come. As [`std::sync::BarrierWaitResult`], which only std can make.
+/// Whether the caller was the last to come. As [`std::sync::BarrierWaitResult`], which only std can
+/// make.
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
@@ -104,7 +106,11 @@ impl Barrier {
         let withdraw = OnUnwind(|| {
             self.withdraw(&node);
         });
-        let outcome = waitlist::wait_cancellable(&signal, Wait::Barrier(ptr::from_ref(self).addr()), deadline);
+        let outcome = waitlist::wait_cancellable(
+            &signal,
+            Wait::Barrier(ptr::from_ref(self).addr()),
+            deadline,
+        );
         std::mem::forget(withdraw);
         (outcome.is_some() || !self.withdraw(&node)).then_some(BarrierWaitResult(false))
     }

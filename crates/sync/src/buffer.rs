@@ -1,7 +1,9 @@
-//! The queue inside a channel: a list of blocks, so that growing never moves messages and memory goes back as it empties.
+//! The queue inside a channel: a list of blocks, so that growing never moves messages and memory
+//! goes back as it empties.
 //!
-//! It is used under a spin lock, so it never allocates, frees or drops a message by itself: the caller brings the block that
-//! the next push needs, and takes an emptied one away, both without the lock.
+//! It is used under a spin lock, so it never allocates, frees or drops a message by itself: the
+//! caller brings the block that the next push needs, and takes an emptied one away, both without
+//! the lock.
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -64,7 +66,8 @@ impl<T> Buffer<T> {
     #[inline]
     pub(crate) fn wants_block(&self) -> bool {
         // SAFETY: `tail` is null or points to the last block, which we own.
-        self.spare.is_none() && unsafe { self.tail.as_ref() }.is_none_or(|t| t.items.len() == t.items.capacity())
+        self.spare.is_none()
+            && unsafe { self.tail.as_ref() }.is_none_or(|t| t.items.len() == t.items.capacity())
     }
 
     /// Takes in a block; gives back one that is not needed.

@@ -1,11 +1,13 @@
-//! The channel that `mpsc`, `mpmc` and `select!` share: a buffer and two wait lists under one lock, the [`Lane`], whose word
-//! holds the one waiter of a channel that is otherwise quiet.
+//! The channel that `mpsc`, `mpmc` and `select!` share: a buffer and two wait lists under one lock,
+//! the [`Lane`], whose word holds the one waiter of a channel that is otherwise quiet.
 //!
-//! A sender that finds a waiting receiver puts the message straight into the receiver's stack and wakes it; a receiver
-//! that finds a waiting sender takes the message from the sender's stack. The buffer is used only while nobody waits at its
-//! other end. So messages stay in order, nobody overtakes a waiter, and a rendezvous needs no buffer at all.
+//! A sender that finds a waiting receiver puts the message straight into the receiver's stack and
+//! wakes it; a receiver that finds a waiting sender takes the message from the sender's stack. The
+//! buffer is used only while nobody waits at its other end. So messages stay in order, nobody
+//! overtakes a waiter, and a rendezvous needs no buffer at all.
 //!
-//! Memory ordering: all goes through the lane or the waiter's signal: sending happens before receiving.
+//! Memory ordering: all goes through the lane or the waiter's signal: sending happens before
+//! receiving.
 
 use crate::buffer::{Block, Buffer};
 use crate::lane::{Contents, Lane, LaneGuard, Side};
@@ -18,7 +20,8 @@ use std::ptr;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Instant;
 
-/// How a wait at a channel ended, in the low bits of the outcome; above them the waiter's tag (arm of a select).
+/// How a wait at a channel ended, in the low bits of the outcome; above them the waiter's tag (arm
+/// of a select).
 pub(crate) const DONE: u32 = 1;
 pub(crate) const CLOSED: u32 = 2;
 pub(crate) const TAG_SHIFT: u32 = 2;
@@ -68,7 +71,12 @@ impl<T> Chan<T> {
             no_senders: false,
             no_receivers: false,
         };
-        Chan { state: Lane::new(state), capacity, senders: AtomicUsize::new(1), receivers: AtomicUsize::new(1) }
+        Chan {
+            state: Lane::new(state),
+            capacity,
+            senders: AtomicUsize::new(1),
+            receivers: AtomicUsize::new(1),
+        }
     }
 
     pub(crate) fn add_sender(&self) {
@@ -184,7 +192,8 @@ impl<T> Chan<T> {
         let signal = Signal::new();
         let slot = UnsafeCell::new(MaybeUninit::new(value));
         let node = Node::with(current(), &signal, slot.get().cast(), 0);
-        // SAFETY: the node leaves the word by an outcome, by the `OnUnwind` or by `withdraw` below; the slot holds the value.
+        // SAFETY: the node leaves the word by an outcome, by the `OnUnwind` or by `withdraw` below;
+        // the slot holds the value.
         let stands = self.capacity == 0 && unsafe { self.state.stand(Side::Sender, &node) };
         if !stands {
             let mut state = self.lock_to_push();
@@ -214,7 +223,8 @@ impl<T> Chan<T> {
         });
         let outcome = waitlist::wait_cancellable(&signal, Wait::Channel(self.address()), deadline);
         std::mem::forget(withdraw);
-        let outcome = outcome.or_else(|| if self.withdraw(Side::Sender, &node) { None } else { signal.get() });
+        let outcome = outcome
+            .or_else(|| if self.withdraw(Side::Sender, &node) { None } else { signal.get() });
         match outcome {
             Some(DONE) => Ok(()),
             // SAFETY: nobody has taken the value, and nobody will.
@@ -272,7 +282,8 @@ impl<T> Chan<T> {
         let signal = Signal::new();
         let slot = UnsafeCell::new(MaybeUninit::<T>::uninit());
         let node = Node::with(current(), &signal, slot.get().cast(), 0);
-        // SAFETY: the node leaves the word by an outcome, by the `OnUnwind` or by `withdraw` below; the slot has room for a `T`.
+        // SAFETY: the node leaves the word by an outcome, by the `OnUnwind` or by `withdraw` below;
+        // the slot has room for a `T`.
         if !unsafe { self.state.stand(Side::Receiver, &node) } {
             let mut state = self.lock_to_push();
             let (result, waiter, freed) = state.recv();
@@ -299,7 +310,8 @@ impl<T> Chan<T> {
         });
         let outcome = waitlist::wait_cancellable(&signal, Wait::Channel(self.address()), deadline);
         std::mem::forget(withdraw);
-        let outcome = outcome.or_else(|| if self.withdraw(Side::Receiver, &node) { None } else { signal.get() });
+        let outcome = outcome
+            .or_else(|| if self.withdraw(Side::Receiver, &node) { None } else { signal.get() });
         match outcome {
             // SAFETY: the outcome says that the slot was filled.
             Some(DONE) => Ok(unsafe { slot.into_inner().assume_init() }),
@@ -308,7 +320,8 @@ impl<T> Chan<T> {
         }
     }
 
-    /// Takes the caller's node back, from the word or from the state's queue. False: somebody took it, and its outcome is there.
+    /// Takes the caller's node back, from the word or from the state's queue. False: somebody took
+    /// it, and its outcome is there.
     #[cold]
     fn withdraw(&self, side: Side, node: &Node) -> bool {
         if self.state.withdraw(side, node) {
@@ -355,7 +368,8 @@ impl<T> Chan<T> {
         ptr::from_ref(self).addr()
     }
 
-    /// For select: queues a receiving node unless there is something to receive already. False: there is.
+    /// For select: queues a receiving node unless there is something to receive already. False:
+    /// there is.
     ///
     /// # Safety
     /// As [`Queue::insert`]; the node's slot has room for a `T`.
@@ -406,7 +420,8 @@ fn deliver<T>(receiver: Claimed<'_>, value: T) -> Waiter {
 
 /// Takes the message of a waiting sender.
 fn collect<T>(sender: Claimed<'_>) -> (T, Waiter) {
-    // SAFETY: the slot of a sending node holds a `T`, and the claim makes it ours; the outcome tells the sender.
+    // SAFETY: the slot of a sending node holds a `T`, and the claim makes it ours; the outcome
+    // tells the sender.
     let value = unsafe { sender.node.slot.cast::<T>().read() };
     let outcome = outcome(sender.node, DONE);
     (value, sender.finish(outcome))
@@ -451,7 +466,8 @@ impl<T> State<T> {
             return (Err(Refused::WouldBlock(value)), None);
         }
         if self.buffer.wants_block() {
-            // The waiting receivers were all selects that somebody else had won. Rare: allocate here.
+            // The waiting receivers were all selects that somebody else had won. Rare: allocate
+            // here.
             let _ = self.buffer.bring(Block::new());
         }
         self.buffer.push(value);
@@ -462,7 +478,8 @@ impl<T> State<T> {
     #[allow(clippy::type_complexity)]
     fn recv(&mut self) -> (Result<T, Refused<()>>, Option<Waiter>, Option<Box<Block<T>>>) {
         if let Some((value, freed)) = self.buffer.pop() {
-            // There is room now for the first of those who wait for it; unless `put_back` has overfilled the buffer.
+            // There is room now for the first of those who wait for it; unless `put_back` has
+            // overfilled the buffer.
             let sender = if self.buffer.len() < self.capacity { self.sending.pop() } else { None };
             let waiter = sender.map(|sender| {
                 let (value, waiter) = collect(sender);

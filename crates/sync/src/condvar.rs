@@ -13,15 +13,17 @@ use std::ptr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// A condition variable for [`Mutex`]; the API is [`std::sync::Condvar`]'s, with [`wait_until`](Condvar::wait_until) and
-/// [`wait_while_until`](Condvar::wait_while_until) added.
+/// A condition variable for [`Mutex`]; the API is [`std::sync::Condvar`]'s, with
+/// [`wait_until`](Condvar::wait_until) and [`wait_while_until`](Condvar::wait_while_until) added.
 ///
-/// *Blocks* the microprocess, or the kernel thread if the caller is one. Every wait is a *cancellation point*: a cancelled
-/// waiter unwinds without the lock (the guard went into the call, so the mutex is not poisoned), and a notification that it
-/// had received goes to the next. Wake-ups can be spurious.
+/// *Blocks* the microprocess, or the kernel thread if the caller is one. Every wait is
+/// a *cancellation point*: a cancelled waiter unwinds without the lock (the guard went into the
+/// call, so the mutex is not poisoned), and a notification that it had received goes to the next.
+/// Wake-ups can be spurious.
 ///
-/// Order of waiters: higher priority first, then first come first served. One condition variable may be used with several
-/// mutexes at different times, and at the same time too (std panics there).
+/// Order of waiters: higher priority first, then first come first served. One condition variable
+/// may be used with several mutexes at different times, and at the same time too (std panics
+/// there).
 ///
 /// ```
 /// use kumihimo_sync::{Condvar, Mutex};
@@ -36,8 +38,9 @@ use std::time::{Duration, Instant};
 /// });
 /// ```
 pub struct Condvar {
-    /// Number of queued waiters, so that a notification without any costs one load. Relaxed will do: a waiter counts itself
-    /// while it holds the mutex, and a notification that must not be lost comes after a change made under that mutex.
+    /// Number of queued waiters, so that a notification without any costs one load. Relaxed will
+    /// do: a waiter counts itself while it holds the mutex, and a notification that must not be
+    /// lost comes after a change made under that mutex.
     count: AtomicUsize,
     queue: Spin<Queue>,
 }
@@ -45,8 +48,8 @@ pub struct Condvar {
 impl UnwindSafe for Condvar {}
 impl RefUnwindSafe for Condvar {}
 
-/// Whether a wait with a time limit ended because the time was over. As [`std::sync::WaitTimeoutResult`], which only std
-/// can make.
+/// Whether a wait with a time limit ended because the time was over. As
+/// [`std::sync::WaitTimeoutResult`], which only std can make.
 #[derive(Debug, PartialEq, Eq, Copy, Clone)]
 pub struct WaitTimeoutResult(bool);
 
@@ -67,8 +70,8 @@ impl Condvar {
         }
     }
 
-    /// Unlocks, waits for a notification, locks again. Unlocking and beginning to wait are one step for whoever notifies
-    /// after a change made under the mutex.
+    /// Unlocks, waits for a notification, locks again. Unlocking and beginning to wait are one step
+    /// for whoever notifies after a change made under the mutex.
     ///
     /// # Errors
     /// The guard inside [`PoisonError`] if the mutex is poisoned when it is locked again.
@@ -118,8 +121,8 @@ impl Condvar {
         self.wait_limited(guard, Some(deadline))
     }
 
-    /// As [`wait_while`](Condvar::wait_while), but no longer than `timeout` in all. If the result says that the time was
-    /// over, the condition was still true.
+    /// As [`wait_while`](Condvar::wait_while), but no longer than `timeout` in all. If the result
+    /// says that the time was over, the condition was still true.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
@@ -135,8 +138,8 @@ impl Condvar {
         self.wait_while_limited(guard, deadline::after(timeout), condition)
     }
 
-    /// As [`wait_while`](Condvar::wait_while), but no longer than until `deadline`. If the result says that the time was
-    /// over, the condition was still true.
+    /// As [`wait_while`](Condvar::wait_while), but no longer than until `deadline`. If the result
+    /// says that the time was over, the condition was still true.
     ///
     /// # Errors
     /// As [`wait`](Condvar::wait).
@@ -166,7 +169,8 @@ impl Condvar {
         if self.count.load(Relaxed) == 0 {
             return;
         }
-        // Only those queued now: one that is woken and waits again must not use up a wake-up that another should have.
+        // Only those queued now: one that is woken and waits again must not use up a wake-up that
+        // another should have.
         let limit = self.queue.lock().turns();
         loop {
             let mut batch = [const { None }; 16];
@@ -246,7 +250,11 @@ impl Condvar {
         drop(queue);
         let withdraw = Withdraw { condvar: self, node: &node };
         drop(guard);
-        let outcome = waitlist::wait_cancellable(&signal, Wait::Condvar(ptr::from_ref(self).addr()), deadline);
+        let outcome = waitlist::wait_cancellable(
+            &signal,
+            Wait::Condvar(ptr::from_ref(self).addr()),
+            deadline,
+        );
         std::mem::forget(withdraw);
         // A notification that came after the deadline, but before we left, counts.
         let in_time = outcome.is_some() || !self.remove(&node);

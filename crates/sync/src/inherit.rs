@@ -1,15 +1,18 @@
 //! Priority inheritance through mutexes.
 //!
-//! A microprocess that waits for a mutex lends its priority to the owner while it waits; if the owner waits for a mutex in
-//! its turn, the loan goes on along the chain. Loans are granted and ended under one global lock, on the contended path and
-//! only where priorities differ. Kernel threads lend (they count as 32) but cannot borrow, and end a chain.
+//! A microprocess that waits for a mutex lends its priority to the owner while it waits; if the
+//! owner waits for a mutex in its turn, the loan goes on along the chain. Loans are granted and
+//! ended under one global lock, on the contended path and only where priorities differ. Kernel
+//! threads lend (they count as 32) but cannot borrow, and end a chain.
 //!
-//! Two records, both made of nodes on the waiters' stacks: `BLOCKED` finds the mutex that a given microprocess waits for
-//! (hashed by id, so that waiting mostly costs one lock that nobody else wants), and `BOOSTS` lists the waiters that lend.
+//! Two records, both made of nodes on the waiters' stacks: `BLOCKED` finds the mutex that a given
+//! microprocess waits for (hashed by id, so that waiting mostly costs one lock that nobody else
+//! wants), and `BOOSTS` lists the waiters that lend.
 //!
-//! Why no loan is missed: a waiter first enters `BLOCKED`, then reads its own priority; a lender first raises the
-//! priority of the borrower, then looks it up in `BLOCKED`. One of the two sees the other. Why none is left over: granting
-//! sets the mutex's waiters bit, so the owner's unlock comes by [`released`]; a waiter that leaves takes its loan with it.
+//! Why no loan is missed: a waiter first enters `BLOCKED`, then reads its own priority; a lender
+//! first raises the priority of the borrower, then looks it up in `BLOCKED`. One of the two sees
+//! the other. Why none is left over: granting sets the mutex's waiters bit, so the owner's unlock
+//! comes by [`released`]; a waiter that leaves takes its loan with it.
 
 use crate::lockrank::Rank;
 use crate::rawmutex::RawMutex;
@@ -39,13 +42,16 @@ pub(crate) struct Link {
 }
 
 struct List(*const Link);
-// SAFETY: links are followed under the lock around the list only, and leave it under that lock before their stack is gone.
+// SAFETY: links are followed under the lock around the list only, and leave it under that lock
+// before their stack is gone.
 unsafe impl Send for List {}
 
 const BUCKETS: usize = 64;
-static BLOCKED: [Spin<List>; BUCKETS] = [const { Spin::new(Rank::Blocked, List(ptr::null())) }; BUCKETS];
+static BLOCKED: [Spin<List>; BUCKETS] =
+    [const { Spin::new(Rank::Blocked, List(ptr::null())) }; BUCKETS];
 static BOOSTS: Spin<List> = Spin::new(Rank::Boosts, List(ptr::null()));
-/// Number of loans: while it is 0 and the owner's priority is no lower, a waiter need not take the global lock.
+/// Number of loans: while it is 0 and the owner's priority is no lower, a waiter need not take the
+/// global lock.
 static LOANS: AtomicUsize = AtomicUsize::new(0);
 
 fn bucket(id: u64) -> &'static Spin<List> {
@@ -80,7 +86,8 @@ impl Link {
     }
 }
 
-/// The waiter of `link` is queued (unless it was woken meanwhile): record that, and lend if its priority is the higher one.
+/// The waiter of `link` is queued (unless it was woken meanwhile): record that, and lend if its
+/// priority is the higher one.
 ///
 /// # Safety
 /// `link` stays where it is until [`unblocked`] has returned for it.
@@ -153,7 +160,8 @@ pub(crate) fn pressing(id: u64) {
 
 /// Renews the loan of that microprocess if it waits for a mutex, then that of its owner, and so on.
 fn follow(boosts: &mut List, mut next: Option<u64>) {
-    // It ends where a priority stays as it was. The bound is for a ring of owners, a deadlock of the user's.
+    // It ends where a priority stays as it was. The bound is for a ring of owners, a deadlock of
+    // the user's.
     for _ in 0..1024 {
         let Some(id) = next else { return };
         // Held while we look at the link: its waiter cannot leave before.
@@ -170,8 +178,8 @@ fn follow(boosts: &mut List, mut next: Option<u64>) {
     }
 }
 
-/// Makes the waiter's place in its queue, its loan and the owner's priority agree with the waiter's priority. Some: the owner,
-/// whose priority has changed.
+/// Makes the waiter's place in its queue, its loan and the owner's priority agree with the waiter's
+/// priority. Some: the owner, whose priority has changed.
 fn renew(boosts: &mut List, link: &Link) -> Option<u64> {
     let node = link.node();
     let priority = node.waiter.priority();
@@ -195,7 +203,8 @@ fn renew(boosts: &mut List, link: &Link) -> Option<u64> {
     settle(boosts, borrower).then_some(borrower)
 }
 
-/// Sets what `borrower` inherits to the highest of its loans. True: its effective priority has changed.
+/// Sets what `borrower` inherits to the highest of its loans. True: its effective priority has
+/// changed.
 fn settle(boosts: &List, borrower: u64) -> bool {
     let Some(waiter) = find(borrower) else { return false };
     let mut inherited = None;
@@ -213,7 +222,8 @@ fn settle(boosts: &List, borrower: u64) -> bool {
 }
 
 fn begin(boosts: &mut List, link: &Link, borrower: u64, lent: u8) {
-    // Counted before the priority changes: see `blocked`, which looks at the two in the other order.
+    // Counted before the priority changes: see `blocked`, which looks at the two in the other
+    // order.
     LOANS.fetch_add(1, SeqCst);
     link.borrower.set(borrower);
     link.lent.set(lent);

@@ -1,4 +1,5 @@
-//! Under loom there are no priorities, and statics with loom's atomics cannot be made: inheritance is empty.
+//! Under loom there are no priorities, and statics with loom's atomics cannot be made: inheritance
+//! is empty.
 
 use crate::rawmutex::RawMutex;
 use crate::waitlist::Node;

@@ -1,18 +1,21 @@
 //! The word of a channel: a spin lock with room for one waiter.
 //!
-//! Most of the time a channel is empty and one waiter at most stands at it. Then the word alone says so: a waiter puts itself
-//! there, and whoever meets it takes it from there, each with one compare-exchange and without a look at the state. Whoever finds
-//! anything else locks, which moves a waiter from the word into the state's queues.
+//! Most of the time a channel is empty and one waiter at most stands at it. Then the word alone
+//! says so: a waiter puts itself there, and whoever meets it takes it from there, each with one
+//! compare-exchange and without a look at the state. Whoever finds anything else locks, which moves
+//! a waiter from the word into the state's queues.
 //!
 //! ```text
 //!   QUIET <-- stand / meet, withdraw --> RECEIVER|node, SENDER|node      lock: any but LOCKED --> LOCKED
 //!   unlock: LOCKED --> QUIET (nothing buffered, nobody waits, both ends open) or STATE (look inside)
 //! ```
 //!
-//! Whoever `meet`s a node owns it until it stores the node's outcome. A node that is withdrawn and put back between another's load
-//! and compare-exchange is as good as before: the exchange says that it stands there now.
+//! Whoever `meet`s a node owns it until it stores the node's outcome. A node that is withdrawn and
+//! put back between another's load and compare-exchange is as good as before: the exchange says
+//! that it stands there now.
 //!
-//! Memory ordering: `stand` releases what the waiter wrote into its node, `meet` and `lock` acquire it; the lock orders the state.
+//! Memory ordering: `stand` releases what the waiter wrote into its node, `meet` and `lock` acquire
+//! it; the lock orders the state.
 
 use crate::lockrank::{self, Rank};
 use crate::shim::{AtomicPtr, NoEvents, spin_loop, yield_now};
@@ -57,9 +60,11 @@ pub(crate) struct Lane<S: Contents> {
     turn: loom::sync::Mutex<()>,
 }
 
-// SAFETY: the word gives one holder at a time access to the state, and one meeter to a node; both hand-overs are ordered.
+// SAFETY: the word gives one holder at a time access to the state, and one meeter to a node; both
+// hand-overs are ordered.
 unsafe impl<S: Contents + Send> Sync for Lane<S> {}
-// SAFETY: owning the lock is owning the state. Whoever stands in the word borrows the lane, so it does not move meanwhile.
+// SAFETY: owning the lock is owning the state. Whoever stands in the word borrows the lane, so it
+// does not move meanwhile.
 unsafe impl<S: Contents + Send> Send for Lane<S> {}
 
 // No panic leaves it locked or the state half changed: no code of the user runs under it.
@@ -90,7 +95,8 @@ impl<S: Contents> Lane<S> {
             return None;
         }
         self.word.compare_exchange(word, ptr::null_mut(), Acquire, Relaxed).ok()?;
-        // SAFETY: who stands in the word waits until it has an outcome or has withdrawn, and the exchange says that it has not.
+        // SAFETY: who stands in the word waits until it has an outcome or has withdrawn, and the
+        // exchange says that it has not.
         Some(Claimed { node: unsafe { &*word.map_addr(|a| a & !SIDE) } })
     }
 
@@ -103,12 +109,15 @@ impl<S: Contents> Lane<S> {
     /// Puts the caller's node into the word, if the state is quiet and nobody stands there.
     ///
     /// # Safety
-    /// As [`Queue::insert`](crate::waitlist::Queue::insert): the node stays where it is until it has an outcome, or
-    /// [`withdraw`](Lane::withdraw) or a removal under the lock has succeeded.
+    /// As [`Queue::insert`](crate::waitlist::Queue::insert): the node stays where it is until it
+    /// has an outcome, or [`withdraw`](Lane::withdraw) or a removal under the lock has succeeded.
     #[inline]
     pub(crate) unsafe fn stand(&self, side: Side, node: &Node) -> bool {
         self.word.load(Relaxed).addr() == QUIET
-            && self.word.compare_exchange(ptr::null_mut(), standing(side, node), Release, Relaxed).is_ok()
+            && self
+                .word
+                .compare_exchange(ptr::null_mut(), standing(side, node), Release, Relaxed)
+                .is_ok()
     }
 
     /// Takes the caller's node back out of the word. False: it is not, or no longer, there.
@@ -129,7 +138,8 @@ impl<S: Contents> Lane<S> {
             let word = self.word.load(Relaxed);
             if word.addr() == LOCKED {
                 turns += 1;
-                // The holder's kernel thread may have been preempted: then only giving up the core helps.
+                // The holder's kernel thread may have been preempted: then only giving up the core
+                // helps.
                 if turns.is_multiple_of(128) {
                     yield_now()
                 } else {
@@ -137,7 +147,11 @@ impl<S: Contents> Lane<S> {
                 }
                 continue;
             }
-            if self.word.compare_exchange(word, ptr::without_provenance_mut(LOCKED), AcqRel, Relaxed).is_ok() {
+            if self
+                .word
+                .compare_exchange(word, ptr::without_provenance_mut(LOCKED), AcqRel, Relaxed)
+                .is_ok()
+            {
                 let mut guard = LaneGuard {
                     lane: self,
                     _quiet: quiet,

@@ -10,8 +10,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 /// A value that is computed by the first who looks at it; the API is [`std::sync::LazyLock`]'s.
 ///
-/// Those who look while it is computed *block* (the microprocess, or the kernel thread). Not a cancellation point. The
-/// computation *happens before* every look.
+/// Those who look while it is computed *block* (the microprocess, or the kernel thread). Not a
+/// cancellation point. The computation *happens before* every look.
 ///
 /// ```
 /// use kumihimo_sync::LazyLock;
@@ -55,8 +55,8 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         if !this.once.is_completed() {
             let data = this.data.get();
             this.once.call(false, &mut |_| {
-                // SAFETY: `once` lets one closure run, once, as a panic poisons it: nobody else is at the data, and `f` is
-                // there.
+                // SAFETY: `once` lets one closure run, once, as a panic poisons it: nobody else is
+                // at the data, and `f` is there.
                 unsafe {
                     let f = ManuallyDrop::take(&mut (*data).f);
                     let value = f();
@@ -64,7 +64,8 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
                 }
             });
         }
-        // SAFETY: `call` returns when it is complete, so the value is there, and nobody writes any more.
+        // SAFETY: `call` returns when it is complete, so the value is there, and nobody writes any
+        // more.
         unsafe { &(*this.data.get()).value }
     }
 }

@@ -1,8 +1,10 @@
-//! Waiting for one another: what `std::sync` has, for microprocesses and kernel threads alike, mixed; beyond that semaphores,
-//! channels with many receivers, `select!` and the papers' synchronous message.
+//! Waiting for one another: what `std::sync` has, for microprocesses and kernel threads alike,
+//! mixed; beyond that semaphores, channels with many receivers, `select!` and the papers'
+//! synchronous message.
 //!
-//! Everything blocks the calling *microprocess*; a caller that is a plain kernel thread blocks as such. All stand on one
-//! wait list (`waitlist.rs`) and on the runtime's `park` and `wake`, and take no kernel lock of their own.
+//! Everything blocks the calling *microprocess*; a caller that is a plain kernel thread blocks as
+//! such. All stand on one wait list (`waitlist.rs`) and on the runtime's `park` and `wake`, and
+//! take no kernel lock of their own.
 
 mod barrier;
 mod buffer;
@@ -60,7 +62,8 @@ pub use semaphore::{Semaphore, SemaphorePermit};
 #[cfg(not(loom))]
 pub use spinlock::{SpinLock, SpinLockGuard};
 
-/// For spin locks of one's own: who holds one says so, who waits gives way where the holder does not run.
+/// For spin locks of one's own: who holds one says so, who waits gives way where the holder does
+/// not run.
 #[cfg(not(loom))]
 pub mod spinning {
     pub use kumihimo_runtime::spinning::{Holding, Pause, hold};

@@ -1,7 +1,8 @@
-//! Debug-build check of the order in which this crate takes its internal spin locks, and that none is held across a park.
+//! Debug-build check of the order in which this crate takes its internal spin locks, and that none
+//! is held across a park.
 //!
-//! The order, outermost first, is [`Rank`]'s. A per-kernel-thread record is enough: no microprocess switches while it holds
-//! one of these locks. In release builds all of this is empty.
+//! The order, outermost first, is [`Rank`]'s. A per-kernel-thread record is enough: no microprocess
+//! switches while it holds one of these locks. In release builds all of this is empty.
 
 /// The internal locks by rank: a lock may be taken only while all those held have a smaller one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +30,10 @@ mod checked {
     #[track_caller]
     pub(crate) fn acquire(rank: Rank) {
         let held = HELD.get();
-        assert!(held >> (rank as u8) == 0, "lock order: {rank:?} taken while ranks {held:#05b} are held");
+        assert!(
+            held >> (rank as u8) == 0,
+            "lock order: {rank:?} taken while ranks {held:#05b} are held"
+        );
         HELD.set(held | 1 << rank as u8);
     }
 

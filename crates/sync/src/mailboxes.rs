@@ -1,11 +1,13 @@
-//! Mailboxes as resources: what guards one is the resource table's to say, and each has its row in the usage table.
+//! Mailboxes as resources: what guards one is the resource table's to say, and each has its row in
+//! the usage table.
 
 use std::ops::{Deref, DerefMut};
 
 use crate::lockrank::Rank;
 use crate::spin::{Spin, SpinGuard};
 
-/// The state of a mailbox. Its spin lock is the resource's own (`id`; what `vp` calls a claim); with `kind` there is one lock for all mailboxes around it.
+/// The state of a mailbox. Its spin lock is the resource's own (`id`; what `vp` calls a claim);
+/// with `kind` there is one lock for all mailboxes around it.
 pub(crate) struct Claimed<T> {
     state: Spin<T>,
 }
@@ -44,7 +46,8 @@ pub(crate) fn state<T>(value: T) -> Claimed<T> {
     Claimed { state: Spin::new(Rank::List, value) }
 }
 
-/// How a mailbox is seen: clients whose request was not received, those whose request was, servers that wait.
+/// How a mailbox is seen: clients whose request was not received, those whose request was, servers
+/// that wait.
 pub(crate) type Look = unsafe fn(*const ()) -> [usize; 3];
 
 #[cfg(not(loom))]
@@ -55,7 +58,8 @@ mod whole_kind {
     use kumihimo_resource::table::{has_whole_kinds, table};
     use kumihimo_runtime::NoEvents;
 
-    /// The lock, and then the events. Boxed, so that where there is none nothing is carried about but a null.
+    /// The lock, and then the events. Boxed, so that where there is none nothing is carried about
+    /// but a null.
     pub(crate) type Held = Option<Box<(MutexGuard<'static, ()>, NoEvents)>>;
 
     #[inline(always)]
@@ -92,7 +96,8 @@ mod entry {
     #[derive(Clone, Copy)]
     struct There(*const (), Look);
 
-    // SAFETY: followed only while its entry is held, which keeps the mailbox from going; `Look` takes the mailbox's lock.
+    // SAFETY: followed only while its entry is held, which keeps the mailbox from going; `Look`
+    // takes the mailbox's lock.
     unsafe impl Send for There {}
 
     static MAILBOXES: Entries<There> = Entries::new(Kind::MAILBOX);

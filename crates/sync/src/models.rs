@@ -1,5 +1,6 @@
-//! loom models: `RUSTFLAGS="--cfg loom" cargo test -p kumihimo-sync --release --lib loom`. In loom's parker a deadline counts as
-//! passed, so a wait with one explores the race between time-out and wake-up.
+//! loom models: `RUSTFLAGS="--cfg loom" cargo test -p kumihimo-sync --release --lib loom`. In
+//! loom's parker a deadline counts as passed, so a wait with one explores the race between time-out
+//! and wake-up.
 
 use crate::chan::{Chan, Failed};
 use crate::once::Once;
@@ -286,7 +287,10 @@ fn channel_of_one_and_time_out() {
         let chan = channel(1);
         let other = chan.clone();
         let sender = thread::spawn(move || {
-            let sent = [1, 2].into_iter().filter(|&n| other.send(n, Some(Instant::now())).is_ok()).sum::<u32>();
+            let sent = [1, 2]
+                .into_iter()
+                .filter(|&n| other.send(n, Some(Instant::now())).is_ok())
+                .sum::<u32>();
             other.drop_sender();
             sent
         });
@@ -307,7 +311,10 @@ fn rendezvous_and_time_out() {
         let sender = thread::spawn(move || other.send(1, Some(Instant::now())).is_ok());
         let got = chan.recv(Some(Instant::now())).is_ok();
         assert_eq!(sender.join().unwrap(), got);
-        assert!(matches!(chan.recv(Some(Instant::now())), Err(Failed::TimedOut(()))), "the lane is quiet again");
+        assert!(
+            matches!(chan.recv(Some(Instant::now())), Err(Failed::TimedOut(()))),
+            "the lane is quiet again"
+        );
     });
 }
 
@@ -361,7 +368,9 @@ fn message_and_giving_up() {
         }
         match a.join().unwrap() {
             Ok(reply) => assert_eq!(reply, 11),
-            Err(msg::SendRecvError::Timeout(back)) => assert_eq!(back.is_none(), served.contains(&1)),
+            Err(msg::SendRecvError::Timeout(back)) => {
+                assert_eq!(back.is_none(), served.contains(&1))
+            }
             Err(e) => panic!("{e}"),
         }
         assert_eq!(b.join().unwrap(), Ok(12));

@@ -1,9 +1,11 @@
-//! Channels with many senders and many receivers, each message going to one of them: rendezvous, bounded, unbounded. Like
-//! [`mpsc`](crate::mpsc), whose errors these are, but the receiving end can be cloned and shared.
+//! Channels with many senders and many receivers, each message going to one of them: rendezvous,
+//! bounded, unbounded. Like [`mpsc`](crate::mpsc), whose errors these are, but the receiving end
+//! can be cloned and shared.
 //!
-//! `send` on a full or rendezvous channel and `recv` on an empty one *block* the microprocess (or the kernel thread) and are
-//! *cancellation points* where they do; a message that had been delivered to a cancelled receiver goes to another.
-//! Waiters are served by priority, then first come first served. Sending *happens before* receiving that message.
+//! `send` on a full or rendezvous channel and `recv` on an empty one *block* the microprocess (or
+//! the kernel thread) and are *cancellation points* where they do; a message that had been
+//! delivered to a cancelled receiver goes to another. Waiters are served by priority, then first
+//! come first served. Sending *happens before* receiving that message.
 //!
 //! ```
 //! use kumihimo_sync::mpmc;
@@ -17,7 +19,9 @@
 //! assert_eq!(total, 5050);
 //! ```
 
-pub use crate::mpsc::{RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError};
+pub use crate::mpsc::{
+    RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError,
+};
 
 use crate::chan::{Chan, Failed, Refused};
 use crate::deadline;
@@ -33,7 +37,8 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     make(usize::MAX)
 }
 
-/// Makes a channel that holds at most `bound` messages. With 0 every `send` waits until its message was received.
+/// Makes a channel that holds at most `bound` messages. With 0 every `send` waits until its message
+/// was received.
 #[must_use]
 pub fn sync_channel<T>(bound: usize) -> (Sender<T>, Receiver<T>) {
     make(bound)
@@ -54,7 +59,8 @@ pub struct Receiver<T> {
     pub(crate) chan: Arc<Chan<T>>,
 }
 
-// SAFETY: messages go from thread to thread, which `T: Send` allows; the channel itself is shared by design.
+// SAFETY: messages go from thread to thread, which `T: Send` allows; the channel itself is shared
+// by design.
 unsafe impl<T: Send> Send for Sender<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Sender<T> {}
@@ -68,12 +74,15 @@ impl<T> UnwindSafe for Receiver<T> {}
 impl<T> RefUnwindSafe for Receiver<T> {}
 
 impl<T> Sender<T> {
-    /// Sends `value`; waits while the channel is full, on a rendezvous channel until it was received.
+    /// Sends `value`; waits while the channel is full, on a rendezvous channel until it was
+    /// received.
     ///
     /// # Errors
     /// The value comes back if all receivers are gone.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        self.chan.send(value, None).map_err(|(Failed::Closed(value) | Failed::TimedOut(value))| SendError(value))
+        self.chan
+            .send(value, None)
+            .map_err(|(Failed::Closed(value) | Failed::TimedOut(value))| SendError(value))
     }
 
     /// Sends `value` if that is possible at once; on a rendezvous channel, if a receiver waits.

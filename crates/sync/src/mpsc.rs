@@ -1,9 +1,10 @@
-//! Channels with many senders and one receiver: rendezvous, bounded, unbounded. The API is [`std::sync::mpsc`]'s, whose error
-//! types these are, with time limits added.
+//! Channels with many senders and one receiver: rendezvous, bounded, unbounded. The API is
+//! [`std::sync::mpsc`]'s, whose error types these are, with time limits added.
 //!
-//! `send` on a full or rendezvous channel and `recv` on an empty one *block* the microprocess (or the kernel thread) and are
-//! *cancellation points* where they do; a message that had been delivered to a cancelled receiver stays in the channel.
-//! Waiters are served by priority, then first come first served. Sending *happens before* receiving that message.
+//! `send` on a full or rendezvous channel and `recv` on an empty one *block* the microprocess (or
+//! the kernel thread) and are *cancellation points* where they do; a message that had been
+//! delivered to a cancelled receiver stays in the channel. Waiters are served by priority, then
+//! first come first served. Sending *happens before* receiving that message.
 //!
 //! ```
 //! use kumihimo_sync::mpsc;
@@ -30,7 +31,8 @@ pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     (Sender { chan: chan.clone() }, Receiver::new(chan))
 }
 
-/// Makes a channel that holds at most `bound` messages. With 0 every `send` waits until its message was received.
+/// Makes a channel that holds at most `bound` messages. With 0 every `send` waits until its message
+/// was received.
 #[must_use]
 pub fn sync_channel<T>(bound: usize) -> (SyncSender<T>, Receiver<T>) {
     let chan = Arc::new(Chan::new(bound));
@@ -47,14 +49,15 @@ pub struct SyncSender<T> {
     pub(crate) chan: Arc<Chan<T>>,
 }
 
-/// The receiving end of [`channel`] and [`sync_channel`]. When it is dropped, messages still inside are dropped too and
-/// senders get an error.
+/// The receiving end of [`channel`] and [`sync_channel`]. When it is dropped, messages still inside
+/// are dropped too and senders get an error.
 pub struct Receiver<T> {
     pub(crate) chan: Arc<Chan<T>>,
     not_sync: PhantomData<std::cell::Cell<()>>,
 }
 
-// SAFETY: messages go from thread to thread, which `T: Send` allows; the channel itself is shared by design.
+// SAFETY: messages go from thread to thread, which `T: Send` allows; the channel itself is shared
+// by design.
 unsafe impl<T: Send> Send for Sender<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Sender<T> {}
@@ -77,17 +80,22 @@ impl<T> Sender<T> {
     /// # Errors
     /// The value comes back if the receiver is gone. `Ok` does not mean that it will be received.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        self.chan.try_send(value).map_err(|(Refused::Closed(value) | Refused::WouldBlock(value))| SendError(value))
+        self.chan
+            .try_send(value)
+            .map_err(|(Refused::Closed(value) | Refused::WouldBlock(value))| SendError(value))
     }
 }
 
 impl<T> SyncSender<T> {
-    /// Sends `value`; waits while the channel is full, on a rendezvous channel until it was received.
+    /// Sends `value`; waits while the channel is full, on a rendezvous channel until it was
+    /// received.
     ///
     /// # Errors
     /// The value comes back if the receiver is gone.
     pub fn send(&self, value: T) -> Result<(), SendError<T>> {
-        self.chan.send(value, None).map_err(|(Failed::Closed(value) | Failed::TimedOut(value))| SendError(value))
+        self.chan
+            .send(value, None)
+            .map_err(|(Failed::Closed(value) | Failed::TimedOut(value))| SendError(value))
     }
 
     /// Sends `value` if that is possible at once; on a rendezvous channel, if a receiver waits.

@@ -1,13 +1,14 @@
-//! The synchronous message of the papers (P0): `send_recv` sends a request and waits for the reply; the other side
-//! `receive`s, `reply`s, or does both in one call, `reply_and_receive`.
+//! The synchronous message of the papers (P0): `send_recv` sends a request and waits for the reply;
+//! the other side `receive`s, `reply`s, or does both in one call, `reply_and_receive`.
 //!
-//! A message goes from the stack of one microprocess to the stack of the other: nothing is allocated, and the processor goes
-//! over with it (the woken one runs next where its peer ran). Requests are received by the priority of their senders, then
-//! first come first served.
+//! A message goes from the stack of one microprocess to the stack of the other: nothing is
+//! allocated, and the processor goes over with it (the woken one runs next where its peer ran).
+//! Requests are received by the priority of their senders, then first come first served.
 //!
-//! All waits block the microprocess (or the kernel thread, if a caller is one) and are *cancellation points*. A client that
-//! gives up (deadline, cancellation) takes its request back if it was not received yet; otherwise the reply will find nobody
-//! and is returned to the server. Sending *happens before* receiving, replying before the return of `send_recv`.
+//! All waits block the microprocess (or the kernel thread, if a caller is one) and
+//! are *cancellation points*. A client that gives up (deadline, cancellation) takes its request
+//! back if it was not received yet; otherwise the reply will find nobody and is returned to the
+//! server. Sending *happens before* receiving, replying before the return of `send_recv`.
 //!
 //! ```
 //! use kumihimo_sync::msg::{self, Request};
@@ -103,7 +104,8 @@ pub struct Address<Q, R> {
     post: Arc<Post<Q, R>>,
 }
 
-/// Where a server receives. Several may, each request going to one of them. A resource of kind `mailbox`.
+/// Where a server receives. Several may, each request going to one of them. A resource of kind
+/// `mailbox`.
 pub struct Mailbox<Q, R> {
     /// Before the post.
     #[cfg(not(loom))]
@@ -120,7 +122,8 @@ pub struct Request<'a, Q, R> {
     pub from: Caller<'a, Q, R>,
 }
 
-/// A client that waits for the reply. Dropping it without one ends the client's wait with [`SendRecvError::Unanswered`].
+/// A client that waits for the reply. Dropping it without one ends the client's wait with
+/// [`SendRecvError::Unanswered`].
 #[must_use = "the client waits for a reply"]
 pub struct Caller<'a, Q, R> {
     post: &'a Post<Q, R>,
@@ -128,7 +131,8 @@ pub struct Caller<'a, Q, R> {
     serial: u64,
 }
 
-// SAFETY: requests and replies go from thread to thread, which their being `Send` allows; the state is under a lock.
+// SAFETY: requests and replies go from thread to thread, which their being `Send` allows; the state
+// is under a lock.
 unsafe impl<Q: Send, R: Send> Send for Address<Q, R> {}
 // SAFETY: as above.
 unsafe impl<Q: Send, R: Send> Sync for Address<Q, R> {}
@@ -136,7 +140,8 @@ unsafe impl<Q: Send, R: Send> Sync for Address<Q, R> {}
 unsafe impl<Q: Send, R: Send> Send for Mailbox<Q, R> {}
 // SAFETY: as above.
 unsafe impl<Q: Send, R: Send> Sync for Mailbox<Q, R> {}
-// SAFETY: the node is only touched under the lock and after it was found in the list, by whichever thread.
+// SAFETY: the node is only touched under the lock and after it was found in the list, by whichever
+// thread.
 unsafe impl<Q: Send, R: Send> Send for Caller<'_, Q, R> {}
 // SAFETY: a shared `Caller` does nothing.
 unsafe impl<Q: Send, R: Send> Sync for Caller<'_, Q, R> {}
@@ -149,14 +154,15 @@ impl<Q, R> Address<Q, R> {
     /// Sends `message` and waits for the reply.
     ///
     /// # Errors
-    /// [`SendRecvError::Closed`] if there is nobody to receive it, [`SendRecvError::Unanswered`] if whoever received it
-    /// dropped it.
+    /// [`SendRecvError::Closed`] if there is nobody to receive it, [`SendRecvError::Unanswered`] if
+    /// whoever received it dropped it.
     #[inline]
     pub fn send_recv(&self, message: Q) -> Result<R, SendRecvError<Q>> {
         self.call(message, None)
     }
 
-    /// As [`send_recv`](Address::send_recv), but gives up after `timeout`, whether the request was received or not.
+    /// As [`send_recv`](Address::send_recv), but gives up after `timeout`, whether the request was
+    /// received or not.
     ///
     /// # Errors
     /// As [`send_recv`](Address::send_recv), and [`SendRecvError::Timeout`].
@@ -164,7 +170,8 @@ impl<Q, R> Address<Q, R> {
         self.call(message, deadline::after(timeout))
     }
 
-    /// As [`send_recv`](Address::send_recv), but gives up at `deadline`, whether the request was received or not.
+    /// As [`send_recv`](Address::send_recv), but gives up at `deadline`, whether the request was
+    /// received or not.
     ///
     /// # Errors
     /// As [`send_recv`](Address::send_recv), and [`SendRecvError::Timeout`].
@@ -176,8 +183,11 @@ impl<Q, R> Address<Q, R> {
         point();
         let post = &*self.post;
         let signal = Signal::new();
-        let mut call =
-            Call { request: MaybeUninit::new(message), reply: MaybeUninit::uninit(), taken: Cell::new(false) };
+        let mut call = Call {
+            request: MaybeUninit::new(message),
+            reply: MaybeUninit::uninit(),
+            taken: Cell::new(false),
+        };
         let node = Node::with(current(), &signal, ptr::from_mut::<Call<Q, R>>(&mut call).cast(), 0);
         let call: *const Call<Q, R> = node.slot.cast();
         // SAFETY: called where the request is in the slot and nobody else will take it.
@@ -190,7 +200,8 @@ impl<Q, R> Address<Q, R> {
             return Err(SendRecvError::Closed(take_request()));
         }
         let server = state.servers.pop().map(|server| {
-            // SAFETY: the slot of a waiting server is a `Letter`, ours by the claim; both nodes stay until they are unlinked.
+            // SAFETY: the slot of a waiting server is a `Letter`, ours by the claim; both nodes
+            // stay until they are unlinked.
             unsafe {
                 let serial = take(&mut state.taken, &node, call);
                 server.node.slot.cast::<Letter<Q>>().write(Letter {
@@ -211,7 +222,8 @@ impl<Q, R> Address<Q, R> {
         }
 
         let on_unwind = OnUnwind(|| {
-            // What is in the slot at that time is dropped: our request, or a reply that came all the same.
+            // What is in the slot at that time is dropped: our request, or a reply that came all
+            // the same.
             if post.withdraw(&node) == Withdrawn::Unreceived || signal.get() == Some(CLOSED) {
                 drop(take_request());
             } else if signal.get() == Some(DELIVERED) {
@@ -221,7 +233,8 @@ impl<Q, R> Address<Q, R> {
         });
         let why = Wait::Message(ptr::from_ref(post).addr());
         if deadline.is_none() && signal.get().is_none() {
-            // Cancellation was looked for on entry; a request since then has left a permit, which ends this at once.
+            // Cancellation was looked for on entry; a request since then has left a permit, which
+            // ends this at once.
             park(why, None);
         }
         let mut outcome = waitlist::wait_cancellable(&signal, why, deadline);
@@ -262,7 +275,8 @@ impl<Q, R> Mailbox<Q, R> {
     /// Receives a request if there is one.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] if there is none; [`ReceiveError::Closed`] if all addresses are gone besides.
+    /// [`ReceiveError::Empty`] if there is none; [`ReceiveError::Closed`] if all addresses are gone
+    /// besides.
     pub fn try_receive(&self) -> Result<Request<'_, Q, R>, ReceiveError> {
         let mut state = self.post.state.lock();
         match state.next(&self.post) {
@@ -275,7 +289,8 @@ impl<Q, R> Mailbox<Q, R> {
     /// As [`receive`](Mailbox::receive), but gives up after `timeout`.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are gone.
+    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
+    /// gone.
     pub fn receive_timeout(&self, timeout: Duration) -> Result<Request<'_, Q, R>, ReceiveError> {
         self.post.serve(None, deadline::after(timeout))
     }
@@ -283,18 +298,23 @@ impl<Q, R> Mailbox<Q, R> {
     /// As [`receive`](Mailbox::receive), but gives up at `deadline`.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are gone.
+    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
+    /// gone.
     pub fn receive_until(&self, deadline: Instant) -> Result<Request<'_, Q, R>, ReceiveError> {
         self.post.serve(None, Some(deadline))
     }
 
-    /// Answers a request and waits for the next, in one step: if no other request is there, the client runs next. `to` may
-    /// have come from another mailbox of the same types.
+    /// Answers a request and waits for the next, in one step: if no other request is there, the
+    /// client runs next. `to` may have come from another mailbox of the same types.
     ///
     /// # Errors
     /// As [`receive`](Mailbox::receive). A reply to a client that has given up is dropped.
     #[inline]
-    pub fn reply_and_receive<'a>(&'a self, to: Caller<'a, Q, R>, reply: R) -> Result<Request<'a, Q, R>, RecvError> {
+    pub fn reply_and_receive<'a>(
+        &'a self,
+        to: Caller<'a, Q, R>,
+        reply: R,
+    ) -> Result<Request<'a, Q, R>, RecvError> {
         self.reply_and_receive_limited(to, reply, None).map_err(|_| RecvError)
     }
 }
@@ -349,10 +369,11 @@ impl<Q, R> Drop for Mailbox<Q, R> {
     fn drop(&mut self) {
         self.post.state.lock().no_servers = true;
         self.post.close(|state| &mut state.clients);
-        // Those whose request was received have a `Caller`, which borrows the mailbox and has been dropped before it, or was
-        // forgotten: let nobody wait for ever.
+        // Those whose request was received have a `Caller`, which borrows the mailbox and has been
+        // dropped before it, or was forgotten: let nobody wait for ever.
         loop {
-            let waiter = self.post.state.lock().taken.pop().map(|claimed| claimed.finish(UNANSWERED));
+            let waiter =
+                self.post.state.lock().taken.pop().map(|claimed| claimed.finish(UNANSWERED));
             match waiter {
                 Some(waiter) => waiter.wake(),
                 None => break,

@@ -11,17 +11,20 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
-/// A mutual exclusion lock for microprocesses and kernel threads alike, mixed; the API is [`std::sync::Mutex`]'s, with
-/// [`lock_timeout`](Mutex::lock_timeout) and [`lock_until`](Mutex::lock_until) added.
+/// A mutual exclusion lock for microprocesses and kernel threads alike, mixed; the API is
+/// [`std::sync::Mutex`]'s, with [`lock_timeout`](Mutex::lock_timeout) and
+/// [`lock_until`](Mutex::lock_until) added.
 ///
-/// *Blocks* the microprocess, or the kernel thread if the caller is one. *Not* a cancellation point: a critical section can
-/// be entered during clean-up.
+/// *Blocks* the microprocess, or the kernel thread if the caller is one. *Not* a cancellation
+/// point: a critical section can be entered during clean-up.
 ///
-/// Order of waiters: higher priority first, then first come first served; a running locker may overtake them (barging), but a
-/// waiter that was passed over for a millisecond is handed the lock. While a microprocess holds the lock it inherits the
-/// priority of its highest waiter, along chains of owners too; kernel threads lend but do not inherit.
+/// Order of waiters: higher priority first, then first come first served; a running locker may
+/// overtake them (barging), but a waiter that was passed over for a millisecond is handed the lock.
+/// While a microprocess holds the lock it inherits the priority of its highest waiter, along chains
+/// of owners too; kernel threads lend but do not inherit.
 ///
-/// Poisoning is std's: a panic, and likewise a cancellation, that unwinds through a guard poisons the mutex.
+/// Poisoning is std's: a panic, and likewise a cancellation, that unwinds through a guard poisons
+/// the mutex.
 ///
 /// Memory ordering: unlocking *happens before* the next locking.
 ///
@@ -33,7 +36,8 @@ use std::time::{Duration, Instant};
 /// ```
 #[repr(C)]
 pub struct Mutex<T: ?Sized> {
-    // In this order: the lock's word, the mark and the data side by side. And first the lock: deadlock reports name it by its address.
+    // In this order: the lock's word, the mark and the data side by side. And first the lock:
+    // deadlock reports name it by its address.
     raw: RawMutex,
     poison: poison::Flag,
     data: UnsafeCell<T>,
@@ -46,8 +50,8 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 impl<T: ?Sized> UnwindSafe for Mutex<T> {}
 impl<T: ?Sized> RefUnwindSafe for Mutex<T> {}
 
-/// Access to the data of a locked [`Mutex`]; dropping it unlocks. It cannot go to another thread, so nobody but the owner
-/// can unlock.
+/// Access to the data of a locked [`Mutex`]; dropping it unlocks. It cannot go to another thread,
+/// so nobody but the owner can unlock.
 #[must_use = "if unused the Mutex will immediately unlock"]
 pub struct MutexGuard<'a, T: ?Sized + 'a> {
     lock: &'a Mutex<T>,
@@ -81,7 +85,8 @@ impl<T: ?Sized> Mutex<T> {
     /// Locks; blocks until the lock is the caller's.
     ///
     /// # Errors
-    /// The guard inside [`PoisonError`](crate::PoisonError) if the mutex is poisoned; the lock is held then too.
+    /// The guard inside [`PoisonError`](crate::PoisonError) if the mutex is poisoned; the lock is
+    /// held then too.
     ///
     /// # Panics
     /// If the caller holds this mutex already: waiting would never end.
@@ -94,7 +99,8 @@ impl<T: ?Sized> Mutex<T> {
     /// Locks if that is possible at once.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if it is not; the guard inside [`TryLockError::Poisoned`] if the mutex is poisoned.
+    /// [`TryLockError::WouldBlock`] if it is not; the guard inside [`TryLockError::Poisoned`] if
+    /// the mutex is poisoned.
     #[inline]
     pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         if self.raw.try_lock() { Ok(self.guard()?) } else { Err(TryLockError::WouldBlock) }
@@ -103,8 +109,8 @@ impl<T: ?Sized> Mutex<T> {
     /// Locks, or gives up after `timeout`.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] when the time is over; the guard inside [`TryLockError::Poisoned`] if the mutex is
-    /// poisoned.
+    /// [`TryLockError::WouldBlock`] when the time is over; the guard inside
+    /// [`TryLockError::Poisoned`] if the mutex is poisoned.
     ///
     /// # Panics
     /// As [`lock`](Mutex::lock).
@@ -118,13 +124,17 @@ impl<T: ?Sized> Mutex<T> {
     /// Locks, or gives up at `deadline`.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] when the time is over; the guard inside [`TryLockError::Poisoned`] if the mutex is
-    /// poisoned.
+    /// [`TryLockError::WouldBlock`] when the time is over; the guard inside
+    /// [`TryLockError::Poisoned`] if the mutex is poisoned.
     ///
     /// # Panics
     /// As [`lock`](Mutex::lock).
     pub fn lock_until(&self, deadline: Instant) -> TryLockResult<MutexGuard<'_, T>> {
-        if self.raw.lock_until(deadline) { Ok(self.guard()?) } else { Err(TryLockError::WouldBlock) }
+        if self.raw.lock_until(deadline) {
+            Ok(self.guard()?)
+        } else {
+            Err(TryLockError::WouldBlock)
+        }
     }
 
     /// Whether a panic has unwound through a guard. Without the lock, out of date at once.
@@ -156,7 +166,11 @@ impl<T: ?Sized> Mutex<T> {
     /// The caller has just locked `raw`.
     #[inline]
     pub(crate) fn guard(&self) -> LockResult<MutexGuard<'_, T>> {
-        self.poison.result(MutexGuard { lock: self, poison: self.poison.guard(), not_send: PhantomData })
+        self.poison.result(MutexGuard {
+            lock: self,
+            poison: self.poison.guard(),
+            not_send: PhantomData,
+        })
     }
 }
 

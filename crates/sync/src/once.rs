@@ -16,13 +16,16 @@ const POISONED: u32 = 1;
 const RUNNING: u32 = 2;
 const COMPLETE: u32 = 3;
 
-/// Runs one initialisation, once, for microprocesses and kernel threads alike; the API is [`std::sync::Once`]'s,
-/// with [`wait_timeout`](Once::wait_timeout) and [`wait_until`](Once::wait_until) added.
+/// Runs one initialisation, once, for microprocesses and kernel threads alike; the API is
+/// [`std::sync::Once`]'s, with [`wait_timeout`](Once::wait_timeout) and
+/// [`wait_until`](Once::wait_until) added.
 ///
-/// Those who come while it runs *block* (the microprocess, or the kernel thread). *Not* a cancellation point, though the
-/// closure may contain some: a panic or a cancellation in it poisons the `Once`.
+/// Those who come while it runs *block* (the microprocess, or the kernel thread). *Not* a
+/// cancellation point, though the closure may contain some: a panic or a cancellation in it poisons
+/// the `Once`.
 ///
-/// Memory ordering: what the closure did *happens before* every return of `call_once` and every `is_completed` that says so.
+/// Memory ordering: what the closure did *happens before* every return of `call_once` and every
+/// `is_completed` that says so.
 ///
 /// ```
 /// use kumihimo_sync::Once;
@@ -41,7 +44,8 @@ pub struct Once {
 impl UnwindSafe for Once {}
 impl RefUnwindSafe for Once {}
 
-/// What [`Once::call_once_force`] tells its closure. As [`std::sync::OnceState`], which only std can make.
+/// What [`Once::call_once_force`] tells its closure. As [`std::sync::OnceState`], which only std
+/// can make.
 pub struct OnceState {
     poisoned: bool,
 }
@@ -106,7 +110,8 @@ impl Once {
         }
     }
 
-    /// As [`call_once`](Once::call_once), but runs `f` also if an earlier closure panicked; `f` is told.
+    /// As [`call_once`](Once::call_once), but runs `f` also if an earlier closure panicked; `f` is
+    /// told.
     ///
     /// # Panics
     /// If called from within the closure of the same `Once`.
@@ -183,7 +188,9 @@ impl Once {
                 }
                 _ => {
                     if self.runner.load(Relaxed) == me() {
-                        panic!("one-time initialisation called from within its own closure: it would wait for itself");
+                        panic!(
+                            "one-time initialisation called from within its own closure: it would wait for itself"
+                        );
                     }
                     self.wait_while(|state| state == RUNNING, None);
                 }
@@ -200,12 +207,18 @@ impl Once {
                 COMPLETE => return true,
                 POISONED if !force => poisoned(),
                 _ if !in_time => return false,
-                _ => in_time = self.wait_while(|state| state != COMPLETE && (force || state != POISONED), deadline),
+                _ => {
+                    in_time = self.wait_while(
+                        |state| state != COMPLETE && (force || state != POISONED),
+                        deadline,
+                    )
+                }
             }
         }
     }
 
-    /// Waits for the next change of the state, unless it is as wished already. False: the deadline passed first.
+    /// Waits for the next change of the state, unless it is as wished already. False: the deadline
+    /// passed first.
     fn wait_while(&self, wait: impl Fn(u32) -> bool, deadline: Option<Instant>) -> bool {
         let signal = Signal::new();
         let node = Node::new(&signal);

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 /// A cell that can be written once, then read by all; the API is [`std::sync::OnceLock`]'s,
 /// with [`wait_timeout`](OnceLock::wait_timeout) and [`wait_until`](OnceLock::wait_until) added.
 ///
-/// `get_or_init` and `set` *block* (the microprocess, or the kernel thread) while another initialises; `wait` until
-/// somebody has. Not a cancellation point. Writing *happens before* every read.
+/// `get_or_init` and `set` *block* (the microprocess, or the kernel thread) while another
+/// initialises; `wait` until somebody has. Not a cancellation point. Writing *happens before* every
+/// read.
 ///
 /// ```
 /// use kumihimo_sync::OnceLock;
@@ -30,7 +31,8 @@ pub struct OnceLock<T> {
     owns: PhantomData<T>,
 }
 
-// SAFETY: shared readers get `&T`; the writer may be another thread than the one that drops, so `T: Send` too.
+// SAFETY: shared readers get `&T`; the writer may be another thread than the one that drops, so
+// `T: Send` too.
 unsafe impl<T: Sync + Send> Sync for OnceLock<T> {}
 // SAFETY: owning the cell is owning the value.
 unsafe impl<T: Send> Send for OnceLock<T> {}
@@ -98,14 +100,16 @@ impl<T> OnceLock<T> {
     /// The value; written by `f` if it was not yet.
     ///
     /// # Panics
-    /// If `f` panics, with the cell empty as before; and if `f` asks for the value of the same cell.
+    /// If `f` panics, with the cell empty as before; and if `f` asks for the value of the same
+    /// cell.
     #[inline]
     pub fn get_or_init<F: FnOnce() -> T>(&self, f: F) -> &T {
         if !self.once.is_completed() {
             let (mut f, slot) = (Some(f), self.value.get());
             self.once.call(true, &mut |_| {
                 let value = f.take().expect("called once")();
-                // SAFETY: `once` lets one closure run at a time, and nobody reads before it is complete.
+                // SAFETY: `once` lets one closure run at a time, and nobody reads before it is
+                // complete.
                 unsafe { (*slot).write(value) };
             });
         }

@@ -1,5 +1,6 @@
-//! Poisoning, as in std: a lock whose guard is dropped by a panic that began while it was held says so to all later lockers.
-//! Cancellation unwinds too and poisons alike: the data may be half changed either way.
+//! Poisoning, as in std: a lock whose guard is dropped by a panic that began while it was held says
+//! so to all later lockers. Cancellation unwinds too and poisons alike: the data may be half
+//! changed either way.
 
 pub use std::sync::{LockResult, PoisonError, TryLockError, TryLockResult};
 
@@ -7,8 +8,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::panicking;
 
-/// The mark itself. Relaxed: it is read and written under the lock that it belongs to, whose ordering covers it; elsewhere
-/// (`is_poisoned`) it is a hint.
+/// The mark itself. Relaxed: it is read and written under the lock that it belongs to, whose
+/// ordering covers it; elsewhere (`is_poisoned`) it is a hint.
 #[derive(Debug)]
 pub(crate) struct Flag(AtomicBool);
 

@@ -1,14 +1,18 @@
 //! The mutex without its data: one word, and a wait list for the contended path.
 //!
-//! The word is 0 when free, else the owner's id, plus `WAITERS` when the next unlock must look at the wait list. Locking is
-//! one compare-and-swap from 0, unlocking one back to 0. A free word may carry `WAITERS` for a moment only.
+//! The word is 0 when free, else the owner's id, plus `WAITERS` when the next unlock must look at
+//! the wait list. Locking is one compare-and-swap from 0, unlocking one back to 0. A free word may
+//! carry `WAITERS` for a moment only.
 //!
-//! Locks barge: an unlock wakes the first waiter but leaves the lock to whoever comes first, because a running locker
-//! beats a switch. While a woken one (`pending`) is on its way no second one is woken, and `WAITERS` stays clear, so that the
-//! others go on without the slow path; the woken one sets it again when it has come. The bound: a waiter that was passed
-//! over for the first time a millisecond ago is handed the lock by the next unlock. Waiters of higher priority come first.
+//! Locks barge: an unlock wakes the first waiter but leaves the lock to whoever comes first,
+//! because a running locker beats a switch. While a woken one (`pending`) is on its way no second
+//! one is woken, and `WAITERS` stays clear, so that the others go on without the slow path; the
+//! woken one sets it again when it has come. The bound: a waiter that was passed over for the first
+//! time a millisecond ago is handed the lock by the next unlock. Waiters of higher priority come
+//! first.
 //!
-//! Memory ordering: lock acquires, unlock releases; a hand-over goes through the waiter's signal as well.
+//! Memory ordering: lock acquires, unlock releases; a hand-over goes through the waiter's signal as
+//! well.
 
 use crate::inherit::{self, Link};
 use crate::lockrank::Rank;
@@ -21,7 +25,8 @@ use std::time::{Duration, Instant};
 
 const WAITERS: u64 = 1 << 63;
 /// How long a waiter may be passed over after its first lost race.
-pub(crate) const BOUND: Duration = if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(1) };
+pub(crate) const BOUND: Duration =
+    if cfg!(loom) { Duration::ZERO } else { Duration::from_millis(1) };
 /// How often a held lock is looked at, some pauses apart, before waiting.
 pub(crate) const SPINS: u32 = 30;
 
@@ -32,7 +37,8 @@ fn owner(word: u64) -> u64 {
     word & !WAITERS
 }
 
-/// The word comes last, so that it lies beside the data and mostly in the same cache line: a contended lock moves one line, not two.
+/// The word comes last, so that it lies beside the data and mostly in the same cache line: a
+/// contended lock moves one line, not two.
 #[repr(C)]
 pub(crate) struct RawMutex {
     waiting: Spin<Waiting>,
@@ -80,7 +86,8 @@ impl RawMutex {
     #[inline]
     pub(crate) fn lock_until(&self, deadline: Instant) -> bool {
         let me = me();
-        self.word.compare_exchange(0, me, Acquire, Relaxed).is_ok() || self.lock_slow(me, Some(deadline))
+        self.word.compare_exchange(0, me, Acquire, Relaxed).is_ok()
+            || self.lock_slow(me, Some(deadline))
     }
 
     /// # Safety
@@ -139,7 +146,8 @@ impl RawMutex {
             }
             // SAFETY: `unblocked` follows in this frame; what lies between does not unwind.
             unsafe { inherit::blocked(&link) };
-            let outcome = waitlist::wait(&signal, Wait::Mutex(ptr::from_ref(self).addr()), deadline);
+            let outcome =
+                waitlist::wait(&signal, Wait::Mutex(ptr::from_ref(self).addr()), deadline);
             let outcome = outcome.or_else(|| self.withdraw(&node));
             inherit::unblocked(&link);
             match outcome {
@@ -169,18 +177,25 @@ impl RawMutex {
         }
     }
 
-    /// Under the list's lock: takes the lock if it has become free, else makes sure that its owner will wake somebody, and
-    /// links the node.
+    /// Under the list's lock: takes the lock if it has become free, else makes sure that its owner
+    /// will wake somebody, and links the node.
     fn enqueue_or_take(&self, me: u64, node: &Node) -> bool {
         let mut waiting = self.waiting.lock();
         self.arrived(&mut waiting, node);
         loop {
             // A pending waiter of our priority or above will set the bit itself when it comes.
-            let relied_on = !waiting.pending.is_null() && waiting.pending_priority >= node.priority();
-            let word = if relied_on { self.word.load(Relaxed) } else { self.word.fetch_or(WAITERS, Relaxed) | WAITERS };
+            let relied_on =
+                !waiting.pending.is_null() && waiting.pending_priority >= node.priority();
+            let word = if relied_on {
+                self.word.load(Relaxed)
+            } else {
+                self.word.fetch_or(WAITERS, Relaxed) | WAITERS
+            };
             if owner(word) != 0 {
-                // The owner's unlock either sees the bit or finds the pending one's arrival before it.
-                // SAFETY: `lock_slow` leaves only with the node unlinked: woken, granted or withdrawn.
+                // The owner's unlock either sees the bit or finds the pending one's arrival before
+                // it.
+                // SAFETY: `lock_slow` leaves only with the node unlinked: woken, granted or
+                // withdrawn.
                 unsafe { waiting.queue.insert(node) };
                 return false;
             }
@@ -202,15 +217,16 @@ impl RawMutex {
         if outcome == Some(OURS) {
             return outcome;
         }
-        // Woken: the wake-up is passed on. If the lock is held, its owner will see to it; if it is free, we must.
+        // Woken: the wake-up is passed on. If the lock is held, its owner will see to it; if it is
+        // free, we must.
         self.arrived(&mut waiting, node);
         if waiting.queue.is_empty() {
             return None;
         }
         if owner(self.word.fetch_or(WAITERS, Relaxed)) == 0 {
             let next = self.wake_first(&mut waiting);
-            // Somebody may have taken the lock in between and must then keep the bit clear or set: both are right, as the
-            // pending one sets it again.
+            // Somebody may have taken the lock in between and must then keep the bit clear or set:
+            // both are right, as the pending one sets it again.
             let _ = self.word.compare_exchange(WAITERS, 0, Relaxed, Relaxed);
             drop(waiting);
             if let Some(next) = next {
@@ -237,7 +253,8 @@ impl RawMutex {
 
     #[cold]
     fn unlock_slow(&self) {
-        // Whoever gives a lent priority back gives way to what it outranked: not before the next owner is awake.
+        // Whoever gives a lent priority back gives way to what it outranked: not before the next
+        // owner is awake.
         let _quiet = NoEvents::new();
         let mut waiting = self.waiting.lock();
         let me = owner(self.word.load(Relaxed));
@@ -267,7 +284,8 @@ impl RawMutex {
         }
     }
 
-    /// For priority inheritance: the wait list, and the owner with the promise that its unlock will take the list's lock.
+    /// For priority inheritance: the wait list, and the owner with the promise that its unlock will
+    /// take the list's lock.
     #[cfg_attr(loom, allow(dead_code))]
     pub(crate) fn with_owner<R>(&self, f: impl FnOnce(&mut Waiting, u64) -> R) -> Option<R> {
         let mut waiting = self.waiting.lock();
@@ -276,7 +294,8 @@ impl RawMutex {
         }
         let id = owner(self.word.fetch_or(WAITERS, AcqRel));
         if id == 0 {
-            // Free, with a pending waiter under way: that one will set the bit. Bargers keep a set bit, which is right too.
+            // Free, with a pending waiter under way: that one will set the bit. Bargers keep a set
+            // bit, which is right too.
             return None;
         }
         Some(f(&mut waiting, id))

@@ -1,16 +1,19 @@
 //! The readers-writer lock without its data: one word, and a wait list for the contended path.
 //!
-//! The word counts readers; `WRITER`: held for writing; `WAITERS`: whoever frees the lock must look at the wait list, and no
-//! new reader may walk in. As the mutex, it barges: waiters are woken, not handed the lock, until one has been passed over
-//! for a millisecond. Leading readers are woken together.
+//! The word counts readers; `WRITER`: held for writing; `WAITERS`: whoever frees the lock must look
+//! at the wait list, and no new reader may walk in. As the mutex, it barges: waiters are woken, not
+//! handed the lock, until one has been passed over for a millisecond. Leading readers are woken
+//! together.
 //!
-//! What keeps waiters from being forgotten, under the list's lock: if the list is not empty, then either some woken ones are
-//! on their way (`pending`) and will see to the rest, or `WAITERS` is set and the lock is held, or somebody who freed it is
-//! about to take the list's lock.
+//! What keeps waiters from being forgotten, under the list's lock: if the list is not empty, then
+//! either some woken ones are on their way (`pending`) and will see to the rest, or `WAITERS` is
+//! set and the lock is held, or somebody who freed it is about to take the list's lock.
 
 use crate::lockrank::Rank;
 use crate::rawmutex::{BOUND, OURS, SPINS, TRY_AGAIN};
-use crate::shim::{AtomicU32, AtomicU64, NoEvents, Wait, Waiter, const_fn, current, me, parallel, spin_loop};
+use crate::shim::{
+    AtomicU32, AtomicU64, NoEvents, Wait, Waiter, const_fn, current, me, parallel, spin_loop,
+};
 use crate::spin::{Spin, SpinGuard};
 use crate::waitlist::{self, Node, Queue, Signal};
 use std::ptr;
@@ -69,7 +72,8 @@ impl RawRwLock {
 
     #[inline]
     pub(crate) fn try_write(&self) -> bool {
-        let taken = self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok() || self.take(WRITE);
+        let taken =
+            self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok() || self.take(WRITE);
         if taken {
             self.writer.store(me(), Relaxed);
         }
@@ -83,7 +87,8 @@ impl RawRwLock {
 
     #[inline]
     pub(crate) fn write(&self, deadline: Option<Instant>) -> bool {
-        let taken = self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok() || self.lock_slow(WRITE, deadline);
+        let taken = self.word.compare_exchange(0, WRITER, Acquire, Relaxed).is_ok()
+            || self.lock_slow(WRITE, deadline);
         if taken {
             self.writer.store(me(), Relaxed);
         }
@@ -163,8 +168,9 @@ impl RawRwLock {
             unsafe { waiting.queue.insert(&node) };
             // It may have become free in between: then we, as the first, are let go here.
             self.settle(waiting);
-            let outcome = waitlist::wait(&signal, Wait::RwLock(ptr::from_ref(self).addr()), deadline)
-                .or_else(|| self.withdraw(&node, &signal));
+            let outcome =
+                waitlist::wait(&signal, Wait::RwLock(ptr::from_ref(self).addr()), deadline)
+                    .or_else(|| self.withdraw(&node, &signal));
             match outcome {
                 Some(OURS) => return true,
                 None => return false,
@@ -214,8 +220,9 @@ impl RawRwLock {
         }
     }
 
-    /// Makes word, list and pending ones agree: wakes the first waiters if the lock is free for them and nobody is on the
-    /// way, else sets `WAITERS` so that whoever frees it comes here; clears it when nobody waits.
+    /// Makes word, list and pending ones agree: wakes the first waiters if the lock is free for
+    /// them and nobody is on the way, else sets `WAITERS` so that whoever frees it comes here;
+    /// clears it when nobody waits.
     fn settle(&self, mut waiting: SpinGuard<'_, Waiting>) {
         let mut batch: Batch = [const { None }; 16];
         let inner = &mut *waiting;
@@ -260,5 +267,7 @@ fn plus_reader(word: u32) -> u32 {
 #[cold]
 #[track_caller]
 fn recursive() -> ! {
-    panic!("this lock is already held for writing by the caller: locking it again would wait for ever");
+    panic!(
+        "this lock is already held for writing by the caller: locking it again would wait for ever"
+    );
 }

@@ -13,19 +13,22 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-/// A readers-writer lock for microprocesses and kernel threads alike, mixed; the API is [`std::sync::RwLock`]'s, with
-/// `read_timeout`, `read_until`, `write_timeout` and `write_until` added.
+/// A readers-writer lock for microprocesses and kernel threads alike, mixed; the API is
+/// [`std::sync::RwLock`]'s, with `read_timeout`, `read_until`, `write_timeout` and `write_until`
+/// added.
 ///
-/// *Blocks* the microprocess, or the kernel thread if the caller is one. *Not* a cancellation point.
+/// *Blocks* the microprocess, or the kernel thread if the caller is one. *Not* a cancellation
+/// point.
 ///
-/// Order of waiters: higher priority first, then first come first served; leading readers are let in together. New readers
-/// queue behind a waiting writer. A running locker may overtake those who were just woken, for a millisecond at most. There is
-/// no priority inheritance. Reading twice in one microprocess can therefore wait for ever if a writer comes in between.
+/// Order of waiters: higher priority first, then first come first served; leading readers are let
+/// in together. New readers queue behind a waiting writer. A running locker may overtake those who
+/// were just woken, for a millisecond at most. There is no priority inheritance. Reading twice in
+/// one microprocess can therefore wait for ever if a writer comes in between.
 ///
 /// Poisoning is std's: by a panic, or a cancellation, that unwinds through a write guard.
 ///
-/// Memory ordering: unlocking a write guard *happens before* every later locking, unlocking a read guard before the next
-/// write.
+/// Memory ordering: unlocking a write guard *happens before* every later locking, unlocking a read
+/// guard before the next write.
 ///
 /// ```
 /// use kumihimo_sync::RwLock;
@@ -53,7 +56,8 @@ impl<T: ?Sized> RefUnwindSafe for RwLock<T> {}
 /// Shared access to the data of an [`RwLock`]; dropping it unlocks.
 #[must_use = "if unused the RwLock will immediately unlock"]
 pub struct RwLockReadGuard<'a, T: ?Sized + 'a> {
-    // Not `&T`: as an argument that would promise the data unchanged for the whole call, even after the guard is dropped in it.
+    // Not `&T`: as an argument that would promise the data unchanged for the whole call, even after
+    // the guard is dropped in it.
     data: NonNull<T>,
     raw: &'a RawRwLock,
     // Not Send, by the pointer; covariant in T, as in std.
@@ -113,7 +117,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for reading if that is possible at once.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if it is not; the guard inside [`TryLockError::Poisoned`] if the lock is poisoned.
+    /// [`TryLockError::WouldBlock`] if it is not; the guard inside [`TryLockError::Poisoned`] if
+    /// the lock is poisoned.
     #[inline]
     pub fn try_read(&self) -> TryLockResult<RwLockReadGuard<'_, T>> {
         if self.raw.try_read() { Ok(self.reading()?) } else { Err(TryLockError::WouldBlock) }
@@ -157,7 +162,8 @@ impl<T: ?Sized> RwLock<T> {
     /// Locks for writing if that is possible at once.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if it is not; the guard inside [`TryLockError::Poisoned`] if the lock is poisoned.
+    /// [`TryLockError::WouldBlock`] if it is not; the guard inside [`TryLockError::Poisoned`] if
+    /// the lock is poisoned.
     #[inline]
     pub fn try_write(&self) -> TryLockResult<RwLockWriteGuard<'_, T>> {
         if self.raw.try_write() { Ok(self.writing()?) } else { Err(TryLockError::WouldBlock) }
@@ -223,7 +229,11 @@ impl<T: ?Sized> RwLock<T> {
 
     /// The caller has just locked `raw` for writing.
     fn writing(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
-        self.poison.result(RwLockWriteGuard { lock: self, poison: self.poison.guard(), not_send: PhantomData })
+        self.poison.result(RwLockWriteGuard {
+            lock: self,
+            poison: self.poison.guard(),
+            not_send: PhantomData,
+        })
     }
 }
 

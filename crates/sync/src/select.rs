@@ -1,8 +1,9 @@
 //! Waiting for the first of several events: the machinery behind [`select!`](crate::select!).
 //!
-//! A select first tries every arm, beginning anywhere so that none is preferred. If none is ready, it links one node per
-//! channel into their wait lists, all with one signal, and parks: whoever comes first wins the signal, and with it exactly one
-//! arm. If an arm became ready while the nodes were being linked, the select wins its own signal and begins anew.
+//! A select first tries every arm, beginning anywhere so that none is preferred. If none is ready,
+//! it links one node per channel into their wait lists, all with one signal, and parks: whoever
+//! comes first wins the signal, and with it exactly one arm. If an arm became ready while the nodes
+//! were being linked, the select wins its own signal and begins anew.
 
 use crate::chan::{Chan, DONE, Refused, TAG_SHIFT};
 use crate::deadline;
@@ -28,13 +29,15 @@ use std::time::{Duration, Instant};
 /// }
 /// ```
 ///
-/// Any number of arms of each kind but `cancelled` and `default`, in any order; a block needs no comma behind it. Of several
-/// ready channels one is taken at random; timers and cancellation come after channels, `default` last. An arm whose channel
-/// is closed is ready, with an error. The arguments are evaluated once, before waiting, in order; the value of a `send` that
-/// is not taken is dropped.
+/// Any number of arms of each kind but `cancelled` and `default`, in any order; a block needs no
+/// comma behind it. Of several ready channels one is taken at random; timers and cancellation come
+/// after channels, `default` last. An arm whose channel is closed is ready, with an error. The
+/// arguments are evaluated once, before waiting, in order; the value of a `send` that is not taken
+/// is dropped.
 ///
-/// *Blocks* the microprocess (or the kernel thread) unless there is a `default`. A *cancellation point* where it waits, unless
-/// there is a `cancelled` arm, which is run instead of unwinding (also while cancellation is masked).
+/// *Blocks* the microprocess (or the kernel thread) unless there is a `default`. A *cancellation
+/// point* where it waits, unless there is a `cancelled` arm, which is run instead of unwinding
+/// (also while cancellation is masked).
 ///
 /// ```
 /// use kumihimo_sync::{mpsc, select};
@@ -54,7 +57,8 @@ use std::time::{Duration, Instant};
 /// ```
 #[macro_export]
 macro_rules! select {
-    // Each step takes one arm off the front. The name `arm` of each step is another one, by hygiene.
+    // Each step takes one arm off the front. The name `arm` of each step is another one, by
+    // hygiene.
     (@step [$($done:tt)*] ($n:expr) $default:tt; recv($r:expr) -> $p:pat => $body:block, $($rest:tt)*) => {
         $crate::select!(@take [$($done)*] ($n) $default arm ($crate::select::Receive::arm(&$r)) ($p) ($body) $($rest)*)
     };
@@ -199,6 +203,7 @@ pub struct CancelArm;
 #[doc(hidden)]
 #[allow(missing_docs)]
 impl<T> RecvArm<'_, T> {
+    /// Takes the received message.
     pub fn take(&self) -> Result<T, RecvError> {
         self.result.take().expect("this arm was chosen")
     }
@@ -207,6 +212,7 @@ impl<T> RecvArm<'_, T> {
 #[doc(hidden)]
 #[allow(missing_docs)]
 impl<T> SendArm<'_, T> {
+    /// Takes the outcome of the send.
     pub fn take(&self) -> Result<(), SendError<T>> {
         self.result.take().expect("this arm was chosen")
     }
@@ -215,12 +221,14 @@ impl<T> SendArm<'_, T> {
 #[doc(hidden)]
 #[allow(missing_docs)]
 impl TimerArm {
+    /// Does nothing: this case has no value.
     pub fn take(&self) {}
 }
 
 #[doc(hidden)]
 #[allow(missing_docs)]
 impl CancelArm {
+    /// Does nothing: this case has no value.
     pub fn take(&self) {}
 }
 
@@ -521,7 +529,9 @@ impl<const N: usize> Round<'_, N> {
             if i < self.watched {
                 arm.unwatch(node);
             }
-            let code = outcome.filter(|o| (o >> TAG_SHIFT) as usize == i).map(|o| o & ((1 << TAG_SHIFT) - 1));
+            let code = outcome
+                .filter(|o| (o >> TAG_SHIFT) as usize == i)
+                .map(|o| o & ((1 << TAG_SHIFT) - 1));
             if unwinding { arm.undo(code) } else { arm.ended(code) }
         }
         outcome.map(|o| (o >> TAG_SHIFT) as usize)

@@ -10,18 +10,19 @@ use std::ptr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
-/// The lowest bit of the word: somebody waits, so nobody may help himself. The permits stand above it.
+/// The lowest bit of the word: somebody waits, so nobody may help himself. The permits stand above
+/// it.
 const WAITERS: usize = 1;
 const ONE: usize = 2;
 
 /// A counting semaphore for microprocesses and kernel threads alike, mixed.
 ///
-/// `acquire` takes permits and *blocks* the microprocess (or kernel thread) until there are enough; it is a *cancellation
-/// point* where it has to wait. Permits come back when the [`SemaphorePermit`] is dropped, or by
-/// [`add_permits`](Semaphore::add_permits).
+/// `acquire` takes permits and *blocks* the microprocess (or kernel thread) until there are enough;
+/// it is a *cancellation point* where it has to wait. Permits come back when the
+/// [`SemaphorePermit`] is dropped, or by [`add_permits`](Semaphore::add_permits).
 ///
-/// Order of waiters: higher priority first, then first come first served, with no overtaking: who wants many permits is not
-/// starved by those who want one.
+/// Order of waiters: higher priority first, then first come first served, with no overtaking: who
+/// wants many permits is not starved by those who want one.
 ///
 /// Memory ordering: giving a permit back *happens before* its next acquisition.
 ///
@@ -73,7 +74,8 @@ impl Semaphore {
         self.acquire_many(1)
     }
 
-    /// Takes `count` permits, all at once; blocks until there are that many. More than will ever be there: blocks for ever.
+    /// Takes `count` permits, all at once; blocks until there are that many. More than will ever be
+    /// there: blocks for ever.
     pub fn acquire_many(&self, count: usize) -> SemaphorePermit<'_> {
         self.take(count, None);
         SemaphorePermit { semaphore: self, count }
@@ -100,12 +102,20 @@ impl Semaphore {
     }
 
     /// Takes `count` permits, or gives up after `timeout`.
-    pub fn acquire_many_timeout(&self, count: usize, timeout: Duration) -> Option<SemaphorePermit<'_>> {
+    pub fn acquire_many_timeout(
+        &self,
+        count: usize,
+        timeout: Duration,
+    ) -> Option<SemaphorePermit<'_>> {
         self.acquire_limited(count, deadline::after(timeout))
     }
 
     /// Takes `count` permits, or gives up at `deadline`.
-    pub fn acquire_many_until(&self, count: usize, deadline: Instant) -> Option<SemaphorePermit<'_>> {
+    pub fn acquire_many_until(
+        &self,
+        count: usize,
+        deadline: Instant,
+    ) -> Option<SemaphorePermit<'_>> {
         self.acquire_limited(count, Some(deadline))
     }
 
@@ -127,7 +137,11 @@ impl Semaphore {
         self.add_and_serve(count);
     }
 
-    fn acquire_limited(&self, count: usize, deadline: Option<Instant>) -> Option<SemaphorePermit<'_>> {
+    fn acquire_limited(
+        &self,
+        count: usize,
+        deadline: Option<Instant>,
+    ) -> Option<SemaphorePermit<'_>> {
         self.take(count, deadline).then(|| SemaphorePermit { semaphore: self, count })
     }
 
@@ -163,7 +177,11 @@ impl Semaphore {
         // A higher priority may be served before those it has just passed.
         self.serve_all(queue);
         let withdraw = Withdraw { semaphore: self, node: &node };
-        let outcome = waitlist::wait_cancellable(&signal, Wait::Semaphore(ptr::from_ref(self).addr()), deadline);
+        let outcome = waitlist::wait_cancellable(
+            &signal,
+            Wait::Semaphore(ptr::from_ref(self).addr()),
+            deadline,
+        );
         std::mem::forget(withdraw);
         outcome.is_some() || !self.withdraw(&node)
     }
@@ -189,7 +207,12 @@ impl Semaphore {
                 panic!("a semaphore cannot hold that many permits");
             };
             // The bit may have gone off meanwhile, and others be changing the word.
-            match self.word.compare_exchange_weak(word, (sum * ONE) | (word & WAITERS), Release, Relaxed) {
+            match self.word.compare_exchange_weak(
+                word,
+                (sum * ONE) | (word & WAITERS),
+                Release,
+                Relaxed,
+            ) {
                 Ok(_) => break,
                 Err(w) => word = w,
             }
@@ -197,7 +220,8 @@ impl Semaphore {
         self.serve_all(queue);
     }
 
-    /// Hands permits to the first waiters as far as they go, a batch at a time, and wakes them without the lock.
+    /// Hands permits to the first waiters as far as they go, a batch at a time, and wakes them
+    /// without the lock.
     fn serve_all<'a>(&'a self, mut queue: SpinGuard<'a, Queue>) {
         loop {
             let served = self.serve(&mut queue);
@@ -227,8 +251,8 @@ impl Semaphore {
             }
             *place = queue.pop().map(|claimed| claimed.finish(WOKEN));
         }
-        // While the bit is on, the word changes under this lock only. Release: the permits of whoever gave them back are
-        // passed on to those who help themselves.
+        // While the bit is on, the word changes under this lock only. Release: the permits of
+        // whoever gave them back are passed on to those who help themselves.
         let bit = if queue.is_empty() { 0 } else { WAITERS };
         self.word.store((permits * ONE) | bit, Release);
         served
@@ -273,6 +297,8 @@ impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.queue.lock().iter().count();
         let mut d = f.debug_struct("Semaphore");
-        d.field("permits", &self.available_permits()).field("waiting", &waiting).finish_non_exhaustive()
+        d.field("permits", &self.available_permits())
+            .field("waiting", &waiting)
+            .finish_non_exhaustive()
     }
 }

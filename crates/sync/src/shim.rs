@@ -1,5 +1,5 @@
-//! What this crate needs from below: atomics, parking, cancellation. Under `cfg(loom)` all of it is loom's, with a parker
-//! of a few lines, so that the models run the very code that ships.
+//! What this crate needs from below: atomics, parking, cancellation. Under `cfg(loom)` all of it is
+//! loom's, with a parker of a few lines, so that the models run the very code that ships.
 
 /// Emits a `const fn` that loom, whose atomics have no const constructor, sees as a plain one.
 macro_rules! const_fn {
@@ -24,10 +24,12 @@ mod real {
     use std::cell::Cell;
     use std::time::Instant;
 
-    /// What the word of a lock holds while the caller owns it: not 0, below 2^63, unique among the living.
+    /// What the word of a lock holds while the caller owns it: not 0, below 2^63, unique among the
+    /// living.
     #[inline]
     pub(crate) fn me() -> u64 {
-        // A lean microprocess shares this variable with its kernel thread, so only a foreign thread may use it.
+        // A lean microprocess shares this variable with its kernel thread, so only a foreign thread
+        // may use it.
         if kumihimo_runtime::park::waits_as_microprocess() { Waiter::mark() } else { foreign() }
     }
 
@@ -46,12 +48,14 @@ mod real {
         mark
     }
 
-    /// The living microprocess that `me` was called by. None for foreign kernel threads, whose priority is not ours to change.
+    /// The living microprocess that `me` was called by. None for foreign kernel threads, whose
+    /// priority is not ours to change.
     pub(crate) fn find(mark: u64) -> Option<Waiter> {
         Waiter::of_mark(mark)
     }
 
-    /// A cancellation point before a wait. Not the runtime's own, which is a switch point too: the wait is one.
+    /// A cancellation point before a wait. Not the runtime's own, which is a switch point too: the
+    /// wait is one.
     #[inline]
     pub(crate) fn point() {
         if cancel::would_unwind() {
@@ -59,8 +63,8 @@ mod real {
         }
     }
 
-    /// Whether the owner of a lock can be running while we look at it: never on a lone virtual processor (but inside `blocking`),
-    /// nor on a lone core.
+    /// Whether the owner of a lock can be running while we look at it: never on a lone virtual
+    /// processor (but inside `blocking`), nor on a lone core.
     #[inline]
     pub(crate) fn parallel() -> bool {
         kumihimo_runtime::park::vps() != Some(1) && cores() > 1
@@ -72,7 +76,8 @@ mod real {
         static CORES: AtomicU32 = AtomicU32::new(0);
         match CORES.load(Relaxed) {
             0 => {
-                let n = std::thread::available_parallelism().map_or(1, |n| n.get().min(1 << 16) as u32);
+                let n =
+                    std::thread::available_parallelism().map_or(1, |n| n.get().min(1 << 16) as u32);
                 CORES.store(n, Relaxed);
                 n
             }
@@ -91,11 +96,13 @@ mod real {
     #[test]
     fn nobody_spins_on_a_lone_virtual_processor() {
         let on = |vps| {
-            kumihimo_runtime::runtime::Runtime::builder().vps(vps).build().expect("a runtime").run(|| {
-                // Kernel threads instead of microprocesses have no virtual processor.
-                let lone = vps == 1 && kumihimo_runtime::park::on_vp();
-                assert_eq!(parallel(), cores() > 1 && !lone);
-            });
+            kumihimo_runtime::runtime::Runtime::builder().vps(vps).build().expect("a runtime").run(
+                || {
+                    // Kernel threads instead of microprocesses have no virtual processor.
+                    let lone = vps == 1 && kumihimo_runtime::park::on_vp();
+                    assert_eq!(parallel(), cores() > 1 && !lone);
+                },
+            );
         };
         assert_eq!(parallel(), cores() > 1);
         on(1);

@@ -1,5 +1,5 @@
-//! The spin lock under which a wait list is changed: held for some tens of nanoseconds, never across a switch, a park or
-//! code of the user.
+//! The spin lock under which a wait list is changed: held for some tens of nanoseconds, never
+//! across a switch, a park or code of the user.
 
 use crate::lockrank::{self, Rank};
 use crate::shim::{AtomicBool, NoEvents, spin_loop, yield_now};
@@ -14,7 +14,8 @@ pub(crate) struct Spin<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `locked` gives one holder at a time access to `value`; its acquire and release order the accesses.
+// SAFETY: `locked` gives one holder at a time access to `value`; its acquire and release order the
+// accesses.
 unsafe impl<T: Send> Sync for Spin<T> {}
 // SAFETY: owning the lock is owning the value.
 unsafe impl<T: Send> Send for Spin<T> {}
@@ -45,7 +46,8 @@ impl<T> Spin<T> {
         loop {
             while self.locked.load(Relaxed) {
                 turns += 1;
-                // The holder's kernel thread may have been preempted: then only giving up the core helps.
+                // The holder's kernel thread may have been preempted: then only giving up the core
+                // helps.
                 if turns.is_multiple_of(128) { yield_now() } else { spin_loop() }
             }
             if !self.locked.swap(true, Acquire) {

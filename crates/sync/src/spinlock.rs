@@ -7,18 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Orderi
 
 use kumihimo_runtime::spinning::{Holding, Pause, hold};
 
-/// A lock for some instructions: whoever waits for it waits busily, as long as the holder runs. While the holder is preempted, or blocked in the kernel
-/// (a page fault, say), waiters let others run (P0, 3.2).
+/// A lock for some instructions: whoever waits for it waits busily, as long as the holder runs.
+/// While the holder is preempted, or blocked in the kernel (a page fault, say), waiters let others
+/// run (P0, 3.2).
 ///
-/// [`Mutex`](crate::Mutex) is the better choice for anything longer. Not fair, no poison: a panic of the holder releases it. On kernel threads that are no
-/// microprocesses it spins and yields to the kernel.
+/// [`Mutex`](crate::Mutex) is the better choice for anything longer. Not fair, no poison: a panic
+/// of the holder releases it. On kernel threads that are no microprocesses it spins and yields to
+/// the kernel.
 #[derive(Default)]
 pub struct SpinLock<T: ?Sized> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `locked` gives one holder at a time access to the value; its acquire and release order the accesses.
+// SAFETY: `locked` gives one holder at a time access to the value; its acquire and release order
+// the accesses.
 unsafe impl<T: ?Sized + Send> Sync for SpinLock<T> {}
 // SAFETY: owning the lock is owning the value.
 unsafe impl<T: ?Sized + Send> Send for SpinLock<T> {}
@@ -36,7 +39,8 @@ impl<T> SpinLock<T> {
 }
 
 impl<T: ?Sized> SpinLock<T> {
-    /// Waits, busily while the holder runs. Not a cancellation point. Deadlocks if the caller holds it.
+    /// Waits, busily while the holder runs. Not a cancellation point. Deadlocks if the caller holds
+    /// it.
     #[inline]
     pub fn lock(&self) -> SpinLockGuard<'_, T> {
         if self.locked.swap(true, Acquire) {

@@ -1,14 +1,16 @@
 //! The wait list that every blocking type of this crate stands on.
 //!
-//! A waiter's [`Node`] lies on the waiter's own stack and is linked into the [`Queue`] under the spin lock of the object it
-//! waits for: waiting allocates nothing. The queue is ordered by priority, highest first, then first come first served.
-//! The waiter's [`Signal`] says how the wait ended. Whoever ends it takes the node out of the queue, fills the node's slot
-//! if there is one, clones the [`Waiter`], and stores the outcome *last*, all under the object's spin lock: from that store
-//! on the waiter may return and its stack be gone. A waiter that gives up (deadline, cancellation) takes the same lock to
-//! remove itself, so it either finds its node still linked, or the outcome already there.
+//! A waiter's [`Node`] lies on the waiter's own stack and is linked into the [`Queue`] under the
+//! spin lock of the object it waits for: waiting allocates nothing. The queue is ordered by
+//! priority, highest first, then first come first served. The waiter's [`Signal`] says how the wait
+//! ended. Whoever ends it takes the node out of the queue, fills the node's slot if there is one,
+//! clones the [`Waiter`], and stores the outcome *last*, all under the object's spin lock: from
+//! that store on the waiter may return and its stack be gone. A waiter that gives up (deadline,
+//! cancellation) takes the same lock to remove itself, so it either finds its node still linked, or
+//! the outcome already there.
 //!
-//! Memory ordering: the outcome is stored with release and read with acquire; what the waker did before it happens before
-//! what the woken one does.
+//! Memory ordering: the outcome is stored with release and read with acquire; what the waker did
+//! before it happens before what the woken one does.
 
 use crate::shim::{AtomicU32, Wait, Waiter, const_fn, current, park, point, spin_loop, yield_now};
 use std::cell::Cell;
@@ -60,7 +62,8 @@ impl Signal {
     }
 }
 
-/// Waits for `signal`. None: the deadline has passed and the caller must withdraw its node. Not a cancellation point.
+/// Waits for `signal`. None: the deadline has passed and the caller must withdraw its node. Not a
+/// cancellation point.
 pub(crate) fn wait(signal: &Signal, why: Wait, deadline: Option<Instant>) -> Option<u32> {
     loop {
         if let Some(outcome) = signal.get() {
@@ -73,11 +76,17 @@ pub(crate) fn wait(signal: &Signal, why: Wait, deadline: Option<Instant>) -> Opt
     }
 }
 
-/// As [`wait`], but unwinds if the caller is cancelled before the signal comes. The caller holds a guard that withdraws the
-/// node on drop. A signal that is already there wins over a cancel request: nothing handed over is lost.
-// Inlined, so that `why` is not copied right after it was written in pieces: such a load waits for the stores.
+/// As [`wait`], but unwinds if the caller is cancelled before the signal comes. The caller holds a
+/// guard that withdraws the node on drop. A signal that is already there wins over a cancel
+/// request: nothing handed over is lost.
+// Inlined, so that `why` is not copied right after it was written in pieces: such a load waits for
+// the stores.
 #[inline(always)]
-pub(crate) fn wait_cancellable(signal: &Signal, why: Wait, deadline: Option<Instant>) -> Option<u32> {
+pub(crate) fn wait_cancellable(
+    signal: &Signal,
+    why: Wait,
+    deadline: Option<Instant>,
+) -> Option<u32> {
     loop {
         if let Some(outcome) = signal.get() {
             return Some(outcome);
@@ -103,7 +112,8 @@ pub(crate) struct Node {
     /// When this waiter was first passed over by a barging locker.
     pub(crate) passed_over: Cell<Option<Instant>>,
     priority: Cell<u8>,
-    /// Place among equals; 0 before the first insertion. Kept when a waiter that lost a race queues again.
+    /// Place among equals; 0 before the first insertion. Kept when a waiter that lost a race queues
+    /// again.
     turn: Cell<u64>,
     linked: Cell<bool>,
     prev: Cell<*const Node>,
@@ -142,7 +152,8 @@ impl Node {
         self.signal
     }
 
-    /// Returns when the outcome is there. Somebody has taken the node and is a few instructions away from storing it.
+    /// Returns when the outcome is there. Somebody has taken the node and is a few instructions
+    /// away from storing it.
     #[cold]
     pub(crate) fn await_outcome(&self) {
         // SAFETY: the waiter's own node, and its signal lies beside it.
@@ -169,20 +180,23 @@ impl Node {
 
     /// Wins the right to end this wait. Only a node of a select can be lost to somebody else.
     fn claim(&self) -> bool {
-        // SAFETY: a node's signal outlives its being linked, and we are called under the queue's lock with a linked node.
+        // SAFETY: a node's signal outlives its being linked, and we are called under the queue's
+        // lock with a linked node.
         let signal = unsafe { &*self.signal };
         !self.shared || signal.0.compare_exchange(WAITING, FILLING, Relaxed, Relaxed).is_ok()
     }
 }
 
-/// A node that was taken out of its queue and whose wait is ours to end. Borrows the queue, hence lives under its lock only.
+/// A node that was taken out of its queue and whose wait is ours to end. Borrows the queue, hence
+/// lives under its lock only.
 #[must_use]
 pub(crate) struct Claimed<'a> {
     pub(crate) node: &'a Node,
 }
 
 impl Claimed<'_> {
-    /// Stores the outcome, the last access to the node. The caller wakes the waiter after it has released the lock.
+    /// Stores the outcome, the last access to the node. The caller wakes the waiter after it has
+    /// released the lock.
     #[must_use]
     pub(crate) fn finish(self, outcome: u32) -> Waiter {
         let waiter = self.node.waiter.clone();
@@ -199,7 +213,8 @@ pub(crate) struct Queue {
     turns: u64,
 }
 
-// SAFETY: the nodes it points to are used only under the lock around the queue, or by their waiter after the outcome is there.
+// SAFETY: the nodes it points to are used only under the lock around the queue, or by their waiter
+// after the outcome is there.
 unsafe impl Send for Queue {}
 
 impl Queue {
@@ -228,10 +243,12 @@ impl Queue {
         })
     }
 
-    /// Links `node` behind all of its own and higher priority; a node that was linked before takes its old place again.
+    /// Links `node` behind all of its own and higher priority; a node that was linked before takes
+    /// its old place again.
     ///
     /// # Safety
-    /// The node and its signal stay where they are until the node is unlinked, by a waker or by [`Queue::remove`].
+    /// The node and its signal stay where they are until the node is unlinked, by a waker or by
+    /// [`Queue::remove`].
     #[inline]
     pub(crate) unsafe fn insert(&mut self, node: &Node) {
         debug_assert!(!node.linked.get());
@@ -335,7 +352,8 @@ impl Queue {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Claimed<'_>> {
         loop {
-            // SAFETY: linked nodes are alive, and stay so until their waiter sees the outcome or takes the lock we are under.
+            // SAFETY: linked nodes are alive, and stay so until their waiter sees the outcome or
+            // takes the lock we are under.
             let node = unsafe { self.head.as_ref() }?;
             let won = node.claim();
             self.remove(node);

@@ -3,7 +3,9 @@
 
 mod seed;
 
-use kumihimo_sync::mpsc::{self, RecvError, RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
+use kumihimo_sync::mpsc::{
+    self, RecvError, RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError,
+};
 use kumihimo_sync::msg::{self, ReceiveError, Request, SendRecvError};
 use seed::{Rng, crew, seed};
 use std::sync::Arc;
@@ -28,9 +30,14 @@ fn every_message_arrives_once_and_in_order() {
                                     Ok(()) => break,
                                     Err(TrySendError::Full(m) | TrySendError::Disconnected(m)) => m,
                                 },
-                                1 => match sender.send_timeout(message, Duration::from_micros(rng.below(30))) {
+                                1 => match sender
+                                    .send_timeout(message, Duration::from_micros(rng.below(30)))
+                                {
                                     Ok(()) => break,
-                                    Err(SendTimeoutError::Timeout(m) | SendTimeoutError::Disconnected(m)) => m,
+                                    Err(
+                                        SendTimeoutError::Timeout(m)
+                                        | SendTimeoutError::Disconnected(m),
+                                    ) => m,
                                 },
                                 _ => {
                                     sender.send(message).unwrap();
@@ -115,7 +122,10 @@ fn dropping_ends_waits_and_frees_messages() {
 fn rendezvous_waits_for_the_receiver() {
     let (sender, receiver) = mpsc::sync_channel(0);
     assert!(matches!(sender.try_send(1), Err(TrySendError::Full(1))));
-    assert!(matches!(sender.send_timeout(1, Duration::from_millis(1)), Err(SendTimeoutError::Timeout(1))));
+    assert!(matches!(
+        sender.send_timeout(1, Duration::from_millis(1)),
+        Err(SendTimeoutError::Timeout(1))
+    ));
     assert!(matches!(sender.send_until(1, Instant::now()), Err(SendTimeoutError::Timeout(1))));
     assert_eq!(receiver.recv_timeout(Duration::from_millis(1)), Err(RecvTimeoutError::Timeout));
     assert_eq!(receiver.recv_until(Instant::now()), Err(RecvTimeoutError::Timeout));
@@ -188,7 +198,10 @@ fn message_ends() {
         let client = s.scope.spawn(|| address.send_recv("one".into()));
         let from = mailbox.receive().unwrap().from;
         let limit = Duration::from_micros(100);
-        assert_eq!(mailbox.reply_and_receive_timeout(from, (), limit).unwrap_err(), ReceiveError::Empty);
+        assert_eq!(
+            mailbox.reply_and_receive_timeout(from, (), limit).unwrap_err(),
+            ReceiveError::Empty
+        );
         assert_eq!(client.join().unwrap(), Ok(()));
     });
     let late = address.send_recv_timeout("late".into(), Duration::from_millis(1));
@@ -196,10 +209,15 @@ fn message_ends() {
     crew(|s| {
         // Received, but not answered in time: the reply comes back to the server.
         let (slow, request) = loop {
-            let client = s.scope.spawn(|| address.send_recv_timeout("slow".into(), Duration::from_millis(10)));
+            let client = s
+                .scope
+                .spawn(|| address.send_recv_timeout("slow".into(), Duration::from_millis(10)));
             match mailbox.receive_timeout(Duration::from_secs(1)) {
                 Ok(request) => break (client.join().unwrap(), request),
-                Err(_) => assert_eq!(client.join().unwrap(), Err(SendRecvError::Timeout(Some("slow".into())))),
+                Err(_) => assert_eq!(
+                    client.join().unwrap(),
+                    Err(SendRecvError::Timeout(Some("slow".into())))
+                ),
             }
         };
         assert_eq!(slow, Err(SendRecvError::Timeout(None)));
@@ -211,7 +229,8 @@ fn message_ends() {
         drop(mailbox.receive());
         assert_eq!(client.join().unwrap(), Err(SendRecvError::Unanswered));
         // Several held at once, answered in another order.
-        let clients: Vec<_> = (0..3).map(|_| s.scope.spawn(|| address.send_recv("held".into()))).collect();
+        let clients: Vec<_> =
+            (0..3).map(|_| s.scope.spawn(|| address.send_recv("held".into()))).collect();
         let mut held: Vec<_> = (0..3).map(|_| mailbox.receive().unwrap()).collect();
         held.rotate_left(1);
         held.into_iter().for_each(|r| r.from.reply(()).unwrap());

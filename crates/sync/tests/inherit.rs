@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-fn at<T: Send + 'static>(priority: u8, f: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
+fn at<T: Send + 'static>(
+    priority: u8,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> thread::JoinHandle<T> {
     thread::Builder::new().priority(Priority::new(priority).unwrap()).spawn(f).unwrap()
 }
 
@@ -20,7 +23,8 @@ fn mine() -> u8 {
     park::current().priority()
 }
 
-/// Gives others their turn until the caller's effective priority is `p`. The suite's time limit says if it never is.
+/// Gives others their turn until the caller's effective priority is `p`. The suite's time limit
+/// says if it never is.
 fn until(p: u8) {
     while mine() != p {
         thread::sleep(Duration::from_micros(50));
@@ -33,7 +37,8 @@ fn wait_for(flag: &AtomicBool) {
     }
 }
 
-/// Begins one of priority 5 that holds the mutex until it has had each of these priorities in turn. Returns once it holds it.
+/// Begins one of priority 5 that holds the mutex until it has had each of these priorities in turn.
+/// Returns once it holds it.
 fn holder(mutex: &Arc<Mutex<()>>, lent: &'static [u8]) -> thread::JoinHandle<()> {
     let held = Arc::new(AtomicBool::new(false));
     let (m, h) = (mutex.clone(), held.clone());
@@ -88,7 +93,8 @@ fn along_a_chain() {
     }
 }
 
-/// A loan ends with the wait that it was for, by time-out too, all along the chain; others' loans stay.
+/// A loan ends with the wait that it was for, by time-out too, all along the chain; others' loans
+/// stay.
 #[test]
 fn a_loan_ends_with_its_wait() {
     if !microprocesses("a_loan_ends_with_its_wait") {
@@ -107,7 +113,8 @@ fn a_loan_ends_with_its_wait() {
     let (n, over) = (b.clone(), end.clone());
     let brief = at(60, move || {
         while n.lock_timeout(Duration::from_millis(2)).is_err() && !over.load(Ordering::SeqCst) {
-            // The next to lend is there before the last loan ends, or not: either way the priority passes through 40.
+            // The next to lend is there before the last loan ends, or not: either way the priority
+            // passes through 40.
             thread::sleep(Duration::from_millis(2));
         }
     });

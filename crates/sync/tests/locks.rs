@@ -54,7 +54,10 @@ fn mutex_timeout_and_try() {
         s.spawn(|| {
             assert!(matches!(mutex.try_lock(), Err(TryLockError::WouldBlock)));
             let before = Instant::now();
-            assert!(matches!(mutex.lock_timeout(Duration::from_millis(5)), Err(TryLockError::WouldBlock)));
+            assert!(matches!(
+                mutex.lock_timeout(Duration::from_millis(5)),
+                Err(TryLockError::WouldBlock)
+            ));
             assert!(before.elapsed() >= Duration::from_millis(5));
             assert!(matches!(mutex.lock_until(before), Err(TryLockError::WouldBlock)));
         });
@@ -110,7 +113,8 @@ fn condvar_hands_a_turn_round() {
             let (turn, changed) = (&turn, &changed);
             s.spawn(move || {
                 for _ in 0..TURNS {
-                    let mut turn = changed.wait_while(turn.lock().unwrap(), |turn| *turn % 4 != me).unwrap();
+                    let mut turn =
+                        changed.wait_while(turn.lock().unwrap(), |turn| *turn % 4 != me).unwrap();
                     *turn += 1;
                     changed.notify_all();
                 }
@@ -134,7 +138,10 @@ fn condvar_notify_one_loses_nothing() {
                     let mut guard = items.lock().unwrap();
                     while *guard == 0 {
                         guard = if rng.below(4) == 0 {
-                            changed.wait_timeout(guard, Duration::from_micros(rng.below(30))).unwrap().0
+                            changed
+                                .wait_timeout(guard, Duration::from_micros(rng.below(30)))
+                                .unwrap()
+                                .0
                         } else {
                             changed.wait(guard).unwrap()
                         };
@@ -155,9 +162,11 @@ fn condvar_notify_one_loses_nothing() {
 #[test]
 fn condvar_timeouts() {
     let (mutex, condvar) = (Mutex::new(false), Condvar::new());
-    let (guard, result) = condvar.wait_timeout(mutex.lock().unwrap(), Duration::from_millis(1)).unwrap();
+    let (guard, result) =
+        condvar.wait_timeout(mutex.lock().unwrap(), Duration::from_millis(1)).unwrap();
     assert!(result.timed_out());
-    let (guard, result) = condvar.wait_timeout_while(guard, Duration::from_millis(1), |done| !*done).unwrap();
+    let (guard, result) =
+        condvar.wait_timeout_while(guard, Duration::from_millis(1), |done| !*done).unwrap();
     assert!(result.timed_out() && !*guard);
     let (guard, result) = condvar.wait_until(guard, Instant::now()).unwrap();
     assert!(result.timed_out());
@@ -178,7 +187,8 @@ fn semaphore_bounds_its_holders() {
                     let count = 1 + rng.below(3) as usize;
                     let permit = match rng.below(4) {
                         0 => semaphore.try_acquire_many(count),
-                        1 => semaphore.acquire_many_timeout(count, Duration::from_micros(rng.below(50))),
+                        1 => semaphore
+                            .acquire_many_timeout(count, Duration::from_micros(rng.below(50))),
                         _ => Some(semaphore.acquire_many(count)),
                     };
                     if let Some(permit) = permit {

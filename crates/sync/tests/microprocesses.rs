@@ -1,4 +1,5 @@
-//! The same types used by microprocesses and kernel threads mixed; cancellation of waiters; priority inheritance.
+//! The same types used by microprocesses and kernel threads mixed; cancellation of waiters;
+//! priority inheritance.
 #![cfg(not(loom))]
 
 mod seed;
@@ -12,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Runs `f` `n` times, half of them as microprocesses, half as kernel threads, and returns what they return.
+/// Runs `f` `n` times, half of them as microprocesses, half as kernel threads, and returns what
+/// they return.
 fn mixed<T: Send + 'static>(n: usize, f: impl Fn(usize) -> T + Send + Sync + 'static) -> Vec<T> {
     let f = Arc::new(f);
     let (mut micro, mut kernel) = (Vec::new(), Vec::new());
@@ -25,7 +27,11 @@ fn mixed<T: Send + 'static>(n: usize, f: impl Fn(usize) -> T + Send + Sync + 'st
         }
     }
     let micro = micro.into_iter().map(|t| t.join().unwrap());
-    micro.collect::<Vec<_>>().into_iter().chain(kernel.into_iter().map(|t| t.join().unwrap())).collect()
+    micro
+        .collect::<Vec<_>>()
+        .into_iter()
+        .chain(kernel.into_iter().map(|t| t.join().unwrap()))
+        .collect()
 }
 
 fn add(sum: &AtomicU64, n: u64) {
@@ -35,8 +41,12 @@ fn add(sum: &AtomicU64, n: u64) {
 #[test]
 fn locks() {
     let seed = seed("locks");
-    let shared =
-        Arc::new((Mutex::new((0u64, 0u64)), RwLock::new((0u64, 0u64)), Semaphore::new(3), AtomicUsize::new(0)));
+    let shared = Arc::new((
+        Mutex::new((0u64, 0u64)),
+        RwLock::new((0u64, 0u64)),
+        Semaphore::new(3),
+        AtomicUsize::new(0),
+    ));
     let all = shared.clone();
     let done = mixed(16, move |t| {
         let (mutex, rwlock, semaphore, inside) = &*all;
@@ -54,7 +64,8 @@ fn locks() {
                     done.0 += 1;
                 }
                 2 => {
-                    if let Ok(mut guard) = mutex.lock_timeout(Duration::from_micros(rng.below(60))) {
+                    if let Ok(mut guard) = mutex.lock_timeout(Duration::from_micros(rng.below(60)))
+                    {
                         *guard = (guard.0 + 1, guard.1 + 1);
                         done.0 += 1;
                     }
@@ -94,7 +105,13 @@ fn locks() {
 #[test]
 fn turns_barriers_and_once() {
     const N: usize = 8;
-    let shared = Arc::new((Mutex::new(0usize), Condvar::new(), Barrier::new(N), Once::new(), AtomicUsize::new(0)));
+    let shared = Arc::new((
+        Mutex::new(0usize),
+        Condvar::new(),
+        Barrier::new(N),
+        Once::new(),
+        AtomicUsize::new(0),
+    ));
     let all = shared.clone();
     let leaders: usize = mixed(N, move |t| {
         let (turn, changed, barrier, once, runs) = &*all;
@@ -175,8 +192,8 @@ fn messages() {
     assert_eq!(server.join().unwrap(), 16_000);
 }
 
-/// Microprocesses that wait in all kinds of ways are cancelled at all kinds of moments: nothing that they had received or would have
-/// passed on is lost, and the others go on.
+/// Microprocesses that wait in all kinds of ways are cancelled at all kinds of moments: nothing
+/// that they had received or would have passed on is lost, and the others go on.
 #[test]
 fn cancelled_waiters_pass_on_what_they_had() {
     if !microprocesses("cancelled_waiters_pass_on_what_they_had") {
@@ -216,7 +233,8 @@ fn cancelled_waiters_pass_on_what_they_had() {
                 })
             }
             2 => {
-                let (receiver, slow, received) = (receiver.clone(), slow_receiver.clone(), received.clone());
+                let (receiver, slow, received) =
+                    (receiver.clone(), slow_receiver.clone(), received.clone());
                 thread::spawn(move || {
                     select! {
                         recv(receiver) -> n => add(&received, n.unwrap()),
@@ -227,7 +245,8 @@ fn cancelled_waiters_pass_on_what_they_had() {
             3 => {
                 let (pair, taken) = (pair.clone(), taken.clone());
                 thread::spawn(move || {
-                    let mut items = pair.1.wait_while(pair.0.lock().unwrap(), |items| *items == 0).unwrap();
+                    let mut items =
+                        pair.1.wait_while(pair.0.lock().unwrap(), |items| *items == 0).unwrap();
                     *items -= 1;
                     taken.fetch_add(1, Ordering::SeqCst);
                 })
@@ -281,7 +300,8 @@ fn cancelled_waiters_pass_on_what_they_had() {
             let _ = waiter.join();
         }
     }
-    // There is enough for all who are left before the first is awaited: in which order they get it is not said. Then nobody waits in vain.
+    // There is enough for all who are left before the first is awaited: in which order they get it
+    // is not said. Then nobody waits in vain.
     for (kind, waiter) in &waiters {
         match kind {
             0 => {
@@ -303,7 +323,9 @@ fn cancelled_waiters_pass_on_what_they_had() {
     for (kind, waiter) in waiters {
         match waiter.join() {
             Ok(()) => {}
-            Err(payload) => assert!(payload.is::<kumihimo_runtime::cancel::Cancelled>(), "kind {kind}"),
+            Err(payload) => {
+                assert!(payload.is::<kumihimo_runtime::cancel::Cancelled>(), "kind {kind}")
+            }
         }
     }
     assert!(!pair.0.is_poisoned());

@@ -1,8 +1,11 @@
-//! Each type against a sequential model: random sequences of operations that cannot block, by one thread.
+//! Each type against a sequential model: random sequences of operations that cannot block, by one
+//! thread.
 #![cfg(not(loom))]
 
 use kumihimo_sync::mpsc::{TryRecvError, TrySendError};
-use kumihimo_sync::{Condvar, Mutex, Once, OnceLock, RwLock, RwLockWriteGuard, Semaphore, mpmc, mpsc, msg, select};
+use kumihimo_sync::{
+    Condvar, Mutex, Once, OnceLock, RwLock, RwLockWriteGuard, Semaphore, mpmc, mpsc, msg, select,
+};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

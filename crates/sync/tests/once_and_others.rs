@@ -261,7 +261,9 @@ fn barrier_give_up() {
                 let (mut rng, mut left) = (Rng::new(seed, t), 500);
                 while left > 0 {
                     if barrier.wait_timeout(Duration::from_micros(rng.below(100))).is_some()
-                        || barrier.wait_until(Instant::now() + Duration::from_micros(rng.below(100))).is_some()
+                        || barrier
+                            .wait_until(Instant::now() + Duration::from_micros(rng.below(100)))
+                            .is_some()
                     {
                         left -= 1;
                         passed.fetch_add(1, Ordering::Relaxed);

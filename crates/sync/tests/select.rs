@@ -25,7 +25,9 @@ fn mpmc_each_message_once() {
                 s.spawn(move || {
                     loop {
                         let n = match rng.below(3) {
-                            0 => receiver.recv_timeout(Duration::from_micros(20)).map_err(|e| e.to_string()),
+                            0 => receiver
+                                .recv_timeout(Duration::from_micros(20))
+                                .map_err(|e| e.to_string()),
                             _ => receiver.recv().map_err(|_| "closed".into()),
                         };
                         match n {
@@ -88,7 +90,8 @@ fn control_flow_in_arms() {
     drop(receiver);
 }
 
-/// Selects on both sides of rendezvous channels, against each other and against plain calls: each message arrives once.
+/// Selects on both sides of rendezvous channels, against each other and against plain calls: each
+/// message arrives once.
 #[test]
 fn selects_meet_selects() {
     let seed = seed("selects_meet_selects");
@@ -123,7 +126,8 @@ fn selects_meet_selects() {
                     let (mut rng, mut open) = (Rng::new(seed, 10 + t), [true; 2]);
                     while open != [false; 2] {
                         let which = rng.below(4);
-                        // A plain wait on one channel has a limit: all senders may be waiting at the other.
+                        // A plain wait on one channel has a limit: all senders may be waiting at
+                        // the other.
                         let limit = Duration::from_micros(20);
                         let (channel, message) = if which == 0 || !open[1] {
                             match from_a.recv_timeout(limit) {

@@ -1,16 +1,22 @@
-//! Whether priorities are exact over the board: the traces of several address spaces, put into one order by what they saw of the slots.
+//! Whether priorities are exact over the board: the traces of several address spaces, put into one
+//! order by what they saw of the slots.
 //!
-//! A core's slot says who has it, and its serial number rises by one with every change. Each VP notes what its slot says whenever it has asked
-//! for its core ([`Kind::Asked`](crate::record::Kind::Asked)), and each change that it makes ([`Kind::Slot`](crate::record::Kind::Slot)). So what
-//! different processes did about one core is in order by serial numbers alone, and no clock is compared with another one. Counted are the steps in
-//! a row of the VP that had to end an inversion, as within one address space ([`crate::exact`]); a step is here a look at the slot:
+//! A core's slot says who has it, and its serial number rises by one with every change. Each VP
+//! notes what its slot says whenever it has asked for its core
+//! ([`Kind::Asked`](crate::record::Kind::Asked)), and each change that it makes
+//! ([`Kind::Slot`](crate::record::Kind::Slot)). So what different processes did about one core is
+//! in order by serial numbers alone, and no clock is compared with another one. Counted are the
+//! steps in a row of the VP that had to end an inversion, as within one address space
+//! ([`crate::exact`]); a step is here a look at the slot:
 //!
 //! - *kept*: a VP runs on although another one has its core, or waits for it at a higher level;
 //! - *missed*: a VP waits for a core that is free, or held at a lower level.
 //!
-//! *Waits*: it has said so before it saw serial `s`, and says it still when it sees `e`. What the slot said in between, after `s` and up to `e`,
-//! it said while that one waited. That is claimed only as long as every change after `s` is known, and none gave it the core: what an address
-//! space did that is in none of the files is not known, nor whether one that was given the core and did not come for it in time waits still.
+//! *Waits*: it has said so before it saw serial `s`, and says it still when it sees `e`. What the
+//! slot said in between, after `s` and up to `e`, it said while that one waited. That is claimed
+//! only as long as every change after `s` is known, and none gave it the core: what an address
+//! space did that is in none of the files is not known, nor whether one that was given the core and
+//! did not come for it in time waits still.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -22,8 +28,8 @@ use crate::exact::{Fault, Streak};
 use crate::read::{Event, Of, Track};
 use crate::record::Holder;
 use crate::words::{
-    ARGUMENTS, ASKED_CORE, BOARD, BOARD_ID, CORE, HAS, LEAVES, MARK, NAMES, Name, PROCESS, ROW, RUNS, SERIAL, SLOT, VP,
-    WANTS,
+    ARGUMENTS, ASKED_CORE, BOARD, BOARD_ID, CORE, HAS, LEAVES, MARK, NAMES, Name, PROCESS, ROW,
+    RUNS, SERIAL, SLOT, VP, WANTS,
 };
 
 /// Something lower ran, or waited, than was to.
@@ -43,7 +49,8 @@ pub struct Inversion {
     pub from: u64,
     /// See `from`.
     pub to: u64,
-    /// Who had the core at the last one, or waited for it, as what, and whether it waited; none: nobody had it.
+    /// Who had the core at the last one, or waited for it, as what, and whether it waited; none:
+    /// nobody had it.
     pub other: Option<(String, u8, bool)>,
 }
 
@@ -71,8 +78,12 @@ impl fmt::Display for Inversion {
             us(self.to)
         )?;
         match &self.other {
-            Some((other, mark, true)) => write!(f, "while {other} waited for core {core} {}", Level(*mark)),
-            Some((other, mark, false)) => write!(f, "while {other} had core {core} {}", Level(*mark)),
+            Some((other, mark, true)) => {
+                write!(f, "while {other} waited for core {core} {}", Level(*mark))
+            }
+            Some((other, mark, false)) => {
+                write!(f, "while {other} had core {core} {}", Level(*mark))
+            }
             None => write!(f, "while nobody had core {core}"),
         }
     }
@@ -127,7 +138,10 @@ impl fmt::Display for Report {
         )?;
         match self.beyond {
             0 => write!(f, "priorities over the board: exact but for {bound} steps of a VP")?,
-            n => write!(f, "priorities over the board: {n} INVERSIONS beyond the bound of {bound} steps of a VP")?,
+            n => write!(
+                f,
+                "priorities over the board: {n} INVERSIONS beyond the bound of {bound} steps of a VP"
+            )?,
         }
         for longest in [&self.kept, &self.missed].into_iter().flatten() {
             write!(f, "\n  longest: {longest}")?;
@@ -209,7 +223,8 @@ struct Core {
 const FIRST: u64 = 1 << 32;
 
 impl Core {
-    /// The whole of a serial number that `run` saw: next to what it saw last, or else to what was seen first of all.
+    /// The whole of a serial number that `run` saw: next to what it saw last, or else to what was
+    /// seen first of all.
     fn whole(&mut self, run: usize, serial: u64) -> u64 {
         let near = self.last.get(&run).copied().or(self.first).unwrap_or(FIRST + serial);
         let step = ((serial as u32).wrapping_sub(near as u32) << 2).cast_signed() >> 2;
@@ -221,8 +236,9 @@ impl Core {
 
     /// What the VP at `place`, which saw `looks`, surely waited for.
     fn wishes(&self, (row, vp): (u64, u8), looks: &[Look]) -> Vec<Wish> {
-        let is_own =
-            |holder: &Option<Holder>| holder.is_some_and(|holder| (u64::from(holder.row), holder.vp) == (row, vp));
+        let is_own = |holder: &Option<Holder>| {
+            holder.is_some_and(|holder| (u64::from(holder.row), holder.vp) == (row, vp))
+        };
         let wish = |(look, next): (&Look, &Look)| {
             let mut wish = Wish { mark: look.wants, after: look.serial, until: next.serial };
             if next.waits() || next.has {
@@ -239,7 +255,12 @@ impl Core {
             wish.until = wish.after + surely.count() as u64;
             (wish.until > wish.after).then_some(wish)
         };
-        looks.iter().zip(looks.iter().skip(1)).filter(|(look, _)| look.waits()).filter_map(wish).collect()
+        looks
+            .iter()
+            .zip(looks.iter().skip(1))
+            .filter(|(look, _)| look.waits())
+            .filter_map(wish)
+            .collect()
     }
 }
 
@@ -266,7 +287,13 @@ impl Merge {
     /// `bound`: steps of a VP that an inversion may last.
     #[must_use]
     pub fn new(bound: u64) -> Merge {
-        Merge { bound, files: Vec::new(), runs: Vec::new(), index: HashMap::new(), cores: BTreeMap::new() }
+        Merge {
+            bound,
+            files: Vec::new(),
+            runs: Vec::new(),
+            index: HashMap::new(),
+            cores: BTreeMap::new(),
+        }
     }
 
     /// What comes now is of this file.
@@ -297,7 +324,11 @@ impl Merge {
             return Ok(());
         };
         let byte = |name| number(event, name).unwrap_or(0) as u8;
-        let holder = number(event, ROW).map(|row| Holder { row: row as u16, vp: byte(VP), mark: byte(MARK) });
+        let holder = number(event, ROW).map(|row| Holder {
+            row: row as u16,
+            vp: byte(VP),
+            mark: byte(MARK),
+        });
         let core = self.cores.entry(number_of_core).or_default();
         let serial = core.whole(run, serial);
         let (told, by) = *core.words.entry(serial).or_insert((holder, run));
@@ -343,7 +374,10 @@ impl Merge {
                 )));
             }
             if (other.row, other.process) == (run.row, run.process) {
-                let what = format!("{a} and {b} are of one process ({}): give each process's trace once", run.process);
+                let what = format!(
+                    "{a} and {b} are of one process ({}): give each process's trace once",
+                    run.process
+                );
                 return Err(refused(what));
             }
         }
@@ -352,11 +386,18 @@ impl Merge {
         Ok(())
     }
 
-    fn contradiction(&self, core: u64, first: (Option<Holder>, usize), second: (Option<Holder>, usize)) -> io::Error {
+    fn contradiction(
+        &self,
+        core: u64,
+        first: (Option<Holder>, usize),
+        second: (Option<Holder>, usize),
+    ) -> io::Error {
         let says = |(holder, run): (Option<Holder>, usize)| {
             let file = self.files[self.runs[run].file].display();
             match holder {
-                Some(holder) => format!("{file} that {} has it {}", self.name(holder), Level(holder.mark)),
+                Some(holder) => {
+                    format!("{file} that {} has it {}", self.name(holder), Level(holder.mark))
+                }
                 None => format!("{file} that it is free"),
             }
         };
@@ -384,7 +425,8 @@ impl Merge {
             if self.files.len() == 1 {
                 return Ok(None);
             }
-            let why = "its process asked for no core: at no board, alone there, or with KUMI_ARBITER=off";
+            let why =
+                "its process asked for no core: at no board, alone there, or with KUMI_ARBITER=off";
             return Err(refused(format!("{}: {why}", self.files[file].display())));
         }
         let mut report = Report {
@@ -414,22 +456,30 @@ impl Merge {
         let spans: Vec<(usize, u64, u64, u64)> = self
             .cores
             .iter()
-            .flat_map(|(number, core)| core.vps.iter().map(move |(who, looks)| (number, who, looks)))
-            .filter_map(|(number, who, looks)| Some((who.0, *number, looks.first()?.serial, looks.last()?.serial)))
+            .flat_map(|(number, core)| {
+                core.vps.iter().map(move |(who, looks)| (number, who, looks))
+            })
+            .filter_map(|(number, who, looks)| {
+                Some((who.0, *number, looks.first()?.serial, looks.last()?.serial))
+            })
             .collect();
         let meets = |run: usize| {
             let of_run = spans.iter().filter(move |span| span.0 == run);
-            of_run
-                .flat_map(|a| spans.iter().map(move |b| (a, b)))
-                .any(|(a, b)| self.runs[a.0].file != self.runs[b.0].file && a.1 == b.1 && a.2 <= b.3 && b.2 <= a.3)
+            of_run.flat_map(|a| spans.iter().map(move |b| (a, b))).any(|(a, b)| {
+                self.runs[a.0].file != self.runs[b.0].file && a.1 == b.1 && a.2 <= b.3 && b.2 <= a.3
+            })
         };
-        let all = (0..self.runs.len()).filter(|run| self.files.len() > 1 && self.runs[*run].looks > 0);
+        let all =
+            (0..self.runs.len()).filter(|run| self.files.len() > 1 && self.runs[*run].looks > 0);
         all.filter(|run| !meets(*run)).map(|run| self.runs[run].title()).collect()
     }
 
     fn follow(&self, number: u64, core: &Core, report: &mut Report) {
-        let wishes: Vec<(Who, Vec<Wish>)> =
-            core.vps.iter().map(|(who, looks)| (*who, core.wishes((self.runs[who.0].row, who.1), looks))).collect();
+        let wishes: Vec<(Who, Vec<Wish>)> = core
+            .vps
+            .iter()
+            .map(|(who, looks)| (*who, core.wishes((self.runs[who.0].row, who.1), looks)))
+            .collect();
         for (&(run, vp), looks) in &core.vps {
             let who = &self.runs[run];
             let is_own = |holder: Holder| (u64::from(holder.row), holder.vp) == (who.row, vp);
@@ -441,7 +491,9 @@ impl Merge {
                         .filter(|wish| look.serial <= wish.until && wish.mark > look.wants)
                 };
                 let others = wishes.iter().filter(|(other, _)| *other != (run, vp));
-                others.filter_map(|other| Some((other.0, surely(other)?.mark))).max_by_key(|(_, mark)| *mark)
+                others
+                    .filter_map(|other| Some((other.0, surely(other)?.mark)))
+                    .max_by_key(|(_, mark)| *mark)
             };
             let (mut kept, mut missed) = (Streak::default(), Streak::default());
             for look in looks {
@@ -455,9 +507,13 @@ impl Merge {
                 }
                 kept.are(runs_on, look.at, look.times);
                 let mark = look.holder.map_or(0, |holder| holder.mark);
-                missed.are(look.waits() && !look.holder.is_some_and(is_own) && mark < look.wants, look.at, look.times);
-                let beyond =
-                    [&mut kept, &mut missed].map(|streak| u64::from(streak.goes_beyond(self.bound, streak.steps)));
+                missed.are(
+                    look.waits() && !look.holder.is_some_and(is_own) && mark < look.wants,
+                    look.at,
+                    look.times,
+                );
+                let beyond = [&mut kept, &mut missed]
+                    .map(|streak| u64::from(streak.goes_beyond(self.bound, streak.steps)));
                 report.beyond += beyond.iter().sum::<u64>();
                 let held = other.map(|holder| (self.name(holder), holder.mark, false));
                 let waited = wish.map(|((run, vp), mark)| (self.runs[run].name(vp), mark, true));

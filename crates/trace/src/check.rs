@@ -1,6 +1,7 @@
 //! Proves from a trace that states never overlap and that priorities are exact.
 //!
-//! States are slices on the track of each microprocess. One that is held until somebody resumes it is made ready before it runs. What exact means, and how it is counted: [`crate::exact`].
+//! States are slices on the track of each microprocess. One that is held until somebody resumes it
+//! is made ready before it runs. What exact means, and how it is counted: [`crate::exact`].
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -39,9 +40,11 @@ pub struct Report {
     pub vps: usize,
     /// Microprocesses.
     pub microprocesses: u64,
-    /// Scheduling steps with levels that differ; without such there is nothing to prove about priorities.
+    /// Scheduling steps with levels that differ; without such there is nothing to prove about
+    /// priorities.
     pub steps: u64,
-    /// Times that something was sent to a VP that ran something lower: inversions that were ended, or did not come about.
+    /// Times that something was sent to a VP that ran something lower: inversions that were ended,
+    /// or did not come about.
     pub sent: u64,
     /// Steps after which something waited still that outranked what another VP ran.
     pub inverted: u64,
@@ -55,7 +58,8 @@ pub struct Report {
     pub bound: u64,
     /// A run has several levels and no steps: it comes from a runtime that does not tell of them.
     pub untold: bool,
-    /// States that overlap, ends without a begin, and who runs although nobody resumed it: the first twenty.
+    /// States that overlap, ends without a begin, and who runs although nobody resumed it: the
+    /// first twenty.
     pub overlaps: Vec<String>,
     /// How many there are.
     pub overlap_count: u64,
@@ -103,10 +107,16 @@ impl Report {
         }
         self.overlaps.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
         match (self.beyond, self.steps) {
-            (0, 0) if self.untold => writeln!(f, "priorities: levels differ, and no steps are recorded")?,
+            (0, 0) if self.untold => {
+                writeln!(f, "priorities: levels differ, and no steps are recorded")?
+            }
             (0, 0) => writeln!(f, "priorities: exact; all have one level")?,
             (0, _) => writeln!(f, "priorities: exact but for {} steps of a VP", self.bound)?,
-            (n, _) => writeln!(f, "priorities: {n} INVERSIONS beyond the bound of {} steps of a VP", self.bound)?,
+            (n, _) => writeln!(
+                f,
+                "priorities: {n} INVERSIONS beyond the bound of {} steps of a VP",
+                self.bound
+            )?,
         }
         if self.steps > 0 {
             writeln!(
@@ -119,7 +129,11 @@ impl Report {
             writeln!(f, "  longest: {longest}")?;
         }
         if self.lost > 0 {
-            writeln!(f, "lost: {} records; a larger buffer (KUMI_TRACE_BUFFER) may help", self.lost)?;
+            writeln!(
+                f,
+                "lost: {} records; a larger buffer (KUMI_TRACE_BUFFER) may help",
+                self.lost
+            )?;
         }
         if !self.ends {
             writeln!(f, "the trace ends before its run does")?;
@@ -163,7 +177,10 @@ impl Together {
     #[must_use]
     pub fn verdict(&self) -> Verdict {
         let all = || {
-            self.each.iter().map(|(_, report)| report.verdict()).chain(self.board.iter().map(|board| board.verdict()))
+            self.each
+                .iter()
+                .map(|(_, report)| report.verdict())
+                .chain(self.board.iter().map(|board| board.verdict()))
         };
         // What is missing may be what shows that all was well.
         [Verdict::Incomplete, Verdict::Violated]
@@ -188,7 +205,8 @@ impl fmt::Display for Together {
     }
 }
 
-/// Checks the traces in `paths`, each as [`check`] does, and all of them together: whether priorities are exact over the board ([`crate::board`]).
+/// Checks the traces in `paths`, each as [`check`] does, and all of them together: whether
+/// priorities are exact over the board ([`crate::board`]).
 ///
 /// # Errors
 /// A file cannot be read, or is no trace; they do not belong together.
@@ -224,7 +242,12 @@ impl Checker {
     /// `bound`: as for [`check`].
     #[must_use]
     pub fn new(bound: Option<u64>) -> Checker {
-        Checker { bound: bound.unwrap_or(BOUND), runs: HashMap::new(), overlaps: Vec::new(), overlap_count: 0 }
+        Checker {
+            bound: bound.unwrap_or(BOUND),
+            runs: HashMap::new(),
+            overlaps: Vec::new(),
+            overlap_count: 0,
+        }
     }
 
     /// The next event; `tracks` are those told of so far.
@@ -233,14 +256,24 @@ impl Checker {
     /// Its track is none of those.
     pub fn take(&mut self, event: &Event, tracks: &HashMap<u64, Track>) -> io::Result<()> {
         let Some(track) = tracks.get(&event.track) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "an event on a track that is not told of"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "an event on a track that is not told of",
+            ));
         };
         // All VPs are told of before anything happens.
-        let run = self.runs.entry(track.run).or_insert_with(|| Run::new(Steps::new(tracks, track.run, self.bound)));
+        let run = self
+            .runs
+            .entry(track.run)
+            .or_insert_with(|| Run::new(Steps::new(tracks, track.run, self.bound)));
         if let Some(wrong) = run.take(event, track) {
             self.overlap_count += 1;
             if self.overlaps.len() < DESCRIBED {
-                self.overlaps.push(format!("at {:.3} us: {}: {wrong}", event.at as f64 / 1e3, track.name));
+                self.overlaps.push(format!(
+                    "at {:.3} us: {}: {wrong}",
+                    event.at as f64 / 1e3,
+                    track.name
+                ));
             }
         }
         Ok(())
@@ -325,7 +358,9 @@ impl Run {
                             self.levels.extend(event.number("level"));
                             runs_on = was_held;
                         }
-                        Some(State::Parked) if event.text("for") == Some(WAITS[usize::from(WAIT_RESUME)]) => {
+                        Some(State::Parked)
+                            if event.text("for") == Some(WAITS[usize::from(WAIT_RESUME)]) =>
+                        {
                             self.held.insert(event.track);
                         }
                         _ => {}
@@ -336,7 +371,8 @@ impl Run {
                 if runs_on {
                     return Some("runs although nobody has resumed it".to_owned());
                 }
-                (open.len() > 1).then(|| format!("{} begins inside {}", event.name, open[open.len() - 2]))
+                (open.len() > 1)
+                    .then(|| format!("{} begins inside {}", event.name, open[open.len() - 2]))
             }
             SLICE_END => {
                 let open = self.open.entry(event.track).or_default();

@@ -12,7 +12,8 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The processor's counter where it is steady (some nanoseconds a look), else `clock_gettime` (20 to 50). Blocks for a look at sysfs.
+    /// The processor's counter where it is steady (some nanoseconds a look), else `clock_gettime`
+    /// (20 to 50). Blocks for a look at sysfs.
     #[must_use]
     pub fn new() -> Clock {
         Clock { begin: Instant::now(), counter: time::has_steady_counter() }
@@ -79,7 +80,12 @@ mod tests {
     fn ticks_are_made_into_nanoseconds() {
         let scale = Scale::new((1_000, 50), (4_000, 1_050));
         assert_eq!(
-            [scale.nanoseconds(1_000), scale.nanoseconds(2_500), scale.nanoseconds(7_000), scale.nanoseconds(0)],
+            [
+                scale.nanoseconds(1_000),
+                scale.nanoseconds(2_500),
+                scale.nanoseconds(7_000),
+                scale.nanoseconds(0)
+            ],
             [50, 550, 2_050, 0]
         );
         assert_eq!(Scale::new((5, 7), (5, 7)).nanoseconds(6), 8);

@@ -7,7 +7,8 @@ use crate::packets::{Called, Packets, Value};
 use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::record::{self, Holder, Kind, Record, Slot};
 use crate::words::{
-    ASKED_CORE, CORE, CORES_GROUP, GIVEN, HAS, LEAVES, LEVEL, MARK, Name, ROW, RUNS, SERIAL, SLOT, VP, WANTS,
+    ASKED_CORE, CORE, CORES_GROUP, GIVEN, HAS, LEAVES, LEVEL, MARK, Name, ROW, RUNS, SERIAL, SLOT,
+    VP, WANTS,
 };
 
 /// The tracks of cores: there are none where nobody asks for one.
@@ -49,7 +50,13 @@ impl Cores {
     }
 
     /// A VP with the track `vp` asked for its core, leaves it, or changed its slot.
-    pub(crate) fn take(&mut self, packets: &mut Packets<impl Write>, process: u64, vp: u64, record: &Record) {
+    pub(crate) fn take(
+        &mut self,
+        packets: &mut Packets<impl Write>,
+        process: u64,
+        vp: u64,
+        record: &Record,
+    ) {
         let slot = Slot::from_bits(record.id);
         let core = self.draw(packets, process, record.arg, slot);
         let mut all = arguments(slot);
@@ -71,7 +78,13 @@ impl Cores {
     }
 
     /// A slice for as long as one holds the core at one level. Returns the core's track.
-    fn draw(&mut self, packets: &mut Packets<impl Write>, process: u64, number: u32, slot: Slot) -> u64 {
+    fn draw(
+        &mut self,
+        packets: &mut Packets<impl Write>,
+        process: u64,
+        number: u32,
+        slot: Slot,
+    ) -> u64 {
         let group = *self.group.get_or_insert_with(|| packets.track(CORES_GROUP, Some(process), 3));
         let core = self.cores.entry(number).or_insert_with(|| Core {
             track: packets.track(&format!("core {number}"), Some(group), number.cast_signed()),
@@ -94,7 +107,9 @@ impl Cores {
                     false => format!("row {} VP {}", holder.row, holder.vp),
                 };
                 let mut all = arguments(slot);
-                all.extend(holder.mark.checked_sub(2).map(|level| (LEVEL, Value::Number(level.into()))));
+                all.extend(
+                    holder.mark.checked_sub(2).map(|level| (LEVEL, Value::Number(level.into()))),
+                );
                 packets.event(core.track, SLICE_BEGIN, Called::Text(&name), &all);
             }
         }

@@ -1,41 +1,50 @@
 //! Whether priorities are exact: counts for how many steps a VP leaves an inversion as it is.
 //!
-//! *Exact*: no VP runs a microprocess while one of a higher level is runnable anywhere in the address space, but for a few scheduling steps. The
-//! records of a step say what the VP runs and the highest level of what waits there ([`Kind::Settled`](crate::record::Kind::Settled)); those of a
-//! microprocess on its way to another VP say when it counts as that one's (`Sent`, `Put`). Each VP has only its own means to end an
-//! inversion, so counted are the steps in a row of the one who had to:
+//! *Exact*: no VP runs a microprocess while one of a higher level is runnable anywhere in the
+//! address space, but for a few scheduling steps. The records of a step say what the VP runs and
+//! the highest level of what waits there ([`Kind::Settled`](crate::record::Kind::Settled)); those
+//! of a microprocess on its way to another VP say when it counts as that one's (`Sent`, `Put`).
+//! Each VP has only its own means to end an inversion, so counted are the steps in a row of the one
+//! who had to:
 //!
-//! - *kept*: what waits at a VP outranks what another one runs (or is about to run: what was sent to it counts), and that VP keeps it. It is to
-//!   blame from when it was asked for it until nothing is outranked any more. Where nobody asked, all are: each VP shows what it has and looks at the
-//!   others in a step of its own, so that one who holds the highest of all that waits has been asked once *every* VP has taken a step. Then the steps
-//!   of the one with fewest count.
+//! - *kept*: what waits at a VP outranks what another one runs (or is about to run: what was sent
+//!   to it counts), and that VP keeps it. It is to blame from when it was asked for it until
+//!   nothing is outranked any more. Where nobody asked, all are: each VP shows what it has and
+//!   looks at the others in a step of its own, so that one who holds the highest of all that waits
+//!   has been asked once *every* VP has taken a step. Then the steps of the one with fewest count.
 //! - *missed*: a VP runs something lower than what waits at that VP itself.
 //!
-//! What stands in a Waiver Queue of the ring is within reach of the next VP only, and is not counted against its owner. Nor is, in the design
-//! `locked`, what stands in a Waiver Queue whose lock another VP holds: that one is about to take it, and may have no core for it just now.
+//! What stands in a Waiver Queue of the ring is within reach of the next VP only, and is not
+//! counted against its owner. Nor is, in the design `locked`, what stands in a Waiver Queue whose
+//! lock another VP holds: that one is about to take it, and may have no core for it just now.
 //!
-//! Why no steps of other VPs, and no time: kernel threads share cores. While that of a VP has none for some milliseconds the other VPs take
-//! hundreds of steps, and no scheduler can do anything about what runs there: that VP is in the middle of what it does. So a VP that has begun a
-//! step and not ended it (`Settles` without its `Settled`) is not counted against anybody, neither as one that runs something low nor
-//! as one whose answer is known.
+//! Why no steps of other VPs, and no time: kernel threads share cores. While that of a VP has none
+//! for some milliseconds the other VPs take hundreds of steps, and no scheduler can do anything
+//! about what runs there: that VP is in the middle of what it does. So a VP that has begun a step
+//! and not ended it (`Settles` without its `Settled`) is not counted against anybody, neither as
+//! one that runs something low nor as one whose answer is known.
 //!
-//! The same holds for a VP that the watchdog has written off (`Overridden`), until its next step: the
-//! others hand nothing to it, whatever it seems to run.
+//! The same holds for a VP that the watchdog has written off (`Overridden`), until its next step:
+//! the others hand nothing to it, whatever it seems to run.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::read::{Event, Of, Track};
 use crate::words::{
-    ARGUMENTS, ASKED, GIVEN, ID, LEVEL, NAMES, Name, OVERRIDDEN, PUT, SENT, SETTLED, SETTLES, WAITS, WHO,
+    ARGUMENTS, ASKED, GIVEN, ID, LEVEL, NAMES, Name, OVERRIDDEN, PUT, SENT, SETTLED, SETTLES,
+    WAITS, WHO,
 };
 
-/// Steps in a row of one VP that an inversion may last. Two or three are what the protocol has: one that is under way and has looked already, one in
-/// which a running one sets its own priority, and one more. The rest is for the records, which are not written at the moment at which
-/// things happen. (Exactly none is what `exact/tests.rs` in crates/runtime asserts, where nothing is under way.)
+/// Steps in a row of one VP that an inversion may last. Two or three are what the protocol has: one
+/// that is under way and has looked already, one in which a running one sets its own priority, and
+/// one more. The rest is for the records, which are not written at the moment at which things
+/// happen. (Exactly none is what `exact/tests.rs` in crates/runtime asserts, where nothing is under
+/// way.)
 pub const BOUND: u64 = 6;
 
-/// What was sent to a VP and is not seen to run there or to be passed on counts as not taken in yet for so many of its steps after it was put in.
+/// What was sent to a VP and is not seen to run there or to be passed on counts as not taken in yet
+/// for so many of its steps after it was put in.
 const TAKES_IN: u32 = 2;
 
 /// What was wrong.
@@ -139,7 +148,8 @@ struct Vp {
     kept: Streak,
     /// Something waits that outranks what runs here.
     missed: Streak,
-    /// What waits here outranks what another VP runs and is the highest of all: whoever has to ask does so in one of these.
+    /// What waits here outranks what another VP runs and is the highest of all: whoever has to ask
+    /// does so in one of these.
     highest: Streak,
     /// Steps of each VP while that is so.
     of_all: Vec<u64>,
@@ -198,7 +208,17 @@ impl Steps {
         };
         let vps = uuids.iter().map(vp).collect();
         let index = uuids.iter().enumerate().map(|(i, uuid)| (*uuid, i)).collect();
-        Steps { bound, vps, index, steps: 0, sent: 0, inverted: 0, beyond: 0, kept: None, missed: None }
+        Steps {
+            bound,
+            vps,
+            index,
+            steps: 0,
+            sent: 0,
+            inverted: 0,
+            beyond: 0,
+            kept: None,
+            missed: None,
+        }
     }
 
     pub(crate) fn vps(&self) -> usize {
@@ -225,21 +245,31 @@ impl Steps {
             self.sent += u64::from(!to.steps && to.runs != 0 && to.runs < mark);
             to.sent.push(Sent { id, mark, is_in: false, steps: 0 });
         } else if is(PUT)
-            && let Some(sent) = self.vps[vp].sent.iter_mut().find(|sent| Some(sent.id) == number(ID))
+            && let Some(sent) =
+                self.vps[vp].sent.iter_mut().find(|sent| Some(sent.id) == number(ID))
         {
             sent.is_in = true;
         }
     }
 
     /// VP `vp` has taken a step.
-    fn settled(&mut self, vp: usize, at: u64, who: &str, (runs, waits): (u64, u64), (given, asked): (bool, bool)) {
+    fn settled(
+        &mut self,
+        vp: usize,
+        at: u64,
+        who: &str,
+        (runs, waits): (u64, u64),
+        (given, asked): (bool, bool),
+    ) {
         self.steps += 1;
         self.vps.iter_mut().for_each(|other| other.of_all[vp] += 1);
-        let others = || self.vps.iter().enumerate().filter(|(i, _)| *i != vp).map(|(_, other)| other);
+        let others =
+            || self.vps.iter().enumerate().filter(|(i, _)| *i != vp).map(|(_, other)| other);
         let settled = others().filter(|other| !other.steps && other.runs != 0);
         let lowest = settled.min_by_key(|other| other.standing());
         let outranked = lowest.filter(|other| !given && other.standing() < waits);
-        let outranked = outranked.map(|other| (other.who.clone(), other.name.clone(), level(other.runs)));
+        let outranked =
+            outranked.map(|other| (other.who.clone(), other.name.clone(), level(other.runs)));
         // Of equals the last one is asked first.
         let is_highest = (0..self.vps.len()).filter(|other| *other != vp).all(|i| {
             let other = &self.vps[i];
@@ -249,7 +279,8 @@ impl Steps {
         (me.steps, me.runs, me.waits) = (false, runs, waits);
         me.who.clear();
         me.who.push_str(who);
-        // One that runs nothing is not seen to keep anything: it takes it as the next thing that it does.
+        // One that runs nothing is not seen to keep anything: it takes it as the next thing that it
+        // does.
         let outranks = runs != 0 && outranked.is_some();
         self.inverted += u64::from(outranks);
         me.kept.is(outranks && (asked || me.kept.steps > 0), at);
@@ -261,7 +292,8 @@ impl Steps {
         }
         me.missed.is(!given && runs != 0 && waits > runs, at);
         if runs != 0 {
-            // What is in was taken in by the second step after that at the latest: then it runs, or waits, or an idle VP has it.
+            // What is in was taken in by the second step after that at the latest: then it runs, or
+            // waits, or an idle VP has it.
             me.sent.iter_mut().for_each(|sent| sent.steps += u32::from(sent.is_in));
             me.sent.retain(|sent| !sent.is_in || sent.mark > runs && sent.steps < TAKES_IN);
         }
@@ -289,7 +321,12 @@ impl Steps {
         longer(&mut self.kept, found(Fault::Kept, by_all, highest.since, behind));
         longer(
             &mut self.missed,
-            found(Fault::Missed, missed.steps, missed.since, (who.to_owned(), name.clone(), level(runs))),
+            found(
+                Fault::Missed,
+                missed.steps,
+                missed.since,
+                (who.to_owned(), name.clone(), level(runs)),
+            ),
         );
     }
 }

@@ -1,7 +1,8 @@
 //! From a spool to a file that Perfetto opens.
 //!
-//! The states are drawn from the records as they are: two VPs that claim to run one microprocess at the same time become two slices that
-//! overlap on its track, for the checker to find. Only where records were lost, so that nothing is proved, such contradictions are smoothed.
+//! The states are drawn from the records as they are: two VPs that claim to run one microprocess at
+//! the same time become two slices that overlap on its track, for the checker to find. Only where
+//! records were lost, so that nothing is proved, such contradictions are smoothed.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -14,10 +15,10 @@ use crate::perfetto::{INSTANT, SLICE_BEGIN, SLICE_END};
 use crate::record::{self, Cause, Kind, NO_LEVEL, Record, WAIT_KERNEL, WAITS};
 use crate::spool::{Entry, OUTSIDE, Spool};
 use crate::words::{
-    self, ASKED, BOARD, BOARD_ID, CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, GIVEN, ID, IDLE, LEVEL, LOST,
-    MICROS_GROUP, Name, OVERRIDDEN, OWN_PRIORITY, PREEMPTED, PRIORITY, PROCESS, PUT, RESUMED, ROW, SENT, SETTLED,
-    SETTLES, SPAWNED, SUMMARY, State, Summary, THREAD, THREADS_GROUP, UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP, WHO, WHY,
-    WRITER,
+    self, ASKED, BOARD, BOARD_ID, CARRIES, CHANGED, COUNT, ENDED, FIRST_SUM, FOR, GIVEN, ID, IDLE,
+    LEVEL, LOST, MICROS_GROUP, Name, OVERRIDDEN, OWN_PRIORITY, PREEMPTED, PRIORITY, PROCESS, PUT,
+    RESUMED, ROW, SENT, SETTLED, SETTLES, SPAWNED, SUMMARY, State, Summary, THREAD, THREADS_GROUP,
+    UNBLOCKED, VP, VPS_GROUP, WAITS_FOR_VP, WHO, WHY, WRITER,
 };
 
 /// Converts `spool`. `lost`: records that did not even reach it.
@@ -26,7 +27,8 @@ use crate::words::{
 /// What reading and writing say.
 pub fn convert(spool: &Spool, out: impl Write, lost: u64) -> io::Result<Summary> {
     let mut export = Export::new(spool, Packets::new(out, spool.header.offset));
-    // Known beforehand: a loss is told of by the first record that found room again, after what follows from it on other VPs.
+    // Known beforehand: a loss is told of by the first record that found room again, after what
+    // follows from it on other VPs.
     export.lossy = lost > 0 || spool.has_losses()?;
     for entry in spool.entries() {
         let entry = entry?;
@@ -93,7 +95,9 @@ fn number(n: impl Into<u64>) -> Value {
 
 impl<W: Write> Export<W> {
     fn new(spool: &Spool, mut packets: Packets<W>) -> Export<W> {
-        let about = |key: &str| spool.header.about.iter().find_map(|(k, v)| (k == key).then_some(v.as_str()));
+        let about = |key: &str| {
+            spool.header.about.iter().find_map(|(k, v)| (k == key).then_some(v.as_str()))
+        };
         let process = packets.process(spool.header.pid, about("program").unwrap_or("?"));
         let vps_group = packets.track(VPS_GROUP, Some(process), 0);
         let threads_group = packets.track(THREADS_GROUP, Some(process), 1);
@@ -110,11 +114,23 @@ impl<W: Write> Export<W> {
         let (threads, micros) = Default::default();
         let row = about("row").and_then(|row| row.parse().ok());
         if let (Some(board), Some(row)) = (about("board"), row) {
-            let arguments = [(BOARD_ID, board.into()), (ROW, number(row)), (PROCESS, number(spool.header.pid))];
+            let arguments =
+                [(BOARD_ID, board.into()), (ROW, number(row)), (PROCESS, number(spool.header.pid))];
             packets.event(process, INSTANT, Called::By(BOARD), &arguments);
         }
         let cores = Cores::of(row);
-        Export { packets, process, threads_group, micros_group, vps, threads, micros, cores, summary, lossy: false }
+        Export {
+            packets,
+            process,
+            threads_group,
+            micros_group,
+            vps,
+            threads,
+            micros,
+            cores,
+            summary,
+            lossy: false,
+        }
     }
 
     fn take(&mut self, Entry { writer, record, name }: Entry) {
@@ -128,7 +144,9 @@ impl<W: Write> Export<W> {
             Kind::Priority => self.priority(&record),
             Kind::WentOn => self.enter(record.id, State::Unbound, &[(THREAD, number(record.arg))]),
             Kind::StickyBegin => self.sticks(&record),
-            Kind::StickyEnd => self.enter(record.id, State::Unbound, &[(THREAD, number(record.arg))]),
+            Kind::StickyEnd => {
+                self.enter(record.id, State::Unbound, &[(THREAD, number(record.arg))])
+            }
             Kind::Pooled => self.thread_is(record.arg, None, None, &[]),
             Kind::Lost => self.lost(&record, on_vp.then_some(vp)),
             Kind::Sent => self.sent(SENT, &record, Some(record.level)),
@@ -151,7 +169,9 @@ impl<W: Write> Export<W> {
                 self.open_vp(vp, Called::By(IDLE), &[]);
             }
             Kind::IdleEnd => self.close_vp(vp),
-            Kind::Settles => self.packets.event(self.vps[vp].track, INSTANT, Called::By(SETTLES), &[]),
+            Kind::Settles => {
+                self.packets.event(self.vps[vp].track, INSTANT, Called::By(SETTLES), &[])
+            }
             Kind::Settled => self.settled(vp, &record),
             Kind::Asked | Kind::Leaves | Kind::Slot => {
                 self.cores.take(&mut self.packets, self.process, self.vps[vp].track, &record);
@@ -177,7 +197,10 @@ impl<W: Write> Export<W> {
             if let Some(former) = self.micros.remove(&slot) {
                 self.close(&former);
             }
-            let label = name.map_or_else(|| format!("#{}", Printed(id)), |name| format!("{name} #{}", Printed(id)));
+            let label = name.map_or_else(
+                || format!("#{}", Printed(id)),
+                |name| format!("{name} #{}", Printed(id)),
+            );
             let track = self.packets.track(&label, Some(self.micros_group), 0);
             let micro = Micro {
                 id,
@@ -246,7 +269,10 @@ impl<W: Write> Export<W> {
         let lost = self.lossy;
         let micro = self.micro(record.id);
         // Told twice: by the one who left, and by the queue.
-        if micro.state == Some(State::Ready) && micro.vp == record.arg && micro.level == record.level {
+        if micro.state == Some(State::Ready)
+            && micro.vp == record.arg
+            && micro.level == record.level
+        {
             return;
         }
         let contradiction = micro.state == Some(State::Running) && !lost;
@@ -283,7 +309,11 @@ impl<W: Write> Export<W> {
             }
             _ => {
                 self.micro(id).vp = vp as u32;
-                self.enter(id, State::Ready, &[(VP, number(vp as u64)), (WHY, cause.name().into())]);
+                self.enter(
+                    id,
+                    State::Ready,
+                    &[(VP, number(vp as u64)), (WHY, cause.name().into())],
+                );
             }
         }
     }
@@ -394,7 +424,8 @@ impl<W: Write> Export<W> {
         self.packets.event(track, INSTANT, Called::By(PRIORITY), &arguments);
     }
 
-    /// What one is called. Steps are told of late: who stands in its slot by now must not be taken for it, nor it for a new one.
+    /// What one is called. Steps are told of late: who stands in its slot by now must not be taken
+    /// for it, nor it for a new one.
     fn label(&self, id: u64) -> String {
         let known = self.micros.get(&slot(id)).filter(|micro| micro.id == id);
         known.map_or_else(|| format!("#{}", Printed(id)), |micro| micro.label.clone())
@@ -403,7 +434,10 @@ impl<W: Write> Export<W> {
     fn settled(&mut self, vp: usize, record: &Record) {
         let mut arguments = Vec::new();
         if record.level != NO_LEVEL {
-            arguments.extend([(LEVEL, number(record.level)), (WHO, self.label(record.id).as_str().into())]);
+            arguments.extend([
+                (LEVEL, number(record.level)),
+                (WHO, self.label(record.id).as_str().into()),
+            ]);
         }
         arguments.extend(record.wait.checked_sub(1).map(|level| (words::WAITS, number(level))));
         for (bit, name) in [(record::GIVEN, GIVEN), (record::ASKED, ASKED)] {
@@ -417,7 +451,8 @@ impl<W: Write> Export<W> {
     /// To the VP that the record names.
     fn sent(&mut self, name: Name, record: &Record, level: Option<u8>) {
         let Some(track) = self.vps.get(record.arg as usize).map(|vp| vp.track) else { return };
-        let mut arguments = vec![(ID, number(record.id)), (WHO, self.label(record.id).as_str().into())];
+        let mut arguments =
+            vec![(ID, number(record.id)), (WHO, self.label(record.id).as_str().into())];
         arguments.extend(level.map(|level| (LEVEL, number(level))));
         self.packets.event(track, INSTANT, Called::By(name), &arguments);
     }
@@ -427,7 +462,12 @@ impl<W: Write> Export<W> {
         self.summary.records -= 1;
         self.summary.lost += record.id;
         let writer: Value = vp.map_or("no VP".into(), |vp| format!("VP {vp}").as_str().into());
-        self.packets.event(self.process, INSTANT, Called::By(LOST), &[(COUNT, number(record.id)), (WRITER, writer)]);
+        self.packets.event(
+            self.process,
+            INSTANT,
+            Called::By(LOST),
+            &[(COUNT, number(record.id)), (WRITER, writer)],
+        );
         if let Some(vp) = vp {
             if let Some(id) = self.vps[vp].current.take() {
                 self.leave(id);
@@ -450,7 +490,13 @@ impl<W: Write> Export<W> {
     }
 
     /// What kernel thread `tid` does from now on.
-    fn thread_is(&mut self, tid: u32, what: Option<Name>, vp: Option<usize>, arguments: &[(Name, Value)]) {
+    fn thread_is(
+        &mut self,
+        tid: u32,
+        what: Option<Name>,
+        vp: Option<usize>,
+        arguments: &[(Name, Value)],
+    ) {
         let (packets, group) = (&mut self.packets, self.threads_group);
         let thread = self.threads.entry(tid).or_insert_with(|| Thread {
             track: packets.track(&format!("kernel thread {tid}"), Some(group), tid.cast_signed()),
@@ -481,7 +527,8 @@ impl<W: Write> Export<W> {
         let threads: Vec<u32> = self.threads.keys().copied().collect();
         threads.into_iter().for_each(|tid| self.thread_is(tid, None, None, &[]));
         self.cores.end(&mut self.packets);
-        let sums: Vec<_> = (FIRST_SUM..).zip(self.summary.numbers()).map(|(name, n)| (name, number(n))).collect();
+        let sums: Vec<_> =
+            (FIRST_SUM..).zip(self.summary.numbers()).map(|(name, n)| (name, number(n))).collect();
         self.packets.event(self.process, INSTANT, Called::By(SUMMARY), &sums);
         self.packets.flush()?;
         Ok(self.summary)

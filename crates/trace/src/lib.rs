@@ -6,12 +6,15 @@
 //!   everybody else -----------> Crowd /    every few milliseconds       (file)        |
 //!                                                                              Reader --> check
 //! ```
-//! While the program runs, a record is three words in a buffer of fixed size ([`record`], [`ring`]); one that finds no room is counted. What
-//! costs time (names, states, protobuf) is done at the end of the run ([`export`]), from the spool, without holding it in memory. A
-//! program that dies leaves the spool; `kumi trace` converts it ([`session::recover`]), complete but for the last few milliseconds.
+//! While the program runs, a record is three words in a buffer of fixed size ([`record`],
+//! [`ring`]); one that finds no room is counted. What costs time (names, states, protobuf) is done
+//! at the end of the run ([`export`]), from the spool, without holding it in memory. A program that
+//! dies leaves the spool; `kumi trace` converts it ([`session::recover`]), complete but for the
+//! last few milliseconds.
 //!
-//! [`check()`] reads the finished file back and proves that states never overlap and that priorities are exact; [`check_together`] does so for
-//! several processes that shared the cores at a board ([`board`]).
+//! [`check()`] reads the finished file back and proves that states never overlap and that
+//! priorities are exact; [`check_together`] does so for several processes that shared the cores at
+//! a board ([`board`]).
 #![forbid(unsafe_code)]
 
 pub mod board;

@@ -6,8 +6,8 @@ use prost::Message;
 use prost::encoding::message;
 
 use crate::perfetto::{
-    BY_RANK, DebugAnnotation, Interned, InternedData, NEEDS_STATE, ProcessDescriptor, STATE_CLEARED, TracePacket,
-    TrackDescriptor, TrackEvent,
+    BY_RANK, DebugAnnotation, Interned, InternedData, NEEDS_STATE, ProcessDescriptor,
+    STATE_CLEARED, TracePacket, TrackDescriptor, TrackEvent,
 };
 use crate::words::{ARGUMENTS, NAMES, Name};
 
@@ -50,18 +50,30 @@ pub(crate) struct Packets<W> {
 }
 
 impl<W: Write> Packets<W> {
-    /// `offset`: where in the file the run begins. Numbers of tracks and sequences begin there: every track takes more than a byte, so no
-    /// two runs in a file have one in common, and they are short.
+    /// `offset`: where in the file the run begins. Numbers of tracks and sequences begin there:
+    /// every track takes more than a byte, so no two runs in a file have one in common, and they
+    /// are short.
     pub(crate) fn new(out: W, offset: u64) -> Packets<W> {
-        let mut packets =
-            Packets { out, buffer: Vec::new(), sequence: (offset >> 4) as u32 + 1, next_track: offset, now: 0 };
+        let mut packets = Packets {
+            out,
+            buffer: Vec::new(),
+            sequence: (offset >> 4) as u32 + 1,
+            next_track: offset,
+            now: 0,
+        };
         let table = |names: &[&str]| -> Vec<Interned> {
-            let named = |(i, name): (usize, &&str)| Interned { iid: Some(i as u64 + 1), name: Some((*name).into()) };
+            let named = |(i, name): (usize, &&str)| Interned {
+                iid: Some(i as u64 + 1),
+                name: Some((*name).into()),
+            };
             names.iter().enumerate().map(named).collect()
         };
         packets.add(TracePacket {
             sequence_flags: Some(STATE_CLEARED | NEEDS_STATE),
-            interned_data: Some(InternedData { event_names: table(&NAMES), debug_annotation_names: table(&ARGUMENTS) }),
+            interned_data: Some(InternedData {
+                event_names: table(&NAMES),
+                debug_annotation_names: table(&ARGUMENTS),
+            }),
             ..TracePacket::default()
         });
         packets
@@ -92,7 +104,8 @@ impl<W: Write> Packets<W> {
     pub(crate) fn process(&mut self, pid: u32, name: &str) -> u64 {
         self.next_track += 1;
         let uuid = self.next_track;
-        let process = ProcessDescriptor { pid: Some(pid.cast_signed()), process_name: Some(name.to_owned()) };
+        let process =
+            ProcessDescriptor { pid: Some(pid.cast_signed()), process_name: Some(name.to_owned()) };
         self.describe(TrackDescriptor {
             uuid: Some(uuid),
             process: Some(process),
@@ -107,7 +120,13 @@ impl<W: Write> Packets<W> {
     }
 
     /// A slice's begin or end, or an instant, now.
-    pub(crate) fn event(&mut self, track: u64, kind: i32, called: Called<'_>, arguments: &[(Name, Value)]) {
+    pub(crate) fn event(
+        &mut self,
+        track: u64,
+        kind: i32,
+        called: Called<'_>,
+        arguments: &[(Name, Value)],
+    ) {
         let (name_iid, name) = match called {
             Called::Nothing => (None, None),
             Called::By(name) => (Some(name as u64 + 1), None),
@@ -118,7 +137,12 @@ impl<W: Write> Packets<W> {
                 Value::Number(n) => (Some(*n), None),
                 Value::Text(text) => (None, Some(text.clone())),
             };
-            DebugAnnotation { name_iid: Some(*name as u64 + 1), uint_value, string_value, name: None }
+            DebugAnnotation {
+                name_iid: Some(*name as u64 + 1),
+                uint_value,
+                string_value,
+                name: None,
+            }
         };
         let event = TrackEvent {
             kind: Some(kind),

@@ -1,10 +1,12 @@
-//! The messages of Perfetto's trace format that are used here: names and numbers as in `protos/perfetto/trace`.
+//! The messages of Perfetto's trace format that are used here: names and numbers as in
+//! `protos/perfetto/trace`.
 
 use prost::bytes::{Buf, BufMut};
 use prost::encoding::{DecodeContext, WireType};
 use prost::{DecodeError, Message, encoding};
 
-/// Declares messages: fields that may be absent, each with the module of `prost::encoding` that knows its type, then those that repeat.
+/// Declares messages: fields that may be absent, each with the module of `prost::encoding` that
+/// knows its type, then those that repeat.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident {
         $($field:ident: $type:ty as $module:ident = $tag:literal,)*
@@ -130,8 +132,10 @@ mod tests {
 
     #[test]
     fn the_bytes_are_those_of_the_format() {
-        let event = TrackEvent { kind: Some(INSTANT), name: Some("x".into()), ..TrackEvent::default() };
-        let packet = TracePacket { timestamp: Some(5), track_event: Some(event), ..TracePacket::default() };
+        let event =
+            TrackEvent { kind: Some(INSTANT), name: Some("x".into()), ..TrackEvent::default() };
+        let packet =
+            TracePacket { timestamp: Some(5), track_event: Some(event), ..TracePacket::default() };
         let trace = Trace { packet: vec![packet] };
         // 1: packet { 8: 5, 11: event { 9: 3, 23: "x" } }
         let bytes = [0x0a, 10, 0x40, 5, 0x5a, 6, 0x48, 3, 0xba, 1, 1, b'x'];

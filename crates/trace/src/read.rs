@@ -10,7 +10,8 @@ use prost::Message;
 
 use crate::perfetto::{STATE_CLEARED, TracePacket};
 use crate::words::{
-    ARGUMENTS, CORES_GROUP, FIRST_SUM, MICROS_GROUP, NAMES, SUMMARY, Summary, THREADS_GROUP, VPS_GROUP,
+    ARGUMENTS, CORES_GROUP, FIRST_SUM, MICROS_GROUP, NAMES, SUMMARY, Summary, THREADS_GROUP,
+    VPS_GROUP,
 };
 
 /// A packet beyond this is none of ours.
@@ -115,7 +116,10 @@ pub struct Reader<R> {
 }
 
 fn invalid(at: u64, why: impl std::fmt::Display) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("at byte {at}: {why}: no trace, or a part of one"))
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("at byte {at}: {why}: no trace, or a part of one"),
+    )
 }
 
 impl Reader<BufReader<File>> {
@@ -124,7 +128,8 @@ impl Reader<BufReader<File>> {
     /// # Errors
     /// What opening says.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path).map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
+        let file = File::open(path)
+            .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))?;
         Ok(Reader::new(BufReader::with_capacity(1 << 18, file)))
     }
 }
@@ -132,7 +137,13 @@ impl Reader<BufReader<File>> {
 impl<R: BufRead> Reader<R> {
     /// Of anything that can be read.
     pub fn new(input: R) -> Self {
-        Reader { input, at: 0, packet: Vec::new(), interned: HashMap::new(), tracks: HashMap::new() }
+        Reader {
+            input,
+            at: 0,
+            packet: Vec::new(),
+            interned: HashMap::new(),
+            tracks: HashMap::new(),
+        }
     }
 
     /// The next packet into `self.packet`; false at the end.
@@ -226,7 +237,12 @@ impl<R: BufRead> Reader<R> {
                 _ => (Of::Group, parent.run),
             },
         };
-        let name = track.process.and_then(|process| process.process_name).or(track.name).unwrap_or_default().into();
+        let name = track
+            .process
+            .and_then(|process| process.process_name)
+            .or(track.name)
+            .unwrap_or_default()
+            .into();
         self.tracks.insert(uuid, Track { name, of, run });
     }
 }

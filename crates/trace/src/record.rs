@@ -24,9 +24,11 @@ pub enum Kind {
     Blocked = 8,
     /// `id` is back from the kernel, on kernel thread `arg`, without a VP.
     Unblocked = 9,
-    /// `id` runs on the VP at `level`, without a switch: it got the VP, or got it back, where it was.
+    /// `id` runs on the VP at `level`, without a switch: it got the VP, or got it back, where it
+    /// was.
     Runs = 10,
-    /// `id` has the effective priority `cause` from here, which is queue level `level` (255: that depends).
+    /// `id` has the effective priority `cause` from here, which is queue level `level` (255: that
+    /// depends).
     Priority = 11,
     /// The kernel's half told Preempted (bit 0 of `arg`) or Changed (bit 1) on the VP.
     Told = 12,
@@ -36,10 +38,12 @@ pub enum Kind {
     Lost = 14,
     /// `id`, which waited for a VP on kernel thread `arg`, went on without.
     WentOn = 15,
-    /// Where levels differ: the VP takes a step. What was told of it until now may not be so any more; it may lose its core right here.
+    /// Where levels differ: the VP takes a step. What was told of it until now may not be so any
+    /// more; it may lose its core right here.
     Settles = 16,
-    /// It has taken the step: `id` runs there at `level` ([`NO_LEVEL`]: nothing); `wait` is one more than the highest level of what waits there
-    /// (0: nothing), `cause` has [`GIVEN`] and [`ASKED`].
+    /// It has taken the step: `id` runs there at `level` ([`NO_LEVEL`]: nothing); `wait` is one
+    /// more than the highest level of what waits there (0: nothing), `cause` has [`GIVEN`] and
+    /// [`ASKED`].
     Settled = 17,
     /// Where levels differ: `id` is about to come to VP `arg`, at `level`, through its injector.
     Sent = 18,
@@ -47,18 +51,19 @@ pub enum Kind {
     Put = 19,
     /// `id` was taken out of the VP's queue, and waits as `wait` says.
     Held = 20,
-    /// The VP has asked at the board for core `arg`, which it wants at `level`, and counts as `wait` (a mark, see [`Holder`]; 0: it may not run);
-    /// `cause` has [`HAS`] and [`RUNS`], and `id` is the [`Slot`] right after that.
+    /// The VP has asked at the board for core `arg`, which it wants at `level`, and counts as
+    /// `wait` (a mark, see [`Holder`]; 0: it may not run); `cause` has [`HAS`] and [`RUNS`], and
+    /// `id` is the [`Slot`] right after that.
     Asked = 21,
     /// The VP has nothing to run, and leaves core `arg`; `id` is the [`Slot`] right before that.
     Leaves = 22,
     /// The VP has changed the slot of core `arg`: it is `id` from here.
     Slot = 23,
-    /// VP `arg` takes no steps from here on, and the scheduler goes on without it: its kernel thread
-    /// is held up inside the scheduler, and the watchdog has written the VP off.
+    /// VP `arg` takes no steps from here on, and the scheduler goes on without it: its kernel
+    /// thread is held up inside the scheduler, and the watchdog has written the VP off.
     Overridden = 24,
-    /// `id`, on kernel thread `arg`, keeps that from here and has no VP: it blocks often in calls that
-    /// the runtime does not know.
+    /// `id`, on kernel thread `arg`, keeps that from here and has no VP: it blocks often in calls
+    /// that the runtime does not know.
     StickyBegin = 25,
     /// Not any more: it waits for a VP, or in the runtime.
     StickyEnd = 26,
@@ -150,7 +155,8 @@ impl Cause {
     }
 }
 
-/// What one waits for, by number: the runtime's kinds of waits, and the last one for what the kernel's half told.
+/// What one waits for, by number: the runtime's kinds of waits, and the last one for what the
+/// kernel's half told.
 pub const WAITS: [&str; 21] = [
     "-",
     "park",
@@ -191,7 +197,8 @@ pub const GIVEN: u8 = 2;
 
 /// In [`Kind::Asked`]: it has the core.
 pub const HAS: u8 = 1;
-/// In [`Kind::Asked`]: a microprocess runs there, or is the next to; else the VP waits for the core on its kernel thread's own stack.
+/// In [`Kind::Asked`]: a microprocess runs there, or is the next to; else the VP waits for the core
+/// on its kernel thread's own stack.
 pub const RUNS: u8 = 2;
 
 /// Who has a core.
@@ -217,11 +224,14 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// As it stands in a record: row + 1 (16 bits), VP (8), mark (8), given (1), nothing (1), serial (30).
+    /// As it stands in a record: row + 1 (16 bits), VP (8), mark (8), given (1), nothing (1),
+    /// serial (30).
     #[must_use]
     pub fn bits(self) -> u64 {
         let place = self.holder.map_or(0, |holder| {
-            u64::from(holder.row).wrapping_add(1) & 0xffff | u64::from(holder.vp) << 16 | u64::from(holder.mark) << 24
+            u64::from(holder.row).wrapping_add(1) & 0xffff
+                | u64::from(holder.vp) << 16
+                | u64::from(holder.mark) << 24
         });
         place | u64::from(self.given) << 32 | u64::from(self.serial) << 34
     }
@@ -291,7 +301,8 @@ pub(crate) fn name_words(name: &[u8]) -> impl Iterator<Item = Words> {
         let mut bytes = [0u8; 24];
         bytes[..piece.len()].copy_from_slice(piece);
         // The last byte makes room for the kind, which is the lowest of its word.
-        let word = |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("eight bytes"));
+        let word =
+            |i: usize| u64::from_le_bytes(bytes[i * 8..i * 8 + 8].try_into().expect("eight bytes"));
         [word(0), word(1), word(2) << 8 | Kind::Name as u64]
     })
 }

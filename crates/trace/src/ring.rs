@@ -1,7 +1,8 @@
 //! Bounded buffers of records between those to whom things happen and the one who writes them out.
 //!
-//! [`Ring`] has one writer at a time (a VP's carrier), [`Crowd`] any number. Neither ever waits, allocates or makes a system call: what
-//! finds no room is counted as lost. Both may be written in a signal handler, a `Ring` under the rule of its one writer.
+//! [`Ring`] has one writer at a time (a VP's carrier), [`Crowd`] any number. Neither ever waits,
+//! allocates or makes a system call: what finds no room is counted as lost. Both may be written in
+//! a signal handler, a `Ring` under the rule of its one writer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,7 +36,8 @@ struct Reader {
     tail: AtomicU64,
 }
 
-/// A buffer with one writer at a time. Who that is must be settled by something that orders memory, as the hand-over of a VP does.
+/// A buffer with one writer at a time. Who that is must be settled by something that orders memory,
+/// as the hand-over of a VP does.
 #[derive(Debug)]
 pub struct Ring {
     writer: Writer,
@@ -67,7 +69,8 @@ impl Ring {
         }
     }
 
-    /// Leaves a word for the next record of the same writer: see [`take_note`](Ring::take_note). By the writer.
+    /// Leaves a word for the next record of the same writer: see [`take_note`](Ring::take_note). By
+    /// the writer.
     #[inline]
     pub fn note(&self, word: u8) {
         self.writer.note.store(u64::from(word), Ordering::Relaxed);
@@ -83,7 +86,8 @@ impl Ring {
         note as u8
     }
 
-    /// Whether `n` records fit; if not they are counted as lost. What was lost before is said first.
+    /// Whether `n` records fit; if not they are counted as lost. What was lost before is said
+    /// first.
     #[inline]
     fn has_room(&self, n: u64) -> bool {
         let lost = self.writer.lost.load(Ordering::Relaxed);
@@ -101,7 +105,9 @@ impl Ring {
         }
         self.writer.lost.store(if fits { 0 } else { lost + 1 }, Ordering::Release);
         if !fits {
-            self.writer.lost_ever.store(self.writer.lost_ever.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            self.writer
+                .lost_ever
+                .store(self.writer.lost_ever.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
         fits
     }
@@ -132,7 +138,8 @@ impl Ring {
 
     /// Takes all there is. By the one consumer.
     pub fn drain(&self, mut each: impl FnMut(Words)) {
-        let (tail, head) = (self.reader.tail.load(Ordering::Relaxed), self.writer.head.load(Ordering::Acquire));
+        let (tail, head) =
+            (self.reader.tail.load(Ordering::Relaxed), self.writer.head.load(Ordering::Acquire));
         for at in tail..head {
             let cell = &self.cells[at as usize & (self.cells.len() - 1)];
             each([0, 1, 2].map(|i| cell[i].load(Ordering::Relaxed)));
@@ -153,7 +160,8 @@ impl Ring {
     }
 }
 
-/// A buffer with any number of writers: those who carry no VP. Lock-free; a writer that is stopped in the middle holds up the reading.
+/// A buffer with any number of writers: those who carry no VP. Lock-free; a writer that is stopped
+/// in the middle holds up the reading.
 #[derive(Debug)]
 pub struct Crowd {
     head: AtomicU64,
@@ -188,7 +196,12 @@ impl Crowd {
                 self.lost_ever.fetch_add(1, Ordering::Relaxed);
                 return;
             }
-            match self.head.compare_exchange_weak(head, head + n, Ordering::Relaxed, Ordering::Relaxed) {
+            match self.head.compare_exchange_weak(
+                head,
+                head + n,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => break,
                 Err(now) => head = now,
             }
@@ -213,7 +226,8 @@ impl Crowd {
         &self.cells[at as usize & (self.cells.len() - 1)]
     }
 
-    /// Takes all there is, up to the first that is not complete: false if there is one. By the one consumer.
+    /// Takes all there is, up to the first that is not complete: false if there is one. By the one
+    /// consumer.
     pub fn drain(&self, mut each: impl FnMut(Words)) -> bool {
         let mut tail = self.tail.load(Ordering::Relaxed);
         let head = self.head.load(Ordering::Relaxed);
@@ -262,7 +276,10 @@ mod tests {
         assert_eq!(first.iter().map(|r| r.id).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 7]);
         ring.put(numbered(11));
         let rest = taken(|each| ring.drain(each));
-        assert_eq!(rest.iter().map(|r| (r.kind, r.id)).collect::<Vec<_>>(), [(Kind::Lost, 3), (Kind::Ready, 11)]);
+        assert_eq!(
+            rest.iter().map(|r| (r.kind, r.id)).collect::<Vec<_>>(),
+            [(Kind::Lost, 3), (Kind::Ready, 11)]
+        );
         assert_eq!(ring.lost(), 0);
     }
 
@@ -293,7 +310,9 @@ mod tests {
         let writers: Vec<_> = (0..3u32)
             .map(|w| {
                 let crowd = crowd.clone();
-                std::thread::spawn(move || (0..EACH).for_each(|id| crowd.put(Record { arg: w, ..numbered(id) })))
+                std::thread::spawn(move || {
+                    (0..EACH).for_each(|id| crowd.put(Record { arg: w, ..numbered(id) }))
+                })
             })
             .collect();
         let consumer = {

@@ -1,4 +1,5 @@
-//! One run that is traced: buffers, the kernel thread that writes them out, and the conversion at the end.
+//! One run that is traced: buffers, the kernel thread that writes them out, and the conversion at
+//! the end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +15,8 @@ use crate::ring::{Crowd, Ring};
 use crate::spool::{CLOCK, Header, OUTSIDE, Spool, add, begin_chunk, end_chunk};
 use crate::words::Summary;
 
-/// Records that a VP's buffer holds unless another number is asked for: 768 KiB, and 80 ms at 400,000 records a second.
+/// Records that a VP's buffer holds unless another number is asked for: 768 KiB, and 80 ms at
+/// 400,000 records a second.
 pub const DEFAULT_RECORDS: usize = 1 << 15;
 /// Fewest and most that may be asked for.
 pub const RECORDS: std::ops::RangeInclusive<usize> = 8..=1 << 24;
@@ -73,7 +75,8 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> io::Error {
     move |e| io::Error::new(e.kind(), format!("trace {path}: {e}"))
 }
 
-/// Where process `pid` keeps its spool for `output`: beside it if that is, or becomes, a file; else in the folder for temporary files.
+/// Where process `pid` keeps its spool for `output`: beside it if that is, or becomes, a file; else
+/// in the folder for temporary files.
 #[must_use]
 pub fn spool_path(output: &Path, pid: u32) -> PathBuf {
     if output.metadata().is_ok_and(|metadata| !metadata.is_file()) {
@@ -90,7 +93,11 @@ fn open_output(path: &Path) -> io::Result<(File, u64)> {
     let again = begun.iter().any(|one| one == path);
     let mut options = OpenOptions::new();
     options.create(true);
-    let file = if again { options.append(true).open(path)? } else { options.write(true).truncate(true).open(path)? };
+    let file = if again {
+        options.append(true).open(path)?
+    } else {
+        options.write(true).truncate(true).open(path)?
+    };
     if !again {
         begun.push(path.to_owned());
     }
@@ -99,16 +106,22 @@ fn open_output(path: &Path) -> io::Result<(File, u64)> {
 }
 
 impl Session {
-    /// Opens output and spool and starts the kernel thread that writes out. The output is complete after [`finish`](Session::finish).
+    /// Opens output and spool and starts the kernel thread that writes out. The output is complete
+    /// after [`finish`](Session::finish).
     ///
-    /// In one process a second session with the same output goes behind the first. Blocks on a named pipe until it has a reader.
+    /// In one process a second session with the same output goes behind the first. Blocks on a
+    /// named pipe until it has a reader.
     ///
     /// # Errors
-    /// `InvalidInput`: a number of records outside of [`RECORDS`]. Else what the kernel says to output, spool and kernel thread.
+    /// `InvalidInput`: a number of records outside of [`RECORDS`]. Else what the kernel says to
+    /// output, spool and kernel thread.
     pub fn start(settings: Settings) -> io::Result<Session> {
         if !RECORDS.contains(&settings.records) {
             let (least, most) = RECORDS.into_inner();
-            let text = format!("a trace buffer of {} records: {least} to {most} are possible", settings.records);
+            let text = format!(
+                "a trace buffer of {} records: {least} to {most} are possible",
+                settings.records
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let output = settings.output;
@@ -117,7 +130,13 @@ impl Session {
         let spool = spool_path(&output, pid);
         let header = Header { vps: settings.vps as u32, pid, offset, about: settings.about };
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(true).open(&spool).map_err(at(&spool))?;
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&spool)
+            .map_err(at(&spool))?;
         file.write_all(&header.bytes()).map_err(at(&spool))?;
         let clock = Clock::new();
         let ring = || Arc::new(Ring::new(settings.records, clock));
@@ -129,7 +148,9 @@ impl Session {
             unwritten: AtomicU64::new(0),
         });
         let (shared, to) = (buffers.clone(), file.try_clone().map_err(at(&spool))?);
-        let thread = std::thread::Builder::new().name("kumi-trace".into()).spawn(move || shared.write_out(to))?;
+        let thread = std::thread::Builder::new()
+            .name("kumi-trace".into())
+            .spawn(move || shared.write_out(to))?;
         let writer = Mutex::new(Some(Writer { thread, file, out }));
         Ok(Session { buffers, output, spool, pid, writer })
     }
@@ -161,7 +182,8 @@ impl Session {
         &self.output
     }
 
-    /// The trace up to some milliseconds ago, in the output's format, while it goes on. Stops nobody. Blocks the kernel thread.
+    /// The trace up to some milliseconds ago, in the output's format, while it goes on. Stops
+    /// nobody. Blocks the kernel thread.
     ///
     /// # Errors
     /// Reading the spool or writing to `out` failed; the trace has ended.
@@ -171,8 +193,9 @@ impl Session {
         export::convert(&Spool::open(spool)?.whole_rounds(), out, lost).map(drop)
     }
 
-    /// Writes the rest out and converts. `None`: it is done already, or by another process (after a fork). What is noted afterwards is
-    /// not in the trace. Blocks the kernel thread: about a second for a million records.
+    /// Writes the rest out and converts. `None`: it is done already, or by another process (after a
+    /// fork). What is noted afterwards is not in the trace. Blocks the kernel thread: about a
+    /// second for a million records.
     ///
     /// # Errors
     /// Reading the spool or writing the output failed; the spool is removed all the same.
@@ -215,7 +238,8 @@ impl Buffers {
         loop {
             let over = self.stop.load(Ordering::Acquire);
             bytes.clear();
-            // Before: at its end the round has all that was noted until now, and of what came meanwhile only a part.
+            // Before: at its end the round has all that was noted until now, and of what came
+            // meanwhile only a part.
             let (ticks, nanoseconds) = self.clock.pair();
             let (records, is_whole) = self.collect(&mut bytes, over);
             if records > 0 && is_whole || over {
@@ -240,15 +264,18 @@ impl Buffers {
         }
     }
 
-    /// Adds a chunk for each buffer with something in it. Returns the number of records, and whether they are all there were: somebody may be noting one.
+    /// Adds a chunk for each buffer with something in it. Returns the number of records, and
+    /// whether they are all there were: somebody may be noting one.
     fn collect(&self, bytes: &mut Vec<u8>, last: bool) -> (u64, bool) {
         let mut records = 0;
         for (vp, ring) in self.vps.iter().enumerate() {
             let from = begin_chunk(bytes, vp as u32);
             ring.drain(|words| add(bytes, words));
             if last && ring.lost() > 0 {
-                let lost =
-                    crate::record::Record { id: ring.lost(), ..crate::record::Record::new(crate::record::Kind::Lost) };
+                let lost = crate::record::Record {
+                    id: ring.lost(),
+                    ..crate::record::Record::new(crate::record::Kind::Lost)
+                };
                 add(bytes, lost.words(self.clock.ticks()));
             }
             records += end_chunk(bytes, from);
@@ -259,7 +286,8 @@ impl Buffers {
     }
 }
 
-/// Converts what process `pid` left behind when it died, into `output`, behind the runs that it had completed. `None`: it left nothing.
+/// Converts what process `pid` left behind when it died, into `output`, behind the runs that it had
+/// completed. `None`: it left nothing.
 ///
 /// # Errors
 /// What reading the spool and writing the output say.
@@ -286,12 +314,18 @@ mod tests {
     use super::*;
     use crate::record::{Kind, Record};
 
-    /// One who writes to one buffer after the other is never found to have written to the later one only.
+    /// One who writes to one buffer after the other is never found to have written to the later one
+    /// only.
     #[test]
     fn what_is_there_so_far_is_what_was_there_at_one_moment() {
         let output = std::env::temp_dir().join(format!("kumi-session-test-{}", std::process::id()));
         const RECORDS: u64 = 1 << 10;
-        let settings = Settings { output: output.clone(), vps: 2, records: RECORDS as usize, about: Vec::new() };
+        let settings = Settings {
+            output: output.clone(),
+            vps: 2,
+            records: RECORDS as usize,
+            about: Vec::new(),
+        };
         let session = Session::start(settings).expect("a session");
         let (first, second, over) = (session.vp(0), session.vp(1), AtomicBool::new(false));
         let seen = AtomicU64::new(0);
@@ -299,7 +333,8 @@ mod tests {
             scope.spawn(|| {
                 let mut noted = 0;
                 while !over.load(Ordering::Relaxed) {
-                    // A full buffer loses records, and then the two are not alike: what is read of the file bounds what is noted.
+                    // A full buffer loses records, and then the two are not alike: what is read of
+                    // the file bounds what is noted.
                     if noted - seen.load(Ordering::Relaxed) > RECORDS / 2 {
                         std::thread::yield_now();
                         continue;
@@ -313,7 +348,8 @@ mod tests {
             });
             let mut rounds = 0;
             while rounds < 20 {
-                let spool = Spool::open(File::open(&session.spool).expect("it is there")).expect("a spool");
+                let spool =
+                    Spool::open(File::open(&session.spool).expect("it is there")).expect("a spool");
                 let mut written = [0u64; 2];
                 for entry in spool.whole_rounds().entries() {
                     written[entry.expect("readable").writer as usize] += 1;

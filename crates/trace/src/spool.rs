@@ -1,11 +1,13 @@
 //! The spool: records as they were, in a file, until they are converted.
 //!
-//! A program that dies leaves it behind, complete up to the begin of the writer's last whole round; whatever follows the last whole chunk is ignored.
+//! A program that dies leaves it behind, complete up to the begin of the writer's last whole round;
+//! whatever follows the last whole chunk is ignored.
 //! ```text
 //!   header: MAGIC, version, VPs, process id, length of the text, offset in the output; text: lines "key=value"
 //!   chunk:  writer, number of records, records of 24 bytes
 //! ```
-//! All numbers are little-endian. Readers pass over kinds of records and lines of the text that they do not know, so new ones are no new version.
+//! All numbers are little-endian. Readers pass over kinds of records and lines of the text that
+//! they do not know, so new ones are no new version.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -21,12 +23,14 @@ const HEADER: usize = 32;
 const RECORD: usize = 24;
 /// Records read from the file at a time.
 const BLOCK: usize = 512;
-/// Those without a VP note the time first and find their place in the buffer then: this many records are looked at for the earliest.
+/// Those without a VP note the time first and find their place in the buffer then: this many
+/// records are looked at for the earliest.
 const LOOK_AHEAD: usize = 4096;
 
 /// Writer of those who carry no VP.
 pub const OUTSIDE: u32 = u32::MAX;
-/// "Writer" of pairs of the clock: ticks, nanoseconds. One ends each round, and was read before the first buffer was looked at.
+/// "Writer" of pairs of the clock: ticks, nanoseconds. One ends each round, and was read before the
+/// first buffer was looked at.
 pub const CLOCK: u32 = u32::MAX - 1;
 
 /// What is known before the first record.
@@ -47,7 +51,8 @@ impl Header {
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let clean = |text: &str| text.replace(['\n', '='], " ");
-        let text: String = self.about.iter().map(|(k, v)| format!("{}={}\n", clean(k), clean(v))).collect();
+        let text: String =
+            self.about.iter().map(|(k, v)| format!("{}={}\n", clean(k), clean(v))).collect();
         let mut bytes = MAGIC.to_vec();
         for word in [1u32, self.vps, self.pid, text.len() as u32] {
             bytes.extend(word.to_le_bytes());
@@ -92,7 +97,8 @@ pub fn add(out: &mut Vec<u8>, words: Words) {
     }
 }
 
-/// Ends the chunk that `begin_chunk` returned `from` for. Returns its number of records; one without any is taken back.
+/// Ends the chunk that `begin_chunk` returned `from` for. Returns its number of records; one
+/// without any is taken back.
 pub fn end_chunk(out: &mut Vec<u8>, from: usize) -> u64 {
     let records = (out.len() - from) / RECORD;
     if records == 0 {
@@ -132,7 +138,8 @@ impl Spool {
         while at + 8 <= end {
             let mut head = [0u8; 8];
             file.read_exact_at(&mut head, at)?;
-            let [writer, records] = [0, 4].map(|i| u32::from_le_bytes(head[i..i + 4].try_into().expect("four bytes")));
+            let [writer, records] =
+                [0, 4].map(|i| u32::from_le_bytes(head[i..i + 4].try_into().expect("four bytes")));
             let next = at + 8 + u64::from(records) * RECORD as u64;
             if next > end {
                 break;
@@ -140,7 +147,8 @@ impl Spool {
             if writer == CLOCK {
                 let mut pair = [0u8; 16];
                 file.read_exact_at(&mut pair, at + 8)?;
-                let [ticks, ns] = [0, 8].map(|i| u64::from_le_bytes(pair[i..i + 8].try_into().expect("eight bytes")));
+                let [ticks, ns] = [0, 8]
+                    .map(|i| u64::from_le_bytes(pair[i..i + 8].try_into().expect("eight bytes")));
                 pairs = Some((pairs.map_or((ticks, ns), |(first, _)| first), (ticks, ns)));
             } else {
                 chunks.push((writer, at + 8, records));
@@ -148,11 +156,19 @@ impl Spool {
             at = next;
         }
         let (first, last) = pairs.unwrap_or_default();
-        Ok(Spool { header, scale: Scale::new(first, last), chunks, until: u64::MAX, last: last.0, file })
+        Ok(Spool {
+            header,
+            scale: Scale::new(first, last),
+            chunks,
+            until: u64::MAX,
+            last: last.0,
+            file,
+        })
     }
 
-    /// Of one whose writer goes on, or died: up to where nobody's records are missing. Beyond that one VP's are there and another's are not, so that
-    /// what one of them did to the other's microprocesses would contradict what is known of these.
+    /// Of one whose writer goes on, or died: up to where nobody's records are missing. Beyond that
+    /// one VP's are there and another's are not, so that what one of them did to the other's
+    /// microprocesses would contradict what is known of these.
     #[must_use]
     pub fn whole_rounds(self) -> Spool {
         Spool { until: self.last, ..self }
@@ -237,7 +253,9 @@ impl<'a> Stream<'a> {
             return Ok(Some(words));
         }
         while self.rest.1 == 0 {
-            let Some(&(writer, offset, records)) = self.spool.chunks.get(self.chunk) else { return Ok(None) };
+            let Some(&(writer, offset, records)) = self.spool.chunks.get(self.chunk) else {
+                return Ok(None);
+            };
             self.chunk += 1;
             if writer == self.writer {
                 self.rest = (offset, records);
@@ -248,11 +266,10 @@ impl<'a> Stream<'a> {
         let mut bytes = vec![0u8; n as usize * RECORD];
         self.spool.file.read_exact_at(&mut bytes, offset)?;
         self.rest = (offset + bytes.len() as u64, records - n);
-        self.block.extend(
-            bytes.chunks_exact(RECORD).map(|record| {
-                [0, 8, 16].map(|i| u64::from_le_bytes(record[i..i + 8].try_into().expect("eight bytes")))
-            }),
-        );
+        self.block.extend(bytes.chunks_exact(RECORD).map(|record| {
+            [0, 8, 16]
+                .map(|i| u64::from_le_bytes(record[i..i + 8].try_into().expect("eight bytes")))
+        }));
         Ok(self.block.pop_front())
     }
 
@@ -261,7 +278,10 @@ impl<'a> Stream<'a> {
         loop {
             let Some(words) = self.words()? else { return Ok(None) };
             // A piece of a name without its begin, or what is no record of ours.
-            let Some(record) = Record::from_words(words).filter(|record| record.kind != Kind::Name) else { continue };
+            let Some(record) = Record::from_words(words).filter(|record| record.kind != Kind::Name)
+            else {
+                continue;
+            };
             let mut name = Vec::new();
             while record.kind == Kind::Spawn
                 && let Some(words) = self.words()?
@@ -352,7 +372,11 @@ impl Iterator for Entries<'_> {
 ///
 /// # Errors
 /// What writing says.
-pub fn write(out: &mut impl Write, header: &Header, chunks: &[(u32, Vec<Words>)]) -> io::Result<()> {
+pub fn write(
+    out: &mut impl Write,
+    header: &Header,
+    chunks: &[(u32, Vec<Words>)],
+) -> io::Result<()> {
     let mut bytes = header.bytes();
     for (writer, records) in chunks {
         let from = begin_chunk(&mut bytes, *writer);
@@ -385,7 +409,8 @@ pub(crate) mod tests {
 
     #[test]
     fn entries_come_by_time_with_their_names() {
-        let header = Header { vps: 2, pid: 7, offset: 3, about: vec![("program".into(), "a=b\nc".into())] };
+        let header =
+            Header { vps: 2, pid: 7, offset: 3, about: vec![("program".into(), "a=b\nc".into())] };
         let spawn: Vec<_> = [at(5, Kind::Spawn)].into_iter().chain(name_words(b"who")).collect();
         let chunks = [
             (0, vec![at(1, Kind::IdleBegin), at(4, Kind::IdleEnd)]),

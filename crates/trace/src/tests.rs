@@ -25,9 +25,13 @@ pub(crate) struct Script {
 fn real(id: u64) -> u64 {
     match id {
         0 => 0,
-        _ => Id::new(Location::NOWHERE, resource::Kind::MICROPROCESS, Serial::new(id as u32, 1 + (id >> 32) as u32))
-            .bits()
-            .get(),
+        _ => Id::new(
+            Location::NOWHERE,
+            resource::Kind::MICROPROCESS,
+            Serial::new(id as u32, 1 + (id >> 32) as u32),
+        )
+        .bits()
+        .get(),
     }
 }
 
@@ -56,7 +60,10 @@ impl Script {
     }
 
     fn ready(&mut self, vp: u32, id: u64, level: u8) -> &mut Self {
-        self.add(vp, Record { id, level, cause: Cause::Woken as u8, arg: vp, ..Record::new(Kind::Ready) })
+        self.add(
+            vp,
+            Record { id, level, cause: Cause::Woken as u8, arg: vp, ..Record::new(Kind::Ready) },
+        )
     }
 
     fn switch(&mut self, vp: u32, id: u64, level: u8, cause: Cause) -> &mut Self {
@@ -64,7 +71,13 @@ impl Script {
     }
 
     /// A whole step of `vp`: it runs `id` at a level, if anything, and something waits there.
-    fn step(&mut self, vp: u32, runs: Option<(u64, u8)>, waits: Option<u8>, flags: u8) -> &mut Self {
+    fn step(
+        &mut self,
+        vp: u32,
+        runs: Option<(u64, u8)>,
+        waits: Option<u8>,
+        flags: u8,
+    ) -> &mut Self {
         self.add(vp, Record::new(Kind::Settles));
         let (id, level) = runs.unwrap_or((0, NO_LEVEL));
         let wait = waits.map_or(0, |level| level + 1);
@@ -83,8 +96,14 @@ impl Script {
         self.trace_of(vps, 5, &[("program", "test")])
     }
 
-    pub(crate) fn trace_of(&self, vps: u32, pid: u32, about: &[(&str, &str)]) -> (Vec<u8>, Summary) {
-        let mut chunks: Vec<_> = self.writers.iter().map(|(writer, records)| (*writer, records.clone())).collect();
+    pub(crate) fn trace_of(
+        &self,
+        vps: u32,
+        pid: u32,
+        about: &[(&str, &str)],
+    ) -> (Vec<u8>, Summary) {
+        let mut chunks: Vec<_> =
+            self.writers.iter().map(|(writer, records)| (*writer, records.clone())).collect();
         chunks.push((CLOCK, vec![[0, 0, 0], [1_000_000, 1_000_000, 0]]));
         let about = about.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
         let header = Header { vps, pid, offset: 0, about };
@@ -161,7 +180,10 @@ fn a_life_is_drawn() {
     assert_eq!(on(Of::Vp), vp);
     let threads = ["Carries a VP", "Blocked", "Carries a VP", "Waits for a VP", "Carries a VP"];
     assert_eq!(on(Of::Thread), threads);
-    let parked = all.iter().find(|(event, ..)| &*event.name == "Parked").map(|(event, ..)| event.text("for"));
+    let parked = all
+        .iter()
+        .find(|(event, ..)| &*event.name == "Parked")
+        .map(|(event, ..)| event.text("for"));
     assert_eq!(parked, Some(Some("mutex")));
     assert_eq!((summary.spawned, summary.ended, summary.blocked, summary.unblocked), (1, 1, 1, 1));
     let said = all.iter().filter_map(|(event, ..)| event.summary()).collect::<Vec<_>>();
@@ -189,14 +211,25 @@ fn one_that_runs_before_it_is_resumed_is_found() {
     script.spawn(0, 1, 9, "held");
     held(&mut script, 1);
     script.ready(OUTSIDE, 1, 9).switch(0, 1, 9, Cause::None);
-    script.add(0, Record { cause: Cause::Parked as u8, wait: WAIT_RESUME, ..Record::new(Kind::Switch) });
+    script.add(
+        0,
+        Record { cause: Cause::Parked as u8, wait: WAIT_RESUME, ..Record::new(Kind::Switch) },
+    );
     script.ready(OUTSIDE, 1, 9).switch(0, 1, 9, Cause::None);
     assert_eq!(script.report(1).verdict(), Verdict::Holds);
-    script.add(0, Record { cause: Cause::Parked as u8, wait: WAIT_RESUME, ..Record::new(Kind::Switch) });
+    script.add(
+        0,
+        Record { cause: Cause::Parked as u8, wait: WAIT_RESUME, ..Record::new(Kind::Switch) },
+    );
     script.switch(0, 1, 9, Cause::None);
     let report = script.report(1);
     assert_eq!(report.verdict(), Verdict::Violated);
-    assert!(report.to_string().contains("held #0.microprocess.1.1: runs although nobody has resumed it"), "{report}");
+    assert!(
+        report
+            .to_string()
+            .contains("held #0.microprocess.1.1: runs although nobody has resumed it"),
+        "{report}"
+    );
 }
 
 #[test]
@@ -233,11 +266,15 @@ fn what_a_vp_was_asked_for_and_keeps_is_counted_in_its_steps() {
     }
     let report = script.report(2);
     let kept = report.kept.clone().unwrap();
-    assert_eq!((kept.fault, kept.steps, &*kept.vp, kept.level), (Fault::Kept, BOUND + 1, "VP 0", 9));
+    assert_eq!(
+        (kept.fault, kept.steps, &*kept.vp, kept.level),
+        (Fault::Kept, BOUND + 1, "VP 0", 9)
+    );
     assert_eq!(kept.behind, ("low #0.microprocess.1.1".to_owned(), "VP 1".to_owned(), 3));
     assert_eq!((report.bound, report.beyond, report.verdict()), (BOUND, 1, Verdict::Violated));
     assert_eq!((report.steps, report.inverted, report.missed), (BOUND + 2, BOUND + 1, None));
-    // The low one begins at 1 us, and each record is written 1 us after the one before: the first of these steps ends at 12.
+    // The low one begins at 1 us, and each record is written 1 us after the one before: the first
+    // of these steps ends at 12.
     assert_eq!((kept.from, kept.to), (12_000, 12_000 + BOUND * 2_000));
     // With a bound of its own it holds.
     let trace = script.trace(2).0;
@@ -258,7 +295,11 @@ fn one_that_nobody_asks_for_is_counted_when_all_have_stepped() {
     }
     script.step(0, Some((2, 9)), Some(9), 0);
     let report = script.report(2);
-    assert_eq!((steps(&report.kept), report.beyond, report.verdict()), (BOUND + 1, 1, Verdict::Violated), "{report}");
+    assert_eq!(
+        (steps(&report.kept), report.beyond, report.verdict()),
+        (BOUND + 1, 1, Verdict::Violated),
+        "{report}"
+    );
     // Of a third VP nothing was heard in that time.
     assert_eq!((steps(&script.report(3).kept), script.report(3).verdict()), (0, Verdict::Holds));
 }
@@ -293,7 +334,11 @@ fn a_vp_in_the_middle_of_a_step_is_not_counted() {
         script.step(0, Some((2, 9)), Some(9), ASKED);
     }
     let report = script.report(2);
-    assert_eq!((report.inverted, report.kept.clone(), report.verdict()), (0, None, Verdict::Holds), "{report}");
+    assert_eq!(
+        (report.inverted, report.kept.clone(), report.verdict()),
+        (0, None, Verdict::Holds),
+        "{report}"
+    );
     // As soon as it is known to run the low one still, it counts.
     script.add(1, Record { id: 1, level: 3, ..Record::new(Kind::Settled) });
     script.step(0, Some((2, 9)), Some(9), ASKED);
@@ -308,7 +353,11 @@ fn a_vp_that_is_overridden_is_not_counted_until_its_next_step() {
         script.step(0, Some((2, 9)), Some(9), ASKED);
     }
     let report = script.report(2);
-    assert_eq!((report.inverted, report.kept.clone(), report.verdict()), (0, None, Verdict::Holds), "{report}");
+    assert_eq!(
+        (report.inverted, report.kept.clone(), report.verdict()),
+        (0, None, Verdict::Holds),
+        "{report}"
+    );
     script.step(1, Some((1, 3)), None, 0).step(0, Some((2, 9)), Some(9), ASKED);
     assert_eq!(steps(&script.report(2).kept), 1);
 }
@@ -342,8 +391,14 @@ fn an_inversion_ends_when_nobody_below_runs() {
     let mut script = inverted();
     for _ in 0..6 {
         script.step(0, Some((2, 9)), Some(9), ASKED).step(0, Some((2, 9)), Some(9), ASKED);
-        // VP 1 idles: nobody runs before the high one. Then the low one is back, and it is a new inversion.
-        script.step(1, None, None, 0).step(0, Some((2, 9)), Some(9), ASKED).step(1, Some((1, 3)), None, 0);
+        // VP 1 idles: nobody runs before the high one. Then the low one is back, and it is a new
+        // inversion.
+        script.step(1, None, None, 0).step(0, Some((2, 9)), Some(9), ASKED).step(
+            1,
+            Some((1, 3)),
+            None,
+            0,
+        );
     }
     assert_eq!((steps(&script.report(2).kept), script.report(2).verdict()), (2, Verdict::Holds));
 }
@@ -372,19 +427,29 @@ fn what_is_on_its_way_counts_as_its_vp_s() {
 #[test]
 fn steps_are_instants_on_the_vp_s_track() {
     let mut script = inverted();
-    script.sent(1, 3, 9).put(1, 3).step(0, Some((2, 9)), Some(7), ASKED | GIVEN).step(1, None, None, 0);
+    script
+        .sent(1, 3, 9)
+        .put(1, 3)
+        .step(0, Some((2, 9)), Some(7), ASKED | GIVEN)
+        .step(1, None, None, 0);
     // What is told of late does not take the place of the one that has the slot by then.
     let again = 1 << 32 | 3;
     script.spawn(0, again, 9, "again").put(1, 3).switch(0, again, 9, Cause::Yielded);
     // A VP that does not exist.
     script.sent(7, 3, 9);
     let (trace, _) = script.trace(2);
-    let all: Vec<_> =
-        events(&trace).into_iter().filter(|(event, _, of)| *of == Of::Vp && event.kind == INSTANT).collect();
-    let on = |vp: &str| all.iter().filter(|(_, on, _)| on == vp).map(|(event, ..)| &*event.name).collect::<Vec<_>>();
+    let all: Vec<_> = events(&trace)
+        .into_iter()
+        .filter(|(event, _, of)| *of == Of::Vp && event.kind == INSTANT)
+        .collect();
+    let on = |vp: &str| {
+        all.iter().filter(|(_, on, _)| on == vp).map(|(event, ..)| &*event.name).collect::<Vec<_>>()
+    };
     assert_eq!(on("VP 0"), ["Settles", "Settled"]);
     assert_eq!(on("VP 1"), ["Settles", "Settled", "Sent", "Put", "Settles", "Settled", "Put"]);
-    let of = |name: &str, nth: usize| &all.iter().filter(|(event, ..)| &*event.name == name).nth(nth).unwrap().0;
+    let of = |name: &str, nth: usize| {
+        &all.iter().filter(|(event, ..)| &*event.name == name).nth(nth).unwrap().0
+    };
     let settled = of("Settled", 1);
     assert_eq!(
         (settled.number("level"), settled.text("who"), settled.number("waits")),
@@ -392,7 +457,10 @@ fn steps_are_instants_on_the_vp_s_track() {
     );
     assert_eq!((settled.number("given"), settled.number("asked")), (Some(1), Some(1)));
     assert_eq!(of("Settled", 2).arguments, []);
-    assert_eq!((of("Sent", 0).text("who"), of("Sent", 0).number("level")), (Some("high #0.microprocess.3.1"), Some(9)));
+    assert_eq!(
+        (of("Sent", 0).text("who"), of("Sent", 0).number("level")),
+        (Some("high #0.microprocess.3.1"), Some(9))
+    );
     assert_eq!(
         (of("Put", 0).text("who"), of("Put", 0).number("id")),
         (Some("high #0.microprocess.3.1"), Some(real(3)))
@@ -404,7 +472,12 @@ fn steps_are_instants_on_the_vp_s_track() {
 #[test]
 fn levels_without_steps_prove_nothing() {
     let mut script = Script::default();
-    script.spawn(0, 1, 3, "low").switch(0, 1, 3, Cause::None).spawn(1, 2, 9, "high").switch(1, 2, 9, Cause::None);
+    script.spawn(0, 1, 3, "low").switch(0, 1, 3, Cause::None).spawn(1, 2, 9, "high").switch(
+        1,
+        2,
+        9,
+        Cause::None,
+    );
     assert_eq!((script.report(2).untold, script.report(2).verdict()), (true, Verdict::Incomplete));
     script.step(0, Some((1, 3)), None, 0);
     assert_eq!(script.report(2).verdict(), Verdict::Holds);
@@ -422,7 +495,8 @@ fn what_is_lost_makes_it_incomplete() {
         .switch(0, 0, 0, Cause::None);
     let (trace, summary) = script.trace(2);
     assert_eq!(summary.lost, 7);
-    let lost: Vec<_> = events(&trace).into_iter().filter(|(event, ..)| &*event.name == "Lost").collect();
+    let lost: Vec<_> =
+        events(&trace).into_iter().filter(|(event, ..)| &*event.name == "Lost").collect();
     assert_eq!(lost.len(), 1);
     assert_eq!((lost[0].0.number("count"), lost[0].0.text("writer")), (Some(7), Some("VP 0")));
     let report = report(&trace, None);
@@ -455,8 +529,9 @@ fn runs_behind_one_another_are_kept_apart() {
     assert_eq!((report.runs, report.microprocesses, report.verdict()), (2, 2, Verdict::Holds));
 }
 
-/// A scheduler of one queue for all VPs, which takes the first of the highest level. Whoever makes one ready hands it over to the VP that runs
-/// the lowest, at its `late`th step after that if it is outranked there. Returns how many were.
+/// A scheduler of one queue for all VPs, which takes the first of the highest level. Whoever makes
+/// one ready hands it over to the VP that runs the lowest, at its `late`th step after that if it is
+/// outranked there. Returns how many were.
 fn random_but_exact(choices: &[(u8, u8)], vps: u32, late: u64) -> (Script, u64) {
     let mut script = Script::default();
     let mut queue: Vec<(u8, u64)> = Vec::new();
@@ -476,12 +551,15 @@ fn random_but_exact(choices: &[(u8, u8)], vps: u32, late: u64) -> (Script, u64) 
         loop {
             queue.sort_by_key(|&(level, id)| (std::cmp::Reverse(level), id));
             let Some(&(high, id)) = queue.first() else { break };
-            let lowest = (0..on.len()).min_by_key(|&vp| on[vp].map_or(-1, |(level, _)| i32::from(level))).unwrap();
+            let lowest = (0..on.len())
+                .min_by_key(|&vp| on[vp].map_or(-1, |(level, _)| i32::from(level)))
+                .unwrap();
             if on[lowest].is_some_and(|(level, _)| level >= high) {
                 break;
             }
             let there = lowest as u32;
-            let hands = on[lowest].is_some() && on[vp as usize].is_some_and(|(level, _)| level >= high);
+            let hands =
+                on[lowest].is_some() && on[vp as usize].is_some_and(|(level, _)| level >= high);
             if hands {
                 handed += 1;
                 (0..late).for_each(|_| _ = script.step(vp, runs(&on, vp), Some(high), ASKED));
@@ -494,7 +572,12 @@ fn random_but_exact(choices: &[(u8, u8)], vps: u32, late: u64) -> (Script, u64) 
             if let Some(left) = on[lowest].replace((high, id)) {
                 queue.push(left);
             }
-            script.switch(there, id, high, Cause::Outranked).step(there, runs(&on, there), highest(&queue), ASKED);
+            script.switch(there, id, high, Cause::Outranked).step(
+                there,
+                runs(&on, there),
+                highest(&queue),
+                ASKED,
+            );
         }
         if choice >= 100
             && let Some(_gone) = on[vp as usize].take()

@@ -18,8 +18,14 @@ pub enum State {
 }
 
 impl State {
-    pub(crate) const ALL: [State; 6] =
-        [State::Running, State::Ready, State::Parked, State::Blocked, State::Unbound, State::Sticky];
+    pub(crate) const ALL: [State; 6] = [
+        State::Running,
+        State::Ready,
+        State::Parked,
+        State::Blocked,
+        State::Unbound,
+        State::Sticky,
+    ];
 
     /// The slice's name.
     #[must_use]
@@ -242,11 +248,30 @@ mod tests {
             assert_eq!(NAMES[state as usize], state.name());
             assert_eq!(State::from_name(state.name()), Some(state));
         }
-        let args =
-            [(VP, "vp"), (LEVEL, "level"), (OWN_PRIORITY, "priority"), (WHY, "why"), (FOR, "for"), (THREAD, "thread")];
-        let more = [(ID, "id"), (COUNT, "count"), (WRITER, "writer"), (FIRST_SUM, "records"), (WHO, "who")];
+        let args = [
+            (VP, "vp"),
+            (LEVEL, "level"),
+            (OWN_PRIORITY, "priority"),
+            (WHY, "why"),
+            (FOR, "for"),
+            (THREAD, "thread"),
+        ];
+        let more = [
+            (ID, "id"),
+            (COUNT, "count"),
+            (WRITER, "writer"),
+            (FIRST_SUM, "records"),
+            (WHO, "who"),
+        ];
         let steps = [(WAITS, "waits"), (GIVEN, "given"), (ASKED, "asked")];
-        let slot = [(CORE, "core"), (SERIAL, "serial"), (ROW, "row"), (MARK, "mark"), (WANTS, "wants"), (HAS, "has")];
+        let slot = [
+            (CORE, "core"),
+            (SERIAL, "serial"),
+            (ROW, "row"),
+            (MARK, "mark"),
+            (WANTS, "wants"),
+            (HAS, "has"),
+        ];
         let board = [(RUNS, "runs"), (BOARD_ID, "board"), (PROCESS, "process")];
         for (number, name) in args.into_iter().chain(more).chain(steps).chain(slot).chain(board) {
             assert_eq!(ARGUMENTS[number], name);

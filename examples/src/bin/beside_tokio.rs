@@ -1,5 +1,5 @@
-//! Async crates that need Tokio: its runtime on a kernel thread of its own, its futures driven from microprocesses. Here its sockets talk to a server of
-//! microprocesses.
+//! Async crates that need Tokio: its runtime on a kernel thread of its own, its futures driven from
+//! microprocesses. Here its sockets talk to a server of microprocesses.
 //!
 //! `cargo run --release -p kumihimo-examples --bin beside_tokio`
 
@@ -35,7 +35,8 @@ async fn ask(server: SocketAddr, words: &str) -> io::Result<String> {
 fn client(n: usize, server: SocketAddr, tokio: &Handle) -> io::Result<String> {
     // On Tokio's thread; here we wait for its end.
     let there = block_on(tokio.spawn(async move { ask(server, &format!("there {n}")).await }))??;
-    // Here; Tokio's thread tells when to go on. What is awaited may borrow, and a clock runs beside it.
+    // Here; Tokio's thread tells when to go on. What is awaited may borrow, and a clock runs beside
+    // it.
     let _inside = tokio.enter();
     let words = format!("here {n}");
     let here = block_on(timeout(Duration::from_secs(60), ask(server, &words)))??;
@@ -46,7 +47,8 @@ fn main() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = listener.local_addr()?;
     thread::spawn(move || serve(&listener));
-    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let tokio =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let clients: Vec<_> = (0..20)
         .map(|n| {
             let handle = tokio.handle().clone();

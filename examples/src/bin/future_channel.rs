@@ -1,4 +1,5 @@
-//! Async crates that have no reactor of their own, in blocking code: the channels of `async-channel`, joined by `futures-lite`.
+//! Async crates that have no reactor of their own, in blocking code: the channels of
+//! `async-channel`, joined by `futures-lite`.
 //!
 //! `cargo run --release -p kumihimo-examples --bin future_channel`
 

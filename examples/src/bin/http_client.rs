@@ -1,5 +1,5 @@
-//! An HTTP client: the crate `ureq`, on connections of Kumihimo's. Fetches all URLs at the same time, a microprocess each, and each of them
-//! so many times.
+//! An HTTP client: the crate `ureq`, on connections of Kumihimo's. Fetches all URLs at the same
+//! time, a microprocess each, and each of them so many times.
 //!
 //! `cargo run --release -p kumihimo-examples --bin http_client TIMES URL...`
 
@@ -7,7 +7,9 @@ use kumihimo::{net::TcpStream, thread};
 use std::io::{self, Read, Write};
 use std::time::Duration;
 use ureq::unversioned::resolver::DefaultResolver;
-use ureq::unversioned::transport::{Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
+};
 use ureq::{Agent, Error};
 
 /// Makes connections for `ureq`.
@@ -23,10 +25,15 @@ struct Connection {
 impl Connector for Connect {
     type Out = Connection;
 
-    fn connect(&self, details: &ConnectionDetails, _: Option<()>) -> Result<Option<Connection>, Error> {
+    fn connect(
+        &self,
+        details: &ConnectionDetails,
+        _: Option<()>,
+    ) -> Result<Option<Connection>, Error> {
         let stream = TcpStream::connect(&details.addrs[..])?;
         stream.set_nodelay(true)?;
-        let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
+        let (input, output) =
+            (details.config.input_buffer_size(), details.config.output_buffer_size());
         Ok(Some(Connection { stream, buffers: LazyBuffers::new(input, output) }))
     }
 }
@@ -43,7 +50,8 @@ impl Transport for Connection {
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
         self.stream.set_read_timeout(timeout.not_zero().map(|t| *t))?;
-        let n = self.stream.read(self.buffers.input_append_buf()).map_err(|e| explain(e, timeout))?;
+        let n =
+            self.stream.read(self.buffers.input_append_buf()).map_err(|e| explain(e, timeout))?;
         self.buffers.input_appended(n);
         Ok(n > 0)
     }
@@ -51,7 +59,8 @@ impl Transport for Connection {
     fn is_open(&mut self) -> bool {
         // Nothing may come before the next request: neither bytes nor the end.
         let seen = self.stream.set_nonblocking(true).and_then(|()| self.stream.peek(&mut [0]));
-        seen.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock) && self.stream.set_nonblocking(false).is_ok()
+        seen.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
+            && self.stream.set_nonblocking(false).is_ok()
     }
 }
 
@@ -62,12 +71,14 @@ fn explain(e: io::Error, timeout: NextTimeout) -> Error {
 fn main() -> Result<(), String> {
     let mut arguments = std::env::args().skip(1);
     let times: usize = arguments.next().and_then(|n| n.parse().ok()).expect("TIMES URL...");
-    let config = Agent::config_builder().timeout_recv_response(Some(Duration::from_secs(10))).build();
+    let config =
+        Agent::config_builder().timeout_recv_response(Some(Duration::from_secs(10))).build();
     let agent = &Agent::with_parts(config, Connect, DefaultResolver::default());
     let fetch = move |url: String| {
         // One after the other, so over one connection, if the server keeps it.
         for _ in 0..times {
-            let text = agent.get(&url).call().and_then(|mut answer| answer.body_mut().read_to_string());
+            let text =
+                agent.get(&url).call().and_then(|mut answer| answer.body_mut().read_to_string());
             println!("{url}: {}", text.map_err(|e| format!("{url}: {e}"))?.trim_end());
         }
         Ok(())

@@ -1,6 +1,8 @@
-//! HTTP/1.1, one microprocess per connection, in plain blocking code on the crate `httparse`: keep-alive, pipelining, limits, timeouts.
+//! HTTP/1.1, one microprocess per connection, in plain blocking code on the crate `httparse`:
+//! keep-alive, pipelining, limits, timeouts.
 //!
-//! `cargo run --release -p kumihimo-examples --bin http_server [ADDRESS]`, then `curl -i http://127.0.0.1:8080/`.
+//! `cargo run --release -p kumihimo-examples --bin http_server [ADDRESS]`, then
+//! `curl -i http://127.0.0.1:8080/`.
 
 use kumihimo::net::{Shutdown, TcpListener, TcpStream};
 use kumihimo::thread;
@@ -11,7 +13,8 @@ const HEAD_MAX: u64 = 8 << 10; // request line and headers, bytes
 const BODY_MAX: u64 = 1 << 20; // read and thrown away
 const PATIENCE: Duration = Duration::from_secs(10);
 const BAD: &str = "400 Bad Request";
-/// Status, text, whether that is not to be sent (HEAD), whether the connection ends, and how long the request's body is.
+/// Status, text, whether that is not to be sent (HEAD), whether the connection ends, and how long
+/// the request's body is.
 type Answer = (&'static str, &'static str, bool, bool, u64);
 
 /// The answer to a request with this head; `Err`: the status to refuse it with.
@@ -23,14 +26,23 @@ fn answer(head: &[u8]) -> Result<Answer, &'static str> {
         Err(httparse::Error::Version) => return Err("505 HTTP Version Not Supported"),
         _ => return Err(BAD),
     }
-    let fields = |name: &'static str| request.headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(name));
-    // Digits only: `parse` would take a sign. A second, different length is how requests are smuggled.
-    let number =
-        |h: &httparse::Header| std::str::from_utf8(h.value).ok().filter(|v| !v.starts_with('+'))?.parse::<u64>().ok();
+    let fields = |name: &'static str| {
+        request.headers.iter().filter(move |h| h.name.eq_ignore_ascii_case(name))
+    };
+    // Digits only: `parse` would take a sign. A second, different length is how requests are
+    // smuggled.
+    let number = |h: &httparse::Header| {
+        std::str::from_utf8(h.value).ok().filter(|v| !v.starts_with('+'))?.parse::<u64>().ok()
+    };
     let mut lengths = fields("content-length").map(number);
-    let body = lengths.next().unwrap_or(Some(0)).filter(|n| lengths.all(|other| other == Some(*n))).ok_or(BAD)?;
+    let body = lengths
+        .next()
+        .unwrap_or(Some(0))
+        .filter(|n| lengths.all(|other| other == Some(*n)))
+        .ok_or(BAD)?;
     let mut wishes = fields("connection").flat_map(|h| h.value.split(|b| *b == b','));
-    let close = request.version == Some(0) || wishes.any(|v| v.trim_ascii().eq_ignore_ascii_case(b"close"));
+    let close =
+        request.version == Some(0) || wishes.any(|v| v.trim_ascii().eq_ignore_ascii_case(b"close"));
     let (status, text) = match (request.method, request.path) {
         _ if request.version == Some(1) && fields("host").next().is_none() => return Err(BAD), // RFC 9112, 3.2
         _ if fields("transfer-encoding").next().is_some() => return Err("501 Not Implemented"),
@@ -54,13 +66,22 @@ fn converse(mut to: &TcpStream) -> io::Result<()> {
                 return Ok(()); // it left
             }
         }
-        let answer = if rest.limit() > 0 { answer(&head) } else { Err("431 Request Header Fields Too Large") };
-        let (status, text, silent, close, body) = answer.unwrap_or_else(|status| (status, "", false, true, 0));
+        let answer = if rest.limit() > 0 {
+            answer(&head)
+        } else {
+            Err("431 Request Header Fields Too Large")
+        };
+        let (status, text, silent, close, body) =
+            answer.unwrap_or_else(|status| (status, "", false, true, 0));
         // Nothing here wants a body, but the next request begins behind it.
         io::copy(&mut (&mut from).take(body), &mut io::sink())?;
         let (end, length) = (if close { "close" } else { "keep-alive" }, text.len());
-        let head = format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n");
-        to.write_all((head + "Connection: " + end + "\r\n\r\n" + if silent { "" } else { text }).as_bytes())?;
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n"
+        );
+        to.write_all(
+            (head + "Connection: " + end + "\r\n\r\n" + if silent { "" } else { text }).as_bytes(),
+        )?;
         if close {
             // Lets it read that: closing with data unread would send a reset.
             to.shutdown(Shutdown::Write)?;
@@ -70,7 +91,8 @@ fn converse(mut to: &TcpStream) -> io::Result<()> {
 }
 
 fn main() -> io::Result<()> {
-    let listener = TcpListener::bind(std::env::args().nth(1).as_deref().unwrap_or("127.0.0.1:8080"))?;
+    let listener =
+        TcpListener::bind(std::env::args().nth(1).as_deref().unwrap_or("127.0.0.1:8080"))?;
     println!("http://{}/", listener.local_addr()?);
     loop {
         let (stream, _peer) = listener.accept()?;

@@ -1,4 +1,5 @@
-//! Indexes a tree of files: which words are in which file, and how often. A microprocess for every folder and file.
+//! Indexes a tree of files: which words are in which file, and how often. A microprocess for every
+//! folder and file.
 //!
 //! `cargo run --release -p kumihimo-examples --bin index FOLDER WORD...`
 
@@ -40,7 +41,10 @@ impl Index {
             fs::read(path)?
         };
         let mut counts = HashMap::<String, usize>::new();
-        for word in String::from_utf8_lossy(&bytes).split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()) {
+        for word in String::from_utf8_lossy(&bytes)
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|w| !w.is_empty())
+        {
             *counts.entry(word.to_lowercase()).or_default() += 1;
         }
         let mut words = self.words.lock().expect("nobody panics");
@@ -62,10 +66,13 @@ fn told(path: &Path, outcome: io::Result<()>) {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let folder = PathBuf::from(arguments.next().expect("FOLDER WORD..."));
-    let index = Index { words: Mutex::default(), files: Mutex::default(), open: Semaphore::new(OPEN) };
+    let index =
+        Index { words: Mutex::default(), files: Mutex::default(), open: Semaphore::new(OPEN) };
     thread::scope(|s| told(&folder, index.folder(&folder, s)));
-    let (words, files) =
-        (index.words.into_inner().expect("nobody panics"), index.files.into_inner().expect("nobody panics"));
+    let (words, files) = (
+        index.words.into_inner().expect("nobody panics"),
+        index.files.into_inner().expect("nobody panics"),
+    );
     println!("{files} files, {} words", words.len());
     for word in arguments {
         for (path, n) in words.get(&word.to_lowercase()).into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! An application's own kind of resource: gauges, which anybody in the program finds by name, and `kumi resources` shows:
-//! `own_kind boiler=80 boiler=+15 cellar=12 boiler`.
+//! An application's own kind of resource: gauges, which anybody in the program finds by name, and
+//! `kumi resources` shows: `own_kind boiler=80 boiler=+15 cellar=12 boiler`.
 
 use std::any::Any;
 
@@ -26,12 +26,17 @@ impl Row for Gauges {
     }
     fn write(&self, serial: Serial, from: &[u8]) -> Result<usize, Error> {
         let value = std::str::from_utf8(from).ok().and_then(|text| text.parse().ok());
-        let value = value.ok_or_else(|| Error::Invalid(format!("{:?} is no number", String::from_utf8_lossy(from))))?;
-        GAUGES.with(serial, |gauge| *gauge = if from[0] == b'+' { *gauge + value } else { value })?;
+        let value = value.ok_or_else(|| {
+            Error::Invalid(format!("{:?} is no number", String::from_utf8_lossy(from)))
+        })?;
+        GAUGES
+            .with(serial, |gauge| *gauge = if from[0] == b'+' { *gauge + value } else { value })?;
         Ok(from.len())
     }
     fn control(&self, serial: Serial, command: &Command<'_>) -> Result<(), Error> {
-        let Command::Own("reset") = command else { return Err(Error::Invalid("a gauge can be reset".into())) };
+        let Command::Own("reset") = command else {
+            return Err(Error::Invalid("a gauge can be reset".into()));
+        };
         GAUGES.with(serial, |gauge| *gauge = 0)
     }
     fn usage(&self, each: &mut dyn FnMut(Usage)) {
@@ -42,9 +47,12 @@ impl Row for Gauges {
 fn main() -> Result<(), Error> {
     table().define(&Gauges)?;
     for argument in std::env::args().skip(1) {
-        let (name, value) = argument.split_once('=').map_or((&*argument, None), |(name, value)| (name, Some(value)));
+        let (name, value) = argument
+            .split_once('=')
+            .map_or((&*argument, None), |(name, value)| (name, Some(value)));
         let name = Name::new(GAUGE, name)?;
-        let make = || table().open(GAUGE, &mut 0i64).and_then(|id| table().name(&name, id).map(|()| id));
+        let make =
+            || table().open(GAUGE, &mut 0i64).and_then(|id| table().name(&name, id).map(|()| id));
         let id = table().names().find(&name).or_else(|_| make())?;
         match value {
             Some("reset") => table().control(id, &Command::Own("reset"))?,

@@ -1,5 +1,6 @@
-//! A TCP proxy: a microprocess per connection and direction. An end of one direction is passed on, and the other one goes on (half-close); a scope per
-//! connection ends both when one fails, or when the time for the whole is over.
+//! A TCP proxy: a microprocess per connection and direction. An end of one direction is passed on,
+//! and the other one goes on (half-close); a scope per connection ends both when one fails, or when
+//! the time for the whole is over.
 //!
 //! `cargo run --release -p kumihimo-examples --bin proxy LISTEN UPSTREAM [SECONDS]`
 
@@ -30,7 +31,8 @@ fn carry(client: &TcpStream, upstream: &str, deadline: Instant) -> io::Result<(u
         // The first that fails cancels the other one.
         let up = s.try_spawn(|| one_way(client, server));
         let down = s.try_spawn(|| one_way(server, client));
-        let [up, down] = [up, down].map(|way| way.join().unwrap_or_else(|_| Err(io::Error::other("cancelled"))));
+        let [up, down] =
+            [up, down].map(|way| way.join().unwrap_or_else(|_| Err(io::Error::other("cancelled"))));
         match (up, down) {
             (Ok(up), Ok(down)) => Ok((up, down)),
             _ if Instant::now() >= deadline => Err(io::ErrorKind::TimedOut.into()),
@@ -42,14 +44,18 @@ fn carry(client: &TcpStream, upstream: &str, deadline: Instant) -> io::Result<(u
 fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [listen, upstream, rest @ ..] = &arguments[..] else { panic!("LISTEN UPSTREAM [SECONDS]") };
-    let whole = Duration::from_secs_f64(rest.first().map_or(3600.0, |s| s.parse().expect("SECONDS is a number")));
+    let whole = Duration::from_secs_f64(
+        rest.first().map_or(3600.0, |s| s.parse().expect("SECONDS is a number")),
+    );
     let listener = TcpListener::bind(listen)?;
     println!("{}", listener.local_addr()?);
     loop {
         let ((client, peer), upstream) = (listener.accept()?, upstream.clone());
-        thread::Builder::new().spawn(move || match carry(&client, &upstream, Instant::now() + whole) {
-            Ok((up, down)) => println!("{peer}: {up} bytes up, {down} down"),
-            Err(e) => println!("{peer}: {}", e.kind()),
+        thread::Builder::new().spawn(move || {
+            match carry(&client, &upstream, Instant::now() + whole) {
+                Ok((up, down)) => println!("{peer}: {up} bytes up, {down} down"),
+                Err(e) => println!("{peer}: {}", e.kind()),
+            }
         })?;
     }
 }

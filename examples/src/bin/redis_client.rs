@@ -1,7 +1,9 @@
-//! The crate `redis`, on connections of Kumihimo's: its commands, conversions and parser as they are, with another stream below.
+//! The crate `redis`, on connections of Kumihimo's: its commands, conversions and parser as they
+//! are, with another stream below.
 //!
-//! `cargo run --release -p kumihimo-examples --bin redis_client [ADDRESS]`: counts words in a server, many microprocesses at once.
-//! (Its own `Client` works too, but reads from `std::net`: each wait blocks a kernel thread, and the virtual processor is handed over.)
+//! `cargo run --release -p kumihimo-examples --bin redis_client [ADDRESS]`: counts words in a
+//! server, many microprocesses at once. (Its own `Client` works too, but reads from `std::net`:
+//! each wait blocks a kernel thread, and the virtual processor is handed over.)
 
 use kumihimo::{net::TcpStream, thread};
 use redis::{Commands, ConnectionLike, Parser, RedisResult, Value};
@@ -27,7 +29,12 @@ impl ConnectionLike for Connection {
         self.parser.parse_value(&mut self.stream)
     }
 
-    fn req_packed_commands(&mut self, commands: &[u8], offset: usize, count: usize) -> RedisResult<Vec<Value>> {
+    fn req_packed_commands(
+        &mut self,
+        commands: &[u8],
+        offset: usize,
+        count: usize,
+    ) -> RedisResult<Vec<Value>> {
         self.stream.get_mut().write_all(commands)?;
         let replies = (0..offset + count).map(|_| self.parser.parse_value(&mut self.stream));
         Ok(replies.collect::<RedisResult<Vec<_>>>()?.split_off(offset))
@@ -67,7 +74,8 @@ fn main() -> RedisResult<()> {
     })?;
     // A pipeline: one write, one transaction.
     let mut pipe = redis::pipe();
-    let (mut words, _): (Vec<(String, u64)>, bool) = pipe.atomic().hgetall(KEY).del(KEY).query(&mut connection)?;
+    let (mut words, _): (Vec<(String, u64)>, bool) =
+        pipe.atomic().hgetall(KEY).del(KEY).query(&mut connection)?;
     words.sort();
     words.iter().for_each(|(word, n)| println!("{word} {n}"));
     Ok(())

@@ -1,12 +1,15 @@
-//! TLS by the crate `rustls`, which takes anything that reads and writes; the certificate is made by `rcgen`, and left in a file.
+//! TLS by the crate `rustls`, which takes anything that reads and writes; the certificate is made
+//! by `rcgen`, and left in a file.
 //!
-//! `cargo run --release -p kumihimo-examples --bin tls -- serve 127.0.0.1:8443 /tmp/certificate`: an echo server; then
-//! `... --bin tls -- ask 127.0.0.1:8443 /tmp/certificate "some words"`.
+//! `cargo run --release -p kumihimo-examples --bin tls -- serve 127.0.0.1:8443 /tmp/certificate`:
+//! an echo server; then `... --bin tls -- ask 127.0.0.1:8443 /tmp/certificate "some words"`.
 
 use kumihimo::net::{TcpListener, TcpStream};
 use kumihimo::thread;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use rustls::{
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned,
+};
 use std::error::Error;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -64,8 +67,11 @@ fn main() -> Outcome {
     match arguments.iter().map(|a| &**a).collect::<Vec<_>>()[..] {
         ["serve", address, certificate] => serve(address, certificate),
         ["ask", address, certificate, words] => {
-            let (address, certificate, words) = (address.to_owned(), certificate.to_owned(), words.to_owned());
-            let asked = thread::spawn(move || ask(&address, &certificate, &words).map_err(|e| e.to_string()));
+            let (address, certificate, words) =
+                (address.to_owned(), certificate.to_owned(), words.to_owned());
+            let asked = thread::spawn(move || {
+                ask(&address, &certificate, &words).map_err(|e| e.to_string())
+            });
             println!("{}", asked.join().expect("no panic")?);
             Ok(())
         }

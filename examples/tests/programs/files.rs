@@ -26,7 +26,8 @@ fn a_tree_is_indexed() {
     // Not followed: neither round in circles nor to nowhere.
     symlink(&folder.0, folder.0.join("circle")).unwrap();
     symlink("nowhere", folder.0.join("dangling")).unwrap();
-    let ended = run(env!("CARGO_BIN_EXE_index"), &[folder.0.to_str().unwrap(), "WORD\u{e9}", "absent"]);
+    let ended =
+        run(env!("CARGO_BIN_EXE_index"), &[folder.0.to_str().unwrap(), "WORD\u{e9}", "absent"]);
     assert!(ended.status.success() && ended.stderr.is_empty(), "{ended:?}");
     let found: BTreeMap<_, _> = ended
         .stdout
@@ -34,7 +35,8 @@ fn a_tree_is_indexed() {
         .skip(1)
         .map(|line| {
             let mut words = line.split(' ').skip(1);
-            let (times, path) = (words.next().unwrap().parse().unwrap(), words.next().unwrap().to_owned());
+            let (times, path) =
+                (words.next().unwrap().parse().unwrap(), words.next().unwrap().to_owned());
             (path, times)
         })
         .collect();

@@ -1,4 +1,5 @@
-//! `future_channel` and `beside_tokio`; and what the documentation of `kumihimo::future` says of Tokio without its runtime.
+//! `future_channel` and `beside_tokio`; and what the documentation of `kumihimo::future` says of
+//! Tokio without its runtime.
 
 use std::sync::Arc;
 

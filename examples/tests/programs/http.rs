@@ -113,7 +113,9 @@ fn the_client_keeps_its_connection() {
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             for (n, wish) in wishes.iter().enumerate() {
                 while !lines.next().unwrap().unwrap().is_empty() {}
-                let answer = format!("HTTP/1.1 200 OK\r\nConnection: {wish}\r\nContent-Length: 1\r\n\r\n{n}");
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nConnection: {wish}\r\nContent-Length: 1\r\n\r\n{n}"
+                );
                 stream.write_all(answer.as_bytes()).unwrap();
             }
         }
@@ -137,7 +139,16 @@ fn curl_talks_to_the_server() {
     let (_server, url, _) = server();
     let twice = output(
         "curl",
-        &["--silent", "--show-error", "--noproxy", "*", "--write-out", "%{num_connects} %{http_code}\n", &url, &url],
+        &[
+            "--silent",
+            "--show-error",
+            "--noproxy",
+            "*",
+            "--write-out",
+            "%{num_connects} %{http_code}\n",
+            &url,
+            &url,
+        ],
     );
     // The second request needs no connection of its own.
     assert_eq!(twice, format!("{TEXT}\n1 200\n{TEXT}\n0 200\n"));

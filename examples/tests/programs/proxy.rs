@@ -15,7 +15,8 @@ fn proxy(seconds: &str) -> (Server, TcpStream, TcpStream) {
 }
 
 fn to(upstream: &str, seconds: &str) -> (Server, String) {
-    let mut server = Server::start(env!("CARGO_BIN_EXE_proxy"), &["127.0.0.1:0", upstream, seconds]);
+    let mut server =
+        Server::start(env!("CARGO_BIN_EXE_proxy"), &["127.0.0.1:0", upstream, seconds]);
     let address = server.line();
     (server, address)
 }
@@ -49,7 +50,10 @@ fn each_direction_ends_by_itself() {
     upstream.shutdown(Shutdown::Write).unwrap();
     assert_eq!(rest(&client), "");
     let done = server.line();
-    assert!(done.ends_with(&format!(": {} bytes up, {} down", much.len(), much.len() + 10)), "{done}");
+    assert!(
+        done.ends_with(&format!(": {} bytes up, {} down", much.len(), much.len() + 10)),
+        "{done}"
+    );
 }
 
 #[test]

@@ -11,20 +11,35 @@ const CLIENT: &str = env!("CARGO_BIN_EXE_redis_client");
 #[test]
 fn words_are_counted_in_a_real_server() {
     if !is_installed("redis-server") {
-        return skip("words_are_counted_in_a_real_server", "no redis-server: apt-get install redis-server");
+        return skip(
+            "words_are_counted_in_a_real_server",
+            "no redis-server: apt-get install redis-server",
+        );
     }
     let folder = Folder::new("redis");
-    // It cannot be asked to choose a port itself: what was free a moment ago, again if somebody was faster.
+    // It cannot be asked to choose a port itself: what was free a moment ago, again if somebody was
+    // faster.
     let (_server, address) = loop {
         let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let port = address.port().to_string();
-        let settings =
-            ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", &folder.file("")];
+        let settings = [
+            "--port",
+            &port,
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--dir",
+            &folder.file(""),
+        ];
         let mut server = Server::start("redis-server", &settings);
         // Its log: it listens, or it ends.
         let ready = loop {
             let line = server.line();
-            if line.contains("Ready to accept connections") || (line.is_empty() && !server.is_up()) {
+            if line.contains("Ready to accept connections") || (line.is_empty() && !server.is_up())
+            {
                 break !line.is_empty();
             }
         };

@@ -23,7 +23,9 @@ fn words_come_back() {
     std::thread::scope(|s| {
         for words in ["some words", "other words", &long] {
             let (address, certificate) = (&address, &certificate);
-            s.spawn(move || assert_eq!(output(TLS, &["ask", address, certificate, words]), format!("{words}\n")));
+            s.spawn(move || {
+                assert_eq!(output(TLS, &["ask", address, certificate, words]), format!("{words}\n"))
+            });
         }
     });
 }

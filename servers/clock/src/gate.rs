@@ -8,7 +8,8 @@ use crate::Reading;
 /// What it is called unless told otherwise.
 pub const NAME: &str = "clock";
 
-/// Serves [`Reading`]s, each answered with nanoseconds. `turn`: a request waits for its turn with all that the server does: where it is sequential.
+/// Serves [`Reading`]s, each answered with nanoseconds. `turn`: a request waits for its turn with
+/// all that the server does: where it is sequential.
 ///
 /// # Errors
 /// As [`Gate::serve`]: the name is taken, there can be no gate here.

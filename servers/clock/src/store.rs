@@ -1,8 +1,8 @@
 //! The clock as a store: a directory of three files, each read of which is an answer.
 
 use kumihimo_store::{
-    Attributes, Caller, Changes, Entry, Errno, Handle, Kind, Listed, New, Node, Result, Seek, Statistics, Store, Time,
-    XattrMode,
+    Attributes, Caller, Changes, Entry, Errno, Handle, Kind, Listed, New, Node, Result, Seek,
+    Statistics, Store, Time, XattrMode,
 };
 
 use crate::Reading;
@@ -11,7 +11,8 @@ use crate::Reading;
 const ROOT: Node = Node(1);
 /// The node of the first reading; the others follow.
 const FIRST: u64 = 2;
-/// Bytes of an answer: nineteen digits, which are enough until the year 2286, and the end of the line.
+/// Bytes of an answer: nineteen digits, which are enough until the year 2286, and the end of the
+/// line.
 const ANSWER: u64 = 20;
 
 /// The clock.
@@ -51,7 +52,9 @@ impl Store for Clock {
         match (directory, name) {
             (ROOT, b"." | b"..") => self.entry(ROOT),
             (ROOT, name) => {
-                let found = (FIRST..).zip(Reading::ALL).find(|(_, reading)| reading.name().as_bytes() == name);
+                let found = (FIRST..)
+                    .zip(Reading::ALL)
+                    .find(|(_, reading)| reading.name().as_bytes() == name);
                 self.entry(Node(found.ok_or(Errno::NOENT)?.0))
             }
             _ => Err(Errno::NOTDIR),
@@ -122,7 +125,10 @@ impl Store for Clock {
     fn read(&self, node: Node, _: Handle, offset: u64, into: &mut [u8]) -> Result<usize> {
         let reading = Clock::reading(node).ok_or(Errno::ISDIR)?;
         let answer = format!("{:019}\n", reading.nanoseconds());
-        let rest = usize::try_from(offset).ok().and_then(|from| answer.as_bytes().get(from..)).unwrap_or(&[]);
+        let rest = usize::try_from(offset)
+            .ok()
+            .and_then(|from| answer.as_bytes().get(from..))
+            .unwrap_or(&[]);
         let count = rest.len().min(into.len());
         into[..count].copy_from_slice(&rest[..count]);
         Ok(count)
@@ -151,7 +157,9 @@ impl Store for Clock {
             return Err(Errno::NOTDIR);
         }
         let dots = [(ROOT, Kind::Directory, "."), (ROOT, Kind::Directory, "..")];
-        let files = (FIRST..).zip(Reading::ALL).map(|(node, reading)| (Node(node), Kind::File, reading.name()));
+        let files = (FIRST..)
+            .zip(Reading::ALL)
+            .map(|(node, reading)| (Node(node), Kind::File, reading.name()));
         let all = (1..).zip(dots.into_iter().chain(files));
         for (next, (node, kind, name)) in all.skip(usize::try_from(offset).unwrap_or(usize::MAX)) {
             if !take(Listed { node, next, kind: Some(kind), name: name.as_bytes() }) {

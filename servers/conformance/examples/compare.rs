@@ -1,4 +1,5 @@
-//! `compare THEIRS OURS [START]`: runs the cases, or those whose names begin so, in two directories, and shows what differs.
+//! `compare THEIRS OURS [START]`: runs the cases, or those whose names begin so, in two
+//! directories, and shows what differs.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,7 +12,9 @@ fn main() -> ExitCode {
     };
     let start = rest.first().map_or("", String::as_str);
     let compared =
-        kumihimo_conformance::compare_some(Path::new(theirs), Path::new(ours), &[], |name| name.starts_with(start));
+        kumihimo_conformance::compare_some(Path::new(theirs), Path::new(ours), &[], |name| {
+            name.starts_with(start)
+        });
     println!("{}", compared.unexplained.join("\n"));
     println!("{} cases, {} differ", compared.cases, compared.unexplained.len());
     if compared.unexplained.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

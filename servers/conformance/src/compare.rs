@@ -28,14 +28,18 @@ impl Compared {
     pub fn expect_equal(&self, what: &str) {
         let all = self.unexplained.join("\n");
         let (cases, count) = (self.cases, self.unexplained.len());
-        assert!(self.unexplained.is_empty(), "{what}: of {cases} cases {count} differ without a reason:\n{all}");
+        assert!(
+            self.unexplained.is_empty(),
+            "{what}: of {cases} cases {count} differ without a reason:\n{all}"
+        );
     }
 }
 
 /// Enough that those cases that wait for the next second of a clock wait together.
 const AT_ONCE: usize = 24;
 
-/// Runs all cases in `theirs` and in `ours`, both empty directories, and compares what they write down.
+/// Runs all cases in `theirs` and in `ours`, both empty directories, and compares what they write
+/// down.
 ///
 /// # Panics
 /// If this process is not root's, or a directory cannot be used.
@@ -55,13 +59,16 @@ pub fn compare_some(
     differences: &[&Difference],
     wanted: impl Fn(&str) -> bool,
 ) -> Compared {
-    let cases: VecDeque<Case> = cases::all().into_iter().filter(|case| wanted(&case.name)).collect();
+    let cases: VecDeque<Case> =
+        cases::all().into_iter().filter(|case| wanted(&case.name)).collect();
     let (count, left, found) = (cases.len(), Mutex::new(cases), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 loop {
-                    let Some(case) = left.lock().expect("no case holds it").pop_front() else { break };
+                    let Some(case) = left.lock().expect("no case holds it").pop_front() else {
+                        break;
+                    };
                     let pair = (run(&case, theirs), run(&case, ours));
                     found.lock().expect("no case holds it").push((case.name, pair.0, pair.1));
                 }
@@ -74,27 +81,42 @@ pub fn compare_some(
         if theirs == ours {
             continue;
         }
-        match unlike(&theirs, &ours).iter().find(|pair| !explain(&case, **pair, differences, &mut used)) {
+        match unlike(&theirs, &ours)
+            .iter()
+            .find(|pair| !explain(&case, **pair, differences, &mut used))
+        {
             None => explained += 1,
-            Some((theirs_line, ours_line)) => unexplained
-                .push(format!("{case}\n  theirs: {theirs_line}\n  ours:   {ours_line}\n{}", beside(&theirs, &ours))),
+            Some((theirs_line, ours_line)) => unexplained.push(format!(
+                "{case}\n  theirs: {theirs_line}\n  ours:   {ours_line}\n{}",
+                beside(&theirs, &ours)
+            )),
         }
     }
-    let unused = differences.iter().zip(used).filter(|(difference, used)| !used && wanted(difference.case));
-    unexplained.extend(unused.map(|(difference, _)| format!("no such difference any more: {difference:?}")));
+    let unused =
+        differences.iter().zip(used).filter(|(difference, used)| !used && wanted(difference.case));
+    unexplained.extend(
+        unused.map(|(difference, _)| format!("no such difference any more: {difference:?}")),
+    );
     unexplained.sort();
     Compared { cases: count, explained, unexplained }
 }
 
-/// Runs a case in a new directory below `place`: in a kernel thread with a current directory and a umask of its own.
+/// Runs a case in a new directory below `place`: in a kernel thread with a current directory and a
+/// umask of its own.
 fn run(case: &Case, place: &Path) -> String {
     let directory = place.join(&case.name);
     std::thread::scope(|scope| {
         let body = || {
-            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).expect("a current directory of its own");
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)
+                .expect("a current directory of its own");
             rustix::process::umask(rustix::fs::Mode::empty());
-            std::fs::create_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
-            std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("chmod");
+            std::fs::create_dir(&directory)
+                .unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
+            std::fs::set_permissions(
+                &directory,
+                std::os::unix::fs::PermissionsExt::from_mode(0o777),
+            )
+            .expect("chmod");
             rustix::process::chdir(&directory).expect("chdir");
             let mut trial = Trial::new();
             case.run(&mut trial);
@@ -118,7 +140,8 @@ fn unlike<'a>(theirs: &'a str, ours: &'a str) -> Vec<(&'a str, &'a str)> {
 }
 
 fn explain(case: &str, pair: (&str, &str), differences: &[&Difference], used: &mut [bool]) -> bool {
-    let is_it = |difference: &&Difference| difference.case == case && difference.lines.contains(&pair);
+    let is_it =
+        |difference: &&Difference| difference.case == case && difference.lines.contains(&pair);
     let found = differences.iter().position(is_it);
     found.inspect(|found| used[*found] = true).is_some()
 }
@@ -133,7 +156,12 @@ fn beside(theirs: &str, ours: &str) -> String {
             (None, None) => return text,
             (x, y) if x == y => drop(writeln!(text, "      {}", cut(x.unwrap_or_default()))),
             (x, y) => {
-                let _ = writeln!(text, "    < {}\n    > {}", cut(x.unwrap_or("nothing")), cut(y.unwrap_or("nothing")));
+                let _ = writeln!(
+                    text,
+                    "    < {}\n    > {}",
+                    cut(x.unwrap_or("nothing")),
+                    cut(y.unwrap_or("nothing"))
+                );
             }
         }
     }

@@ -10,7 +10,8 @@ use kumihimo_tests::Random;
 use crate::image::Image;
 use crate::mounted::{Mounted, Options};
 
-/// What the file system has promised to keep: a file's name, and the seed and the length of what is in it.
+/// What the file system has promised to keep: a file's name, and the seed and the length of what is
+/// in it.
 struct Promised {
     name: String,
     seed: u64,
@@ -26,12 +27,19 @@ fn content(seed: u64, length: usize) -> Vec<u8> {
     words.take(length).collect()
 }
 
-/// Mounts `image`, writes, kills the server at a moment of chance, repairs, mounts again and checks; so many times, on
-/// one image.
+/// Mounts `image`, writes, kills the server at a moment of chance, repairs, mounts again and
+/// checks; so many times, on one image.
 ///
 /// # Panics
-/// If something that was fsynced is missing or wrong, `e2fsck -p` wants help, or a client of the killed server hangs.
-pub fn kill_while_writing(kumi: &Path, options: &Options, image: &Image, times: u64, random: &mut Random) {
+/// If something that was fsynced is missing or wrong, `e2fsck -p` wants help, or a client of the
+/// killed server hangs.
+pub fn kill_while_writing(
+    kumi: &Path,
+    options: &Options,
+    image: &Image,
+    times: u64,
+    random: &mut Random,
+) {
     let mut kept: Vec<Promised> = Vec::new();
     for round in 0..times {
         let mounted = Mounted::start(kumi, options, image.path());
@@ -49,7 +57,8 @@ pub fn kill_while_writing(kumi: &Path, options: &Options, image: &Image, times: 
             }
         }
         let delay = Duration::from_micros(random.below(400_000));
-        let (point, seeds) = (mounted.path(), (0..WRITERS).map(|_| random.split()).collect::<Vec<_>>());
+        let (point, seeds) =
+            (mounted.path(), (0..WRITERS).map(|_| random.split()).collect::<Vec<_>>());
         let point = point.to_owned();
         let killed_after = Instant::now();
         let promised = std::thread::scope(|scope| {
@@ -64,7 +73,10 @@ pub fn kill_while_writing(kumi: &Path, options: &Options, image: &Image, times: 
                 .collect();
             std::thread::sleep(delay.saturating_sub(killed_after.elapsed()));
             mounted.kill();
-            writers.into_iter().flat_map(|writer| writer.join().expect("a writer ends")).collect::<Vec<_>>()
+            writers
+                .into_iter()
+                .flat_map(|writer| writer.join().expect("a writer ends"))
+                .collect::<Vec<_>>()
         });
         kept.extend(promised);
         image.repair();
@@ -79,10 +91,12 @@ pub fn kill_while_writing(kumi: &Path, options: &Options, image: &Image, times: 
 
 fn check(point: &Path, promised: &Promised, round: u64) {
     let Promised { name, seed, length } = promised;
-    let found = std::fs::read(point.join(name)).unwrap_or_else(|e| panic!("round {round}: {name} was fsynced: {e}"));
+    let found = std::fs::read(point.join(name))
+        .unwrap_or_else(|e| panic!("round {round}: {name} was fsynced: {e}"));
     // More may have been appended that was not synced.
     assert!(found.len() >= *length, "round {round}: {name}: {} of {length} bytes", found.len());
-    let wrong = found.iter().zip(content(*seed, *length)).position(|(found, expected)| *found != expected);
+    let wrong =
+        found.iter().zip(content(*seed, *length)).position(|(found, expected)| *found != expected);
     assert!(wrong.is_none(), "round {round}: {name}: byte {wrong:?} of {length} is wrong");
 }
 
@@ -103,15 +117,18 @@ fn write(directory: &Path, prefix: &str, mut random: Random) -> Vec<Promised> {
                 promised.push(Promised { name: format!("{prefix}/{name}"), seed, length });
             }),
             // A log that grows.
-            3 => append(&directory.join("log"), log.0, log.1, random.below(3000) as usize).map(|length| {
-                log.1 = length;
-                let name = format!("{prefix}/log");
-                promised.retain(|promised| promised.name != name);
-                promised.push(Promised { name, seed: log.0, length });
-            }),
+            3 => append(&directory.join("log"), log.0, log.1, random.below(3000) as usize).map(
+                |length| {
+                    log.1 = length;
+                    let name = format!("{prefix}/log");
+                    promised.retain(|promised| promised.name != name);
+                    promised.push(Promised { name, seed: log.0, length });
+                },
+            ),
             // Of what follows nothing is promised.
             4 => noise(directory, n, &mut random),
-            // As an editor saves: written beside it, synced, and renamed over it. The new or the old one is there.
+            // As an editor saves: written beside it, synced, and renamed over it. The new or the
+            // old one is there.
             _ => replace(directory, n, &mut random),
         };
         if done.is_err() {
@@ -145,7 +162,9 @@ fn noise(directory: &Path, n: u64, random: &mut Random) -> io::Result<()> {
     match random.below(4) {
         0 => std::fs::create_dir_all(&inner)?,
         1 if inner.exists() => std::fs::remove_dir_all(&inner)?,
-        2 if inner.exists() => std::fs::write(inner.join(format!("{n}")), content(n, random.below(20_000) as usize))?,
+        2 if inner.exists() => {
+            std::fs::write(inner.join(format!("{n}")), content(n, random.below(20_000) as usize))?
+        }
         _ => {
             let (from, to) = (directory.join("moving"), directory.join("moved"));
             std::fs::write(&from, content(n, 100))?;

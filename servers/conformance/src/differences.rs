@@ -1,4 +1,5 @@
-//! Where our mounts differ from the file systems beside them, and why. CAVEATS.md says the same in words.
+//! Where our mounts differ from the file systems beside them, and why. CAVEATS.md says the same in
+//! words.
 
 /// What is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +29,10 @@ pub fn differences(of: Store) -> Vec<&'static Difference> {
     DIFFERENCES.iter().filter(|difference| difference.only.is_none_or(|only| only == of)).collect()
 }
 
-const NODEV: &str = "mounted nodev, as every mount by fusermount3 is: devices on it are names without a device";
-const TMPFILE: &str = "a store makes no files without names; programs that ask for one make a named one instead";
+const NODEV: &str =
+    "mounted nodev, as every mount by fusermount3 is: devices on it are names without a device";
+const TMPFILE: &str =
+    "a store makes no files without names; programs that ask for one make a named one instead";
 const MORE: &str = "the store can do what the kernel's driver cannot without extents: it fills the range with zeros";
 
 const DIFFERENCES: &[Difference] = &[
@@ -53,7 +56,10 @@ const DIFFERENCES: &[Difference] = &[
         case: "open.nameless",
         only: None,
         lines: &[
-            ("open . DIRECTORY|RDWR|TMPFILE 600 = ok", "open . DIRECTORY|RDWR|TMPFILE 600 = EOPNOTSUPP"),
+            (
+                "open . DIRECTORY|RDWR|TMPFILE 600 = ok",
+                "open . DIRECTORY|RDWR|TMPFILE 600 = EOPNOTSUPP",
+            ),
             ("write nameless = 8", "write nameless = EBADF"),
             ("fstat = RegularFile 0600 links 0 uid 0 gid 0 size 8", "fstat = EBADF"),
         ],
@@ -63,7 +69,10 @@ const DIFFERENCES: &[Difference] = &[
         case: "open.nameless_gets_a_name",
         only: None,
         lines: &[
-            ("open . DIRECTORY|RDWR|TMPFILE 600 = ok", "open . DIRECTORY|RDWR|TMPFILE 600 = EOPNOTSUPP"),
+            (
+                "open . DIRECTORY|RDWR|TMPFILE 600 = ok",
+                "open . DIRECTORY|RDWR|TMPFILE 600 = EOPNOTSUPP",
+            ),
             ("write named = 5", "write named = EBADF"),
             ("link the open file named = ok", "link the open file named = EBADF"),
             ("content of named = 5 bytes: n a m e d", "content of named = ENOENT"),
@@ -96,7 +105,10 @@ const DIFFERENCES: &[Difference] = &[
     Difference {
         case: "stat.seek_too_far",
         only: None,
-        lines: &[("seek Start(4611686018427387904) = EINVAL", "seek Start(4611686018427387904) = 4611686018427387904")],
+        lines: &[(
+            "seek Start(4611686018427387904) = EINVAL",
+            "seek Start(4611686018427387904) = 4611686018427387904",
+        )],
         why: "the kernel does not know how large a file may become: it is the write there that fails",
     },
     Difference {
@@ -111,8 +123,14 @@ const DIFFERENCES: &[Difference] = &[
                 "stat f = RegularFile 0640 links 1 uid 0 gid 0 size 0",
                 "stat f = RegularFile 0644 links 1 uid 0 gid 0 size 0",
             ),
-            ("getxattr f system.posix_acl_access 100 = ENODATA", "getxattr f system.posix_acl_access 100 = EOPNOTSUPP"),
-            ("removexattr f system.posix_acl_access = ok", "removexattr f system.posix_acl_access = EOPNOTSUPP"),
+            (
+                "getxattr f system.posix_acl_access 100 = ENODATA",
+                "getxattr f system.posix_acl_access 100 = EOPNOTSUPP",
+            ),
+            (
+                "removexattr f system.posix_acl_access = ok",
+                "removexattr f system.posix_acl_access = EOPNOTSUPP",
+            ),
         ],
         why: "no access control lists: nothing would obey them, and programs that are told so use chmod(2)",
     },
@@ -134,7 +152,10 @@ const DIFFERENCES: &[Difference] = &[
         only: Some(Store::Ext2),
         lines: &[
             ("fallocate ZERO_RANGE 100 200 = EOPNOTSUPP", "fallocate ZERO_RANGE 100 200 = ok"),
-            ("content of f = 10000 bytes: 10000xx", "content of f = 10000 bytes: 100xx 200x\\x00 9700xx"),
+            (
+                "content of f = 10000 bytes: 10000xx",
+                "content of f = 10000 bytes: 100xx 200x\\x00 9700xx",
+            ),
         ],
         why: MORE,
     },
@@ -148,7 +169,10 @@ const DIFFERENCES: &[Difference] = &[
         case: "ranges.collapse_and_insert",
         only: Some(Store::Host),
         lines: &[
-            ("fallocate COLLAPSE_RANGE 0 4096 = ok", "fallocate COLLAPSE_RANGE 0 4096 = EOPNOTSUPP"),
+            (
+                "fallocate COLLAPSE_RANGE 0 4096 = ok",
+                "fallocate COLLAPSE_RANGE 0 4096 = EOPNOTSUPP",
+            ),
             ("fallocate INSERT_RANGE 0 4096 = ok", "fallocate INSERT_RANGE 0 4096 = EOPNOTSUPP"),
         ],
         why: "the kernel passes no such request on to a FUSE server",

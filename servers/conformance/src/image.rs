@@ -10,7 +10,11 @@ use crate::place::Scratch;
 /// # Panics
 /// If it is not there.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
-    let ran = Command::new(program).args(arguments).env("LC_ALL", "C").stdin(std::process::Stdio::null()).output();
+    let ran = Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .stdin(std::process::Stdio::null())
+        .output();
     ran.unwrap_or_else(|e| panic!("{program}: {e}"))
 }
 
@@ -120,7 +124,8 @@ impl Image {
         into
     }
 
-    /// Mounts it by the kernel's own driver, through a loop device; `None` where that is not allowed.
+    /// Mounts it by the kernel's own driver, through a loop device; `None` where that is not
+    /// allowed.
     ///
     /// # Panics
     /// If there is no mount(8).
@@ -128,7 +133,10 @@ impl Image {
     pub fn by_the_kernel(&self, read_only: bool) -> Option<Looped> {
         let place = self.directory(if read_only { "kernel-ro" } else { "kernel" });
         let options = if read_only { "loop,ro" } else { "loop" };
-        let mounted = run("mount", &["-t", "ext2", "-o", options, self.text(), place.to_str().expect("UTF-8")]);
+        let mounted = run(
+            "mount",
+            &["-t", "ext2", "-o", options, self.text(), place.to_str().expect("UTF-8")],
+        );
         mounted.status.success().then_some(Looped(place))
     }
 }

@@ -1,7 +1,8 @@
-//! What a mounted file system must do, told by real programs and by the kernel's own file systems beside it.
+//! What a mounted file system must do, told by real programs and by the kernel's own file systems
+//! beside it.
 //!
-//! - [`cases`]: POSIX, call by call. Each case runs in a fresh directory on two file systems and writes down what it
-//!   saw; [`compare()`] compares.
+//! - [`cases`]: POSIX, call by call. Each case runs in a fresh directory on two file systems and
+//!   writes down what it saw; [`compare()`] compares.
 //! - [`work`]: what people do with a file system: `git`, `tar`, `make`, `rsync`, `sqlite3`, ...
 //! - [`Image`]: an ext2 image, made, checked and read back by e2fsprogs and the kernel.
 //! - [`Mounted`]: a server of ours, with its mount, never left behind.

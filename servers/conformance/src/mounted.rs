@@ -101,11 +101,16 @@ impl Mounted {
         panic!("kumi mount {options:?} {}: {status}\n{}", store.display(), begun.errors());
     }
 
-    /// As [`start`](Mounted::start), where it may refuse: then, what it said on standard error, and how it ended.
+    /// As [`start`](Mounted::start), where it may refuse: then, what it said on standard error, and
+    /// how it ended.
     ///
     /// # Errors
     /// That it refused.
-    pub fn try_start(kumi: &Path, options: &Options, store: &Path) -> Result<Mounted, (ExitStatus, String)> {
+    pub fn try_start(
+        kumi: &Path,
+        options: &Options,
+        store: &Path,
+    ) -> Result<Mounted, (ExitStatus, String)> {
         let (mut begun, served) = Mounted::begin(kumi, options, store);
         if served { Ok(begun) } else { Err((begun.wait(), begun.errors())) }
     }
@@ -134,8 +139,11 @@ impl Mounted {
             let _ = said.read_to_string(&mut all);
             all
         });
-        let mounted = Mounted { kumi: kumi.to_owned(), server, point, scratch, output: Some(output) };
-        let served = receiver.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("it says nothing: {}", mounted.errors()));
+        let mounted =
+            Mounted { kumi: kumi.to_owned(), server, point, scratch, output: Some(output) };
+        let served = receiver
+            .recv_timeout(LIMIT)
+            .unwrap_or_else(|_| panic!("it says nothing: {}", mounted.errors()));
         (mounted, served)
     }
 
@@ -160,7 +168,9 @@ impl Mounted {
     /// Whether something is mounted at the mount point.
     fn is_mounted(&self) -> bool {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        mounts.lines().any(|line| line.split(' ').nth(1).is_some_and(|point| Path::new(point) == self.point))
+        mounts
+            .lines()
+            .any(|line| line.split(' ').nth(1).is_some_and(|point| Path::new(point) == self.point))
     }
 
     fn wait(&mut self) -> ExitStatus {
@@ -181,12 +191,16 @@ impl Mounted {
         assert!(!self.is_mounted(), "still mounted");
     }
 
-    /// Unmounts by `kumi umount` and expects that the server ends well, without a word of complaint.
+    /// Unmounts by `kumi umount` and expects that the server ends well, without a word of
+    /// complaint.
     ///
     /// # Panics
     /// If not.
     pub fn unmount(mut self) {
-        let ended = run(self.kumi.to_str().expect("UTF-8"), &["umount", self.point.to_str().expect("UTF-8")]);
+        let ended = run(
+            self.kumi.to_str().expect("UTF-8"),
+            &["umount", self.point.to_str().expect("UTF-8")],
+        );
         assert!(ended.status.success(), "kumi umount: {}\n{}", told(&ended), self.errors());
         self.expect_good_end();
     }
@@ -224,8 +238,15 @@ impl Mounted {
     /// If that does not clear it.
     pub fn clear(self) {
         if self.is_mounted() {
-            let cleared = run(self.kumi.to_str().expect("UTF-8"), &["umount", self.point.to_str().expect("UTF-8")]);
-            assert!(cleared.status.success() && !self.is_mounted(), "kumi umount: {}", told(&cleared));
+            let cleared = run(
+                self.kumi.to_str().expect("UTF-8"),
+                &["umount", self.point.to_str().expect("UTF-8")],
+            );
+            assert!(
+                cleared.status.success() && !self.is_mounted(),
+                "kumi umount: {}",
+                told(&cleared)
+            );
         }
     }
 }

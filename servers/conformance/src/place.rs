@@ -41,7 +41,11 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // By rm(1), which stays on this file system: whatever a failed test left mounted below is not emptied.
-        let _ = std::process::Command::new("rm").args(["-rf", "--one-file-system"]).arg(&self.0).status();
+        // By rm(1), which stays on this file system: whatever a failed test left mounted below is
+        // not emptied.
+        let _ = std::process::Command::new("rm")
+            .args(["-rf", "--one-file-system"])
+            .arg(&self.0)
+            .status();
     }
 }

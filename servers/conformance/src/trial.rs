@@ -1,15 +1,16 @@
 //! One case under way: calls that write down what they gave.
 //!
-//! What is written down is the same on any two file systems that do the same: names of errnos, modes, counts of links,
-//! sizes, which times went on; never a time, a number of an inode or a position in a directory.
+//! What is written down is the same on any two file systems that do the same: names of errnos,
+//! modes, counts of links, sizes, which times went on; never a time, a number of an inode or a
+//! position in a directory.
 
 use std::fmt::{Display, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno as Named;
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, SeekFrom, Stat, Timespec,
-    Timestamps, Uid, XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags,
+    SeekFrom, Stat, Timespec, Timestamps, Uid, XattrFlags,
 };
 use rustix::io::{Errno, Result};
 
@@ -77,7 +78,12 @@ impl Trial {
         self.gave(what, outcome, |_| "ok".into())
     }
 
-    fn gave<T>(&mut self, what: impl Display, outcome: Result<T>, show: impl FnOnce(&T) -> String) -> Option<T> {
+    fn gave<T>(
+        &mut self,
+        what: impl Display,
+        outcome: Result<T>,
+        show: impl FnOnce(&T) -> String,
+    ) -> Option<T> {
         match outcome {
             Ok(value) => {
                 let shown = show(&value);
@@ -106,7 +112,8 @@ impl Trial {
     pub fn as_member(&mut self, id: u32, groups: &[u32], body: impl FnOnce(&mut Trial) + Send) {
         use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
         let before = std::mem::replace(&mut self.who, format!("[{id}] "));
-        // Credentials are a kernel thread's own; the current directory and the umask are shared with this one.
+        // Credentials are a kernel thread's own; the current directory and the umask are shared
+        // with this one.
         std::thread::scope(|scope| {
             let run = || {
                 let all: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
@@ -130,7 +137,8 @@ impl Trial {
     /// open(2).
     pub fn open(&mut self, path: impl Path, flags: OFlags, bits: u32) -> Open {
         let opened = rustix::fs::open(path.as_ref(), flags | OFlags::CLOEXEC, mode(bits));
-        let flags: Vec<&str> = flags.iter_names().map(|(name, _)| name).filter(|name| *name != "ACCMODE").collect();
+        let flags: Vec<&str> =
+            flags.iter_names().map(|(name, _)| name).filter(|name| *name != "ACCMODE").collect();
         Open(self.done(format_args!("open {} {} {bits:o}", shown(path), flags.join("|")), opened))
     }
 
@@ -200,7 +208,10 @@ impl Trial {
     pub fn rename_with(&mut self, from: impl Path, to: impl Path, flags: RenameFlags) {
         let renamed = rustix::fs::renameat_with(CWD, from.as_ref(), CWD, to.as_ref(), flags);
         let flags: Vec<&str> = flags.iter_names().map(|(name, _)| name).collect();
-        self.done(format_args!("rename {} {} {}", shown(from), shown(to), flags.join("|")), renamed);
+        self.done(
+            format_args!("rename {} {} {}", shown(from), shown(to), flags.join("|")),
+            renamed,
+        );
     }
 
     /// link(2).
@@ -211,13 +222,16 @@ impl Trial {
 
     /// linkat(2) with `AT_SYMLINK_FOLLOW`.
     pub fn link_followed(&mut self, from: impl Path, to: impl Path) {
-        let linked = rustix::fs::linkat(CWD, from.as_ref(), CWD, to.as_ref(), AtFlags::SYMLINK_FOLLOW);
+        let linked =
+            rustix::fs::linkat(CWD, from.as_ref(), CWD, to.as_ref(), AtFlags::SYMLINK_FOLLOW);
         self.done(format_args!("link followed {} {}", shown(from), shown(to)), linked);
     }
 
     /// linkat(2) with `AT_EMPTY_PATH`: gives an open file a name.
     pub fn link_open(&mut self, file: &Open, to: impl Path) {
-        let linked = file.fd().and_then(|fd| rustix::fs::linkat(fd, "", CWD, to.as_ref(), AtFlags::EMPTY_PATH));
+        let linked = file
+            .fd()
+            .and_then(|fd| rustix::fs::linkat(fd, "", CWD, to.as_ref(), AtFlags::EMPTY_PATH));
         self.done(format_args!("link the open file {}", shown(to)), linked);
     }
 
@@ -230,7 +244,9 @@ impl Trial {
     /// readlink(2).
     pub fn readlink(&mut self, path: impl Path) {
         let target = rustix::fs::readlink(path.as_ref(), Vec::new());
-        self.gave(format_args!("readlink {}", shown(path)), target, |target| shown(target.to_bytes()));
+        self.gave(format_args!("readlink {}", shown(path)), target, |target| {
+            shown(target.to_bytes())
+        });
     }
 
     /// mknod(2); `device` is major and minor.
@@ -259,14 +275,16 @@ impl Trial {
 
     /// chown(2).
     pub fn chown(&mut self, path: impl Path, user: Option<u32>, group: Option<u32>) {
-        let changed = rustix::fs::chown(path.as_ref(), user.map(Uid::from_raw), group.map(Gid::from_raw));
+        let changed =
+            rustix::fs::chown(path.as_ref(), user.map(Uid::from_raw), group.map(Gid::from_raw));
         self.done(format_args!("chown {} {user:?} {group:?}", shown(path)), changed);
     }
 
     /// lchown(2).
     pub fn lchown(&mut self, path: impl Path, user: Option<u32>, group: Option<u32>) {
         let (user, group) = (user.map(Uid::from_raw), group.map(Gid::from_raw));
-        let changed = rustix::fs::chownat(CWD, path.as_ref(), user, group, AtFlags::SYMLINK_NOFOLLOW);
+        let changed =
+            rustix::fs::chownat(CWD, path.as_ref(), user, group, AtFlags::SYMLINK_NOFOLLOW);
         self.done(format_args!("lchown {} {user:?} {group:?}", shown(path)), changed);
     }
 
@@ -279,7 +297,8 @@ impl Trial {
 
     /// truncate(2).
     pub fn truncate(&mut self, path: impl Path, size: i64) {
-        let changed = nix::unistd::truncate(path.as_ref(), size).map_err(|e| Errno::from_raw_os_error(e as i32));
+        let changed = nix::unistd::truncate(path.as_ref(), size)
+            .map_err(|e| Errno::from_raw_os_error(e as i32));
         self.done(format_args!("truncate {} {size}", shown(path)), changed);
     }
 
@@ -340,8 +359,8 @@ impl Trial {
         self.gave(format_args!("times of {}", shown(path)), stat, show);
     }
 
-    /// Sets atime and mtime to 2001, notes all times and waits until a later one differs, on a file system that counts
-    /// seconds too.
+    /// Sets atime and mtime to 2001, notes all times and waits until a later one differs, on a file
+    /// system that counts seconds too.
     pub fn before(&mut self, path: impl Path) -> Before {
         let past = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
         let times = Timestamps { last_access: past, last_modification: past };
@@ -378,28 +397,35 @@ impl Trial {
     /// Whether two names lead to one inode.
     pub fn same(&mut self, one: impl Path, other: impl Path) {
         let inode = |path: &[u8]| rustix::fs::lstat(path).map(|stat| (stat.st_dev, stat.st_ino));
-        let same = inode(one.as_ref()).and_then(|one| inode(other.as_ref()).map(|other| one == other));
+        let same =
+            inode(one.as_ref()).and_then(|one| inode(other.as_ref()).map(|other| one == other));
         self.gave(format_args!("{} is {}", shown(one), shown(other)), same, bool::to_string);
     }
 
     /// Whether the file has blocks.
     pub fn allocated(&mut self, path: impl Path) {
         let stat = rustix::fs::lstat(path.as_ref());
-        let show = |stat: &Stat| if stat.st_blocks > 0 { "allocated".into() } else { "no blocks".to_string() };
+        let show = |stat: &Stat| {
+            if stat.st_blocks > 0 { "allocated".into() } else { "no blocks".to_string() }
+        };
         self.gave(format_args!("blocks of {}", shown(path)), stat, show);
     }
 
     /// read(2).
     pub fn read(&mut self, file: &Open, length: usize) {
         let mut bytes = vec![0; length];
-        let read = file.fd().and_then(|fd| rustix::io::read(fd, &mut bytes)).map(|n| bytes[..n].to_vec());
+        let read =
+            file.fd().and_then(|fd| rustix::io::read(fd, &mut bytes)).map(|n| bytes[..n].to_vec());
         self.gave(format_args!("read {length}"), read, |bytes| shown(bytes));
     }
 
     /// pread(2).
     pub fn pread(&mut self, file: &Open, length: usize, offset: u64) {
         let mut bytes = vec![0; length];
-        let read = file.fd().and_then(|fd| rustix::io::pread(fd, &mut bytes, offset)).map(|n| bytes[..n].to_vec());
+        let read = file
+            .fd()
+            .and_then(|fd| rustix::io::pread(fd, &mut bytes, offset))
+            .map(|n| bytes[..n].to_vec());
         self.gave(format_args!("pread {length} at {offset}"), read, |bytes| shown(bytes));
     }
 
@@ -412,17 +438,22 @@ impl Trial {
     /// pwrite(2).
     pub fn pwrite(&mut self, file: &Open, bytes: impl AsRef<[u8]>, offset: u64) {
         let wrote = file.fd().and_then(|fd| rustix::io::pwrite(fd, bytes.as_ref(), offset));
-        self.gave(format_args!("pwrite {} at {offset}", shown(bytes.as_ref())), wrote, usize::to_string);
+        self.gave(
+            format_args!("pwrite {} at {offset}", shown(bytes.as_ref())),
+            wrote,
+            usize::to_string,
+        );
     }
 
     /// All of a file: its size, and its bytes with runs of one byte counted.
     pub fn content(&mut self, path: impl Path) {
-        let all = rustix::fs::open(path.as_ref(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).and_then(|file| {
-            let mut all = Vec::new();
-            std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut all)
-                .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-            Ok(all)
-        });
+        let all = rustix::fs::open(path.as_ref(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|file| {
+                let mut all = Vec::new();
+                std::io::Read::read_to_end(&mut std::fs::File::from(file), &mut all)
+                    .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+                Ok(all)
+            });
         self.gave(format_args!("content of {}", shown(path)), all, |all| runs(all));
     }
 
@@ -440,10 +471,17 @@ impl Trial {
     }
 
     /// copy_file_range(2), all at once.
-    pub fn copy_range(&mut self, from: &Open, to: &Open, mut at: u64, mut into: u64, length: usize) {
-        let copied = from
-            .fd()
-            .and_then(|from| rustix::fs::copy_file_range(from, Some(&mut at), to.fd()?, Some(&mut into), length));
+    pub fn copy_range(
+        &mut self,
+        from: &Open,
+        to: &Open,
+        mut at: u64,
+        mut into: u64,
+        length: usize,
+    ) {
+        let copied = from.fd().and_then(|from| {
+            rustix::fs::copy_file_range(from, Some(&mut at), to.fd()?, Some(&mut into), length)
+        });
         self.gave(format_args!("copy_file_range {length}"), copied, usize::to_string);
     }
 
@@ -483,18 +521,35 @@ impl Trial {
     }
 
     /// Extended attributes: setxattr(2).
-    pub fn set_xattr(&mut self, path: impl Path, name: impl Path, value: impl AsRef<[u8]>, flags: XattrFlags) {
+    pub fn set_xattr(
+        &mut self,
+        path: impl Path,
+        name: impl Path,
+        value: impl AsRef<[u8]>,
+        flags: XattrFlags,
+    ) {
         let set = rustix::fs::lsetxattr(path.as_ref(), name.as_ref(), value.as_ref(), flags);
         let flags: Vec<&str> = flags.iter_names().map(|(name, _)| name).collect();
         let length = value.as_ref().len();
-        self.done(format_args!("setxattr {} {} {length} bytes {}", shown(path), shown(name), flags.join("|")), set);
+        self.done(
+            format_args!(
+                "setxattr {} {} {length} bytes {}",
+                shown(path),
+                shown(name),
+                flags.join("|")
+            ),
+            set,
+        );
     }
 
     /// getxattr(2) with room for `room` bytes.
     pub fn get_xattr(&mut self, path: impl Path, name: impl Path, room: usize) {
         let mut value = vec![0u8; room];
-        let got = rustix::fs::lgetxattr(path.as_ref(), name.as_ref(), &mut value[..]).map(|n| (n, value));
-        let show = |(n, value): &(usize, Vec<u8>)| format!("{n}: {}", runs(&value[..(*n).min(value.len())]));
+        let got =
+            rustix::fs::lgetxattr(path.as_ref(), name.as_ref(), &mut value[..]).map(|n| (n, value));
+        let show = |(n, value): &(usize, Vec<u8>)| {
+            format!("{n}: {}", runs(&value[..(*n).min(value.len())]))
+        };
         self.gave(format_args!("getxattr {} {} {room}", shown(path), shown(name)), got, show);
     }
 
@@ -539,7 +594,11 @@ impl Trial {
     pub fn statvfs(&mut self, path: impl Path) {
         let got = rustix::fs::statvfs(path.as_ref());
         self.gave(format_args!("statvfs {}", shown(path)), got, |got| {
-            format!("names of {}, {}", got.f_namemax, if got.f_bfree <= got.f_blocks { "sound" } else { "absurd" })
+            format!(
+                "names of {}, {}",
+                got.f_namemax,
+                if got.f_bfree <= got.f_blocks { "sound" } else { "absurd" }
+            )
         });
     }
 }
@@ -557,7 +616,12 @@ fn describe(stat: &Stat) -> String {
         // How large a directory is, is the file system's affair.
         FileType::Directory => {}
         FileType::CharacterDevice | FileType::BlockDevice => {
-            let _ = write!(text, " device {},{}", rustix::fs::major(stat.st_rdev), rustix::fs::minor(stat.st_rdev));
+            let _ = write!(
+                text,
+                " device {},{}",
+                rustix::fs::major(stat.st_rdev),
+                rustix::fs::minor(stat.st_rdev)
+            );
         }
         _ => {
             let _ = write!(text, " size {}", stat.st_size);
@@ -571,12 +635,18 @@ fn runs(bytes: &[u8]) -> String {
     let mut text = format!("{} bytes:", bytes.len());
     for (n, run) in bytes.chunk_by(|a, b| a == b).enumerate() {
         if n == 24 {
-            let sum = bytes.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+            let sum = bytes
+                .iter()
+                .fold(0u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
             let _ = write!(text, " ... sum {sum:x}");
             break;
         }
         let byte = run[0..1].escape_ascii();
-        let _ = if run.len() == 1 { write!(text, " {byte}") } else { write!(text, " {}x{byte}", run.len()) };
+        let _ = if run.len() == 1 {
+            write!(text, " {byte}")
+        } else {
+            write!(text, " {}x{byte}", run.len())
+        };
     }
     text
 }

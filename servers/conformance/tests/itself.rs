@@ -1,4 +1,5 @@
-//! The suite tells the same of the same file system, and the kernel's own does all that is asked of ours.
+//! The suite tells the same of the same file system, and the kernel's own does all that is asked of
+//! ours.
 
 use std::path::Path;
 

@@ -1,7 +1,9 @@
 //! Which blocks and inodes are free.
 //!
-//! Bitmaps are read when a group is first used, and stay in memory: 8 KiB for each group at most. What is freed rests until the commit is over that makes the freeing
-//! durable: only then it can be given away again, and only then its bit is cleared. Blocks and inodes that were allocated since the last commit need no rest.
+//! Bitmaps are read when a group is first used, and stay in memory: 8 KiB for each group at most.
+//! What is freed rests until the commit is over that makes the freeing durable: only then it can be
+//! given away again, and only then its bit is cleared. Blocks and inodes that were allocated since
+//! the last commit need no rest.
 
 use kumihimo::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kumihimo_store::{Errno, Statistics};
@@ -64,12 +66,23 @@ pub struct Maps {
 impl Allocator {
     /// Of the superblock and all group descriptors.
     pub fn new(superblock: Superblock, descriptors: Vec<u8>) -> Allocator {
-        let group =
-            |bytes: &[u8]| Group { counts: group::read(bytes).1, blocks: None, inodes: None, dirty: [false; 3] };
+        let group = |bytes: &[u8]| Group {
+            counts: group::read(bytes).1,
+            blocks: None,
+            inodes: None,
+            dirty: [false; 3],
+        };
         let groups = descriptors.chunks_exact(DESCRIPTOR).map(group).collect();
         let (resting, superblock_dirty) = (Resting::default(), false);
-        let state =
-            State { groups, descriptors, superblock, superblock_dirty, resting, resting_blocks: 0, resting_inodes: 0 };
+        let state = State {
+            groups,
+            descriptors,
+            superblock,
+            superblock_dirty,
+            resting,
+            resting_blocks: 0,
+            resting_inodes: 0,
+        };
         Allocator { state: Mutex::new(state) }
     }
 
@@ -92,7 +105,9 @@ impl Allocator {
     /// Whether a commit has anything to write, or to let go.
     pub fn is_dirty(&self) -> bool {
         let state = self.lock();
-        state.superblock_dirty || !state.resting.is_empty() || state.groups.iter().any(|group| group.dirty[0])
+        state.superblock_dirty
+            || !state.resting.is_empty()
+            || state.groups.iter().any(|group| group.dirty[0])
     }
 }
 
@@ -112,8 +127,14 @@ enum Which {
 }
 
 impl Ext2 {
-    /// Up to `want` blocks in a row, at `goal` or as near behind it as may be. `Commit`: there may be some after one.
-    pub(crate) fn allocate_blocks(&self, _: &Transaction<'_>, goal: u32, want: u32) -> Outcome<(u32, u32)> {
+    /// Up to `want` blocks in a row, at `goal` or as near behind it as may be. `Commit`: there may
+    /// be some after one.
+    pub(crate) fn allocate_blocks(
+        &self,
+        _: &Transaction<'_>,
+        goal: u32,
+        want: u32,
+    ) -> Outcome<(u32, u32)> {
         let geometry = &self.geometry;
         let goal = if geometry.is_for_files(goal) { goal } else { geometry.first_data_block };
         let first = geometry.group_of(goal);
@@ -149,7 +170,11 @@ impl Ext2 {
             }
             self.load_bitmap(number, Which::Blocks)?;
         }
-        Err(if self.allocator.lock().resting_blocks > 0 { Stop::Commit } else { Stop::Errno(Errno::NOSPC) })
+        Err(if self.allocator.lock().resting_blocks > 0 {
+            Stop::Commit
+        } else {
+            Stop::Errno(Errno::NOSPC)
+        })
     }
 
     /// Frees a block; `fresh`: it was allocated since the last commit.
@@ -171,7 +196,9 @@ impl Ext2 {
         let Some(bitmap) = &mut group.blocks else { return };
         if !bit(bitmap, at) {
             drop(state);
-            self.complaints.damage(format_args!("group {number}: block {block} was free already when it was freed"));
+            self.complaints.damage(format_args!(
+                "group {number}: block {block} was free already when it was freed"
+            ));
             return;
         }
         set_bit(Arc::make_mut(bitmap), at, false);
@@ -180,7 +207,12 @@ impl Ext2 {
     }
 
     /// A free inode: of a file in its directory's group, of a directory in one with much room.
-    pub(crate) fn allocate_inode(&self, _: &Transaction<'_>, parent: u32, directory: bool) -> Outcome<u32> {
+    pub(crate) fn allocate_inode(
+        &self,
+        _: &Transaction<'_>,
+        parent: u32,
+        directory: bool,
+    ) -> Outcome<u32> {
         let geometry = &self.geometry;
         let groups = geometry.groups.len();
         let home = geometry.group_of_inode(parent);
@@ -202,17 +234,25 @@ impl Ext2 {
                     };
                     set_bit(Arc::make_mut(bitmap), at, true);
                     group.counts.free_inodes -= 1;
-                    group.counts.directories = group.counts.directories.saturating_add(u16::from(directory));
+                    group.counts.directories =
+                        group.counts.directories.saturating_add(u16::from(directory));
                     (group.dirty[0], group.dirty[2]) = (true, true);
-                    return Ok(u32::try_from(number).unwrap_or(0) * geometry.inodes_per_group + at + 1);
+                    return Ok(u32::try_from(number).unwrap_or(0) * geometry.inodes_per_group
+                        + at
+                        + 1);
                 }
             }
             self.load_bitmap(number, Which::Inodes)?;
         }
-        Err(if self.allocator.lock().resting_inodes > 0 { Stop::Commit } else { Stop::Errno(Errno::NOSPC) })
+        Err(if self.allocator.lock().resting_inodes > 0 {
+            Stop::Commit
+        } else {
+            Stop::Errno(Errno::NOSPC)
+        })
     }
 
-    /// Directories of the root are spread over the disk, others stay near their parent while it has room (after `find_group_orlov` of fs/ext2/ialloc.c).
+    /// Directories of the root are spread over the disk, others stay near their parent while it has
+    /// room (after `find_group_orlov` of fs/ext2/ialloc.c).
     fn group_for_directory(&self, home: usize, spread: bool) -> usize {
         let state = self.allocator.lock();
         let groups = &state.groups;
@@ -220,16 +260,23 @@ impl Ext2 {
         let blocks: usize = groups.iter().map(|group| usize::from(group.counts.free_blocks)).sum();
         let (inodes, blocks) = (inodes / groups.len(), blocks / groups.len());
         let roomy = |group: &Group| {
-            usize::from(group.counts.free_inodes) >= inodes.max(1) && usize::from(group.counts.free_blocks) >= blocks
+            usize::from(group.counts.free_inodes) >= inodes.max(1)
+                && usize::from(group.counts.free_blocks) >= blocks
         };
         if spread {
             let best = groups.iter().enumerate().filter(|(_, group)| roomy(group));
-            return best.min_by_key(|(_, group)| group.counts.directories).map_or(home, |(number, _)| number);
+            return best
+                .min_by_key(|(_, group)| group.counts.directories)
+                .map_or(home, |(number, _)| number);
         }
         let near = |group: &Group| {
-            usize::from(group.counts.free_inodes) > inodes / 4 && usize::from(group.counts.free_blocks) > blocks / 4
+            usize::from(group.counts.free_inodes) > inodes / 4
+                && usize::from(group.counts.free_blocks) > blocks / 4
         };
-        (0..groups.len()).map(|step| (home + step) % groups.len()).find(|&number| near(&groups[number])).unwrap_or(home)
+        (0..groups.len())
+            .map(|step| (home + step) % groups.len())
+            .find(|&number| near(&groups[number]))
+            .unwrap_or(home)
     }
 
     /// Frees an inode; `born`: it was allocated since the last commit.
@@ -251,7 +298,9 @@ impl Ext2 {
         let Some(bitmap) = &mut group.inodes else { return };
         if !bit(bitmap, at) {
             drop(state);
-            self.complaints.damage(format_args!("group {of}: inode {number} was free already when it was freed"));
+            self.complaints.damage(format_args!(
+                "group {of}: inode {number} was free already when it was freed"
+            ));
             return;
         }
         set_bit(Arc::make_mut(bitmap), at, false);
@@ -260,7 +309,8 @@ impl Ext2 {
         (group.dirty[0], group.dirty[2]) = (true, true);
     }
 
-    /// Reads a bitmap, without a lock; what it says of the file system's own blocks and inodes is not believed, nor what the descriptor counts.
+    /// Reads a bitmap, without a lock; what it says of the file system's own blocks and inodes is
+    /// not believed, nor what the descriptor counts.
     fn load_bitmap(&self, number: usize, which: Which) -> Result<(), Errno> {
         let geometry = &self.geometry;
         let places = geometry.groups[number];
@@ -271,7 +321,9 @@ impl Ext2 {
         let mut bits = vec![0; geometry.block_size];
         let offset = u64::from(place) * geometry.block_size as u64;
         self.cache.disk().read(offset, &mut bits).map_err(|error| {
-            self.complaints.say(format_args!("group {number}: its bitmap in block {place} cannot be read: {error}"));
+            self.complaints.say(format_args!(
+                "group {number}: its bitmap in block {place} cannot be read: {error}"
+            ));
             Errno::IO
         })?;
         let own = |at: u32| match which {
@@ -280,8 +332,9 @@ impl Ext2 {
         };
         for at in (0..limit).filter(|&at| own(at)) {
             if !bit(&bits, at) {
-                self.complaints
-                    .damage(format_args!("group {number}: its bitmap says that its own structures are free"));
+                self.complaints.damage(format_args!(
+                    "group {number}: its bitmap says that its own structures are free"
+                ));
                 set_bit(&mut bits, at, true);
             }
         }
@@ -301,8 +354,9 @@ impl Ext2 {
         drop(state);
         if said != free {
             let of = if which == Which::Blocks { "blocks" } else { "inodes" };
-            self.complaints
-                .damage(format_args!("group {number}: its descriptor says {said} free {of}, its bitmap {free}"));
+            self.complaints.damage(format_args!(
+                "group {number}: its descriptor says {said} free {of}, its bitmap {free}"
+            ));
         }
         Ok(())
     }
@@ -312,7 +366,11 @@ impl Ext2 {
         let geometry = &self.geometry;
         let mut guard = self.allocator.lock();
         let state = &mut *guard;
-        let mut maps = Maps { blocks: Vec::new(), superblock: None, resting: std::mem::take(&mut state.resting) };
+        let mut maps = Maps {
+            blocks: Vec::new(),
+            superblock: None,
+            resting: std::mem::take(&mut state.resting),
+        };
         let per_block = geometry.block_size / DESCRIPTOR;
         let mut descriptors = Vec::new();
         for (number, group) in state.groups.iter_mut().enumerate() {
@@ -322,9 +380,11 @@ impl Ext2 {
                 descriptors.push(number / per_block);
             }
             let both = [(blocks, geometry.groups[number].block_bitmap, &group.blocks)];
-            for (dirty, place, bits) in
-                both.into_iter().chain([(inodes, geometry.groups[number].inode_bitmap, &group.inodes)])
-            {
+            for (dirty, place, bits) in both.into_iter().chain([(
+                inodes,
+                geometry.groups[number].inode_bitmap,
+                &group.inodes,
+            )]) {
                 if let (true, Some(bits)) = (dirty, bits) {
                     maps.blocks.push((place, Arc::clone(bits)));
                 }
@@ -373,18 +433,22 @@ impl Ext2 {
         if here { Ok(()) } else { self.load_bitmap(group, which) }
     }
 
-    /// statvfs(3). What rests counts as free, for who needs it waits for the commit; blocks kept for root are not available, but nobody is kept from writing them.
+    /// statvfs(3). What rests counts as free, for who needs it waits for the commit; blocks kept
+    /// for root are not available, but nobody is kept from writing them.
     pub(crate) fn space(&self) -> Statistics {
         let geometry = &self.geometry;
-        let heads = (0..geometry.groups.len()).filter(|&group| geometry.has_head(group)).count() as u64;
+        let heads =
+            (0..geometry.groups.len()).filter(|&group| geometry.has_head(group)).count() as u64;
         let per_group = u64::from(geometry.table_blocks) + 2;
         let overhead = u64::from(geometry.first_data_block)
             + heads * u64::from(geometry.head_blocks)
             + per_group * geometry.groups.len() as u64;
         let state = self.allocator.lock();
-        let free = state.groups.iter().map(|group| u64::from(group.counts.free_blocks)).sum::<u64>();
+        let free =
+            state.groups.iter().map(|group| u64::from(group.counts.free_blocks)).sum::<u64>();
         let free = free + u64::from(state.resting_blocks);
-        let free_inodes = state.groups.iter().map(|group| u64::from(group.counts.free_inodes)).sum::<u64>();
+        let free_inodes =
+            state.groups.iter().map(|group| u64::from(group.counts.free_inodes)).sum::<u64>();
         Statistics {
             block_size: u32::try_from(geometry.block_size).unwrap_or(0),
             blocks: u64::from(geometry.blocks).saturating_sub(overhead),

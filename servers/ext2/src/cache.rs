@@ -1,11 +1,14 @@
 //! Blocks in memory: of files, directories and all else but inode and block bitmaps.
 //!
-//! A block that is being read is a state of its own, on which others who want it wait; no lock is held while the disk works. Blocks that were modified stay until a
-//! commit has written them ([`commit`](crate::commit)); others make room when there are more than the memory allows.
+//! A block that is being read is a state of its own, on which others who want it wait; no lock is
+//! held while the disk works. Blocks that were modified stay until a commit has written them
+//! ([`commit`](crate::commit)); others make room when there are more than the memory allows.
 //!
-//! What was used again is kept, and what was used once makes room for it, in a quarter of the memory: else whoever reads a large file once, or a thousand who read at random,
-//! would take from all others what they use all the time, and then each use of it waits for the disk. What was used once and is gone is remembered for a while by its number: who comes
-//! for it again finds it kept. (After Johnson and Shasha's 2Q, VLDB 1994.)
+//! What was used again is kept, and what was used once makes room for it, in a quarter of the
+//! memory: else whoever reads a large file once, or a thousand who read at random, would take from
+//! all others what they use all the time, and then each use of it waits for the disk. What was used
+//! once and is gone is remembered for a while by its number: who comes for it again finds it kept.
+//! (After Johnson and Shasha's 2Q, VLDB 1994.)
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -95,9 +98,11 @@ impl Buffer {
 #[derive(Default)]
 struct Shard {
     buffers: Map<u32, Buffer>,
-    /// How many of them are being read. They have no bytes yet, and take nobody's room: a thousand who wait for the disk would have all others wait for it as well.
+    /// How many of them are being read. They have no bytes yet, and take nobody's room: a thousand
+    /// who wait for the disk would have all others wait for it as well.
     reading: usize,
-    /// Who is asked next to make room, of those used once and of those that are kept; may name blocks that are gone, or are in the other one.
+    /// Who is asked next to make room, of those used once and of those that are kept; may name
+    /// blocks that are gone, or are in the other one.
     once: VecDeque<u32>,
     kept: VecDeque<u32>,
     /// Numbers of those used once that made room last.
@@ -133,7 +138,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Cache {
     /// Of `disk`, with `bytes` of memory or a little more.
-    pub fn new(disk: Box<dyn Disk>, block_size: usize, bytes: usize, complaints: Arc<Complaints>) -> Cache {
+    pub fn new(
+        disk: Box<dyn Disk>,
+        block_size: usize,
+        bytes: usize,
+        complaints: Arc<Complaints>,
+    ) -> Cache {
         Cache {
             disk,
             complaints,
@@ -178,15 +188,23 @@ impl Cache {
         self.read_run(block, 1, take)
     }
 
-    /// As [`read`](Cache::read); if the disk is needed for it, `count` blocks are read, `block` and what follows it.
-    pub fn read_run<R>(&self, block: u32, count: u32, mut take: impl FnMut(&[u8]) -> R) -> Result<R, Errno> {
+    /// As [`read`](Cache::read); if the disk is needed for it, `count` blocks are read, `block` and
+    /// what follows it.
+    pub fn read_run<R>(
+        &self,
+        block: u32,
+        count: u32,
+        mut take: impl FnMut(&[u8]) -> R,
+    ) -> Result<R, Errno> {
         let mut taken = None;
         self.read_range(block, 1, count.saturating_sub(1), |_, bytes| taken = Some(take(bytes)))?;
         taken.ok_or(Errno::IO)
     }
 
-    /// Gives `take` the bytes of `wanted` blocks from `first` on, each with its index, in order. Where the disk is needed, as much is read at once as is absent, up to `ahead` blocks
-    /// beyond. What was read is given as it comes: it may be gone from memory at once, where more is on its way than there is room for.
+    /// Gives `take` the bytes of `wanted` blocks from `first` on, each with its index, in order.
+    /// Where the disk is needed, as much is read at once as is absent, up to `ahead` blocks beyond.
+    /// What was read is given as it comes: it may be gone from memory at once, where more is on its
+    /// way than there is room for.
     pub fn read_range(
         &self,
         first: u32,
@@ -221,7 +239,8 @@ impl Cache {
                     let count = self.claim_run(first + index, first + wanted + ahead, &reading);
                     let (from, mut next) = (index, index);
                     self.fill(first + index, count, &reading, |at, data| {
-                        // One that was overwritten meanwhile is looked up again, and what follows it with it.
+                        // One that was overwritten meanwhile is looked up again, and what follows
+                        // it with it.
                         let is_next = from + at == next && next < wanted;
                         if is_next {
                             take(next, data);
@@ -236,7 +255,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Sees to it that `count` blocks from `first` on are in memory: those that are not are read, neighbours at once. Blocks that others are reading are not waited for.
+    /// Sees to it that `count` blocks from `first` on are in memory: those that are not are read,
+    /// neighbours at once. Blocks that others are reading are not waited for.
     pub fn load(&self, first: u32, count: u32) -> Result<(), Errno> {
         let mut at = first;
         while at < first + count {
@@ -248,7 +268,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Announces that blocks from `start` on are being read: up to the first that is not absent, or `end`, or as many as are read at once.
+    /// Announces that blocks from `start` on are being read: up to the first that is not absent, or
+    /// `end`, or as many as are read at once.
     fn claim_run(&self, start: u32, end: u32, reading: &Arc<Reading>) -> u32 {
         let most = u32::try_from(AT_ONCE / self.block_size).unwrap_or(u32::MAX);
         let end = end.min(start.saturating_add(most));
@@ -267,7 +288,8 @@ impl Cache {
         true
     }
 
-    /// Reads what was claimed, and shows it to `uses`, which says whether it was what somebody wants.
+    /// Reads what was claimed, and shows it to `uses`, which says whether it was what somebody
+    /// wants.
     fn fill(
         &self,
         start: u32,
@@ -280,10 +302,14 @@ impl Cache {
         }
         self.misses.fetch_add(u64::from(count), Relaxed);
         let mut bytes = vec![0; count as usize * self.block_size];
-        let outcome = self.disk.read(u64::from(start) * self.block_size as u64, &mut bytes).map_err(|error| {
-            self.complaints.say(format_args!("the disk cannot be read at block {start}: {error}"));
-            Errno::IO
-        });
+        let outcome = self
+            .disk
+            .read(u64::from(start) * self.block_size as u64, &mut bytes)
+            .map_err(|error| {
+                self.complaints
+                    .say(format_args!("the disk cannot be read at block {start}: {error}"));
+                Errno::IO
+            });
         for (block, data) in (start..start + count).zip(bytes.chunks_exact(self.block_size)) {
             let mut guard = self.shard(block);
             let shard = &mut *guard;
@@ -310,7 +336,12 @@ impl Cache {
     }
 
     /// Lets `change` modify a block's bytes, under the lock of its shard.
-    pub fn modify<R>(&self, block: u32, class: Class, mut change: impl FnMut(&mut [u8]) -> R) -> Result<R, Errno> {
+    pub fn modify<R>(
+        &self,
+        block: u32,
+        class: Class,
+        mut change: impl FnMut(&mut [u8]) -> R,
+    ) -> Result<R, Errno> {
         loop {
             let found = {
                 let mut guard = self.shard(block);
@@ -341,7 +372,8 @@ impl Cache {
         }
     }
 
-    /// Sees to it that a block that is going to be modified is in memory, and stays there until a commit: then modifying it cannot fail.
+    /// Sees to it that a block that is going to be modified is in memory, and stays there until a
+    /// commit: then modifying it cannot fail.
     pub fn hold(&self, block: u32, class: Class) -> Result<(), Errno> {
         self.modify(block, class, |_| ())
     }
@@ -354,7 +386,8 @@ impl Cache {
         match shard.buffers.entry(block) {
             Entry::Occupied(mut place) => {
                 let buffer = place.get_mut();
-                if matches!(std::mem::replace(&mut buffer.contents, contents), Contents::Reading(_)) {
+                if matches!(std::mem::replace(&mut buffer.contents, contents), Contents::Reading(_))
+                {
                     shard.reading -= 1;
                 }
                 buffer.class = class;
@@ -366,7 +399,12 @@ impl Cache {
                 }
             }
             Entry::Vacant(place) => {
-                place.insert(Buffer { uses: 1, dirty: true, fresh, ..Buffer::new(contents, class) });
+                place.insert(Buffer {
+                    uses: 1,
+                    dirty: true,
+                    fresh,
+                    ..Buffer::new(contents, class)
+                });
                 shard.dirty.push(block);
                 self.dirty.fetch_add(1, Relaxed);
                 shard.once.push_back(block);
@@ -419,16 +457,25 @@ impl Cache {
         }
     }
 
-    /// All modified blocks, in the disk's order. They count as not modified from now on, but stay in memory until [`written`](Cache::written).
+    /// All modified blocks, in the disk's order. They count as not modified from now on, but stay
+    /// in memory until [`written`](Cache::written).
     pub fn snapshot(&self) -> Vec<Modified> {
         let mut all = Vec::with_capacity(self.dirty.load(Relaxed));
         for shard in &self.shards {
             let mut guard = lock(shard);
             let shard = &mut *guard;
             for block in shard.dirty.drain(..) {
-                let Some(buffer) = shard.buffers.get_mut(&block).filter(|buffer| buffer.dirty) else { continue };
+                let Some(buffer) = shard.buffers.get_mut(&block).filter(|buffer| buffer.dirty)
+                else {
+                    continue;
+                };
                 let Contents::Here(data) = &buffer.contents else { continue };
-                all.push(Modified { block, class: buffer.class, fresh: buffer.fresh, data: Arc::clone(data) });
+                all.push(Modified {
+                    block,
+                    class: buffer.class,
+                    fresh: buffer.fresh,
+                    data: Arc::clone(data),
+                });
                 (buffer.dirty, buffer.fresh, buffer.writing) = (false, false, true);
                 self.dirty.fetch_sub(1, Relaxed);
             }
@@ -461,14 +508,17 @@ impl Cache {
         }
     }
 
-    /// `read` was read just now, and stays whatever waits for a commit: its reader comes for it. A queue may name a block twice.
+    /// `read` was read just now, and stays whatever waits for a commit: its reader comes for it. A
+    /// queue may name a block twice.
     fn make_room(&self, shard: &mut Shard, read: Option<u32>) {
         for tries in 0..LOOKS {
             if shard.buffers.len() - shard.reading <= self.room {
                 break;
             }
-            // Where none of those used once may go, all being modified, those that are kept have to.
-            let of_kept = !shard.kept.is_empty() && (shard.once.len() <= self.room / 4 || tries >= LOOKS / 2);
+            // Where none of those used once may go, all being modified, those that are kept have
+            // to.
+            let of_kept =
+                !shard.kept.is_empty() && (shard.once.len() <= self.room / 4 || tries >= LOOKS / 2);
             let queue = if of_kept { &mut shard.kept } else { &mut shard.once };
             let Some(block) = queue.pop_front() else { return };
             let Entry::Occupied(mut place) = shard.buffers.entry(block) else { continue };
@@ -502,7 +552,10 @@ impl Cache {
 
 fn wait(reading: &Reading) -> Result<(), Errno> {
     let over = lock(&reading.over);
-    let over = reading.changed.wait_while(over, |over| over.is_none()).unwrap_or_else(PoisonError::into_inner);
+    let over = reading
+        .changed
+        .wait_while(over, |over| over.is_none())
+        .unwrap_or_else(PoisonError::into_inner);
     over.unwrap_or(Ok(()))
 }
 

@@ -1,6 +1,8 @@
-//! Commits: everything modified goes to the disk, in phases ([`order`](crate::order)) with a flush after each.
+//! Commits: everything modified goes to the disk, in phases ([`order`](crate::order)) with a flush
+//! after each.
 //!
-//! What is to be written is collected while no change is under way, which takes no time: blocks are shared, and copied by who modifies them again. Then changes go on.
+//! What is to be written is collected while no change is under way, which takes no time: blocks are
+//! shared, and copied by who modifies them again. Then changes go on.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,7 +19,8 @@ use crate::lost::Shelter;
 use crate::nodes::Inode;
 use crate::order::{FIRST, INODES, Order, Thing};
 
-/// Older than this nothing modified should get: who serves the store calls [`Ext2::write_back_old`] more often.
+/// Older than this nothing modified should get: who serves the store calls [`Ext2::write_back_old`]
+/// more often.
 const OLD: Duration = Duration::from_secs(5);
 
 /// What is under the lock of commits.
@@ -42,10 +45,12 @@ struct Snapshot {
 }
 
 impl Ext2 {
-    /// Writes everything that was modified before the call; several callers share one commit. Blocks the caller until it is on the disk.
+    /// Writes everything that was modified before the call; several callers share one commit.
+    /// Blocks the caller until it is on the disk.
     ///
     /// # Errors
-    /// `EIO`: the disk failed. From then on the store is read only: what is on the disk is as after a power cut, and what e2fsck makes of it is not known here.
+    /// `EIO`: the disk failed. From then on the store is read only: what is on the disk is as after
+    /// a power cut, and what e2fsck makes of it is not known here.
     pub(crate) fn commit(&self) -> Result<(), Errno> {
         let wanted = self.transaction.load(Relaxed);
         let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -78,7 +83,8 @@ impl Ext2 {
         if changed <= done && !self.broken.load(Relaxed) { Ok(()) } else { self.commit() }
     }
 
-    /// Writes what has been modified for five seconds, if anything. Whoever serves a store calls this now and then, from a kernel thread or microprocess of its own.
+    /// Writes what has been modified for five seconds, if anything. Whoever serves a store calls
+    /// this now and then, from a kernel thread or microprocess of its own.
     ///
     /// # Errors
     /// As `Store::sync_all`.
@@ -152,7 +158,8 @@ impl Ext2 {
         Ok(Snapshot { phases, superblock, modified, resting: maps.resting })
     }
 
-    /// Inodes go into their tables' blocks; each block in as many versions as there are phases in which its inodes are written.
+    /// Inodes go into their tables' blocks; each block in as many versions as there are phases in
+    /// which its inodes are written.
     fn snapshot_inodes(
         &self,
         order: &Order,
@@ -205,7 +212,8 @@ impl Ext2 {
             let mut run: Vec<u8> = Vec::new();
             let mut start = 0;
             for (&block, data) in blocks {
-                let follows = !run.is_empty() && u64::from(block) == start + (run.len() / size) as u64;
+                let follows =
+                    !run.is_empty() && u64::from(block) == start + (run.len() / size) as u64;
                 if !follows || run.len() >= AT_ONCE {
                     if !run.is_empty() {
                         disk.write(start * size as u64, &run).map_err(failed)?;

@@ -6,7 +6,8 @@ use std::fmt::{self, Display, Formatter};
 use kumihimo::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use kumihimo::sync::{Arc, Mutex, PoisonError};
 
-/// Different complaints that are said; after these there is silence, for an image can be damaged in more places than anyone reads about.
+/// Different complaints that are said; after these there is silence, for an image can be damaged in
+/// more places than anyone reads about.
 const MOST: usize = 200;
 
 /// Who hears of damage: a line without its end.

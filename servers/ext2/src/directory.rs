@@ -1,7 +1,7 @@
 //! Names in directories. Entries never move, so their places are good as offsets of readdir(3).
 //!
-//! Directories with a hash tree are read as what they are to those who do not know of it: inner nodes look like empty entries. The first change takes the flag away, as
-//! Linux' ext2 does.
+//! Directories with a hash tree are read as what they are to those who do not know of it: inner
+//! nodes look like empty entries. The first change takes the flag away, as Linux' ext2 does.
 
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind};
@@ -57,8 +57,10 @@ impl Ext2 {
         let block = directory.state().fields.block;
         let found = self.find_extent(directory.number, &block, logical, 1)?;
         found.start.ok_or_else(|| {
-            self.complaints
-                .damage(format_args!("inode {}: a directory with a hole at block {logical}", directory.number));
+            self.complaints.damage(format_args!(
+                "inode {}: a directory with a hole at block {logical}",
+                directory.number
+            ));
             Errno::IO
         })
     }
@@ -68,7 +70,8 @@ impl Ext2 {
         directory.state().fields.size / self.geometry.block_size as u64
     }
 
-    /// Goes through the entries of a block until `take` gives something. Damage is said and an error.
+    /// Goes through the entries of a block until `take` gives something. Damage is said and an
+    /// error.
     pub(crate) fn scan<R>(
         &self,
         directory: u32,
@@ -85,7 +88,9 @@ impl Ext2 {
             Ok(None)
         })?;
         outcome.map_err(|wrong| {
-            self.complaints.damage(format_args!("inode {directory}: a directory: in its block {block}: {wrong}"));
+            self.complaints.damage(format_args!(
+                "inode {directory}: a directory: in its block {block}: {wrong}"
+            ));
             Errno::IO
         })
     }
@@ -119,8 +124,9 @@ impl Ext2 {
         }
         for logical in 0..self.directory_blocks(directory) {
             let block = self.directory_block(directory, logical)?;
-            let wanted =
-                |entry: &Entry<'_>| (entry.number != 0 && entry.name == name).then_some((entry.number, entry.at));
+            let wanted = |entry: &Entry<'_>| {
+                (entry.number != 0 && entry.name == name).then_some((entry.number, entry.at))
+            };
             if let Some((number, at)) = self.scan(directory.number, block, wanted)? {
                 return Ok(Some(Place { number, logical, block, at }));
             }
@@ -128,9 +134,14 @@ impl Ext2 {
         Ok(None)
     }
 
-    /// The inode to which a name leads, for who has no lock. It is taken under the directory's: a name that is there leads to an inode that lives, and what a name led to a moment ago may
+    /// The inode to which a name leads, for who has no lock. It is taken under the directory's: a
+    /// name that is there leads to an inode that lives, and what a name led to a moment ago may
     /// have ended, while its table on the disk still says that it lives.
-    pub(crate) fn look_up(&self, directory: &Arc<Inode>, name: &[u8]) -> Result<Option<Arc<Inode>>, Errno> {
+    pub(crate) fn look_up(
+        &self,
+        directory: &Arc<Inode>,
+        name: &[u8],
+    ) -> Result<Option<Arc<Inode>>, Errno> {
         let small = self.directory_blocks(directory) <= 1;
         let lock = directory.lock.read().unwrap_or_else(PoisonError::into_inner);
         if lock.is_some() || small {
@@ -203,7 +214,11 @@ impl Ext2 {
             None => self.grow(transaction, directory, index)?,
         };
         let found = self.scan(directory.number, block, |entry| {
-            (entry.length - entry.used() >= needed).then_some((entry.at, entry.used(), entry.length))
+            (entry.length - entry.used() >= needed).then_some((
+                entry.at,
+                entry.used(),
+                entry.length,
+            ))
         })?;
         let (at, used, length) = found.ok_or(Errno::IO)?;
         Ok(if used == 0 {
@@ -214,7 +229,12 @@ impl Ext2 {
     }
 
     /// Adds an empty block to a directory.
-    fn grow(&self, transaction: &Transaction<'_>, directory: &Arc<Inode>, index: &mut Index) -> Outcome<(u64, u32)> {
+    fn grow(
+        &self,
+        transaction: &Transaction<'_>,
+        directory: &Arc<Inode>,
+        index: &mut Index,
+    ) -> Outcome<(u64, u32)> {
         let size = self.geometry.block_size;
         let logical = self.directory_blocks(directory);
         let (block, _, new) = self.fill_extent(transaction, directory, logical, 1)?;
@@ -250,7 +270,11 @@ impl Ext2 {
         let inodes = self.geometry.inodes;
         let room = self.cache.modify(block, Class::Directory, |bytes| {
             change(bytes);
-            dirent::entries(bytes, inodes).flatten().map(|entry| entry.length - entry.used()).max().unwrap_or(0)
+            dirent::entries(bytes, inodes)
+                .flatten()
+                .map(|entry| entry.length - entry.used())
+                .max()
+                .unwrap_or(0)
         })?;
         index.set_room(usize::try_from(logical).unwrap_or(0), room);
         let now = (self.now)();
@@ -329,8 +353,9 @@ impl Ext2 {
     pub(crate) fn is_empty(&self, directory: &Inode) -> Result<bool, Errno> {
         for logical in 0..self.directory_blocks(directory) {
             let block = self.directory_block(directory, logical)?;
-            let other =
-                |entry: &Entry<'_>| (entry.number != 0 && entry.name != b"." && entry.name != b"..").then_some(());
+            let other = |entry: &Entry<'_>| {
+                (entry.number != 0 && entry.name != b"." && entry.name != b"..").then_some(())
+            };
             if self.scan(directory.number, block, other)?.is_some() {
                 return Ok(false);
             }
@@ -345,7 +370,8 @@ impl Ext2 {
             (entry.number != 0 && entry.name == b"..").then_some((entry.number, entry.at))
         })?;
         let (number, at) = found.ok_or_else(|| {
-            self.complaints.damage(format_args!("inode {}: a directory without '..'", directory.number));
+            self.complaints
+                .damage(format_args!("inode {}: a directory without '..'", directory.number));
             Errno::IO
         })?;
         Ok((number, block, at))

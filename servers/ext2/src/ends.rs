@@ -21,7 +21,8 @@ impl Ext2 {
         }
     }
 
-    /// Frees an inode without a name and its blocks, unless someone was faster. What cannot be freed e2fsck finds.
+    /// Frees an inode without a name and its blocks, unless someone was faster. What cannot be
+    /// freed e2fsck finds.
     pub(crate) fn end(&self, inode: &Arc<Inode>) {
         let mut lock = inode.lock.write().unwrap_or_else(PoisonError::into_inner);
         let has_map = {
@@ -57,9 +58,17 @@ impl Ext2 {
         });
     }
 
-    fn free_contents(&self, transaction: &Transaction<'_>, inode: &Arc<Inode>, has_map: bool) -> Outcome<()> {
+    fn free_contents(
+        &self,
+        transaction: &Transaction<'_>,
+        inode: &Arc<Inode>,
+        has_map: bool,
+    ) -> Outcome<()> {
         if has_map && let Err(errno) = self.free_range(transaction, inode, 0, u64::MAX) {
-            self.complaints.damage(format_args!("inode {}: not all its blocks can be freed: {errno}", inode.number));
+            self.complaints.damage(format_args!(
+                "inode {}: not all its blocks can be freed: {errno}",
+                inode.number
+            ));
         }
         let attributes = inode.state().fields.acl_block;
         if attributes != 0 {
@@ -76,14 +85,17 @@ impl Ext2 {
         }
     }
 
-    /// Ends what an unclean stop left on the list of orphans (`s_last_orphan`; the kernel's ext3 and ext4 write it, we do not).
+    /// Ends what an unclean stop left on the list of orphans (`s_last_orphan`; the kernel's ext3
+    /// and ext4 write it, we do not).
     pub(crate) fn end_orphans(&self) -> Result<(), Errno> {
         let mut number = self.allocator.superblock(|superblock| superblock.last_orphan());
         let mut seen = 0;
         while number != 0 {
             seen += 1;
             if !self.geometry.is_inode(number) || number == 2 || seen > self.geometry.inodes {
-                self.complaints.damage(format_args!("inode {number}: on the list of orphans, where it cannot be"));
+                self.complaints.damage(format_args!(
+                    "inode {number}: on the list of orphans, where it cannot be"
+                ));
                 break;
             }
             let (block, at) = self.geometry.inode_place(number);
@@ -97,7 +109,9 @@ impl Ext2 {
                 self.change_inode(&inode, |state| state.fields.dtime = 0);
                 let blocks = fields.size.div_ceil(self.geometry.block_size as u64);
                 if fields.kind() == Some(Kind::File) {
-                    self.modify(|transaction| Ok(self.free_range(transaction, &inode, blocks, u64::MAX)?))?;
+                    self.modify(|transaction| {
+                        Ok(self.free_range(transaction, &inode, blocks, u64::MAX)?)
+                    })?;
                 }
             } else if fields.kind().is_some() {
                 put32(&mut raw, 20, 1);

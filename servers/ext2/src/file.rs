@@ -19,7 +19,8 @@ const LARGE: u64 = 1 << 31;
 const DAY: i64 = 86_400;
 
 impl Ext2 {
-    /// The time of last reading, as mount option `relatime` keeps it: it says whether something was read since it changed.
+    /// The time of last reading, as mount option `relatime` keeps it: it says whether something was
+    /// read since it changed.
     pub(crate) fn touch(&self, inode: &Arc<Inode>) {
         if self.writable().is_err() {
             return;
@@ -27,7 +28,9 @@ impl Ext2 {
         let now = (self.now)();
         let stale = |state: &State| {
             let fields = &state.fields;
-            fields.atime <= fields.mtime || fields.atime <= fields.ctime || now.seconds - fields.atime.seconds >= DAY
+            fields.atime <= fields.mtime
+                || fields.atime <= fields.ctime
+                || now.seconds - fields.atime.seconds >= DAY
         };
         let is_stale = stale(&inode.state());
         if is_stale {
@@ -36,7 +39,12 @@ impl Ext2 {
     }
 
     /// pread(2).
-    pub(crate) fn read_file(&self, inode: &Arc<Inode>, offset: u64, into: &mut [u8]) -> Result<usize, Errno> {
+    pub(crate) fn read_file(
+        &self,
+        inode: &Arc<Inode>,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<usize, Errno> {
         let _lock = inode.lock.read().unwrap_or_else(PoisonError::into_inner);
         let (size, block, kind) = {
             let state = inode.state();
@@ -47,12 +55,14 @@ impl Ext2 {
             Kind::Directory => return Err(Errno::ISDIR),
             _ => return Err(Errno::INVAL),
         }
-        let length = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(into.len());
+        let length =
+            usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX).min(into.len());
         let into = &mut into[..length];
         if length == 0 {
             return Ok(0);
         }
-        let ahead = if inode.read_to.swap(offset + length as u64, Relaxed) == offset { AHEAD } else { 0 };
+        let ahead =
+            if inode.read_to.swap(offset + length as u64, Relaxed) == offset { AHEAD } else { 0 };
         self.read_blocks(inode.number, &block, offset, into, ahead)?;
         self.touch(inode);
         Ok(length)
@@ -90,7 +100,9 @@ impl Ext2 {
             match extent.start {
                 None => (0..count).for_each(|_| next(None)),
                 Some(start) => {
-                    self.cache.read_range(start, count, extent.count - count, |_, bytes| next(Some(bytes)))?
+                    self.cache.read_range(start, count, extent.count - count, |_, bytes| {
+                        next(Some(bytes))
+                    })?
                 }
             }
         }
@@ -130,7 +142,9 @@ impl Ext2 {
             if written > 0 {
                 self.resize(inode, offset + written as u64, true);
                 if let Some(now) = now {
-                    self.change_inode(inode, |state| (state.fields.mtime, state.fields.ctime) = (now, now));
+                    self.change_inode(inode, |state| {
+                        (state.fields.mtime, state.fields.ctime) = (now, now)
+                    });
                 }
             }
             outcome
@@ -165,8 +179,9 @@ impl Ext2 {
                     if new {
                         self.cache.put_zeroes(block, Class::Data);
                     }
-                    self.cache
-                        .modify(block, Class::Data, |bytes| bytes[within..within + part.len()].copy_from_slice(part))?;
+                    self.cache.modify(block, Class::Data, |bytes| {
+                        bytes[within..within + part.len()].copy_from_slice(part)
+                    })?;
                 }
                 *written += part.len();
             }
@@ -181,7 +196,10 @@ impl Ext2 {
         match state.kind() {
             _ if state.dead => Err(Errno::STALE),
             Kind::Directory => Err(Errno::ISDIR),
-            Kind::File if state.fields.flags & IMMUTABLE != 0 || (cut && state.fields.flags & APPEND != 0) => {
+            Kind::File
+                if state.fields.flags & IMMUTABLE != 0
+                    || (cut && state.fields.flags & APPEND != 0) =>
+            {
                 Err(Errno::PERM)
             }
             Kind::File => Ok(state.fields.size),
@@ -196,12 +214,14 @@ impl Ext2 {
             state.fields.size = if raise { before.max(size) } else { size };
             before < LARGE && state.fields.size >= LARGE
         });
-        if large && self.allocator.superblock(|superblock| superblock.ro_compat() & LARGE_FILE == 0) {
+        if large && self.allocator.superblock(|superblock| superblock.ro_compat() & LARGE_FILE == 0)
+        {
             self.allocator.change_superblock(|superblock| superblock.add_features(0, LARGE_FILE));
         }
     }
 
-    /// Reads blocks of which only a part is going to be written, before nobody may wait for the disk.
+    /// Reads blocks of which only a part is going to be written, before nobody may wait for the
+    /// disk.
     pub(crate) fn warm_edges(&self, inode: &Inode, from: u64, to: u64) {
         let size = self.geometry.block_size as u64;
         let block = inode.state().fields.block;
@@ -228,7 +248,9 @@ impl Ext2 {
             return Ok(());
         }
         let block = inode.state().fields.block;
-        let Some(start) = self.find_extent(inode.number, &block, from / size, 1)?.start else { return Ok(()) };
+        let Some(start) = self.find_extent(inode.number, &block, from / size, 1)?.start else {
+            return Ok(());
+        };
         let first = usize::try_from(from % size).unwrap_or(0);
         let length = usize::try_from(to - from).unwrap_or(0);
         self.cache.modify(start, Class::Data, |bytes| bytes[first..first + length].fill(0))

@@ -1,4 +1,5 @@
-//! Where the names of a large directory are, in memory: built when first needed, dropped with the inode.
+//! Where the names of a large directory are, in memory: built when first needed, dropped with the
+//! inode.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -43,8 +44,14 @@ impl Index {
     /// Where a name may be.
     pub fn candidates(&self, name: &[u8]) -> impl Iterator<Item = u64> {
         let hash = self.hasher.hash_one(name);
-        let collided = self.collided.iter().filter(move |(other, _)| *other == hash).map(|&(_, place)| place);
-        self.places.get(&hash).copied().into_iter().chain(collided).map(|place| u64::from(place) * 4)
+        let collided =
+            self.collided.iter().filter(move |(other, _)| *other == hash).map(|&(_, place)| place);
+        self.places
+            .get(&hash)
+            .copied()
+            .into_iter()
+            .chain(collided)
+            .map(|place| u64::from(place) * 4)
     }
 
     /// Says how large the largest gap of a block is.
@@ -70,7 +77,9 @@ impl Index {
     /// The first block with so much room, but for one.
     pub fn find_other_room(&mut self, needed: usize, but: usize) -> Option<usize> {
         match self.find_room(needed) {
-            Some(block) if block == but => (block + 1..self.room.len()).find(|&block| self.room(block) >= needed),
+            Some(block) if block == but => {
+                (block + 1..self.room.len()).find(|&block| self.room(block) >= needed)
+            }
             other => other,
         }
     }

@@ -1,4 +1,5 @@
-//! What lies where on the disk: little-endian structures, read and written field by field. `Documentation/filesystems/ext2.rst` of Linux and its `fs/ext2/ext2.h`.
+//! What lies where on the disk: little-endian structures, read and written field by field.
+//! `Documentation/filesystems/ext2.rst` of Linux and its `fs/ext2/ext2.h`.
 
 pub mod dirent;
 pub mod group;

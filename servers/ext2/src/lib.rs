@@ -1,15 +1,21 @@
-//! The ext2 file system, revision 1, as a [`Store`](kumihimo_store::Store) on a [`Disk`](kumihimo_store::Disk): read and written as Linux does, and kept so that
-//! `e2fsck -p` repairs it without a question after a power cut (`order.rs` says how, without a journal), unless a
-//! directory was being renamed at that moment.
+//! The ext2 file system, revision 1, as a [`Store`](kumihimo_store::Store) on a
+//! [`Disk`](kumihimo_store::Disk): read and written as Linux does, and kept so that `e2fsck -p`
+//! repairs it without a question after a power cut (`order.rs` says how, without a journal), unless
+//! a directory was being renamed at that moment.
 //!
-//! - `layout`: what lies where on the disk. `open`: the checks on which all else relies; whatever is read later is checked when it is read.
-//! - `cache`: blocks in memory. `nodes`: inodes in memory. `allocate`: what is free. `map`: where a file's blocks are.
+//! - `layout`: what lies where on the disk. `open`: the checks on which all else relies; whatever
+//!   is read later is checked when it is read.
+//! - `cache`: blocks in memory. `nodes`: inodes in memory. `allocate`: what is free. `map`: where
+//!   a file's blocks are.
 //! - `transaction`, `order`, `commit`, `lost`: how changes reach the disk.
-//! - `file`, `space`, `directory`, `index`, `names`, `rename`, `xattrs`, `ends`: the operations. `store`: all of it as a `Store`.
+//! - `file`, `space`, `directory`, `index`, `names`, `rename`, `xattrs`, `ends`: the operations.
+//!   `store`: all of it as a `Store`.
 //!
-//! Locks, outermost first: `tree` (directories that move), an inode's `lock` (several: by rising number), the gate (shared by changes, exclusive for the moment in which a commit collects what it
-//! writes), then those that are held for moments: bitmaps, order, a shard of the inodes, an inode's state, a shard of the cache. Only the first two are held while the disk works, and
-//! the gate in the rare case that something is not in memory which was read shortly before.
+//! Locks, outermost first: `tree` (directories that move), an inode's `lock` (several: by rising
+//! number), the gate (shared by changes, exclusive for the moment in which a commit collects what
+//! it writes), then those that are held for moments: bitmaps, order, a shard of the inodes, an
+//! inode's state, a shard of the cache. Only the first two are held while the disk works, and the
+//! gate in the rare case that something is not in memory which was read shortly before.
 #![forbid(unsafe_code)]
 
 mod allocate;
@@ -99,7 +105,11 @@ impl Ext2 {
 
     /// `EROFS` where nothing may be changed: so it was opened, or a commit failed.
     pub(crate) fn writable(&self) -> Result<(), Errno> {
-        if self.read_only || self.broken.load(Relaxed) || self.closed.load(Relaxed) { Err(Errno::ROFS) } else { Ok(()) }
+        if self.read_only || self.broken.load(Relaxed) || self.closed.load(Relaxed) {
+            Err(Errno::ROFS)
+        } else {
+            Ok(())
+        }
     }
 
     pub(crate) fn says_kinds(&self) -> bool {

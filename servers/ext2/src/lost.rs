@@ -1,8 +1,10 @@
 //! lost+found: where a replaced file has a name while a commit is under way.
 //!
-//! When rename(2) lets a name lead to another inode, the old one must not be gone before the name is written (a power cut would leave neither), and must not be without a name
-//! afterwards (`e2fsck -p` does not repair that). So a commit first writes a name for it into an empty block of lost+found, where e2fsck itself would put it, and takes it out at
-//! the end. In memory it never is.
+//! When rename(2) lets a name lead to another inode, the old one must not be gone before the name
+//! is written (a power cut would leave neither), and must not be without a name afterwards
+//! (`e2fsck -p` does not repair that). So a commit first writes a name for it into an empty block
+//! of lost+found, where e2fsck itself would put it, and takes it out at the end. In memory it never
+//! is.
 
 use kumihimo::sync::{Arc, Mutex, PoisonError};
 use kumihimo_store::Kind;
@@ -58,7 +60,8 @@ impl Ext2 {
         Ok(())
     }
 
-    /// The names of those that were replaced; `None`: there are none, or there is no place for them: then they go before their names lead elsewhere.
+    /// The names of those that were replaced; `None`: there are none, or there is no place for
+    /// them: then they go before their names lead elsewhere.
     pub(crate) fn shelter(&self, order: &Order) -> Option<Shelter> {
         if order.replaced.is_empty() {
             return None;
@@ -76,7 +79,8 @@ impl Ext2 {
             entries.next().is_some_and(|first| first.number == 0 && first.length == size)
         };
         let (block, without) = self.blocks_of(&lost).into_iter().find_map(|block| {
-            // From the disk if need be: what is replaced is lost in a power cut if it has no name here.
+            // From the disk if need be: what is replaced is lost in a power cut if it has no name
+            // here.
             let bytes: Arc<[u8]> = self.cache.read(block, |bytes| bytes.into()).ok()?;
             // A directory's block that changed since the last commit is not what the disk has.
             (!self.cache.is_modified(block) && empty(&bytes)).then_some((block, bytes))

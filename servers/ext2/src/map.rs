@@ -1,4 +1,5 @@
-//! Where the blocks of a file lie: twelve in the inode, then one, two and three levels of indirect blocks.
+//! Where the blocks of a file lie: twelve in the inode, then one, two and three levels of indirect
+//! blocks.
 
 use std::collections::HashSet;
 
@@ -41,7 +42,11 @@ impl Ext2 {
     fn path(&self, logical: u64) -> Result<Path, Errno> {
         let pointers = self.geometry.pointers() as u64;
         if logical < DIRECT {
-            return Ok(Path { slot: usize::try_from(logical).unwrap_or(0), indices: [0; 3], levels: 0 });
+            return Ok(Path {
+                slot: usize::try_from(logical).unwrap_or(0),
+                indices: [0; 3],
+                levels: 0,
+            });
         }
         let mut rest = logical - DIRECT;
         let mut span = pointers;
@@ -65,13 +70,24 @@ impl Ext2 {
         if self.geometry.is_for_files(block) {
             return Ok(());
         }
-        let wrong = if block >= self.geometry.blocks { "beyond the medium" } else { "in the file system's structures" };
+        let wrong = if block >= self.geometry.blocks {
+            "beyond the medium"
+        } else {
+            "in the file system's structures"
+        };
         self.complaints.damage(format_args!("inode {inode}: indirect block {block} is {wrong}"));
         Err(Errno::IO)
     }
 
-    /// What follows at block `logical` of a file, up to `want` blocks: neighbours on the disk, or a hole.
-    pub(crate) fn find_extent(&self, inode: u32, block: &[u32; 15], logical: u64, want: u32) -> Result<Extent, Errno> {
+    /// What follows at block `logical` of a file, up to `want` blocks: neighbours on the disk, or a
+    /// hole.
+    pub(crate) fn find_extent(
+        &self,
+        inode: u32,
+        block: &[u32; 15],
+        logical: u64,
+        want: u32,
+    ) -> Result<Extent, Errno> {
         let path = self.path(logical)?;
         if path.levels == 0 {
             return self.run(inode, block[path.slot..12].iter().copied(), want);
@@ -83,13 +99,21 @@ impl Ext2 {
                 // As far as what is missing here would reach.
                 let below = &path.indices[depth..path.levels];
                 let span = (pointers as u64).pow(u32::try_from(below.len()).unwrap_or(1));
-                let passed = below.iter().fold(0, |sum, &index| sum * pointers as u64 + index as u64);
-                return Ok(Extent { start: None, count: u32::try_from(span - passed).unwrap_or(u32::MAX).min(want) });
+                let passed =
+                    below.iter().fold(0, |sum, &index| sum * pointers as u64 + index as u64);
+                return Ok(Extent {
+                    start: None,
+                    count: u32::try_from(span - passed).unwrap_or(u32::MAX).min(want),
+                });
             }
             self.check_indirect(inode, at)?;
             if depth + 1 == path.levels {
                 return self.cache.read(at, |bytes| {
-                    self.run(inode, bytes[index * 4..].chunks_exact(4).map(|number| get32(number, 0)), want)
+                    self.run(
+                        inode,
+                        bytes[index * 4..].chunks_exact(4).map(|number| get32(number, 0)),
+                        want,
+                    )
                 })?;
             }
             at = self.cache.read(at, |bytes| get32(bytes, index * 4))?;
@@ -98,27 +122,41 @@ impl Ext2 {
     }
 
     /// The first extent of the numbers given.
-    fn run(&self, inode: u32, mut numbers: impl Iterator<Item = u32>, want: u32) -> Result<Extent, Errno> {
+    fn run(
+        &self,
+        inode: u32,
+        mut numbers: impl Iterator<Item = u32>,
+        want: u32,
+    ) -> Result<Extent, Errno> {
         let first = numbers.next().unwrap_or(0);
         let mut count = 1;
         if first == 0 {
-            count +=
-                u32::try_from(numbers.take(want as usize - 1).take_while(|&number| number == 0).count()).unwrap_or(0);
+            count += u32::try_from(
+                numbers.take(want as usize - 1).take_while(|&number| number == 0).count(),
+            )
+            .unwrap_or(0);
             return Ok(Extent { start: None, count });
         }
         if !self.geometry.is_for_files(first) {
-            let wrong =
-                if first >= self.geometry.blocks { "beyond the medium" } else { "in the file system's structures" };
+            let wrong = if first >= self.geometry.blocks {
+                "beyond the medium"
+            } else {
+                "in the file system's structures"
+            };
             self.complaints.damage(format_args!("inode {inode}: its block {first} is {wrong}"));
             return Err(Errno::IO);
         }
-        while count < want && numbers.next() == Some(first + count) && self.geometry.is_for_files(first + count) {
+        while count < want
+            && numbers.next() == Some(first + count)
+            && self.geometry.is_for_files(first + count)
+        {
             count += 1;
         }
         Ok(Extent { start: Some(first), count })
     }
 
-    /// As [`find_extent`](Ext2::find_extent), but a hole is filled. `true`: the blocks are new, and the caller puts something into each of them at once.
+    /// As [`find_extent`](Ext2::find_extent), but a hole is filled. `true`: the blocks are new, and
+    /// the caller puts something into each of them at once.
     pub(crate) fn fill_extent(
         &self,
         transaction: &Transaction<'_>,
@@ -137,7 +175,9 @@ impl Ext2 {
         for &index in &path.indices[..path.levels] {
             let mut at = match slot {
                 Slot::Inode(index) => inode.state().fields.block[index],
-                Slot::Block(block, index) => self.cache.read(block, |bytes| get32(bytes, index * 4))?,
+                Slot::Block(block, index) => {
+                    self.cache.read(block, |bytes| get32(bytes, index * 4))?
+                }
             };
             if at == 0 {
                 self.count_sectors(inode, 1)?;
@@ -193,14 +233,18 @@ impl Ext2 {
     fn uncount(&self, inode: &Arc<Inode>, blocks: u32, stop: Stop) -> Stop {
         if blocks > 0 {
             let less = blocks * u32::try_from(self.geometry.block_size / 512).unwrap_or(1);
-            self.change_inode(inode, |state| state.fields.sectors = state.fields.sectors.saturating_sub(less));
+            self.change_inode(inode, |state| {
+                state.fields.sectors = state.fields.sectors.saturating_sub(less)
+            });
         }
         stop
     }
 
     /// Where a block would best lie: behind the one before it, else in the inode's group.
     fn goal(&self, inode: &Inode, block: &[u32; 15], logical: u64) -> u32 {
-        let before = logical.checked_sub(1).and_then(|before| self.find_extent(inode.number, block, before, 1).ok());
+        let before = logical
+            .checked_sub(1)
+            .and_then(|before| self.find_extent(inode.number, block, before, 1).ok());
         if let Some(Extent { start: Some(before), .. }) = before {
             return before + 1;
         }
@@ -208,7 +252,8 @@ impl Ext2 {
         self.geometry.groups[group].inode_table + self.geometry.table_blocks
     }
 
-    /// Frees the blocks of a file from `from` on, up to `to`, and the indirect blocks that become empty. An indirect block that cannot be read is left as it is.
+    /// Frees the blocks of a file from `from` on, up to `to`, and the indirect blocks that become
+    /// empty. An indirect block that cannot be read is left as it is.
     pub(crate) fn free_range(
         &self,
         transaction: &Transaction<'_>,
@@ -232,11 +277,14 @@ impl Ext2 {
             }
             base += span;
         }
-        self.change_inode(inode, |state| cleared.iter().for_each(|&slot| state.fields.block[slot] = 0));
+        self.change_inode(inode, |state| {
+            cleared.iter().for_each(|&slot| state.fields.block[slot] = 0)
+        });
         outcome
     }
 
-    /// Reads the indirect blocks of a file, so that they are at hand when nobody may wait for the disk.
+    /// Reads the indirect blocks of a file, so that they are at hand when nobody may wait for the
+    /// disk.
     pub(crate) fn warm(&self, inode: &Inode, from: u64) {
         let (block, size) = {
             let state = inode.state();
@@ -264,7 +312,8 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Frees what lies below block `at`, which covers `span` blocks from `base` on, and it itself if all of it is gone. Whether it is.
+    /// Frees what lies below block `at`, which covers `span` blocks from `base` on, and it itself
+    /// if all of it is gone. Whether it is.
     fn free_tree(&mut self, at: u32, levels: usize, base: u64, span: u64) -> Result<bool, Errno> {
         let store = self.store;
         if at == 0 || base >= self.to || base + span <= self.from {
@@ -272,12 +321,15 @@ impl Walk<'_> {
         }
         if !store.geometry.is_for_files(at) || (levels > 0 && !self.seen.insert(at)) {
             let number = self.inode.number;
-            store.complaints.damage(format_args!("inode {number}: block {at} cannot be its own, and is not freed"));
+            store.complaints.damage(format_args!(
+                "inode {number}: block {at} cannot be its own, and is not freed"
+            ));
             return Ok(true);
         }
         if levels > 0 {
-            let numbers: Vec<u32> =
-                store.cache.read(at, |bytes| bytes.chunks_exact(4).map(|number| get32(number, 0)).collect())?;
+            let numbers: Vec<u32> = store
+                .cache
+                .read(at, |bytes| bytes.chunks_exact(4).map(|number| get32(number, 0)).collect())?;
             let below = span / numbers.len() as u64;
             let (mut cleared, mut left, mut outcome) = (Vec::new(), false, Ok(()));
             for (index, &number) in numbers.iter().enumerate() {

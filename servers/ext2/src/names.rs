@@ -1,4 +1,5 @@
-//! Names made and removed: open(2) with `O_CREAT`, mkdir(2), symlink(2), mknod(2), link(2), unlink(2), rmdir(2).
+//! Names made and removed: open(2) with `O_CREAT`, mkdir(2), symlink(2), mknod(2), link(2),
+//! unlink(2), rmdir(2).
 
 use kumihimo::sync::atomic::Ordering::Relaxed;
 use kumihimo::sync::{Arc, PoisonError, RwLockWriteGuard};
@@ -105,11 +106,14 @@ impl Ext2 {
         let inode = self.add_inode(number, fields, blank(self.geometry.inode_size));
         let contents = match what {
             New::Directory { .. } => self.begin_directory(transaction, &inode, directory.number),
-            New::Symlink { target } if target.len() >= 60 => self.put_target(transaction, &inode, target),
+            New::Symlink { target } if target.len() >= 60 => {
+                self.put_target(transaction, &inode, target)
+            }
             _ => Ok(()),
         };
-        let outcome =
-            contents.and_then(|()| Ok(self.put_name(transaction, directory, index, gap, (name, number, kind))?));
+        let outcome = contents.and_then(|()| {
+            Ok(self.put_name(transaction, directory, index, gap, (name, number, kind))?)
+        });
         if let Err(stop) = outcome {
             self.unmake(transaction, &inode);
             return Err(stop);
@@ -120,7 +124,13 @@ impl Ext2 {
         Ok(inode)
     }
 
-    fn fields_of_new(&self, directory: &Inode, caller: &Caller, kind: Kind, mode: u32) -> (Fields, u16) {
+    fn fields_of_new(
+        &self,
+        directory: &Inode,
+        caller: &Caller,
+        kind: Kind,
+        mode: u32,
+    ) -> (Fields, u16) {
         let now = (self.now)();
         let above = directory.state();
         let given = u32::from(above.fields.mode) & SETGID;
@@ -142,7 +152,12 @@ impl Ext2 {
         (fields, above.fields.links)
     }
 
-    fn begin_directory(&self, transaction: &Transaction<'_>, inode: &Arc<Inode>, above: u32) -> Outcome<()> {
+    fn begin_directory(
+        &self,
+        transaction: &Transaction<'_>,
+        inode: &Arc<Inode>,
+        above: u32,
+    ) -> Outcome<()> {
         let size = self.geometry.block_size;
         let (block, _, new) = self.fill_extent(transaction, inode, 0, 1)?;
         let kind = if self.incompat & crate::layout::superblock::FILETYPE != 0 { 2 } else { 0 };
@@ -150,11 +165,18 @@ impl Ext2 {
         dirent::put(&mut bytes, 0, 12, inode.number, kind, b".");
         dirent::put(&mut bytes, 12, size - 12, above, kind, b"..");
         self.cache.put(block, Class::Directory, bytes.into(), new);
-        self.change_inode(inode, |state| (state.fields.size, state.fields.links) = (size as u64, 2));
+        self.change_inode(inode, |state| {
+            (state.fields.size, state.fields.links) = (size as u64, 2)
+        });
         Ok(())
     }
 
-    fn put_target(&self, transaction: &Transaction<'_>, inode: &Arc<Inode>, target: &[u8]) -> Outcome<()> {
+    fn put_target(
+        &self,
+        transaction: &Transaction<'_>,
+        inode: &Arc<Inode>,
+        target: &[u8],
+    ) -> Outcome<()> {
         let (block, _, new) = self.fill_extent(transaction, inode, 0, 1)?;
         let mut bytes = vec![0; self.geometry.block_size];
         bytes[..target.len()].copy_from_slice(target);
@@ -175,7 +197,12 @@ impl Ext2 {
     }
 
     /// link(2).
-    pub(crate) fn link_name(&self, node: Node, directory: Node, name: &[u8]) -> Result<Entry, Errno> {
+    pub(crate) fn link_name(
+        &self,
+        node: Node,
+        directory: Node,
+        name: &[u8],
+    ) -> Result<Entry, Errno> {
         self.throttle()?;
         let inode = self.held(node)?;
         let directory = self.held_directory(directory)?;
@@ -225,22 +252,32 @@ impl Ext2 {
         if inode.state().born { self.demand(container, Thing::Inode(inode.number)) } else { Ok(()) }
     }
 
-    /// Demands what the disk needs before a name is removed from `container`: its inode is gone, or has another name.
+    /// Demands what the disk needs before a name is removed from `container`: its inode is gone, or
+    /// has another name.
     pub(crate) fn before_removal(&self, inode: &Inode, container: Thing) -> Outcome<()> {
         let (born, last, names, taken_over) = {
             let state = inode.state();
             let least = if state.kind() == Kind::Directory { 2 } else { 1 };
-            (state.born, state.fields.links <= least, state.new_names.clone(), state.taken_over.clone())
+            (
+                state.born,
+                state.fields.links <= least,
+                state.new_names.clone(),
+                state.taken_over.clone(),
+            )
         };
         if born {
             return Ok(());
         }
         if last {
-            // A name that another has taken over must lead there before this one is gone, or it would be gone with it.
-            taken_over.into_iter().try_for_each(|name| self.demand(name, Thing::Inode(inode.number)))?;
+            // A name that another has taken over must lead there before this one is gone, or it
+            // would be gone with it.
+            taken_over
+                .into_iter()
+                .try_for_each(|name| self.demand(name, Thing::Inode(inode.number)))?;
             return self.demand(Thing::Inode(inode.number), container);
         }
-        // Half of a block may be written: one that was there before cannot lose a name in the commit in which it gets another of the same inode. The demand fails.
+        // Half of a block may be written: one that was there before cannot lose a name in the
+        // commit in which it gets another of the same inode. The demand fails.
         let matters = |name: &Thing| *name != container || matches!(name, Thing::Block(_));
         names.into_iter().filter(matters).try_for_each(|name| self.demand(name, container))
     }
@@ -288,8 +325,9 @@ impl Ext2 {
             state.fields.links = state.fields.links.saturating_sub(names);
             state.fields.ctime = now;
             if state.fields.links == 0 {
-                // On the disk it counts as deleted from now on: after a power cut e2fsck frees it. (The list of orphans, s_last_orphan, would be a second place
-                // that has to be right.)
+                // On the disk it counts as deleted from now on: after a power cut e2fsck frees it.
+                // (The list of orphans, s_last_orphan, would be a second place that has to be
+                // right.)
                 state.fields.dtime = u32::try_from(now.seconds).unwrap_or(u32::MAX).max(1);
             }
         });
@@ -341,7 +379,8 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Demands what the disk needs before a directory ends: that what was in it is gone, or elsewhere.
+    /// Demands what the disk needs before a directory ends: that what was in it is gone, or
+    /// elsewhere.
     pub(crate) fn before_end(&self, directory: &Inode) -> Outcome<()> {
         for block in self.blocks_of(directory) {
             if self.is_ordered(Thing::Block(block)) {

@@ -22,7 +22,8 @@ pub const ROOT: u32 = 2;
 pub struct Inode {
     /// Its number.
     pub number: u32,
-    /// Operations on it: shared for those that read. Of a large directory, its index. May be held while the disk works.
+    /// Operations on it: shared for those that read. Of a large directory, its index. May be held
+    /// while the disk works.
     pub lock: RwLock<Option<Box<Index>>>,
     /// What it says; held for moments only.
     state: Mutex<State>,
@@ -51,7 +52,8 @@ pub struct State {
     pub dead: bool,
     /// Where it was given names since the last commit.
     pub new_names: Vec<Thing>,
-    /// Where names that it had lead to another since the last commit: until that is on the disk, whoever asks for them there finds this one.
+    /// Where names that it had lead to another since the last commit: until that is on the disk,
+    /// whoever asks for them there finds this one.
     pub taken_over: Vec<Thing>,
 }
 
@@ -144,7 +146,10 @@ impl Nodes {
 
     /// How many.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).inodes.len()).sum()
+        self.shards
+            .iter()
+            .map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).inodes.len())
+            .sum()
     }
 
     /// All without a name.
@@ -164,7 +169,12 @@ impl Nodes {
 
     /// Those, without taking them.
     pub fn dirty(&self) -> Vec<u32> {
-        self.dirty.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|inode| inode.number).collect()
+        self.dirty
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(|inode| inode.number)
+            .collect()
     }
 
     /// Whether there are any.
@@ -223,7 +233,9 @@ impl Ext2 {
     /// An inode to which a name leads: from memory or from the disk.
     pub(crate) fn inode(&self, number: u32) -> Result<Arc<Inode>, Errno> {
         if !self.geometry.is_inode(number) {
-            self.complaints.damage(format_args!("inode {number}: a name leads to it, but it is reserved or cannot be"));
+            self.complaints.damage(format_args!(
+                "inode {number}: a name leads to it, but it is reserved or cannot be"
+            ));
             return Err(Errno::IO);
         }
         let inode = self.nodes.find_or_add(number);
@@ -234,9 +246,12 @@ impl Ext2 {
         if !inode.state().loaded {
             let (block, at) = self.geometry.inode_place(number);
             let size = self.geometry.inode_size;
-            let raw: Box<[u8]> = self.cache.read(block, |bytes| bytes[at..at + size].into()).inspect_err(|_| {
-                self.complaints.say(format_args!("inode {number}: its table's block {block} cannot be read"));
-            })?;
+            let raw: Box<[u8]> =
+                self.cache.read(block, |bytes| bytes[at..at + size].into()).inspect_err(|_| {
+                    self.complaints.say(format_args!(
+                        "inode {number}: its table's block {block} cannot be read"
+                    ));
+                })?;
             let fields = Fields::read(&raw);
             self.check_inode(number, &fields)?;
             let mut state = inode.state();
@@ -256,13 +271,17 @@ impl Ext2 {
             _ if fields.acl_block != 0 && !self.geometry.is_for_files(fields.acl_block) => {
                 "its block of attributes is beyond the medium or in the file system's own structures"
             }
-            Some(Kind::Directory) if fields.size == 0 || !fields.size.is_multiple_of(block_size) => {
+            Some(Kind::Directory)
+                if fields.size == 0 || !fields.size.is_multiple_of(block_size) =>
+            {
                 "a directory with an impossible size"
             }
             Some(Kind::Directory) if fields.size > u64::from(self.geometry.blocks) * block_size => {
                 "a directory larger than the medium"
             }
-            Some(Kind::File) if fields.size > self.geometry.largest_file() => "a file larger than can be",
+            Some(Kind::File) if fields.size > self.geometry.largest_file() => {
+                "a file larger than can be"
+            }
             Some(Kind::Symlink) if fields.size == 0 || fields.size > block_size => {
                 "a symbolic link with an impossible length"
             }
@@ -291,7 +310,11 @@ impl Ext2 {
     }
 
     /// Changes what an inode says; the next commit writes it.
-    pub(crate) fn change_inode<R>(&self, inode: &Arc<Inode>, change: impl FnOnce(&mut State) -> R) -> R {
+    pub(crate) fn change_inode<R>(
+        &self,
+        inode: &Arc<Inode>,
+        change: impl FnOnce(&mut State) -> R,
+    ) -> R {
         let mut state = inode.state();
         let result = change(&mut state);
         self.mark(inode, &mut state);
@@ -318,7 +341,10 @@ impl Ext2 {
 
     /// Gives references back; an inode without a name ends with its last one.
     pub(crate) fn forget_inode(&self, node: Node, references: u64) {
-        let Some(inode) = u32::try_from(node.0).ok().and_then(|number| self.nodes.find(number)) else { return };
+        let Some(inode) = u32::try_from(node.0).ok().and_then(|number| self.nodes.find(number))
+        else {
+            return;
+        };
         let ends = {
             let mut state = inode.state();
             state.references = state.references.saturating_sub(references);

@@ -87,10 +87,17 @@ impl Display for OpenError {
         match self {
             OpenError::Disk(error) => write!(formatter, "it cannot be read: {error}"),
             OpenError::Other(what) => write!(formatter, "not an ext2 file system: {what}"),
-            OpenError::Incompatible(what) => write!(formatter, "ext2 with a feature that is not supported: {what}"),
-            OpenError::ReadOnly(what) => write!(formatter, "it can be mounted read only, because of: {what}"),
+            OpenError::Incompatible(what) => {
+                write!(formatter, "ext2 with a feature that is not supported: {what}")
+            }
+            OpenError::ReadOnly(what) => {
+                write!(formatter, "it can be mounted read only, because of: {what}")
+            }
             OpenError::Truncated { blocks, medium } => {
-                write!(formatter, "truncated: its superblock says {blocks} blocks, the medium has {medium}")
+                write!(
+                    formatter,
+                    "truncated: its superblock says {blocks} blocks, the medium has {medium}"
+                )
             }
             OpenError::TooLarge { bytes } => {
                 write!(formatter, "it has {bytes} bytes: more than 2 TiB are not supported")
@@ -139,7 +146,8 @@ fn check_features(superblock: &Superblock, read_only: bool) -> Result<(), OpenEr
         return Err(OpenError::ReadOnly(features));
     }
     if superblock.compat() & HAS_JOURNAL != 0 {
-        let what = "its journal (ext3), which would not be kept; tune2fs -O ^has_journal takes it off";
+        let what =
+            "its journal (ext3), which would not be kept; tune2fs -O ^has_journal takes it off";
         return Err(OpenError::ReadOnly(what.to_owned()));
     }
     Ok(())
@@ -148,7 +156,10 @@ fn check_features(superblock: &Superblock, read_only: bool) -> Result<(), OpenEr
 /// The numbers of the superblock, each against the others and the disk.
 fn geometry(superblock: &Superblock, size: u64) -> Result<Geometry, OpenError> {
     if superblock.log_block_size() > 2 {
-        return damaged(format!("superblock: a block size of 2^{} KiB is not ext2's", superblock.log_block_size()));
+        return damaged(format!(
+            "superblock: a block size of 2^{} KiB is not ext2's",
+            superblock.log_block_size()
+        ));
     }
     let block_size = 1024_usize << superblock.log_block_size();
     let bits = u32::try_from(block_size * 8).unwrap_or(0);
@@ -159,7 +170,10 @@ fn geometry(superblock: &Superblock, size: u64) -> Result<Geometry, OpenError> {
         return Err(OpenError::TooLarge { bytes });
     }
     if superblock.first_data_block() != u32::from(block_size == 1024) {
-        return damaged(format!("superblock: its first data block is said to be {}", superblock.first_data_block()));
+        return damaged(format!(
+            "superblock: its first data block is said to be {}",
+            superblock.first_data_block()
+        ));
     }
     let first_data_block = superblock.first_data_block();
     if blocks <= first_data_block + 4 {
@@ -181,11 +195,15 @@ fn geometry(superblock: &Superblock, size: u64) -> Result<Geometry, OpenError> {
     }
     let groups = (blocks - first_data_block).div_ceil(per_group);
     if groups.checked_mul(inodes_per_group) != Some(inodes) {
-        return damaged(format!("superblock: {groups} groups of {inodes_per_group} inodes are not {inodes} inodes"));
+        return damaged(format!(
+            "superblock: {groups} groups of {inodes_per_group} inodes are not {inodes} inodes"
+        ));
     }
     let first_inode = superblock.first_inode();
     if first_inode < 11 || first_inode > inodes || first_inode > inodes_per_group {
-        return damaged(format!("superblock: inode {first_inode} cannot be the first that is not reserved"));
+        return damaged(format!(
+            "superblock: inode {first_inode} cannot be the first that is not reserved"
+        ));
     }
     let descriptor_blocks = (groups as usize * DESCRIPTOR).div_ceil(block_size);
     let descriptor_blocks = u32::try_from(descriptor_blocks).unwrap_or(u32::MAX);
@@ -201,14 +219,17 @@ fn geometry(superblock: &Superblock, size: u64) -> Result<Geometry, OpenError> {
         first_inode,
         table_blocks: u32::try_from(table_blocks).unwrap_or(u32::MAX),
         head_blocks: 1 + descriptor_blocks + u32::from(superblock.reserved_descriptors()),
-        sparse: superblock.ro_compat() & SPARSE_SUPER != 0 || superblock.compat() & SPARSE_SUPER2 != 0,
+        sparse: superblock.ro_compat() & SPARSE_SUPER != 0
+            || superblock.compat() & SPARSE_SUPER2 != 0,
         groups: Vec::with_capacity(groups as usize),
     })
 }
 
-/// Reads the group descriptors; where each group's structures lie is checked: within the group, and none over another.
+/// Reads the group descriptors; where each group's structures lie is checked: within the group, and
+/// none over another.
 fn read_groups(disk: &dyn Disk, geometry: &mut Geometry) -> Result<Vec<u8>, OpenError> {
-    let groups = (geometry.blocks - geometry.first_data_block).div_ceil(geometry.blocks_per_group) as usize;
+    let groups =
+        (geometry.blocks - geometry.first_data_block).div_ceil(geometry.blocks_per_group) as usize;
     let length = groups * DESCRIPTOR;
     let place = (u64::from(geometry.first_data_block) + 1) * geometry.block_size as u64;
     if place + length as u64 > disk.size() {
@@ -230,17 +251,26 @@ fn read_groups(disk: &dyn Disk, geometry: &mut Geometry) -> Result<Vec<u8>, Open
         for (at, length, name) in parts {
             let inside = at >= start && length <= blocks && at - start <= blocks - length;
             if !inside {
-                return damaged(format!("group {number}: its {name} in block {at} lies outside of it"));
+                return damaged(format!(
+                    "group {number}: its {name} in block {at} lies outside of it"
+                ));
             }
         }
         parts.sort_unstable();
         for pair in parts.windows(2) {
             if pair[0].0 + pair[0].1 > pair[1].0 {
-                return damaged(format!("group {number}: its {} and its {} overlap", pair[0].2, pair[1].2));
+                return damaged(format!(
+                    "group {number}: its {} and its {} overlap",
+                    pair[0].2, pair[1].2
+                ));
             }
         }
-        if u32::from(counts.free_blocks) > blocks || u32::from(counts.free_inodes) > geometry.inodes_per_group {
-            return damaged(format!("group {number}: its descriptor says that more is free than there is"));
+        if u32::from(counts.free_blocks) > blocks
+            || u32::from(counts.free_inodes) > geometry.inodes_per_group
+        {
+            return damaged(format!(
+                "group {number}: its descriptor says that more is free than there is"
+            ));
         }
         geometry.groups.push(places);
     }
@@ -248,9 +278,11 @@ fn read_groups(disk: &dyn Disk, geometry: &mut Geometry) -> Result<Vec<u8>, Open
 }
 
 impl Ext2 {
-    /// Opens the file system on `disk`. A writable one is marked as mounted, on the disk, until `Store::close`.
+    /// Opens the file system on `disk`. A writable one is marked as mounted, on the disk, until
+    /// `Store::close`.
     ///
-    /// One that was not unmounted cleanly is opened, and that is said: its counts of free blocks may be wrong, and what it holds is as the power cut left it.
+    /// One that was not unmounted cleanly is opened, and that is said: its counts of free blocks
+    /// may be wrong, and what it holds is as the power cut left it.
     ///
     /// # Errors
     /// [`OpenError`]; it does not name the disk. Nothing was written then, unless it is `Disk`.
@@ -262,11 +294,17 @@ impl Ext2 {
         let seed = (settings.now)();
         #[allow(clippy::cast_possible_truncation, reason = "a seed")]
         let seed = (seed.seconds as u32).wrapping_mul(0x9E37_79B1) ^ seed.nanoseconds;
-        // Two mounts may be within one tick of a clock; the second must not give an inode the generation that it had in the first.
+        // Two mounts may be within one tick of a clock; the second must not give an inode the
+        // generation that it had in the first.
         let seed = seed ^ u32::from(superblock.mounts()) << 16;
         let complaints = Arc::new(Complaints::new(settings.name, settings.listener));
         let store = Ext2 {
-            cache: Cache::new(disk, geometry.block_size, settings.cache_bytes, Arc::clone(&complaints)),
+            cache: Cache::new(
+                disk,
+                geometry.block_size,
+                settings.cache_bytes,
+                Arc::clone(&complaints),
+            ),
             geometry,
             incompat: superblock.incompat(),
             allocator: Allocator::new(superblock, descriptors),
@@ -298,7 +336,11 @@ impl Ext2 {
         drop(root);
         let state = self.allocator.superblock(Superblock::state);
         if state & CLEAN == 0 || state & ERRORS != 0 {
-            let what = if state & ERRORS != 0 { "it is marked as damaged" } else { "it was not unmounted cleanly" };
+            let what = if state & ERRORS != 0 {
+                "it is marked as damaged"
+            } else {
+                "it was not unmounted cleanly"
+            };
             self.complaints.damage(what);
         }
         self.state_before = state;
@@ -315,19 +357,22 @@ impl Ext2 {
         self.allocator.change_superblock(|superblock| *superblock = mounted);
         self.find_lost();
         if self.allocator.superblock(Superblock::last_orphan) != 0 {
-            self.end_orphans()
-                .map_err(|errno| OpenError::Damaged(format!("the list of orphans cannot be gone through: {errno}")))?;
+            self.end_orphans().map_err(|errno| {
+                OpenError::Damaged(format!("the list of orphans cannot be gone through: {errno}"))
+            })?;
         }
         Ok(self)
     }
 
-    /// Everything to the disk, which is clean then. What was deleted but is still referred to is freed.
+    /// Everything to the disk, which is clean then. What was deleted but is still referred to is
+    /// freed.
     pub(crate) fn end_mount(&self) -> Result<(), Errno> {
         if self.read_only || self.closed.load(kumihimo::sync::atomic::Ordering::Relaxed) {
             return Ok(());
         }
         self.end_nameless();
-        // What the first commit lets go the second one writes; inodes that ended meanwhile take a third.
+        // What the first commit lets go the second one writes; inodes that ended meanwhile take a
+        // third.
         while self.is_dirty() {
             self.commit()?;
         }

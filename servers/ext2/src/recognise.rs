@@ -30,8 +30,9 @@ pub const ENOUGH: usize = 0x10100;
 
 /// What begins with these bytes.
 pub fn recognise(start: &[u8]) -> String {
-    let known =
-        SIGNATURES.iter().find(|(at, signature, _)| start.get(*at..).is_some_and(|rest| rest.starts_with(signature)));
+    let known = SIGNATURES.iter().find(|(at, signature, _)| {
+        start.get(*at..).is_some_and(|rest| rest.starts_with(signature))
+    });
     if let Some((.., name)) = known {
         (*name).to_owned()
     } else if start.is_empty() {

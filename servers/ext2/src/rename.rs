@@ -20,10 +20,16 @@ const SECTOR: usize = 512;
 
 /// Whether two versions of a block differ in one sector at most.
 fn is_one_sector(before: &[u8], after: &[u8]) -> bool {
-    before.chunks(SECTOR).zip(after.chunks(SECTOR)).filter(|(before, after)| before != after).count() <= 1
+    before
+        .chunks(SECTOR)
+        .zip(after.chunks(SECTOR))
+        .filter(|(before, after)| before != after)
+        .count()
+        <= 1
 }
 
-/// What takes part in a rename: two directories, of which both may be the same, the inode and the one that it replaces.
+/// What takes part in a rename: two directories, of which both may be the same, the inode and the
+/// one that it replaces.
 struct Parts<'a> {
     from: &'a Arc<Inode>,
     to: &'a Arc<Inode>,
@@ -92,11 +98,16 @@ impl Ext2 {
             let parent = self.parent(&at)?.0;
             at = self.inode(parent)?;
             if at.state().kind() != Kind::Directory {
-                self.complaints.damage(format_args!("inode {parent}: a directory's '..' leads to it, but it is none"));
+                self.complaints.damage(format_args!(
+                    "inode {parent}: a directory's '..' leads to it, but it is none"
+                ));
                 return Err(Errno::IO);
             }
         }
-        self.complaints.damage(format_args!("inode {}: the directories above it form a circle", directory.number));
+        self.complaints.damage(format_args!(
+            "inode {}: the directories above it form a circle",
+            directory.number
+        ));
         Err(Errno::IO)
     }
 
@@ -124,8 +135,10 @@ impl Ext2 {
         self.changeable_names(from, true)?;
         self.changeable_names(to, replaced.is_some())?;
         let of = |locks: &[(u32, Locked<'_>)], directory: &Inode, name: &[u8]| {
-            let index =
-                locks.iter().find(|(number, _)| *number == directory.number).and_then(|(_, lock)| lock.as_deref());
+            let index = locks
+                .iter()
+                .find(|(number, _)| *number == directory.number)
+                .and_then(|(_, lock)| lock.as_deref());
             self.find_name(directory, index, name)
         };
         let old = of(locks, from, name)?.ok_or(Errno::NOENT)?;
@@ -151,7 +164,13 @@ impl Ext2 {
         }
         // Where the directory says what is above it.
         let above = if moved { Some(self.parent(inode)?) } else { None };
-        let new = self.put_new_name(transaction, parts, kind, (old, target, above.map(|above| above.1)), locks)?;
+        let new = self.put_new_name(
+            transaction,
+            parts,
+            kind,
+            (old, target, above.map(|above| above.1)),
+            locks,
+        )?;
         let now = (self.now)();
         self.change_inode(inode, |state| {
             state.fields.ctime = now;
@@ -166,9 +185,12 @@ impl Ext2 {
             replaced.state().taken_over.push(new);
         }
         if let Some((_, block, at)) = above {
-            self.cache
-                .modify(block, Class::Directory, |bytes| dirent::set_target(bytes, at, to.number, bytes[at + 7]))?;
-            self.change_inode(from, |state| state.fields.links = state.fields.links.saturating_sub(1).max(2));
+            self.cache.modify(block, Class::Directory, |bytes| {
+                dirent::set_target(bytes, at, to.number, bytes[at + 7])
+            })?;
+            self.change_inode(from, |state| {
+                state.fields.links = state.fields.links.saturating_sub(1).max(2)
+            });
             self.change_inode(to, |state| state.fields.links += 1);
         }
         Ok(())
@@ -184,8 +206,9 @@ impl Ext2 {
         if self.is_empty(replaced)? { Ok(()) } else { Err(Errno::NOTEMPTY) }
     }
 
-    /// Writes the new name and removes the old one; what the disk needs for that is demanded first. What the new name is written with. `above` is a block that is modified
-    /// afterwards: all are held first, for a rename that fails in its middle would leave two names, or none.
+    /// Writes the new name and removes the old one; what the disk needs for that is demanded first.
+    /// What the new name is written with. `above` is a block that is modified afterwards: all are
+    /// held first, for a rename that fails in its middle would leave two names, or none.
     fn put_new_name(
         &self,
         transaction: &Transaction<'_>,
@@ -195,16 +218,22 @@ impl Ext2 {
         locks: &mut [(u32, Locked<'_>)],
     ) -> Outcome<Thing> {
         let Parts { from, to, name, new_name, inode, .. } = parts;
-        let at = |number: u32| locks.iter().position(|(other, _)| *other == number).ok_or(Errno::IO);
+        let at =
+            |number: u32| locks.iter().position(|(other, _)| *other == number).ok_or(Errno::IO);
         let (of_from, of_to) = (at(from.number)?, at(to.number)?);
-        let index = |locks: &mut [(u32, Locked<'_>)], at: usize| locks[at].1.take().ok_or(Errno::IO);
+        let index =
+            |locks: &mut [(u32, Locked<'_>)], at: usize| locks[at].1.take().ok_or(Errno::IO);
         let mut to_index = index(locks, of_to)?;
         // The index goes back to its lock whatever happens.
         let outcome = (|| {
             let near = match parts.same_directory() {
                 false => Near::Any,
-                // With both names a block is written once in a commit, and before all else that is demanded of it: the next names move elsewhere.
-                true if kind != Kind::Directory && !inode.state().born && self.is_ordered(Thing::Block(old.block)) => {
+                // With both names a block is written once in a commit, and before all else that is
+                // demanded of it: the next names move elsewhere.
+                true if kind != Kind::Directory
+                    && !inode.state().born
+                    && self.is_ordered(Thing::Block(old.block)) =>
+                {
                     Near::Not(old.logical)
                 }
                 true => Near::Best(old.logical),
@@ -213,7 +242,9 @@ impl Ext2 {
                 Some(_) => None,
                 None => match self.find_gap(transaction, to, &mut to_index, new_name, near) {
                     // There is room in the same block, perhaps, after a commit.
-                    Err(Stop::Errno(Errno::NOSPC)) if matches!(near, Near::Not(_)) => return Err(Stop::Commit),
+                    Err(Stop::Errno(Errno::NOSPC)) if matches!(near, Near::Not(_)) => {
+                        return Err(Stop::Commit);
+                    }
                     other => Some(other?),
                 },
             };
@@ -221,7 +252,8 @@ impl Ext2 {
             let (new, old_in) = (self.container(to, block), self.container(from, old.block));
             let both = new == old_in && new == Thing::Block(block) && !inode.state().born;
             if both && self.is_ordered(new) {
-                // What else is in the block may not be on the disk as early as both names have to be.
+                // What else is in the block may not be on the disk as early as both names have to
+                // be.
                 return Err(Stop::Commit);
             }
             let clean = if both { self.cache.peek_clean(block) } else { None };
@@ -235,13 +267,20 @@ impl Ext2 {
             self.before_rename(parts, kind, new, old_in)?;
             self.leaves(from, name, old_in);
             match (target, gap) {
-                (Some(target), _) => self.lead(transaction, to, &mut to_index, target, (inode.number, kind))?,
-                (None, Some(gap)) => {
-                    self.put_name(transaction, to, &mut to_index, gap, (new_name, inode.number, kind))?
+                (Some(target), _) => {
+                    self.lead(transaction, to, &mut to_index, target, (inode.number, kind))?
                 }
+                (None, Some(gap)) => self.put_name(
+                    transaction,
+                    to,
+                    &mut to_index,
+                    gap,
+                    (new_name, inode.number, kind),
+                )?,
                 (None, None) => return Err(Stop::Errno(Errno::IO)),
             }
-            let bytes: Option<Arc<[u8]>> = both.then(|| self.cache.read(block, |bytes| bytes.into())).transpose()?;
+            let bytes: Option<Arc<[u8]>> =
+                both.then(|| self.cache.read(block, |bytes| bytes.into())).transpose()?;
             Ok((new, bytes.map(|bytes| (block, clean, bytes))))
         })();
         let taken = match outcome.is_ok() && parts.same_directory() {
@@ -260,14 +299,16 @@ impl Ext2 {
         let Some((block, clean, with_both)) = both else { return Ok(new) };
         let one = |clean: &[u8]| self.cache.read(block, |bytes| is_one_sector(clean, bytes));
         if clean.map_or(Ok(false), |clean| one(&clean))? {
-            // The disk writes that as a whole: a directory is spared the moment in which it has two names.
+            // The disk writes that as a whole: a directory is spared the moment in which it has two
+            // names.
             return Ok(Thing::Block(block));
         }
         self.order.lock().unwrap_or_else(PoisonError::into_inner).both.insert(block, with_both);
         Ok(new)
     }
 
-    /// Demands the order of a rename: the new name before the old one goes; what is replaced goes last, or, where it was empty, first.
+    /// Demands the order of a rename: the new name before the old one goes; what is replaced goes
+    /// last, or, where it was empty, first.
     fn before_rename(&self, parts: &Parts<'_>, kind: Kind, new: Thing, old: Thing) -> Outcome<()> {
         let inode = &parts.inode;
         let born = inode.state().born;

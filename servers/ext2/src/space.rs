@@ -16,7 +16,13 @@ const AT_ONCE: u32 = 1024;
 
 impl Ext2 {
     /// fallocate(2). Blocks that are allocated are written as zeroes: ext2 has no others.
-    pub(crate) fn allocate_range(&self, inode: &Arc<Inode>, mode: u32, offset: u64, length: u64) -> Result<(), Errno> {
+    pub(crate) fn allocate_range(
+        &self,
+        inode: &Arc<Inode>,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<(), Errno> {
         let (punch, zero) = match mode {
             0 | KEEP_SIZE => (false, false),
             _ if mode == PUNCH_HOLE | KEEP_SIZE => (true, false),
@@ -38,7 +44,8 @@ impl Ext2 {
             other => other?,
         };
         let size = self.geometry.block_size as u64;
-        // Blocks behind the end of a file are damage to e2fsck: fs/ext2 of the kernel has no such reserve either.
+        // Blocks behind the end of a file are damage to e2fsck: fs/ext2 of the kernel has no such
+        // reserve either.
         if mode & KEEP_SIZE != 0 && !punch && end.div_ceil(size) > old.div_ceil(size) {
             return Err(Errno::OPNOTSUPP);
         }
@@ -64,7 +71,8 @@ impl Ext2 {
                 self.modify(|_| Ok(self.clear_tail(inode, old)?))?;
             }
             if let Err(errno) = self.fill(inode, offset / size, end.div_ceil(size)) {
-                // Nothing lay behind the end before, so all that does now is ours. The first error is the one to tell.
+                // Nothing lay behind the end before, so all that does now is ours. The first error
+                // is the one to tell.
                 let _ = self.modify(|transaction| {
                     self.free_range(transaction, inode, old.div_ceil(size), u64::MAX)?;
                     Ok(())
@@ -72,7 +80,8 @@ impl Ext2 {
                 return Err(errno);
             }
             if zero {
-                // Only now that nothing can be missing: who is told that there is no space keeps what was there.
+                // Only now that nothing can be missing: who is told that there is no space keeps
+                // what was there.
                 self.zero(inode, offset, end)?;
             }
             if mode & KEEP_SIZE == 0 {
@@ -98,7 +107,8 @@ impl Ext2 {
                 let want = u32::try_from(to - at).unwrap_or(u32::MAX).min(AT_ONCE);
                 let (start, count, new) = self.fill_extent(transaction, inode, at, want)?;
                 if new {
-                    (start..start + count).for_each(|block| self.cache.put_zeroes(block, Class::Data));
+                    (start..start + count)
+                        .for_each(|block| self.cache.put_zeroes(block, Class::Data));
                 }
                 Ok(at + u64::from(count))
             })?;
@@ -106,7 +116,8 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Zeroes a range in which there are no holes; some of it at once, so that commits come between.
+    /// Zeroes a range in which there are no holes; some of it at once, so that commits come
+    /// between.
     fn zero(&self, inode: &Arc<Inode>, offset: u64, end: u64) -> Result<(), Errno> {
         let size = self.geometry.block_size as u64;
         self.warm_edges(inode, offset, end);

@@ -2,8 +2,8 @@
 
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{
-    Attributes, Caller, Changes, Entry, Errno, Handle, Kind, Listed, New, Node, Result, Seek, Stamp, Statistics, Store,
-    Time, XattrMode,
+    Attributes, Caller, Changes, Entry, Errno, Handle, Kind, Listed, New, Node, Result, Seek,
+    Stamp, Statistics, Store, Time, XattrMode,
 };
 
 use crate::Ext2;
@@ -64,7 +64,10 @@ impl Store for Ext2 {
             if state.kind() != Kind::Symlink {
                 return Err(Errno::INVAL);
             }
-            let short = state.fields.is_short_link(self.geometry.block_size).then(|| state.fields.short_link());
+            let short = state
+                .fields
+                .is_short_link(self.geometry.block_size)
+                .then(|| state.fields.short_link());
             (short, usize::try_from(state.fields.size).unwrap_or(0), state.fields.block)
         };
         self.touch(&inode);
@@ -72,7 +75,8 @@ impl Store for Ext2 {
             return Ok(short);
         }
         let start = self.find_extent(inode.number, &block, 0, 1)?.start.ok_or_else(|| {
-            self.complaints.damage(format_args!("inode {}: a symbolic link without its block", inode.number));
+            self.complaints
+                .damage(format_args!("inode {}: a symbolic link without its block", inode.number));
             Errno::IO
         })?;
         self.cache.read(start, |bytes| bytes[..size.min(bytes.len())].to_vec())
@@ -225,7 +229,12 @@ impl Ext2 {
         })
     }
 
-    fn list(&self, directory: &Inode, offset: u64, take: &mut dyn FnMut(Listed<'_>) -> bool) -> Result<()> {
+    fn list(
+        &self,
+        directory: &Inode,
+        offset: u64,
+        take: &mut dyn FnMut(Listed<'_>) -> bool,
+    ) -> Result<()> {
         let size = self.geometry.block_size as u64;
         let blocks = self.directory_blocks(directory);
         let numbers = directory.state().fields.block;
@@ -234,15 +243,18 @@ impl Ext2 {
             let ahead = u32::try_from((blocks - logical).min(32)).unwrap_or(1);
             let extent = self.find_extent(directory.number, &numbers, logical, ahead)?;
             let Some(block) = extent.start else {
-                self.complaints.damage(format_args!("inode {}: a directory with a hole", directory.number));
+                self.complaints
+                    .damage(format_args!("inode {}: a directory with a hole", directory.number));
                 return Err(Errno::IO);
             };
             // Copied, for `take` may take its time.
             self.cache.read_run(block, extent.count, |from| bytes.copy_from_slice(from))?;
             for entry in dirent::entries(&bytes, self.geometry.inodes) {
                 let entry = entry.map_err(|wrong| {
-                    self.complaints
-                        .damage(format_args!("inode {}: a directory: in its block {block}: {wrong}", directory.number));
+                    self.complaints.damage(format_args!(
+                        "inode {}: a directory: in its block {block}: {wrong}",
+                        directory.number
+                    ));
                     Errno::IO
                 })?;
                 let at = logical * size + entry.at as u64;

@@ -25,12 +25,14 @@ impl From<Errno> for Stop {
 /// What a part of a change gives.
 pub type Outcome<T> = Result<T, Stop>;
 
-/// While it is there, no commit takes what is modified. Locks of inodes are taken before, never while it is there: who has one of them may wait for the commit that waits for us.
+/// While it is there, no commit takes what is modified. Locks of inodes are taken before, never
+/// while it is there: who has one of them may wait for the commit that waits for us.
 pub struct Transaction<'a> {
     _gate: RwLockReadGuard<'a, ()>,
 }
 
-/// How often a change begins again. After one commit nothing is demanded any more, and all that rested is free; others may be faster now and then.
+/// How often a change begins again. After one commit nothing is demanded any more, and all that
+/// rested is free; others may be faster now and then.
 const ATTEMPTS: usize = 10;
 
 impl Ext2 {
@@ -38,10 +40,14 @@ impl Ext2 {
     ///
     /// # Errors
     /// `EROFS`, those of the change and of the commit; `ENOSPC` if commits did not help.
-    pub(crate) fn modify<R>(&self, mut change: impl FnMut(&Transaction<'_>) -> Outcome<R>) -> Result<R, Errno> {
+    pub(crate) fn modify<R>(
+        &self,
+        mut change: impl FnMut(&Transaction<'_>) -> Outcome<R>,
+    ) -> Result<R, Errno> {
         for _ in 0..ATTEMPTS {
             self.writable()?;
-            let transaction = Transaction { _gate: self.gate.read().unwrap_or_else(PoisonError::into_inner) };
+            let transaction =
+                Transaction { _gate: self.gate.read().unwrap_or_else(PoisonError::into_inner) };
             match change(&transaction) {
                 Ok(result) => return Ok(result),
                 Err(Stop::Errno(errno)) => return Err(errno),
@@ -63,14 +69,24 @@ impl Ext2 {
         if order.demand(earlier, later) { Ok(()) } else { Err(Stop::Commit) }
     }
 
-    /// Demands what the disk needs before a name comes into `container`, where it may have been elsewhere since the last commit.
-    pub(crate) fn before_coming(&self, directory: &Inode, name: &[u8], container: Thing) -> Outcome<()> {
+    /// Demands what the disk needs before a name comes into `container`, where it may have been
+    /// elsewhere since the last commit.
+    pub(crate) fn before_coming(
+        &self,
+        directory: &Inode,
+        name: &[u8],
+        container: Thing,
+    ) -> Outcome<()> {
         let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if order.comes(directory.number, name, container) { Ok(()) } else { Err(Stop::Commit) }
     }
 
     /// A name is removed from `container`.
     pub(crate) fn leaves(&self, directory: &Inode, name: &[u8], container: Thing) {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner).leaves(directory.number, name, container);
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).leaves(
+            directory.number,
+            name,
+            container,
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Extended attributes: in a block of their own; in the inode's upper half they are read, and moved to the block when they change.
+//! Extended attributes: in a block of their own; in the inode's upper half they are read, and moved
+//! to the block when they change.
 
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, XattrMode};
@@ -43,7 +44,8 @@ impl Ext2 {
     }
 
     fn bad_attributes(&self, inode: &Inode, wrong: &str) -> Errno {
-        self.complaints.damage(format_args!("inode {}: its extended attributes: {wrong}", inode.number));
+        self.complaints
+            .damage(format_args!("inode {}: its extended attributes: {wrong}", inode.number));
         Errno::IO
     }
 
@@ -94,7 +96,9 @@ impl Ext2 {
             return Err(Errno::TOOBIG);
         }
         let value = match value {
-            Some(value) if xattr::is_acl(index) => Some(xattr::acl_to_disk(value).ok_or(Errno::INVAL)?),
+            Some(value) if xattr::is_acl(index) => {
+                Some(xattr::acl_to_disk(value).ok_or(Errno::INVAL)?)
+            }
             other => other.map(<[u8]>::to_vec),
         };
         let _lock = inode.lock.write().unwrap_or_else(PoisonError::into_inner);
@@ -119,7 +123,9 @@ impl Ext2 {
         }
         let block = match outside.is_empty() {
             true => None,
-            false => Some(xattr::block(self.geometry.block_size, &mut outside).ok_or(Errno::NOSPC)?),
+            false => {
+                Some(xattr::block(self.geometry.block_size, &mut outside).ok_or(Errno::NOSPC)?)
+            }
         };
         self.modify(|transaction| {
             self.put_attributes(transaction, inode, block.as_deref())?;
@@ -141,7 +147,12 @@ impl Ext2 {
     }
 
     /// Gives an inode a block of attributes, or none. One that other inodes share is left to them.
-    fn put_attributes(&self, transaction: &Transaction<'_>, inode: &Arc<Inode>, bytes: Option<&[u8]>) -> Outcome<()> {
+    fn put_attributes(
+        &self,
+        transaction: &Transaction<'_>,
+        inode: &Arc<Inode>,
+        bytes: Option<&[u8]>,
+    ) -> Outcome<()> {
         let old = inode.state().fields.acl_block;
         let own = old != 0 && self.cache.read(old, |bytes| get32(bytes, 4) <= 1)?;
         let new = match bytes {
@@ -172,9 +183,16 @@ impl Ext2 {
     }
 
     /// An inode gives up its block of attributes.
-    pub(crate) fn drop_attributes(&self, transaction: &Transaction<'_>, inode: &Arc<Inode>, block: u32) -> Outcome<()> {
+    pub(crate) fn drop_attributes(
+        &self,
+        transaction: &Transaction<'_>,
+        inode: &Arc<Inode>,
+        block: u32,
+    ) -> Outcome<()> {
         // Numbers that make no sense free it: e2fsck finds who else has it.
-        let shared = self.cache.read(block, |bytes| get32(bytes, 0) == xattr::MAGIC && get32(bytes, 4) > 1)?;
+        let shared = self
+            .cache
+            .read(block, |bytes| get32(bytes, 0) == xattr::MAGIC && get32(bytes, 4) > 1)?;
         if shared {
             // With the inodes: neither comes long before the other.
             self.cache.modify(block, Class::Indirect, |bytes| {

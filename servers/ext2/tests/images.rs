@@ -1,11 +1,14 @@
-//! Images made by mke2fs, written by us, checked by e2fsck and read back by debugfs; and the other way round.
+//! Images made by mke2fs, written by us, checked by e2fsck and read back by debugfs; and the other
+//! way round.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
 use kumihimo_ext2::{Ext2, OpenError, Settings};
-use kumihimo_store::{Caller, Changes, Errno, Handle, Kind, New, Node, Seek, Stamp, Store, Time, XattrMode, open_disk};
+use kumihimo_store::{
+    Caller, Changes, Errno, Handle, Kind, New, Node, Seek, Stamp, Store, Time, XattrMode, open_disk,
+};
 
 const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 const NONE: Handle = Handle(0);
@@ -36,12 +39,15 @@ fn has_e2fsprogs(test: &str) -> bool {
         let mut command = Command::new(program);
         command.arg("-V").env("PATH", PATH).output().is_err()
     });
-    missing.inspect(|program| kumihimo_tests::skip(test, &format!("no {program} here (e2fsprogs)"))).is_none()
+    missing
+        .inspect(|program| kumihimo_tests::skip(test, &format!("no {program} here (e2fsprogs)")))
+        .is_none()
 }
 
 impl Image {
     fn empty(name: &str, bytes: u64) -> Image {
-        let directory = std::env::temp_dir().join(format!("kumihimo-ext2-{name}-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("kumihimo-ext2-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&directory);
         std::fs::create_dir_all(&directory).expect("a directory for the image");
         let path = directory.join("image");
@@ -51,15 +57,19 @@ impl Image {
 
     fn made(name: &str, bytes: u64, options: &[&str]) -> Image {
         let image = Image::empty(name, bytes);
-        let output = run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext2"]).args(options).arg(&image.path));
+        let output = run(Command::new("mke2fs")
+            .args(["-q", "-F", "-t", "ext2"])
+            .args(options)
+            .arg(&image.path));
         assert!(output.status.success(), "mke2fs: {}", String::from_utf8_lossy(&output.stderr));
         image
     }
 
     fn settings(&self) -> Settings {
         let complaints = Arc::clone(&self.complaints);
-        let listener: kumihimo_ext2::Listener =
-            Arc::new(move |line: &str| complaints.lock().expect("complaints").push(line.to_owned()));
+        let listener: kumihimo_ext2::Listener = Arc::new(move |line: &str| {
+            complaints.lock().expect("complaints").push(line.to_owned())
+        });
         Settings { name: "image".to_owned(), listener: Some(listener), ..Settings::default() }
     }
 
@@ -75,7 +85,12 @@ impl Image {
     fn check(&self) {
         let output = run(Command::new("e2fsck").arg("-fn").arg(&self.path));
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(output.status.code(), Some(0), "e2fsck: {said}{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "e2fsck: {said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let complaints = self.complaints.lock().expect("complaints");
         assert!(complaints.is_empty(), "{complaints:?}");
     }
@@ -86,11 +101,19 @@ impl Image {
 }
 
 fn file(store: &Ext2, directory: Node, name: &str) -> Node {
-    store.make(&ROOT, directory, name.as_bytes(), New::File { mode: 0o644 }).expect(name).attributes.node
+    store
+        .make(&ROOT, directory, name.as_bytes(), New::File { mode: 0o644 })
+        .expect(name)
+        .attributes
+        .node
 }
 
 fn directory(store: &Ext2, above: Node, name: &str) -> Node {
-    store.make(&ROOT, above, name.as_bytes(), New::Directory { mode: 0o755 }).expect(name).attributes.node
+    store
+        .make(&ROOT, above, name.as_bytes(), New::Directory { mode: 0o755 })
+        .expect(name)
+        .attributes
+        .node
 }
 
 fn find(store: &Ext2, directory: Node, name: &str) -> Node {
@@ -105,7 +128,8 @@ fn write_all(store: &Ext2, node: Node, offset: u64, bytes: &[u8]) {
 }
 
 fn read_all(store: &Ext2, node: Node) -> Vec<u8> {
-    let mut bytes = vec![0; usize::try_from(store.attributes(node).expect("attributes").size).expect("small")];
+    let mut bytes =
+        vec![0; usize::try_from(store.attributes(node).expect("attributes").size).expect("small")];
     let read = store.read(node, NONE, 0, &mut bytes).expect("a read");
     assert_eq!(read, bytes.len());
     bytes
@@ -156,13 +180,19 @@ fn files_live() {
             let big = file(&store, a, "big");
             write_all(&store, big, 0, &contents);
             assert_eq!(read_all(&store, big), contents);
-            let link = store.make(&ROOT, root, b"short", New::Symlink { target: b"a/big" }).expect("a link");
+            let link = store
+                .make(&ROOT, root, b"short", New::Symlink { target: b"a/big" })
+                .expect("a link");
             assert_eq!(store.read_link(link.attributes.node).expect("target"), b"a/big");
             let target = pattern(900, 3).iter().map(|byte| b'a' + byte % 26).collect::<Vec<u8>>();
-            let long = store.make(&ROOT, root, b"long", New::Symlink { target: &target }).expect("a link");
+            let long =
+                store.make(&ROOT, root, b"long", New::Symlink { target: &target }).expect("a link");
             assert_eq!(store.read_link(long.attributes.node).expect("target"), target);
             let device = New::Special { kind: Kind::BlockDevice, mode: 0o600, device: 0x0801 };
-            assert_eq!(store.make(&ROOT, root, b"sda1", device).expect("a device").attributes.device, 0x0801);
+            assert_eq!(
+                store.make(&ROOT, root, b"sda1", device).expect("a device").attributes.device,
+                0x0801
+            );
             let device = New::Special { kind: Kind::CharDevice, mode: 0o600, device: 0x0123_4567 };
             store.make(&ROOT, root, b"new", device).expect("a device");
             store.link(big, root, b"also").expect("a link");
@@ -193,7 +223,10 @@ fn files_live() {
         assert_eq!(store.lookup(root, b"new").expect("new").attributes.device, 0x0123_4567);
         let mut all = names(&store, root);
         all.sort();
-        assert_eq!(all, [".", "..", "a", "also", "b", "long", "lost+found", "moved", "new", "sda1", "short"]);
+        assert_eq!(
+            all,
+            [".", "..", "a", "also", "b", "long", "lost+found", "moved", "new", "sda1", "short"]
+        );
         for name in ["moved", "also", "long", "short", "new", "sda1"] {
             store.unlink(root, name.as_bytes()).expect(name);
         }
@@ -303,7 +336,8 @@ fn no_space() {
     }
     let mut made = 0;
     let error = loop {
-        match store.make(&ROOT, root, format!("file {made}").as_bytes(), New::File { mode: 0o600 }) {
+        match store.make(&ROOT, root, format!("file {made}").as_bytes(), New::File { mode: 0o600 })
+        {
             Ok(_) => made += 1,
             Err(errno) => break errno,
         }
@@ -353,20 +387,40 @@ fn attributes_and_times() {
         let root = store.root();
         let node = file(&store, root, "file");
         store.set_xattr(node, b"user.colour", b"blue", XattrMode::Create).expect("set");
-        store.set_xattr(node, b"user.a-longer-name", &pattern(300, 4), XattrMode::Any).expect("set");
+        store
+            .set_xattr(node, b"user.a-longer-name", &pattern(300, 4), XattrMode::Any)
+            .expect("set");
         store.set_xattr(node, b"trusted.t", b"", XattrMode::Any).expect("set");
         store.set_xattr(node, b"security.s", b"12345", XattrMode::Any).expect("set");
-        assert_eq!(store.set_xattr(node, b"user.colour", b"x", XattrMode::Create).unwrap_err(), Errno::EXIST);
-        assert_eq!(store.set_xattr(node, b"user.none", b"x", XattrMode::Replace).unwrap_err(), Errno::NODATA);
-        assert_eq!(store.set_xattr(node, b"nonsense", b"x", XattrMode::Any).unwrap_err(), Errno::OPNOTSUPP);
-        assert_eq!(store.set_xattr(node, b"user.large", &[0; 5000], XattrMode::Any).unwrap_err(), Errno::NOSPC);
-        let acl =
-            [2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 232, 3, 0, 0, 4, 0, 4, 0, 255, 255, 255, 255];
+        assert_eq!(
+            store.set_xattr(node, b"user.colour", b"x", XattrMode::Create).unwrap_err(),
+            Errno::EXIST
+        );
+        assert_eq!(
+            store.set_xattr(node, b"user.none", b"x", XattrMode::Replace).unwrap_err(),
+            Errno::NODATA
+        );
+        assert_eq!(
+            store.set_xattr(node, b"nonsense", b"x", XattrMode::Any).unwrap_err(),
+            Errno::OPNOTSUPP
+        );
+        assert_eq!(
+            store.set_xattr(node, b"user.large", &[0; 5000], XattrMode::Any).unwrap_err(),
+            Errno::NOSPC
+        );
+        let acl = [
+            2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 4, 0, 232, 3, 0, 0, 4, 0, 4, 0, 255,
+            255, 255, 255,
+        ];
         store.set_xattr(node, b"system.posix_acl_access", &acl, XattrMode::Any).expect("set");
         assert_eq!(store.xattr(node, b"system.posix_acl_access").expect("acl"), acl);
         let late = Time { seconds: 5_000_000_000, nanoseconds: 123_456_789 };
         let early = Time { seconds: -5, nanoseconds: 0 };
-        let times = Changes { mtime: Some(Stamp::At(late)), atime: Some(Stamp::At(early)), ..Changes::default() };
+        let times = Changes {
+            mtime: Some(Stamp::At(late)),
+            atime: Some(Stamp::At(early)),
+            ..Changes::default()
+        };
         store.change(node, &times).expect("times");
         let other = file(&store, root, "other");
         store.set_xattr(other, b"user.only", b"one", XattrMode::Any).expect("set");
@@ -379,10 +433,16 @@ fn attributes_and_times() {
         let store = image.open();
         let node = find(&store, store.root(), "file");
         let listed = store.xattrs(node).expect("list");
-        let mut listed: Vec<&[u8]> = listed.split(|&byte| byte == 0).filter(|name| !name.is_empty()).collect();
+        let mut listed: Vec<&[u8]> =
+            listed.split(|&byte| byte == 0).filter(|name| !name.is_empty()).collect();
         listed.sort_unstable();
-        let expected: [&[u8]; 5] =
-            [b"security.s", b"system.posix_acl_access", b"trusted.t", b"user.a-longer-name", b"user.colour"];
+        let expected: [&[u8]; 5] = [
+            b"security.s",
+            b"system.posix_acl_access",
+            b"trusted.t",
+            b"user.a-longer-name",
+            b"user.colour",
+        ];
         assert_eq!(listed, expected);
         assert_eq!(store.xattr(node, b"user.a-longer-name").expect("value"), pattern(300, 4));
         let attributes = store.attributes(node).expect("attributes");
@@ -432,7 +492,8 @@ struct Mounted(PathBuf);
 impl Mounted {
     fn new(image: &Path, at: PathBuf, kind: &str) -> Option<Mounted> {
         std::fs::create_dir_all(&at).expect("a mount point");
-        let output = run(Command::new("mount").args(["-t", kind, "-o", "loop"]).arg(image).arg(&at));
+        let output =
+            run(Command::new("mount").args(["-t", kind, "-o", "loop"]).arg(image).arg(&at));
         output.status.success().then_some(Mounted(at))
     }
 }
@@ -456,7 +517,8 @@ fn hash_trees_of_the_kernel() {
         };
         std::fs::create_dir(mounted.0.join("many")).expect("a directory");
         for number in 0..3000 {
-            std::fs::write(mounted.0.join(format!("many/name number {number}")), b"kernel").expect("a file");
+            std::fs::write(mounted.0.join(format!("many/name number {number}")), b"kernel")
+                .expect("a file");
         }
     }
     assert!(String::from_utf8_lossy(&image.debugfs("stat /many")).contains("Flags: 0x1000"));
@@ -471,7 +533,8 @@ fn hash_trees_of_the_kernel() {
     store.close().expect("close");
     drop(store);
     image.check();
-    let mounted = Mounted::new(&image.path, image.directory.join("m"), "ext2").expect("the kernel mounts it again");
+    let mounted = Mounted::new(&image.path, image.directory.join("m"), "ext2")
+        .expect("the kernel mounts it again");
     assert_eq!(std::fs::read_dir(mounted.0.join("many")).expect("names").count(), 3000);
     assert_eq!(std::fs::read(mounted.0.join("many/ours 999")).expect("ours"), b"ours");
 }
@@ -494,7 +557,10 @@ fn unclean_is_said_and_repaired() {
         store.sync_all().expect("sync");
     }
     drop(image.open());
-    assert!(image.complaints.lock().expect("complaints")[0].contains("not unmounted cleanly; run e2fsck"));
+    assert!(
+        image.complaints.lock().expect("complaints")[0]
+            .contains("not unmounted cleanly; run e2fsck")
+    );
     image.complaints.lock().expect("complaints").clear();
     let output = run(Command::new("e2fsck").arg("-p").arg(&image.path));
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
@@ -507,7 +573,8 @@ fn what_is_refused() {
     if !has_e2fsprogs("what_is_refused") {
         return;
     }
-    let refused = |image: &Image, read_only| image.try_open(read_only).expect_err("refused").to_string();
+    let refused =
+        |image: &Image, read_only| image.try_open(read_only).expect_err("refused").to_string();
     let image = Image::empty("refused", 8 << 20);
     assert!(refused(&image, true).contains("all zeroes"));
     for (options, what) in [
@@ -516,7 +583,11 @@ fn what_is_refused() {
         (&["-t", "ext2", "-O", "64bit,extent"], "ext4's 64bit"),
     ] {
         let output = run(Command::new("mke2fs").args(["-q", "-F"]).args(options).arg(&image.path));
-        assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{options:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let said = refused(&image, true);
         assert!(said.contains(what), "{options:?}: {said}");
     }

@@ -1,4 +1,5 @@
-//! `kumi mount` without `-f`: the same command in a process of its own, which is waited for until it serves.
+//! `kumi mount` without `-f`: the same command in a process of its own, which is waited for until
+//! it serves.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
@@ -12,7 +13,8 @@ const DETACHED: &str = "KUMI_MOUNT_DETACHED";
 
 /// Begins the server and returns once it serves.
 pub(crate) fn run(options: &MountOptions) -> Result<(), String> {
-    let program = std::env::current_exe().map_err(|e| format!("where kumi itself is cannot be found out: {e}"))?;
+    let program = std::env::current_exe()
+        .map_err(|e| format!("where kumi itself is cannot be found out: {e}"))?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1))
         .arg("--foreground")
@@ -46,7 +48,8 @@ fn is_detached() -> bool {
     std::env::var_os(DETACHED).is_some()
 }
 
-/// Lets go of the standard streams, which are those of who began it: a pipe of its would never end. From here on what there is to say goes to the log.
+/// Lets go of the standard streams, which are those of who began it: a pipe of its would never end.
+/// From here on what there is to say goes to the log.
 pub(crate) fn leave_streams(log: Option<&Path>) -> io::Result<()> {
     if !is_detached() {
         return Ok(());

@@ -26,11 +26,12 @@ pub(crate) fn open(options: &MountOptions, organisation: Organisation) -> Result
     let path = &options.from;
     let shown = path.display();
     let found = path.metadata().map_err(|e| format!("{shown}: {e}"))?;
-    let backing = options.store.unwrap_or(if found.is_dir() { Backing::Host } else { Backing::Ext2 });
+    let backing =
+        options.store.unwrap_or(if found.is_dir() { Backing::Host } else { Backing::Ext2 });
     match backing {
-        Backing::Ext2 if found.is_dir() => {
-            Err(format!("{shown}: a directory, and no image of ext2; --store host serves a directory"))
-        }
+        Backing::Ext2 if found.is_dir() => Err(format!(
+            "{shown}: a directory, and no image of ext2; --store host serves a directory"
+        )),
         Backing::Host if !found.is_dir() => {
             Err(format!("{shown}: no directory; --store ext2 serves an image or a block device"))
         }
@@ -43,11 +44,15 @@ fn ext2(options: &MountOptions, organisation: Organisation) -> Result<Opened, St
     let path = &options.from;
     let shown = path.display();
     if let Some(point) = mounted_by_the_kernel(path).map_err(|e| format!("{shown}: {e}"))? {
-        return Err(format!("{shown}: the kernel has it mounted at {}; two would destroy it", point.display()));
+        return Err(format!(
+            "{shown}: the kernel has it mounted at {}; two would destroy it",
+            point.display()
+        ));
     }
     let disk = open_disk(path, !options.read_only).map_err(|e| match e.raw_os_error() {
         Some(code)
-            if code == rustix::io::Errno::ROFS.raw_os_error() || code == rustix::io::Errno::ACCESS.raw_os_error() =>
+            if code == rustix::io::Errno::ROFS.raw_os_error()
+                || code == rustix::io::Errno::ACCESS.raw_os_error() =>
         {
             format!("{shown}: {e}; --read-only serves what cannot be written")
         }
@@ -63,21 +68,34 @@ fn ext2(options: &MountOptions, organisation: Organisation) -> Result<Opened, St
         now: Time::now,
         ..Default::default()
     };
-    let store =
-        Arc::new(Ext2::open(organisation.disk(disk, options.delay), settings).map_err(|e| format!("{shown}: {e}"))?);
+    let store = Arc::new(
+        Ext2::open(organisation.disk(disk, options.delay), settings)
+            .map_err(|e| format!("{shown}: {e}"))?,
+    );
     // A write that fails is said by the store, and makes it read only.
     let chore = Arc::clone(&store);
-    Ok(Opened { store, chore: Arc::new(move || chore.write_back_old().unwrap_or(())), ours_alone: true, kind: "ext2" })
+    Ok(Opened {
+        store,
+        chore: Arc::new(move || chore.write_back_old().unwrap_or(())),
+        ours_alone: true,
+        kind: "ext2",
+    })
 }
 
 fn host(options: &MountOptions) -> Result<Opened, String> {
     let shown = options.from.display();
     if !options.delay.is_zero() {
-        return Err(format!("{shown}: --delay is for the disk of an ext2 image, and a directory has none"));
+        return Err(format!(
+            "{shown}: --delay is for the disk of an ext2 image, and a directory has none"
+        ));
     }
     // Plain calls: of those that wait the event source tells.
     let access = kumihimo_host::Access::Plain;
-    let settings = kumihimo_host::Settings { read_only: options.read_only, access, write_back: options.writeback };
+    let settings = kumihimo_host::Settings {
+        read_only: options.read_only,
+        access,
+        write_back: options.writeback,
+    };
     let store = Arc::new(Host::open(&options.from, settings).map_err(|e| format!("{shown}: {e}"))?);
     Ok(Opened { store, chore: Arc::new(|| {}), ours_alone: false, kind: "host" })
 }
@@ -88,10 +106,13 @@ fn mounted_by_the_kernel(image: &Path) -> std::io::Result<Option<PathBuf>> {
     let Ok(devices) = std::fs::read_dir("/sys/block") else { return Ok(None) };
     for device in devices {
         let device = device?;
-        let backing = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+        let backing =
+            std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
         if Path::new(backing.trim_end_matches('\n')) == image {
             let device = Path::new("/dev").join(device.file_name());
-            if let Some(mount) = mountinfo::mounts()?.into_iter().find(|mount| Path::new(&mount.source) == device) {
+            if let Some(mount) =
+                mountinfo::mounts()?.into_iter().find(|mount| Path::new(&mount.source) == device)
+            {
                 return Ok(Some(mount.point));
             }
         }

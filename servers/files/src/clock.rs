@@ -33,8 +33,12 @@ pub struct ClockOptions {
 /// The clock as a mount shows it: each read is a request.
 pub(crate) fn service() -> Service {
     // What its files are is for ever; what is in them never.
-    let settings =
-        Settings { direct: true, keep_cache: false, timeout: Duration::from_secs(3600), ..Default::default() };
+    let settings = Settings {
+        direct: true,
+        keep_cache: false,
+        timeout: Duration::from_secs(3600),
+        ..Default::default()
+    };
     Service::new(Arc::new(Clock::new()), settings)
 }
 
@@ -60,11 +64,16 @@ pub(crate) fn begin_apart(
     apart(&arguments).map(Some).map_err(|e| format!("the clock as a process of its own: {e}"))
 }
 
-/// Serves until it is told to end, or unmounted. Sequential: there is nothing in it that could wait.
+/// Serves until it is told to end, or unmounted. Sequential: there is nothing in it that could
+/// wait.
 pub(crate) fn run(options: ClockOptions) -> Result<(), String> {
     let signals = Signals::new().map_err(|e| format!("signals: {e}"))?;
     let name = options.gate.or_else(|| options.mount.is_none().then(|| gate::NAME.to_owned()));
-    let at_gate = name.as_deref().map(|name| gate::serve(name, None)).transpose().map_err(|e| e.to_string())?;
+    let at_gate = name
+        .as_deref()
+        .map(|name| gate::serve(name, None))
+        .transpose()
+        .map_err(|e| e.to_string())?;
     let Some(point) = options.mount else {
         println!("serving the clock at a gate, process {}", std::process::id());
         background::leave_streams(options.log.as_deref()).map_err(|e| format!("the log: {e}"))?;
@@ -74,7 +83,11 @@ pub(crate) fn run(options: ClockOptions) -> Result<(), String> {
         return Ok(());
     };
     let point = mount::check_point(&point).map_err(|e| e.to_string())?;
-    let how = Options { source: SOURCE.into(), read_only: true, allow_other: rustix::process::geteuid().is_root() };
+    let how = Options {
+        source: SOURCE.into(),
+        read_only: true,
+        allow_other: rustix::process::geteuid().is_root(),
+    };
     let device = mount::mount(&point, &how).map_err(|e| e.to_string())?;
     println!("mounted the clock at {}, process {}", point.display(), std::process::id());
     background::leave_streams(options.log.as_deref()).map_err(|e| format!("the log: {e}"))?;

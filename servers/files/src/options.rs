@@ -12,7 +12,8 @@ pub struct MountOptions {
     /// How the server is divided into threads and processes
     #[arg(long, value_enum, default_value = "microprocesses")]
     pub(crate) organisation: Organised,
-    /// Which thread handles which request: a number of identical ones, pool, per-request, per-file. Not for those that are sequential
+    /// Which thread handles which request: a number of identical ones, pool, per-request, per-file.
+    /// Not for those that are sequential
     #[arg(long, value_name = "HOW", default_value = "pool")]
     pub(crate) threads: Threads,
     /// Change nothing
@@ -139,7 +140,8 @@ fn bytes(text: &str) -> Result<usize, String> {
 
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number = digits.parse::<u32>().map_err(|_| "a time is wanted, as 200us, 50ms or 1s".to_owned())?;
+    let number =
+        digits.parse::<u32>().map_err(|_| "a time is wanted, as 200us, 50ms or 1s".to_owned())?;
     match &text[digits.len()..] {
         "us" => Ok(Duration::from_micros(number.into())),
         "ms" => Ok(Duration::from_millis(number.into())),

@@ -21,12 +21,16 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Serves until it is unmounted, or told to end by a signal.
 pub(crate) fn run(options: MountOptions) -> Result<(), String> {
     background::leave_session();
-    // All of them before the first is mounted: to look at one that is mounted and not served yet would wait for ever.
+    // All of them before the first is mounted: to look at one that is mounted and not served yet
+    // would wait for ever.
     let check = |point: &Path| mount::check_point(point).map_err(|e| e.to_string());
     let point = check(&options.mountpoint)?;
     let clock = options.clock.as_deref().map(check).transpose()?;
     if clock.as_ref() == Some(&point) {
-        return Err(format!("{}: files and clock are to be mounted at the same place", point.display()));
+        return Err(format!(
+            "{}: files and clock are to be mounted at the same place",
+            point.display()
+        ));
     }
     let organisation = Organisation::from(options.organisation);
     organisation
@@ -34,7 +38,12 @@ pub(crate) fn run(options: MountOptions) -> Result<(), String> {
         .map_err(|e| format!("no runtime: {e}"))?
 }
 
-fn serve(options: &MountOptions, organisation: Organisation, point: &Path, clock: Option<&Path>) -> Result<(), String> {
+fn serve(
+    options: &MountOptions,
+    organisation: Organisation,
+    point: &Path,
+    clock: Option<&Path>,
+) -> Result<(), String> {
     // Before anything is mounted that a signal would leave behind.
     let signals = Signals::new().map_err(|e| format!("signals: {e}"))?;
     let opened = backing::open(options, organisation)?;
@@ -62,8 +71,10 @@ fn serve_store(
     };
     let (first, point) = Point::mount(options, &options.from, point, options.read_only)?;
     let mut points = vec![point];
-    let mut mounts =
-        vec![Mounted { service: Arc::new(Service::new(Arc::clone(&store), settings)), device: Arc::new(first) }];
+    let mut mounts = vec![Mounted {
+        service: Arc::new(Service::new(Arc::clone(&store), settings)),
+        device: Arc::new(first),
+    }];
     let mut gate = None;
     let mut apart = None;
     if organisation.has_clock_apart() {
@@ -75,7 +86,10 @@ fn serve_store(
             mounts.push(Mounted { service: Arc::new(clock::service()), device: Arc::new(device) });
         }
         if let Some(name) = &options.gate {
-            gate = Some(kumihimo_clock::gate::serve(name, organisation.turn()).map_err(|e| e.to_string())?);
+            gate = Some(
+                kumihimo_clock::gate::serve(name, organisation.turn())
+                    .map_err(|e| e.to_string())?,
+            );
         }
     }
     let (shown, at) = (options.from.display(), points[0].0.display());
@@ -83,14 +97,16 @@ fn serve_store(
     background::leave_streams(options.log.as_deref()).map_err(|e| format!("the log: {e}"))?;
     let all: Vec<PathBuf> = points.iter().map(|point| point.0.clone()).collect();
     signals.then(move || end(&all, &*store));
-    let served = organisation.serve(options.threads, mounts, chore).map_err(|e| format!("{at}: {e}"));
+    let served =
+        organisation.serve(options.threads, mounts, chore).map_err(|e| format!("{at}: {e}"));
     drop((gate, apart));
     served
 }
 
 /// Whether to ask the kernel for requests through io_uring.
 fn by_uring(options: &MountOptions, organisation: Organisation) -> Result<bool, String> {
-    // A thread waits in the kernel for what it handles then itself: not for threads of which the kernel knows nothing, nor where one receives and another handles.
+    // A thread waits in the kernel for what it handles then itself: not for threads of which the
+    // kernel knows nothing, nor where one receives and another handles.
     let takes = matches!(organisation, Organisation::KernelThreads | Organisation::Microprocesses)
         && matches!(options.threads, Threads::Identical(_) | Threads::Pool);
     match options.uring {
@@ -108,11 +124,17 @@ fn by_uring(options: &MountOptions, organisation: Organisation) -> Result<bool, 
     }
 }
 
-/// Where something is mounted. It is taken away when this is dropped, so that an error leaves nothing behind.
+/// Where something is mounted. It is taken away when this is dropped, so that an error leaves
+/// nothing behind.
 struct Point(PathBuf);
 
 impl Point {
-    fn mount(options: &MountOptions, source: &Path, point: &Path, read_only: bool) -> Result<(Device, Point), String> {
+    fn mount(
+        options: &MountOptions,
+        source: &Path,
+        point: &Path,
+        read_only: bool,
+    ) -> Result<(Device, Point), String> {
         let root = rustix::process::geteuid().is_root();
         let source = source.canonicalize().unwrap_or_else(|_| source.to_owned());
         let how = Options { source, read_only, allow_other: options.allow_other || root };
@@ -128,7 +150,8 @@ impl Drop for Point {
     }
 }
 
-/// What a signal does: the mounts vanish at once, and who has a file open there has some time to close it.
+/// What a signal does: the mounts vanish at once, and who has a file open there has some time to
+/// close it.
 fn end(points: &[PathBuf], store: &dyn Store) {
     for point in points {
         let _ = mount::unmount(point, true);

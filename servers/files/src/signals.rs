@@ -13,7 +13,8 @@ impl Signals {
         Ok(Signals([signal::stream(Kind::TERMINATE)?, signal::stream(Kind::INTERRUPT)?]))
     }
 
-    /// Does that when one comes, on a kernel thread that is there for this alone: no organisation is to wait for it, or it for one.
+    /// Does that when one comes, on a kernel thread that is there for this alone: no organisation
+    /// is to wait for it, or it for one.
     pub(crate) fn then(self, end: impl Fn() + Send + Sync + 'static) {
         let end = Arc::new(end);
         for mut signal in self.0 {

@@ -1,4 +1,5 @@
-//! The threads of a mount: who receives, and who handles what was received. The same for every kind of thread.
+//! The threads of a mount: who receives, and who handles what was received. The same for every kind
+//! of thread.
 
 use std::io;
 
@@ -27,7 +28,8 @@ pub(crate) struct Crew {
     intakes: Vec<Arc<Intake>>,
     /// Of a pool; as many as there are, else.
     most: usize,
-    /// Of a pool: in `receive`, or on the way there. Relaxed, as `living`: one too many or too few for a moment is no error.
+    /// Of a pool: in `receive`, or on the way there. Relaxed, as `living`: one too many or too few
+    /// for a moment is no error.
     waiting: AtomicUsize,
     living: AtomicUsize,
 }
@@ -43,7 +45,11 @@ impl Ended {
 }
 
 /// Begins to serve mounts by threads that they have in common.
-pub(crate) fn begin(environment: &Arc<dyn Environment>, threads: Threads, mounts: Vec<Mounted>) -> io::Result<Ended> {
+pub(crate) fn begin(
+    environment: &Arc<dyn Environment>,
+    threads: Threads,
+    mounts: Vec<Mounted>,
+) -> io::Result<Ended> {
     let (begun, most) = match threads {
         Threads::Identical(n) => (n.get(), n.get()),
         Threads::Pool => (1, environment.most()),
@@ -63,7 +69,8 @@ pub(crate) fn begin(environment: &Arc<dyn Environment>, threads: Threads, mounts
     for mount in &by_uring {
         uring::begin(&crew, mount, begun, &alive)?;
     }
-    // With io_uring, what is left for the channel are messages that nobody waits for: one thread receives them.
+    // With io_uring, what is left for the channel are messages that nobody waits for: one thread
+    // receives them.
     for number in 0..if by_uring.is_empty() { begun } else { 1 } {
         let (files, alive) = (Arc::clone(&files), alive.clone());
         crew.begin(number, move |crew| match threads {
@@ -76,7 +83,11 @@ pub(crate) fn begin(environment: &Arc<dyn Environment>, threads: Threads, mounts
 }
 
 impl Crew {
-    fn begin(self: &Arc<Crew>, number: usize, body: impl FnOnce(&Arc<Crew>) + Send + 'static) -> io::Result<()> {
+    fn begin(
+        self: &Arc<Crew>,
+        number: usize,
+        body: impl FnOnce(&Arc<Crew>) + Send + 'static,
+    ) -> io::Result<()> {
         self.living.fetch_add(1, Ordering::Relaxed);
         let crew = Arc::clone(self);
         let body = move || {
@@ -96,13 +107,16 @@ impl Crew {
         &self.intakes[number % self.intakes.len()]
     }
 
-    /// Receives and handles. Who is the last that waits sees to it that another one does, before it is occupied itself.
+    /// Receives and handles. Who is the last that waits sees to it that another one does, before it
+    /// is occupied itself.
     fn serve(self: &Arc<Crew>, number: usize, alive: &Alive) {
         let (mut buffer, mut reply) = (Buffer::default(), Reply::default());
         let intake = self.intake(number);
         loop {
             let others = self.waiting.fetch_add(1, Ordering::Relaxed);
-            let leaves = others >= IN_WAITING && self.living.load(Ordering::Relaxed) > IN_WAITING && self.is_pool();
+            let leaves = others >= IN_WAITING
+                && self.living.load(Ordering::Relaxed) > IN_WAITING
+                && self.is_pool();
             let request = if leaves { None } else { intake.receive(&mut buffer) };
             let others = self.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
             let Some((mount, request)) = request else { return };
@@ -127,7 +141,8 @@ impl Crew {
         while let Some((mount, request)) = intake.receive(&mut buffer) {
             let request: Arc<[u8]> = request.into();
             let handle = {
-                let (intake, request, alive) = (Arc::clone(intake), Arc::clone(&request), alive.clone());
+                let (intake, request, alive) =
+                    (Arc::clone(intake), Arc::clone(&request), alive.clone());
                 move || {
                     intake.handle(mount, &request, &mut Reply::default());
                     drop(alive);

@@ -12,7 +12,8 @@ use crate::organisation::Mounted;
 use crate::service::Answer;
 use crate::wire::{Message, Reply};
 
-/// An organisation's kind of thread, and how such a thread waits: for messages, for the disk, for time. Locks are not here: `kumihimo::sync`'s block whoever calls.
+/// An organisation's kind of thread, and how such a thread waits: for messages, for the disk, for
+/// time. Locks are not here: `kumihimo::sync`'s block whoever calls.
 pub trait Environment: Send + Sync + 'static {
     /// Begins a thread that nobody waits for.
     ///
@@ -25,7 +26,8 @@ pub trait Environment: Send + Sync + 'static {
         false
     }
 
-    /// Where the requests of these mounts come in: one or several places, over which `threads` that receive are spread.
+    /// Where the requests of these mounts come in: one or several places, over which `threads` that
+    /// receive are spread.
     ///
     /// # Errors
     /// As opening `/dev/fuse`.
@@ -53,7 +55,8 @@ pub struct Intake {
 enum Wait {
     /// In the kernel, which wakes one for each request.
     Kernel,
-    /// In user mode: one does and the others wait for their turn, so that one wait of the kernel's ends. It gives the turn on before it handles what it has received.
+    /// In user mode: one does and the others wait for their turn, so that one wait of the kernel's
+    /// ends. It gives the turn on before it handles what it has received.
     Turns(Mutex<Buffer>),
     /// So, and for all mounts at once.
     All(Mutex<Buffer>, Several),
@@ -112,7 +115,8 @@ impl Intake {
     }
 }
 
-/// Memory for a request. Any may have a megabyte of data, and nearly all have a hundred bytes: who receives by turns has the large one in common, and takes from there what was received.
+/// Memory for a request. Any may have a megabyte of data, and nearly all have a hundred bytes: who
+/// receives by turns has the large one in common, and takes from there what was received.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer(Vec<u8>);
 
@@ -157,9 +161,11 @@ pub(crate) fn received<T>(mut receive: impl FnMut() -> io::Result<T>) -> Option<
                 // Unmounted; or the connection was aborted by the one who may.
                 Some(rustix::io::Errno::NODEV) => return None,
                 // Interrupted before it was received; or a signal came.
-                Some(rustix::io::Errno::NOENT | rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-                // Unmounted while the request was on its way (fs/fuse/dev.c, fuse_dev_do_read): the next
-                // one says so.
+                Some(
+                    rustix::io::Errno::NOENT | rustix::io::Errno::INTR | rustix::io::Errno::AGAIN,
+                ) => {}
+                // Unmounted while the request was on its way (fs/fuse/dev.c, fuse_dev_do_read): the
+                // next one says so.
                 Some(rustix::io::Errno::CONNABORTED) => {}
                 _ => {
                     eprintln!("fuse: cannot receive requests any more: {e}");

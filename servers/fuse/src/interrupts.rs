@@ -12,13 +12,15 @@ const MOST: usize = 1024;
 /// The numbers of requests that were interrupted and not yet answered.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
-    /// How many there are, so that who looks need not lock: seldom any. Relaxed: an interruption that is seen late is one that came late.
+    /// How many there are, so that who looks need not lock: seldom any. Relaxed: an interruption
+    /// that is seen late is one that came late.
     count: AtomicUsize,
     numbers: Mutex<VecDeque<u64>>,
 }
 
 impl Interrupts {
-    /// That request was interrupted. It may have been answered meanwhile: then its number, which never comes again, is pushed out by later ones.
+    /// That request was interrupted. It may have been answered meanwhile: then its number, which
+    /// never comes again, is pushed out by later ones.
     pub(crate) fn note(&self, unique: u64) {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if numbers.len() == MOST {

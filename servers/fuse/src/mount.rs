@@ -13,7 +13,9 @@ use kumihimo::fuse::Device;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
-use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
 
 use crate::mountinfo;
 
@@ -49,7 +51,10 @@ pub fn check_point(point: &Path) -> io::Result<PathBuf> {
         _ => error(e.kind(), format!("{shown}: no mount point: {e}; make the directory first")),
     })?;
     if !found.is_dir() {
-        return Err(error(ErrorKind::NotADirectory, format!("{shown}: not a directory; nothing can be mounted there")));
+        return Err(error(
+            ErrorKind::NotADirectory,
+            format!("{shown}: not a directory; nothing can be mounted there"),
+        ));
     }
     if let Some(mount) = mountinfo::at(&found)? {
         return Err(error(
@@ -58,7 +63,10 @@ pub fn check_point(point: &Path) -> io::Result<PathBuf> {
         ));
     }
     if found.read_dir().map_err(|e| error(e.kind(), format!("{shown}: {e}")))?.next().is_some() {
-        return Err(error(ErrorKind::DirectoryNotEmpty, format!("{shown}: not empty; what is in it would be hidden")));
+        return Err(error(
+            ErrorKind::DirectoryNotEmpty,
+            format!("{shown}: not empty; what is in it would be hidden"),
+        ));
     }
     Ok(found)
 }
@@ -70,8 +78,14 @@ pub fn check_point(point: &Path) -> io::Result<PathBuf> {
 pub fn mount(point: &Path, options: &Options) -> io::Result<Device> {
     let device = match Device::open() {
         Ok(device) => device,
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound) || Errno::from_io_error(&e) == Some(Errno::NODEV) => {
-            return Err(error(e.kind(), format!("/dev/fuse: {e}; the kernel has no FUSE here (modprobe fuse)")));
+        Err(e)
+            if matches!(e.kind(), ErrorKind::NotFound)
+                || Errno::from_io_error(&e) == Some(Errno::NODEV) =>
+        {
+            return Err(error(
+                e.kind(),
+                format!("/dev/fuse: {e}; the kernel has no FUSE here (modprobe fuse)"),
+            ));
         }
         // fusermount3 may open it.
         Err(e) if e.kind() == ErrorKind::PermissionDenied => return by_fusermount(point, options),
@@ -79,8 +93,10 @@ pub fn mount(point: &Path, options: &Options) -> io::Result<Device> {
     };
     let mode = point.metadata()?.mode();
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    let mut data =
-        format!("fd={},rootmode={mode:o},user_id={uid},group_id={gid},default_permissions", device.as_fd().as_raw_fd());
+    let mut data = format!(
+        "fd={},rootmode={mode:o},user_id={uid},group_id={gid},default_permissions",
+        device.as_fd().as_raw_fd()
+    );
     if options.allow_other {
         data.push_str(",allow_other");
     }
@@ -101,26 +117,42 @@ pub fn is_possible() -> (bool, String) {
         return (false, e.to_string());
     }
     if let Err(e) = std::fs::metadata("/dev/fuse") {
-        return (false, format!("/dev/fuse: {e}; to enable: modprobe fuse, or in a container --device /dev/fuse"));
+        return (
+            false,
+            format!(
+                "/dev/fuse: {e}; to enable: modprobe fuse, or in a container --device /dev/fuse"
+            ),
+        );
     }
     // CAP_SYS_ADMIN is bit 21: capabilities(7).
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let mask = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|directory| directory.join("fusermount3").is_file()));
+    let found = std::env::var_os("PATH").is_some_and(|path| {
+        std::env::split_paths(&path).any(|directory| directory.join("fusermount3").is_file())
+    });
     match (mask >> 21 & 1 == 1, found) {
         (true, _) => (true, "by mount(2)".to_owned()),
-        (false, true) => {
-            (true, "by fusermount3, for this user alone unless /etc/fuse.conf has user_allow_other".to_owned())
+        (false, true) => (
+            true,
+            "by fusermount3, for this user alone unless /etc/fuse.conf has user_allow_other"
+                .to_owned(),
+        ),
+        (false, false) => {
+            (false, "not root, and no fusermount3; to enable: apt-get install fuse3".to_owned())
         }
-        (false, false) => (false, "not root, and no fusermount3; to enable: apt-get install fuse3".to_owned()),
     }
 }
 
-/// fusermount3(1) opens `/dev/fuse`, mounts, and sends the descriptor over the socket that `_FUSE_COMMFD` names.
+/// fusermount3(1) opens `/dev/fuse`, mounts, and sends the descriptor over the socket that
+/// `_FUSE_COMMFD` names.
 fn by_fusermount(point: &Path, options: &Options) -> io::Result<Device> {
-    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
     // A comma ends an option: fusermount3 takes a backslash before it.
     let source: Vec<u8> = options
@@ -143,7 +175,10 @@ fn by_fusermount(point: &Path, options: &Options) -> io::Result<Device> {
     }
     let mut command = Command::new("fusermount3");
     command.arg("-o").arg(OsStr::from_bytes(&said)).arg("--").arg(point);
-    command.env("_FUSE_COMMFD", theirs.as_raw_fd().to_string()).stdin(Stdio::null()).stderr(Stdio::piped());
+    command
+        .env("_FUSE_COMMFD", theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
     let child = command.spawn().map_err(|e| match e.kind() {
         ErrorKind::NotFound => error(
             ErrorKind::PermissionDenied,
@@ -160,7 +195,10 @@ fn by_fusermount(point: &Path, options: &Options) -> io::Result<Device> {
         _ => {
             let said = String::from_utf8_lossy(&done.stderr);
             let said = said.trim().trim_start_matches("fusermount3: ");
-            Err(error(ErrorKind::PermissionDenied, format!("{}: fusermount3: {said}", point.display())))
+            Err(error(
+                ErrorKind::PermissionDenied,
+                format!("{}: fusermount3: {said}", point.display()),
+            ))
         }
     }
 }
@@ -169,7 +207,13 @@ fn receive(socket: &OwnedFd) -> Option<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut byte)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )
+    .ok()?;
     ancillary.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
@@ -200,10 +244,18 @@ pub fn unmount(point: &Path, lazily: bool) -> io::Result<()> {
     let shown = point.display();
     let found = place(point).map_err(|e| error(e.kind(), format!("{shown}: {e}")))?;
     match mountinfo::at(&found)? {
-        None => return Err(error(ErrorKind::InvalidInput, format!("{shown}: nothing is mounted there"))),
+        None => {
+            return Err(error(
+                ErrorKind::InvalidInput,
+                format!("{shown}: nothing is mounted there"),
+            ));
+        }
         Some(mount) if mount.kind != KIND => {
-            let text =
-                format!("{shown}: {} ({}) is mounted there, which is not ours", mount.source.display(), mount.kind);
+            let text = format!(
+                "{shown}: {} ({}) is mounted there, which is not ours",
+                mount.source.display(),
+                mount.kind
+            );
             return Err(error(ErrorKind::InvalidInput, text));
         }
         Some(_) => {}
@@ -224,16 +276,17 @@ pub fn unmount(point: &Path, lazily: bool) -> io::Result<()> {
 
 /// Decides whether the server of the mount has died.
 ///
-/// The kernel answers a plain stat(2) from its cached attributes for as long as they are valid, also
-/// after the server's death. `STATX_FORCE_SYNC` sends the request to the server, and fails if there
-/// is none.
+/// The kernel answers a plain stat(2) from its cached attributes for as long as they are valid,
+/// also after the server's death. `STATX_FORCE_SYNC` sends the request to the server, and fails if
+/// there is none.
 fn has_died(found: &Path) -> bool {
     let asked = rustix::fs::statx(CWD, found, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
     matches!(asked, Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 fn detach(found: &Path, lazily: bool) -> io::Result<()> {
-    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() } | UnmountFlags::NOFOLLOW;
+    let flags =
+        if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() } | UnmountFlags::NOFOLLOW;
     match rustix::mount::unmount(found, flags) {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => detach_by_fusermount(found, lazily),

@@ -21,7 +21,10 @@ pub struct Mount {
 /// # Errors
 /// As reading a file.
 pub fn mounts() -> io::Result<Vec<Mount>> {
-    Ok(std::fs::read("/proc/self/mountinfo")?.split(|byte| *byte == b'\n').filter_map(parse).collect())
+    Ok(std::fs::read("/proc/self/mountinfo")?
+        .split(|byte| *byte == b'\n')
+        .filter_map(parse)
+        .collect())
 }
 
 /// What is mounted at exactly that place, the uppermost.
@@ -47,7 +50,10 @@ fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = after
+            .get(..3)
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| std::str::from_utf8(digits).ok());
         match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
             Some(byte) => {
                 out.push(byte);

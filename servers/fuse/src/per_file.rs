@@ -1,4 +1,5 @@
-//! A thread for each open file: its reads and writes come in order, and no other file's wait for them.
+//! A thread for each open file: its reads and writes come in order, and no other file's wait for
+//! them.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,8 @@ use crate::crew::{Alive, Crew};
 use crate::environment::{Buffer, Intake};
 use crate::wire::{Message, Reply};
 
-/// An open file: its mount, its inode, and the number that the store gave it. A store that numbers none has one thread for each inode that is open.
+/// An open file: its mount, its inode, and the number that the store gave it. A store that numbers
+/// none has one thread for each inode that is open.
 type Key = (usize, u64, u64);
 
 /// A request on its way to its file's thread.
@@ -45,8 +47,16 @@ impl Files {
         }
     }
 
-    /// `last`: the file is closed with it, and its thread ends after it. An error: there is no memory for a thread.
-    fn give(&self, crew: &Arc<Crew>, key: Key, last: bool, work: Work, alive: &Alive) -> Result<(), ()> {
+    /// `last`: the file is closed with it, and its thread ends after it. An error: there is no
+    /// memory for a thread.
+    fn give(
+        &self,
+        crew: &Arc<Crew>,
+        key: Key,
+        last: bool,
+        work: Work,
+        alive: &Alive,
+    ) -> Result<(), ()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let thread = match threads.remove(&key) {
             Some(thread) => thread,
@@ -75,7 +85,8 @@ fn begin(crew: &Arc<Crew>, key: Key, alive: &Alive) -> Result<Sender<Work>, ()> 
     Ok(sender)
 }
 
-/// The open file that a request is about, and whether it closes it. In all of these requests the number of the open file comes first.
+/// The open file that a request is about, and whether it closes it. In all of these requests the
+/// number of the open file comes first.
 fn file_of(mount: usize, request: &[u8]) -> Option<(Key, bool)> {
     let (header, mut arguments): (fuse_in_header, _) = Message::whole(request).split()?;
     match Op::try_from(header.opcode).ok()? {

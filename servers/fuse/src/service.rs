@@ -20,18 +20,27 @@ pub struct Settings {
     pub writeback: bool,
     /// Listing a directory brings the attributes of what is in it.
     pub readdirplus: bool,
-    /// Nobody but this server changes the store: what the kernel has of a file's contents stays right from one open to the next.
+    /// Nobody but this server changes the store: what the kernel has of a file's contents stays
+    /// right from one open to the next.
     pub keep_cache: bool,
     /// Requests come through io_uring, if the kernel is of the same mind.
     pub uring: bool,
-    /// Every read asks the server, whatever the kernel has: for files that have no contents but an answer.
+    /// Every read asks the server, whatever the kernel has: for files that have no contents but an
+    /// answer.
     pub direct: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
         let timeout = Duration::from_secs(1);
-        Settings { timeout, writeback: false, readdirplus: false, keep_cache: true, uring: false, direct: false }
+        Settings {
+            timeout,
+            writeback: false,
+            readdirplus: false,
+            keep_cache: true,
+            uring: false,
+            direct: false,
+        }
     }
 }
 
@@ -62,7 +71,8 @@ pub struct Service {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) settings: Settings,
     pub(crate) interrupts: Interrupts,
-    /// What was agreed on with the kernel at the begin: the largest write, and whether requests come through io_uring.
+    /// What was agreed on with the kernel at the begin: the largest write, and whether requests
+    /// come through io_uring.
     pub(crate) max_write: AtomicU32,
     pub(crate) by_uring: AtomicBool,
     /// Who opens a file with O_DIRECT gets past the kernel's cache.
@@ -95,7 +105,8 @@ impl Service {
         &*self.store
     }
 
-    /// The inode that a node id of the kernel's means: 1 is the root, which stores number as they like.
+    /// The inode that a node id of the kernel's means: 1 is the root, which stores number as they
+    /// like.
     pub(crate) fn node(&self, id: u64) -> Node {
         if id == FUSE_ROOT_ID { self.store.root() } else { Node(id) }
     }
@@ -125,15 +136,18 @@ impl Service {
                 Answer::None
             }
             _ => {
-                let outcome =
-                    self.interrupts.check(header.unique).and_then(|()| self.carry_out(op, &mut request, reply));
+                let outcome = self
+                    .interrupts
+                    .check(header.unique)
+                    .and_then(|()| self.carry_out(op, &mut request, reply));
                 reply.finish(header.unique, outcome);
                 Answer::Send
             }
         }
     }
 
-    /// The table of operations. What is not in it the kernel does itself once it was told so, or does without: `ENOSYS`.
+    /// The table of operations. What is not in it the kernel does itself once it was told so, or
+    /// does without: `ENOSYS`.
     fn carry_out(&self, op: Op, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
         match op {
             Op::FUSE_INIT => self.negotiate(request, reply),
@@ -167,7 +181,8 @@ impl Service {
             Op::FUSE_LISTXATTR => self.list_xattrs(request, reply),
             Op::FUSE_SETXATTR => self.set_xattr(request),
             Op::FUSE_REMOVEXATTR => self.remove_xattr(request),
-            // Flush: an open file holds nothing back, so there is nothing to do at a close. Access: `default_permissions`.
+            // Flush: an open file holds nothing back, so there is nothing to do at a close. Access:
+            // `default_permissions`.
             _ => Err(Errno::NOSYS),
         }
     }

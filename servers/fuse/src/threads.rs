@@ -1,4 +1,5 @@
-//! How the work of a mount is divided among threads, of whichever kind: P1's dimension "allocation of threads".
+//! How the work of a mount is divided among threads, of whichever kind: P1's dimension "allocation
+//! of threads".
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -11,7 +12,8 @@ pub enum Threads {
     Identical(NonZeroUsize),
     /// As many as have something to do, and some more in waiting.
     Pool,
-    /// One for each request, which ends with it. The paper dropped it: not enough memory for the stacks.
+    /// One for each request, which ends with it. The paper dropped it: not enough memory for the
+    /// stacks.
     PerRequest,
     /// One for each open file, and three identical ones for all that is asked about names.
     PerFile,

@@ -1,4 +1,5 @@
-//! Requests through io_uring: threads that each have an entry of their own in a core's queue, and with it their memory for requests and replies.
+//! Requests through io_uring: threads that each have an entry of their own in a core's queue, and
+//! with it their memory for requests and replies.
 
 use std::io;
 
@@ -13,7 +14,8 @@ use crate::organisation::Mounted;
 use crate::service::Answer;
 use crate::wire::{Message, Reply};
 
-/// Answers the first request of a mount, which always comes through the channel, if more depends on it: whether the others come through io_uring.
+/// Answers the first request of a mount, which always comes through the channel, if more depends on
+/// it: whether the others come through io_uring.
 pub(crate) fn greet(Mounted { service, device }: &Mounted) -> bool {
     if !service.settings.uring {
         return false;
@@ -36,8 +38,14 @@ struct Queue {
     most: usize,
 }
 
-/// Begins `threads` threads, and one for each queue at least: until each has an entry no request comes.
-pub(crate) fn begin(crew: &Arc<Crew>, mount: &Mounted, threads: usize, alive: &Alive) -> io::Result<()> {
+/// Begins `threads` threads, and one for each queue at least: until each has an entry no request
+/// comes.
+pub(crate) fn begin(
+    crew: &Arc<Crew>,
+    mount: &Mounted,
+    threads: usize,
+    alive: &Alive,
+) -> io::Result<()> {
     let queues = usize::from(uring::queues());
     let each = threads.div_ceil(queues);
     for number in 0..uring::queues() {

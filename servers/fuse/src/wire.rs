@@ -1,7 +1,8 @@
 //! Requests and replies as bytes: what `/dev/fuse` carries.
 //!
-//! The layouts are the crate `fuse_abi`'s. Requests come from the kernel of this machine, which is trusted with everything else, too; all the same what is too short or
-//! without its zero byte is an error here and never a panic.
+//! The layouts are the crate `fuse_abi`'s. Requests come from the kernel of this machine, which is
+//! trusted with everything else, too; all the same what is too short or without its zero byte is an
+//! error here and never a panic.
 
 use fuse_abi::linux::{fuse_in_header, fuse_out_header};
 use kumihimo::fuse::uring::Request;
@@ -89,7 +90,8 @@ impl<'a> Arguments<'a> {
 /// A reply that is being written. Its memory is kept from one to the next.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// As long as the longest reply so far: what lies behind `length` is left over from others, and written before it is sent.
+    /// As long as the longest reply so far: what lies behind `length` is left over from others, and
+    /// written before it is sent.
     bytes: Vec<u8>,
     length: usize,
 }
@@ -131,7 +133,8 @@ impl Reply {
         self.extend(&[0; 8][..padding]);
     }
 
-    /// Room for `count` bytes at the end, with anything in it; `keep` says how many of them are the reply's.
+    /// Room for `count` bytes at the end, with anything in it; `keep` says how many of them are the
+    /// reply's.
     pub(crate) fn room(&mut self, count: usize) -> &mut [u8] {
         self.reserve(count);
         &mut self.bytes[self.length..self.length + count]
@@ -168,7 +171,8 @@ mod tests {
     use super::*;
 
     fn request(length: u32, arguments: &[u8]) -> Vec<u8> {
-        let header = fuse_in_header { len: length, opcode: 1, unique: 7, nodeid: 1, ..Default::default() };
+        let header =
+            fuse_in_header { len: length, opcode: 1, unique: 7, nodeid: 1, ..Default::default() };
         [header.as_bytes(), arguments].concat()
     }
 

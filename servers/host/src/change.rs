@@ -2,7 +2,8 @@
 
 use kumihimo_store::{Changes, Errno, Kind, Result, Stamp};
 use rustix::fs::{
-    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, chmod, chownat, ftruncate, utimensat,
+    AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, chmod, chownat,
+    ftruncate, utimensat,
 };
 
 use crate::inode::Descriptor;
@@ -12,8 +13,9 @@ const SET_USER_ID: u32 = 0o4000;
 const SET_GROUP_ID: u32 = 0o2000;
 const GROUP_EXECUTES: u32 = 0o0010;
 
-/// Size, owner, permissions, times: in this order, because the host's kernel itself changes what comes later along with what comes earlier. If one fails, those before it
-/// are done. `ctime` is the host's own.
+/// Size, owner, permissions, times: in this order, because the host's kernel itself changes what
+/// comes later along with what comes earlier. If one fails, those before it are done. `ctime` is
+/// the host's own.
 pub fn change(inode: &Descriptor, kind: Kind, changes: &Changes) -> Result<Seen> {
     if let Some(size) = changes.size {
         match kind {
@@ -41,7 +43,10 @@ pub fn change(inode: &Descriptor, kind: Kind, changes: &Changes) -> Result<Seen>
         }
     }
     if changes.atime.is_some() || changes.mtime.is_some() {
-        let times = Timestamps { last_access: stamp(changes.atime), last_modification: stamp(changes.mtime) };
+        let times = Timestamps {
+            last_access: stamp(changes.atime),
+            last_modification: stamp(changes.mtime),
+        };
         utimensat(inode, "", &times, AtFlags::EMPTY_PATH)?;
     }
     Seen::at(inode)
@@ -59,6 +64,8 @@ fn stamp(to: Option<Stamp>) -> Timespec {
     match to {
         None => special(UTIME_OMIT),
         Some(Stamp::Now) => special(UTIME_NOW),
-        Some(Stamp::At(time)) => Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() },
+        Some(Stamp::At(time)) => {
+            Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() }
+        }
     }
 }

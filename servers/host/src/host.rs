@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kumihimo_store::{
-    Attributes, Caller, Changes, Entry, Errno, Handle, Kind, Listed, New, Node, Result, Seek, Statistics, Store,
-    XattrMode,
+    Attributes, Caller, Changes, Entry, Errno, Handle, Kind, Listed, New, Node, Result, Seek,
+    Statistics, Store, XattrMode,
 };
 use rustix::buffer::spare_capacity;
 use rustix::fs::{
-    AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, XattrFlags, fallocate, getxattr, getxattr_query,
-    listxattr, listxattr_query, readlinkat, removexattr, renameat_with, setxattr, unlinkat,
+    AtFlags, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, XattrFlags, fallocate, getxattr,
+    getxattr_query, listxattr, listxattr_query, readlinkat, removexattr, renameat_with, setxattr,
+    unlinkat,
 };
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -28,7 +29,8 @@ pub enum Access {
     /// By plain system calls. Whoever waits, waits in the kernel.
     #[default]
     Plain,
-    /// By `kumihimo::fs`: in a microprocess, calls may go to the kernel in batches, or to who waits for the disk.
+    /// By `kumihimo::fs`: in a microprocess, calls may go to the kernel in batches, or to who waits
+    /// for the disk.
     Kumihimo,
 }
 
@@ -39,12 +41,15 @@ pub struct Settings {
     pub read_only: bool,
     /// How files are read and written.
     pub access: Access,
-    /// The client's kernel caches writes: it reads through handles that are for writing only, and says itself where what is appended goes.
+    /// The client's kernel caches writes: it reads through handles that are for writing only, and
+    /// says itself where what is appended goes.
     pub write_back: bool,
 }
 
-/// The flags of open(2) that the host is given. Not `O_DIRECT`, which would need aligned buffers: the host's cache is used. Not `O_NOATIME`, which is the owner's alone.
-const PASSED: OFlags = OFlags::APPEND.union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::DIRECTORY);
+/// The flags of open(2) that the host is given. Not `O_DIRECT`, which would need aligned buffers:
+/// the host's cache is used. Not `O_NOATIME`, which is the owner's alone.
+const PASSED: OFlags =
+    OFlags::APPEND.union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::DIRECTORY);
 
 /// How often a name is looked at anew that others change meanwhile.
 const TRIES: usize = 64;
@@ -63,12 +68,16 @@ impl Host {
     /// Serves the directory `path`. Raises the process's soft limit of open files to the hard one.
     ///
     /// # Errors
-    /// As open(2), which must be allowed for reading. `NotADirectory`. `Unsupported`: a kernel before Linux 5.8, which has no openat2(2) or does not tell mounts.
+    /// As open(2), which must be allowed for reading. `NotADirectory`. `Unsupported`: a kernel
+    /// before Linux 5.8, which has no openat2(2) or does not tell mounts.
     pub fn open(path: &Path, settings: Settings) -> io::Result<Host> {
         let (root, readable) = open_root(path)?;
         match open_beneath(&root, b".", OFlags::PATH | OFlags::DIRECTORY, Mode::empty()) {
             Err(Errno::NOSYS) => {
-                return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel has no openat2(2)"));
+                return Err(io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "the kernel has no openat2(2)",
+                ));
             }
             other => drop(other?),
         }
@@ -79,7 +88,13 @@ impl Host {
         }
         let most = usize::try_from(limit.current.unwrap_or(u64::MAX) / 2).unwrap_or(usize::MAX);
         let as_root = rustix::process::geteuid().is_root();
-        Ok(Host { nodes: Nodes::new(root, most)?, handles: Handles::default(), settings, readable, as_root })
+        Ok(Host {
+            nodes: Nodes::new(root, most)?,
+            handles: Handles::default(),
+            settings,
+            readable,
+            as_root,
+        })
     }
 
     fn writable(&self) -> Result<()> {
@@ -109,7 +124,8 @@ impl Host {
     fn above(&self, directory: &Descriptor) -> Result<Entry> {
         let opened = self.nodes.spared(|| open_above(directory))?;
         let seen = Seen::at(&opened)?;
-        // The way up from there must lead to the root. Where it is the root of everything, it is its own parent.
+        // The way up from there must lead to the root. Where it is the root of everything, it is
+        // its own parent.
         let (mut at, mut below) = (seen.identity, None);
         let mut climbed = None;
         while at != self.nodes.root().identity {
@@ -129,8 +145,12 @@ impl Host {
     }
 }
 
-/// All of what `read` gives into a buffer of the size that `size` says, which may change in between.
-fn sized(size: impl Fn() -> Result<usize>, read: impl Fn(&mut Vec<u8>) -> Result<usize>) -> Result<Vec<u8>> {
+/// All of what `read` gives into a buffer of the size that `size` says, which may change in
+/// between.
+fn sized(
+    size: impl Fn() -> Result<usize>,
+    read: impl Fn(&mut Vec<u8>) -> Result<usize>,
+) -> Result<Vec<u8>> {
     loop {
         let mut value = Vec::with_capacity(size()?);
         if value.capacity() == 0 {
@@ -164,7 +184,10 @@ impl Store for Host {
             }
             let (found, entry) = match self.nodes.known(&seen) {
                 Some(known) => known,
-                None => match self.nodes.spared(|| open_beneath(&*above, name, OFlags::PATH, Mode::empty())) {
+                None => match self
+                    .nodes
+                    .spared(|| open_beneath(&*above, name, OFlags::PATH, Mode::empty()))
+                {
                     // Renamed or mounted over between the two looks.
                     Err(Errno::XDEV | Errno::AGAIN) => continue,
                     opened => {
@@ -191,7 +214,8 @@ impl Store for Host {
     fn change(&self, node: Node, changes: &Changes) -> Result<Attributes> {
         self.writable()?;
         let (inode, descriptor) = self.found(node)?;
-        let seen = self.nodes.spared(|| change::change(&descriptor, inode.identity.kind, changes))?;
+        let seen =
+            self.nodes.spared(|| change::change(&descriptor, inode.identity.kind, changes))?;
         Ok(seen.attributes(node))
     }
 
@@ -208,7 +232,8 @@ impl Store for Host {
         let name = changeable(name)?;
         let (inode, above) = self.directory(directory)?;
         let departures = self.nodes.departures();
-        let (made, seen) = self.nodes.spared(|| make::make(&above, name, what, caller, self.as_root))?;
+        let (made, seen) =
+            self.nodes.spared(|| make::make(&above, name, what, caller, self.as_root))?;
         let (made, entry) = self.nodes.enter(&seen, made);
         self.nodes.place(&made, &inode, name, departures);
         Ok(entry)
@@ -260,7 +285,9 @@ impl Store for Host {
             }
         }
         let opened = match inode.identity.kind {
-            Kind::File | Kind::Directory => self.nodes.spared(|| reopen(&*descriptor, access | passed)),
+            Kind::File | Kind::Directory => {
+                self.nodes.spared(|| reopen(&*descriptor, access | passed))
+            }
             Kind::Symlink => Err(Errno::LOOP),
             // The client's kernel has FIFOs, sockets and devices of its own.
             _ => Err(Errno::NXIO),
@@ -329,7 +356,10 @@ impl Store for Host {
     fn xattr(&self, node: Node, name: &[u8]) -> Result<Vec<u8>> {
         let (_, descriptor) = self.found(node)?;
         let path = magic(&*descriptor);
-        sized(|| getxattr_query(&*path, name), |value| getxattr(&*path, name, spare_capacity(value)))
+        sized(
+            || getxattr_query(&*path, name),
+            |value| getxattr(&*path, name, spare_capacity(value)),
+        )
     }
 
     fn xattrs(&self, node: Node) -> Result<Vec<u8>> {

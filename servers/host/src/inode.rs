@@ -71,7 +71,12 @@ pub struct State {
 }
 
 impl Inode {
-    pub fn new(number: Node, identity: Identity, descriptor: Arc<Descriptor>, place: Option<Place>) -> Inode {
+    pub fn new(
+        number: Node,
+        identity: Identity,
+        descriptor: Arc<Descriptor>,
+        place: Option<Place>,
+    ) -> Inode {
         let state = State { descriptor: Some(descriptor), place, queued: false };
         Inode { number, identity, used: AtomicBool::new(true), state: Mutex::new(state) }
     }
@@ -86,8 +91,9 @@ impl Drop for Inode {
     fn drop(&mut self) {
         let mut place = self.state().place.take();
         while let Some(Place { directory, .. }) = place {
-            place = Arc::into_inner(directory)
-                .and_then(|mut last| last.state.get_mut().unwrap_or_else(PoisonError::into_inner).place.take());
+            place = Arc::into_inner(directory).and_then(|mut last| {
+                last.state.get_mut().unwrap_or_else(PoisonError::into_inner).place.take()
+            });
         }
     }
 }

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use kumihimo_store::{Caller, Errno, Kind, New, Result, Time};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, mkdirat, mknodat, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, Uid, chmod, chownat, mkdirat, mknodat, symlinkat,
+    unlinkat,
 };
 
 use crate::inode::Descriptor;
@@ -12,10 +13,13 @@ use crate::resolve::{Seen, magic, open_beneath, reopen};
 
 const SET_GROUP_ID: u32 = 0o2000;
 
-/// Makes `name` with exactly the mode and, as root, the owner it is to have, and gives an `O_PATH` descriptor and what it has become.
+/// Makes `name` with exactly the mode and, as root, the owner it is to have, and gives an `O_PATH`
+/// descriptor and what it has become.
 ///
-/// The server's umask takes bits off a mode at first, and what root makes for someone else has no permissions at all until it is theirs: it never allows more than it will.
-/// It is set right afterwards, and only where needed. (A umask of 0 would be the whole process's, and the ids of the file system are the kernel thread's, which microprocesses share.)
+/// The server's umask takes bits off a mode at first, and what root makes for someone else has no
+/// permissions at all until it is theirs: it never allows more than it will. It is set right
+/// afterwards, and only where needed. (A umask of 0 would be the whole process's, and the ids of
+/// the file system are the kernel thread's, which microprocesses share.)
 pub fn make(
     directory: &Descriptor,
     name: &[u8],
@@ -32,14 +36,21 @@ pub fn make(
         New::File { mode } | New::Directory { mode } | New::Special { mode, .. } => Some(mode),
     };
     let own = rustix::process::geteuid().as_raw();
-    let is_mine =
-        !as_root || (caller.uid, group) == (own, if inherits { group } else { rustix::process::getegid().as_raw() });
+    let is_mine = !as_root
+        || (caller.uid, group)
+            == (own, if inherits { group } else { rustix::process::getegid().as_raw() });
     // Set-id bits wait for the owner.
     let at_first = Mode::from_raw_mode(if is_mine { mode.unwrap_or(0) & 0o1777 } else { 0 });
     let made = begin(directory, name, what, at_first)?;
     let settled = (|| {
         if !is_mine {
-            chownat(&made, "", Some(Uid::from_raw(caller.uid)), Some(Gid::from_raw(group)), AtFlags::EMPTY_PATH)?;
+            chownat(
+                &made,
+                "",
+                Some(Uid::from_raw(caller.uid)),
+                Some(Gid::from_raw(group)),
+                AtFlags::EMPTY_PATH,
+            )?;
         }
         let mut seen = Seen::at(&made)?;
         if mode.is_some_and(|mode| mode & 0o7777 != seen.permissions()) {
@@ -55,7 +66,8 @@ pub fn make(
 
 /// Takes away what could not be finished.
 fn unmake(directory: &Descriptor, name: &[u8], what: New<'_>) {
-    let flags = if let New::Directory { .. } = what { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    let flags =
+        if let New::Directory { .. } = what { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     let _ = unlinkat(directory, name, flags);
 }
 
@@ -77,11 +89,15 @@ fn begin(directory: &Descriptor, name: &[u8], what: New<'_>, mode: Mode) -> Resu
     done?;
     let made = open_beneath(directory, name, OFlags::PATH, Mode::empty());
     let made = made.inspect_err(|_| unmake(directory, name, what))?;
-    // Someone on the machine may have put something else there meanwhile, a hard link to what is not theirs say: that is not given away.
+    // Someone on the machine may have put something else there meanwhile, a hard link to what is
+    // not theirs say: that is not given away.
     let seen = Seen::at(&made)?;
     let links = if kind == Kind::Directory { seen.links() <= 2 } else { seen.links() == 1 };
     let is_new = seen.identity.born.is_none_or(|born| born >= before);
-    let is_it = seen.identity.kind == kind && links && is_new && seen.owner().0 == rustix::process::geteuid().as_raw();
+    let is_it = seen.identity.kind == kind
+        && links
+        && is_new
+        && seen.owner().0 == rustix::process::geteuid().as_raw();
     if is_it { Ok(made) } else { Err(Errno::STALE) }
 }
 

@@ -15,13 +15,15 @@ use crate::resolve::{Identity, Seen, open_beneath};
 /// Numbers of nodes that cannot have their inode's; below, the kernel's own.
 const FIRST_OWN: u64 = 1 << 63;
 
-/// More directories above one another than any path has: a loop of names that were true at different times.
+/// More directories above one another than any path has: a loop of names that were true at
+/// different times.
 const DEEPEST: usize = 1 << 16;
 
 pub struct Nodes {
     root: Arc<Inode>,
     table: Mutex<Table>,
-    /// Those that have a descriptor and could do without, in the order in which they got it or were last passed over.
+    /// Those that have a descriptor and could do without, in the order in which they got it or were
+    /// last passed over.
     queue: Mutex<VecDeque<Weak<Inode>>>,
     /// Descriptors of nodes.
     open: Arc<AtomicUsize>,
@@ -47,12 +49,24 @@ impl Nodes {
     pub fn new(root: OwnedFd, most: usize) -> Result<Nodes> {
         let identity = Seen::at(&root)?.identity;
         let open = Arc::default();
-        let root = Arc::new(Inode::new(Node(identity.inode), identity, Descriptor::new(root, &open), None));
+        let root = Arc::new(Inode::new(
+            Node(identity.inode),
+            identity,
+            Descriptor::new(root, &open),
+            None,
+        ));
         // It has no references to give back.
         let by_number = HashMap::from([(root.number, (Arc::clone(&root), 1))]);
         let by_inode = HashMap::from([((identity.device, identity.inode), root.number)]);
         let table = Mutex::new(Table { by_number, by_inode, next_own: FIRST_OWN });
-        Ok(Nodes { root, table, queue: Mutex::default(), open, most, departures: AtomicU64::new(0) })
+        Ok(Nodes {
+            root,
+            table,
+            queue: Mutex::default(),
+            open,
+            most,
+            departures: AtomicU64::new(0),
+        })
     }
 
     pub fn root(&self) -> &Arc<Inode> {
@@ -99,8 +113,14 @@ impl Nodes {
             table.next_own += 1;
             Node(table.next_own)
         };
-        let made = Arc::new(Inode::new(number, seen.identity, Descriptor::new(descriptor, &self.open), None));
-        // One that had the number before has gone, and is not found again: it is left to those who refer to it.
+        let made = Arc::new(Inode::new(
+            number,
+            seen.identity,
+            Descriptor::new(descriptor, &self.open),
+            None,
+        ));
+        // One that had the number before has gone, and is not found again: it is left to those who
+        // refer to it.
         table.by_inode.insert((device, inode), number);
         table.by_number.insert(number, (Arc::clone(&made), 1));
         drop(table);
@@ -110,12 +130,20 @@ impl Nodes {
 
     /// Counts one more reference to a node that somebody refers to.
     pub fn refer(&self, inode: &Inode) -> Result<()> {
-        self.table().by_number.get_mut(&inode.number).map(|(_, references)| *references += 1).ok_or(Errno::STALE)
+        self.table()
+            .by_number
+            .get_mut(&inode.number)
+            .map(|(_, references)| *references += 1)
+            .ok_or(Errno::STALE)
     }
 
     pub fn forget(&self, node: Node, references: u64) {
         let mut table = self.table();
-        let Some((inode, left)) = table.by_number.get_mut(&node).filter(|_| node != self.root.number) else { return };
+        let Some((inode, left)) =
+            table.by_number.get_mut(&node).filter(|_| node != self.root.number)
+        else {
+            return;
+        };
         *left = left.saturating_sub(references);
         if *left > 0 {
             return;
@@ -136,7 +164,9 @@ impl Nodes {
             return;
         }
         let mut state = inode.state();
-        if self.departures() == departures && !state.place.as_ref().is_some_and(|place| place.is(directory, name)) {
+        if self.departures() == departures
+            && !state.place.as_ref().is_some_and(|place| place.is(directory, name))
+        {
             let old = state.place.replace(Place::new(directory, name));
             let queue = !std::mem::replace(&mut state.queued, true);
             drop(state);
@@ -170,9 +200,15 @@ impl Nodes {
     }
 
     /// Opens an inode again where it was last seen.
-    fn again(&self, inode: &Arc<Inode>, directory: &Descriptor, name: &[u8]) -> Result<Arc<Descriptor>> {
-        let found =
-            self.spared(|| open_beneath(directory, name, OFlags::PATH, Mode::empty())).map_err(|e| match e {
+    fn again(
+        &self,
+        inode: &Arc<Inode>,
+        directory: &Descriptor,
+        name: &[u8],
+    ) -> Result<Arc<Descriptor>> {
+        let found = self
+            .spared(|| open_beneath(directory, name, OFlags::PATH, Mode::empty()))
+            .map_err(|e| match e {
                 Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO => e,
                 _ => Errno::STALE,
             })?;
@@ -180,7 +216,8 @@ impl Nodes {
             return Err(Errno::STALE);
         }
         let mut state = inode.state();
-        let descriptor = state.descriptor.get_or_insert_with(|| Descriptor::new(found, &self.open)).clone();
+        let descriptor =
+            state.descriptor.get_or_insert_with(|| Descriptor::new(found, &self.open)).clone();
         let queue = state.place.is_some() && !std::mem::replace(&mut state.queued, true);
         drop(state);
         if queue {
@@ -194,9 +231,11 @@ impl Nodes {
         let Ok(Seen { identity, .. }) = Seen::beneath(directory, name) else { return Ok(None) };
         let known = self.table().find(&identity);
         let descriptor = match known.map_or(Err(Errno::STALE), |inode| self.descriptor(&inode)) {
-            // Not known yet, but it may be looked up before the name goes; or the name by which it was last seen went behind our back, and it has this one for a moment.
+            // Not known yet, but it may be looked up before the name goes; or the name by which it
+            // was last seen went behind our back, and it has this one for a moment.
             Err(Errno::STALE) => {
-                let found = self.spared(|| open_beneath(directory, name, OFlags::PATH, Mode::empty()));
+                let found =
+                    self.spared(|| open_beneath(directory, name, OFlags::PATH, Mode::empty()));
                 let Ok(found) = found else { return Ok(None) };
                 Descriptor::new(found, &self.open)
             }
@@ -205,7 +244,8 @@ impl Nodes {
         Ok(Some(Departing { identity, descriptor }))
     }
 
-    /// The name went. One that looked it up meanwhile either finds that it did (`departures`), or has set the place that is taken away here.
+    /// The name went. One that looked it up meanwhile either finds that it did (`departures`), or
+    /// has set the place that is taken away here.
     pub fn departed(&self, departing: Option<Departing>, directory: &Inode, name: &[u8]) {
         self.departures.fetch_add(1, Ordering::AcqRel);
         let Some(Departing { identity, descriptor }) = departing else { return };
@@ -226,7 +266,8 @@ impl Nodes {
         let Some(inode) = self.table().find(&identity) else { return };
         let mut state = inode.state();
         state.descriptor.get_or_insert(descriptor);
-        // Whatever it is, it is not to be trusted: unless the new one can be set, the inode keeps its descriptor.
+        // Whatever it is, it is not to be trusted: unless the new one can be set, the inode keeps
+        // its descriptor.
         let gone = state.place.take();
         drop(state);
         drop(gone);
@@ -247,7 +288,8 @@ impl Nodes {
         }
     }
 
-    /// Closes descriptors that were not used for long (second chance) until at most `most` are open, or none is left to close.
+    /// Closes descriptors that were not used for long (second chance) until at most `most` are
+    /// open, or none is left to close.
     fn close_some(&self, most: usize) {
         let mut closed = Vec::new();
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,8 @@ use kumihimo::sync::{Mutex, PoisonError};
 use kumihimo_store::{Errno, Handle, Kind, Listed, Node, Result};
 use rustix::fs::{FileType, RawDir, SeekFrom};
 
-/// As much as one getdents(2) gives. A reader that takes less at once has it read again, so not much more than most take.
+/// As much as one getdents(2) gives. A reader that takes less at once has it read again, so not
+/// much more than most take.
 const LISTING: usize = 8 << 10;
 
 #[derive(Debug)]
@@ -96,12 +97,19 @@ impl Opened {
         done.map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))
     }
 
-    /// Lists from `offset`, a position of the host's file system. `above`: the number that is told for `..`, where not the host's.
-    pub fn list(&self, offset: u64, above: Option<Node>, take: &mut dyn FnMut(Listed<'_>) -> bool) -> Result<()> {
+    /// Lists from `offset`, a position of the host's file system. `above`: the number that is told
+    /// for `..`, where not the host's.
+    pub fn list(
+        &self,
+        offset: u64,
+        above: Option<Node>,
+        take: &mut dyn FnMut(Listed<'_>) -> bool,
+    ) -> Result<()> {
         let Opened::Directory(descriptor, buffer) = self else { return Err(Errno::NOTDIR) };
         let mut buffer = buffer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(errno) = rustix::fs::seek(descriptor, SeekFrom::Start(offset)) {
-            // Of a directory that was removed meanwhile ext4 knows no such places any more (ext4_dir_llseek).
+            // Of a directory that was removed meanwhile ext4 knows no such places any more
+            // (ext4_dir_llseek).
             return if rustix::fs::fstat(descriptor)?.st_nlink == 0 { Ok(()) } else { Err(errno) };
         }
         let mut listing = RawDir::new(descriptor, buffer.spare_capacity_mut());

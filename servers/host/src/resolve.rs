@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use kumihimo_store::{Attributes, Errno, Kind, Node, Result, Time};
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp, makedev, openat,
-    openat2, statx,
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp,
+    makedev, openat, openat2, statx,
 };
 
 /// Below the directory, through no link, on one file system.
@@ -26,7 +26,12 @@ pub fn changeable(name: &[u8]) -> Result<&[u8]> {
 }
 
 /// Opens or makes what `name`, one component, is in `directory`.
-pub fn open_beneath(directory: impl AsFd, name: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd> {
+pub fn open_beneath(
+    directory: impl AsFd,
+    name: &[u8],
+    flags: OFlags,
+    mode: Mode,
+) -> Result<OwnedFd> {
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     openat2(directory, component(name)?, flags, mode, CONTAINED)
 }
@@ -36,8 +41,9 @@ pub fn open_above(directory: impl AsFd) -> Result<OwnedFd> {
     openat(directory, "..", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// A path to the inode of an open descriptor, of one opened by `O_PATH` too: for calls that take only a path. Following it ends at the inode, a symbolic link included.
-/// Named anew each time: a process that forks has another `/proc/self`.
+/// A path to the inode of an open descriptor, of one opened by `O_PATH` too: for calls that take
+/// only a path. Following it ends at the inode, a symbolic link included. Named anew each time: a
+/// process that forks has another `/proc/self`.
 pub fn magic(descriptor: impl AsFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd())
 }
@@ -47,8 +53,9 @@ pub fn reopen(descriptor: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
     rustix::fs::open(magic(descriptor), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
 }
 
-/// Which inode, among all that ever had its number. Where the file system does not tell of births, those that had the number one after the other are taken for one,
-/// unless they are of different kinds.
+/// Which inode, among all that ever had its number. Where the file system does not tell of births,
+/// those that had the number one after the other are taken for one, unless they are of different
+/// kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     pub device: (u32, u32),
@@ -60,7 +67,9 @@ pub struct Identity {
 impl Identity {
     /// Two inodes with one number differ in this.
     pub fn generation(&self) -> u64 {
-        let nanoseconds = |born: Time| born.seconds.wrapping_mul(1_000_000_000).wrapping_add(born.nanoseconds.into());
+        let nanoseconds = |born: Time| {
+            born.seconds.wrapping_mul(1_000_000_000).wrapping_add(born.nanoseconds.into())
+        };
         self.born.map_or(0, nanoseconds).cast_unsigned()
     }
 }
@@ -92,7 +101,11 @@ impl Seen {
             born: (seen.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| time(seen.stx_btime)),
             kind: Kind::of_mode(u32::from(seen.stx_mode)).ok_or(Errno::IO)?,
         };
-        Ok(Seen { identity, is_mount: seen.stx_attributes.contains(StatxAttributes::MOUNT_ROOT), statx: seen })
+        Ok(Seen {
+            identity,
+            is_mount: seen.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+            statx: seen,
+        })
     }
 
     /// The lower twelve bits of the mode.
@@ -122,8 +135,10 @@ impl Seen {
             links: seen.stx_nlink,
             uid: seen.stx_uid,
             gid: seen.stx_gid,
-            // The kernel's numbers of devices have 12 and 20 bits, which makedev(3) puts into the lower 32.
-            device: (makedev(seen.stx_rdev_major, seen.stx_rdev_minor) & u64::from(u32::MAX)) as u32,
+            // The kernel's numbers of devices have 12 and 20 bits, which makedev(3) puts into the
+            // lower 32.
+            device: (makedev(seen.stx_rdev_major, seen.stx_rdev_minor) & u64::from(u32::MAX))
+                as u32,
             block_size: seen.stx_blksize,
         }
     }

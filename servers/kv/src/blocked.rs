@@ -1,4 +1,5 @@
-//! `BLPOP` and `BRPOP`: a microprocess waits for an item, or for the end of its time, or of its client.
+//! `BLPOP` and `BRPOP`: a microprocess waits for an item, or for the end of its time, or of its
+//! client.
 
 use std::time::Instant;
 
@@ -40,14 +41,20 @@ impl Waiter {
         matches!(*outcome, Outcome::Waiting).then_some(Claim { waiter: self, outcome })
     }
 
-    /// Waits for an item, until `deadline` or until it is [`over`](Waiter::over): the key and the item.
+    /// Waits for an item, until `deadline` or until it is [`over`](Waiter::over): the key and the
+    /// item.
     pub fn wait(&self, deadline: Option<Instant>) -> Option<Given> {
         let outcome = self.lock();
         let waiting = |outcome: &mut Outcome| matches!(outcome, Outcome::Waiting);
         let mut outcome = match deadline {
-            None => self.changed.wait_while(outcome, waiting).unwrap_or_else(PoisonError::into_inner),
+            None => {
+                self.changed.wait_while(outcome, waiting).unwrap_or_else(PoisonError::into_inner)
+            }
             Some(deadline) => {
-                self.changed.wait_while_until(outcome, deadline, waiting).unwrap_or_else(PoisonError::into_inner).0
+                self.changed
+                    .wait_while_until(outcome, deadline, waiting)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0
             }
         };
         match std::mem::replace(&mut *outcome, Outcome::Over) {

@@ -1,4 +1,5 @@
-//! Publish and subscribe. A subscriber has an outbox, which a microprocess of its own empties: who publishes never waits for who reads.
+//! Publish and subscribe. A subscriber has an outbox, which a microprocess of its own empties: who
+//! publishes never waits for who reads.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -12,7 +13,8 @@ use crate::glob;
 use crate::reply::{Reply, Version};
 use crate::stream::Stream;
 
-/// What a subscriber may leave unread at most; and what for some time. Redis's default of `client-output-buffer-limit pubsub`.
+/// What a subscriber may leave unread at most; and what for some time. Redis's default of
+/// `client-output-buffer-limit pubsub`.
 const HARD: usize = 32 << 20;
 const SOFT: usize = 8 << 20;
 const SOFT_TIME: Duration = Duration::from_secs(60);
@@ -36,7 +38,8 @@ struct State {
 impl Outbox {
     /// For `client`, which speaks `version`.
     pub fn new(client: Arc<Client>, version: Version) -> Outbox {
-        let state = State { bytes: BytesMut::new(), under_way: 0, soft_since: None, version, over: false };
+        let state =
+            State { bytes: BytesMut::new(), under_way: 0, soft_since: None, version, over: false };
         Outbox { client, state: Mutex::new(state), more: Condvar::new() }
     }
 
@@ -49,7 +52,8 @@ impl Outbox {
         self.lock().version = version;
     }
 
-    /// Puts behind what is there what `bytes` gives for the client's version. One that leaves too much unread loses its connection.
+    /// Puts behind what is there what `bytes` gives for the client's version. One that leaves too
+    /// much unread loses its connection.
     pub fn put<'a>(&self, bytes: impl FnOnce(Version) -> &'a [u8]) {
         let mut state = self.lock();
         if state.over {
@@ -84,7 +88,8 @@ impl Outbox {
     pub fn empty(&self, mut to: &Stream) {
         loop {
             let idle = |state: &mut State| state.bytes.is_empty() && !state.over;
-            let mut state = self.more.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
+            let mut state =
+                self.more.wait_while(self.lock(), idle).unwrap_or_else(PoisonError::into_inner);
             if state.bytes.is_empty() {
                 return;
             }
@@ -143,7 +148,9 @@ impl Channels {
         let mut all = self.to.write().unwrap_or_else(PoisonError::into_inner);
         let id = outbox.client.id;
         let leave = |subscribers: Option<&mut Subscribers>| {
-            subscribers.is_some_and(|subscribers| subscribers.remove(&id).is_some() && subscribers.is_empty())
+            subscribers.is_some_and(|subscribers| {
+                subscribers.remove(&id).is_some() && subscribers.is_empty()
+            })
         };
         match to {
             To::Channel => {

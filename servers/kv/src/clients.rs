@@ -79,7 +79,11 @@ impl Client {
     pub fn line(&self, now: Time) -> String {
         let (channels, patterns) = (self.channels.load(Relaxed), self.patterns.load(Relaxed));
         let mut flags = String::new();
-        for (flag, on) in [('P', channels > 0), ('b', self.blocked.load(Relaxed)), ('U', self.local.starts_with('/'))] {
+        for (flag, on) in [
+            ('P', channels > 0),
+            ('b', self.blocked.load(Relaxed)),
+            ('U', self.local.starts_with('/')),
+        ] {
             if on {
                 flags.push(flag);
             }
@@ -177,7 +181,12 @@ impl Clients {
 
     /// All of them, by age, but those whose end has been asked for.
     pub fn all(&self) -> Vec<Arc<Client>> {
-        self.lock().clients.values().filter(|client| !client.killed.load(Relaxed)).cloned().collect()
+        self.lock()
+            .clients
+            .values()
+            .filter(|client| !client.killed.load(Relaxed))
+            .cloned()
+            .collect()
     }
 
     /// How many came, and how many of them were sent away.
@@ -186,7 +195,8 @@ impl Clients {
         (state.last, state.refused)
     }
 
-    /// From now on nobody is let in, and those who are here end when what has arrived from them is answered.
+    /// From now on nobody is let in, and those who are here end when what has arrived from them is
+    /// answered.
     pub fn dismiss(&self) {
         let mut state = self.lock();
         state.ending = true;

@@ -1,4 +1,5 @@
-//! One connection: read, run every command that has arrived whole, write all replies at once, and again.
+//! One connection: read, run every command that has arrived whole, write all replies at once, and
+//! again.
 
 use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
@@ -94,7 +95,8 @@ impl Connection {
                             self.wait(wait)?;
                         }
                     }
-                    if self.session.outbox.is_some() || self.session.reply.bytes.len() > MOST_REPLY {
+                    if self.session.outbox.is_some() || self.session.reply.bytes.len() > MOST_REPLY
+                    {
                         self.send()?;
                     }
                 }
@@ -150,8 +152,8 @@ impl Connection {
         }
     }
 
-    /// Waits for an item for a `BLPOP`. Meanwhile another microprocess reads, so that the end of the connection is seen: an item must not go
-    /// to somebody who has gone.
+    /// Waits for an item for a `BLPOP`. Meanwhile another microprocess reads, so that the end of
+    /// the connection is seen: an item must not go to somebody who has gone.
     fn wait(&mut self, wait: crate::commands::lists::Wait) -> io::Result<()> {
         let Connection { stream, session, requests, .. } = self;
         let waiter = Arc::clone(&wait.waiter);

@@ -1,4 +1,5 @@
-//! The databases: each a row of shards, chosen by a key's hash. What concerns several keys locks their shards in order, so it happens at once.
+//! The databases: each a row of shards, chosen by a key's hash. What concerns several keys locks
+//! their shards in order, so it happens at once.
 
 use std::hash::BuildHasher;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +13,8 @@ use crate::shard::{Shard, Time};
 /// How many databases there are, as Redis has them by default.
 pub const DATABASES: usize = 16;
 
-/// Enough that microprocesses on some dozen virtual processors seldom meet; a table that grows holds up a sixteenth of the keys.
+/// Enough that microprocesses on some dozen virtual processors seldom meet; a table that grows
+/// holds up a sixteenth of the keys.
 const SHARDS: usize = 16;
 
 /// What all shards share.
@@ -82,7 +84,11 @@ impl Default for Databases {
     fn default() -> Databases {
         let shared = Arc::<Shared>::default();
         let lane = |i| Lane(Mutex::new(Shard::new(Arc::clone(&shared), (i / SHARDS) as u8)));
-        Databases { lanes: (0..DATABASES * SHARDS).map(lane).collect(), hasher: Default::default(), shared }
+        Databases {
+            lanes: (0..DATABASES * SHARDS).map(lane).collect(),
+            hasher: Default::default(),
+            shared,
+        }
     }
 }
 
@@ -124,7 +130,8 @@ impl Databases {
     /// Removes all keys of all databases, at once.
     pub fn clear(&self) {
         let mut locked: Vec<_> = (0..DATABASES).map(|number| self.lock_whole(number)).collect();
-        let all: Vec<_> = locked.iter_mut().flat_map(|database| database.shards().map(Shard::clear)).collect();
+        let all: Vec<_> =
+            locked.iter_mut().flat_map(|database| database.shards().map(Shard::clear)).collect();
         if let Some(log) = self.shared.log.get() {
             log.append(0, &[b"FLUSHALL"]);
         }
@@ -132,8 +139,8 @@ impl Databases {
         drop(all);
     }
 
-    /// Goes on with a `SCAN` of database `number` at `cursor`: looks at about `count` keys, gives those that live to `each`. The next cursor; 0
-    /// at the end.
+    /// Goes on with a `SCAN` of database `number` at `cursor`: looks at about `count` keys, gives
+    /// those that live to `each`. The next cursor; 0 at the end.
     pub fn scan(
         &self,
         number: usize,
@@ -142,7 +149,8 @@ impl Databases {
         now: Time,
         mut each: impl FnMut(&crate::shard::Entry),
     ) -> u64 {
-        let (mut shard, mut from) = ((cursor % SHARDS as u64) as usize, (cursor / SHARDS as u64) as usize);
+        let (mut shard, mut from) =
+            ((cursor % SHARDS as u64) as usize, (cursor / SHARDS as u64) as usize);
         let mut left = count;
         while shard < SHARDS {
             let guard = self.shard(number, shard);

@@ -1,6 +1,7 @@
 //! Patterns as Redis has them: `*`, `?`, `[a-z]`, `[^a]`, and `\` before what is meant literally.
 
-/// Whether `text` is as `pattern` says. Takes at most the product of their lengths: no pattern makes it exponential.
+/// Whether `text` is as `pattern` says. Takes at most the product of their lengths: no pattern
+/// makes it exponential.
 pub fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     // Behind the last star, and what it was tried with.

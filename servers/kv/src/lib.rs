@@ -1,7 +1,9 @@
-//! `kumi serve kv`: an in-memory key-value server that speaks Redis's protocol, RESP2 and RESP3, with a microprocess for each connection.
+//! `kumi serve kv`: an in-memory key-value server that speaks Redis's protocol, RESP2 and RESP3,
+//! with a microprocess for each connection.
 //!
-//! Written as any user of Kumihimo would write it: plain blocking code, and nothing that users cannot import. A connection's loop
-//! (`connection.rs`) reads, runs every command that has arrived whole, and writes all replies at once.
+//! Written as any user of Kumihimo would write it: plain blocking code, and nothing that users
+//! cannot import. A connection's loop (`connection.rs`) reads, runs every command that has arrived
+//! whole, and writes all replies at once.
 //!
 //! ```
 //! use std::io::{Read, Write};

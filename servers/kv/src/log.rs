@@ -1,5 +1,6 @@
-//! The append log: each change as the command that makes it, in the order in which the changes were made, so that running the file again makes
-//! the same data. One microprocess writes; all that piles up while it does goes out together.
+//! The append log: each change as the command that makes it, in the order in which the changes were
+//! made, so that running the file again makes the same data. One microprocess writes; all that
+//! piles up while it does goes out together.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -87,9 +88,12 @@ impl Log {
     /// # Errors
     /// As open(2); `AddrInUse` if another process has it.
     pub fn open(path: &Path) -> io::Result<File> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         file.try_lock().map_err(|e| match e {
-            TryLockError::WouldBlock => io::Error::new(io::ErrorKind::AddrInUse, "another process writes it"),
+            TryLockError::WouldBlock => {
+                io::Error::new(io::ErrorKind::AddrInUse, "another process writes it")
+            }
             TryLockError::Error(e) => e,
         })?;
         Ok(file)
@@ -99,7 +103,8 @@ impl Log {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds `command`, which changed database `number`. Called under the locks of what it changed, so that the order is right.
+    /// Adds `command`, which changed database `number`. Called under the locks of what it changed,
+    /// so that the order is right.
     pub fn append(&self, number: u8, command: &[&[u8]]) {
         let mut state = self.lock();
         let before = state.pending.bytes.len();
@@ -132,7 +137,8 @@ impl Log {
     /// Waits until the caller's changes are as safe as a client that hears of them may expect.
     ///
     /// # Errors
-    /// They could not be written. They still are, and will be tried again, in the memory of this process.
+    /// They could not be written. They still are, and will be tried again, in the memory of this
+    /// process.
     pub fn settle(&self) -> Result<(), String> {
         let mut state = self.lock();
         let mine = state.appended;
@@ -151,7 +157,8 @@ impl Log {
         }
     }
 
-    /// Writes what is appended to `file`, behind its first `good` bytes, until [`end`](Log::end). Run by a microprocess of its own.
+    /// Writes what is appended to `file`, behind its first `good` bytes, until [`end`](Log::end).
+    /// Run by a microprocess of its own.
     pub fn write(&self, file: &File, mut good: u64) {
         let mut synced = Instant::now();
         // Written since then.
@@ -160,8 +167,10 @@ impl Log {
             let mut state = self.lock();
             while state.pending.bytes.is_empty() && !state.ending {
                 if dirty && self.sync == Sync::Everysec {
-                    let (again, waited) =
-                        self.more.wait_until(state, synced + SYNC_EVERY).unwrap_or_else(PoisonError::into_inner);
+                    let (again, waited) = self
+                        .more
+                        .wait_until(state, synced + SYNC_EVERY)
+                        .unwrap_or_else(PoisonError::into_inner);
                     state = again;
                     if waited.timed_out() {
                         break;
@@ -184,7 +193,8 @@ impl Log {
             };
             let mut outcome = trial();
             while let Err(e) = &outcome {
-                // Nothing of it may stay: half a command would be the end for whoever reads the file.
+                // Nothing of it may stay: half a command would be the end for whoever reads the
+                // file.
                 let cut = file.set_len(good);
                 if !self.failed(e, cut.err().as_ref()) {
                     break;
@@ -218,9 +228,15 @@ impl Log {
     fn failed(&self, e: &io::Error, cut: Option<&io::Error>) -> bool {
         let mut state = self.lock();
         if state.failed.is_none() {
-            eprintln!("kv: {}: {e}: changes are refused until it can be written again", self.path.display());
+            eprintln!(
+                "kv: {}: {e}: changes are refused until it can be written again",
+                self.path.display()
+            );
             if let Some(cut) = cut {
-                eprintln!("kv: {}: {cut}: the end of a command may be missing in it", self.path.display());
+                eprintln!(
+                    "kv: {}: {cut}: the end of a command may be missing in it",
+                    self.path.display()
+                );
             }
         }
         state.failed = Some(e.to_string());
@@ -239,11 +255,17 @@ impl Log {
         let mut state = self.lock();
         state.ending = true;
         self.more.notify_all();
-        let state = self.advanced.wait_while(state, |state| !state.ended).unwrap_or_else(PoisonError::into_inner);
+        let state = self
+            .advanced
+            .wait_while(state, |state| !state.ended)
+            .unwrap_or_else(PoisonError::into_inner);
         match &state.failed {
             Some(why) => {
                 let lost = state.appended - state.safe;
-                Err(io::Error::other(format!("{}: {why}: the last {lost} bytes are lost", self.path.display())))
+                Err(io::Error::other(format!(
+                    "{}: {why}: the last {lost} bytes are lost",
+                    self.path.display()
+                )))
             }
             None => Ok(()),
         }

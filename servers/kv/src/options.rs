@@ -15,7 +15,8 @@ use crate::server::{Server, Settings};
 /// What can be said on the command line.
 #[derive(Args, Debug)]
 pub struct Options {
-    /// Listen for TCP here; port 0 takes a free one. [default: 127.0.0.1:6379, unless --unix is given]
+    /// Listen for TCP here; port 0 takes a free one. [default: 127.0.0.1:6379, unless --unix is
+    /// given]
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// Listen for UNIX streams here
@@ -36,7 +37,10 @@ pub struct Options {
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "a whole number above 0 is wanted".to_owned())
+    text.parse()
+        .ok()
+        .filter(|n| *n > 0)
+        .ok_or_else(|| "a whole number above 0 is wanted".to_owned())
 }
 
 fn bytes(text: &str) -> Result<usize, String> {
@@ -54,7 +58,8 @@ fn bytes(text: &str) -> Result<usize, String> {
     value.ok_or_else(|| "a number of bytes is wanted, as 1000000, 64m or 2g".to_owned())
 }
 
-/// Serves until SIGTERM, SIGINT or `SHUTDOWN`. Prints where it listens once it does. Blocks the calling kernel thread.
+/// Serves until SIGTERM, SIGINT or `SHUTDOWN`. Prints where it listens once it does. Blocks the
+/// calling kernel thread.
 ///
 /// # Errors
 /// As [`Server::start`] and [`Running::wait`](crate::Running::wait), in words.
@@ -80,10 +85,16 @@ fn serve(options: Options) -> io::Result<()> {
     if let (Some(found), Some(path)) = (&running.replayed, path) {
         let path = path.display();
         if found.dropped > 0 {
-            eprintln!("kv: {path}: {} bytes at the end were no whole command and are dropped", found.dropped);
+            eprintln!(
+                "kv: {path}: {} bytes at the end were no whole command and are dropped",
+                found.dropped
+            );
         }
         if let Some(kept) = &found.kept {
-            eprintln!("kv: {path}: they do not look like the begin of one either, and are kept in {}", kept.display());
+            eprintln!(
+                "kv: {path}: they do not look like the begin of one either, and are kept in {}",
+                kept.display()
+            );
         }
         eprintln!("kv: {path}: {} commands read", found.commands);
     }

@@ -1,6 +1,7 @@
-//! What a client is told, in the version of the protocol that it speaks. The codec writes what it can write as it comes, and the tests have it
-//! read all. Written here: headers of arrays, maps and pushes, because the codec wants all members of one in memory at once, and strings,
-//! which are most of what is ever sent, because it takes 74 ns for one of three bytes, and this 12.
+//! What a client is told, in the version of the protocol that it speaks. The codec writes what it
+//! can write as it comes, and the tests have it read all. Written here: headers of arrays, maps and
+//! pushes, because the codec wants all members of one in memory at once, and strings, which are
+//! most of what is ever sent, because it takes 74 ns for one of three bytes, and this 12.
 
 use std::borrow::Cow;
 
@@ -101,7 +102,11 @@ impl Reply {
     /// An error. One without a code of its own is an `ERR`.
     pub fn error(&mut self, error: &str) {
         let code = error.split(' ').next().unwrap_or_default();
-        let text = if CODES.contains(&code) { Cow::Borrowed(error) } else { Cow::Owned(format!("ERR {error}")) };
+        let text = if CODES.contains(&code) {
+            Cow::Borrowed(error)
+        } else {
+            Cow::Owned(format!("ERR {error}"))
+        };
         // The client's own bytes may be in it.
         let clean = text.trim_end_matches(['\r', '\n']).replace(['\r', '\n'], " ");
         self.put(Frame::Error(&clean));
@@ -190,9 +195,12 @@ mod tests {
     #[test]
     fn the_codec_reads_all_of_it() {
         let two = written(Version::Two, everything);
-        let (frame, length) = redis_protocol::resp2::decode::decode(two.as_bytes()).expect("RESP2").expect("whole");
+        let (frame, length) =
+            redis_protocol::resp2::decode::decode(two.as_bytes()).expect("RESP2").expect("whole");
         assert_eq!(length, two.len());
-        assert!(matches!(frame, OwnedFrame::Array(members) if members.len() == 11 && members[5] == OwnedFrame::Null));
+        assert!(
+            matches!(frame, OwnedFrame::Array(members) if members.len() == 11 && members[5] == OwnedFrame::Null)
+        );
         let three = written(Version::Three, everything);
         let (frame, length) = complete::decode(three.as_bytes()).expect("RESP3").expect("whole");
         assert_eq!(length, three.len());
@@ -213,6 +221,9 @@ mod tests {
     #[test]
     fn an_error_stays_one_line() {
         assert_eq!(written(Version::Two, |reply| reply.error("no\r\n+OK")), "-ERR no  +OK\r\n");
-        assert_eq!(written(Version::Two, |reply| reply.error("WRONGTYPE it is")), "-WRONGTYPE it is\r\n");
+        assert_eq!(
+            written(Version::Two, |reply| reply.error("WRONGTYPE it is")),
+            "-WRONGTYPE it is\r\n"
+        );
     }
 }

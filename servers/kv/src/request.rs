@@ -1,8 +1,10 @@
 //! What a client asks: commands cut out of the bytes that arrive, where they lie, without a copy.
 //!
-//! Not by the codec that makes the replies: its decoder knows no inline commands and none of the errors that clients of Redis expect,
-//! recurses as deep as the input is nested, and begins anew with each read where a command has not arrived whole. This one remembers
-//! how far it came. Source: <https://redis.io/docs/reference/protocol-spec>, Redis 7.0's `networking.c` for limits and errors.
+//! Not by the codec that makes the replies: its decoder knows no inline commands and none of the
+//! errors that clients of Redis expect, recurses as deep as the input is nested, and begins anew
+//! with each read where a command has not arrived whole. This one remembers how far it came.
+//! Source: <https://redis.io/docs/reference/protocol-spec>, Redis 7.0's `networking.c` for limits
+//! and errors.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -109,7 +111,8 @@ impl Default for Requests {
 }
 
 impl Requests {
-    /// Reads once from `from`; what has arrived is kept. The answer is `false` at the end of the stream.
+    /// Reads once from `from`; what has arrived is kept. The answer is `false` at the end of the
+    /// stream.
     ///
     /// # Errors
     /// As `read`; `OutOfMemory` where a command became longer than any may be.
@@ -138,7 +141,10 @@ impl Requests {
         }
         if self.buffer.len() - self.end < self.buffer.len() / 4 {
             if self.buffer.len() >= MAX_BUFFER {
-                return Err(io::Error::new(io::ErrorKind::OutOfMemory, "a command of more than 1 GiB"));
+                return Err(io::Error::new(
+                    io::ErrorKind::OutOfMemory,
+                    "a command of more than 1 GiB",
+                ));
             }
             self.buffer.resize(self.buffer.len() * 2, 0);
         }
@@ -162,12 +168,18 @@ impl Requests {
 
     /// How much memory this takes.
     pub fn footprint(&self) -> usize {
-        self.buffer.len() + self.places.capacity() * size_of::<Range<usize>>() + self.unquoted.capacity()
+        self.buffer.len()
+            + self.places.capacity() * size_of::<Range<usize>>()
+            + self.unquoted.capacity()
     }
 
     /// The arguments of the command that was found last.
     pub fn args(&self) -> Args<'_> {
-        let bytes = if self.inline { &self.unquoted[..] } else { &self.buffer[self.start..self.start + self.at] };
+        let bytes = if self.inline {
+            &self.unquoted[..]
+        } else {
+            &self.buffer[self.start..self.start + self.at]
+        };
         Args { bytes, places: &self.places }
     }
 
@@ -191,13 +203,16 @@ impl Requests {
         self.end - self.start
     }
 
-    /// Looks for a whole command. After [`Found::Command`]: [`args`](Requests::args), then [`done`](Requests::done).
+    /// Looks for a whole command. After [`Found::Command`]: [`args`](Requests::args), then
+    /// [`done`](Requests::done).
     pub fn next(&mut self) -> Found {
         loop {
             if self.missing > 0 {
                 return self.arguments();
             }
-            let Some(&first) = self.buffer[self.start..self.end].first() else { return Found::Unfinished };
+            let Some(&first) = self.buffer[self.start..self.end].first() else {
+                return Found::Unfinished;
+            };
             if first != b'*' {
                 match self.line() {
                     // An empty line asks nothing.
@@ -231,20 +246,26 @@ impl Requests {
                     match rest.first() {
                         None => return Found::Unfinished,
                         Some(b'$') => {}
-                        // Whatever it is, it is complained about when its line is whole, as Redis does.
+                        // Whatever it is, it is complained about when its line is whole, as Redis
+                        // does.
                         Some(&other) => {
                             return match self.number("too big bulk count string") {
                                 Ok(None) => Found::Unfinished,
                                 Ok(Some(_)) => {
                                     // As all that is repeated to a client: UTF-8, whatever it sent.
-                                    malformed(format!("expected '$', got '{}'", String::from_utf8_lossy(&[other])))
+                                    malformed(format!(
+                                        "expected '$', got '{}'",
+                                        String::from_utf8_lossy(&[other])
+                                    ))
                                 }
                                 Err(found) => found,
                             };
                         }
                     }
                     match self.number("too big bulk count string") {
-                        Ok(Some(Some(length))) if (0..=MAX_BULK as i64).contains(&length) => length as usize,
+                        Ok(Some(Some(length))) if (0..=MAX_BULK as i64).contains(&length) => {
+                            length as usize
+                        }
                         Ok(Some(_)) => return malformed("invalid bulk length"),
                         Ok(None) => return Found::Unfinished,
                         Err(found) => return found,
@@ -263,7 +284,8 @@ impl Requests {
         Found::Command
     }
 
-    /// The number in the header at `at`, whose first byte was looked at: `None` if it is not whole yet, `Some(None)` if it is none.
+    /// The number in the header at `at`, whose first byte was looked at: `None` if it is not whole
+    /// yet, `Some(None)` if it is none.
     #[inline]
     fn number(&mut self, too_long: &'static str) -> Result<Option<Option<i64>>, Found> {
         let rest = &self.buffer[self.start + self.at..self.end];
@@ -312,14 +334,16 @@ fn malformed(what: impl Into<Cow<'static, str>>) -> Found {
     Found::Malformed(format!("Protocol error: {}", what.into()).into())
 }
 
-/// Where `end` is. Redis looks for it as in a C string: a NUL before it hides it. What was `searched` is not looked at again.
+/// Where `end` is. Redis looks for it as in a C string: a NUL before it hides it. What was
+/// `searched` is not looked at again.
 fn end_of_line(line: &[u8], searched: &mut usize, end: u8) -> Option<usize> {
     let found = line[*searched..].iter().position(|&b| b == end || b == 0);
     *searched = found.map_or(line.len(), |found| *searched + found);
     (line.get(*searched) == Some(&end)).then_some(*searched)
 }
 
-/// A decimal number in the one way in which Redis writes it: no sign but `-`, no leading zeros, no spaces.
+/// A decimal number in the one way in which Redis writes it: no sign but `-`, no leading zeros, no
+/// spaces.
 pub fn integer(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
         [b'-', digits @ ..] => (true, digits),
@@ -342,10 +366,11 @@ pub fn integer(text: &[u8]) -> Option<i64> {
     if negative { 0_i64.checked_sub_unsigned(value) } else { i64::try_from(value).ok() }
 }
 
-/// Splits as Redis's `sdssplitargs`: spaces between words, `"..."` with escapes, `'...'` with `\'` only. `false` if a quote is not closed
-/// or not followed by a space.
+/// Splits as Redis's `sdssplitargs`: spaces between words, `"..."` with escapes, `'...'` with `\'`
+/// only. `false` if a quote is not closed or not followed by a space.
 fn unquote(line: &[u8], into: &mut Vec<u8>, places: &mut Vec<Range<usize>>) -> bool {
-    let space = |b: Option<&u8>| b.is_none_or(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c));
+    let space =
+        |b: Option<&u8>| b.is_none_or(|b| matches!(b, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c));
     let mut i = 0;
     loop {
         while i < line.len() && space(line.get(i)) {
@@ -372,7 +397,9 @@ fn unquote(line: &[u8], into: &mut Vec<u8>, places: &mut Vec<Range<usize>>) -> b
                         }
                         break;
                     }
-                    (b'"', [b'\\', b'x', high, low, ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                    (b'"', [b'\\', b'x', high, low, ..])
+                        if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+                    {
                         let digit = |b: u8| char::from(b).to_digit(16).unwrap_or(0) as u8;
                         into.push(digit(*high) << 4 | digit(*low));
                         i += 4;
@@ -439,10 +466,18 @@ mod tests {
         let input = format!(
             "*1\r\n$4\r\nPING\r\n*-1\r\n*0\r\n\r\nset a 'b c'\r\n*3\r\n$3\r\nSET\r\n$0\r\n\r\n$10000\r\n{long}\r\nget \"\\x41\\n\"\n"
         );
-        let expected =
-            vec![words(&["PING"]), words(&["set", "a", "b c"]), words(&["SET", "", &long]), words(&["get", "A\n"])];
+        let expected = vec![
+            words(&["PING"]),
+            words(&["set", "a", "b c"]),
+            words(&["SET", "", &long]),
+            words(&["get", "A\n"]),
+        ];
         for step in [1, 2, 3, 7, 64, 4096, usize::MAX] {
-            assert_eq!(cut(input.as_bytes(), step), (expected.clone(), Found::Unfinished), "step {step}");
+            assert_eq!(
+                cut(input.as_bytes(), step),
+                (expected.clone(), Found::Unfinished),
+                "step {step}"
+            );
         }
     }
 

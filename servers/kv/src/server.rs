@@ -98,7 +98,8 @@ impl Server {
     /// Reads the log, listens, and serves in microprocesses of its own.
     ///
     /// # Errors
-    /// That nothing is to be listened to; as bind(2), spawning, and opening and reading the log. Each names what it is about.
+    /// That nothing is to be listened to; as bind(2), spawning, and opening and reading the log.
+    /// Each names what it is about.
     pub fn start(settings: Settings) -> io::Result<Running> {
         if settings.listen.is_none() && settings.unix.is_none() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "nothing to listen to"));
@@ -115,10 +116,16 @@ impl Server {
             settings,
         });
         let settings = &server.settings;
-        let about = |what: String| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
-        let tcp = settings.listen.map(|at| TcpListener::bind(at).map_err(about(at.to_string()))).transpose()?;
+        let about =
+            |what: String| move |e: io::Error| io::Error::new(e.kind(), format!("{what}: {e}"));
+        let tcp = settings
+            .listen
+            .map(|at| TcpListener::bind(at).map_err(about(at.to_string())))
+            .transpose()?;
         if let Some(tcp) = &tcp {
-            server.address.get_or_init(|| tcp.local_addr().unwrap_or_else(|_| ([0, 0, 0, 0], 0).into()));
+            server
+                .address
+                .get_or_init(|| tcp.local_addr().unwrap_or_else(|_| ([0, 0, 0, 0], 0).into()));
         }
         let mut replayed = None;
         let mut file = None;
@@ -130,9 +137,17 @@ impl Server {
             file = Some((opened, found.good));
             replayed = Some(found);
         }
-        let unix =
-            settings.unix.as_ref().map(|at| bind_unix(at).map_err(about(at.display().to_string()))).transpose()?;
-        let mut running = Running { server: Arc::clone(&server), acceptors: Vec::new(), others: Vec::new(), replayed };
+        let unix = settings
+            .unix
+            .as_ref()
+            .map(|at| bind_unix(at).map_err(about(at.display().to_string())))
+            .transpose()?;
+        let mut running = Running {
+            server: Arc::clone(&server),
+            acceptors: Vec::new(),
+            others: Vec::new(),
+            replayed,
+        };
         if let Some((file, good)) = file {
             running.spawn("kv log", move |server| write_log(server, &file, good))?;
         }
@@ -146,7 +161,8 @@ impl Server {
             })?;
         }
         if let Some(unix) = unix {
-            let name = settings.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+            let name =
+                settings.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
             running.accept(move || {
                 let (stream, _) = unix.accept()?;
                 Ok((Stream::Unix(stream), (format!("{name}:0"), name.clone())))
@@ -186,7 +202,8 @@ impl Server {
 impl Running {
     fn spawn(&mut self, name: &str, body: impl FnOnce(&Server) + Send + 'static) -> io::Result<()> {
         let server = Arc::clone(&self.server);
-        self.others.push(thread::Builder::new().name(name.to_owned()).spawn(move || body(&server))?);
+        self.others
+            .push(thread::Builder::new().name(name.to_owned()).spawn(move || body(&server))?);
         Ok(())
     }
 
@@ -210,8 +227,8 @@ impl Running {
         self.server.address.get().copied()
     }
 
-    /// Waits until the server is asked to end ([`Server::stop`], `SHUTDOWN`), then ends it: nobody is let in any more, what has arrived is
-    /// answered, the log is written to its end.
+    /// Waits until the server is asked to end ([`Server::stop`], `SHUTDOWN`), then ends it: nobody
+    /// is let in any more, what has arrived is answered, the log is written to its end.
     ///
     /// # Errors
     /// What could not be written to the log, which is lost.
@@ -235,12 +252,15 @@ impl Running {
     }
 }
 
-/// Listens at `path`. A socket that an earlier server left there, and that nobody listens to, is removed.
+/// Listens at `path`. A socket that an earlier server left there, and that nobody listens to, is
+/// removed.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     match UnixListener::bind(path) {
         Err(e) if e.kind() == ErrorKind::AddrInUse => {
             let socket = fs::symlink_metadata(path)?.file_type().is_socket();
-            let refused = || UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused);
+            let refused = || {
+                UnixStream::connect(path).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+            };
             if !socket || !refused() {
                 return Err(e);
             }
@@ -279,9 +299,12 @@ fn accept_all(server: &Arc<Server>, accept: impl Fn() -> io::Result<(Stream, (St
             Err(e)
                 if matches!(
                     e.kind(),
-                    ErrorKind::ConnectionAborted | ErrorKind::InvalidInput | ErrorKind::NotConnected
+                    ErrorKind::ConnectionAborted
+                        | ErrorKind::InvalidInput
+                        | ErrorKind::NotConnected
                 ) => {}
-            // No descriptors, or no memory: those who are here must end first. Nobody who waits is lost.
+            // No descriptors, or no memory: those who are here must end first. Nobody who waits is
+            // lost.
             Err(e) => {
                 if back_off == BACK_OFF {
                     eprintln!("kv: cannot accept: {e}; trying again");

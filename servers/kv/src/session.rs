@@ -43,7 +43,8 @@ pub struct Session {
     pub reply: Reply,
     /// The selected database.
     pub number: usize,
-    /// When the commands under way arrived. 0 while a log is read: nothing expires then but by what the log says.
+    /// When the commands under way arrived. 0 while a log is read: nothing expires then but by what
+    /// the log says.
     pub now: Time,
     /// What becomes of the connection.
     pub after: After,
@@ -125,7 +126,10 @@ impl Session {
         if !command.takes(args.len()) {
             return Err(wrong_arity(command.name));
         }
-        if self.subscriptions() > 0 && self.reply.version == Version::Two && !command.has(command::SUBSCRIBED) {
+        if self.subscriptions() > 0
+            && self.reply.version == Version::Two
+            && !command.has(command::SUBSCRIBED)
+        {
             return Err(format!(
                 "Can't execute '{}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
                 command.name
@@ -172,7 +176,9 @@ impl Session {
     /// Runs a command from a log. Whether it can have been written there.
     pub fn replay(&mut self, args: Args<'_>) -> bool {
         self.run(args);
-        let failed = self.reply.bytes.first() == Some(&b'-') || self.wait.take().is_some() || self.after != After::Next;
+        let failed = self.reply.bytes.first() == Some(&b'-')
+            || self.wait.take().is_some()
+            || self.after != After::Next;
         self.reply.bytes.clear();
         !failed
     }

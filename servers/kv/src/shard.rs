@@ -1,7 +1,8 @@
 //! A part of a database, behind one lock: a hash table of positions in a list of entries.
 //!
-//! An entry never moves while it lives, which is what `SCAN` needs: who goes through the positions once sees each entry that was there all
-//! the time exactly once, however the hash table grows meanwhile.
+//! An entry never moves while it lives, which is what `SCAN` needs: who goes through the positions
+//! once sees each entry that was there all the time exactly once, however the hash table grows
+//! meanwhile.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -125,9 +126,15 @@ impl Shard {
         }
     }
 
-    /// Gives `key`, which is at `slot` if it is there, the text `value` and the time `expires`. The value that it had is given back if it was no
-    /// text: to be dropped without the lock.
-    pub fn set(&mut self, key: &Key<'_>, slot: Option<u32>, value: &[u8], expires: Time) -> Option<Value> {
+    /// Gives `key`, which is at `slot` if it is there, the text `value` and the time `expires`. The
+    /// value that it had is given back if it was no text: to be dropped without the lock.
+    pub fn set(
+        &mut self,
+        key: &Key<'_>,
+        slot: Option<u32>,
+        value: &[u8],
+        expires: Time,
+    ) -> Option<Value> {
         let Some(slot) = slot else {
             let mut text = Vec::with_capacity(value.len());
             text.extend_from_slice(value);
@@ -140,7 +147,9 @@ impl Shard {
         }
         self.change(slot, |old| match old {
             // Room that fits is used again.
-            Value::Text(text) if text.capacity() >= value.len() && text.capacity() / 2 <= value.len() + 32 => {
+            Value::Text(text)
+                if text.capacity() >= value.len() && text.capacity() / 2 <= value.len() + 32 =>
+            {
                 text.clear();
                 text.extend_from_slice(value);
                 None
@@ -155,13 +164,16 @@ impl Shard {
         self.account(0, chunk(entry.key.len()) + entry.value.footprint());
         let slot = match self.free {
             Some(slot) => {
-                let Slot::Free(next) = self.slots[slot as usize] else { unreachable!("the free list has free slots") };
+                let Slot::Free(next) = self.slots[slot as usize] else {
+                    unreachable!("the free list has free slots")
+                };
                 self.free = next;
                 self.slots[slot as usize] = Slot::Used(entry);
                 slot
             }
             None => {
-                let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 keys fit into memory");
+                let slot =
+                    u32::try_from(self.slots.len()).expect("fewer than 2^32 keys fit into memory");
                 self.slots.push(Slot::Used(entry));
                 slot
             }
@@ -266,7 +278,8 @@ impl Shard {
         })
     }
 
-    /// At most `count` positions from `from` on: what is there, and where to go on, if not at the end.
+    /// At most `count` positions from `from` on: what is there, and where to go on, if not at the
+    /// end.
     pub fn scan(&self, from: usize, count: usize) -> (impl Iterator<Item = &Entry>, Option<usize>) {
         let from = from.min(self.slots.len());
         let to = from.saturating_add(count).min(self.slots.len());
@@ -279,7 +292,8 @@ impl Shard {
 
     /// Removes everything: to be dropped without the lock.
     pub fn clear(&mut self) -> impl Sized + use<> {
-        let gone: usize = self.entries().map(|entry| chunk(entry.key.len()) + entry.value.footprint()).sum();
+        let gone: usize =
+            self.entries().map(|entry| chunk(entry.key.len()) + entry.value.footprint()).sum();
         self.account(gone, 0);
         let all = (
             std::mem::take(&mut self.table),
@@ -313,7 +327,8 @@ impl Shard {
         }
     }
 
-    /// Gives the items of the list at `slot`, just put there, to those who wait for them: who came first is served first.
+    /// Gives the items of the list at `slot`, just put there, to those who wait for them: who came
+    /// first is served first.
     pub fn serve(&mut self, key: &Key<'_>, slot: u32) {
         if self.waiting.is_empty() {
             return;

@@ -24,7 +24,9 @@ impl Value {
         match self {
             Value::Text(text) => chunk(text.capacity()),
             Value::List(list) => {
-                chunk(size_of::<List>()) + chunk(list.items.capacity() * size_of::<Box<[u8]>>()) + list.bytes
+                chunk(size_of::<List>())
+                    + chunk(list.items.capacity() * size_of::<Box<[u8]>>())
+                    + list.bytes
             }
         }
     }
@@ -86,7 +88,8 @@ impl List {
     }
 }
 
-/// What `length` bytes take on glibc's heap: a chunk has a header of 8 bytes, is a multiple of 16, and 32 at least.
+/// What `length` bytes take on glibc's heap: a chunk has a header of 8 bytes, is a multiple of 16,
+/// and 32 at least.
 pub fn chunk(length: usize) -> usize {
     if length == 0 { 0 } else { ((length + 8).next_multiple_of(16)).max(32) }
 }

@@ -57,7 +57,12 @@ fn contents(client: &mut Client) -> Vec<Reply> {
             let text = client.ask(&[b"get".as_slice(), key.bytes()]);
             let list = client.ask(&[b"lrange".as_slice(), key.bytes(), b"0", b"-1"]);
             // Whether it expires, not when.
-            all.extend([key.clone(), text, list, Reply::integer(i64::from(ttl != Reply::integer(-1)))]);
+            all.extend([
+                key.clone(),
+                text,
+                list,
+                Reply::integer(i64::from(ttl != Reply::integer(-1))),
+            ]);
         }
     }
     client.ask(&["select", "0"]);
@@ -92,14 +97,21 @@ fn everything_is_there_again() {
 fn redis_reads_it_too() {
     let folder = Folder::new("redis-reads");
     if Command::new("redis-server").arg("--version").output().is_err() {
-        return kumihimo_tests::skip("redis_reads_it_too", "no redis-server (apt-get install redis-server)");
+        return kumihimo_tests::skip(
+            "redis_reads_it_too",
+            "no redis-server (apt-get install redis-server)",
+        );
     }
     let log = folder.file("appendonly.aof");
     let server = start(&text(&log), "always");
     let before = change_everything(&mut server.client());
     server.kill();
-    let found = Command::new("redis-check-aof").arg(&log).output().expect("it comes with redis-server");
-    assert!(String::from_utf8_lossy(&found.stdout).contains("AOF is valid") || found.status.success(), "{found:?}");
+    let found =
+        Command::new("redis-check-aof").arg(&log).output().expect("it comes with redis-server");
+    assert!(
+        String::from_utf8_lossy(&found.stdout).contains("AOF is valid") || found.status.success(),
+        "{found:?}"
+    );
     let redis = Served::redis("redis_reads_it_too", &folder).expect("it is here");
     let mut client = redis.client();
     // As a client would, which is how Redis reads its own.
@@ -121,7 +133,8 @@ fn what_was_acknowledged_survives_kill_9() {
             for (i, acknowledged) in acknowledged.iter().enumerate() {
                 let mut client = server.client();
                 scope.spawn(move || {
-                    // One counter each, which the other end of the machine's life must not set back.
+                    // One counter each, which the other end of the machine's life must not set
+                    // back.
                     loop {
                         let key = format!("counter:{i}");
                         if !client.try_send(&encoded(&["incr", &key]).repeat(3)) {
@@ -129,9 +142,8 @@ fn what_was_acknowledged_survives_kill_9() {
                         }
                         for _ in 0..3 {
                             match client.try_reply() {
-                                Some(Reply::Line(':', n)) => {
-                                    acknowledged.store(n.parse().expect("a number"), Ordering::SeqCst)
-                                }
+                                Some(Reply::Line(':', n)) => acknowledged
+                                    .store(n.parse().expect("a number"), Ordering::SeqCst),
                                 Some(other) => panic!("{other:?}"),
                                 None => return,
                             }
@@ -149,7 +161,9 @@ fn what_was_acknowledged_survives_kill_9() {
         for (i, acknowledged) in acknowledged.iter().enumerate() {
             let sure = acknowledged.load(Ordering::SeqCst);
             let there = match client.ask(&["get", &format!("counter:{i}")]) {
-                Reply::Bulk('$', Some(digits)) => String::from_utf8(digits).expect("digits").parse().expect("a number"),
+                Reply::Bulk('$', Some(digits)) => {
+                    String::from_utf8(digits).expect("digits").parse().expect("a number")
+                }
                 _ => 0_u64,
             };
             // Three were under way at most.
@@ -180,13 +194,18 @@ fn a_tail_cut_off_at_any_byte() {
         let server = start(&text(&log), "no");
         let mut client = server.client();
         let expected = i64::from(length >= first) + i64::from(length == second);
-        assert_eq!(client.ask(&["exists", "first", "second"]), Reply::integer(expected), "{length}");
+        assert_eq!(
+            client.ask(&["exists", "first", "second"]),
+            Reply::integer(expected),
+            "{length}"
+        );
         let left = std::fs::metadata(&log).expect("the log").len() as usize;
         // Before the first one stands `SELECT 0`, a command as well.
         assert!(left <= length && [0, 23, first, second].contains(&left), "{left} of {length}");
         client.give(&["shutdown"]);
         let (_, said) = server.ended();
-        let told = format!("{} bytes at the end were no whole command and are dropped", length - left);
+        let told =
+            format!("{} bytes at the end were no whole command and are dropped", length - left);
         assert_eq!(said.contains(&told), length != left, "{length}: {said}");
     }
 }
@@ -213,7 +232,10 @@ fn a_tail_that_is_no_command() {
         client.ask(&["set", "b", "2"]);
         server.kill();
         let server = start(&text(&log), "always");
-        assert_eq!(server.client().ask(&["mget", "a", "b"]).members(), [Reply::bulk("1"), Reply::bulk("2")]);
+        assert_eq!(
+            server.client().ask(&["mget", "a", "b"]).members(),
+            [Reply::bulk("1"), Reply::bulk("2")]
+        );
         server.kill();
         // What is not just cut off is kept for who wants to look.
         let kept = folder.file(&format!("log.dropped-{good}"));
@@ -228,16 +250,28 @@ fn one_log_has_one_server() {
     let folder = Folder::new("two");
     let log = text(&folder.file("log"));
     let server = start(&log, "no");
-    let output = Command::new(KV).args(["--listen", "127.0.0.1:0", "--append-log", &log]).output().expect("it starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && said.contains("another process writes it") && said.contains(&log), "{said}");
-    assert_eq!(server.client().ask(&["set", "a", "1"]), Reply::ok());
-    let nowhere = text(&folder.file("no/such/folder"));
-    let output =
-        Command::new(KV).args(["--listen", "127.0.0.1:0", "--append-log", &nowhere]).output().expect("it starts");
+    let output = Command::new(KV)
+        .args(["--listen", "127.0.0.1:0", "--append-log", &log])
+        .output()
+        .expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
-        !output.status.success() && said.contains("No such file or directory") && said.contains(&nowhere),
+        !output.status.success()
+            && said.contains("another process writes it")
+            && said.contains(&log),
+        "{said}"
+    );
+    assert_eq!(server.client().ask(&["set", "a", "1"]), Reply::ok());
+    let nowhere = text(&folder.file("no/such/folder"));
+    let output = Command::new(KV)
+        .args(["--listen", "127.0.0.1:0", "--append-log", &nowhere])
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success()
+            && said.contains("No such file or directory")
+            && said.contains(&nowhere),
         "{said}"
     );
 }
@@ -253,8 +287,12 @@ fn no_space_left_for_the_log() {
         return kumihimo_tests::skip(test, "may not mount a small tmpfs (unshare -rm)");
     }
     for sync in ["always", "everysec"] {
-        let run = format!("{mount} && exec \"$0\" --listen 127.0.0.1:0 --append-log \"$1/log\" --sync \"$2\"");
-        let server = Served::spawn(Command::new("unshare").args(["-rm", "sh", "-c", &run, KV, &place, sync]));
+        let run = format!(
+            "{mount} && exec \"$0\" --listen 127.0.0.1:0 --append-log \"$1/log\" --sync \"$2\""
+        );
+        let server = Served::spawn(
+            Command::new("unshare").args(["-rm", "sh", "-c", &run, KV, &place, sync]),
+        );
         let inside = |name: &str| format!("/proc/{}/root{place}/{name}", server.child.id());
         let mut client = server.client();
         assert_eq!(client.ask(&["set", "first", "1"]), Reply::ok());
@@ -268,7 +306,10 @@ fn no_space_left_for_the_log() {
             }
             assert!(stored < 100, "100 kB in 64");
         };
-        assert_eq!(refused, "MISCONF Errors writing to the append log: No space left on device (os error 28)");
+        assert_eq!(
+            refused,
+            "MISCONF Errors writing to the append log: No space left on device (os error 28)"
+        );
         // One that was told so after the fact has lost its connection; reads go on, changes do not.
         let mut client = server.client();
         assert_eq!(client.ask(&["get", "first"]), Reply::bulk("1"));
@@ -287,11 +328,16 @@ fn no_space_left_for_the_log() {
         assert!(status.success(), "{status}: {said}");
         assert!(said.contains("changes are refused") && said.contains("written again"), "{said}");
         let copy = folder.file("copy");
-        std::io::copy(&mut &log, &mut std::fs::File::create(&copy).expect("a file")).expect("a copy");
+        std::io::copy(&mut &log, &mut std::fs::File::create(&copy).expect("a file"))
+            .expect("a copy");
         let server = start(&text(&copy), "no");
         let mut client = server.client();
         for i in 0..stored {
-            assert_eq!(client.ask(&["strlen", &format!("key:{i}")]), Reply::integer(1000), "{i} of {stored}");
+            assert_eq!(
+                client.ask(&["strlen", &format!("key:{i}")]),
+                Reply::integer(1000),
+                "{i} of {stored}"
+            );
         }
         assert_eq!(client.ask(&["get", "more"]), Reply::bulk("1"));
     }

@@ -58,7 +58,10 @@ fn word(random: &mut Random, words: &[&str]) -> Vec<u8> {
 }
 
 fn pattern(random: &mut Random) -> Vec<u8> {
-    word(random, &["*", "key:?", "key:[0-5]", "key:[^0-5]", "k*1", "\\key:1", "nothing", "key:[", "*:1*"])
+    word(
+        random,
+        &["*", "key:?", "key:[0-5]", "key:[^0-5]", "k*1", "\\key:1", "nothing", "key:[", "*:1*"],
+    )
 }
 
 /// One command.
@@ -126,19 +129,31 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
                 }
             }
         }
-        "del" | "exists" | "mget" => (0..1 + random.below(4)).for_each(|_| command.push(key(random))),
+        "del" | "exists" | "mget" => {
+            (0..1 + random.below(4)).for_each(|_| command.push(key(random)))
+        }
         "incrby" | "decrby" => add(&mut command, vec![key(random), value(random)]),
-        "mset" => (0..1 + random.below(4)).for_each(|_| command.extend([key(random), value(random)])),
+        "mset" => {
+            (0..1 + random.below(4)).for_each(|_| command.extend([key(random), value(random)]))
+        }
         "expire" | "pexpire" => {
-            let time = if name == "expire" { seconds(random) } else { [seconds(random), b"000".to_vec()].concat() };
+            let time = if name == "expire" {
+                seconds(random)
+            } else {
+                [seconds(random), b"000".to_vec()].concat()
+            };
             add(&mut command, vec![key(random), time]);
-            (0..random.below(3)).for_each(|_| command.push(word(random, &["nx", "xx", "gt", "lt", "odd"])));
+            (0..random.below(3))
+                .for_each(|_| command.push(word(random, &["nx", "xx", "gt", "lt", "odd"])));
         }
         "expireat" | "pexpireat" => {
             let zeros = if name == "expireat" { "" } else { "000" };
             // Rather long ago, or rather far away.
             let time = [format!("-5{zeros}"), format!("1{zeros}"), format!("33333333333{zeros}")];
-            add(&mut command, vec![key(random), time[random.below(3) as usize].clone().into_bytes()]);
+            add(
+                &mut command,
+                vec![key(random), time[random.below(3) as usize].clone().into_bytes()],
+            );
         }
         "keys" => command.push(pattern(random)),
         "lpush" | "rpush" => {
@@ -159,7 +174,10 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
         "ping" => (0..random.below(3)).for_each(|_| command.push(value(random))),
         "echo" => command.push(value(random)),
         // Mostly the same one, or nothing would ever meet.
-        "select" => command.push(word(random, &["0", "0", "0", "0", "0", "1", "15", "16", "-1", "x", "99999999999"])),
+        "select" => command.push(word(
+            random,
+            &["0", "0", "0", "0", "0", "1", "15", "16", "-1", "x", "99999999999"],
+        )),
         "scan" => {
             let wrong = [
                 vec![b"x".to_vec()],
@@ -168,9 +186,13 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
             ];
             add(&mut command, wrong[random.below(3) as usize].clone());
         }
-        "config" => {
-            add(&mut command, vec![word(random, &["get", "nosuch"]), word(random, &["databases", "maxmemory", "save"])])
-        }
+        "config" => add(
+            &mut command,
+            vec![
+                word(random, &["get", "nosuch"]),
+                word(random, &["databases", "maxmemory", "save"]),
+            ],
+        ),
         "client" => match random.below(4) {
             0 => command.push(b"getname".to_vec()),
             1 => add(&mut command, vec![b"setname".to_vec(), value(random)]),
@@ -180,7 +202,8 @@ fn command(random: &mut Random) -> Vec<Vec<u8>> {
         _ => {}
     }
     if ["blpop", "brpop", "scan"].contains(&name) {
-        // Another word in the place of the time would wait for it; a scan that works gives the keys in an order of its own.
+        // Another word in the place of the time would wait for it; a scan that works gives the keys
+        // in an order of its own.
         return command;
     }
     // Now and then a word too few or too many.
@@ -248,8 +271,10 @@ fn compare(test: &str, protocol: &str) {
         }
         for _ in 0..40 {
             // Many at a time: replies must not change places.
-            let batch: Vec<_> = (0..1 + round.random.below(30)).map(|_| command(&mut round.random)).collect();
-            let bytes: Vec<u8> = batch.iter().flat_map(|command| beside::encoded(command)).collect();
+            let batch: Vec<_> =
+                (0..1 + round.random.below(30)).map(|_| command(&mut round.random)).collect();
+            let bytes: Vec<u8> =
+                batch.iter().flat_map(|command| beside::encoded(command)).collect();
             ours.send(&bytes);
             theirs.send(&bytes);
             for command in &batch {
@@ -280,8 +305,10 @@ fn malformed_input_ends_as_with_redis() {
     let ours = Served::start(&[]);
     for mut round in rounds(test) {
         let random = &mut round.random;
-        let mut bytes: Vec<u8> = (0..1 + random.below(4)).flat_map(|_| beside::encoded(&command(random))).collect();
-        let holds = |word: &[u8]| bytes.windows(word.len()).any(|bytes| bytes.eq_ignore_ascii_case(word));
+        let mut bytes: Vec<u8> =
+            (0..1 + random.below(4)).flat_map(|_| beside::encoded(&command(random))).collect();
+        let holds =
+            |word: &[u8]| bytes.windows(word.len()).any(|bytes| bytes.eq_ignore_ascii_case(word));
         // A change would make patterns for settings that there are not here, and times to wait for.
         if holds(b"config") || holds(b"blpop") || holds(b"brpop") || holds(b"scan") {
             continue;
@@ -311,14 +338,17 @@ fn malformed_input_ends_as_with_redis() {
                 // Unordered, or about the connection.
                 replies.push(match reply {
                     Reply::Many(..) => reply.sorted(),
-                    Reply::Line('-', text) if text.contains("unknown command") => Reply::error("unknown command"),
+                    Reply::Line('-', text) if text.contains("unknown command") => {
+                        Reply::error("unknown command")
+                    }
                     other => other,
                 });
             }
             replies
         });
         let ttl = |reply: &Reply| !matches!(reply, Reply::Line(':', _));
-        let [mut ours, mut theirs] = said.map(|replies| replies.into_iter().filter(ttl).collect::<Vec<_>>());
+        let [mut ours, mut theirs] =
+            said.map(|replies| replies.into_iter().filter(ttl).collect::<Vec<_>>());
         // Redis may know the command that a change has made of another one.
         if let Some(at) = ours.iter().position(|reply| *reply == Reply::error("unknown command")) {
             ours.truncate(at);

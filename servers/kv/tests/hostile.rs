@@ -28,15 +28,29 @@ fn any_bytes_leave_it_alive() {
             match random.below(6) {
                 0 => bytes.extend((0..random.below(300)).map(|_| random.number() as u8)),
                 1 => bytes.extend_from_slice(format!("*{}\r\n", random.number() as i64).as_bytes()),
-                2 => bytes.extend_from_slice(format!("*2\r\n$3\r\nGET\r\n${}\r\n", random.below(1 << 29)).as_bytes()),
+                2 => bytes.extend_from_slice(
+                    format!("*2\r\n$3\r\nGET\r\n${}\r\n", random.below(1 << 29)).as_bytes(),
+                ),
                 3 => bytes.extend_from_slice(&b"*1\r\n".repeat(random.below(2000) as usize)),
                 _ => {
-                    let names =
-                        ["set", "get", "lpush", "subscribe", "hello", "client", "mset", "scan", "config", "blpop"];
+                    let names = [
+                        "set",
+                        "get",
+                        "lpush",
+                        "subscribe",
+                        "hello",
+                        "client",
+                        "mset",
+                        "scan",
+                        "config",
+                        "blpop",
+                    ];
                     let name = names[random.below(names.len() as u64) as usize];
                     let mut command = vec![name.as_bytes().to_vec()];
                     for _ in 0..random.below(5) {
-                        command.push((0..random.below(9)).map(|_| random.number() as u8 & 0x7f).collect());
+                        command.push(
+                            (0..random.below(9)).map(|_| random.number() as u8 & 0x7f).collect(),
+                        );
                     }
                     bytes.extend(encoded(&command));
                 }
@@ -131,7 +145,9 @@ fn a_subscriber_that_never_reads_is_cut_off() {
         sent += 1;
         assert!(sent < 200, "200 MB were kept for it");
     }
-    until("it is gone", || other.ask(&["client", "list"]).bytes().iter().filter(|b| **b == b'\n').count() == 1);
+    until("it is gone", || {
+        other.ask(&["client", "list"]).bytes().iter().filter(|b| **b == b'\n').count() == 1
+    });
     server.signal(Signal::TERM);
     let (_, said) = server.ended();
     assert!(said.contains("bytes unread: cut off"), "{said}");
@@ -191,7 +207,9 @@ fn too_many_connections() {
         refused.expect_end();
     }
     clients.pop();
-    until("there is room", || server.client().ask(&["ping"]) == Reply::Line('+', "PONG".to_owned()));
+    until("there is room", || {
+        server.client().ask(&["ping"]) == Reply::Line('+', "PONG".to_owned())
+    });
 }
 
 #[test]
@@ -221,7 +239,9 @@ fn beyond_maxmemory_nothing_is_stored() {
     let mut client = server.client();
     let value = "x".repeat(1000);
     let oom = Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
-    let stored = (0..10_000).take_while(|i| client.ask(&["set", &format!("key:{i}"), &value]) != oom).count();
+    let stored = (0..10_000)
+        .take_while(|i| client.ask(&["set", &format!("key:{i}"), &value]) != oom)
+        .count();
     // 1,008 bytes of value, 32 of key, its entry, its place in the table.
     assert!((1_000..2_000).contains(&stored), "{stored}");
     assert_eq!(client.ask(&["lpush", "list", "x"]), oom);
@@ -234,8 +254,12 @@ fn beyond_maxmemory_nothing_is_stored() {
     assert_eq!(client.ask(&["flushall"]), Reply::ok());
     let info = client.ask(&["info", "memory"]);
     let info = String::from_utf8(info.bytes().to_vec()).expect("text");
-    let used: usize =
-        info.lines().find_map(|line| line.strip_prefix("used_memory:")).expect("a line").parse().expect("a number");
+    let used: usize = info
+        .lines()
+        .find_map(|line| line.strip_prefix("used_memory:"))
+        .expect("a line")
+        .parse()
+        .expect("a number");
     assert!(used < 64 << 10, "{used} bytes for nothing");
 }
 
@@ -256,7 +280,10 @@ fn what_cannot_be_listened_to_is_named() {
     ] {
         let output = Command::new(KV).args(&args).output().expect("it starts");
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains(error) && said.contains(args[1]), "{args:?}: {said}");
+        assert!(
+            !output.status.success() && said.contains(error) && said.contains(args[1]),
+            "{args:?}: {said}"
+        );
     }
 }
 
@@ -266,7 +293,10 @@ fn a_socket_that_a_dead_server_left_is_taken_over() {
     let path = beside::text(&folder.file("kv.sock"));
     let first = Served::start(&["--unix", &path]);
     let output = Command::new(KV).args(["--unix", &path]).output().expect("it starts");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("Address already in use"), "one lives there: {output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("Address already in use"),
+        "one lives there: {output:?}"
+    );
     first.kill();
     let second = Served::start(&["--unix", &path]);
     let stream = std::os::unix::net::UnixStream::connect(&path).expect("it listens");

@@ -1,4 +1,5 @@
-//! What clients have to do with each other: messages, waiting for items, keys changed at once, lists of clients.
+//! What clients have to do with each other: messages, waiting for items, keys changed at once,
+//! lists of clients.
 
 mod beside;
 
@@ -140,7 +141,8 @@ fn several_keys_change_at_once() {
         scope.spawn(move || {
             let mut client = server.client();
             for _ in 0..400 {
-                let command: Vec<_> = ["mget"].into_iter().chain(names.iter().rev().map(String::as_str)).collect();
+                let command: Vec<_> =
+                    ["mget"].into_iter().chain(names.iter().rev().map(String::as_str)).collect();
                 let values = client.ask(&command);
                 assert!(values.members().windows(2).all(|pair| pair[0] == pair[1]), "{values:?}");
             }
@@ -168,7 +170,10 @@ fn clients_are_shown_and_killed() {
     assert_eq!(client.ask(&["client", "kill", "type", "normal"]), Reply::integer(1));
     waits.expect_end();
     wait_for_blocked(&mut client, 0);
-    assert_eq!(client.ask(&["client", "kill", "type", "normal", "skipme", "no"]), Reply::integer(1));
+    assert_eq!(
+        client.ask(&["client", "kill", "type", "normal", "skipme", "no"]),
+        Reply::integer(1)
+    );
     client.expect_end();
 }
 

@@ -8,7 +8,12 @@ use beside::Served;
 
 /// Whether `tool` is here; if not, `test` is skipped.
 fn is_here(test: &str, tool: &str) -> bool {
-    let here = Command::new(tool).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    let here = Command::new(tool)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok();
     if !here {
         kumihimo_tests::skip(test, &format!("no {tool} (apt-get install redis-tools)"));
     }
@@ -16,8 +21,11 @@ fn is_here(test: &str, tool: &str) -> bool {
 }
 
 fn cli(server: &Served, args: &[&str]) -> String {
-    let output =
-        Command::new("redis-cli").args(["-p", &server.port.to_string()]).args(args).output().expect("redis-cli");
+    let output = Command::new("redis-cli")
+        .args(["-p", &server.port.to_string()])
+        .args(args)
+        .output()
+        .expect("redis-cli");
     assert!(output.status.success(), "{args:?}: {output:?}");
     String::from_utf8(output.stdout).expect("text")
 }
@@ -37,17 +45,25 @@ fn redis_cli() {
         (&["--no-raw", "lrange", "l", "0", "-1"], "1) \"y\"\n2) \"x\"\n"),
         (&["-3", "--no-raw", "config", "get", "databases"], "1# \"databases\" => \"16\"\n"),
         (&["-3", "--no-raw", "get", "b"], "(nil)\n"),
-        (&["--no-raw", "incr", "l"], "(error) WRONGTYPE Operation against a key holding the wrong kind of value\n"),
+        (
+            &["--no-raw", "incr", "l"],
+            "(error) WRONGTYPE Operation against a key holding the wrong kind of value\n",
+        ),
         (&["-n", "3", "dbsize"], "0\n"),
         (&["--scan", "--pattern", "a*"], "a\n"),
     ] {
-        let output =
-            Command::new("redis-cli").args(["-p", &server.port.to_string()]).args(args).output().expect("redis-cli");
+        let output = Command::new("redis-cli")
+            .args(["-p", &server.port.to_string()])
+            .args(args)
+            .output()
+            .expect("redis-cli");
         assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{args:?}");
     }
     let commands = cli(&server, &["command", "count"]).trim().parse::<usize>().expect("a number");
     assert_eq!(cli(&server, &["command", "list"]).lines().count(), commands);
-    assert!(cli(&server, &["command", "docs", "get"]).contains("Returns the string value of a key"));
+    assert!(
+        cli(&server, &["command", "docs", "get"]).contains("Returns the string value of a key")
+    );
     assert!(cli(&server, &["info", "keyspace"]).contains("db0:keys=2,expires=0"));
     assert!(cli(&server, &["client", "list"]).contains("cmd=client"));
     cli(&server, &["shutdown"]);
@@ -83,7 +99,9 @@ fn benchmark(test: &str, pipeline: &str) {
         "LRANGE_600",
         "MSET (10 keys)",
     ] {
-        let line = said.lines().find(|line| line.starts_with(name) && line.contains("requests per second"));
+        let line = said
+            .lines()
+            .find(|line| line.starts_with(name) && line.contains("requests per second"));
         assert!(line.is_some(), "{name}: {said}");
     }
     assert!(!said.to_lowercase().contains("error"), "{said}");

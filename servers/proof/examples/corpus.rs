@@ -1,4 +1,5 @@
-//! Writes what a fuzzer begins with, `fuzz/corpus/image`: the seeds, and one damaged image of each kind that was found worth keeping.
+//! Writes what a fuzzer begins with, `fuzz/corpus/image`: the seeds, and one damaged image of each
+//! kind that was found worth keeping.
 
 use kumihimo_proof::{clock, fuzz, hostile};
 use kumihimo_tests::Random;
@@ -13,7 +14,10 @@ fn main() -> std::io::Result<()> {
         std::fs::write(corpus.join(format!("seed-{number}")), short)?;
         let layout = hostile::Layout::of(&image);
         let mut damaged = image.clone();
-        println!("damaged-{number}: {}", hostile::damage(&mut damaged, &layout, &mut Random(number as u64)));
+        println!(
+            "damaged-{number}: {}",
+            hostile::damage(&mut damaged, &layout, &mut Random(number as u64))
+        );
         std::fs::write(corpus.join(format!("damaged-{number}")), hostile::compress(&damaged))?;
     }
     Ok(())

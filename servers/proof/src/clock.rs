@@ -11,8 +11,9 @@ thread_local! {
     static SECONDS: Cell<i64> = const { Cell::new(BEGINNING) };
 }
 
-/// What the calling thread's clock shows. It goes on when it is told to, by whole seconds: two stores that ask it during one operation get the same answer, and each
-/// granularity of timestamps holds it.
+/// What the calling thread's clock shows. It goes on when it is told to, by whole seconds: two
+/// stores that ask it during one operation get the same answer, and each granularity of timestamps
+/// holds it.
 #[must_use]
 pub fn now() -> Time {
     Time { seconds: SECONDS.get(), nanoseconds: 0 }

@@ -1,7 +1,9 @@
-//! Two stores, a model and one under test, to which the same is done: whatever they say is compared.
+//! Two stores, a model and one under test, to which the same is done: whatever they say is
+//! compared.
 //!
-//! Not compared, because stores may differ there: numbers of inodes (but the same inode always has the same number), blocks, the best size of a block,
-//! the size of a directory, and the time of the last read unless it was set.
+//! Not compared, because stores may differ there: numbers of inodes (but the same inode always has
+//! the same number), blocks, the best size of a block, the size of a directory, and the time of the
+//! last read unless it was set.
 
 mod apply;
 mod listing;
@@ -53,7 +55,8 @@ pub struct Rules {
     pub no_room_beyond: bool,
     /// Numbers of inodes may come again with the same generation.
     pub no_generations: bool,
-    /// Two refusals of the same operation that are both right: what the model says, what the store says.
+    /// Two refusals of the same operation that are both right: what the model says, what the store
+    /// says.
     pub same: &'static [(Errno, Errno)],
 }
 
@@ -95,11 +98,13 @@ pub struct Pair<S> {
     generations: BTreeMap<Node, Vec<u64>>,
 }
 
-/// Where there are two reasons to refuse, which is said first is nobody's promise: what the model says, what a store may say.
+/// Where there are two reasons to refuse, which is said first is nobody's promise: what the model
+/// says, what a store may say.
 const ALIKE: [(Errno, Errno); 6] = [
     // A directory moved into one that was removed, and lay in it.
     (Errno::NOENT, Errno::INVAL),
-    // A second name of a directory: which is there already, or too long, or in a directory that was removed.
+    // A second name of a directory: which is there already, or too long, or in a directory that was
+    // removed.
     (Errno::EXIST, Errno::PERM),
     (Errno::NAMETOOLONG, Errno::PERM),
     (Errno::NOENT, Errno::PERM),
@@ -112,13 +117,17 @@ const ALIKE: [(Errno, Errno); 6] = [
 const CALLER: Caller = Caller { uid: 1000, gid: 100, pid: 1 };
 
 impl<S: Subject> Pair<S> {
-    /// Both are as after `mke2fs`: the root with its permissions and, if the subject has them, `lost+found`. Its clock is [`clock::now`].
+    /// Both are as after `mke2fs`: the root with its permissions and, if the subject has them,
+    /// `lost+found`. Its clock is [`clock::now`].
     ///
     /// # Errors
     /// What differs.
     pub fn new(subject: S) -> Checked<Pair<S>> {
         let (root, rules) = (subject.store().root(), subject.rules());
-        let attributes = subject.store().attributes(root).map_err(|errno| format!("the root's attributes: {errno}"))?;
+        let attributes = subject
+            .store()
+            .attributes(root)
+            .map_err(|errno| format!("the root's attributes: {errno}"))?;
         let model = Model::new(rules.limits, attributes.permissions);
         let held = vec![Held { node: Both { model: model.root(), subject: root }, references: 0 }];
         let mut pair = Pair {
@@ -146,9 +155,11 @@ impl<S: Subject> Pair<S> {
             }
             let what = kumihimo_store::New::Directory { mode: there.permissions };
             let caller = Caller { uid: there.uid, gid: there.gid, pid: 1 };
-            let made = self.model.make(&caller, root.model, &name, what).map_err(change)?.attributes;
+            let made =
+                self.model.make(&caller, root.model, &name, what).map_err(change)?.attributes;
             self.model.adopt(made.node, &there);
-            self.held.push(Held { node: Both { model: made.node, subject: there.node }, references: 1 });
+            self.held
+                .push(Held { node: Both { model: made.node, subject: there.node }, references: 1 });
         }
         let there = store.attributes(root.subject).map_err(change)?;
         self.model.adopt(root.model, &there);
@@ -162,7 +173,8 @@ impl<S: Subject> Pair<S> {
     pub fn run(&mut self, operations: &[Operation]) -> Checked {
         for (number, operation) in operations.iter().enumerate() {
             clock::tick();
-            self.apply(operation).map_err(|what| format!("operation {number}, {operation:?}: {what}"))?;
+            self.apply(operation)
+                .map_err(|what| format!("operation {number}, {operation:?}: {what}"))?;
         }
         self.walk().map_err(|what| format!("afterwards: {what}"))
     }
@@ -205,7 +217,11 @@ impl<S: Subject> Pair<S> {
     }
 
     /// Compares what both said; what they gave if both did.
-    fn both<A, B>(&self, subject: Result<A>, model: impl FnOnce() -> Result<B>) -> Checked<Option<(A, B)>> {
+    fn both<A, B>(
+        &self,
+        subject: Result<A>,
+        model: impl FnOnce() -> Result<B>,
+    ) -> Checked<Option<(A, B)>> {
         if self.rules.small && matches!(subject, Err(Errno::NOSPC)) {
             return Ok(None);
         }
@@ -220,13 +236,16 @@ impl<S: Subject> Pair<S> {
             }
             (Ok(_), Err(model)) => Err(format!("done, where it had to be refused: {model}")),
             (Err(subject), Ok(_)) => Err(format!("refused: {subject}")),
-            (Err(subject), Err(model)) => Err(format!("refused with {subject}, where it had to be {model}")),
+            (Err(subject), Err(model)) => {
+                Err(format!("refused with {subject}, where it had to be {model}"))
+            }
         }
     }
 
     /// Compares the attributes of what must be the same inode.
     fn same(&self, subject: &Attributes, model: &Attributes) -> Checked {
-        // Whichever is open may have been looked at in between: the last read is not compared, but what a moment ago was set is, by `Change`.
+        // Whichever is open may have been looked at in between: the last read is not compared, but
+        // what a moment ago was set is, by `Change`.
         let plain = |attributes: &Attributes| Attributes {
             node: Node(0),
             blocks: 0,
@@ -238,26 +257,46 @@ impl<S: Subject> Pair<S> {
             } else {
                 attributes.links
             },
-            mtime: if self.rules.own_time { kumihimo_store::Time::default() } else { attributes.mtime },
-            ctime: if self.rules.own_time { kumihimo_store::Time::default() } else { attributes.ctime },
+            mtime: if self.rules.own_time {
+                kumihimo_store::Time::default()
+            } else {
+                attributes.mtime
+            },
+            ctime: if self.rules.own_time {
+                kumihimo_store::Time::default()
+            } else {
+                attributes.ctime
+            },
             ..*attributes
         };
         let (subject, model) = (plain(subject), plain(model));
-        if subject == model { Ok(()) } else { Err(format!("attributes {subject:?}, where they had to be {model:?}")) }
+        if subject == model {
+            Ok(())
+        } else {
+            Err(format!("attributes {subject:?}, where they had to be {model:?}"))
+        }
     }
 
     /// Both gave an entry: the same inode, now held once more.
     fn entry(&mut self, subject: &Entry, model: &Entry, new: bool) -> Checked {
         let (found, asked) = (subject.attributes.node, model.attributes.node);
-        match self.held.iter_mut().find(|held| held.node.model == asked || held.node.subject == found) {
-            Some(held) if held.node == (Both { model: asked, subject: found }) && !new => held.references += 1,
+        match self
+            .held
+            .iter_mut()
+            .find(|held| held.node.model == asked || held.node.subject == found)
+        {
+            Some(held) if held.node == (Both { model: asked, subject: found }) && !new => {
+                held.references += 1
+            }
             Some(held) => {
                 return Err(format!(
                     "inode {found:?}, where {:?} was held as the model's {:?}",
                     held.node.subject, held.node.model
                 ));
             }
-            None => self.held.push(Held { node: Both { model: asked, subject: found }, references: 1 }),
+            None => {
+                self.held.push(Held { node: Both { model: asked, subject: found }, references: 1 })
+            }
         }
         let seen = self.generations.entry(found).or_default();
         let known = seen.contains(&subject.generation);

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use kumihimo_store::Disk;
 
-/// An image in memory; clones are the same disk. What lies beyond the end is an error, and remembered: a store has no reason to ask for it.
+/// An image in memory; clones are the same disk. What lies beyond the end is an error, and
+/// remembered: a store has no reason to ask for it.
 #[derive(Clone, Debug)]
 pub struct Memory {
     bytes: Arc<RwLock<Vec<u8>>>,
@@ -18,7 +19,11 @@ impl Memory {
     /// Of an image.
     #[must_use]
     pub fn new(image: Vec<u8>) -> Memory {
-        Memory { bytes: Arc::new(RwLock::new(image)), beyond: Arc::default(), accesses: Arc::default() }
+        Memory {
+            bytes: Arc::new(RwLock::new(image)),
+            beyond: Arc::default(),
+            accesses: Arc::default(),
+        }
     }
 
     /// As it is now.
@@ -44,10 +49,18 @@ impl Memory {
         self.accesses.load(Relaxed)
     }
 
-    fn range(&self, offset: u64, length: usize, size: usize, kind: ErrorKind) -> io::Result<std::ops::Range<usize>> {
+    fn range(
+        &self,
+        offset: u64,
+        length: usize,
+        size: usize,
+        kind: ErrorKind,
+    ) -> io::Result<std::ops::Range<usize>> {
         self.accesses.fetch_add(1, Relaxed);
         let start = usize::try_from(offset).ok();
-        let range = start.and_then(|start| Some(start..start.checked_add(length)?)).filter(|range| range.end <= size);
+        let range = start
+            .and_then(|start| Some(start..start.checked_add(length)?))
+            .filter(|range| range.end <= size);
         range.ok_or_else(|| {
             self.beyond.fetch_add(1, Relaxed);
             io::Error::new(kind, format!("{length} bytes at {offset} of {size}"))
@@ -130,7 +143,8 @@ impl<D: Disk> Disk for Recorder<D> {
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
-        // Recorded and done as one: of two writes to the same place at once, the same is the later one here and there.
+        // Recorded and done as one: of two writes to the same place at once, the same is the later
+        // one here and there.
         let mut record = self.record();
         record.push(Event::Write(offset, from.into()));
         self.disk.write(offset, from)

@@ -1,4 +1,5 @@
-//! The ext2 store under test: on a disk in memory, its complaints heard, its image checked by `e2fsck` whenever it is clean.
+//! The ext2 store under test: on a disk in memory, its complaints heard, its image checked by
+//! `e2fsck` whenever it is clean.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,8 +27,9 @@ impl Heard {
     #[must_use]
     pub fn settings(&self, cache_bytes: usize) -> Settings {
         let heard = self.0.clone();
-        let listener: Arc<dyn Fn(&str) + Send + Sync> =
-            Arc::new(move |line| heard.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned()));
+        let listener: Arc<dyn Fn(&str) + Send + Sync> = Arc::new(move |line| {
+            heard.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned())
+        });
         Settings {
             cache_bytes,
             now: clock::now,
@@ -51,16 +53,39 @@ pub struct Format {
     pub arguments: &'static [&'static str],
 }
 
-/// What stores are tested on: each size of a block; small and large inodes; several groups; without what later versions added.
+/// What stores are tested on: each size of a block; small and large inodes; several groups; without
+/// what later versions added.
 pub const FORMATS: [Format; 4] = [
-    Format { name: "1 KB blocks", size: 8 << 20, block: 1024, arguments: &["-b", "1024", "-I", "128", "-g", "2048"] },
-    Format { name: "2 KB blocks", size: 8 << 20, block: 2048, arguments: &["-b", "2048", "-I", "256"] },
-    Format { name: "4 KB blocks", size: 16 << 20, block: 4096, arguments: &["-b", "4096", "-I", "256"] },
+    Format {
+        name: "1 KB blocks",
+        size: 8 << 20,
+        block: 1024,
+        arguments: &["-b", "1024", "-I", "128", "-g", "2048"],
+    },
+    Format {
+        name: "2 KB blocks",
+        size: 8 << 20,
+        block: 2048,
+        arguments: &["-b", "2048", "-I", "256"],
+    },
+    Format {
+        name: "4 KB blocks",
+        size: 16 << 20,
+        block: 4096,
+        arguments: &["-b", "4096", "-I", "256"],
+    },
     Format {
         name: "plain",
         size: 8 << 20,
         block: 1024,
-        arguments: &["-b", "1024", "-I", "128", "-O", "^filetype,^sparse_super,^dir_index,^resize_inode"],
+        arguments: &[
+            "-b",
+            "1024",
+            "-I",
+            "128",
+            "-O",
+            "^filetype,^sparse_super,^dir_index,^resize_inode",
+        ],
     },
 ];
 
@@ -92,7 +117,12 @@ impl Mounted {
     ///
     /// # Errors
     /// Why that is refused.
-    pub fn new(image: Vec<u8>, format: &Format, cache: usize, checked: bool) -> Result<Mounted, String> {
+    pub fn new(
+        image: Vec<u8>,
+        format: &Format,
+        cache: usize,
+        checked: bool,
+    ) -> Result<Mounted, String> {
         let (disk, heard) = (Memory::new(image), Heard::default());
         let rules = Rules {
             limits: Limits { target: format.block - 1, ..Limits::default() },
@@ -150,13 +180,14 @@ impl Subject for Mounted {
     fn remount(&mut self) -> Result<(), String> {
         self.store.close().map_err(|errno| format!("close: {errno}"))?;
         self.verify()?;
-        self.store =
-            open(self.disk.clone(), &self.heard, self.cache).map_err(|error| format!("opened again: {error}"))?;
+        self.store = open(self.disk.clone(), &self.heard, self.cache)
+            .map_err(|error| format!("opened again: {error}"))?;
         Ok(())
     }
 
     fn write_back(&self) {
-        // What is written on time is written in the same way; waiting for it would be the test's time.
+        // What is written on time is written in the same way; waiting for it would be the test's
+        // time.
         let _ = self.store.sync_all();
     }
 

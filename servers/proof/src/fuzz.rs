@@ -1,4 +1,5 @@
-//! What a fuzzer calls, cargo-fuzz or a test: an image is opened, walked, changed and closed, whatever it is.
+//! What a fuzzer calls, cargo-fuzz or a test: an image is opened, walked, changed and closed,
+//! whatever it is.
 
 use std::path::Path;
 
@@ -39,7 +40,8 @@ pub fn image(data: &[u8]) {
 /// Opens an image twice, first only to read it, and does everything with it.
 ///
 /// # Errors
-/// An access beyond the end of the disk, a write to one that is only to be read, an `EIO` without a word.
+/// An access beyond the end of the disk, a write to one that is only to be read, an `EIO` without a
+/// word.
 pub fn exercise(image: Vec<u8>) -> Result<Report, String> {
     let mut report = Report { opened: false, outcome: Outcome::default(), said: Vec::new() };
     for read_only in [true, false] {
@@ -48,7 +50,9 @@ pub fn exercise(image: Vec<u8>) -> Result<Report, String> {
         settings.read_only = read_only;
         let name = settings.name.clone();
         let outcome = match Ext2::open(Box::new(disk.clone()), settings) {
-            Err(error) if error.to_string().is_empty() => return Err("refused without a word".to_owned()),
+            Err(error) if error.to_string().is_empty() => {
+                return Err("refused without a word".to_owned());
+            }
             Err(_) => Outcome::default(),
             Ok(store) => {
                 report.opened = true;
@@ -72,7 +76,8 @@ pub fn exercise(image: Vec<u8>) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Good images, small ones, with everything that a file system may contain: by `mke2fs` from a directory of this machine, and by the store itself.
+/// Good images, small ones, with everything that a file system may contain: by `mke2fs` from a
+/// directory of this machine, and by the store itself.
 ///
 /// # Panics
 /// If one cannot be made.
@@ -118,7 +123,8 @@ impl Tree {
     fn new() -> Tree {
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let root = std::env::temp_dir().join(format!("kumihimo-proof-tree-{}-{number}", std::process::id()));
+        let root = std::env::temp_dir()
+            .join(format!("kumihimo-proof-tree-{}-{number}", std::process::id()));
         std::fs::create_dir(&root).expect("a directory in the temporary directory");
         let tree = Tree(root);
         tree.fill().expect("its files");
@@ -136,7 +142,10 @@ impl Tree {
             if number == 0 {
                 write(&path(&name), 100)?
             } else {
-                std::fs::hard_link(path("many/0-with-a-name-that-takes-some-room-in-its-directory"), path(&name))?
+                std::fs::hard_link(
+                    path("many/0-with-a-name-that-takes-some-room-in-its-directory"),
+                    path(&name),
+                )?
             }
         }
         write(&path("one/direct"), 5000)?;
@@ -160,7 +169,8 @@ impl Drop for Tree {
 fn own() -> Vec<u8> {
     use kumihimo_store::{Kind, Store, XattrMode};
     let disk = Memory::new(images::make(512 << 10, &["-b", "1024", "-I", "256", "-N", "64"]));
-    let store = crate::ext2::open(disk.clone(), &Heard::default(), CACHE).expect("a good image is opened");
+    let store =
+        crate::ext2::open(disk.clone(), &Heard::default(), CACHE).expect("a good image is opened");
     for number in 0..10 {
         let directory = format!("d{number}");
         drop(paths::make(&store, &directory, New::Directory { mode: 0o755 }).expect("a directory"));

@@ -1,4 +1,5 @@
-//! Hostile images: good ones with damage, from flipped bits to structures that a cunning hand made; and everything that is done with one.
+//! Hostile images: good ones with damage, from flipped bits to structures that a cunning hand made;
+//! and everything that is done with one.
 
 mod damage;
 mod exercise;

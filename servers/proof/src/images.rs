@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A file that goes with the value. In memory where there is a place for that: images are written whole and soon thrown away.
+/// A file that goes with the value. In memory where there is a place for that: images are written
+/// whole and soon thrown away.
 #[derive(Debug)]
 pub struct Scratch(PathBuf);
 
@@ -18,7 +19,11 @@ impl Scratch {
     /// As creat(2).
     pub fn new() -> io::Result<Scratch> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let directory = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
+        let directory = if Path::new("/dev/shm").is_dir() {
+            PathBuf::from("/dev/shm")
+        } else {
+            std::env::temp_dir()
+        };
         let name = format!("kumihimo-proof-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
         let path = directory.join(name);
         File::create_new(&path)?;
@@ -72,14 +77,19 @@ fn program(name: &str) -> Command {
     command
 }
 
-/// An image of `size` bytes as `mke2fs -t ext2` with these arguments makes it. The same every time: hash seed and identity are given.
+/// An image of `size` bytes as `mke2fs -t ext2` with these arguments makes it. The same every time:
+/// hash seed and identity are given.
 ///
 /// # Panics
 /// If it fails: what it said.
 #[must_use]
 pub fn make(size: u64, arguments: &[&str]) -> Vec<u8> {
     let scratch = Scratch::new().expect("a scratch file");
-    File::options().write(true).open(scratch.path()).and_then(|file| file.set_len(size)).expect("the image's size");
+    File::options()
+        .write(true)
+        .open(scratch.path())
+        .and_then(|file| file.set_len(size))
+        .expect("the image's size");
     let identity = "5ca1ab1e-0000-4000-8000-00000000000a";
     let hash = format!("hash_seed={identity}");
     let output = program("mke2fs")
@@ -93,7 +103,11 @@ pub fn make(size: u64, arguments: &[&str]) -> Vec<u8> {
 }
 
 fn said(output: &Output) -> String {
-    [output.stdout.as_slice(), &output.stderr].concat().iter().map(|byte| char::from(*byte)).collect()
+    [output.stdout.as_slice(), &output.stderr]
+        .concat()
+        .iter()
+        .map(|byte| char::from(*byte))
+        .collect()
 }
 
 /// `e2fsck -fn`: whether the image is clean.
@@ -107,7 +121,11 @@ pub fn clean(image: &[u8]) -> Result<(), String> {
     let scratch = Scratch::new().expect("a scratch file");
     scratch.fill(image).expect("a scratch image");
     let output = program("e2fsck").arg("-fn").arg(scratch.path()).output().expect("e2fsck runs");
-    if output.status.code() == Some(0) { Ok(()) } else { Err(format!("e2fsck -fn: {}", said(&output))) }
+    if output.status.code() == Some(0) {
+        Ok(())
+    } else {
+        Err(format!("e2fsck -fn: {}", said(&output)))
+    }
 }
 
 /// An image that was repaired.
@@ -115,11 +133,13 @@ pub fn clean(image: &[u8]) -> Result<(), String> {
 pub struct Repaired {
     /// Clean now.
     pub image: Vec<u8>,
-    /// There was a question: a directory was on its way from one directory to another. No order of ext2's writes spares e2fsck that one, for the entries lie in two blocks.
+    /// There was a question: a directory was on its way from one directory to another. No order of
+    /// ext2's writes spares e2fsck that one, for the entries lie in two blocks.
     pub asked: bool,
 }
 
-/// `e2fsck -p`, which must repair it without a question, but for [`Repaired::asked`]; then it must be clean.
+/// `e2fsck -p`, which must repair it without a question, but for [`Repaired::asked`]; then it must
+/// be clean.
 ///
 /// # Errors
 /// What it said.
@@ -129,7 +149,8 @@ pub struct Repaired {
 pub fn repair(image: &[u8]) -> Result<Repaired, String> {
     let scratch = Scratch::new().expect("a scratch file");
     scratch.fill(image).expect("a scratch image");
-    let run = |how: &str| program("e2fsck").arg(how).arg(scratch.path()).output().expect("e2fsck runs");
+    let run =
+        |how: &str| program("e2fsck").arg(how).arg(scratch.path()).output().expect("e2fsck runs");
     let output = run("-fp");
     let first = said(&output);
     let moved = [" is a link to directory ", "'..' in "].iter().any(|what| first.contains(what));
@@ -154,7 +175,8 @@ pub fn repair(image: &[u8]) -> Result<Repaired, String> {
 pub fn indexed(image: &[u8]) -> Vec<u8> {
     let scratch = Scratch::new().expect("a scratch file");
     scratch.fill(image).expect("a scratch image");
-    let output = program("e2fsck").args(["-fyD"]).arg(scratch.path()).output().expect("e2fsck runs");
+    let output =
+        program("e2fsck").args(["-fyD"]).arg(scratch.path()).output().expect("e2fsck runs");
     assert!(matches!(output.status.code(), Some(0 | 1)), "e2fsck -fyD: {}", said(&output));
     std::fs::read(scratch.path()).expect("the image")
 }
@@ -165,7 +187,10 @@ pub fn indexed(image: &[u8]) -> Vec<u8> {
 /// If it cannot be written.
 #[must_use]
 pub fn keep(name: &str, image: &[u8]) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("kumihimo-proof-{name}-{}.img", std::process::id()));
-    File::create(&path).and_then(|mut file| file.write_all(image)).expect("an image in the temporary directory");
+    let path =
+        std::env::temp_dir().join(format!("kumihimo-proof-{name}-{}.img", std::process::id()));
+    File::create(&path)
+        .and_then(|mut file| file.write_all(image))
+        .expect("an image in the temporary directory");
     path
 }

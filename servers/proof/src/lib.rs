@@ -1,5 +1,5 @@
-//! Proof of the stores, for tests only: what a store must do ([`model`]), random [`operations`] on it and on a store under test, and whether both say and
-//! keep the same ([`compare`]).
+//! Proof of the stores, for tests only: what a store must do ([`model`]), random [`operations`] on
+//! it and on a store under test, and whether both say and keep the same ([`compare`]).
 #![forbid(unsafe_code)]
 
 pub mod clock;

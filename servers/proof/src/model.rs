@@ -81,7 +81,11 @@ impl Model {
         let root = Directory { parent: ROOT, names: BTreeMap::new(), next: 3 };
         tree.inodes.insert(
             ROOT,
-            Inode { links: 2, references: 1, ..Inode::new(What::Directory(root), permissions, clock::now()) },
+            Inode {
+                links: 2,
+                references: 1,
+                ..Inode::new(What::Directory(root), permissions, clock::now())
+            },
         );
         Model { limits, tree: Mutex::new(tree) }
     }
@@ -258,7 +262,8 @@ impl Tree {
         Ok(true)
     }
 
-    /// One name less leads to the node. A directory's name is its last one; `directory` had a link by its `..`.
+    /// One name less leads to the node. A directory's name is its last one; `directory` had a link
+    /// by its `..`.
     fn drop_link(&mut self, directory: Node, node: Node, now: Time) -> Result<()> {
         let is_directory = self.is_directory(node);
         let inode = self.inode(node)?;

@@ -1,10 +1,12 @@
-//! Random operations, which proptest shrinks: fewer of them first, then smaller numbers. What they are about is said by small numbers, taken modulo what there
-//! is when their turn comes, so that a sequence stays one when something is taken out of it.
+//! Random operations, which proptest shrinks: fewer of them first, then smaller numbers. What they
+//! are about is said by small numbers, taken modulo what there is when their turn comes, so that a
+//! sequence stays one when something is taken out of it.
 
 use kumihimo_store::{Kind, Seek, XattrMode};
 use proptest::prelude::*;
 
-/// One thing to do. `directory`, `node` and `listing` choose among the nodes held and the listings under way.
+/// One thing to do. `directory`, `node` and `listing` choose among the nodes held and the listings
+/// under way.
 #[allow(missing_docs, reason = "each is an operation of `Store`, with its arguments")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -149,7 +151,8 @@ pub struct Name(pub u8);
 const NAMES: u8 = 16;
 
 impl Name {
-    /// Its bytes. There are names of one byte, of lengths about where entries of directories change size, of 255 and 256 bytes, and some that are no UTF-8.
+    /// Its bytes. There are names of one byte, of lengths about where entries of directories change
+    /// size, of 255 and 256 bytes, and some that are no UTF-8.
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         match self.0 % NAMES {
@@ -196,17 +199,21 @@ pub fn target(length: u16) -> Vec<u8> {
     (0..length).map(|at| b'a' + u8::try_from((at + length) % 26).expect("below 26")).collect()
 }
 
-/// What a write of this `fill` writes at `at`: bytes that tell one place from another, 0 among them; all zeros if `fill` is.
+/// What a write of this `fill` writes at `at`: bytes that tell one place from another, 0 among
+/// them; all zeros if `fill` is.
 #[must_use]
 pub fn bytes(at: u64, length: u16, fill: u8) -> Vec<u8> {
-    (0..u64::from(length)).map(|i| fill.wrapping_mul(1 | u8::try_from((at + i) % 251).expect("below 251"))).collect()
+    (0..u64::from(length))
+        .map(|i| fill.wrapping_mul(1 | u8::try_from((at + i) % 251).expect("below 251")))
+        .collect()
 }
 
 fn name() -> impl Strategy<Value = Name> {
     prop_oneof![5 => 0..4u8, 1 => 0..NAMES].prop_map(Name)
 }
 
-/// Offsets about the places where something changes: blocks of each size, the first one that an indirect block of each depth maps, 2 and 4 GiB.
+/// Offsets about the places where something changes: blocks of each size, the first one that an
+/// indirect block of each depth maps, 2 and 4 GiB.
 fn offset() -> impl Strategy<Value = u64> {
     let block = prop_oneof![Just(1024u64), Just(2048), Just(4096)];
     let edge = (block, 0..4u32).prop_map(|(block, depth)| {
@@ -268,7 +275,14 @@ fn made() -> impl Strategy<Value = Made> {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let time = || proptest::option::of(prop_oneof![Just(0u32), Just(1), Just(i32::MAX as u32), 1..u32::MAX >> 1]);
+    let time = || {
+        proptest::option::of(prop_oneof![
+            Just(0u32),
+            Just(1),
+            Just(i32::MAX as u32),
+            1..u32::MAX >> 1
+        ])
+    };
     prop_oneof![
         2 => mode().prop_map(Change::Permissions),
         1 => (id(), id(), any::<bool>()).prop_map(|(uid, gid, kill)| Change::Owner { uid, gid, kill }),
@@ -278,7 +292,8 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 fn fallocate() -> impl Strategy<Value = u32> {
-    // Nothing, KEEP_SIZE, PUNCH_HOLE with it, ZERO_RANGE without and with it; COLLAPSE_RANGE and PUNCH_HOLE alone are refused.
+    // Nothing, KEEP_SIZE, PUNCH_HOLE with it, ZERO_RANGE without and with it; COLLAPSE_RANGE and
+    // PUNCH_HOLE alone are refused.
     prop_oneof![2 => Just(0u32), 2 => Just(1), 4 => Just(3), 2 => Just(16), 1 => Just(17), 1 => Just(8), 1 => Just(2)]
 }
 
@@ -346,6 +361,8 @@ pub fn operation() -> impl Strategy<Value = Operation> {
 }
 
 /// So many operations.
-pub fn sequence(length: impl Into<proptest::collection::SizeRange>) -> impl Strategy<Value = Vec<Operation>> {
+pub fn sequence(
+    length: impl Into<proptest::collection::SizeRange>,
+) -> impl Strategy<Value = Vec<Operation>> {
     proptest::collection::vec(operation(), length)
 }

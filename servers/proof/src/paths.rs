@@ -1,4 +1,5 @@
-//! Files of a store by their paths, as a kernel would ask for them: what is looked up is forgotten again.
+//! Files of a store by their paths, as a kernel would ask for them: what is looked up is forgotten
+//! again.
 
 use std::collections::BTreeSet;
 
@@ -78,7 +79,11 @@ pub fn open<'a, S: Store + ?Sized>(store: &'a S, path: &str) -> Result<Opened<'a
 ///
 /// # Errors
 /// As make's.
-pub fn make<'a, S: Store + ?Sized>(store: &'a S, path: &str, what: New<'_>) -> Result<Found<'a, S>> {
+pub fn make<'a, S: Store + ?Sized>(
+    store: &'a S,
+    path: &str,
+    what: New<'_>,
+) -> Result<Found<'a, S>> {
     let (directory, name) = parent(path);
     let attributes = store.make(&CALLER, find(store, directory)?.node, name, what)?.attributes;
     Ok(Found { store, node: attributes.node, kind: attributes.kind, size: 0 })

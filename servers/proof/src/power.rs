@@ -1,4 +1,5 @@
-//! Power cuts: what may be on a medium when the power goes, and what must be found there afterwards.
+//! Power cuts: what may be on a medium when the power goes, and what must be found there
+//! afterwards.
 
 mod ledger;
 mod load;
@@ -27,8 +28,9 @@ enum Luck {
     First(usize),
 }
 
-/// The image after a cut behind `position` events: what was flushed is there; of what was written since, any part, in sectors. A sector that was written several times may be
-/// in any of these states, which is all that another order can lead to.
+/// The image after a cut behind `position` events: what was flushed is there; of what was written
+/// since, any part, in sectors. A sector that was written several times may be in any of these
+/// states, which is all that another order can lead to.
 ///
 /// # Panics
 /// If the events do not fit the image.
@@ -40,14 +42,17 @@ pub fn cut(image: &[u8], events: &[Event], position: usize, random: &mut Random)
         image[offset..offset + bytes.len()].copy_from_slice(bytes);
     };
     let events = &events[..position];
-    let flushed = events.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |last| last + 1);
+    let flushed =
+        events.iter().rposition(|event| matches!(event, Event::Flush)).map_or(0, |last| last + 1);
     for event in &events[..flushed] {
         if let Event::Write(offset, bytes) = event {
             apply(*offset, bytes);
         }
     }
     let loose = &events[flushed..];
-    let any = |random: &mut Random| usize::try_from(random.below(loose.len().max(1) as u64)).expect("small");
+    let any = |random: &mut Random| {
+        usize::try_from(random.below(loose.len().max(1) as u64)).expect("small")
+    };
     let luck = match random.below(8) {
         0 => Luck::All,
         1 => Luck::None,
@@ -70,7 +75,11 @@ pub fn cut(image: &[u8], events: &[Event], position: usize, random: &mut Random)
             Luck::First(count) => number < count,
         };
         // One that was under way when the power went: some of its sectors.
-        if torn && bytes.len() > SECTOR && random.one_in(3) && !matches!(luck, Luck::All | Luck::None) {
+        if torn
+            && bytes.len() > SECTOR
+            && random.one_in(3)
+            && !matches!(luck, Luck::All | Luck::None)
+        {
             for (sector, piece) in bytes.chunks(SECTOR).enumerate() {
                 if random.one_in(2) {
                     apply(offset + (sector * SECTOR) as u64, piece);
@@ -100,10 +109,18 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..1000 {
             let image = cut(&[0; 4096], &events, 3, &mut random);
-            assert!(image[..1024].iter().all(|byte| *byte == 1) && image[3072..].iter().all(|byte| *byte == 0));
-            seen.insert(image[1024..3072].chunks(SECTOR).map(|sector| sector[0]).collect::<Vec<_>>());
+            assert!(
+                image[..1024].iter().all(|byte| *byte == 1)
+                    && image[3072..].iter().all(|byte| *byte == 0)
+            );
+            seen.insert(
+                image[1024..3072].chunks(SECTOR).map(|sector| sector[0]).collect::<Vec<_>>(),
+            );
             assert_eq!(cut(&[0; 4096], &events, 4, &mut random)[1024..3072], [2; 2048]);
         }
-        assert!(seen.contains(&vec![0; 4]) && seen.contains(&vec![2; 4]) && seen.len() > 10, "{seen:?}");
+        assert!(
+            seen.contains(&vec![0; 4]) && seen.contains(&vec![2; 4]) && seen.len() > 10,
+            "{seen:?}"
+        );
     }
 }

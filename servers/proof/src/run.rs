@@ -30,8 +30,10 @@ pub fn search(
     };
     let mut seed = [0; 32];
     seed.chunks_mut(8).for_each(|chunk| chunk.copy_from_slice(&random.number().to_le_bytes()));
-    let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
-    let result = runner.run(&sequence(length), |operations| check(&operations).map_err(TestCaseError::fail));
+    let mut runner =
+        TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
+    let result =
+        runner.run(&sequence(length), |operations| check(&operations).map_err(TestCaseError::fail));
     result.map_err(|error| match error {
         TestError::Fail(reason, operations) => {
             let (operations, reason) = shortest(operations, reason.message().to_owned(), &check);
@@ -46,7 +48,8 @@ pub fn search(
     })
 }
 
-/// Leaves out each operation without which it fails still: proptest has tried that with larger ones only.
+/// Leaves out each operation without which it fails still: proptest has tried that with larger ones
+/// only.
 fn shortest(
     mut operations: Vec<Operation>,
     mut reason: Difference,
@@ -65,7 +68,8 @@ fn shortest(
     (operations, reason)
 }
 
-/// The test `name`: rounds of `cases` sequences until `KUMI_STRESS_SECONDS` are over, one round at least. Says how many there were.
+/// The test `name`: rounds of `cases` sequences until `KUMI_STRESS_SECONDS` are over, one round at
+/// least. Says how many there were.
 ///
 /// # Panics
 /// With what [`search`] found, and how to repeat it.
@@ -83,7 +87,11 @@ pub fn test(
     };
     for mut round in rounds(name) {
         if let Err(difference) = search(&mut round.random, cases, length.clone(), check) {
-            panic!("{name}: KUMI_SEED={}, round {}: {difference}", kumihimo_tests::seed(), round.number);
+            panic!(
+                "{name}: KUMI_SEED={}, round {}: {difference}",
+                kumihimo_tests::seed(),
+                round.number
+            );
         }
         sequences += cases;
     }

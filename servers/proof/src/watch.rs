@@ -28,7 +28,10 @@ impl Watchdog {
                     Ok(next) => step = next,
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {
-                        let line = format!("\n{test}: KUMI_SEED={}: hangs, {step}\n", kumihimo_tests::seed());
+                        let line = format!(
+                            "\n{test}: KUMI_SEED={}: hangs, {step}\n",
+                            kumihimo_tests::seed()
+                        );
                         // Past libtest's capture: nothing of this process is printed any more.
                         let _ = std::io::stderr().write_all(line.as_bytes());
                         std::process::abort();
@@ -36,7 +39,10 @@ impl Watchdog {
                 }
             }
         };
-        std::thread::Builder::new().name("watchdog".to_owned()).spawn(watch).expect("a kernel thread");
+        std::thread::Builder::new()
+            .name("watchdog".to_owned())
+            .spawn(watch)
+            .expect("a kernel thread");
         Watchdog { steps }
     }
 

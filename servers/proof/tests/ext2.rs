@@ -7,7 +7,8 @@ use kumihimo_proof::ext2::{FORMATS, Format, Mounted};
 use kumihimo_proof::operations::Operation;
 use kumihimo_proof::{clock, images, run};
 
-/// Of so many sequences one is checked by `e2fsck`; when it found something, all that shrinking tries are.
+/// Of so many sequences one is checked by `e2fsck`; when it found something, all that shrinking
+/// tries are.
 const CHECKED: u32 = 8;
 
 fn sequences(name: &'static str, format: &Format, cases: u32) {
@@ -23,10 +24,11 @@ fn run_on(name: &'static str, format: &Format, cases: u32, how: impl Fn(Mounted)
     run::test(name, cases, 1..120, |operations| {
         count.set(count.get() + 1);
         let checked = found.get() || count.get().is_multiple_of(CHECKED);
-        // Memory for 64 blocks and for all of them: what is pushed out of a cache and what stays in one.
+        // Memory for 64 blocks and for all of them: what is pushed out of a cache and what stays in
+        // one.
         let cache = if count.get().is_multiple_of(2) { 64 << 10 } else { 16 << 20 };
-        let result =
-            Mounted::new(image.clone(), format, cache, checked).and_then(|mounted| compare(how(mounted), operations));
+        let result = Mounted::new(image.clone(), format, cache, checked)
+            .and_then(|mounted| compare(how(mounted), operations));
         found.set(found.get() || checked && result.is_err());
         result
     });
@@ -60,7 +62,8 @@ fn plain() {
     sequences("plain", &FORMATS[3], 300);
 }
 
-/// Where there is room for next to nothing, `ENOSPC` is said everywhere, and nothing else happens. 60 inodes at most.
+/// Where there is room for next to nothing, `ENOSPC` is said everywhere, and nothing else happens.
+/// 60 inodes at most.
 #[test]
 fn small_volumes() {
     let arguments: [&[&str]; 3] = [

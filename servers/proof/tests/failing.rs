@@ -1,4 +1,5 @@
-//! A disk that fails from its nth access on: whoever asks gets `EIO`, nobody waits or panics, and what was synced before is there.
+//! A disk that fails from its nth access on: whoever asks gets `EIO`, nobody waits or panics, and
+//! what was synced before is there.
 
 use kumihimo_proof::clock;
 use kumihimo_proof::disks::{Failing, Memory, Recorder};
@@ -27,7 +28,8 @@ fn a_disk_that_fails_costs_nothing_that_was_synced() {
             clock::reset();
             let memory = Memory::new(image.clone());
             let heard = Heard::default();
-            // The ledger's positions are those of what was written, which is recorded above the failures.
+            // The ledger's positions are those of what was written, which is recorded above the
+            // failures.
             let well = if random.one_in(3) { random.below(60) } else { random.below(1500) };
             let recorder = Recorder::new(memory.clone());
             let failing = Failing::new(recorder.clone(), well);
@@ -42,7 +44,9 @@ fn a_disk_that_fails_costs_nothing_that_was_synced() {
                 clock::tick();
                 if let Err(what) = load.step() {
                     assert!(failing.fails(), "{what} although the disk is well: {:#?}", load.log);
-                    let honest = [Errno::IO, Errno::ROFS].iter().any(|errno| what.ends_with(&errno.to_string()));
+                    let honest = [Errno::IO, Errno::ROFS]
+                        .iter()
+                        .any(|errno| what.ends_with(&errno.to_string()));
                     assert!(honest, "{what}: {:#?}", load.log);
                     wrong += 1;
                     if wrong > 20 {
@@ -76,7 +80,9 @@ fn a_disk_that_fails_costs_nothing_that_was_synced() {
                     Err(errno) => Err(format!("{path}: {errno}")),
                 })
             };
-            result.unwrap_or_else(|what| panic!("disk {disk_number}, well for {well}: {what}: {log:#?}"));
+            result.unwrap_or_else(|what| {
+                panic!("disk {disk_number}, well for {well}: {what}: {log:#?}")
+            });
         }
     }
     println!("{failed} disks failed in the middle, {checked} files that had to be there");

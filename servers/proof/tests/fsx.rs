@@ -1,4 +1,5 @@
-//! One file, in the manner of fsx: long sequences of reads, writes, truncations, holes, compared with plain bytes.
+//! One file, in the manner of fsx: long sequences of reads, writes, truncations, holes, compared
+//! with plain bytes.
 
 use kumihimo_proof::ext2::{FORMATS, Format, Mounted};
 use kumihimo_proof::watch::Watchdog;
@@ -38,8 +39,9 @@ impl File {
         match random.below(16) {
             0..=5 => {
                 let fill = u8::try_from(random.below(255)).expect("a byte") + 1;
-                let what: Vec<u8> =
-                    (from..to).map(|at| fill.wrapping_add(u8::try_from(at % 7).expect("below 7"))).collect();
+                let what: Vec<u8> = (from..to)
+                    .map(|at| fill.wrapping_add(u8::try_from(at % 7).expect("below 7")))
+                    .collect();
                 self.log.push(format!("write {from}..{to}"));
                 assert_eq!(open.write(at, &what), Ok(what.len()));
                 self.bytes.resize(size.max(to), 0);
@@ -49,7 +51,11 @@ impl File {
                 let mut read = vec![0xaa; to - from];
                 let count = open.read(at, &mut read).expect("read");
                 let expected = &self.bytes[from.min(size)..to.min(size)];
-                assert!(&read[..count] == expected, "read {from}..{to}: {:?}", first(&read[..count], expected));
+                assert!(
+                    &read[..count] == expected,
+                    "read {from}..{to}: {:?}",
+                    first(&read[..count], expected)
+                );
             }
             11 => {
                 self.log.push(format!("truncate {from}"));
@@ -87,7 +93,12 @@ impl File {
 
     fn whole(&self) {
         let contents = paths::contents(self.mounted.store(), "file").expect("the file");
-        assert!(contents == self.bytes, "the whole file: {:?} of {}", first(&contents, &self.bytes), self.bytes.len());
+        assert!(
+            contents == self.bytes,
+            "the whole file: {:?} of {}",
+            first(&contents, &self.bytes),
+            self.bytes.len()
+        );
     }
 }
 

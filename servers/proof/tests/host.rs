@@ -1,4 +1,5 @@
-//! A directory of this machine does what the model says: so the model is what Linux's own file systems are, and `Host` adds nothing to them.
+//! A directory of this machine does what the model says: so the model is what Linux's own file
+//! systems are, and `Host` adds nothing to them.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -48,7 +49,8 @@ impl Subject for Served {
 
     fn remount(&mut self) -> Result<(), Difference> {
         self.host.close().map_err(|errno| format!("close: {errno}"))?;
-        self.host = Host::open(&self.path, Settings::default()).map_err(|error| format!("opened again: {error}"))?;
+        self.host = Host::open(&self.path, Settings::default())
+            .map_err(|error| format!("opened again: {error}"))?;
         Ok(())
     }
 
@@ -65,11 +67,17 @@ impl Subject for Served {
     }
 }
 
-/// What the kernel does not let through as it is: modes of symbolic links, xattrs of what is no file; a change of owner always takes privileges away.
+/// What the kernel does not let through as it is: modes of symbolic links, xattrs of what is no
+/// file; a change of owner always takes privileges away.
 fn let_through(operation: &Operation) -> Option<Operation> {
     match operation {
-        Operation::SetXattr { .. } | Operation::RemoveXattr { .. } | Operation::Xattr { .. } => None,
-        Operation::Change { change: Change::Permissions(_) | Change::Owner { .. } | Change::Times { .. }, .. } => None,
+        Operation::SetXattr { .. } | Operation::RemoveXattr { .. } | Operation::Xattr { .. } => {
+            None
+        }
+        Operation::Change {
+            change: Change::Permissions(_) | Change::Owner { .. } | Change::Times { .. },
+            ..
+        } => None,
         // Some of this machine's file systems can collapse a range.
         Operation::Allocate { mode: 8, .. } => None,
         // The whole machine's file system would be synced each time.

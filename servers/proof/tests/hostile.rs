@@ -1,5 +1,5 @@
-//! Damaged images: nothing panics, hangs, or asks for what lies beyond the end, and what is wrong is said. `KUMI_HOSTILE` is how many there are at least (1,000 by default;
-//! `make soak`: 10,000).
+//! Damaged images: nothing panics, hangs, or asks for what lies beyond the end, and what is wrong
+//! is said. `KUMI_HOSTILE` is how many there are at least (1,000 by default; `make soak`: 10,000).
 
 use std::fmt::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,8 @@ use kumihimo_proof::{clock, images};
 use kumihimo_tests::{Random, rounds};
 
 fn least() -> u64 {
-    std::env::var("KUMI_HOSTILE").map_or(1000, |text| text.parse().expect("KUMI_HOSTILE must be a whole number"))
+    std::env::var("KUMI_HOSTILE")
+        .map_or(1000, |text| text.parse().expect("KUMI_HOSTILE must be a whole number"))
 }
 
 #[test]
@@ -35,7 +36,8 @@ fn damaged_images_are_refused_or_borne() {
     while sum[0] < least() || rounds.next().is_some() {
         let seed = source.number();
         let mut random = Random(seed);
-        let (good, layout) = &seeds[usize::try_from(random.below(seeds.len() as u64)).expect("small")];
+        let (good, layout) =
+            &seeds[usize::try_from(random.below(seeds.len() as u64)).expect("small")];
         let mut image = good.clone();
         let damage = hostile::damage(&mut image, layout, &mut random);
         watchdog.step(format!("image {seed}: {damage}"));
@@ -67,9 +69,14 @@ fn damaged_images_are_refused_or_borne() {
         assert!(failures.lines().count() < 20, "{failures}");
     }
     let [images, opened, damaged, nodes, done] = sum;
-    println!("{images} images, {opened} opened, {damaged} with EIO, {nodes} nodes looked at, {done} operations done");
+    println!(
+        "{images} images, {opened} opened, {damaged} with EIO, {nodes} nodes looked at, {done} operations done"
+    );
     assert!(failures.is_empty(), "of {images}:\n{failures}");
-    assert!(opened > images / 4 && damaged > images / 20, "damage that is never or always found proves nothing");
+    assert!(
+        opened > images / 4 && damaged > images / 20,
+        "damage that is never or always found proves nothing"
+    );
 }
 
 /// What a fuzzer begins with, and what was found once: all of it again.

@@ -6,7 +6,8 @@ use kumihimo_proof::model::{Limits, Model};
 use kumihimo_proof::operations::Operation;
 use kumihimo_proof::run;
 use kumihimo_store::{
-    Attributes, Caller, Changes, Entry, Errno, Handle, Listed, New, Node, Result, Seek, Statistics, Store, XattrMode,
+    Attributes, Caller, Changes, Entry, Errno, Handle, Listed, New, Node, Result, Seek, Statistics,
+    Store, XattrMode,
 };
 use kumihimo_tests::Random;
 
@@ -50,7 +51,8 @@ impl Store for Flawed {
     }
 
     fn lookup(&self, directory: Node, name: &[u8]) -> Result<Entry> {
-        let name = if self.is(Flaw::TakesNamesOf256Bytes) { &name[..name.len().min(255)] } else { name };
+        let name =
+            if self.is(Flaw::TakesNamesOf256Bytes) { &name[..name.len().min(255)] } else { name };
         self.model.lookup(directory, name)
     }
 
@@ -60,7 +62,10 @@ impl Store for Flawed {
 
     fn attributes(&self, node: Node) -> Result<Attributes> {
         let attributes = self.model.attributes(node)?;
-        Ok(Attributes { links: if self.is(Flaw::CountsNoLinks) { 1 } else { attributes.links }, ..attributes })
+        Ok(Attributes {
+            links: if self.is(Flaw::CountsNoLinks) { 1 } else { attributes.links },
+            ..attributes
+        })
     }
 
     fn change(&self, node: Node, changes: &Changes) -> Result<Attributes> {
@@ -83,7 +88,8 @@ impl Store for Flawed {
     }
 
     fn make(&self, caller: &Caller, directory: Node, name: &[u8], what: New<'_>) -> Result<Entry> {
-        let name = if self.is(Flaw::TakesNamesOf256Bytes) { &name[..name.len().min(255)] } else { name };
+        let name =
+            if self.is(Flaw::TakesNamesOf256Bytes) { &name[..name.len().min(255)] } else { name };
         let mut made = self.model.make(caller, directory, name, what)?;
         if self.is(Flaw::GivesANumberAgain) {
             made.attributes.node = Node(made.attributes.node.0 % 4);
@@ -97,7 +103,10 @@ impl Store for Flawed {
         {
             self.model.forget(found.attributes.node, 1);
             if found.attributes.links == 1 && found.attributes.size > 0 {
-                self.model.change(found.attributes.node, &Changes { size: Some(0), ..Changes::default() })?;
+                self.model.change(
+                    found.attributes.node,
+                    &Changes { size: Some(0), ..Changes::default() },
+                )?;
             }
         }
         self.model.unlink(directory, name)
@@ -111,7 +120,13 @@ impl Store for Flawed {
     }
 
     fn rename(&self, from: Node, name: &[u8], to: Node, new_name: &[u8], keep: bool) -> Result<()> {
-        self.model.rename(from, name, to, new_name, keep && !self.is(Flaw::RenamesOverWhatIsToBeKept))
+        self.model.rename(
+            from,
+            name,
+            to,
+            new_name,
+            keep && !self.is(Flaw::RenamesOverWhatIsToBeKept),
+        )
     }
 
     fn link(&self, node: Node, directory: Node, name: &[u8]) -> Result<Entry> {
@@ -158,7 +173,8 @@ impl Store for Flawed {
         offset: u64,
         take: &mut dyn FnMut(Listed<'_>) -> bool,
     ) -> Result<()> {
-        let offset = if self.is(Flaw::ListsAgainAfterAPortion) { offset.saturating_sub(1) } else { offset };
+        let offset =
+            if self.is(Flaw::ListsAgainAfterAPortion) { offset.saturating_sub(1) } else { offset };
         let mut last = None;
         if self.is(Flaw::ForgetsTheLastName) {
             self.model.read_directory(node, handle, offset, &mut |listed| {
@@ -197,9 +213,19 @@ impl Store for Flawed {
         self.model.remove_xattr(node, name)
     }
 
-    fn allocate(&self, node: Node, handle: Handle, mode: u32, offset: u64, length: u64) -> Result<()> {
-        let length =
-            if self.is(Flaw::PunchesTooFar) && mode == 3 && length > 0 { length.next_multiple_of(512) } else { length };
+    fn allocate(
+        &self,
+        node: Node,
+        handle: Handle,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()> {
+        let length = if self.is(Flaw::PunchesTooFar) && mode == 3 && length > 0 {
+            length.next_multiple_of(512)
+        } else {
+            length
+        };
         self.model.allocate(node, handle, mode, offset, length)
     }
 
@@ -238,7 +264,9 @@ fn check(flaw: Flaw, operations: &[Operation]) -> std::result::Result<(), Differ
 
 #[test]
 fn a_model_agrees_with_a_model() {
-    run::test("a_model_agrees_with_a_model", 500, 1..80, |operations| check(Flaw::None, operations));
+    run::test("a_model_agrees_with_a_model", 500, 1..80, |operations| {
+        check(Flaw::None, operations)
+    });
 }
 
 /// Each flaw is found among few sequences, and shrunk to few operations.

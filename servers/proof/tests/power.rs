@@ -1,4 +1,5 @@
-//! The power goes at random moments: whatever was written since the last flush is there, partly, or not. `e2fsck -p` repairs it, and what was synced is there.
+//! The power goes at random moments: whatever was written since the last flush is there, partly, or
+//! not. `e2fsck -p` repairs it, and what was synced is there.
 
 use kumihimo_proof::clock;
 use kumihimo_proof::disks::{Memory, Recorder};
@@ -22,7 +23,8 @@ const SMALL: Format = Format {
     arguments: &["-b", "1024", "-I", "128", "-N", "64", "-m", "0"],
 };
 
-/// One load and its cuts; how many files had to be there, and how many directories were on their way.
+/// One load and its cuts; how many files had to be there, and how many directories were on their
+/// way.
 fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog) -> (usize, u64) {
     clock::reset();
     // Half of the loads leave directories where they are: then nothing is asked, and all is found.
@@ -36,7 +38,8 @@ fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog
     watchdog.step(format!("a load of {steps} steps on {}", format.name));
     let disk = Recorder::new(Memory::new(image.to_vec()));
     let heard = Heard::default();
-    let store = open(disk.clone(), &heard, if random.one_in(2) { 128 << 10 } else { 8 << 20 }).expect("mounted");
+    let store = open(disk.clone(), &heard, if random.one_in(2) { 128 << 10 } else { 8 << 20 })
+        .expect("mounted");
     let mut load = Load::new(&store, disk.clone(), random.split(), size);
     for _ in 0..steps {
         clock::tick();
@@ -65,9 +68,11 @@ fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog
         certain += ledger.certain(position);
         let checked = images::repair(&image).and_then(|repaired| {
             asked += u64::from(repaired.asked);
-            let store = open(Memory::new(repaired.image), &heard, 1 << 20).map_err(|error| error.to_string())?;
+            let store = open(Memory::new(repaired.image), &heard, 1 << 20)
+                .map_err(|error| error.to_string())?;
             if repaired.asked {
-                // A directory with two names: which of them e2fsck leaves, and with it where everything below is, cannot be known (CAVEATS.md).
+                // A directory with two names: which of them e2fsck leaves, and with it where
+                // everything below is, cannot be known (CAVEATS.md).
                 return match paths::all_contents(&store) {
                     _ if !moves => Err("e2fsck asks, and no directory was moved".to_owned()),
                     Ok(contents) => ledger.check_anywhere(position, &contents),
@@ -75,9 +80,9 @@ fn power(image: &[u8], format: &Format, random: &mut Random, watchdog: &Watchdog
                 };
             }
             ledger.check(position, |path| match paths::find(&store, path) {
-                Ok(found) if found.kind == Kind::File => {
-                    paths::contents(&store, path).map(Some).map_err(|errno| format!("{path}: {errno}"))
-                }
+                Ok(found) if found.kind == Kind::File => paths::contents(&store, path)
+                    .map(Some)
+                    .map_err(|errno| format!("{path}: {errno}")),
                 Ok(found) => Err(format!("{path} is a {:?}", found.kind)),
                 Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
                 Err(errno) => Err(format!("{path}: {errno}")),
@@ -122,8 +127,12 @@ fn what_was_synced_outlives_a_power_cut() {
     assert!(certain > 100, "loads that sync nothing prove nothing");
 }
 
-/// Renames `/new` over `/old` after `before`, and does `after`; then power cuts at every place: what `/old` says after each.
-fn renamed_over(before: impl Fn(&dyn Store), after: impl Fn(&dyn Store)) -> std::collections::BTreeSet<String> {
+/// Renames `/new` over `/old` after `before`, and does `after`; then power cuts at every place:
+/// what `/old` says after each.
+fn renamed_over(
+    before: impl Fn(&dyn Store),
+    after: impl Fn(&dyn Store),
+) -> std::collections::BTreeSet<String> {
     let image = FORMATS[0].image();
     let disk = Recorder::new(Memory::new(image.clone()));
     let heard = Heard::default();
@@ -146,18 +155,21 @@ fn renamed_over(before: impl Fn(&dyn Store), after: impl Fn(&dyn Store)) -> std:
     let mut seen = std::collections::BTreeSet::new();
     for position in begin..=events.len() {
         for _ in 0..4 {
-            let repaired = images::repair(&cut(&image, &events, position, &mut random)).expect("repaired");
+            let repaired =
+                images::repair(&cut(&image, &events, position, &mut random)).expect("repaired");
             let store = open(Memory::new(repaired.image), &heard, 1 << 20).expect("mounted again");
-            let found = paths::contents(&store, "/old").map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-            seen.insert(
-                found.unwrap_or_else(|errno| panic!("cut at {position} of {begin} to {}: {errno}", events.len())),
-            );
+            let found = paths::contents(&store, "/old")
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            seen.insert(found.unwrap_or_else(|errno| {
+                panic!("cut at {position} of {begin} to {}: {errno}", events.len())
+            }));
         }
     }
     seen
 }
 
-/// What a name led to stays until it leads elsewhere, with a name in lost+found meanwhile: also where lost+found has not been in memory for long. (Then it was gone before.)
+/// What a name led to stays until it leads elsewhere, with a name in lost+found meanwhile: also
+/// where lost+found has not been in memory for long. (Then it was gone before.)
 #[test]
 fn what_is_replaced_has_a_name_at_every_moment() {
     if !images::programs("what_is_replaced_has_a_name_at_every_moment") {
@@ -175,10 +187,13 @@ fn what_is_replaced_has_a_name_at_every_moment() {
     assert!(seen.into_iter().eq(["new", "old"]), "either, and nothing else");
 }
 
-/// The same where what is replaced has another name, and loses that as well before anything is on the disk. (Its inode was deleted first, while the disk's name still led there.)
+/// The same where what is replaced has another name, and loses that as well before anything is on
+/// the disk. (Its inode was deleted first, while the disk's name still led there.)
 #[test]
 fn what_is_replaced_and_loses_its_other_name_is_there_until_its_successor_is() {
-    if !images::programs("what_is_replaced_and_loses_its_other_name_is_there_until_its_successor_is") {
+    if !images::programs(
+        "what_is_replaced_and_loses_its_other_name_is_there_until_its_successor_is",
+    ) {
         return;
     }
     let link = |store: &dyn Store| paths::link(store, "/old", "/other").expect("linked");
@@ -186,7 +201,8 @@ fn what_is_replaced_and_loses_its_other_name_is_there_until_its_successor_is() {
     assert!(seen.into_iter().eq(["new", "old"]), "either, and nothing else");
 }
 
-/// A name that goes and comes again, in another block of its directory: what had it has the new one first. (Then the name was there twice, and only one of them was found.)
+/// A name that goes and comes again, in another block of its directory: what had it has the new one
+/// first. (Then the name was there twice, and only one of them was found.)
 #[test]
 fn a_name_that_comes_again_hides_nothing() {
     if !images::programs("a_name_that_comes_again_hides_nothing") {
@@ -200,7 +216,8 @@ fn a_name_that_comes_again_hides_nothing() {
         let file = paths::create(&store, path).expect("made");
         assert_eq!(file.write(0, path.as_bytes()), Ok(path.len()));
     };
-    // Of 1,024 bytes a name of 200 takes 208: four of them and a short one are in the first block, the next in the second; then there is room in the first.
+    // Of 1,024 bytes a name of 200 takes 208: four of them and a short one are in the first block,
+    // the next in the second; then there is room in the first.
     paths::make(&store, "/d", kumihimo_store::New::Directory { mode: 0o755 }).expect("made");
     let long = |letter: &str| format!("/d/{}", letter.repeat(200));
     made("/d/short");
@@ -215,14 +232,23 @@ fn a_name_that_comes_again_hides_nothing() {
     let mut random = Random(1);
     for position in begin..=events.len() {
         for _ in 0..8 {
-            let repaired = images::repair(&cut(&image, &events, position, &mut random)).expect("repaired");
+            let repaired =
+                images::repair(&cut(&image, &events, position, &mut random)).expect("repaired");
             let store = open(Memory::new(repaired.image), &heard, 1 << 20).expect("mounted again");
             let is_at = |path: &str, contents: &str| {
                 paths::contents(&store, path).is_ok_and(|bytes| bytes == contents.as_bytes())
             };
             let (x, short) = (long("x"), "/d/short");
-            assert!(is_at(&x, &x) || is_at("/elsewhere", &x), "cut at {position} of {begin} to {}", events.len());
-            assert!(is_at(&x, short) || is_at(short, short), "cut at {position} of {begin} to {}", events.len());
+            assert!(
+                is_at(&x, &x) || is_at("/elsewhere", &x),
+                "cut at {position} of {begin} to {}",
+                events.len()
+            );
+            assert!(
+                is_at(&x, short) || is_at(short, short),
+                "cut at {position} of {begin} to {}",
+                events.len()
+            );
         }
     }
 }

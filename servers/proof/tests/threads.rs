@@ -1,4 +1,5 @@
-//! Several threads on one store: each has a tree of its own, which must be as its model says, and all of them one directory in common.
+//! Several threads on one store: each has a tree of its own, which must be as its model says, and
+//! all of them one directory in common.
 
 use std::sync::Arc;
 
@@ -23,7 +24,8 @@ fn name(random: &mut Random, own: &str) -> String {
 fn common(store: &dyn Store, random: &mut Random) {
     let (one, other) = (name(random, "common"), name(random, "common"));
     let result = match random.below(7) {
-        0 | 1 => paths::create(store, &one).and_then(|open| open.write(random.below(9000), &[7; 3000]).map(|_| ())),
+        0 | 1 => paths::create(store, &one)
+            .and_then(|open| open.write(random.below(9000), &[7; 3000]).map(|_| ())),
         2 => paths::unlink(store, &one),
         3 => paths::rename(store, &one, &other),
         4 => paths::link(store, &one, &other),
@@ -35,33 +37,56 @@ fn common(store: &dyn Store, random: &mut Random) {
         }),
         _ => paths::open(store, &one).and_then(|open| {
             let contents = open.contents()?;
-            assert!(contents.iter().all(|byte| *byte == 7 || *byte == 0), "bytes that nobody wrote there");
+            assert!(
+                contents.iter().all(|byte| *byte == 7 || *byte == 0),
+                "bytes that nobody wrote there"
+            );
             open.sync(false)
         }),
     };
-    assert!(matches!(result, Ok(()) | Err(Errno::NOENT | Errno::EXIST)), "in the common directory: {:?}", result);
+    assert!(
+        matches!(result, Ok(()) | Err(Errno::NOENT | Errno::EXIST)),
+        "in the common directory: {:?}",
+        result
+    );
 }
 
 fn own(store: &dyn Store, random: &mut Random, directory: &str, known: &mut Own) {
     let (one, other) = (name(random, directory), name(random, directory));
     match random.below(8) {
         0..=2 => {
-            let bytes: Vec<u8> = (0..random.below(20_000)).map(|at| u8::try_from(at % 251).expect("a byte")).collect();
-            let opened = if known.contains_key(&one) { paths::open(store, &one) } else { paths::create(store, &one) };
+            let bytes: Vec<u8> = (0..random.below(20_000))
+                .map(|at| u8::try_from(at % 251).expect("a byte"))
+                .collect();
+            let opened = if known.contains_key(&one) {
+                paths::open(store, &one)
+            } else {
+                paths::create(store, &one)
+            };
             let opened = opened.expect("the own file");
             opened.truncate(0).and_then(|()| opened.write(0, &bytes)).expect("written");
             known.insert(one, bytes);
         }
-        3 => assert_eq!(paths::unlink(store, &one).is_ok(), known.remove(&one).is_some(), "unlink {one}"),
+        3 => assert_eq!(
+            paths::unlink(store, &one).is_ok(),
+            known.remove(&one).is_some(),
+            "unlink {one}"
+        ),
         4 if one != other => {
-            assert_eq!(paths::rename(store, &one, &other).is_ok(), known.contains_key(&one), "rename {one} to {other}");
+            assert_eq!(
+                paths::rename(store, &one, &other).is_ok(),
+                known.contains_key(&one),
+                "rename {one} to {other}"
+            );
             if let Some(bytes) = known.remove(&one) {
                 known.insert(other, bytes);
             }
         }
         5 => {
-            let there: Vec<String> =
-                known.keys().map(|path| path.rsplit('/').next().expect("a name").to_owned()).collect();
+            let there: Vec<String> = known
+                .keys()
+                .map(|path| path.rsplit('/').next().expect("a name").to_owned())
+                .collect();
             let mut names = paths::list(store, directory).expect("the own directory");
             names.sort();
             let mut there: Vec<Vec<u8>> = there.into_iter().map(String::into_bytes).collect();
@@ -71,7 +96,9 @@ fn own(store: &dyn Store, random: &mut Random, directory: &str, known: &mut Own)
         _ => match (paths::contents(store, &one), known.get(&one)) {
             (Ok(contents), Some(bytes)) => assert!(&contents == bytes, "{one}"),
             (Err(Errno::NOENT), None) => {}
-            (contents, bytes) => panic!("{one}: {:?}, {}", contents.map(|bytes| bytes.len()), bytes.is_some()),
+            (contents, bytes) => {
+                panic!("{one}: {:?}, {}", contents.map(|bytes| bytes.len()), bytes.is_some())
+            }
         },
     }
 }
@@ -96,7 +123,10 @@ fn threads_do_not_disturb_each_other() {
                 let (store, mut random) = (Arc::clone(&store), random.split());
                 std::thread::spawn(move || {
                     let directory = format!("own{thread}");
-                    drop(paths::make(&*store, &directory, New::Directory { mode: 0o755 }).expect("a directory"));
+                    drop(
+                        paths::make(&*store, &directory, New::Directory { mode: 0o755 })
+                            .expect("a directory"),
+                    );
                     let mut known = Own::new();
                     for _ in 0..STEPS {
                         match random.below(8) {
@@ -110,14 +140,19 @@ fn threads_do_not_disturb_each_other() {
                 })
             })
             .collect();
-        let known: Vec<Own> =
-            threads.into_iter().map(|thread| thread.join().expect("a thread that fails said so")).collect();
+        let known: Vec<Own> = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a thread that fails said so"))
+            .collect();
         store.close().expect("closed");
         assert!(heard.all().is_empty() && disk.beyond() == 0, "{:?}", heard.all());
         disk.with(images::clean).expect("clean");
         let again = open(disk, &heard, 1 << 20).expect("mounted again");
         for (path, bytes) in known.iter().flatten() {
-            assert!(&paths::contents(&again, path).expect("what was written") == bytes, "{path} afterwards");
+            assert!(
+                &paths::contents(&again, path).expect("what was written") == bytes,
+                "{path} afterwards"
+            );
         }
     }
 }

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 /// A block device, or a file used as one. Any number of threads may use it at once.
 ///
 /// # Errors
-/// As read(2), write(2) and fsync(2). A range that goes beyond the end is an error: `UnexpectedEof`, `ENOSPC`.
+/// As read(2), write(2) and fsync(2). A range that goes beyond the end is an error:
+/// `UnexpectedEof`, `ENOSPC`.
 #[allow(clippy::missing_errors_doc, reason = "said once, above")]
 pub trait Disk: Send + Sync + 'static {
     /// Bytes.
@@ -21,22 +22,28 @@ pub trait Disk: Send + Sync + 'static {
     /// Fills `into` from `offset`.
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Writes all of `from` at `offset`. It may be in a volatile cache afterwards, and writes may reach the medium in any order, until the next `flush`.
+    /// Writes all of `from` at `offset`. It may be in a volatile cache afterwards, and writes may
+    /// reach the medium in any order, until the next `flush`.
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()>;
 
     /// All that was written before is on the medium when this returns.
     fn flush(&self) -> io::Result<()>;
 }
 
-/// Opens an image or a block device, exclusively: the kernel refuses a block device that is mounted (`O_EXCL`), and an image is locked against a second server (flock(2)).
+/// Opens an image or a block device, exclusively: the kernel refuses a block device that is mounted
+/// (`O_EXCL`), and an image is locked against a second server (flock(2)).
 ///
 /// # Errors
-/// As open(2). `ResourceBusy`: someone else has it. `InvalidInput`: neither a regular file nor a block device. `EROFS`: the device cannot be written.
+/// As open(2). `ResourceBusy`: someone else has it. `InvalidInput`: neither a regular file nor a
+/// block device. `EROFS`: the device cannot be written.
 pub fn open_disk(path: &Path, writable: bool) -> io::Result<FileDisk> {
     let mode = OFlags::CLOEXEC | if writable { OFlags::RDWR } else { OFlags::RDONLY };
     let kind = std::fs::metadata(path)?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "neither a regular file nor a block device"));
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            "neither a regular file nor a block device",
+        ));
     }
     if kind.is_block_device() && writable && is_read_only(path)? {
         // Opening one for writing succeeds, and writing does not.
@@ -45,8 +52,11 @@ pub fn open_disk(path: &Path, writable: bool) -> io::Result<FileDisk> {
     // Of a block device only, O_EXCL has a meaning without O_CREAT: open(2).
     let mode = if kind.is_block_device() { mode | OFlags::EXCL } else { mode };
     let file = File::from(rustix::fs::open(path, mode, Mode::empty())?);
-    let operation =
-        if writable { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
+    let operation = if writable {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
     match rustix::fs::flock(&file, operation) {
         Err(Errno::WOULDBLOCK) => {
             return Err(io::Error::new(ErrorKind::ResourceBusy, "another server has it mounted"));
@@ -65,7 +75,8 @@ fn is_read_only(path: &Path) -> io::Result<bool> {
     Ok(said.is_ok_and(|said| said.trim() == "1"))
 }
 
-/// A disk in a file or block device, by plain system calls: whoever waits for the medium waits in the kernel.
+/// A disk in a file or block device, by plain system calls: whoever waits for the medium waits in
+/// the kernel.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
@@ -125,7 +136,8 @@ impl Disk for FileDisk {
 /// Bytes for which a [`Delayed`] disk takes its time once.
 pub const DELAYED: usize = 4096;
 
-/// A disk that takes a while for every [`DELAYED`] bytes, or a part of them: an image in memory behaves like a device. How the caller waits is its organisation's affair.
+/// A disk that takes a while for every [`DELAYED`] bytes, or a part of them: an image in memory
+/// behaves like a device. How the caller waits is its organisation's affair.
 #[derive(Debug)]
 pub struct Delayed<D> {
     disk: D,
@@ -174,7 +186,8 @@ mod tests {
     use super::*;
 
     fn image(name: &str, bytes: &[u8]) -> std::path::PathBuf {
-        let path = std::env::temp_dir().join(format!("kumihimo-disk-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("kumihimo-disk-{name}-{}", std::process::id()));
         File::create(&path).and_then(|mut file| file.write_all(bytes)).expect("a file");
         path
     }
@@ -189,7 +202,10 @@ mod tests {
         let mut read = [0; 102];
         disk.read(3999, &mut read).expect("a read");
         assert_eq!((read[0], read[1], read[100], read[101]), (1, 7, 7, 1));
-        assert_eq!(disk.read(8191, &mut [0; 2]).expect_err("the end").kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(
+            disk.read(8191, &mut [0; 2]).expect_err("the end").kind(),
+            ErrorKind::UnexpectedEof
+        );
         std::fs::remove_file(path).expect("it was there");
     }
 
@@ -197,8 +213,14 @@ mod tests {
     fn one_server_at_a_time_writes() {
         let path = image("locked", &[0; 1024]);
         let first = open_disk(&path, true).expect("an image");
-        assert_eq!(open_disk(&path, true).expect_err("it is taken").kind(), ErrorKind::ResourceBusy);
-        assert_eq!(open_disk(&path, false).expect_err("it is taken").kind(), ErrorKind::ResourceBusy);
+        assert_eq!(
+            open_disk(&path, true).expect_err("it is taken").kind(),
+            ErrorKind::ResourceBusy
+        );
+        assert_eq!(
+            open_disk(&path, false).expect_err("it is taken").kind(),
+            ErrorKind::ResourceBusy
+        );
         drop(first);
         let _reader = open_disk(&path, false).expect("free again");
         open_disk(&path, false).expect("several may read");
@@ -208,9 +230,18 @@ mod tests {
 
     #[test]
     fn what_has_no_blocks_is_refused() {
-        assert_eq!(open_disk(&std::env::temp_dir(), false).expect_err("a directory").kind(), ErrorKind::InvalidInput);
-        assert_eq!(open_disk(Path::new("/dev/null"), false).expect_err("a device").kind(), ErrorKind::InvalidInput);
-        assert_eq!(open_disk(Path::new("/no/such"), false).expect_err("nothing").kind(), ErrorKind::NotFound);
+        assert_eq!(
+            open_disk(&std::env::temp_dir(), false).expect_err("a directory").kind(),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            open_disk(Path::new("/dev/null"), false).expect_err("a device").kind(),
+            ErrorKind::InvalidInput
+        );
+        assert_eq!(
+            open_disk(Path::new("/no/such"), false).expect_err("nothing").kind(),
+            ErrorKind::NotFound
+        );
     }
 
     #[test]
@@ -220,7 +251,11 @@ mod tests {
         let wait = |time: Duration| {
             WAITED.fetch_add(time.as_secs(), Relaxed);
         };
-        let disk = Delayed::new(open_disk(&path, true).expect("an image"), Duration::from_secs(1000), wait);
+        let disk = Delayed::new(
+            open_disk(&path, true).expect("an image"),
+            Duration::from_secs(1000),
+            wait,
+        );
         disk.read(0, &mut [0; 512]).expect("a read");
         disk.write(0, &[0; 4096]).expect("a write");
         disk.read(0, &mut [0; 4097]).expect("a read");

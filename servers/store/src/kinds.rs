@@ -107,7 +107,8 @@ pub struct Attributes {
 /// A node that was looked up or made. It holds one reference, which `Store::forget` gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Which of the inodes that had this number: an inode's number is used again after its end, with another generation.
+    /// Which of the inodes that had this number: an inode's number is used again after its end,
+    /// with another generation.
     pub generation: u64,
     /// Its attributes, with its number.
     pub attributes: Attributes,
@@ -179,7 +180,8 @@ pub struct Changes {
     pub mtime: Option<Stamp>,
     /// The kernel's own, with its write-back cache only.
     pub ctime: Option<Time>,
-    /// Take set-user-id and set-group-id off, as a change of owner or size by one who is not root does.
+    /// Take set-user-id and set-group-id off, as a change of owner or size by one who is not root
+    /// does.
     pub kill_privileges: bool,
 }
 

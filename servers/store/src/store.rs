@@ -50,15 +50,19 @@ pub enum XattrMode {
 
 /// A store of files: what the handlers of a file server ask for.
 ///
-/// Every operation is atomic towards the others and may be called by any number of threads at once; each blocks its caller, microprocess or kernel thread, while
-/// it waits for the disk or for another operation on the same inode. Names come as the kernel sends them: never empty, no `/`, no zero byte, `.` and `..` never for
-/// what changes a directory; their length is the store's to check (`ENAMETOOLONG` above 255).
-/// Permissions are the kernel's affair (`default_permissions`), the sticky bit included. A node is good from the
-/// `Entry` that gave it until all its references were given back; the root always. An inode without a name lives until then.
+/// Every operation is atomic towards the others and may be called by any number of threads at once;
+/// each blocks its caller, microprocess or kernel thread, while it waits for the disk or for
+/// another operation on the same inode. Names come as the kernel sends them: never empty, no `/`,
+/// no zero byte, `.` and `..` never for what changes a directory; their length is the store's to
+/// check (`ENAMETOOLONG` above 255). Permissions are the kernel's affair (`default_permissions`),
+/// the sticky bit included. A node is good from the `Entry` that gave it until all its references
+/// were given back; the root always. An inode without a name lives until then.
 ///
 /// # Errors
-/// Each operation gives the errno that its manual page (section 2) lists; `EIO` where the disk failed or the structure found there is damaged (said on standard error, by name,
-/// once), `ESTALE` for a node that no longer exists, `EROFS` on a store that is read only, `ENOTSUP` for what it cannot do.
+/// Each operation gives the errno that its manual page (section 2) lists; `EIO` where the disk
+/// failed or the structure found there is damaged (said on standard error, by name, once), `ESTALE`
+/// for a node that no longer exists, `EROFS` on a store that is read only, `ENOTSUP` for what it
+/// cannot do.
 #[allow(clippy::missing_errors_doc, reason = "said once, above")]
 pub trait Store: Send + Sync + 'static {
     /// Where everything begins.
@@ -79,7 +83,8 @@ pub trait Store: Send + Sync + 'static {
     /// readlink(2).
     fn read_link(&self, node: Node) -> Result<Vec<u8>>;
 
-    /// open(2) with `O_CREAT|O_EXCL`, mkdir(2), symlink(2), mknod(2). A set-group-id directory gives its group on. Counts a reference.
+    /// open(2) with `O_CREAT|O_EXCL`, mkdir(2), symlink(2), mknod(2). A set-group-id directory
+    /// gives its group on. Counts a reference.
     fn make(&self, caller: &Caller, directory: Node, name: &[u8], what: New<'_>) -> Result<Entry>;
 
     /// unlink(2).
@@ -106,7 +111,8 @@ pub trait Store: Send + Sync + 'static {
     /// pwrite(2): all of it, or an error, or what there was room for.
     fn write(&self, node: Node, handle: Handle, offset: u64, from: &[u8]) -> Result<usize>;
 
-    /// As `write`, of what the client's kernel had kept (its write-back cache): the times are its affair, and stay, where the store can do that.
+    /// As `write`, of what the client's kernel had kept (its write-back cache): the times are its
+    /// affair, and stay, where the store can do that.
     fn write_kept(&self, node: Node, handle: Handle, offset: u64, from: &[u8]) -> Result<usize> {
         self.write(node, handle, offset, from)
     }
@@ -117,8 +123,9 @@ pub trait Store: Send + Sync + 'static {
     /// syncfs(2).
     fn sync_all(&self) -> Result<()>;
 
-    /// Lists a directory from `offset` (0, or a `Listed::next`), `.` and `..` among the first, until `take` says `false` or the end. What `take` refused comes again.
-    /// Names that neither come nor go meanwhile are listed exactly once.
+    /// Lists a directory from `offset` (0, or a `Listed::next`), `.` and `..` among the first,
+    /// until `take` says `false` or the end. What `take` refused comes again. Names that neither
+    /// come nor go meanwhile are listed exactly once.
     fn read_directory(
         &self,
         node: Node,
@@ -143,7 +150,14 @@ pub trait Store: Send + Sync + 'static {
     fn remove_xattr(&self, node: Node, name: &[u8]) -> Result<()>;
 
     /// fallocate(2); `mode` is its `FALLOC_FL_*`.
-    fn allocate(&self, node: Node, handle: Handle, mode: u32, offset: u64, length: u64) -> Result<()>;
+    fn allocate(
+        &self,
+        node: Node,
+        handle: Handle,
+        mode: u32,
+        offset: u64,
+        length: u64,
+    ) -> Result<()>;
 
     /// lseek(2) to data or to a hole. `ENXIO` beyond the end.
     fn seek(&self, node: Node, handle: Handle, offset: u64, what: Seek) -> Result<u64>;

@@ -50,7 +50,10 @@ pub(crate) fn usage(root: u32) -> HashMap<u32, Usage> {
     let mut all = HashMap::new();
     for process in members(root) {
         for thread in numbers(&format!("/proc/{process}/task")) {
-            let read = |name| fs::read_to_string(format!("/proc/{process}/task/{thread}/{name}")).unwrap_or_default();
+            let read = |name| {
+                fs::read_to_string(format!("/proc/{process}/task/{thread}/{name}"))
+                    .unwrap_or_default()
+            };
             let stat = read("stat");
             let Some(&state) = after_name(&stat).first() else { continue };
             // sched-stats.rst of the kernel: time on a core, time in the run queue, time slices.

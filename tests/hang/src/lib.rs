@@ -34,7 +34,13 @@ impl Watch {
     /// that outlives its parent is found by that.
     #[must_use]
     pub fn new(root: u32) -> Self {
-        Self { root, last: family::usage(root), looked: Instant::now(), total: Duration::ZERO, idle: 0 }
+        Self {
+            root,
+            last: family::usage(root),
+            looked: Instant::now(),
+            total: Duration::ZERO,
+            idle: 0,
+        }
     }
 
     /// Compares with the look before, and returns how many looks in a row were idle. Looks should

@@ -26,7 +26,9 @@ fn kernel_threads(process: u32) -> String {
         Ok(tasks) => tasks,
         Err(e) => return format!("no kernel threads of process {process}: {e}\n"),
     };
-    let mut text = String::from("kernel thread, name, state, user and system time in ticks, waits in, system call\n");
+    let mut text = String::from(
+        "kernel thread, name, state, user and system time in ticks, waits in, system call\n",
+    );
     for task in tasks.flatten() {
         let read = |name| match fs::read_to_string(task.path().join(name)) {
             Ok(text) => text.trim().to_owned(),
@@ -37,7 +39,14 @@ fn kernel_threads(process: u32) -> String {
         let field = |n| *fields.get(n).unwrap_or(&"?");
         let (tid, name) = (task.file_name(), read("comm"));
         let (wchan, call) = (read("wchan"), read("syscall"));
-        let _ = writeln!(text, "{}, {name}, {}, {} {}, {wchan}, {call}", tid.display(), field(0), field(11), field(12));
+        let _ = writeln!(
+            text,
+            "{}, {name}, {}, {} {}, {wchan}, {call}",
+            tid.display(),
+            field(0),
+            field(11),
+            field(12)
+        );
     }
     text
 }
@@ -50,7 +59,9 @@ fn stacks(process: u32) -> String {
     gdb.args(["-p", &process.to_string(), "-ex", "thread apply all bt 40"]);
     gdb.args(["-ex", &format!("source {}", script.display()), "-ex", "kumi backtrace all"]);
     match gdb.stdin(Stdio::null()).output() {
-        Ok(output) => String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        Ok(output) => {
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        }
         Err(e) => format!("no gdb: {e}\n"),
     }
 }

@@ -1,5 +1,5 @@
-//! Priorities over the board are exact but for some steps: processes that share the cores are traced, and the checker puts their traces into one
-//! order.
+//! Priorities over the board are exact but for some steps: processes that share the cores are
+//! traced, and the checker puts their traces into one order.
 //!
 //! What is counted, and why, is said in `crates/trace/src/board.rs`.
 
@@ -20,12 +20,17 @@ use kumihimo_trace::{Verdict, check_together};
 
 use crate::level;
 
-/// One of the processes: computes on all its virtual processors, and others wake, compute and change their priorities.
+/// One of the processes: computes on all its virtual processors, and others wake, compute and
+/// change their priorities.
 fn child() {
-    let number = |name: &str| std::env::var(name).expect("set by the parent").parse::<u64>().expect("a number");
+    let number = |name: &str| {
+        std::env::var(name).expect("set by the parent").parse::<u64>().expect("a number")
+    };
     let (mut random, low) = (Random(number("KUMI_TEST_SEED")), number("KUMI_TEST_LOW"));
-    let policy: Box<dyn Policy> = if random.one_in(2) { Box::new(FixedPriority) } else { Box::new(RoundRobin::new()) };
-    let runtime = Runtime::builder().policy(policy).trace_buffer(1 << 19).build().expect("a runtime");
+    let policy: Box<dyn Policy> =
+        if random.one_in(2) { Box::new(FixedPriority) } else { Box::new(RoundRobin::new()) };
+    let runtime =
+        Runtime::builder().policy(policy).trace_buffer(1 << 19).build().expect("a runtime");
     runtime.run(|| {
         println!("ready");
         std::io::stdout().flush().expect("standard output is open");
@@ -69,7 +74,10 @@ fn actor(mut random: Random) {
             0 => thread::current().set_priority(level(11 + random.below(50) as u8)),
             1 => thread::yield_now(),
             2 => drop(
-                Builder::new().priority(level(random.below(64) as u8)).spawn(|| compute(1_000)).expect("it begins"),
+                Builder::new()
+                    .priority(level(random.below(64) as u8))
+                    .spawn(|| compute(1_000))
+                    .expect("it begins"),
             ),
             _ => thread::sleep(Duration::from_micros(random.below(800))),
         }
@@ -83,10 +91,12 @@ fn compute(turns: u64) {
     }
 }
 
-/// Runs so many processes and checks their traces; they are left over if something is wrong with them.
+/// Runs so many processes and checks their traces; they are left over if something is wrong with
+/// them.
 fn share(name: &str, round: &mut Round, processes: usize, vps: usize) {
     let place = Place::new(&format!("{name}-{}", round.number));
-    let traces: Vec<PathBuf> = (0..processes).map(|n| place.0.with_extension(format!("{n}.perfetto"))).collect();
+    let traces: Vec<PathBuf> =
+        (0..processes).map(|n| place.0.with_extension(format!("{n}.perfetto"))).collect();
     let vps = vps.to_string();
     let mut children: Vec<_> = traces
         .iter()

@@ -27,7 +27,8 @@ fn cpu_time(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let rest = stat.rsplit_once(')').expect("a name").1;
     let fields: Vec<&str> = rest.split_whitespace().collect();
-    let ticks: u64 = fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
+    let ticks: u64 =
+        fields[11].parse::<u64>().expect("utime") + fields[12].parse::<u64>().expect("stime");
     Duration::from_millis(ticks * 10)
 }
 
@@ -47,7 +48,8 @@ const HIGH: Duration = Duration::from_millis(600);
 static STOP: AtomicBool = AtomicBool::new(false);
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
-/// A process that computes on all its virtual processors at a low priority, and says who it is through a gate.
+/// A process that computes on all its virtual processors at a low priority, and says who it is
+/// through a gate.
 fn hog() {
     Runtime::builder().build().expect("a runtime").run(|| {
         let _who = Gate::serve("hog", |()| std::process::id()).expect("it serves");
@@ -68,7 +70,9 @@ fn hog() {
 
 #[test]
 fn the_higher_priority_has_the_cores() {
-    if !has_vps("the_higher_priority_has_the_cores") || !is_preempted("the_higher_priority_has_the_cores") {
+    if !has_vps("the_higher_priority_has_the_cores")
+        || !is_preempted("the_higher_priority_has_the_cores")
+    {
         return;
     }
     pair_with("the_higher_priority_has_the_cores", &ON, hog, || {
@@ -85,12 +89,18 @@ fn the_higher_priority_has_the_cores() {
         });
         // What is left to it is looking whether the higher one is still there.
         let low = cpu_time(pid) - before;
-        assert!(low * 4 < HIGH, "the lower one had {low:?} of CPU time beside {HIGH:?} of the higher one's");
+        assert!(
+            low * 4 < HIGH,
+            "the lower one had {low:?} of CPU time beside {HIGH:?} of the higher one's"
+        );
         // And it has the cores back.
         let before = cpu_time(pid);
         let begun = Instant::now();
         while cpu_time(pid) - before < Duration::from_millis(50) {
-            assert!(begun.elapsed() < Duration::from_secs(30), "the lower one does not run any more");
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "the lower one does not run any more"
+            );
             thread::sleep(Duration::from_millis(10));
         }
     });

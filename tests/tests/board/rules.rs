@@ -1,4 +1,5 @@
-//! What an address space may use, and what it counts for by what it did: shares and feedback, between real processes. Who looks at the board is at another one.
+//! What an address space may use, and what it counts for by what it did: shares and feedback,
+//! between real processes. Who looks at the board is at another one.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -32,13 +33,15 @@ fn board(place: &Place) -> PathBuf {
 
 /// CPU time of the calling process, user and system.
 fn used() -> Duration {
-    // SAFETY: all zero is a rusage, which getrusage(2) fills; of the calling process that cannot fail.
+    // SAFETY: all zero is a rusage, which getrusage(2) fills; of the calling process that cannot
+    // fail.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
         libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
         usage
     };
-    let time = |t: libc::timeval| Duration::from_micros(t.tv_sec as u64 * 1_000_000 + t.tv_usec as u64);
+    let time =
+        |t: libc::timeval| Duration::from_micros(t.tv_sec as u64 * 1_000_000 + t.tv_usec as u64);
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
@@ -54,12 +57,16 @@ fn hog(priority: u8, done: impl Fn() -> bool + Sync) {
                     }
                 }
             };
-            Builder::new().priority(level(priority)).spawn_scoped(scope, computes).expect("a microprocess");
+            Builder::new()
+                .priority(level(priority))
+                .spawn_scoped(scope, computes)
+                .expect("a microprocess");
         }
     });
 }
 
-/// Whether the caller is to watch two processes that compute; it is not if it is one of them, which it has been by then, or if that cannot be had here.
+/// Whether the caller is to watch two processes that compute; it is not if it is one of them, which
+/// it has been by then, or if that cannot be had here.
 fn watches_hogs(name: &str) -> bool {
     match side(name).as_deref() {
         Some("high") => hog_process(50),
@@ -84,8 +91,10 @@ fn hog_process(priority: u8) {
 }
 
 fn begin(name: &str, place: &Place, side: &str, environment: &[(&str, &str)]) -> Server {
-    let all: Vec<_> =
-        [("KUMI_TEST_SIDE", side), ("KUMI_ARBITER", "on")].into_iter().chain(environment.iter().copied()).collect();
+    let all: Vec<_> = [("KUMI_TEST_SIDE", side), ("KUMI_ARBITER", "on")]
+        .into_iter()
+        .chain(environment.iter().copied())
+        .collect();
     Server::start(name, place, &all)
 }
 
@@ -101,8 +110,13 @@ fn row_of(view: &View, server: &Server) -> SpaceView {
     spaces.into_iter().find(|space| space.pid == server.child.id()).expect("it is at the board")
 }
 
-/// Whether there is a core that the one holds at a level while the other one waits for it at another.
-fn goes_before(cores: &[CoreView], (holder, high): (u16, Option<u8>), (waiter, low): (u16, Option<u8>)) -> bool {
+/// Whether there is a core that the one holds at a level while the other one waits for it at
+/// another.
+fn goes_before(
+    cores: &[CoreView],
+    (holder, high): (u16, Option<u8>),
+    (waiter, low): (u16, Option<u8>),
+) -> bool {
     cores.iter().any(|core| {
         core.holder.is_some_and(|stand| (stand.row, stand.level) == (holder, high))
             && core.waiting.iter().any(|stand| (stand.row, stand.level) == (waiter, low))
@@ -117,17 +131,26 @@ fn a_hard_share_holds_where_nobody_else_wants_the_cores() {
             let (begun, before) = (Instant::now(), used());
             hog(32, || used() - before > Duration::from_millis(400));
             let (used, elapsed) = (used() - before, begun.elapsed());
-            // Half of it may be owed: CPU time is booked late, later still where the machine is busy.
-            assert!(used / 2 <= elapsed / 5, "{used:?} of CPU time in {elapsed:?}, of which it has a fifth");
-            let booked: u64 =
-                kumihimo::runtime::metrics().expect("a runtime runs").vps.iter().map(|vp| vp.cpu_ns).sum();
+            // Half of it may be owed: CPU time is booked late, later still where the machine is
+            // busy.
+            assert!(
+                used / 2 <= elapsed / 5,
+                "{used:?} of CPU time in {elapsed:?}, of which it has a fifth"
+            );
+            let booked: u64 = kumihimo::runtime::metrics()
+                .expect("a runtime runs")
+                .vps
+                .iter()
+                .map(|vp| vp.cpu_ns)
+                .sum();
             assert!(Duration::from_nanos(booked) > used / 2, "{booked} ns booked, {used:?} used");
         });
     }
     if !has_vps(NAME) || !is_preempted(NAME) {
         return;
     }
-    // At a board, at none, and where cores are not shared by priority; and where what one has is in sight of those that may not take it.
+    // At a board, at none, and where cores are not shared by priority; and where what one has is in
+    // sight of those that may not take it.
     for (arbiter, board, queue) in
         [("on", "on", "ring"), ("on", "off", "ring"), ("off", "on", "ring"), ("on", "on", "steal")]
     {
@@ -140,7 +163,11 @@ fn a_hard_share_holds_where_nobody_else_wants_the_cores() {
             ("KUMI_QUEUE", queue),
         ];
         let ended = again(NAME, &environment);
-        assert!(ended.status.success(), "arbiter {arbiter}, board {board}, queue {queue}: {}", ended.told());
+        assert!(
+            ended.status.success(),
+            "arbiter {arbiter}, board {board}, queue {queue}: {}",
+            ended.told()
+        );
     }
 }
 
@@ -157,7 +184,9 @@ fn who_has_used_its_share_up_is_below_all_levels() {
     let (high, low) = (row_of(&view, &bounded).row, row_of(&view, &other).row);
     assert_eq!(row_of(&view, &bounded).share, "10%".parse::<Share>().ok());
     until("the lower one goes first", || goes_before(&view.cores(), (low, Some(10)), (high, None)));
-    until("and in a new period the higher one", || goes_before(&view.cores(), (high, Some(50)), (low, Some(10))));
+    until("and in a new period the higher one", || {
+        goes_before(&view.cores(), (high, Some(50)), (low, Some(10)))
+    });
     assert!(row_of(&view, &bounded).used > Duration::ZERO);
     ends(other);
     ends(bounded);
@@ -178,7 +207,10 @@ fn who_waits_goes_before_who_computes() {
                             compute(Duration::from_millis(1));
                         }
                     };
-                    Builder::new().priority(level(30)).spawn_scoped(scope, waits).expect("a microprocess");
+                    Builder::new()
+                        .priority(level(30))
+                        .spawn_scoped(scope, waits)
+                        .expect("a microprocess");
                     serve_on();
                     over.store(true, std::sync::atomic::Ordering::Relaxed);
                 });
@@ -194,7 +226,8 @@ fn who_waits_goes_before_who_computes() {
     let rule = Rule::new(Duration::from_millis(50), 1, 4).expect("a rule");
     Board::open(&board(&place)).expect("a board").set_feedback(Some(rule));
     let trace = place.0.join("trace");
-    let computing = begin(NAME, &place, "computes", &[("KUMI_TRACE", trace.to_str().expect("text"))]);
+    let computing =
+        begin(NAME, &place, "computes", &[("KUMI_TRACE", trace.to_str().expect("text"))]);
     let waiting = begin(NAME, &place, "waits", &[]);
     let view = View::open(&board(&place)).expect("a board");
     assert_eq!(view.feedback(), Some(rule));
@@ -232,7 +265,9 @@ fn nobody_waits_where_a_core_is_free() {
         // One look at all cores: each of them has one holder, so these are two.
         let cores = view.cores();
         let has = |row, level| {
-            cores.iter().any(|core| core.holder.is_some_and(|its| (its.row, its.level) == (row, Some(level))))
+            cores.iter().any(|core| {
+                core.holder.is_some_and(|its| (its.row, its.level) == (row, Some(level)))
+            })
         };
         has(rows[0], 50) && has(rows[1], 10)
     });
@@ -247,7 +282,10 @@ fn shares_that_mean_nothing_are_refused() {
         let error = Runtime::builder().build().expect_err("it means nothing");
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
         let said = error.to_string();
-        assert!(said.contains("KUMI_SHARE: \"half\" is no share") && said.contains("50%,20ms,hard"), "{said}");
+        assert!(
+            said.contains("KUMI_SHARE: \"half\" is no share") && said.contains("50%,20ms,hard"),
+            "{said}"
+        );
         // What the program says counts.
         let share = Share::new(500, Duration::from_millis(100), false).expect("a share");
         assert_eq!(Runtime::builder().share(share).build().expect("a runtime").run(|| 7), 7);

@@ -57,7 +57,10 @@ fn a_mutex_of_std_held_by_a_kernel_thread() {
             *guard = 2;
         });
         until(|| held.load(SeqCst));
-        let got = case.blocked(move || *mutex.lock().expect("not poisoned"), move || free.store(true, SeqCst));
+        let got = case.blocked(
+            move || *mutex.lock().expect("not poisoned"),
+            move || free.store(true, SeqCst),
+        );
         assert_eq!(got, 2);
         holder.join().expect("no panic");
     });
@@ -73,7 +76,8 @@ pub fn flock(file: &File, operation: c_int) -> Outcome {
 fn flock_held_by_another() {
     case("calls::flock_held_by_another", |case| {
         let path = std::env::temp_dir().join(format!("kumihimo-flock-{}", std::process::id()));
-        let (mine, other) = (File::create(&path).expect("a file"), File::create(&path).expect("a file"));
+        let (mine, other) =
+            (File::create(&path).expect("a file"), File::create(&path).expect("a file"));
         std::fs::remove_file(&path).expect("it is there");
         assert_eq!(flock(&other, libc::LOCK_EX | libc::LOCK_NB), (0, None));
         let got = case.blocked(move || flock(&mine, libc::LOCK_EX), move || drop(other));
@@ -90,7 +94,9 @@ fn a_megabyte_into_a_full_pipe() {
             move || {
                 let data: Vec<u8> = (0..1 << 20).map(byte).collect();
                 // SAFETY: live bytes.
-                outcome(unsafe { libc::write(writer.as_raw_fd(), data.as_ptr().cast(), data.len()) })
+                outcome(unsafe {
+                    libc::write(writer.as_raw_fd(), data.as_ptr().cast(), data.len())
+                })
             },
             move || {
                 let mut all = vec![0; 1 << 20];
@@ -140,11 +146,15 @@ fn recv_of_all_that_was_asked_for() {
 pub fn an_epoll() -> (OwnedFd, OwnedFd) {
     // SAFETY: integers only; fresh descriptors.
     let (epoll, event) = unsafe {
-        (OwnedFd::from_raw_fd(libc::epoll_create1(0)), OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)))
+        (
+            OwnedFd::from_raw_fd(libc::epoll_create1(0)),
+            OwnedFd::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC)),
+        )
     };
     let mut want = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 5 };
+    let (set, of) = (epoll.as_raw_fd(), event.as_raw_fd());
     // SAFETY: a live event.
-    assert_eq!(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, event.as_raw_fd(), &mut want) }, 0);
+    assert_eq!(unsafe { libc::epoll_ctl(set, libc::EPOLL_CTL_ADD, of, &mut want) }, 0);
     (epoll, event)
 }
 

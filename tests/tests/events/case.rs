@@ -1,4 +1,5 @@
-//! One case: a microprocess that blocks in the kernel, others on the same VP that must not notice, and what must hold afterwards.
+//! One case: a microprocess that blocks in the kernel, others on the same VP that must not notice,
+//! and what must hold afterwards.
 
 use std::fmt::Debug;
 use std::io::{ErrorKind, Read, Write};
@@ -17,7 +18,8 @@ use crate::package::{self, JoinHandle, Listener};
 const TURNS: u64 = 20;
 /// Kernel threads that a source may have for itself, beside those that carry VPs.
 pub const OF_THE_SOURCE: usize = 2;
-/// The event sources to test: `KUMI_TEST_EVENTS`, else all that there are, without those that this machine refuses.
+/// The event sources to test: `KUMI_TEST_EVENTS`, else all that there are, without those that this
+/// machine refuses.
 ///
 /// # Panics
 /// If `KUMI_TEST_EVENTS` names something else.
@@ -29,7 +31,11 @@ pub fn sources() -> Vec<String> {
         None => known.map(str::to_owned).into(),
     };
     for name in &wanted {
-        assert!(known.contains(&name.as_str()), "KUMI_TEST_EVENTS: {name:?} is no event source: {}", known.join(", "));
+        assert!(
+            known.contains(&name.as_str()),
+            "KUMI_TEST_EVENTS: {name:?} is no event source: {}",
+            known.join(", ")
+        );
     }
     // One that was asked for by name and is refused fails, with the reason.
     wanted.into_iter().filter(|name| asked.is_some() || is_allowed(name)).collect()
@@ -47,8 +53,8 @@ fn is_allowed(name: &str) -> bool {
     false
 }
 
-/// Runs `body` under each source, in a process of its own. There a panic of any thread ends the process at once: whoever waits for that thread
-/// would wait for ever.
+/// Runs `body` under each source, in a process of its own. There a panic of any thread ends the
+/// process at once: whoever waits for that thread would wait for ever.
 ///
 /// # Panics
 /// If one of the processes fails, or `name` is not the test's.
@@ -60,7 +66,8 @@ pub fn under_each(name: &str, body: impl Fn(&str)) {
         let report = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |what| {
             report(what);
-            // SAFETY: nothing is left to be done. Not `abort`: a core dump waits for kernel threads that may sleep uninterruptibly.
+            // SAFETY: nothing is left to be done. Not `abort`: a core dump waits for kernel threads
+            // that may sleep uninterruptibly.
             unsafe { libc::_exit(101) };
         }));
         return body(&std::env::var("KUMI_EVENTS").expect("the parent sets it"));
@@ -96,9 +103,11 @@ pub fn seen(name: &str, source: &str, what: impl Debug) {
 /// Who runs beside the blocked microprocess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// One that sleeps in a loop, two that talk over TCP, and one that computes and yields: the VP never idles.
+    /// One that sleeps in a loop, two that talk over TCP, and one that computes and yields: the VP
+    /// never idles.
     Busy,
-    /// One that sleeps in a loop, and two that talk over a UNIX socket after short sleeps: the VP idles in between.
+    /// One that sleeps in a loop, and two that talk over a UNIX socket after short sleeps: the VP
+    /// idles in between.
     Idle,
 }
 
@@ -109,7 +118,8 @@ pub struct Case<'a> {
     beside: Beside,
 }
 
-/// Runs `body` under each source, twice: with others that keep the VP busy, and with others that let it idle.
+/// Runs `body` under each source, twice: with others that keep the VP busy, and with others that
+/// let it idle.
 pub fn case(name: &str, body: impl Fn(&Case<'_>)) {
     under_each(name, |source| {
         for beside in [Beside::Busy, Beside::Idle] {
@@ -126,8 +136,9 @@ impl Case<'_> {
         }
     }
 
-    /// Runs `block`, which must not return before `release` was called, beside others on the only VP; `release` is called by a kernel
-    /// thread, once each of the others has had its turns after `block` began.
+    /// Runs `block`, which must not return before `release` was called, beside others on the only
+    /// VP; `release` is called by a kernel thread, once each of the others has had its turns after
+    /// `block` began.
     pub fn blocked<T: Send + 'static>(
         &self,
         block: impl FnOnce() -> T + Send + 'static,
@@ -142,7 +153,8 @@ impl Case<'_> {
         });
         let of_block = turns.clone();
         let result = self.beside_others(&turns, before, move || {
-            // On this VP nobody has a turn between this and the end of `block`, unless the VP goes away under it.
+            // On this VP nobody has a turn between this and the end of `block`, unless the VP goes
+            // away under it.
             begun.set(of_block.now()).expect("once");
             block()
         });
@@ -150,8 +162,9 @@ impl Case<'_> {
         result
     }
 
-    /// Runs `call`, which blocks for a time of its own, beside others on the only VP; again, until each of them had its turns during one
-    /// call. How many they get depends on the machine; that they get them does not.
+    /// Runs `call`, which blocks for a time of its own, beside others on the only VP; again, until
+    /// each of them had its turns during one call. How many they get depends on the machine; that
+    /// they get them does not.
     pub fn timed(&self, call: impl Fn() + Send + 'static) {
         let turns = Turns::new(self.beside);
         let of_call = turns.clone();
@@ -169,7 +182,8 @@ impl Case<'_> {
         seen(self.name, self.source, format_args!("{calls} calls"));
     }
 
-    /// Runs `call` beside others on the only VP, without a word about how long it takes: for what may be too short for others' turns.
+    /// Runs `call` beside others on the only VP, without a word about how long it takes: for what
+    /// may be too short for others' turns.
     pub fn beside<T: Send + 'static>(&self, call: impl FnOnce() -> T + Send + 'static) -> T {
         self.beside_others(&Turns::new(self.beside), kernel_threads(), call)
     }
@@ -191,13 +205,15 @@ impl Case<'_> {
     }
 }
 
-/// Waits until the pool is back at its limit, in the runtime's books and in the kernel's. `before`: kernel threads before the runtime
-/// began. Called from a microprocess.
+/// Waits until the pool is back at its limit, in the runtime's books and in the kernel's. `before`:
+/// kernel threads before the runtime began. Called from a microprocess.
 pub fn await_shrunk(before: usize, vps: usize) {
     // What the pool keeps by default: one a VP.
     let kept = vps;
     loop {
-        if package::threads() <= vps + kept && kernel_threads() <= before + vps + kept + OF_THE_SOURCE {
+        if package::threads() <= vps + kept
+            && kernel_threads() <= before + vps + kept + OF_THE_SOURCE
+        {
             return;
         }
         package::sleep(Duration::from_millis(1));
@@ -290,7 +306,11 @@ impl Others {
         for other in self.alone {
             other.join().expect("no panic");
         }
-        assert_eq!(self.client.join().expect("no panic"), self.server.join().expect("no panic"), "every message came");
+        assert_eq!(
+            self.client.join().expect("no panic"),
+            self.server.join().expect("no panic"),
+            "every message came"
+        );
     }
 }
 
@@ -304,7 +324,9 @@ fn compute() {
 
 /// What message `number` consists of.
 fn message(number: u64) -> [u8; 64] {
-    std::array::from_fn(|at| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 8 * 8)) as u8 ^ at as u8)
+    std::array::from_fn(|at| {
+        (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (at % 8 * 8)) as u8 ^ at as u8
+    })
 }
 
 /// Sends messages and checks what comes back, until the end; returns how many.

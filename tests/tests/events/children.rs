@@ -61,7 +61,8 @@ fn a_command_that_waits_between_fork_and_exec() {
         command.args(["-c", "exit 7"]);
         // SAFETY: reads into its own stack.
         unsafe { command.pre_exec(move || pass(&gate)) };
-        let got = case.blocked(move || command.status(), move || open.write_all(b"1").expect("room"));
+        let got =
+            case.blocked(move || command.status(), move || open.write_all(b"1").expect("room"));
         assert_eq!(got.expect("no EINTR").code(), Some(7));
     });
 }

@@ -23,7 +23,8 @@ struct Pages {
 
 // SAFETY: memory like any other.
 unsafe impl Send for Pages {}
-// SAFETY: read through it only; the one writer is the kernel, which fills a page before anybody sees it.
+// SAFETY: read through it only; the one writer is the kernel, which fills a page before anybody
+// sees it.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -31,7 +32,16 @@ impl Pages {
     fn map(bytes: usize, file: Option<&File>) -> Pages {
         let (flags, fd) = file.map_or((libc::MAP_ANONYMOUS, -1), |file| (0, file.as_raw_fd()));
         // SAFETY: a fresh mapping.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_PRIVATE | flags, fd, 0) };
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | flags,
+                fd,
+                0,
+            )
+        };
         assert_ne!(at, libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
         Pages { at: at.cast(), bytes }
     }
@@ -79,7 +89,8 @@ fn a_page_that_comes_from_disk() {
         // Lies on a disk where /tmp may not.
         let dir = "/var/tmp";
         let path = format!("{dir}/kumihimo-events-{}", std::process::id());
-        let mut file = File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
+        let mut file =
+            File::options().read(true).write(true).create_new(true).open(&path).expect("a file");
         std::fs::remove_file(&path).expect("it is there");
         file.write_all(&(0..BYTES).map(byte).collect::<Vec<_>>()).expect("room");
         file.sync_all().expect("written");
@@ -102,7 +113,11 @@ fn a_page_that_comes_from_disk() {
         });
         assert!(got == sampled(BYTES), "wrong bytes");
         seen(NAME, "majflt", faults);
-        assert!(faults > 0, "{} pages were not in memory, and none had to be fetched", BYTES / PAGE - cached);
+        assert!(
+            faults > 0,
+            "{} pages were not in memory, and none had to be fetched",
+            BYTES / PAGE - cached
+        );
     });
 }
 
@@ -125,14 +140,18 @@ fn a_page_that_a_kernel_thread_provides() {
                 let from = Pages::map(BYTES, None);
                 // SAFETY: both mapped.
                 unsafe {
-                    assert_eq!(libc::mprotect(from.at.cast(), BYTES, libc::PROT_READ | libc::PROT_WRITE), 0);
+                    assert_eq!(
+                        libc::mprotect(from.at.cast(), BYTES, libc::PROT_READ | libc::PROT_WRITE),
+                        0
+                    );
                     for offset in 0..BYTES {
                         from.at.add(offset).write(byte(offset));
                     }
                 }
                 let fd = faults.as_raw_fd();
                 // SAFETY: both mapped, of that length.
-                let r = unsafe { c_answer_fault(fd, to.at.cast(), from.at.cast(), BYTES as c_ulong) };
+                let r =
+                    unsafe { c_answer_fault(fd, to.at.cast(), from.at.cast(), BYTES as c_ulong) };
                 assert_eq!(r, 0, "{}", std::io::Error::from_raw_os_error(r));
             },
         );

@@ -1,9 +1,11 @@
 //! A file system that answers reads only when it is told to, and mounts of one's own to put it on.
 //!
-//! No library for that comes without a duplicate of something, and what a test needs of the protocol is little (linux/fuse.h, fuse(4)).
+//! No library for that comes without a duplicate of something, and what a test needs of the
+//! protocol is little (linux/fuse.h, fuse(4)).
 //!
-//! It is served by a process of its own: a kernel thread that waits for an answer cannot be killed, so a process that served itself could
-//! not end if its test fails. The mount is on /mnt in a mount namespace that nobody else sees and that ends with the test.
+//! It is served by a process of its own: a kernel thread that waits for an answer cannot be killed,
+//! so a process that served itself could not end if its test fails. The mount is on /mnt in a mount
+//! namespace that nobody else sees and that ends with the test.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -14,7 +16,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use kumihimo_tests::process::start;
 
-/// Where it is mounted, for the test's process only. Part of every system by the Filesystem Hierarchy Standard.
+/// Where it is mounted, for the test's process only. Part of every system by the Filesystem
+/// Hierarchy Standard.
 const ROOT: &str = "/mnt";
 /// In the environment of the process that serves.
 const SERVER: &str = "KUMI_TEST_FUSE";
@@ -33,7 +36,8 @@ pub fn byte(at: usize) -> u8 {
     (at % 253) as u8
 }
 
-/// From now on mounts are seen by nobody outside this process: by the calling kernel thread and those that it starts. Once per process.
+/// From now on mounts are seen by nobody outside this process: by the calling kernel thread and
+/// those that it starts. Once per process.
 ///
 /// # Errors
 /// Why not: usually a lack of CAP_SYS_ADMIN.
@@ -51,7 +55,11 @@ pub fn own_mounts() -> Result<(), String> {
                     std::ptr::null(),
                 ) != 0
         };
-        if failed { Err(format!("no mount namespace of its own: {}", io::Error::last_os_error())) } else { Ok(()) }
+        if failed {
+            Err(format!("no mount namespace of its own: {}", io::Error::last_os_error()))
+        } else {
+            Ok(())
+        }
     };
     DONE.get_or_init(unshare).clone()
 }
@@ -75,7 +83,11 @@ impl Slow {
             return Ok(Slow(server));
         }
         let ended = server.wait_with_output().expect("it ended");
-        panic!("the file system's process: {}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+        panic!(
+            "the file system's process: {}: {}",
+            ended.status,
+            String::from_utf8_lossy(&ended.stderr)
+        );
     }
 
     /// What lets all reads be answered, from now on.
@@ -106,19 +118,29 @@ pub fn is_server() -> bool {
 
 /// Serves until the test ends.
 pub fn serve() {
-    // Whatever becomes of the test: a connection that nobody serves any more is what lets its kernel threads end.
+    // Whatever becomes of the test: a connection that nobody serves any more is what lets its
+    // kernel threads end.
     // SAFETY: integers only.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::alarm(150);
     }
-    let gate = Arc::new(Gate { device: open_device().expect("the parent tried it"), held: Mutex::default() });
+    let gate = Arc::new(Gate {
+        device: open_device().expect("the parent tried it"),
+        held: Mutex::default(),
+    });
     let options = format!("fd={},rootmode=40755,user_id=0,group_id=0", gate.device.as_raw_fd());
     let options = CString::new(options).expect("no NUL");
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
     // SAFETY: strings that live on.
     let r = unsafe {
-        libc::mount(c"kumihimo-test".as_ptr(), c"/mnt".as_ptr(), c"fuse".as_ptr(), flags, options.as_ptr().cast())
+        libc::mount(
+            c"kumihimo-test".as_ptr(),
+            c"/mnt".as_ptr(),
+            c"fuse".as_ptr(),
+            flags,
+            options.as_ptr().cast(),
+        )
     };
     assert_eq!(r, 0, "{ROOT}: {}", io::Error::last_os_error());
     let its = gate.clone();
@@ -164,7 +186,8 @@ impl Gate {
         }
     }
 
-    /// The answer to a request: a header (length, minus an errno, request) and what belongs to it, in one write.
+    /// The answer to a request: a header (length, minus an errno, request) and what belongs to it,
+    /// in one write.
     fn send(&self, request: u64, outcome: Result<&[u8], i32>) {
         let bytes = outcome.unwrap_or_default();
         let mut all = (16 + bytes.len() as u32).to_ne_bytes().to_vec();
@@ -212,8 +235,10 @@ fn half(bytes: &[u8]) -> u32 {
 fn answer_all(gate: &Gate) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(n) = (&gate.device).read(&mut buffer) {
-        // The header: length, operation, request, file; who asks, with which nobody is concerned here.
-        let (operation, request, file) = (half(&buffer[4..]), number(&buffer[8..]), number(&buffer[16..]));
+        // The header: length, operation, request, file; who asks, with which nobody is concerned
+        // here.
+        let (operation, request, file) =
+            (half(&buffer[4..]), number(&buffer[8..]), number(&buffer[16..]));
         let body = &buffer[40..n];
         match operation {
             operation::INIT => gate.send(request, Ok(&init())),
@@ -222,7 +247,9 @@ fn answer_all(gate: &Gate) {
                 b"program\0" => gate.send(request, Ok(&entry(PROGRAM_FILE))),
                 _ => gate.send(request, Err(libc::ENOENT)),
             },
-            operation::GETATTR => gate.send(request, Ok(&[words(&[LONG, 0]), attributes(file)].concat())),
+            operation::GETATTR => {
+                gate.send(request, Ok(&[words(&[LONG, 0]), attributes(file)].concat()))
+            }
             // A handle and flags, none of which is used.
             operation::OPEN => gate.send(request, Ok(&[0; 16])),
             operation::READ => {
@@ -232,7 +259,8 @@ fn answer_all(gate: &Gate) {
                 gate.pass(request, all[from..to].to_vec());
             }
             operation::RELEASE | operation::FLUSH => gate.send(request, Ok(&[])),
-            // Nobody waits for an answer; one that is interrupted gets its answer when the others do.
+            // Nobody waits for an answer; one that is interrupted gets its answer when the others
+            // do.
             operation::FORGET | operation::BATCH_FORGET | operation::INTERRUPT => {}
             _ => gate.send(request, Err(libc::ENOSYS)),
         }
@@ -247,7 +275,8 @@ fn halves(all: &[u32]) -> Vec<u8> {
     all.iter().flat_map(|half| half.to_ne_bytes()).collect()
 }
 
-/// Version 7.31; reading ahead 128 KiB; no flags, no limits in the background; writes of a page; times in seconds.
+/// Version 7.31; reading ahead 128 KiB; no flags, no limits in the background; writes of a page;
+/// times in seconds.
 fn init() -> Vec<u8> {
     halves(&[7, 31, 128 << 10, 0, 0, 4096, 1_000_000_000, 0, 0, 0, 0, 0, 0, 0, 0, 0])
 }
@@ -260,7 +289,8 @@ fn entry(file: u64) -> Vec<u8> {
 fn attributes(file: u64) -> Vec<u8> {
     let size = contents(file).len() as u64;
     let kind = if file == ROOT_FILE { libc::S_IFDIR } else { libc::S_IFREG };
-    // Number, size, blocks of 512 bytes, three times; their nanoseconds, mode, links, owner, group, device, block size, flags.
+    // Number, size, blocks of 512 bytes, three times; their nanoseconds, mode, links, owner, group,
+    // device, block size, flags.
     let numbers = words(&[file, size, size.div_ceil(512), 0, 0, 0]);
     [numbers, halves(&[0, 0, 0, kind | 0o755, 1, 0, 0, 0, 4096, 0])].concat()
 }

@@ -48,10 +48,12 @@ impl Calls {
         Calls { all, release: Box::new(release) }
     }
 
-    /// Reads of one eventfd semaphore, which each of them takes once, and of one pipe, half and half.
+    /// Reads of one eventfd semaphore, which each of them takes once, and of one pipe, half and
+    /// half.
     fn of_two(n: u64) -> Calls {
         // SAFETY: integers only; a fresh descriptor.
-        let semaphore = unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC)) };
+        let semaphore =
+            unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC)) };
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let (semaphore, reader) = (Arc::new(semaphore), Arc::new(reader));
         let all = (0..n)
@@ -59,8 +61,11 @@ impl Calls {
                 let (semaphore, reader) = (semaphore.clone(), reader.clone());
                 let call = move || {
                     let mut bytes = [0; 8];
-                    let n =
-                        if number % 2 == 0 { (&*semaphore).read(&mut bytes) } else { (&*reader).read(&mut bytes[..1]) };
+                    let n = if number % 2 == 0 {
+                        (&*semaphore).read(&mut bytes)
+                    } else {
+                        (&*reader).read(&mut bytes[..1])
+                    };
                     assert_eq!(n.expect("no EINTR"), if number % 2 == 0 { 8 } else { 1 });
                     u64::from_ne_bytes(bytes)
                 };
@@ -107,8 +112,9 @@ impl State {
     }
 }
 
-/// Runs `calls` and `others` microprocesses that sleep up to `rest` between their turns; `ready`, on a kernel thread, returns when the calls
-/// may be released. Returns the most kernel threads of the runtime seen, which those of the process bear out.
+/// Runs `calls` and `others` microprocesses that sleep up to `rest` between their turns; `ready`,
+/// on a kernel thread, returns when the calls may be released. Returns the most kernel threads of
+/// the runtime seen, which those of the process bear out.
 fn run(
     builder: Builder,
     calls: Calls,
@@ -167,7 +173,10 @@ fn run(
     releaser.join().expect("no panic");
     let (most, of_all) = (state.most.load(SeqCst), state.most_of_all.load(SeqCst));
     // Read one after the other: a spare may have come in between. One more: the releaser.
-    assert!(of_all <= before + 1 + most + OF_THE_SOURCE + SLACK, "{of_all} kernel threads; {most} of the runtime");
+    assert!(
+        of_all <= before + 1 + most + OF_THE_SOURCE + SLACK,
+        "{of_all} kernel threads; {most} of the runtime"
+    );
     most
 }
 
@@ -184,8 +193,13 @@ fn several_block_at_once() {
     const NAME: &str = "many::several_block_at_once";
     of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
-            let most =
-                run(Runtime::builder(), Calls::pipes(10), 190, Duration::from_micros(500), all_are_blocked(10, 20));
+            let most = run(
+                Runtime::builder(),
+                Calls::pipes(10),
+                190,
+                Duration::from_micros(500),
+                all_are_blocked(10, 20),
+            );
             seen(NAME, source, format_args!("{most} kernel threads"));
             assert!(most <= VPS + 10 + SLACK, "{most} kernel threads");
         }
@@ -197,8 +211,13 @@ fn ten_of_ten_thousand() {
     const NAME: &str = "many::ten_of_ten_thousand";
     of_the_runtime(NAME, |source| {
         if has_vps(NAME) {
-            let most =
-                run(Runtime::builder(), Calls::pipes(10), 9_990, Duration::from_millis(100), all_are_blocked(10, 2));
+            let most = run(
+                Runtime::builder(),
+                Calls::pipes(10),
+                9_990,
+                Duration::from_millis(100),
+                all_are_blocked(10, 2),
+            );
             seen(NAME, source, format_args!("{most} kernel threads"));
             assert!(most <= VPS + 10 + SLACK, "{most} kernel threads");
         }
@@ -223,14 +242,21 @@ fn a_thousand_blocked() {
                 eprintln!("\n[skip] {descriptors} descriptors are too few (ulimit -n)");
                 return;
             }
-            let most = run(Runtime::builder(), Calls::of_two(1000), 10, Duration::from_micros(500), |state| {
-                all_are_blocked(1000, 20)(state);
-                // The last one may not have come as far as its call when the others had their turns.
-                until(|| {
-                    state.count_kernel_threads();
-                    state.most.load(SeqCst) > 1000
-                });
-            });
+            let most = run(
+                Runtime::builder(),
+                Calls::of_two(1000),
+                10,
+                Duration::from_micros(500),
+                |state| {
+                    all_are_blocked(1000, 20)(state);
+                    // The last one may not have come as far as its call when the others had their
+                    // turns.
+                    until(|| {
+                        state.count_kernel_threads();
+                        state.most.load(SeqCst) > 1000
+                    });
+                },
+            );
             seen(NAME, source, format_args!("{most} kernel threads"));
             assert!(most <= 1000 + VPS + SLACK, "{most} kernel threads");
         }
@@ -249,7 +275,8 @@ fn the_limit_on_kernel_threads() {
                 20,
                 Duration::from_micros(500),
                 move |state| {
-                    // One more call, and there is nobody to give its VP to: it is held up, with those in its queue.
+                    // One more call, and there is nobody to give its VP to: it is held up, with
+                    // those in its queue.
                     until(|| {
                         state.count_kernel_threads();
                         state.begun.load(SeqCst) > most - VPS && state.most.load(SeqCst) == most

@@ -23,27 +23,37 @@ fn server_address() -> Ipv4Addr {
 fn put_over(path: &str, text: &str) {
     let own = std::env::temp_dir().join(format!("kumihimo-names-{}", std::process::id()));
     std::fs::write(&own, text).expect("a file");
-    let (from, to) = (CString::new(own.to_str().expect("UTF-8")).expect("no NUL"), CString::new(path).expect("no NUL"));
+    let (from, to) = (
+        CString::new(own.to_str().expect("UTF-8")).expect("no NUL"),
+        CString::new(path).expect("no NUL"),
+    );
     // SAFETY: strings that live on; null where mount(2) ignores the argument.
-    let r = unsafe { libc::mount(from.as_ptr(), to.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null()) };
+    let r = unsafe {
+        libc::mount(from.as_ptr(), to.as_ptr(), std::ptr::null(), libc::MS_BIND, std::ptr::null())
+    };
     assert_eq!(r, 0, "{path}: {}", io::Error::last_os_error());
     // The mount keeps it.
     std::fs::remove_file(&own).expect("it is there");
 }
 
-/// Has this process ask that server. Once: nothing can be mounted over a file that has no name any more.
+/// Has this process ask that server. Once: nothing can be mounted over a file that has no name any
+/// more.
 fn configure() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
         // The longest that it knows; it asks again after that.
-        put_over("/etc/resolv.conf", &format!("nameserver {}\noptions timeout:30 attempts:5\n", server_address()));
+        put_over(
+            "/etc/resolv.conf",
+            &format!("nameserver {}\noptions timeout:30 attempts:5\n", server_address()),
+        );
         if std::fs::exists("/etc/nsswitch.conf").expect("a directory") {
             put_over("/etc/nsswitch.conf", "hosts: files dns\n");
         }
     });
 }
 
-/// The answer to a DNS query (RFC 1035) with one question: one address, or none if it asks for something else.
+/// The answer to a DNS query (RFC 1035) with one question: one address, or none if it asks for
+/// something else.
 fn answer_to(query: &[u8]) -> Vec<u8> {
     let name = 12 + query[12..].iter().position(|byte| *byte == 0).expect("a name ends");
     let question = &query[12..name + 5];
@@ -76,7 +86,8 @@ fn serve(socket: &UdpSocket, end: &AtomicBool) {
 fn getaddrinfo() {
     case("names::getaddrinfo", |case| {
         let server = match own_mounts().and_then(|()| {
-            UdpSocket::bind((server_address(), 53)).map_err(|e| format!("{}, port 53: {e}", server_address()))
+            UdpSocket::bind((server_address(), 53))
+                .map_err(|e| format!("{}, port 53: {e}", server_address()))
         }) {
             Ok(server) => server,
             Err(why) => return case.skip(&why),

@@ -1,5 +1,6 @@
-//! The thread package that the cases run on: Kumihimo's own, or, with `KUMI_TEST_SCHEDULER=minimal`, the user scheduler of one file in
-//! crates/events/examples/minimal, under which every wait of the others beside is a block in the kernel too.
+//! The thread package that the cases run on: Kumihimo's own, or, with
+//! `KUMI_TEST_SCHEDULER=minimal`, the user scheduler of one file in crates/events/examples/minimal,
+//! under which every wait of the others beside is a block in the kernel too.
 
 #[path = "../../../crates/events/examples/minimal/scheduler.rs"]
 #[allow(dead_code)]
@@ -105,7 +106,10 @@ pub fn sleep(time: Duration) {
 
 /// Kernel threads, in the package's own books.
 pub fn threads() -> usize {
-    minimal().map_or_else(|| metrics().expect("it runs").kernel_threads, |package| package.kernel().counts().threads)
+    minimal().map_or_else(
+        || metrics().expect("it runs").kernel_threads,
+        |package| package.kernel().counts().threads,
+    )
 }
 
 /// A stream of bytes in both directions.

@@ -1,4 +1,5 @@
-//! Random calls that block, some thousands of them: every one returns what it returns on a kernel thread.
+//! Random calls that block, some thousands of them: every one returns what it returns on a kernel
+//! thread.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -73,8 +74,10 @@ struct Own {
 
 impl Own {
     fn new(number: u64, random: Random, releasers: Arc<Releasers>) -> Own {
-        let path = std::env::temp_dir().join(format!("kumihimo-random-{}-{number}", std::process::id()));
-        let files = (File::create(&path).expect("a file"), Arc::new(File::create(&path).expect("a file")));
+        let path =
+            std::env::temp_dir().join(format!("kumihimo-random-{}-{number}", std::process::id()));
+        let files =
+            (File::create(&path).expect("a file"), Arc::new(File::create(&path).expect("a file")));
         std::fs::remove_file(&path).expect("it is there");
         Own {
             number,
@@ -90,7 +93,11 @@ impl Own {
 
     /// Now and then none at all: the call returns before anybody has noticed.
     fn short(&mut self) -> Duration {
-        if self.random.one_in(3) { Duration::ZERO } else { Duration::from_micros(self.random.below(1500)) }
+        if self.random.one_in(3) {
+            Duration::ZERO
+        } else {
+            Duration::from_micros(self.random.below(1500))
+        }
     }
 
     fn run(mut self) -> u64 {
@@ -180,12 +187,21 @@ impl Own {
         self.releasers.after(after, move || {
             its.store(1, SeqCst);
             // SAFETY: a word that lives on.
-            unsafe { libc::syscall(libc::SYS_futex, its.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    its.as_ptr(),
+                    libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                    1,
+                )
+            };
         });
         while word.load(SeqCst) == 0 {
             let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
             // SAFETY: a word that lives on; no timeout.
-            let r = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), wait, 0, std::ptr::null::<()>()) };
+            let r = unsafe {
+                libc::syscall(libc::SYS_futex, word.as_ptr(), wait, 0, std::ptr::null::<()>())
+            };
             let error = std::io::Error::last_os_error().raw_os_error();
             assert!(r == 0 || error == Some(libc::EAGAIN), "{r}: {error:?}");
         }

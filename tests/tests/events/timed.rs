@@ -1,4 +1,5 @@
-//! Calls that wait for a time: none is cut short, and none says EINTR. The bounds are lower ones; how late a call returns is not asserted.
+//! Calls that wait for a time: none is cut short, and none says EINTR. The bounds are lower ones;
+//! how late a call returns is not asserted.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;

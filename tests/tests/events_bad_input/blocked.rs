@@ -11,8 +11,8 @@ pub struct Blocked {
     all: Vec<(JoinHandle<u64>, PipeWriter)>,
 }
 
-/// `n` microprocesses that read from a pipe each; returns when all of them are blocked and the caller runs all the same. Called by a
-/// microprocess.
+/// `n` microprocesses that read from a pipe each; returns when all of them are blocked and the
+/// caller runs all the same. Called by a microprocess.
 pub fn block(n: u64) -> Blocked {
     let readers = begin(n);
     while metrics().expect("it runs").bound < n as usize || !readers.all_read() {
@@ -87,16 +87,19 @@ pub fn this_tid() -> u32 {
 
 /// Whether kernel thread `tid` sleeps inside system call `number`.
 pub fn sleeps_in(tid: u32, number: i64) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
+    let text =
+        std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
     text.split(' ').next() == Some(number.to_string().as_str())
 }
 
-/// The kernel thread that sleeps in a read of `fd`. A microprocess knows only until it is preempted on which one it runs.
+/// The kernel thread that sleeps in a read of `fd`. A microprocess knows only until it is preempted
+/// on which one it runs.
 pub fn who_sleeps_reading(fd: i32) -> Option<u32> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
     let mut tids = tasks.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     tids.find(|tid| {
-        let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
+        let text =
+            std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall")).unwrap_or_default();
         text.starts_with(&format!("{} {fd:#x} ", libc::SYS_read))
     })
 }

@@ -1,4 +1,5 @@
-//! Clocks that step: the wall clock is not asked, and a monotonic clock of another origin changes nothing.
+//! Clocks that step: the wall clock is not asked, and a monotonic clock of another origin changes
+//! nothing.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -18,15 +19,22 @@ static STEPS: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicU64 = AtomicU64::new(0);
 static OFFSET: AtomicI64 = AtomicI64::new(0);
 
-/// The C library's, in its place in this program: the wall clock steps by an hour, back and forth, at each question while [`STEPS`].
+/// The C library's, in its place in this program: the wall clock steps by an hour, back and forth,
+/// at each question while [`STEPS`].
 ///
 /// # Safety
 /// `time` is null or a timespec to be written.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
+unsafe extern "C" fn clock_gettime(
+    clock: libc::clockid_t,
+    time: *mut libc::timespec,
+) -> libc::c_int {
     // SAFETY: the caller's promise.
     let done = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) };
-    if done == 0 && STEPS.load(SeqCst) && matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE) {
+    if done == 0
+        && STEPS.load(SeqCst)
+        && matches!(clock, libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE)
+    {
         ASKED.fetch_add(1, SeqCst);
         // SAFETY: the kernel has just written it.
         unsafe { (*time).tv_sec += OFFSET.load(SeqCst) };
@@ -48,7 +56,10 @@ fn wait_in_every_way() {
     let guard = lock.lock().expect("not poisoned");
     drop(changed.wait_timeout(guard, time).expect("not poisoned"));
     assert_eq!(nanosleep(20_000_000), 0);
-    assert!(since.elapsed() >= 3 * time, "none is cut short, but for a park that may end at any time");
+    assert!(
+        since.elapsed() >= 3 * time,
+        "none is cut short, but for a park that may end at any time"
+    );
     // Without preemption an endless loop keeps its VP.
     if metrics().expect("a runtime runs").preemption != "off" {
         quanta(time);
@@ -91,7 +102,8 @@ fn the_wall_clock_steps() {
     });
 }
 
-/// In a time namespace whose clocks are a thousand days ahead, or nearly at their beginning: as after a migration between machines.
+/// In a time namespace whose clocks are a thousand days ahead, or nearly at their beginning: as
+/// after a migration between machines.
 #[test]
 fn a_monotonic_clock_of_another_origin() {
     const NAME: &str = "clocks::a_monotonic_clock_of_another_origin";
@@ -112,7 +124,8 @@ fn a_monotonic_clock_of_another_origin() {
                     ("KUMI_CLOCK", "1"),
                     ("KUMI_TEST_CHILD", NAME),
                 ]);
-                // SAFETY: a process of one kernel thread, as unshare wants it; no lock is held that another one has.
+                // SAFETY: a process of one kernel thread, as unshare wants it; no lock is held that
+                // another one has.
                 unsafe {
                     command.pre_exec(move || {
                         if libc::unshare(libc::CLONE_NEWTIME) != 0 {
@@ -126,7 +139,9 @@ fn a_monotonic_clock_of_another_origin() {
                 }
                 match command.output() {
                     Err(e) => return skip(NAME, &format!("no time namespace of its own: {e}")),
-                    Ok(output) => assert!(output.status.success(), "{source}, {offset}: {output:#?}"),
+                    Ok(output) => {
+                        assert!(output.status.success(), "{source}, {offset}: {output:#?}")
+                    }
                 }
             }
         }

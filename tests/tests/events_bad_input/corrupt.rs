@@ -1,4 +1,5 @@
-//! Somebody writes over the shared page: the process says so and ends, or goes on; it neither hangs nor ends in any other way.
+//! Somebody writes over the shared page: the process says so and ends, or goes on; it neither hangs
+//! nor ends in any other way.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -17,10 +18,13 @@ fn slots() -> &'static [AtomicU64] {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
     let line = maps.lines().find(|line| line.contains("kumihimo-slots")).or_else(|| {
         // The buffer of records is one too; the slots are the larger one that is not read-only.
-        maps.lines().filter(|line| line.contains("bpf-map") && line.contains("rw-s")).max_by_key(|line| range(line).1)
+        maps.lines()
+            .filter(|line| line.contains("bpf-map") && line.contains("rw-s"))
+            .max_by_key(|line| range(line).1)
     });
     let (start, bytes) = range(line.expect("a mapping of slots"));
-    // SAFETY: mapped as long as the runtime runs, which is as long as this process; atomics, whatever is in them.
+    // SAFETY: mapped as long as the runtime runs, which is as long as this process; atomics,
+    // whatever is in them.
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(start), bytes / 8) }
 }
 
@@ -57,10 +61,12 @@ fn work() {
     blocked.release();
 }
 
-/// Under each source, in a process of its own for each value: `write` gets the slots' words, and the value; then there is work.
+/// Under each source, in a process of its own for each value: `write` gets the slots' words, and
+/// the value; then there is work.
 fn scribbled(name: &str, values: &[u64], write: impl Fn(&[AtomicU64], u64) + Sync) {
     if is_child(name) {
-        let value = std::env::var("KUMI_SCRIBBLE").expect("the parent sets it").parse().expect("a number");
+        let value =
+            std::env::var("KUMI_SCRIBBLE").expect("the parent sets it").parse().expect("a number");
         return with_vps(2, || {
             work();
             write(slots(), value);
@@ -69,7 +75,10 @@ fn scribbled(name: &str, values: &[u64], write: impl Fn(&[AtomicU64], u64) + Syn
     }
     for source in ALL.into_iter().filter(|source| may(name, *source)) {
         for value in values {
-            let ended = again(name, &[("KUMI_EVENTS", source.name()), ("KUMI_SCRIBBLE", &value.to_string())]);
+            let ended = again(
+                name,
+                &[("KUMI_EVENTS", source.name()), ("KUMI_SCRIBBLE", &value.to_string())],
+            );
             if ended.stderr.contains("[skip]") {
                 return skip(name, "microprocesses are kernel threads here");
             }
@@ -99,7 +108,8 @@ fn a_virtual_processor_that_there_is_not() {
     into_those_that_carry("corrupt::a_virtual_processor_that_there_is_not", &values);
 }
 
-/// Not with [`LENT`]: a slot that seems lent, or masked, is told of to nobody, and the VP stays with its sleeper until that is back.
+/// Not with [`LENT`]: a slot that seems lent, or masked, is told of to nobody, and the VP stays
+/// with its sleeper until that is back.
 #[test]
 fn the_virtual_processor_of_another() {
     into_those_that_carry("corrupt::the_virtual_processor_of_another", &[token(0), token(1)]);
@@ -120,7 +130,8 @@ fn no_virtual_processor_and_its_kernel_thread_sleeps() {
         return with_vps(2, || {
             let sleeper = thread::spawn(|| {
                 let tid = this_tid();
-                let own = slots().chunks_exact(WORDS).find(|slot| slot[TID].load(SeqCst) as u32 == tid);
+                let own =
+                    slots().chunks_exact(WORDS).find(|slot| slot[TID].load(SeqCst) as u32 == tid);
                 own.expect("a kernel thread of the pool")[VP].store(0, SeqCst);
                 nanosleep(i64::MAX);
             });
@@ -153,7 +164,8 @@ fn a_virtual_processor_twice() {
         "corrupt::a_virtual_processor_twice",
         &[token(0), token(1), token(0) | LENT, token(1) | LENT],
         |words, value| {
-            for slot in words.chunks_exact(WORDS).skip(1).filter(|slot| slot[VP].load(SeqCst) == 0) {
+            for slot in words.chunks_exact(WORDS).skip(1).filter(|slot| slot[VP].load(SeqCst) == 0)
+            {
                 slot[VP].store(value, SeqCst);
             }
         },

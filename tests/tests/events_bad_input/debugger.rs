@@ -1,4 +1,5 @@
-//! A debugger is attached, from the start or later: every signal stops the process and is the debugger's to pass on.
+//! A debugger is attached, from the start or later: every signal stops the process and is the
+//! debugger's to pass on.
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,7 +24,8 @@ fn seize(pid: u32) {
     loop {
         let before = seized.len();
         for tid in kumihimo_bench_kit::kernel_threads(pid).expect("it lives") {
-            // One that a seized one started is seized already (EPERM); one that has ended is not there (ESRCH).
+            // One that a seized one started is seized already (EPERM); one that has ended is not
+            // there (ESRCH).
             if seized.insert(tid) {
                 ptrace(libc::PTRACE_SEIZE, tid, libc::PTRACE_O_TRACECLONE as usize);
             }
@@ -61,7 +63,11 @@ fn follow(pid: u32) -> (i32, u64) {
 fn await_line(from: &mut impl BufRead, begins: &str) {
     loop {
         let mut line = String::new();
-        assert_ne!(from.read_line(&mut line).expect("a line"), 0, "it ended before it said {begins}");
+        assert_ne!(
+            from.read_line(&mut line).expect("a line"),
+            0,
+            "it ended before it said {begins}"
+        );
         if line.contains(begins) {
             return;
         }
@@ -78,7 +84,9 @@ fn wait_for_the_tracer(here: &str) {
 fn blocks() {
     let blocked = block(10);
     let naps: Vec<_> = (0..10)
-        .map(|_| thread::spawn(|| (0..20).for_each(|_| assert_eq!(nanosleep(100_000), 0, "no EINTR"))))
+        .map(|_| {
+            thread::spawn(|| (0..20).for_each(|_| assert_eq!(nanosleep(100_000), 0, "no EINTR")))
+        })
         .collect();
     for nap in naps {
         nap.join().expect("no panic");
@@ -86,11 +94,14 @@ fn blocks() {
     blocked.release();
 }
 
-/// The test `name` consists of a tracer in a process of its own, whose only child is the traced one.
+/// The test `name` consists of a tracer in a process of its own, whose only child is the traced
+/// one.
 fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
     if is_child(name) && std::env::var("KUMI_TRACED").is_ok() {
         end_at_a_panic();
-        return traced(Events::from_name(&std::env::var("KUMI_EVENTS").expect("set")).expect("a source"));
+        return traced(
+            Events::from_name(&std::env::var("KUMI_EVENTS").expect("set")).expect("a source"),
+        );
     }
     alone(name, || {
         if !has_vps(name) {
@@ -100,14 +111,16 @@ fn traced(name: &str, traced: impl Fn(Events), traps: impl Fn(Events, u64)) {
             if !may(name, source) {
                 continue;
             }
-            let mut child: Child = start(name, &[("KUMI_EVENTS", source.name()), ("KUMI_TRACED", "1")]);
+            let mut child: Child =
+                start(name, &[("KUMI_EVENTS", source.name()), ("KUMI_TRACED", "1")]);
             let pid = child.id();
             let mut says = BufReader::new(child.stdout.take().expect("a pipe"));
             await_line(&mut says, "attach now");
             let mut refused = 0;
             std::thread::scope(|scope| {
                 seize(pid);
-                let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+                let status =
+                    std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
                 if status.contains("TracerPid:\t0\n") {
                     refused = 1;
                 }

@@ -1,4 +1,5 @@
-//! Kernel threads, descriptors or locked memory run out in the middle of hand-offs: counted, said once, and nothing is lost.
+//! Kernel threads, descriptors or locked memory run out in the middle of hand-offs: counted, said
+//! once, and nothing is lost.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,7 +17,8 @@ use crate::under::{ALL, limit, under, well_and_said_once, with_vps};
 /// What is said where there is no further kernel thread, descriptor or locked memory.
 const SAID: &str = "kumihimo: no further kernel thread for a virtual processor";
 
-/// A kernel thread from outside that releases those who are blocked: the VPs may be held up. Made before anything runs out.
+/// A kernel thread from outside that releases those who are blocked: the VPs may be held up. Made
+/// before anything runs out.
 struct Outside {
     give: mpsc::Sender<Blocked>,
     take: mpsc::Receiver<Blocked>,
@@ -83,8 +85,9 @@ fn the_users_processes_run_out() {
             with_vps(2, || {
                 block(2).release();
                 let outside = Outside::begin();
-                // Stacks for all that begin below: where donors make them, each takes a kernel thread for a moment, and one that has ended
-                // counts until the kernel has cleaned up.
+                // Stacks for all that begin below: where donors make them, each takes a kernel
+                // thread for a moment, and one that has ended counts until the kernel has cleaned
+                // up.
                 let all_there = Barrier::new(101);
                 thread::scope(|s| {
                     (0..100).for_each(|_| drop(s.spawn(|| all_there.wait())));
@@ -103,7 +106,8 @@ fn the_users_processes_run_out() {
     );
 }
 
-/// A user that no other process is of, be it this test once more: what is limited is limited for all of a user's processes.
+/// A user that no other process is of, be it this test once more: what is limited is limited for
+/// all of a user's processes.
 fn own_user() -> u32 {
     1_000_000 + std::process::id()
 }
@@ -114,7 +118,8 @@ fn next_descriptor() -> u64 {
     std::os::fd::AsRawFd::as_raw_fd(&fd) as u64
 }
 
-/// Under `bpf` each kernel thread has a descriptor; under `perf` each that carries, and what one gives up the next one takes.
+/// Under `bpf` each kernel thread has a descriptor; under `perf` each that carries, and what one
+/// gives up the next one takes.
 #[test]
 fn descriptors_run_out() {
     under(
@@ -132,7 +137,10 @@ fn descriptors_run_out() {
                     .map(|mut reader| {
                         thread::spawn(move || {
                             let mut byte = [0];
-                            assert_eq!(std::io::Read::read(&mut reader, &mut byte).expect("no EINTR"), 1);
+                            assert_eq!(
+                                std::io::Read::read(&mut reader, &mut byte).expect("no EINTR"),
+                                1
+                            );
                             // Their descriptors stay in use.
                             (reader, byte[0])
                         })
@@ -158,7 +166,8 @@ fn descriptors_run_out() {
                 let _writers = thread::blocking(|| release.join()).expect("no panic");
                 limit(libc::RLIMIT_NOFILE, u64::MAX);
                 drop(readers);
-                // One that has no event may carry a VP yet; those in the pool get theirs before they carry the next one.
+                // One that has no event may carry a VP yet; those in the pool get theirs before
+                // they carry the next one.
                 let many = begin(20);
                 thread::blocking(|| many.blocked.write());
                 many.blocked.await_end();
@@ -168,7 +177,8 @@ fn descriptors_run_out() {
     );
 }
 
-/// Nobody can look into /proc without a descriptor. Whoever is released by one on the same VP must not wait for ever.
+/// Nobody can look into /proc without a descriptor. Whoever is released by one on the same VP must
+/// not wait for ever.
 #[test]
 fn blocks_are_told_where_no_descriptor_is_left() {
     under(
@@ -179,7 +189,8 @@ fn blocks_are_told_where_no_descriptor_is_left() {
                 // Spares that have what they need.
                 block(3).release();
                 let (mut reader, mut writer) = std::io::pipe().expect("a pipe");
-                let others: Vec<_> = (0..4).map(|_| File::open("/dev/null").expect("a descriptor")).collect();
+                let others: Vec<_> =
+                    (0..4).map(|_| File::open("/dev/null").expect("a descriptor")).collect();
                 limit(libc::RLIMIT_NOFILE, next_descriptor());
                 let reads = thread::spawn(move || {
                     let mut byte = [0];
@@ -200,7 +211,8 @@ fn blocks_are_told_where_no_descriptor_is_left() {
     );
 }
 
-/// A user's locked memory is there for some 500 KiB for each CPU, and then as the limit says. Each VP's kernel thread needs 8 KiB under perf.
+/// A user's locked memory is there for some 500 KiB for each CPU, and then as the limit says. Each
+/// VP's kernel thread needs 8 KiB under perf.
 #[test]
 fn locked_memory_runs_out() {
     under(
@@ -215,12 +227,15 @@ fn locked_memory_runs_out() {
             }
             // SAFETY: an integer.
             let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as usize;
-            let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").expect("/proc");
+            let text =
+                std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").expect("/proc");
             let free = text.trim().parse::<usize>().expect("a number") * cpus / 4;
             // Two pages each.
             let vps = free + 8;
             if vps > 1024 {
-                return eprintln!("\n[skip] {cpus} CPUs give every user more than 1024 VPs' locked memory");
+                return eprintln!(
+                    "\n[skip] {cpus} CPUs give every user more than 1024 VPs' locked memory"
+                );
             }
             with_vps(vps, || {
                 let outside = Outside::begin();
@@ -228,7 +243,8 @@ fn locked_memory_runs_out() {
                     thread::spawn(thread::yield_now).join().expect("no panic");
                 }
                 outside.too_many_block(3);
-                let naps: Vec<_> = (0..50).map(|_| thread::spawn(|| assert_eq!(nanosleep(100_000), 0))).collect();
+                let naps: Vec<_> =
+                    (0..50).map(|_| thread::spawn(|| assert_eq!(nanosleep(100_000), 0))).collect();
                 for nap in naps {
                     nap.join().expect("no panic");
                 }

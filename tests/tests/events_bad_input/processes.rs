@@ -121,7 +121,8 @@ fn exec_while_others_are_blocked() {
     });
 }
 
-/// Whoever is to give way while it is in execve(2) is interrupted no more: the new program has no handler.
+/// Whoever is to give way while it is in execve(2) is interrupted no more: the new program has no
+/// handler.
 #[test]
 fn exec_while_others_compute() {
     const NAME: &str = "processes::exec_while_others_compute";
@@ -161,8 +162,11 @@ fn exec_beside_loops(name: &'static str, left: u32) {
 /// Descriptors of perf events, BPF and epoll.
 fn open_events() -> usize {
     let all = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten();
-    all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to.to_string_lossy().starts_with("anon_inode:")))
-        .count()
+    all.filter(|fd| {
+        std::fs::read_link(fd.path())
+            .is_ok_and(|to| to.to_string_lossy().starts_with("anon_inode:"))
+    })
+    .count()
 }
 
 #[test]
@@ -176,10 +180,15 @@ fn setuid_while_others_are_blocked() {
                         for _ in 0..10 {
                             // SAFETY: integers; sets what is set.
                             let done = unsafe {
-                                if n % 2 == 0 { libc::setuid(libc::getuid()) } else { libc::setgid(libc::getgid()) }
+                                if n % 2 == 0 {
+                                    libc::setuid(libc::getuid())
+                                } else {
+                                    libc::setgid(libc::getgid())
+                                }
                             };
                             assert_eq!(done, 0);
-                            // glibc tells every kernel thread by a signal, and nanosleep(2) is not resumed after a handler: as without us.
+                            // glibc tells every kernel thread by a signal, and nanosleep(2) is not
+                            // resumed after a handler: as without us.
                             assert!(matches!(nanosleep(10_000), 0 | libc::EINTR));
                         }
                     })
@@ -206,7 +215,8 @@ fn sched_setaffinity_changes_the_kernel_thread() {
                 (own, size_of_val(&own))
             };
             // SAFETY: within the set.
-            let cpus: Vec<_> = (0..1024).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &own) }).collect();
+            let cpus: Vec<_> =
+                (0..1024).filter(|cpu| unsafe { libc::CPU_ISSET(*cpu, &own) }).collect();
             let setters: Vec<_> = (0..6)
                 .map(|n| {
                     let cpu = cpus[n % cpus.len()];
@@ -255,8 +265,15 @@ fn pthread_exit_after_a_block() {
         },
         |source, ended| {
             if !ended.stderr.contains("[skip]") {
-                assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "under {source}: {ended:#?}");
-                assert!(ended.stderr.contains("exception not rethrown"), "under {source}: {ended:#?}");
+                assert_eq!(
+                    ended.status.signal(),
+                    Some(libc::SIGABRT),
+                    "under {source}: {ended:#?}"
+                );
+                assert!(
+                    ended.stderr.contains("exception not rethrown"),
+                    "under {source}: {ended:#?}"
+                );
             }
         },
     );
@@ -295,14 +312,17 @@ fn fork_while_others_are_blocked() {
             let forks: Vec<_> = (0..10)
                 .map(|n| {
                     thread::spawn(move || {
-                        // SAFETY: the child goes on as one kernel thread, and calls what is right there.
+                        // SAFETY: the child goes on as one kernel thread, and calls what is right
+                        // there.
                         let child = unsafe { libc::fork() };
                         if child != 0 {
                             return reap(child);
                         }
-                        // It sleeps, and no trap comes that would end it: the handler is there, the record behind GS too.
+                        // It sleeps, and no trap comes that would end it: the handler is there, the
+                        // record behind GS too.
                         // SAFETY: integers; the default action.
-                        assert_ne!(unsafe { libc::signal(libc::SIGTRAP, libc::SIG_DFL) }, libc::SIG_ERR);
+                        let before = unsafe { libc::signal(libc::SIGTRAP, libc::SIG_DFL) };
+                        assert_ne!(before, libc::SIG_ERR);
                         assert!((0..20).all(|_| nanosleep(100_000) == 0));
                         // A child of the child.
                         // SAFETY: ends at once.

@@ -1,4 +1,5 @@
-//! What the machine refuses: the best of the other sources is chosen; one that was asked for is an error of `build`.
+//! What the machine refuses: the best of the other sources is chosen; one that was asked for is an
+//! error of `build`.
 
 use std::ffi::CString;
 
@@ -13,7 +14,8 @@ use kumihimo_tests::user::become_user;
 use crate::blocked::block;
 use crate::under::{end_at_a_panic, may};
 
-/// Without `KUMI_EVENTS`, which a whole suite may run under: works under the source that it finds, and returns it.
+/// Without `KUMI_EVENTS`, which a whole suite may run under: works under the source that it finds,
+/// and returns it.
 fn chosen() -> &'static str {
     // SAFETY: before the runtime begins.
     unsafe { std::env::remove_var("KUMI_EVENTS") };
@@ -92,18 +94,21 @@ fn everything_refused_with_enosys() {
     all_refused("refused::everything_refused_with_enosys", libc::ENOSYS);
 }
 
-/// Mounts in a namespace of this process's, on whose propagation nobody else depends. None: not allowed here.
+/// Mounts in a namespace of this process's, on whose propagation nobody else depends. None: not
+/// allowed here.
 fn own_mounts() -> Option<()> {
     // SAFETY: no memory is handed over but terminated texts.
     unsafe {
         let private = libc::MS_REC | libc::MS_PRIVATE;
         let none = std::ptr::null();
-        (libc::unshare(libc::CLONE_NEWNS) == 0 && libc::mount(none, c"/".as_ptr(), none, private, none.cast()) == 0)
+        (libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, c"/".as_ptr(), none, private, none.cast()) == 0)
             .then_some(())
     }
 }
 
-/// A machine whose kernel.perf_event_paranoid is `level`: as far as perf_event_open and /proc say, for this process.
+/// A machine whose kernel.perf_event_paranoid is `level`: as far as perf_event_open and /proc say,
+/// for this process.
 fn paranoid(name: &str, level: &str) {
     alone(name, || {
         end_at_a_panic();
@@ -116,7 +121,9 @@ fn paranoid(name: &str, level: &str) {
         let setting = c"/proc/sys/kernel/perf_event_paranoid";
         let none = std::ptr::null();
         // SAFETY: terminated texts.
-        let done = unsafe { libc::mount(from.as_ptr(), setting.as_ptr(), none, libc::MS_BIND, none.cast()) };
+        let done = unsafe {
+            libc::mount(from.as_ptr(), setting.as_ptr(), none, libc::MS_BIND, none.cast())
+        };
         let error = std::io::Error::last_os_error();
         std::fs::remove_file(&file).expect("it is there");
         if done != 0 {
@@ -124,7 +131,10 @@ fn paranoid(name: &str, level: &str) {
         }
         assert!(become_user(65534));
         refuse(&[(libc::SYS_perf_event_open, libc::EACCES)]).expect("seccomp");
-        is_refused(Events::Perf, &[&format!("perf_event_paranoid is {level}"), "perf_event_paranoid=2", "CAP_PERFMON"]);
+        is_refused(
+            Events::Perf,
+            &[&format!("perf_event_paranoid is {level}"), "perf_event_paranoid=2", "CAP_PERFMON"],
+        );
         is_refused(Events::Bpf, &["CAP_BPF"]);
         assert_eq!(chosen(), "watch");
     });
@@ -149,7 +159,11 @@ fn no_capability() {
             return skip(NAME, "not root");
         }
         // A seat may be installed here, for everybody.
-        let best = kumihimo_events::source::probe().into_iter().find(|(_, refused)| refused.is_none()).expect("off").0;
+        let best = kumihimo_events::source::probe()
+            .into_iter()
+            .find(|(_, refused)| refused.is_none())
+            .expect("off")
+            .0;
         assert_ne!(best, Events::Off);
         if best != Events::Bpf {
             is_refused(Events::Bpf, &["CAP_BPF", "kumi events install"]);
@@ -170,7 +184,8 @@ fn no_proc() {
         }
         let none = std::ptr::null();
         // SAFETY: terminated texts.
-        let done = unsafe { libc::mount(c"none".as_ptr(), c"/proc".as_ptr(), c"tmpfs".as_ptr(), 0, none) };
+        let done =
+            unsafe { libc::mount(c"none".as_ptr(), c"/proc".as_ptr(), c"tmpfs".as_ptr(), 0, none) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
         is_refused(Events::Perf, &["/proc", "mount -t proc"]);
         is_refused(Events::Watch, &["/proc", "mount -t proc"]);
@@ -182,7 +197,8 @@ fn no_proc() {
     });
 }
 
-/// As on Linux 5.10, which knows no bpf_cookie, and on 5.15 and 6.1 without the right to load programs: the link is refused.
+/// As on Linux 5.10, which knows no bpf_cookie, and on 5.15 and 6.1 without the right to load
+/// programs: the link is refused.
 #[test]
 fn older_kernels_have_perf() {
     const NAME: &str = "refused::older_kernels_have_perf";
@@ -191,7 +207,12 @@ fn older_kernels_have_perf() {
         if !may(NAME, Events::Perf) {
             return;
         }
-        let newer = [libc::SYS_bpf, libc::SYS_epoll_pwait2, libc::SYS_io_uring_setup, libc::SYS_futex_waitv];
+        let newer = [
+            libc::SYS_bpf,
+            libc::SYS_epoll_pwait2,
+            libc::SYS_io_uring_setup,
+            libc::SYS_futex_waitv,
+        ];
         refuse(&newer.map(|call| (call, libc::EINVAL))).expect("seccomp");
         is_refused(Events::Bpf, &["bpf"]);
         assert_eq!(chosen(), "perf");
@@ -206,7 +227,10 @@ fn a_source_that_there_is_not() {
         unsafe { std::env::set_var("KUMI_EVENTS", "ptrace") };
         let error = Runtime::builder().vps(1).build().expect_err("no such source");
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-        assert!(error.to_string().contains("KUMI_EVENTS=ptrace: bpf, perf, watch or off is wanted"), "{error}");
+        assert!(
+            error.to_string().contains("KUMI_EVENTS=ptrace: bpf, perf, watch or off is wanted"),
+            "{error}"
+        );
         // The program's own word counts.
         Runtime::builder().vps(1).events(Events::Watch).build().expect("a runtime").run(|| ());
     });
@@ -222,6 +246,8 @@ fn a_way_of_bpf_that_there_is_not() {
         let error = Runtime::builder().vps(1).build().expect_err("no such way");
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
         assert_eq!(error.to_string(), "KUMI_BPF=tracepoint: thread or switch is wanted");
-        assert!(open_one(Events::Bpf, 1).expect_err("no such way").why.contains("KUMI_BPF=tracepoint"));
+        assert!(
+            open_one(Events::Bpf, 1).expect_err("no such way").why.contains("KUMI_BPF=tracepoint")
+        );
     });
 }

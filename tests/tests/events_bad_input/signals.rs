@@ -35,7 +35,9 @@ fn handle_signal(signal: i32, flags: i32) {
 /// Sends the signal to one kernel thread.
 fn signal(tid: u32) {
     // SAFETY: integers only.
-    assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid as i32, libc::SIGUSR1) }, 0);
+    let sent =
+        unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid as i32, libc::SIGUSR1) };
+    assert_eq!(sent, 0);
 }
 
 /// read(2) of one byte: what it returned, and errno.
@@ -47,7 +49,9 @@ fn read(from: &impl AsRawFd) -> (isize, Option<i32>) {
 }
 
 /// A read that sleeps is signalled, and then there is something to read: what it returned first.
-fn interrupted(start: impl FnOnce(Box<dyn FnOnce() -> (isize, Option<i32>) + Send>) -> Wait) -> (isize, Option<i32>) {
+fn interrupted(
+    start: impl FnOnce(Box<dyn FnOnce() -> (isize, Option<i32>) + Send>) -> Wait,
+) -> (isize, Option<i32>) {
     interrupted_by(signal, start)
 }
 
@@ -85,7 +89,9 @@ fn a_signal_interrupts_a_blocked_call_as_on_a_kernel_thread() {
         with_vps(1, || {
             let others = block(3);
             for stack in [0, libc::SA_ONSTACK] {
-                for (restart, expected) in [(0, (-1, Some(libc::EINTR))), (libc::SA_RESTART, (1, None))] {
+                for (restart, expected) in
+                    [(0, (-1, Some(libc::EINTR))), (libc::SA_RESTART, (1, None))]
+                {
                     handle(stack | restart);
                     for _ in 0..20 {
                         let here = interrupted(|read| {
@@ -128,9 +134,12 @@ fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
             // Behind pid and uid: the value.
             (&raw mut info).byte_add(24).cast::<u64>().write(BELL);
             let (pid, tid) = (libc::getpid(), tid as i32);
-            // In this order: alone it ends the call, and together with the other one it has to, too.
+            // In this order: alone it ends the call, and together with the other one it has to,
+            // too.
             assert_eq!(libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGIO), 0);
-            let rang = libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, libc::SIGURG, &raw const info) == 0;
+            let rang =
+                libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, libc::SIGURG, &raw const info)
+                    == 0;
             let error = std::io::Error::last_os_error();
             // It may have ended by now.
             assert!(rang || error.raw_os_error() == Some(libc::ESRCH), "{error}");
@@ -166,12 +175,21 @@ fn a_storm_of_signals_while_many_block() {
                     // SAFETY: takes nothing.
                     let me = unsafe { libc::gettid() };
                     for _ in 0..5 {
-                        for entry in std::fs::read_dir("/proc/self/task").expect("tasks").flatten() {
-                            let tid: i32 = entry.file_name().to_string_lossy().parse().expect("a number");
+                        for entry in std::fs::read_dir("/proc/self/task").expect("tasks").flatten()
+                        {
+                            let tid: i32 =
+                                entry.file_name().to_string_lossy().parse().expect("a number");
                             if tid != me {
                                 // One that has ended meanwhile is an error that does not matter.
                                 // SAFETY: integers only.
-                                unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, libc::SIGUSR1) };
+                                unsafe {
+                                    libc::syscall(
+                                        libc::SYS_tgkill,
+                                        libc::getpid(),
+                                        tid,
+                                        libc::SIGUSR1,
+                                    )
+                                };
                             }
                         }
                     }

@@ -1,4 +1,5 @@
-//! The limit on kernel threads: all VPs are served while one kernel thread is left, and a deadlock is reported.
+//! The limit on kernel threads: all VPs are served while one kernel thread is left, and a deadlock
+//! is reported.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,8 @@ use kumihimo_tests::user::become_user;
 use crate::blocked::{begin, block};
 use crate::under::{ALL, under, well_and_said_once, with_vps};
 
-/// The last kernel thread serves the timers and queues of both VPs. (A VP whose kernel thread slept stood still.)
+/// The last kernel thread serves the timers and queues of both VPs. (A VP whose kernel thread slept
+/// stood still.)
 #[test]
 fn last_kernel_thread_serves_all_vps() {
     let body = |_| {
@@ -56,15 +58,19 @@ fn last_kernel_thread_serves_all_vps() {
             }
         });
     };
-    let said = well_and_said_once("the limit of 4 kernel threads (Builder::max_kernel_threads) is reached");
+    let said = well_and_said_once(
+        "the limit of 4 kernel threads (Builder::max_kernel_threads) is reached",
+    );
     under("starvation::last_kernel_thread_serves_all_vps", &ALL, body, said);
 }
 
-/// A microprocess sleeps in the runtime with a std lock held, and the lock's waiters occupy every kernel thread.
+/// A microprocess sleeps in the runtime with a std lock held, and the lock's waiters occupy every
+/// kernel thread.
 #[test]
 fn deadlock_at_the_limit_is_reported() {
     let body = |_| {
-        let builder = Runtime::builder().vps(2).max_kernel_threads(6).on_deadlock(OnDeadlock::Abort);
+        let builder =
+            Runtime::builder().vps(2).max_kernel_threads(6).on_deadlock(OnDeadlock::Abort);
         builder.build().expect("a runtime").run(|| {
             if one_to_one() {
                 return eprintln!("\n[skip] microprocesses are kernel threads here");
@@ -112,16 +118,22 @@ fn deadlock_at_the_limit_is_reported() {
 #[test]
 fn returning_calls_free_kernel_threads_for_the_others() {
     let body = |_| {
-        let builder = Runtime::builder().vps(2).max_kernel_threads(8).on_deadlock(OnDeadlock::Abort);
+        let builder =
+            Runtime::builder().vps(2).max_kernel_threads(8).on_deadlock(OnDeadlock::Abort);
         builder.build().expect("a runtime").run(|| {
-            let all: Vec<_> =
-                (0..24).map(|_| thread::spawn(|| std::thread::sleep(Duration::from_millis(600)))).collect();
+            let all: Vec<_> = (0..24)
+                .map(|_| thread::spawn(|| std::thread::sleep(Duration::from_millis(600))))
+                .collect();
             all.into_iter().for_each(|one| one.join().expect("no panic"));
         });
     };
     let check = |source, ended: &kumihimo_tests::process::Ended| {
         crate::under::well(source, ended);
-        assert!(!ended.stderr.contains("deadlock") && !ended.stderr.contains("starved"), "{}", ended.stderr);
+        assert!(
+            !ended.stderr.contains("deadlock") && !ended.stderr.contains("starved"),
+            "{}",
+            ended.stderr
+        );
     };
     under("starvation::returning_calls_free_kernel_threads_for_the_others", &ALL, body, check);
 }
@@ -143,7 +155,12 @@ fn dropped_privileges_switch_to_the_fallback_source() {
         });
     };
     let said = well_and_said_once("kumihimo: event source bpf is refused to new kernel threads");
-    under("starvation::dropped_privileges_switch_to_the_fallback_source", &[Events::Bpf], body, said);
+    under(
+        "starvation::dropped_privileges_switch_to_the_fallback_source",
+        &[Events::Bpf],
+        body,
+        said,
+    );
 }
 
 #[test]
@@ -211,9 +228,13 @@ fn control_group_sets_the_limit() {
                 return;
             }
             assert!(now.kernel_thread_limit < 30, "{now:?}");
-            assert!(now.kernel_thread_limit_by.contains(&format!("pids.max of {group}: 30")), "{now:?}");
-            let all: Vec<_> =
-                (0..60).map(|_| thread::spawn(|| std::thread::sleep(Duration::from_millis(100)))).collect();
+            assert!(
+                now.kernel_thread_limit_by.contains(&format!("pids.max of {group}: 30")),
+                "{now:?}"
+            );
+            let all: Vec<_> = (0..60)
+                .map(|_| thread::spawn(|| std::thread::sleep(Duration::from_millis(100))))
+                .collect();
             all.into_iter().for_each(|one| one.join().expect("no panic"));
         });
         return;
@@ -222,12 +243,18 @@ fn control_group_sets_the_limit() {
 }
 
 fn alone_in_group(name: &str) {
-    let Some(group) = Group::of(30) else { return skip(name, "no control group that counts threads is to be had") };
+    let Some(group) = Group::of(30) else {
+        return skip(name, "no control group that counts threads is to be had");
+    };
     let path = group.0.display().to_string();
     let ended = again(name, &[("KUMI_TEST_GROUP", &path)]);
     assert!(ended.status.success(), "{}", ended.told());
     if !ended.stderr.is_empty() {
-        assert!(ended.stderr.contains(&format!("pids.max of {path}: 30, of which ")), "{}", ended.told());
+        assert!(
+            ended.stderr.contains(&format!("pids.max of {path}: 30, of which ")),
+            "{}",
+            ended.told()
+        );
     }
 }
 
@@ -240,7 +267,10 @@ fn default_limit_is_the_machines() {
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
             let now = metrics().expect("it runs");
             // Other processes start and end threads meanwhile.
-            assert!(one_to_one() || now.kernel_thread_limit.abs_diff(of_machine.threads) < 1_000, "{now:?}");
+            assert!(
+                one_to_one() || now.kernel_thread_limit.abs_diff(of_machine.threads) < 1_000,
+                "{now:?}"
+            );
         });
     });
 }

@@ -1,5 +1,6 @@
-//! The whole process is stopped and continued while some are blocked: each call returns what it returns on a kernel thread. Under `bpf` it is
-//! one of a program that handles SIGCONT with SA_RESTART: the trap is a handler too.
+//! The whole process is stopped and continued while some are blocked: each call returns what it
+//! returns on a kernel thread. Under `bpf` it is one of a program that handles SIGCONT with
+//! SA_RESTART: the trap is a handler too.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsRawFd;
@@ -16,7 +17,8 @@ use kumihimo_tests::process::{finish, has_vps, is_child, start};
 use crate::blocked::{block, nanosleep, sleeps_in, this_tid};
 use crate::under::{ALL, end_at_a_panic, may, well, with_vps};
 
-/// Long enough that the stop comes in between, in most rounds; the outcome is the same if it does not.
+/// Long enough that the stop comes in between, in most rounds; the outcome is the same if it does
+/// not.
 const TIME: Duration = Duration::from_millis(300);
 
 /// What a call returned, and errno.
@@ -52,7 +54,9 @@ fn waits_for_a_futex() -> Outcome {
     let word = AtomicU32::new(0);
     let time = libc::timespec { tv_sec: 0, tv_nsec: TIME.as_nanos() as i64 };
     // SAFETY: a live word and a live timespec.
-    outcome(unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, 0, &raw const time) })
+    outcome(unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, 0, &raw const time)
+    })
 }
 
 fn sleeps() -> Outcome {
@@ -71,12 +75,14 @@ const CALLS: [Call; 4] = [
     ("nanosleep", libc::SYS_clock_nanosleep, sleeps),
 ];
 
-/// In the process that is stopped: each call on a kernel thread and in a microprocess at once, and what has no end by itself.
+/// In the process that is stopped: each call on a kernel thread and in a microprocess at once, and
+/// what has no end by itself.
 fn stopped(source: Events) {
     with_vps(1, || {
         let blocked = block(5);
         let asleep = Arc::new(AtomicUsize::new(0));
-        let tids: Arc<Vec<AtomicU32>> = Arc::new((0..2 * CALLS.len()).map(|_| AtomicU32::new(0)).collect());
+        let tids: Arc<Vec<AtomicU32>> =
+            Arc::new((0..2 * CALLS.len()).map(|_| AtomicU32::new(0)).collect());
         let call = |n: usize| {
             let (tids, asleep) = (tids.clone(), asleep.clone());
             move || {
@@ -89,7 +95,8 @@ fn stopped(source: Events) {
         let here: Vec<_> = (0..CALLS.len()).map(|n| thread::spawn(call(2 * n))).collect();
         let there: Vec<_> = (0..CALLS.len()).map(|n| std::thread::spawn(call(2 * n + 1))).collect();
         // All of them sleep, or are over already on a slow machine.
-        while asleep.load(SeqCst) == 0 && !(0..2 * CALLS.len()).all(|n| sleeps_in(tids[n].load(SeqCst), CALLS[n / 2].1))
+        while asleep.load(SeqCst) == 0
+            && !(0..2 * CALLS.len()).all(|n| sleeps_in(tids[n].load(SeqCst), CALLS[n / 2].1))
         {
             thread::yield_now();
         }
@@ -100,16 +107,24 @@ fn stopped(source: Events) {
         thread::sleep(TIME);
         assert!(timer.elapsed() >= TIME, "a sleep of ours is not cut short");
         let here: Vec<_> = here.into_iter().map(|one| one.join().expect("no panic")).collect();
-        let there: Vec<_> = there.into_iter().map(|one| thread::blocking(|| one.join()).expect("no panic")).collect();
+        let there: Vec<_> = there
+            .into_iter()
+            .map(|one| thread::blocking(|| one.join()).expect("no panic"))
+            .collect();
         for ((call, here), there) in CALLS.iter().zip(&here).zip(&there) {
             let time_is_over = match call.1 {
                 libc::SYS_recvfrom => (-1, libc::EAGAIN),
                 libc::SYS_futex => (-1, libc::ETIMEDOUT),
                 _ => (0, 0),
             };
-            // EINTR after SIGCONT is the kernel's for some (signal(7)); one of the two may have been over before the stop.
+            // EINTR after SIGCONT is the kernel's for some (signal(7)); one of the two may have
+            // been over before the stop.
             let may_be = [time_is_over, (-1, libc::EINTR)];
-            assert!(may_be.contains(here) && may_be.contains(there), "{}: {here:?}, {there:?}", call.0);
+            assert!(
+                may_be.contains(here) && may_be.contains(there),
+                "{}: {here:?}, {there:?}",
+                call.0
+            );
             println!("seen {}: {here:?} {there:?} {all_slept}", call.0);
         }
         if source != Events::Bpf {
@@ -122,10 +137,13 @@ fn stopped(source: Events) {
 
 /// The state of a process: `T` is stopped.
 fn state(pid: u32) -> String {
-    let of = |stat: String| stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?');
+    let of =
+        |stat: String| stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('?');
     let all = kumihimo_bench_kit::kernel_threads(pid).expect("it lives").into_iter();
-    all.map(|thread| std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).map(of).unwrap_or('?'))
-        .collect()
+    all.map(|thread| {
+        std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).map(of).unwrap_or('?')
+    })
+    .collect()
 }
 
 fn signal(child: &Child, signal: i32) {

@@ -156,7 +156,11 @@ fn a_breakpoint_without_a_handler_ends_the_process() {
 /// As the kernel does: a trap of the process's own making cannot be ignored.
 #[test]
 fn a_breakpoint_that_is_ignored_ends_the_process() {
-    ends_by_sigtrap("traps::a_breakpoint_that_is_ignored_ends_the_process", Some(libc::SIG_IGN), breakpoint);
+    ends_by_sigtrap(
+        "traps::a_breakpoint_that_is_ignored_ends_the_process",
+        Some(libc::SIG_IGN),
+        breakpoint,
+    );
 }
 
 #[test]
@@ -209,7 +213,10 @@ fn a_handler_from_after_the_start() {
             }
             blocks();
             let blocked = block(5);
-            handle(full as *const () as usize, libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART);
+            handle(
+                full as *const () as usize,
+                libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART,
+            );
             blocks();
             raise();
             assert_eq!(SEEN.load(SeqCst), 1);
@@ -247,7 +254,8 @@ fn blocked_in_the_whole_process() {
     under("traps::blocked_in_the_whole_process", &BPF, body, well);
 }
 
-/// It masks the kernel thread that it happens to be on. What waits there comes when that is unmasked, and tells nothing.
+/// It masks the kernel thread that it happens to be on. What waits there comes when that is
+/// unmasked, and tells nothing.
 #[test]
 fn blocked_by_a_microprocess() {
     let body = |_| {

@@ -16,18 +16,26 @@ pub fn may(test: &str, source: Events) -> bool {
     }
 }
 
-/// In the process of a test: a panic of any thread ends it at once, since whoever waits for that thread would wait for ever.
+/// In the process of a test: a panic of any thread ends it at once, since whoever waits for that
+/// thread would wait for ever.
 pub fn end_at_a_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |what| {
         report(what);
-        // SAFETY: nothing is left to be done. Not `abort`: a core dump waits for kernel threads that may sleep uninterruptibly.
+        // SAFETY: nothing is left to be done. Not `abort`: a core dump waits for kernel threads
+        // that may sleep uninterruptibly.
         unsafe { libc::_exit(101) };
     }));
 }
 
-/// Runs `body` in a process of its own for each of `sources` that there is; what it left goes to `check`.
-pub fn under(name: &str, sources: &[Events], body: impl Fn(Events), check: impl Fn(Events, &Ended)) {
+/// Runs `body` in a process of its own for each of `sources` that there is; what it left goes to
+/// `check`.
+pub fn under(
+    name: &str,
+    sources: &[Events],
+    body: impl Fn(Events),
+    check: impl Fn(Events, &Ended),
+) {
     if is_child(name) {
         end_at_a_panic();
         let source = std::env::var("KUMI_EVENTS").expect("the parent sets it");
@@ -50,7 +58,11 @@ pub const ALL: [Events; 3] = [Events::Bpf, Events::Perf, Events::Watch];
 /// It ended well.
 pub fn well(source: Events, ended: &Ended) {
     let (out, err) = (&ended.stdout, &ended.stderr);
-    assert!(ended.status.success() && out.contains("1 passed"), "under {source}: {}\n{out}\n{err}", ended.status);
+    assert!(
+        ended.status.success() && out.contains("1 passed"),
+        "under {source}: {}\n{out}\n{err}",
+        ended.status
+    );
 }
 
 /// It ended well, and said a line with `words` once on standard error.
@@ -68,7 +80,8 @@ pub fn under_each(name: &str, body: impl Fn(Events)) {
     under(name, &ALL, body, well);
 }
 
-/// A runtime with the source of this process, and `body` in it; not where microprocesses are kernel threads.
+/// A runtime with the source of this process, and `body` in it; not where microprocesses are kernel
+/// threads.
 pub fn with_vps(vps: usize, body: impl FnOnce() + Send) {
     Runtime::builder().vps(vps).build().expect("a runtime").run(|| {
         if kumihimo_tests::process::one_to_one() {
@@ -86,6 +99,11 @@ pub fn limit(resource: libc::__rlimit_resource_t, to: u64) {
     unsafe {
         assert_eq!(libc::getrlimit(resource, &raw mut now), 0);
         now.rlim_cur = to.min(now.rlim_max);
-        assert_eq!(libc::setrlimit(resource, &raw const now), 0, "{}", std::io::Error::last_os_error());
+        assert_eq!(
+            libc::setrlimit(resource, &raw const now),
+            0,
+            "{}",
+            std::io::Error::last_os_error()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! What a system that is short of something, another user, a fork or a wrong argument makes of gates.
+//! What a system that is short of something, another user, a fork or a wrong argument makes of
+//! gates.
 
 use std::time::Duration;
 
@@ -40,33 +41,54 @@ fn requests_and_replies_that_are_too_large() {
         let _server = Part::serving("server");
         let sizes = RawGate::connect("sizes").expect("it is there");
         let mut reply = Vec::new();
-        for (len, says) in [(100_001, "a request of 100001 bytes"), (60_000, "a reply of 120000 bytes")] {
+        for (len, says) in
+            [(100_001, "a request of 100001 bytes"), (60_000, "a reply of 120000 bytes")]
+        {
             let error = sizes.call(&vec![0; len], &mut reply).expect_err("too large");
-            assert!(error.kind() == ErrorKind::TooLarge && error.to_string().contains(says), "{error}");
+            assert!(
+                error.kind() == ErrorKind::TooLarge && error.to_string().contains(says),
+                "{error}"
+            );
         }
         sizes.call(&[0; 50_000], &mut reply).expect("just so many");
         assert_eq!(reply.len(), 100_000);
-        let small = RawGate::connect_with("sizes", &Options::new().largest(50_000)).expect("it is there");
+        let small =
+            RawGate::connect_with("sizes", &Options::new().largest(50_000)).expect("it is there");
         let error = small.call(&[0; 40_000], &mut reply).expect_err("too large for this one");
-        assert!(error.kind() == ErrorKind::TooLarge && error.to_string().contains("80000"), "{error}");
-        assert_eq!(small.call(&[0; 50_001], &mut reply).expect_err("too large").kind(), ErrorKind::TooLarge);
+        assert!(
+            error.kind() == ErrorKind::TooLarge && error.to_string().contains("80000"),
+            "{error}"
+        );
+        assert_eq!(
+            small.call(&[0; 50_001], &mut reply).expect_err("too large").kind(),
+            ErrorKind::TooLarge
+        );
         until("nothing is kept", || sizes.call(&[0; 10], &mut Vec::new()).is_ok());
     };
-    play("bad_input::requests_and_replies_that_are_too_large", &[("client", &client), ("server", &server)]);
+    play(
+        "bad_input::requests_and_replies_that_are_too_large",
+        &[("client", &client), ("server", &server)],
+    );
 }
 
 #[test]
 fn times_at_the_ends_of_the_clock() {
     let client = || {
         let _server = Part::serving("server");
-        let patient = Gate::<u32, u32>::connect_with("next", &Options::new().patience(Duration::MAX)).expect("it is");
+        let patient =
+            Gate::<u32, u32>::connect_with("next", &Options::new().patience(Duration::MAX))
+                .expect("it is");
         assert_eq!(patient.call_within(&1, Duration::MAX).expect("a reply"), 2);
         let error = patient.call_within(&1, Duration::ZERO);
         assert!(error.is_ok() || error.is_err_and(|error| error.kind() == ErrorKind::TimedOut));
-        let hasty = Gate::<u32, u32>::connect_with("next", &Options::new().patience(Duration::ZERO));
+        let hasty =
+            Gate::<u32, u32>::connect_with("next", &Options::new().patience(Duration::ZERO));
         assert_eq!(hasty.expect_err("no time").kind(), ErrorKind::TimedOut);
     };
-    play("bad_input::times_at_the_ends_of_the_clock", &[("client", &client), ("server", &serving_next)]);
+    play(
+        "bad_input::times_at_the_ends_of_the_clock",
+        &[("client", &client), ("server", &serving_next)],
+    );
 }
 
 #[test]
@@ -79,13 +101,22 @@ fn names_and_gates_that_are_not_there() {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{name:?}: {error}");
         }
         let error = Gate::<u32, u32>::connect("nobody").expect_err("nobody serves it");
-        assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("nobody"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::NotFound && error.to_string().contains("nobody"),
+            "{error}"
+        );
         let _one = Gate::serve("one", |n: u32| n).expect("it serves");
         assert_eq!(Gate::serve("one", |n: u32| n).expect_err("twice").kind(), ErrorKind::InUse);
         let _server = Part::serving("server");
-        assert_eq!(Gate::serve("next", |n: u32| n).expect_err("another's").kind(), ErrorKind::InUse);
+        assert_eq!(
+            Gate::serve("next", |n: u32| n).expect_err("another's").kind(),
+            ErrorKind::InUse
+        );
     };
-    play("bad_input::names_and_gates_that_are_not_there", &[("alone", &alone), ("server", &serving_next)]);
+    play(
+        "bad_input::names_and_gates_that_are_not_there",
+        &[("alone", &alone), ("server", &serving_next)],
+    );
 }
 
 /// The first bytes of a hello of another version, by hand; the answer's kind and text.
@@ -106,7 +137,10 @@ fn say_hello(version: u16) -> (u8, String) {
         let mut hello = b"KUMI".to_vec();
         hello.extend_from_slice(&version.to_le_bytes());
         hello.extend_from_slice(&[1, 0, 0, 0]);
-        assert_eq!(libc::send(fd, hello.as_ptr().cast(), hello.len(), libc::MSG_NOSIGNAL), hello.len() as isize);
+        assert_eq!(
+            libc::send(fd, hello.as_ptr().cast(), hello.len(), libc::MSG_NOSIGNAL),
+            hello.len() as isize
+        );
         let mut said = [0_u8; 1024];
         let len = libc::recv(fd, said.as_mut_ptr().cast(), said.len(), 0);
         libc::close(fd);
@@ -125,13 +159,22 @@ fn another_version_or_kind_of_gate() {
             assert!(kind == 3 && text.contains(&format!("version {version}")), "{kind}: {text}");
         }
         let error = RawGate::connect("next").expect_err("it is typed");
-        assert!(error.kind() == ErrorKind::Version && error.to_string().contains("typed"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Version && error.to_string().contains("typed"),
+            "{error}"
+        );
         // A literal without a type is an i32, whose bytes are others than a u32's.
         let error = Gate::<i32, u32>::connect("next").expect_err("it takes a u32");
-        assert!(error.kind() == ErrorKind::Version && error.to_string().contains("other types"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Version && error.to_string().contains("other types"),
+            "{error}"
+        );
         assert_eq!(next().call(&1).expect("a reply"), 2);
     };
-    play("bad_input::another_version_or_kind_of_gate", &[("client", &client), ("server", &serving_next)]);
+    play(
+        "bad_input::another_version_or_kind_of_gate",
+        &[("client", &client), ("server", &serving_next)],
+    );
 }
 
 #[test]
@@ -147,7 +190,10 @@ fn memory_that_the_server_may_not_make() {
         refuse(&[(libc::SYS_memfd_create, libc::EPERM)]).expect("seccomp");
         serve_on();
     };
-    play("bad_input::memory_that_the_server_may_not_make", &[("client", &client), ("server", &server)]);
+    play(
+        "bad_input::memory_that_the_server_may_not_make",
+        &[("client", &client), ("server", &server)],
+    );
 }
 
 fn says_what_to_do(error: &kumihimo::gate::Error, left: u32) {
@@ -220,7 +266,10 @@ fn no_descriptors_are_left_where_callers_come() {
         tell("given");
         hear();
     };
-    play("bad_input::no_descriptors_are_left_where_callers_come", &[("client", &client), ("server", &server)]);
+    play(
+        "bad_input::no_descriptors_are_left_where_callers_come",
+        &[("client", &client), ("server", &server)],
+    );
 }
 
 #[test]
@@ -235,7 +284,10 @@ fn more_links_than_a_server_can_have() {
             }
             assert!(gates.len() <= 50);
         };
-        assert!(error.kind() == ErrorKind::Exhausted && error.to_string().contains("ulimit"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Exhausted && error.to_string().contains("ulimit"),
+            "{error}"
+        );
         assert_eq!(gates.len(), 50);
         for gate in &gates {
             assert_eq!(gate.call(&1).expect("a reply"), 2);
@@ -248,7 +300,10 @@ fn more_links_than_a_server_can_have() {
         descriptors_at_most(100);
         serve_on();
     };
-    play("bad_input::more_links_than_a_server_can_have", &[("client", &client), ("server", &server)]);
+    play(
+        "bad_input::more_links_than_a_server_can_have",
+        &[("client", &client), ("server", &server)],
+    );
 }
 
 /// The sockets of this process's links to others: see hostile.rs.
@@ -271,7 +326,10 @@ fn a_descriptor_that_is_closed_under_us() {
         until("it is under way", || holds.under_way() == 1);
         close_links();
         let error = waits.join().expect("no panic").expect_err("the link is cut");
-        assert!(error.kind() == ErrorKind::Gone && error.to_string().contains("closed the socket"), "{error}");
+        assert!(
+            error.kind() == ErrorKind::Gone && error.to_string().contains("closed the socket"),
+            "{error}"
+        );
         // Connects anew.
         assert_eq!(holds.call(&0).expect("a reply"), 0);
     };
@@ -285,7 +343,10 @@ fn a_descriptor_that_is_closed_under_us() {
         let _serving = Gate::serve("holds", handler).expect("it serves");
         serve_on();
     };
-    play("bad_input::a_descriptor_that_is_closed_under_us", &[("client", &client), ("server", &server)]);
+    play(
+        "bad_input::a_descriptor_that_is_closed_under_us",
+        &[("client", &client), ("server", &server)],
+    );
 }
 
 /// In a fork's child; how it ended.
@@ -353,7 +414,8 @@ fn a_handler_that_forks() {
     };
     let server = || {
         let handler = |n: u32| {
-            // SAFETY: the child goes on as a plain kernel thread, and ends where its microprocess does.
+            // SAFETY: the child goes on as a plain kernel thread, and ends where its microprocess
+            // does.
             match unsafe { libc::fork() } {
                 0 => n + 100,
                 child => {
@@ -376,21 +438,26 @@ fn a_hundred_thousand_gates() {
     const GATES: u32 = 100_000;
     let alone = || {
         let before = Held::now().descriptors;
-        let mut gates: Vec<_> =
-            (0..GATES).map(|n| Gate::serve(&format!("gate {n}"), move |m: u32| n + m).expect("it serves")).collect();
+        let mut gates: Vec<_> = (0..GATES)
+            .map(|n| Gate::serve(&format!("gate {n}"), move |m: u32| n + m).expect("it serves"))
+            .collect();
         for n in [0, 1, GATES / 2, GATES - 1] {
             let gate = Gate::<u32, u32>::connect(&format!("gate {n}")).expect("it is there");
             assert_eq!(gate.call(&1).expect("a reply"), n + 1);
         }
         gates.drain(..).for_each(drop);
-        assert_eq!(Gate::<u32, u32>::connect("gate 5").expect_err("it is closed").kind(), ErrorKind::NotFound);
+        assert_eq!(
+            Gate::<u32, u32>::connect("gate 5").expect_err("it is closed").kind(),
+            ErrorKind::NotFound
+        );
         let links = || {
             let folder = std::env::var("KUMI_DIR").expect("it is set");
             std::fs::read_dir(folder).expect("it is there").flatten().count()
         };
         assert!(links() < 10, "{}", links());
         until("nothing is left", || {
-            Held::now().links == 0 && kumihimo::runtime::metrics().expect("a runtime runs").living < 10
+            Held::now().links == 0
+                && kumihimo::runtime::metrics().expect("a runtime runs").living < 10
         });
         assert!(Held::now().descriptors <= before + 1);
     };
@@ -403,7 +470,8 @@ fn a_run_time_directory_that_is_full() {
     let alone = || {
         let folder = std::env::var("KUMI_DIR").expect("it is set");
         let folder = std::ffi::CString::new(folder).expect("a path");
-        // SAFETY: names, and a mount namespace of this process's own; one kernel thread and its file system view.
+        // SAFETY: names, and a mount namespace of this process's own; one kernel thread and its
+        // file system view.
         let mounted = unsafe {
             libc::geteuid() == 0
                 && libc::unshare(libc::CLONE_NEWNS) == 0
@@ -458,9 +526,15 @@ fn a_run_time_directory_that_is_removed() {
         let one = Gate::<u32, u32>::connect("one").expect("it is there");
         std::fs::remove_dir_all(&folder).expect("it is there");
         let said = refused("two");
-        assert!(said.contains("gate \"two\"") && said.contains(&folder) && said.contains("was removed"), "{said}");
+        assert!(
+            said.contains("gate \"two\"") && said.contains(&folder) && said.contains("was removed"),
+            "{said}"
+        );
         assert_eq!(one.call(&1).expect("what is linked goes on"), 2);
-        assert_eq!(Gate::<u32, u32>::connect("one").expect_err("it is lost").kind(), ErrorKind::NotFound);
+        assert_eq!(
+            Gate::<u32, u32>::connect("one").expect_err("it is lost").kind(),
+            ErrorKind::NotFound
+        );
     };
     play("bad_input::a_run_time_directory_that_is_removed", &[("alone", &alone)]);
 }
@@ -478,7 +552,10 @@ fn a_run_time_directory_that_is_closed() {
             }
         }
         let said = refused("two");
-        assert!(said.contains("gate \"two\"") && said.contains(&folder) && said.contains("was closed"), "{said}");
+        assert!(
+            said.contains("gate \"two\"") && said.contains(&folder) && said.contains("was closed"),
+            "{said}"
+        );
         let one = Gate::<u32, u32>::connect("one").expect("it is found by its path");
         assert_eq!(one.call(&1).expect("a reply"), 2);
     };
@@ -500,7 +577,8 @@ fn another_user_calls() {
         client.expect("Io Io");
         drop(client);
         let allowed = Options::new().allow(USER.parse().expect("a number"));
-        let _open = Gate::<u32, u32>::serve_with("open", &allowed, |_, context| Ok(context.uid())).expect("it serves");
+        let _open = Gate::<u32, u32>::serve_with("open", &allowed, |_, context| Ok(context.uid()))
+            .expect("it serves");
         let mut client = Part::start("client");
         client.expect(&format!("NotPermitted {USER}"));
         drop((client, closed));
@@ -508,7 +586,9 @@ fn another_user_calls() {
     let client = || {
         assert!(become_user(USER.parse().expect("a number")));
         let options = Options::new().directory(std::env::var_os("KUMI_DIR").expect("it is set"));
-        let one = |name| match Gate::<u32, u32>::connect_with(name, &options).and_then(|gate| gate.call(&1)) {
+        let one = |name| match Gate::<u32, u32>::connect_with(name, &options)
+            .and_then(|gate| gate.call(&1))
+        {
             Ok(uid) => uid.to_string(),
             Err(error) => format!("{:?}", error.kind()),
         };

@@ -14,7 +14,8 @@ use kumihimo_tests::rounds;
 
 use crate::pair::{pair, pair_with, serve_on};
 
-const PLACEMENTS: [Placement; 4] = [Placement::Adaptive, Placement::Handoff, Placement::Scheduled, Placement::Spin];
+const PLACEMENTS: [Placement; 4] =
+    [Placement::Adaptive, Placement::Handoff, Placement::Scheduled, Placement::Spin];
 
 #[test]
 fn typed_calls() {
@@ -24,8 +25,11 @@ fn typed_calls() {
     };
     pair("calls::typed_calls", server, || {
         for placement in PLACEMENTS {
-            let adder = Gate::<(u64, u64), u64>::connect_with("adder", &Options::new().placement(placement))
-                .expect("it is there");
+            let adder = Gate::<(u64, u64), u64>::connect_with(
+                "adder",
+                &Options::new().placement(placement),
+            )
+            .expect("it is there");
             for i in 0..2000 {
                 assert_eq!(adder.call(&(i, 1)).expect("a reply"), i + 1);
             }
@@ -34,7 +38,8 @@ fn typed_calls() {
     });
 }
 
-/// Virtual processors that wait for descriptors can only be woken by their own address space, which has to be told.
+/// Virtual processors that wait for descriptors can only be woken by their own address space, which
+/// has to be told.
 #[test]
 fn beside_sockets() {
     fn accepts() {
@@ -115,7 +120,8 @@ fn sizes() {
         serve_on();
     };
     pair("calls::sizes", server, || {
-        let bytes = RawGate::connect_with("bytes", &Options::new().largest(4 << 20)).expect("it is there");
+        let bytes =
+            RawGate::connect_with("bytes", &Options::new().largest(4 << 20)).expect("it is there");
         let mut reply = Vec::new();
         for len in [0, 1, 63, 64, 127, 128, 129, 4095, 4096, 4097, 100_000, 4 << 20] {
             let asked: Vec<u8> = (0..len).map(|i| (i * 7) as u8).collect();
@@ -130,21 +136,29 @@ fn sizes() {
 #[test]
 fn regions_go_by_reference() {
     let server = || {
-        let _serving = Gate::<u32, u64>::serve_regions("sum", &Options::new(), |factor, context| {
-            if factor == 0 {
-                thread::sleep(Duration::from_secs(3600));
-            }
-            let regions = context.regions()?;
-            let sum: u64 = regions.iter().flat_map(|region| region.iter()).map(|byte| u64::from(*byte)).sum();
-            let back = Region::new(1000, |bytes| bytes.fill(factor as u8))?;
-            Ok((sum * u64::from(factor), vec![back]))
-        })
-        .expect("it serves");
+        let _serving =
+            Gate::<u32, u64>::serve_regions("sum", &Options::new(), |factor, context| {
+                if factor == 0 {
+                    thread::sleep(Duration::from_secs(3600));
+                }
+                let regions = context.regions()?;
+                let sum: u64 = regions
+                    .iter()
+                    .flat_map(|region| region.iter())
+                    .map(|byte| u64::from(*byte))
+                    .sum();
+                let back = Region::new(1000, |bytes| bytes.fill(factor as u8))?;
+                Ok((sum * u64::from(factor), vec![back]))
+            })
+            .expect("it serves");
         serve_on();
     };
     pair("calls::regions_go_by_reference", server, || {
         let sum = Gate::<u32, u64>::connect("sum").expect("it is there");
-        let two = [Region::copy_of(&[1; 5000]).expect("memory"), Region::copy_of(&[2; 10]).expect("memory")];
+        let two = [
+            Region::copy_of(&[1; 5000]).expect("memory"),
+            Region::copy_of(&[2; 10]).expect("memory"),
+        ];
         for factor in 1..100 {
             let (total, back) = sum.call_with(&factor, &two).expect("a reply");
             assert_eq!(total, u64::from(factor) * 5020);
@@ -156,7 +170,8 @@ fn regions_go_by_reference() {
             let region = Region::copy_of(&vec![1; n]).expect("memory");
             assert_eq!(sum.call_with(&1, &[region]).expect("a reply").0, n as u64);
         }
-        let error = sum.call_with_within(&0, &two, Duration::from_millis(20)).expect_err("nobody answers");
+        let error =
+            sum.call_with_within(&0, &two, Duration::from_millis(20)).expect_err("nobody answers");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert_eq!(sum.call_with_within(&1, &two, Duration::MAX).expect("a reply").0, 5020);
         let none = Region::copy_of(&[]).expect("memory");
@@ -175,7 +190,8 @@ fn sends() {
             let _ = its.fetch_add(n, Ordering::Relaxed);
         })
         .expect("it serves");
-        let _told = Gate::<(), u64>::serve("told", move |()| sum.load(Ordering::Relaxed)).expect("it serves");
+        let _told = Gate::<(), u64>::serve("told", move |()| sum.load(Ordering::Relaxed))
+            .expect("it serves");
         serve_on();
     };
     pair("calls::sends", server, || {
@@ -222,7 +238,8 @@ fn a_loop_of_ones_own() {
             }
         });
         // Not of its type.
-        let wrong = Gate::<BTreeSet<String>, u32>::connect("loop").expect("a type that is not compared");
+        let wrong =
+            Gate::<BTreeSet<String>, u32>::connect("loop").expect("a type that is not compared");
         let words = ["no", "number"].map(String::from);
         let error = wrong.call(&words.into()).expect_err("another type");
         assert_eq!(error.kind(), ErrorKind::Malformed, "{error}");
@@ -239,7 +256,9 @@ fn a_loop_outlives_callers_that_wait_no_longer() {
             let mut item = server.receive().expect("a request");
             loop {
                 let begun = Instant::now();
-                while begun.elapsed() < Duration::from_micros(item.request) && !item.context().is_cancelled() {
+                while begun.elapsed() < Duration::from_micros(item.request)
+                    && !item.context().is_cancelled()
+                {
                     thread::yield_now();
                 }
                 let reply = item.request;
@@ -258,13 +277,16 @@ fn a_loop_outlives_callers_that_wait_no_longer() {
             }
         }
         // It sees that by itself, if it looks.
-        let error = echo.call_within(&3_600_000_000, Duration::from_millis(1)).expect_err("no reply for an hour");
+        let error = echo
+            .call_within(&3_600_000_000, Duration::from_millis(1))
+            .expect_err("no reply for an hour");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert_eq!(echo.call(&7).expect("a reply"), 7);
     });
 }
 
-/// A handler that is cancelled, with the request of one that waits no longer, does not take another one's with it.
+/// A handler that is cancelled, with the request of one that waits no longer, does not take another
+/// one's with it.
 #[test]
 fn who_waits_has_its_reply_beside_those_that_do_not() {
     const NAME: &str = "calls::who_waits_has_its_reply_beside_those_that_do_not";
@@ -289,9 +311,13 @@ fn who_waits_has_its_reply_beside_those_that_do_not() {
                                 assert_eq!(sleeps.call(&time), Ok(time));
                                 continue;
                             }
-                            match sleeps.call_within(&time, Duration::from_micros(random.below(400))) {
+                            match sleeps
+                                .call_within(&time, Duration::from_micros(random.below(400)))
+                            {
                                 Ok(reply) => assert_eq!(reply, time),
-                                Err(error) => assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}"),
+                                Err(error) => {
+                                    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}")
+                                }
                             }
                         }
                     });
@@ -304,7 +330,8 @@ fn who_waits_has_its_reply_beside_those_that_do_not() {
 #[test]
 fn handlers_that_panic_fail_their_caller_only() {
     let server = || {
-        let _serving = Gate::serve("fussy", |n: u32| if n == 3 { panic!("not three") } else { n }).expect("it serves");
+        let _serving = Gate::serve("fussy", |n: u32| if n == 3 { panic!("not three") } else { n })
+            .expect("it serves");
         serve_on();
     };
     pair("calls::handlers_that_panic_fail_their_caller_only", server, || {
@@ -314,7 +341,11 @@ fn handlers_that_panic_fail_their_caller_only() {
                 Ok(same) => assert_eq!((same, n == 3), (n, false)),
                 Err(error) => {
                     assert_eq!((error.kind(), n), (ErrorKind::Panicked, 3));
-                    assert!(error.to_string().contains("not three") && error.to_string().contains("fussy"), "{error}");
+                    assert!(
+                        error.to_string().contains("not three")
+                            && error.to_string().contains("fussy"),
+                        "{error}"
+                    );
                 }
             }
         }
@@ -328,16 +359,19 @@ fn handlers_run_at_the_servers_priority_where_that_is_wanted() {
         return;
     }
     let server = || {
-        let begins = thread::Builder::new().priority(Priority::new(9).expect("a priority")).spawn(|| {
-            let own = Options::new().inherit(false);
-            Gate::serve_with("mine", &own, |(), _| Ok(thread::current_priority().get())).expect("it serves")
-        });
+        let begins =
+            thread::Builder::new().priority(Priority::new(9).expect("a priority")).spawn(|| {
+                let own = Options::new().inherit(false);
+                Gate::serve_with("mine", &own, |(), _| Ok(thread::current_priority().get()))
+                    .expect("it serves")
+            });
         let _serving = begins.expect("memory").join().expect("no panic");
         serve_on();
     };
     pair(NAME, server, || {
         for level in [3, 50] {
-            let mine = Gate::<(), u8>::connect_with("mine", &Options::new().priority(level)).expect("it is there");
+            let mine = Gate::<(), u8>::connect_with("mine", &Options::new().priority(level))
+                .expect("it is there");
             for _ in 0..20 {
                 assert_eq!(mine.call(&()).expect("a reply"), 9);
             }
@@ -351,11 +385,13 @@ fn handlers_run_at_the_callers_priority() {
         return;
     }
     let server = || {
-        let _serving = Gate::serve("mine", |()| thread::current_priority().get()).expect("it serves");
+        let _serving =
+            Gate::serve("mine", |()| thread::current_priority().get()).expect("it serves");
         let inner = Gate::<(), u8>::connect("mine").expect("it is there");
-        let _chain =
-            Gate::serve("chain", move |()| (thread::current_priority().get(), inner.call(&()).expect("a reply")))
-                .expect("it serves");
+        let _chain = Gate::serve("chain", move |()| {
+            (thread::current_priority().get(), inner.call(&()).expect("a reply"))
+        })
+        .expect("it serves");
         serve_on();
     };
     pair("calls::handlers_run_at_the_callers_priority", server, || {
@@ -365,16 +401,18 @@ fn handlers_run_at_the_callers_priority() {
             for level in [0, 1, 31, 32, 33, 63] {
                 let (mine, chain) = (&mine, &chain);
                 let priority = Priority::new(level).expect("a priority");
-                let one = thread::Builder::new().priority(priority).spawn_scoped(scope, move || {
-                    for _ in 0..50 {
-                        assert_eq!(mine.call(&()).expect("a reply"), level);
-                        assert_eq!(chain.call(&()).expect("a reply"), (level, level));
-                    }
-                });
+                let one =
+                    thread::Builder::new().priority(priority).spawn_scoped(scope, move || {
+                        for _ in 0..50 {
+                            assert_eq!(mine.call(&()).expect("a reply"), level);
+                            assert_eq!(chain.call(&()).expect("a reply"), (level, level));
+                        }
+                    });
                 one.expect("a microprocess");
             }
         });
-        let forced = Gate::<(), u8>::connect_with("mine", &Options::new().priority(7)).expect("it is there");
+        let forced =
+            Gate::<(), u8>::connect_with("mine", &Options::new().priority(7)).expect("it is there");
         assert_eq!(forced.call(&()).expect("a reply"), 7);
     });
 }
@@ -384,22 +422,24 @@ fn deadlines_and_cancellation_travel() {
     let server = || {
         let cancelled = Arc::new(AtomicU32::new(0));
         let its = cancelled.clone();
-        let _sleeps = Gate::<u64, bool>::serve_with("sleeps", &Options::new(), move |ms, context| {
-            struct Counts(Arc<AtomicU32>);
-            impl Drop for Counts {
-                fn drop(&mut self) {
-                    if std::thread::panicking() {
-                        self.0.fetch_add(1, Ordering::Relaxed);
+        let _sleeps =
+            Gate::<u64, bool>::serve_with("sleeps", &Options::new(), move |ms, context| {
+                struct Counts(Arc<AtomicU32>);
+                impl Drop for Counts {
+                    fn drop(&mut self) {
+                        if std::thread::panicking() {
+                            self.0.fetch_add(1, Ordering::Relaxed);
+                        }
                     }
                 }
-            }
-            let _counts = Counts(its.clone());
-            thread::sleep(Duration::from_millis(ms));
-            Ok(context.deadline().is_some())
-        })
-        .expect("it serves");
+                let _counts = Counts(its.clone());
+                thread::sleep(Duration::from_millis(ms));
+                Ok(context.deadline().is_some())
+            })
+            .expect("it serves");
         let _cancelled =
-            Gate::<(), u32>::serve("cancelled", move |()| cancelled.load(Ordering::Relaxed)).expect("it serves");
+            Gate::<(), u32>::serve("cancelled", move |()| cancelled.load(Ordering::Relaxed))
+                .expect("it serves");
         serve_on();
     };
     pair("calls::deadlines_and_cancellation_travel", server, || {
@@ -407,7 +447,9 @@ fn deadlines_and_cancellation_travel() {
         let cancelled = Gate::<(), u32>::connect("cancelled").expect("it is there");
         assert!(!sleeps.call(&0).expect("a reply"));
         assert!(sleeps.call_within(&0, Duration::from_secs(60)).expect("a reply"));
-        let error = sleeps.call_within(&3_600_000, Duration::from_millis(30)).expect_err("no reply for an hour");
+        let error = sleeps
+            .call_within(&3_600_000, Duration::from_millis(30))
+            .expect_err("no reply for an hour");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         // The handler's sleep ended at the deadline too.
         while sleeps.under_way() != 0 {
@@ -428,7 +470,8 @@ fn deadlines_and_cancellation_travel() {
         let before = cancelled.call(&()).expect("a reply");
         // A deadline of a scope holds for calls in it.
         let late = Instant::now() + Duration::from_millis(20);
-        let error = thread::scope_until(late, |_| sleeps.call(&3_600_000)).expect_err("no reply for an hour");
+        let error = thread::scope_until(late, |_| sleeps.call(&3_600_000))
+            .expect_err("no reply for an hour");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         assert!(!sleeps.call(&0).expect("the pool is as it was"));
         // One that is surely at work when it is cancelled.
@@ -440,7 +483,10 @@ fn deadlines_and_cancellation_travel() {
         while sleeps.under_way() != 0 {
             thread::yield_now();
         }
-        assert!(cancelled.call(&()).expect("a reply") > before, "the handler was cancelled where it slept");
+        assert!(
+            cancelled.call(&()).expect("a reply") > before,
+            "the handler was cancelled where it slept"
+        );
     });
 }
 
@@ -461,9 +507,11 @@ fn calls_that_can_never_end_are_named() {
         });
         let around = Arc::new(std::sync::OnceLock::<Gate<u32, String>>::new());
         let its = around.clone();
-        let _around = Gate::serve("around", move |n: u32| match its.get().expect("connected").call(&(n + 1)) {
-            Ok(said) => said,
-            Err(error) => format!("{:?} after {n}", error.kind()),
+        let _around = Gate::serve("around", move |n: u32| {
+            match its.get().expect("connected").call(&(n + 1)) {
+                Ok(said) => said,
+                Err(error) => format!("{:?} after {n}", error.kind()),
+            }
         })
         .expect("it serves");
         around.set(Gate::connect("around").expect("it is there")).expect("once");

@@ -48,7 +48,8 @@ fn client() {
         });
     };
     keep_to_a_core();
-    let said = Command::new("cat").arg("/proc/self/status").output().expect("there is a cat").stdout;
+    let said =
+        Command::new("cat").arg("/proc/self/status").output().expect("there is a cat").stdout;
     assert_eq!(cores(&String::from_utf8_lossy(&said)), all);
     keep_to_a_core();
     // By fork(2), since there is something to be done before it executes.

@@ -12,7 +12,8 @@ use kumihimo::thread;
 
 use crate::parts::{Held, Part, hear, play, serve_on, tell, until};
 
-/// A gate whose handlers sleep until they are cancelled; how many have begun, and how many were ended so.
+/// A gate whose handlers sleep until they are cancelled; how many have begun, and how many were
+/// ended so.
 fn holds(name: &str) -> (Serving, Arc<AtomicU32>, Arc<AtomicU32>) {
     struct Ends(Arc<AtomicU32>);
     impl Drop for Ends {
@@ -65,7 +66,10 @@ fn a_client_that_is_killed_in_mid_call_leaves_nothing() {
             }
         });
     };
-    play("dying::a_client_that_is_killed_in_mid_call_leaves_nothing", &[("server", &server), ("client", &client)]);
+    play(
+        "dying::a_client_that_is_killed_in_mid_call_leaves_nothing",
+        &[("server", &server), ("client", &client)],
+    );
 }
 
 #[test]
@@ -115,7 +119,8 @@ fn a_server_that_is_killed_with_a_thousand_calls_under_way() {
 #[test]
 fn a_server_that_is_replaced_while_all_call() {
     const LOG: &str = "handled";
-    let path = || std::path::Path::new(&std::env::var("KUMI_DIR").expect("it is set")).with_extension(LOG);
+    let path =
+        || std::path::Path::new(&std::env::var("KUMI_DIR").expect("it is set")).with_extension(LOG);
     let client = || {
         let mut server = Part::serving("server");
         let gate = Gate::<u64, u64>::connect("counts").expect("it is there");
@@ -135,7 +140,10 @@ fn a_server_that_is_replaced_while_all_call() {
                                 }
                                 Err(error) => {
                                     let kind = error.kind();
-                                    assert!(matches!(kind, ErrorKind::Gone | ErrorKind::NotFound), "{kind:?}: {error}");
+                                    assert!(
+                                        matches!(kind, ErrorKind::Gone | ErrorKind::NotFound),
+                                        "{kind:?}: {error}"
+                                    );
                                     thread::yield_now();
                                 }
                             }
@@ -153,17 +161,24 @@ fn a_server_that_is_replaced_while_all_call() {
             let before = gate.call(&next.fetch_add(1, Ordering::Relaxed)).expect("it is there");
             until("calls go on", || next.load(Ordering::Relaxed) > before + 200);
             done.store(true, Ordering::Relaxed);
-            callers.into_iter().flat_map(|caller| caller.join().expect("no panic")).collect::<Vec<u64>>()
+            callers
+                .into_iter()
+                .flat_map(|caller| caller.join().expect("no panic"))
+                .collect::<Vec<u64>>()
         });
         let log = std::fs::read(path()).expect("the servers wrote it");
         std::fs::remove_file(path()).expect("it is ours");
-        let ids: Vec<u64> = log.chunks_exact(8).map(|id| u64::from_ne_bytes(id.try_into().expect("eight"))).collect();
+        let ids: Vec<u64> = log
+            .chunks_exact(8)
+            .map(|id| u64::from_ne_bytes(id.try_into().expect("eight")))
+            .collect();
         let handled: HashSet<u64> = ids.iter().copied().collect();
         assert_eq!(handled.len(), ids.len(), "each is handled once at most");
         assert!(answered.len() > 1000 && answered.iter().all(|id| handled.contains(id)));
     };
     let server = || {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(path()).expect("a file");
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(path()).expect("a file");
         let handler = move |id: u64| {
             (&log).write_all(&id.to_ne_bytes()).expect("written");
             id
@@ -171,7 +186,10 @@ fn a_server_that_is_replaced_while_all_call() {
         let _serving = Gate::serve("counts", handler).expect("it serves");
         serve_on();
     };
-    play("dying::a_server_that_is_replaced_while_all_call", &[("client", &client), ("server", &server)]);
+    play(
+        "dying::a_server_that_is_replaced_while_all_call",
+        &[("client", &client), ("server", &server)],
+    );
 }
 
 #[test]
@@ -204,7 +222,10 @@ fn a_server_that_is_stopped_in_mid_call() {
         let _serving = Gate::serve("slow", handler).expect("it serves");
         serve_on();
     };
-    play("dying::a_server_that_is_stopped_in_mid_call", &[("client", &client), ("server", &server)]);
+    play(
+        "dying::a_server_that_is_stopped_in_mid_call",
+        &[("client", &client), ("server", &server)],
+    );
 }
 
 #[test]
@@ -244,7 +265,10 @@ fn a_client_that_is_stopped_in_mid_call() {
         tell("all");
         hear();
     };
-    play("dying::a_client_that_is_stopped_in_mid_call", &[("server", &server), ("client", &client)]);
+    play(
+        "dying::a_client_that_is_stopped_in_mid_call",
+        &[("server", &server), ("client", &client)],
+    );
 }
 
 #[test]
@@ -263,7 +287,10 @@ fn a_gate_that_is_closed_tells_its_callers() {
             drop(serving);
             for call in calls {
                 let error = call.join().expect("no panic").expect_err("it is closed");
-                assert!(error.kind() == ErrorKind::Gone && error.to_string().contains("closed"), "{error}");
+                assert!(
+                    error.kind() == ErrorKind::Gone && error.to_string().contains("closed"),
+                    "{error}"
+                );
             }
             until("its handlers are cancelled", || ended.load(Ordering::Relaxed) == 10);
             assert_eq!(gate.call(&0).expect_err("nobody serves").kind(), ErrorKind::NotFound);

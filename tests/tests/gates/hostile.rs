@@ -1,4 +1,5 @@
-//! Peers that write what they like: over the lane's memory all the time, to the link's socket, and as memory that they pass.
+//! Peers that write what they like: over the lane's memory all the time, to the link's socket, and
+//! as memory that they pass.
 
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -15,12 +16,16 @@ use crate::parts::{Held, Part, hear, play, serve_on, tell, until, until_no_link_
 /// So many words are written over before a scribbler has done enough.
 const WORDS: u64 = 300_000;
 
-/// Writes random words over all lanes of this process, until the process ends or `WORDS` are written, by a kernel thread of its own.
+/// Writes random words over all lanes of this process, until the process ends or `WORDS` are
+/// written, by a kernel thread of its own.
 fn scribble() -> std::thread::JoinHandle<()> {
     let mut random = Random(seed() ^ u64::from(std::process::id()));
     std::thread::spawn(move || {
         // Where it is unmapped meanwhile that is an error, and no signal.
-        let memory = std::fs::OpenOptions::new().write(true).open("/proc/self/mem").expect("one's own memory");
+        let memory = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/proc/self/mem")
+            .expect("one's own memory");
         let mut written = 0;
         while written < WORDS {
             let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
@@ -85,7 +90,8 @@ fn a_client_that_scribbles_over_the_lane() {
                     let mut reply = Vec::new();
                     while !done.load(Ordering::Relaxed) {
                         let n = calls.fetch_add(1, Ordering::Relaxed);
-                        let asked: Vec<u8> = (0..n % 6000).map(|at| (at * 31 + n + i) as u8).collect();
+                        let asked: Vec<u8> =
+                            (0..n % 6000).map(|at| (at * 31 + n + i) as u8).collect();
                         echo.call(&asked, &mut reply).expect("others do not matter");
                         assert_eq!(reply, asked);
                     }
@@ -106,7 +112,8 @@ fn a_client_that_scribbles_over_the_lane() {
         let mut reply = Vec::new();
         let mut gate = None;
         while !scribbles.is_finished() {
-            let gate: &mut RawGate = gate.get_or_insert_with(|| RawGate::connect("echo").expect("it lives"));
+            let gate: &mut RawGate =
+                gate.get_or_insert_with(|| RawGate::connect("echo").expect("it lives"));
             for len in [10, 5000] {
                 // What comes is nobody's guess, but something does.
                 let _ = gate.call_within(&vec![7; len], &mut reply, Duration::from_millis(20));
@@ -115,7 +122,8 @@ fn a_client_that_scribbles_over_the_lane() {
         tell("enough");
         hear();
     };
-    let parts: [(&str, &dyn Fn()); 3] = [("server", &server), ("honest", &honest), ("vandal", &vandal)];
+    let parts: [(&str, &dyn Fn()); 3] =
+        [("server", &server), ("honest", &honest), ("vandal", &vandal)];
     play("hostile::a_client_that_scribbles_over_the_lane", &parts);
 }
 
@@ -157,7 +165,10 @@ fn a_server_that_scribbles_over_the_lane() {
         tell("enough");
         serve_on();
     };
-    play("hostile::a_server_that_scribbles_over_the_lane", &[("client", &client), ("server", &server)]);
+    play(
+        "hostile::a_server_that_scribbles_over_the_lane",
+        &[("client", &client), ("server", &server)],
+    );
 }
 
 /// The sockets of this process's links to others.
@@ -169,16 +180,27 @@ pub fn links() -> Vec<RawFd> {
             let (mut what, mut len) = (0_i32, 4);
             // SAFETY: an integer and its size; a name of any length is cut to nothing.
             unsafe {
-                libc::getsockopt(*fd, libc::SOL_SOCKET, libc::SO_TYPE, (&raw mut what).cast(), &mut len) == 0
+                libc::getsockopt(
+                    *fd,
+                    libc::SOL_SOCKET,
+                    libc::SO_TYPE,
+                    (&raw mut what).cast(),
+                    &mut len,
+                ) == 0
                     && what == libc::SOCK_SEQPACKET
-                    && libc::getpeername(*fd, std::ptr::null_mut::<libc::sockaddr>().wrapping_add(1), &mut 0) == 0
+                    && libc::getpeername(
+                        *fd,
+                        std::ptr::null_mut::<libc::sockaddr>().wrapping_add(1),
+                        &mut 0,
+                    ) == 0
             }
         })
         .collect()
 }
 
 fn send(link: RawFd, record: &[u8], with: Option<RawFd>) {
-    let mut part = libc::iovec { iov_base: record.as_ptr().cast_mut().cast(), iov_len: record.len() };
+    let mut part =
+        libc::iovec { iov_base: record.as_ptr().cast_mut().cast(), iov_len: record.len() };
     let mut room = [0_u64; 8];
     // SAFETY: a message whose parts live until sendmsg(2) returns, which copies them.
     unsafe {
@@ -200,7 +222,12 @@ fn send(link: RawFd, record: &[u8], with: Option<RawFd>) {
 /// Sums what is in the regions that come.
 fn sums() -> kumihimo::gate::Serving {
     Gate::<(), u64>::serve_with("sums", &Options::new(), |(), context| {
-        Ok(context.regions()?.iter().flat_map(|region| region.iter()).map(|byte| u64::from(*byte)).sum())
+        Ok(context
+            .regions()?
+            .iter()
+            .flat_map(|region| region.iter())
+            .map(|byte| u64::from(*byte))
+            .sum())
     })
     .expect("it serves")
 }
@@ -229,7 +256,8 @@ fn garbage_on_the_socket_cuts_that_link_only() {
                 2 => send(link, &vec![0x13; 2000], None),
                 3 => send(link, &[0x77], None),
                 4 => {
-                    let garbage: Vec<u8> = (0..1 + random.below(100)).map(|_| random.number() as u8 & 0xf).collect();
+                    let garbage: Vec<u8> =
+                        (0..1 + random.below(100)).map(|_| random.number() as u8 & 0xf).collect();
                     send(link, &garbage, None);
                 }
                 _ => send(link, &[0x12, 1, 2, 3], None),
@@ -245,7 +273,9 @@ fn garbage_on_the_socket_cuts_that_link_only() {
                 thread::yield_now();
                 // It may have been made anew between two calls, without anybody's noticing.
                 if *links().iter().find(|link| !first.contains(link)).unwrap_or(&-1) != link {
-                    break gate.call_with(&(), &vec![Region::copy_of(b"x").expect("memory"); 5]).expect_err("too many");
+                    break gate
+                        .call_with(&(), &vec![Region::copy_of(b"x").expect("memory"); 5])
+                        .expect_err("too many");
                 }
             };
             assert!(
@@ -282,7 +312,8 @@ fn memory_that_can_still_be_changed_is_refused() {
         let gate = Gate::<(), u64>::connect("sums").expect("it is there");
         let region = Region::copy_of(&[1; 5000]).expect("memory");
         assert_eq!(gate.call_with(&(), std::slice::from_ref(&region)).expect("a reply").0, 5000);
-        // In its place, under the number that it has: memory without seals, sealed memory of another size, what is no memory.
+        // In its place, under the number that it has: memory without seals, sealed memory of
+        // another size, what is no memory.
         // SAFETY: a name; what comes back is ours.
         let unsealed = unsafe {
             let fd = libc::memfd_create(c"unsealed".as_ptr(), libc::MFD_ALLOW_SEALING);
@@ -308,5 +339,8 @@ fn memory_that_can_still_be_changed_is_refused() {
         tell("done");
         std::io::stdout().flush().expect("it is open");
     };
-    play("hostile::memory_that_can_still_be_changed_is_refused", &[("server", &server), ("client", &client)]);
+    play(
+        "hostile::memory_that_can_still_be_changed_is_refused",
+        &[("server", &server), ("client", &client)],
+    );
 }

@@ -64,7 +64,12 @@ pub fn pair(name: &str, server: impl FnOnce(), client: impl FnOnce()) {
 }
 
 /// As [`pair`], with an environment for both.
-pub fn pair_with(name: &str, environment: &[(&str, &str)], server: impl FnOnce(), client: impl FnOnce()) {
+pub fn pair_with(
+    name: &str,
+    environment: &[(&str, &str)],
+    server: impl FnOnce(),
+    client: impl FnOnce(),
+) {
     match side(name).as_deref() {
         Some("server") => return server(),
         Some(_) => return client(),

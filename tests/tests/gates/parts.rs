@@ -1,4 +1,5 @@
-//! Tests of more than two processes: the first one leads, starts the others, and talks with them by lines.
+//! Tests of more than two processes: the first one leads, starts the others, and talks with them by
+//! lines.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -15,7 +16,8 @@ pub const LONG: Duration = Duration::from_secs(60);
 /// Before what one process tells another: the test program writes lines of its own.
 const MARK: &str = "> ";
 
-/// Runs the part of this process, if it has one, or else the first of them in a process of its own, in which all has to go well.
+/// Runs the part of this process, if it has one, or else the first of them in a process of its own,
+/// in which all has to go well.
 pub fn play(name: &str, parts: &[(&str, &dyn Fn())]) {
     play_with(name, &[], parts);
 }
@@ -103,7 +105,9 @@ impl Part {
     pub fn stop(&self) {
         self.signal(libc::SIGSTOP);
         let stat = format!("/proc/{}/stat", self.child.id());
-        until("it is stopped", || std::fs::read_to_string(&stat).expect("it lives").contains(") T "));
+        until("it is stopped", || {
+            std::fs::read_to_string(&stat).expect("it lives").contains(") T ")
+        });
     }
 
     /// Kills it; it has ended afterwards.
@@ -139,7 +143,8 @@ pub fn tell(line: &str) {
     std::io::stdout().flush().expect("standard output is open");
 }
 
-/// A line of the process that has started this one; empty when that has ended. Blocks the microprocess.
+/// A line of the process that has started this one; empty when that has ended. Blocks the
+/// microprocess.
 pub fn hear() -> String {
     thread::blocking(|| {
         let mut line = String::new();
@@ -176,12 +181,16 @@ pub struct Held {
 impl Held {
     pub fn now() -> Held {
         let mut links = 0;
-        kumihimo::resource::table().usage(Some(kumihimo::resource::Kind::LINK), &mut |_, _| links += 1);
+        kumihimo::resource::table()
+            .usage(Some(kumihimo::resource::Kind::LINK), &mut |_, _| links += 1);
         let is_ours = |fd: &std::fs::DirEntry| {
             let what = std::fs::read_link(fd.path()).unwrap_or_default();
-            ["socket:", "/memfd:kumihimo"].iter().any(|start| what.to_string_lossy().starts_with(start))
+            ["socket:", "/memfd:kumihimo"]
+                .iter()
+                .any(|start| what.to_string_lossy().starts_with(start))
         };
-        let descriptors = std::fs::read_dir("/proc/self/fd").expect("/proc").flatten().filter(is_ours).count();
+        let descriptors =
+            std::fs::read_dir("/proc/self/fd").expect("/proc").flatten().filter(is_ours).count();
         let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc");
         Held {
             descriptors,

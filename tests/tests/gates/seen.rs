@@ -18,7 +18,10 @@ fn machine() -> Machine {
 fn all(kind: Kind) -> Vec<Resource> {
     thread::blocking(|| {
         let spaces = machine().spaces().expect("a directory");
-        spaces.into_iter().flat_map(|mut space| space.resources(Some(kind)).expect("an answer")).collect()
+        spaces
+            .into_iter()
+            .flat_map(|mut space| space.resources(Some(kind)).expect("an answer"))
+            .collect()
     })
 }
 
@@ -42,7 +45,8 @@ fn a_third_process_sees_gates_and_links_and_ends_them() {
         assert_eq!(gates[0].names, ["/gate/holds"]);
         // SAFETY: reads an integer.
         let uid = unsafe { libc::geteuid() };
-        let serves = format!("serves gate holds to process {client_pid} of user {uid}: 3 under way");
+        let serves =
+            format!("serves gate holds to process {client_pid} of user {uid}: 3 under way");
         let calls = format!("calls gate holds of process {server_pid} of user {uid}: 3 under way");
         until("both ends are seen", || {
             let mut states: Vec<_> = all(Kind::LINK).into_iter().map(|link| link.state).collect();
@@ -67,7 +71,8 @@ fn a_third_process_sees_gates_and_links_and_ends_them() {
         end(&all(Kind::GATE)[0]);
         client.expect("Gone Gone Gone");
         until("nobody finds it", || {
-            Gate::<u32, u32>::connect("holds").is_err_and(|error| error.kind() == ErrorKind::NotFound)
+            Gate::<u32, u32>::connect("holds")
+                .is_err_and(|error| error.kind() == ErrorKind::NotFound)
         });
         drop((client, server));
     };
@@ -92,7 +97,9 @@ fn a_third_process_sees_gates_and_links_and_ends_them() {
             tell("connected");
             let kinds: Vec<_> = calls
                 .into_iter()
-                .map(|call| format!("{:?}", call.join().expect("no panic").expect_err("it is cut").kind()))
+                .map(|call| {
+                    format!("{:?}", call.join().expect("no panic").expect_err("it is cut").kind())
+                })
                 .collect();
             tell(&kinds.join(" "));
             if hear().is_empty() {
@@ -100,7 +107,8 @@ fn a_third_process_sees_gates_and_links_and_ends_them() {
             }
         }
     };
-    let parts: [(&str, &dyn Fn()); 3] = [("third", &third), ("server", &server), ("client", &client)];
+    let parts: [(&str, &dyn Fn()); 3] =
+        [("third", &third), ("server", &server), ("client", &client)];
     play("seen::a_third_process_sees_gates_and_links_and_ends_them", &parts);
 }
 
@@ -110,7 +118,10 @@ fn who_waits_for_a_gates_end_is_told_of_it() {
         let mut server = Part::serving("server");
         end(&all(Kind::GATE)[0]);
         server.expect("Gone: gate \"holds\" was ended from outside, by its id");
-        assert_eq!(Gate::<u32, u32>::connect("holds").expect_err("it is not").kind(), ErrorKind::NotFound);
+        assert_eq!(
+            Gate::<u32, u32>::connect("holds").expect_err("it is not").kind(),
+            ErrorKind::NotFound
+        );
         server.say("again");
         server.expect("it serves");
         server.end();

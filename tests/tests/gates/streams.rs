@@ -15,27 +15,32 @@ fn items_come_in_their_order_until_either_side_ends_it() {
     let server = || {
         let ended = Arc::new(AtomicU32::new(0));
         let its = ended.clone();
-        let _counts = Gate::<u64, String>::serve_stream("counts", &Options::new(), move |most, sink| {
-            for i in 0..most {
-                if let Err(error) = sink.send(&i.to_string()) {
-                    its.fetch_add(1, Ordering::Relaxed);
-                    return Err(error);
+        let _counts =
+            Gate::<u64, String>::serve_stream("counts", &Options::new(), move |most, sink| {
+                for i in 0..most {
+                    if let Err(error) = sink.send(&i.to_string()) {
+                        its.fetch_add(1, Ordering::Relaxed);
+                        return Err(error);
+                    }
+                    if i == 77 && most == 78 {
+                        panic!("at 77");
+                    }
                 }
-                if i == 77 && most == 78 {
-                    panic!("at 77");
-                }
-            }
-            Ok(())
-        })
-        .expect("it serves");
-        let _ended = Gate::<(), u32>::serve("ended", move |()| ended.load(Ordering::Relaxed)).expect("it serves");
+                Ok(())
+            })
+            .expect("it serves");
+        let _ended = Gate::<(), u32>::serve("ended", move |()| ended.load(Ordering::Relaxed))
+            .expect("it serves");
         serve_on();
     };
     pair("streams::items_come_in_their_order_until_either_side_ends_it", server, || {
         let counts = Gate::<u64, String>::connect("counts").expect("it is there");
         for most in [0, 1, 2, 500] {
-            let items: Vec<String> =
-                counts.stream(&most).expect("a stream").map(|item| item.expect("an item")).collect();
+            let items: Vec<String> = counts
+                .stream(&most)
+                .expect("a stream")
+                .map(|item| item.expect("an item"))
+                .collect();
             assert!(items.iter().map(|item| item.parse::<u64>().expect("a number")).eq(0..most));
         }
         // One that is left early, in several states.
@@ -57,12 +62,20 @@ fn items_come_in_their_order_until_either_side_ends_it() {
         let last = items.pop().expect("an error").expect_err("it panicked");
         assert_eq!((items.len(), last.kind()), (78, ErrorKind::Panicked), "{last}");
         assert_eq!(counts.call(&1).expect_err("it serves streams").kind(), ErrorKind::Invalid);
-        let no_stream = Gate::<(), u32>::connect("ended").expect("it is there").stream(&()).expect("asked").next();
-        assert_eq!(no_stream.expect("an error").expect_err("it serves none").kind(), ErrorKind::Invalid);
+        let no_stream = Gate::<(), u32>::connect("ended")
+            .expect("it is there")
+            .stream(&())
+            .expect("asked")
+            .next();
+        assert_eq!(
+            no_stream.expect("an error").expect_err("it serves none").kind(),
+            ErrorKind::Invalid
+        );
     });
 }
 
-/// An item that nobody took is in the cell when its stream is left. Its handler ends, and the next stream in that cell is none of its business.
+/// An item that nobody took is in the cell when its stream is left. Its handler ends, and the next
+/// stream in that cell is none of its business.
 #[test]
 fn one_that_is_left_with_an_item_on_its_way() {
     let server = || {
@@ -112,7 +125,9 @@ fn go_through(counts: &Arc<Gate<(u64, u64), Item>>, mut random: Random) {
     for _ in 0..20 {
         let id = random.number();
         let read = |most: u64, taken: u64| {
-            for (i, item) in (0..).zip(counts.stream(&(id, most)).expect("a stream").take(taken as usize)) {
+            for (i, item) in
+                (0..).zip(counts.stream(&(id, most)).expect("a stream").take(taken as usize))
+            {
                 match item {
                     Ok(item) => assert_eq!(item, (id, i)),
                     Err(error) => return Err(error.kind()),
@@ -120,7 +135,9 @@ fn go_through(counts: &Arc<Gate<(u64, u64), Item>>, mut random: Random) {
             }
             Ok(())
         };
-        let read_within = |time: Duration| thread::scope_until(Instant::now() + time, |_| read(u64::MAX, u64::MAX));
+        let read_within = |time: Duration| {
+            thread::scope_until(Instant::now() + time, |_| read(u64::MAX, u64::MAX))
+        };
         let ended = match random.below(5) {
             0 => read(random.below(30), u64::MAX),
             1 => read(u64::MAX, 0),
@@ -130,7 +147,9 @@ fn go_through(counts: &Arc<Gate<(u64, u64), Item>>, mut random: Random) {
                 let counts = counts.clone();
                 let one = thread::spawn(move || {
                     let stream = counts.stream(&(id, u64::MAX)).expect("a stream");
-                    (0..).zip(stream).for_each(|(i, item)| assert_eq!(item.map_err(|e| e.kind()), Ok((id, i))));
+                    (0..)
+                        .zip(stream)
+                        .for_each(|(i, item)| assert_eq!(item.map_err(|e| e.kind()), Ok((id, i))));
                 });
                 for _ in 0..random.below(20) {
                     thread::yield_now();
@@ -158,19 +177,24 @@ fn they_are_left_by_chance() {
         }
         let living = Arc::new(AtomicU32::new(0));
         let its = living.clone();
-        let _counts = Gate::<(u64, u64), Item>::serve_stream("counts", &Options::new(), move |(id, most), sink| {
-            its.fetch_add(1, Ordering::Relaxed);
-            let _lives = Lives(its.clone());
-            let mut random = Random(id);
-            (0..most).try_for_each(|i| {
-                if random.below(10) == 0 {
-                    thread::sleep(Duration::from_micros(random.below(200)));
-                }
-                sink.send(&(id, i))
-            })
-        })
+        let _counts = Gate::<(u64, u64), Item>::serve_stream(
+            "counts",
+            &Options::new(),
+            move |(id, most), sink| {
+                its.fetch_add(1, Ordering::Relaxed);
+                let _lives = Lives(its.clone());
+                let mut random = Random(id);
+                (0..most).try_for_each(|i| {
+                    if random.below(10) == 0 {
+                        thread::sleep(Duration::from_micros(random.below(200)));
+                    }
+                    sink.send(&(id, i))
+                })
+            },
+        )
         .expect("it serves");
-        let _living = Gate::<(), u32>::serve("living", move |()| living.load(Ordering::Relaxed)).expect("it serves");
+        let _living = Gate::<(), u32>::serve("living", move |()| living.load(Ordering::Relaxed))
+            .expect("it serves");
         serve_on();
     };
     pair(NAME, server, || {

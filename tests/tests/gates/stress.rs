@@ -1,4 +1,5 @@
-//! Several processes that serve and call each other's gates, with sizes, priorities, deadlines and cancellations by chance, while some are killed.
+//! Several processes that serve and call each other's gates, with sizes, priorities, deadlines and
+//! cancellations by chance, while some are killed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,7 +21,8 @@ fn name(peer: u64) -> String {
 
 /// What `asked` is answered with: so whoever asks can check all of it.
 fn answer_to(asked: &[u8], answer: &mut Vec<u8>) {
-    let sum = asked.iter().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    let sum =
+        asked.iter().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     let mut random = Random(sum);
     let len = match random.below(8) {
         0..5 => random.below(200),
@@ -34,7 +36,8 @@ fn answer_to(asked: &[u8], answer: &mut Vec<u8>) {
 /// Serves gate `me`: at times it calls another, sleeps or panics before it answers.
 fn serve(me: u64, random: Random) -> kumihimo::gate::Serving {
     let seeds = AtomicU64::new(random.0);
-    let others: Vec<std::sync::OnceLock<RawGate>> = (0..PEERS).map(|_| std::sync::OnceLock::new()).collect();
+    let others: Vec<std::sync::OnceLock<RawGate>> =
+        (0..PEERS).map(|_| std::sync::OnceLock::new()).collect();
     RawGate::serve(&name(me), &Options::new(), move |asked, context, answer| {
         let mut random = Random(seeds.fetch_add(1, Ordering::Relaxed));
         let _ = context.regions()?;
@@ -93,7 +96,9 @@ fn call(gates: &[RawGate], mut random: Random, done: &AtomicBool, went: &AtomicU
             3 => {
                 // Cancelled somewhere on its way, or not at all.
                 let (its, asked) = (gate.clone(), asked.clone());
-                let one = thread::spawn(move || its.call(&asked, &mut Vec::new()).map_err(|error| error.kind()));
+                let one = thread::spawn(move || {
+                    its.call(&asked, &mut Vec::new()).map_err(|error| error.kind())
+                });
                 for _ in 0..random.below(20) {
                     thread::yield_now();
                 }
@@ -132,18 +137,23 @@ fn check(kind: ErrorKind, text: &str) {
 fn all_call_all_and_some_are_killed() {
     const NAME: &str = "stress::all_call_all_and_some_are_killed";
     let peer = || {
-        let me = std::env::var("KUMI_TEST_PEER").expect("it is set").parse::<u64>().expect("a number");
-        let mut random = Random(std::env::var("KUMI_TEST_RANDOM").expect("it is set").parse().expect("a number"));
+        let me =
+            std::env::var("KUMI_TEST_PEER").expect("it is set").parse::<u64>().expect("a number");
+        let mut random = Random(
+            std::env::var("KUMI_TEST_RANDOM").expect("it is set").parse().expect("a number"),
+        );
         let serving = serve(me, random.split());
         tell("serving");
         assert_eq!(hear(), "call");
         let before = Held::now();
-        let placements = [Placement::Adaptive, Placement::Handoff, Placement::Scheduled, Placement::Spin];
+        let placements =
+            [Placement::Adaptive, Placement::Handoff, Placement::Scheduled, Placement::Spin];
         let gates: Vec<_> = (0..PEERS)
             .map(|other| {
                 loop {
                     let placement = placements[random.below(4) as usize];
-                    match RawGate::connect_with(&name(other), &Options::new().placement(placement)) {
+                    match RawGate::connect_with(&name(other), &Options::new().placement(placement))
+                    {
                         Ok(gate) => break gate,
                         // It is being replaced.
                         Err(error) => check(error.kind(), &error.to_string()),
@@ -156,7 +166,8 @@ fn all_call_all_and_some_are_killed() {
         let (done, went) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let callers: Vec<_> = (0..CALLERS)
             .map(|_| {
-                let (gates, random, done, went) = (gates.clone(), random.split(), done.clone(), went.clone());
+                let (gates, random, done, went) =
+                    (gates.clone(), random.split(), done.clone(), went.clone());
                 let priority = Priority::new(random.clone().below(64) as u8).expect("a priority");
                 let caller = thread::Builder::new().priority(priority);
                 caller.spawn(move || call(&gates, random, &done, &went)).expect("a microprocess")
@@ -174,16 +185,20 @@ fn all_call_all_and_some_are_killed() {
         assert_eq!(hear(), "look");
         until("nothing is left", || {
             let now = Held::now();
-            (now.links, now.lanes, now.regions) == (0, 0, 0) && now.descriptors <= before.descriptors
+            (now.links, now.lanes, now.regions) == (0, 0, 0)
+                && now.descriptors <= before.descriptors
         });
         tell("clean");
         hear();
     };
     let lead = || {
-        let mut random = Random(std::env::var("KUMI_TEST_RANDOM").expect("it is set").parse().expect("a number"));
+        let mut random = Random(
+            std::env::var("KUMI_TEST_RANDOM").expect("it is set").parse().expect("a number"),
+        );
         let start = |peer: u64, random: &mut Random| {
             let (me, its) = (peer.to_string(), random.number().to_string());
-            let mut part = Part::start_with("peer", &[("KUMI_TEST_PEER", &me), ("KUMI_TEST_RANDOM", &its)]);
+            let mut part =
+                Part::start_with("peer", &[("KUMI_TEST_PEER", &me), ("KUMI_TEST_RANDOM", &its)]);
             part.expect("serving");
             part
         };

@@ -27,7 +27,8 @@ fn spin() {
     }
 }
 
-/// Loops until another microprocess, which has to get a turn for that, says so. The others on their virtual processors have to get one as well.
+/// Loops until another microprocess, which has to get a turn for that, says so. The others on their
+/// virtual processors have to get one as well.
 fn loop_beside_others(loopers: usize, body: fn()) {
     thread::scope(|s| {
         for _ in 0..loopers {
@@ -40,7 +41,8 @@ fn loop_beside_others(loopers: usize, body: fn()) {
     });
 }
 
-/// As [`loop_beside_others`] for those that cannot be preempted: their virtual processors, timers and all, wait. A kernel thread ends it.
+/// As [`loop_beside_others`] for those that cannot be preempted: their virtual processors, timers
+/// and all, wait. A kernel thread ends it.
 fn loop_on(loopers: usize, body: fn()) {
     let end = std::thread::spawn(|| {
         std::thread::sleep(Duration::from_millis(30));
@@ -150,7 +152,8 @@ fn the_signal_gets_another_handler_later() {
         kumihimo_tests::skip(NAME, "see there");
     }
     let said = ended.stderr.matches("was given another handler after the runtime started").count();
-    // The looper may have been alone on its virtual processor all the time: then nobody wanted to preempt it.
+    // The looper may have been alone on its virtual processor all the time: then nobody wanted to
+    // preempt it.
     assert!(said <= 1, "{ended:#?}");
 }
 
@@ -164,7 +167,8 @@ fn the_signal_is_blocked() {
         for (means, number) in [(signal(), libc::SIGURG), (Preemption::Clock, libc::SIGTRAP)] {
             STOP.store(false, Relaxed);
             runtime(2, means).run(move || {
-                // What one blocks is blocked on its kernel thread: it is unblocked where it was blocked, since nothing switches in between.
+                // What one blocks is blocked on its kernel thread: it is unblocked where it was
+                // blocked, since nothing switches in between.
                 if number == libc::SIGURG {
                     loop_on(1, || with_blocked(libc::SIGURG));
                 } else {
@@ -228,7 +232,10 @@ fn at_the_end_of_the_stack() {
             STOP.store(false, Relaxed);
             runtime(2, means).run(|| {
                 let deep = || {
-                    let deep = thread::Builder::new().stack_size(SIZE).spawn(to_the_end).expect("it begins");
+                    let deep = thread::Builder::new()
+                        .stack_size(SIZE)
+                        .spawn(to_the_end)
+                        .expect("it begins");
                     deep.join().expect("no panic");
                 };
                 loop_on(2, deep);
@@ -285,7 +292,10 @@ fn what_is_no_way_to_preempt() {
             unsafe { std::env::set_var("KUMI_PREEMPT", text) };
             let error = Runtime::builder().vps(1).build().expect_err("refused");
             assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
-            assert!(error.to_string().contains("clock, signal, signal=N or off is wanted"), "{error}");
+            assert!(
+                error.to_string().contains("clock, signal, signal=N or off is wanted"),
+                "{error}"
+            );
         }
     });
 }

@@ -1,4 +1,5 @@
-//! Preempted after every 100 us that they run, in the middle of everything: what is computed stays right.
+//! Preempted after every 100 us that they run, in the middle of everything: what is computed stays
+//! right.
 
 use std::cell::Cell;
 use std::ffi::{CString, c_int};
@@ -58,7 +59,8 @@ fn lines(seed: u64, rounds: c_int) -> c_int {
 }
 
 fn panics(seed: u64, rounds: c_int) -> c_int {
-    let payload = |n| match std::panic::catch_unwind(move || std::panic::resume_unwind(Box::new(n))) {
+    let payload = |n| match std::panic::catch_unwind(move || std::panic::resume_unwind(Box::new(n)))
+    {
         Ok(()) => None,
         Err(payload) => payload.downcast::<u64>().ok().map(|n| *n),
     };
@@ -133,7 +135,8 @@ fn loads(calls: bool) -> Vec<Load> {
     all
 }
 
-/// Each load beside one that only computes, where a quantum is hardly ever spent in the kernel; then all of them at once.
+/// Each load beside one that only computes, where a quantum is hardly ever spent in the kernel;
+/// then all of them at once.
 fn under_fire(means: Preemption, mut random: Random) {
     // By a signal, calls may end early: stated in CAVEATS.md.
     let all = loads(means == Preemption::Clock);
@@ -146,16 +149,24 @@ fn under_fire(means: Preemption, mut random: Random) {
 
 const VPS: u64 = 2;
 
-/// Three of each load on these virtual processors, with quanta as short as there are: how often they were preempted.
+/// Three of each load on these virtual processors, with quanta as short as there are: how often
+/// they were preempted.
 fn fire_at(loads: &[Load], means: Preemption, mut random: Random) -> u64 {
     let policy = RoundRobin::with_quantum(Duration::ZERO);
-    let runtime = Runtime::builder().vps(VPS as usize).policy(policy).preemption(means).build().expect("a runtime");
+    let runtime = Runtime::builder()
+        .vps(VPS as usize)
+        .policy(policy)
+        .preemption(means)
+        .build()
+        .expect("a runtime");
     runtime.run(|| {
         let errors: Vec<AtomicU64> = loads.iter().map(|_| AtomicU64::new(0)).collect();
         let since = std::time::Instant::now();
-        // Some wait more than they compute: the first that are done, one for each virtual processor, compute until all are, so that there is always something to
-        // interrupt. Not with their own load: one that takes a lock again and again is preempted with it in its hands mostly, and others get it by
-        // chance. Nor all: the last few would get every twentieth turn.
+        // Some wait more than they compute: the first that are done, one for each virtual
+        // processor, compute until all are, so that there is always something to interrupt. Not
+        // with their own load: one that takes a lock again and again is preempted with it in its
+        // hands mostly, and others get it by chance. Nor all: the last few would get every
+        // twentieth turn.
         let all = 3 * loads.len() as u64;
         let behind = AtomicU64::new(all);
         thread::scope(|s| {
@@ -213,8 +224,15 @@ fn fire(name: &str, means: Preemption) {
         let _ = writeln!(std::io::stderr(), "\n{line}");
     }
     for line in ended.stdout.lines().filter(|line| line.starts_with("fire ")) {
-        let n: Vec<u64> = line.split(' ').skip(1).map(|n| n.parse().unwrap_or_else(|_| panic!("{line}"))).collect();
-        assert!(n.len() == 3 && n[1] == n[0].wrapping_mul(3) && n[2] == n[0].wrapping_mul(5), "{line}");
+        let n: Vec<u64> = line
+            .split(' ')
+            .skip(1)
+            .map(|n| n.parse().unwrap_or_else(|_| panic!("{line}")))
+            .collect();
+        assert!(
+            n.len() == 3 && n[1] == n[0].wrapping_mul(3) && n[2] == n[0].wrapping_mul(5),
+            "{line}"
+        );
     }
 }
 

@@ -72,11 +72,13 @@ fn one_that_is_alone_is_left_in_peace_until_something_comes() {
             return;
         }
         const QUANTUM: Duration = Duration::from_millis(1);
-        // Long enough for some hundred quanta. By the kernel thread's own time: under load it may not run for most of it.
+        // Long enough for some hundred quanta. By the kernel thread's own time: under load it may
+        // not run for most of it.
         let computes = || {
             let (begin, mut n) = (cpu_time(), 0u64);
             while cpu_time() - begin < 200 * QUANTUM {
-                n = (0..100_000).fold(n, |n, i| std::hint::black_box(n.wrapping_mul(31).wrapping_add(i)));
+                n = (0..100_000)
+                    .fold(n, |n, i| std::hint::black_box(n.wrapping_mul(31).wrapping_add(i)));
             }
             n
         };
@@ -84,7 +86,8 @@ fn one_that_is_alone_is_left_in_peace_until_something_comes() {
         let runtime = Runtime::builder().vps(1).policy(policy).build().expect("a runtime");
         runtime.run(|| {
             let (mut here, mut there) = UnixStream::pair().expect("a pair");
-            // Not how often it was rung for: who gets no core for a while is rung for again, and hears it once.
+            // Not how often it was rung for: who gets no core for a while is rung for again, and
+            // hears it once.
             let interrupted = || metrics().map(|m| m.preempted + m.stood_aside).expect("it runs");
             let before = interrupted();
             computes();
@@ -152,7 +155,8 @@ fn descriptors_and_timers_beside_a_loop() {
     });
 }
 
-/// On one VP whoever spins for a holder that sleeps, or was preempted, would keep it from ever coming back.
+/// On one VP whoever spins for a holder that sleeps, or was preempted, would keep it from ever
+/// coming back.
 #[test]
 fn who_spins_for_one_that_does_not_run_gives_way() {
     alone("loops::who_spins_for_one_that_does_not_run_gives_way", || {
@@ -176,7 +180,10 @@ fn who_spins_for_one_that_does_not_run_gives_way() {
                             *count += 1;
                         }
                     };
-                    thread::Builder::new().priority(priority).spawn_scoped(s, work).expect("it begins");
+                    thread::Builder::new()
+                        .priority(priority)
+                        .spawn_scoped(s, work)
+                        .expect("it begins");
                 }
             });
             assert_eq!(lock.into_inner(), 60);
@@ -184,8 +191,9 @@ fn who_spins_for_one_that_does_not_run_gives_way() {
     });
 }
 
-/// Whoever comes back from the kernel waits for its turn beside those that compute, however long that takes: no more compute at a time than there are
-/// virtual processors. (They went on without after 10 ms.)
+/// Whoever comes back from the kernel waits for its turn beside those that compute, however long
+/// that takes: no more compute at a time than there are virtual processors. (They went on without
+/// after 10 ms.)
 #[test]
 fn those_that_come_back_wait_for_their_turn() {
     const NAME: &str = "loops::those_that_come_back_wait_for_their_turn";
@@ -216,7 +224,8 @@ fn those_that_come_back_wait_for_their_turn() {
     });
 }
 
-/// Whoever went on without a virtual processor that was held up comes back to it when it is well again.
+/// Whoever went on without a virtual processor that was held up comes back to it when it is well
+/// again.
 #[test]
 fn one_that_went_on_without_comes_back() {
     const NAME: &str = "loops::one_that_went_on_without_comes_back";
@@ -225,7 +234,8 @@ fn one_that_went_on_without_comes_back() {
             return;
         }
         Runtime::builder().vps(1).build().expect("a runtime").run(|| {
-            let (stop, back, turns) = (AtomicBool::new(false), AtomicBool::new(false), Turns::default());
+            let (stop, back, turns) =
+                (AtomicBool::new(false), AtomicBool::new(false), Turns::default());
             thread::scope(|s| {
                 s.spawn(|| {
                     std::thread::sleep(Duration::from_millis(5));
@@ -233,7 +243,8 @@ fn one_that_went_on_without_comes_back() {
                     turns.spin(1, &stop)
                 });
                 thread::yield_now();
-                // What must not be done: in the kernel with the virtual processor, until the other one has lost its patience.
+                // What must not be done: in the kernel with the virtual processor, until the other
+                // one has lost its patience.
                 let quiet = NoEvents::new();
                 while !back.load(Relaxed) {
                     std::thread::sleep(Duration::from_millis(1));
@@ -249,7 +260,8 @@ fn one_that_went_on_without_comes_back() {
     });
 }
 
-/// Who keeps the time is a spare kernel thread like the others, and ends if there are too many: another one goes on with it. (Nobody did.)
+/// Who keeps the time is a spare kernel thread like the others, and ends if there are too many:
+/// another one goes on with it. (Nobody did.)
 #[test]
 fn the_time_is_kept_when_who_kept_it_has_ended() {
     const NAME: &str = "loops::the_time_is_kept_when_who_kept_it_has_ended";
@@ -267,8 +279,11 @@ fn the_time_is_kept_when_who_kept_it_has_ended() {
                 thread::scope(|s| {
                     s.spawn(|| spin(&over));
                     s.spawn(|| {
-                        let compute =
-                            || std::hint::black_box((0..1_000u64).fold(1, |a, b| std::hint::black_box(a ^ b)));
+                        let compute = || {
+                            std::hint::black_box(
+                                (0..1_000u64).fold(1, |a, b| std::hint::black_box(a ^ b)),
+                            )
+                        };
                         // And for it to end.
                         let since = Instant::now();
                         while since.elapsed() < Duration::from_millis(250) {
@@ -304,8 +319,8 @@ impl Turns {
         }
     }
 
-    /// Waits until one microprocess computes at a time. Two at the same time would alternate far more
-    /// often than the VP changes hands.
+    /// Waits until one microprocess computes at a time. Two at the same time would alternate far
+    /// more often than the VP changes hands.
     fn await_one_at_a_time(&self) {
         const AT_LEAST: u64 = 20;
         let passed_on = || {
@@ -326,8 +341,9 @@ impl Turns {
     }
 }
 
-/// A child of fork has its parent's descriptors, the clocks among them: they tick no more for kernel threads that have ended. (One did, in the last
-/// instructions of such a kernel thread: a crash.)
+/// A child of fork has its parent's descriptors, the clocks among them: they tick no more for
+/// kernel threads that have ended. (One did, in the last instructions of such a kernel thread: a
+/// crash.)
 #[test]
 fn kernel_threads_end_while_children_have_their_clocks() {
     const NAME: &str = "loops::kernel_threads_end_while_children_have_their_clocks";
@@ -371,7 +387,8 @@ fn kernel_threads_end_while_children_have_their_clocks() {
     });
 }
 
-/// Whoever keeps the time rests while nobody runs. A neighbour on the machine is a reason to look up now and then, and none to sleep on when a loop begins.
+/// Whoever keeps the time rests while nobody runs. A neighbour on the machine is a reason to look
+/// up now and then, and none to sleep on when a loop begins.
 #[test]
 fn a_loop_that_begins_after_a_silence() {
     const NAME: &str = "loops::a_loop_that_begins_after_a_silence";
@@ -386,7 +403,8 @@ fn a_loop_that_begins_after_a_silence() {
                 thread::sleep(Duration::from_millis(30));
                 let stop = AtomicBool::new(false);
                 thread::scope(|s| {
-                    let spins = thread::Builder::new().priority(low).spawn_scoped(s, || spin(&stop));
+                    let spins =
+                        thread::Builder::new().priority(low).spawn_scoped(s, || spin(&stop));
                     spins.expect("a microprocess");
                     // Nobody else ends it.
                     thread::sleep(Duration::from_millis(1));

@@ -26,7 +26,8 @@ pub struct Place {
     id: Option<Id>,
 }
 
-/// A microprocess: `12.42.7`, or `12/worker` where one microprocess alone has that name; a gate or link: `12.gate.0.1`.
+/// A microprocess: `12.42.7`, or `12/worker` where one microprocess alone has that name; a gate or
+/// link: `12.gate.0.1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum One {
     /// By its id.
@@ -77,11 +78,17 @@ impl FromStr for One {
 
     fn from_str(text: &str) -> Result<One, String> {
         let refused = match text.parse::<Id>() {
-            // Gates and links can be cancelled; of what else is asked for their address space says that they know nothing of it.
+            // Gates and links can be cancelled; of what else is asked for their address space says
+            // that they know nothing of it.
             Ok(id) if [Kind::MICROPROCESS, Kind::GATE, Kind::LINK].contains(&id.kind()) => {
                 return here(id).map(|_| One::Id(id));
             }
-            Ok(id) => return Err(format!("{id} is of kind {}: a microprocess is wanted, as in 12.42.7", id.kind())),
+            Ok(id) => {
+                return Err(format!(
+                    "{id} is of kind {}: a microprocess is wanted, as in 12.42.7",
+                    id.kind()
+                ));
+            }
             Err(refused) => refused,
         };
         match text.split_once('/').map(|(space, name)| (space_number(space), name)) {
@@ -119,7 +126,9 @@ impl fmt::Display for One {
 fn here(id: Id) -> Result<u16, String> {
     match id.location().machine() {
         0 => Ok(id.location().space()),
-        other => Err(format!("{id} is on machine {other}: only address spaces of this machine can be asked")),
+        other => Err(format!(
+            "{id} is on machine {other}: only address spaces of this machine can be asked"
+        )),
     }
 }
 
@@ -135,7 +144,10 @@ pub enum Trouble {
 impl Trouble {
     /// Whether the resource has ended, with or without its address space.
     pub fn is_end(&self) -> bool {
-        matches!(self, Trouble::Asked(client::Error::Refused(Refused::Stale(_)) | client::Error::Gone(..)))
+        matches!(
+            self,
+            Trouble::Asked(client::Error::Refused(Refused::Stale(_)) | client::Error::Gone(..))
+        )
     }
 
     /// The address space's own reason, if it is one.
@@ -165,7 +177,8 @@ impl fmt::Display for Trouble {
 /// Whose address spaces.
 #[derive(clap::Args)]
 pub struct Whose {
-    /// Those in this run-time directory, be it another user's: for root, and for whom its address spaces let in
+    /// Those in this run-time directory, be it another user's: for root, and for whom its address
+    /// spaces let in
     #[arg(long = "in", value_name = "DIR")]
     directory: Option<PathBuf>,
 }
@@ -213,7 +226,8 @@ impl Reach {
                     [id] => Ok((id, space)),
                     [] => Err(nobody(*number, name)),
                     [..] => {
-                        let some: Vec<String> = named.iter().take(3).map(|id| short(*id).to_string()).collect();
+                        let some: Vec<String> =
+                            named.iter().take(3).map(|id| short(*id).to_string()).collect();
                         let more = if named.len() > some.len() { ", ..." } else { "" };
                         Err(Trouble::Named(format!(
                             "{one} is {} microprocesses: give the id of one ({}{more})",
@@ -234,22 +248,30 @@ pub fn of_name<'a>(all: &'a [Microprocess], name: &str) -> impl Iterator<Item = 
 
 /// There is none of that name.
 pub fn nobody(number: u16, name: &str) -> Trouble {
-    Trouble::Named(format!("no microprocess of address space {number} is named {:?}: see kumi ps {number}", name))
+    Trouble::Named(format!(
+        "no microprocess of address space {number} is named {:?}: see kumi ps {number}",
+        name
+    ))
 }
 
 /// The address space at a place, if it is still the one that was meant.
 pub fn space_at(neighbour: &mut Neighbour, place: Place) -> Result<Space, Trouble> {
     let space = neighbour.space()?;
     match place.id {
-        Some(id) if id != space.id => {
-            Err(Trouble::Named(format!("{id} has ended: address space {} is {} now", place.number, space.id)))
-        }
+        Some(id) if id != space.id => Err(Trouble::Named(format!(
+            "{id} has ended: address space {} is {} now",
+            place.number, space.id
+        ))),
         _ => Ok(space),
     }
 }
 
-/// The address spaces at the given places, or all of the user's. What cannot be reached is said on standard error; then false.
-pub fn neighbours(machine: &Machine, places: &[Place]) -> Result<(Vec<(Place, Neighbour)>, bool), String> {
+/// The address spaces at the given places, or all of the user's. What cannot be reached is said on
+/// standard error; then false.
+pub fn neighbours(
+    machine: &Machine,
+    places: &[Place],
+) -> Result<(Vec<(Place, Neighbour)>, bool), String> {
     if places.is_empty() {
         let all = machine.spaces().map_err(|e| e.to_string())?;
         return Ok((all.into_iter().map(|n| (Place::of(n.number()), n)).collect(), true));
@@ -313,7 +335,10 @@ mod tests {
         let id: Id = "12.42.7".parse().unwrap();
         assert_eq!("12".parse(), Ok(Target::Space(Place::of(12))));
         let space: Id = "12.space.0.7".parse().unwrap();
-        assert_eq!("12.space.0.7".parse(), Ok(Target::Space(Place { number: 12, id: Some(space) })));
+        assert_eq!(
+            "12.space.0.7".parse(),
+            Ok(Target::Space(Place { number: 12, id: Some(space) }))
+        );
         assert_eq!("12.42.7".parse(), Ok(Target::One(One::Id(id))));
         assert_eq!("12.microprocess.42.7".parse(), Ok(Target::One(One::Id(id))));
         assert_eq!("12/a/b".parse(), Ok(Target::One(One::Name(12, "a/b".to_owned()))));
@@ -346,7 +371,8 @@ mod tests {
     #[test]
     fn each_answers_in_order() {
         for n in [0, 1, 2, 100] {
-            let doubled: Vec<u32> = each((0..n).collect(), |i| *i * 2).into_iter().map(|(_, twice)| twice).collect();
+            let doubled: Vec<u32> =
+                each((0..n).collect(), |i| *i * 2).into_iter().map(|(_, twice)| twice).collect();
             assert_eq!(doubled, (0..n).map(|i| i * 2).collect::<Vec<u32>>());
         }
     }

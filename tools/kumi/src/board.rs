@@ -1,6 +1,7 @@
 //! `kumi board`: who shares the cores, by which rules, and who did not do its part.
 //!
-//! By looking at the board itself, since those who are dead or stopped answer nothing. The command is at no board, and so loses nothing by opening one.
+//! By looking at the board itself, since those who are dead or stopped answer nothing. The command
+//! is at no board, and so loses nothing by opening one.
 
 use std::fmt::{self, Display};
 use std::io::{self, BufWriter, Write};
@@ -20,8 +21,9 @@ use crate::text::{Name, Plain, code, put, table, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// From now on, for all who are or will be at the board: off; on; or TIME,LEVELS, as in 40ms,8: who uses 40 ms of CPU time without waiting counts a level
-    /// lower, and so on, eight levels at most; who waits rises again
+    /// From now on, for all who are or will be at the board: off; on; or TIME,LEVELS, as in 40ms,8:
+    /// who uses 40 ms of CPU time without waiting counts a level lower, and so on, eight levels at
+    /// most; who waits rises again
     #[arg(long, value_name = "on|off|TIME,LEVELS", value_parser = feedback)]
     feedback: Option<Feedback>,
     #[command(flatten)]
@@ -129,8 +131,13 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     let seen = Seen::at(&path).map_err(|e| e.to_string())?;
     let mut out = BufWriter::new(io::stdout().lock());
     let shown = match &seen {
-        None => writeln!(out, "board {}: none yet, the first program that begins makes it", path.display()),
-        Some(seen) => writeln!(out, "board {}: {}", path.display(), seen.told()).and_then(|()| show(&mut out, seen)),
+        None => writeln!(
+            out,
+            "board {}: none yet, the first program that begins makes it",
+            path.display()
+        ),
+        Some(seen) => writeln!(out, "board {}: {}", path.display(), seen.told())
+            .and_then(|()| show(&mut out, seen)),
     };
     written(shown.and_then(|()| out.flush()).map(|()| code(true)))
 }
@@ -154,15 +161,18 @@ fn show(out: &mut impl Write, seen: &Seen) -> io::Result<()> {
     }
     if !seen.cores.is_empty() {
         writeln!(out)?;
-        table(out, ["CORE", "HELD-BY", "WAITED-FOR-BY"], &seen.cores, |core, column, cell| match column {
-            0 => put(cell, core.core),
-            1 => match &core.holder {
-                Some(stand) => put(cell, seen.stand(stand)),
-                None => cell.push('-'),
-            },
-            _ => {
-                let waiting: Vec<String> = core.waiting.iter().map(|stand| seen.stand(stand)).collect();
-                put(cell, waiting.join("; "));
+        table(out, ["CORE", "HELD-BY", "WAITED-FOR-BY"], &seen.cores, |core, column, cell| {
+            match column {
+                0 => put(cell, core.core),
+                1 => match &core.holder {
+                    Some(stand) => put(cell, seen.stand(stand)),
+                    None => cell.push('-'),
+                },
+                _ => {
+                    let waiting: Vec<String> =
+                        core.waiting.iter().map(|stand| seen.stand(stand)).collect();
+                    put(cell, waiting.join("; "));
+                }
             }
         })?;
     }
@@ -177,7 +187,9 @@ impl Seen {
     /// `hog (pid 13), level 32`
     fn stand(&self, stand: &Stand) -> String {
         let space = self.spaces.iter().find(|space| space.row == stand.row);
-        let level = stand.level.map_or_else(|| "share used up".to_owned(), |level| format!("level {level}"));
+        let level = stand
+            .level
+            .map_or_else(|| "share used up".to_owned(), |level| format!("level {level}"));
         format!("{}, {level}", space.map_or_else(|| "nobody who lives".to_owned(), who))
     }
 }
@@ -237,7 +249,10 @@ mod tests {
              1     a\\u{202e}b (pid 100), level 30  hog (pid 103), share used up; nobody who lives, level 1\n\
              \ngone (pid 99) ended while it held a core, 3 times, 61 s ago\n"
         );
-        assert_eq!(example().told(), "2 address spaces there: a\\u{202e}b (pid 100), hog (pid 103); feedback 40ms,8");
+        assert_eq!(
+            example().told(),
+            "2 address spaces there: a\\u{202e}b (pid 100), hog (pid 103); feedback 40ms,8"
+        );
     }
 
     #[test]

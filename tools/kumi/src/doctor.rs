@@ -40,8 +40,8 @@ pub fn run(args: &Args) -> Result<(), String> {
     if args.waits { waits::measure() } else { Ok(()) }
 }
 
-/// Which event sources there are; of the others, why not and what would enable them. Changes nothing.
-/// Returns the one that a runtime would use now.
+/// Which event sources there are; of the others, why not and what would enable them. Changes
+/// nothing. Returns the one that a runtime would use now.
 fn events() -> source::Kind {
     let all = source::probe();
     let chosen = all.iter().find(|(_, refused)| refused.is_none()).map(|(kind, _)| *kind);
@@ -50,7 +50,11 @@ fn events() -> source::Kind {
         let name = format!("events: {kind}");
         match refused {
             None => {
-                let chosen = if chosen == Some(kind) { " (used unless KUMI_EVENTS says otherwise)" } else { "" };
+                let chosen = if chosen == Some(kind) {
+                    " (used unless KUMI_EVENTS says otherwise)"
+                } else {
+                    ""
+                };
                 println!("{name:<24} yes: {}{chosen}", what(kind));
             }
             Some(refused) => {
@@ -65,7 +69,8 @@ fn events() -> source::Kind {
 /// How a computing microprocess is preempted with event source `source`. Where that is not by the
 /// best means: why, and what would enable those.
 fn preemption(source: source::Kind) {
-    let asked = std::env::var("KUMI_PREEMPT").ok().and_then(|text| preempt::Means::from_name(&text).ok());
+    let asked =
+        std::env::var("KUMI_PREEMPT").ok().and_then(|text| preempt::Means::from_name(&text).ok());
     let off = match preempt::choose(asked, source) {
         Ok((_, off)) => off.map(str::to_owned),
         Err(e) => Some(format!("{e}; no runtime begins")),
@@ -77,7 +82,10 @@ fn preemption(source: source::Kind) {
         );
         return;
     }
-    let by_signal = format!("interrupts by signal {}; a system call under way may end early", preempt::DEFAULT_SIGNAL);
+    let by_signal = format!(
+        "interrupts by signal {}; a system call under way may end early",
+        preempt::DEFAULT_SIGNAL
+    );
     let (clock, signal) = ("preemption: clock", "preemption: signal");
     match preempt::probe() {
         Ok(()) => {
@@ -98,10 +106,13 @@ fn preemption(source: source::Kind) {
 fn kernel_threads() {
     let name = "kernel threads";
     let asked = std::env::var("KUMI_KERNEL_THREADS");
-    let asked = asked.map(|text| text.parse().map(|n| Limit::asked(n, "KUMI_KERNEL_THREADS")).map_err(|_| text));
+    let asked = asked
+        .map(|text| text.parse().map(|n| Limit::asked(n, "KUMI_KERNEL_THREADS")).map_err(|_| text));
     match asked {
         Ok(Ok(limit)) => println!("{name:<24} at most {limit}"),
-        Ok(Err(text)) => println!("{name:<24} none: KUMI_KERNEL_THREADS={text} is no number; no runtime begins"),
+        Ok(Err(text)) => {
+            println!("{name:<24} none: KUMI_KERNEL_THREADS={text} is no number; no runtime begins")
+        }
         Err(_) => println!("{name:<24} at most {}", Limit::of_machine()),
     }
 }
@@ -111,7 +122,9 @@ fn batches() {
     let name = "batches: uring";
     let (backend, refused) = kumihimo_batch::open(kumihimo_batch::LARGEST as u32);
     match refused {
-        None => println!("{name:<24} yes: one kernel entry for up to {} calls", kumihimo_batch::LARGEST),
+        None => {
+            println!("{name:<24} yes: one kernel entry for up to {} calls", kumihimo_batch::LARGEST)
+        }
         Some(why) => {
             println!("{name:<24} no: {why}; plain calls, of which some are merged");
             println!(
@@ -146,11 +159,14 @@ fn mounts() {
     }
 }
 
-/// Whether an address space of this user can be seen and steered from outside, and where. Takes a number as one that begins does, and gives it back.
+/// Whether an address space of this user can be seen and steered from outside, and where. Takes a
+/// number as one that begins does, and gives it back.
 fn machine() {
     let (place, name) = ("run-time directory", "address space");
     if std::env::var_os("KUMI_MACHINE").is_some_and(|off| off == "off") {
-        println!("{name:<24} no: KUMI_MACHINE=off; microprocesses run, and nobody sees or steers them from outside");
+        println!(
+            "{name:<24} no: KUMI_MACHINE=off; microprocesses run, and nobody sees or steers them from outside"
+        );
         println!("{:<24} to enable: leave KUMI_MACHINE unset", "");
         return;
     }
@@ -185,9 +201,14 @@ fn board() {
         .and_then(|path| Seen::at(&path).map(|seen| (path, seen)).map_err(|e| e.to_string()));
     let is_used = match seen {
         Ok((path, seen)) => {
-            let there =
-                seen.map_or_else(|| "none yet: the first program that begins makes it".to_owned(), |seen| seen.told());
-            println!("{name:<24} yes: {} (KUMI_BOARD chooses another one); {there}", path.display());
+            let there = seen.map_or_else(
+                || "none yet: the first program that begins makes it".to_owned(),
+                |seen| seen.told(),
+            );
+            println!(
+                "{name:<24} yes: {} (KUMI_BOARD chooses another one); {there}",
+                path.display()
+            );
             true
         }
         Err(why) => {
@@ -201,7 +222,9 @@ fn board() {
     };
     match (is_used, kumihimo_runtime::board::arbitrates()) {
         (true, true) => {
-            println!("{arbiter:<24} on: the address spaces at the board have the cores by priority (KUMI_ARBITER)")
+            println!(
+                "{arbiter:<24} on: the address spaces at the board have the cores by priority (KUMI_ARBITER)"
+            )
         }
         (false, true) => println!("{arbiter:<24} of no use without a board"),
         (_, false) => {
@@ -224,7 +247,9 @@ fn share() {
 
 /// Why it is that one.
 fn why(path: &Path) -> &'static str {
-    let within = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty() && path.starts_with(value));
+    let within = |name| {
+        std::env::var_os(name).is_some_and(|value| !value.is_empty() && path.starts_with(value))
+    };
     if within("KUMI_DIR") {
         "KUMI_DIR"
     } else if within("XDG_RUNTIME_DIR") {
@@ -243,7 +268,10 @@ fn locking() {
         Ok(Ok(design)) => println!("{name:<24} locking design {design} (KUMI_LOCKING)"),
         Ok(Err(error)) => println!("{name:<24} none: KUMI_LOCKING: {error}; no runtime begins"),
         Err(_) => {
-            println!("{name:<24} locking design {} (used unless KUMI_LOCKING says otherwise)", Locking::default());
+            println!(
+                "{name:<24} locking design {} (used unless KUMI_LOCKING says otherwise)",
+                Locking::default()
+            );
         }
     }
 }
@@ -254,7 +282,9 @@ fn what(kind: source::Kind) -> &'static str {
         source::Kind::Perf => {
             "the kernel tells of every block; returns are noticed when the microprocess next enters the runtime"
         }
-        source::Kind::Watch => "a kernel thread looks for blocks, every 100 us; returns as with perf",
+        source::Kind::Watch => {
+            "a kernel thread looks for blocks, every 100 us; returns as with perf"
+        }
         source::Kind::Off => "only `blocking` and Kumihimo's own I/O let others go on",
     }
 }
@@ -263,7 +293,9 @@ fn runtime() -> Vec<(&'static str, String)> {
     let block = tls::get();
     let mode = match mode() {
         Mode::Microprocesses => Mode::Microprocesses.to_string(),
-        mode @ Mode::KernelThreads { why } => format!("{mode}: 1:1, one kernel thread for each microprocess ({why})"),
+        mode @ Mode::KernelThreads { why } => {
+            format!("{mode}: 1:1, one kernel thread for each microprocess ({why})")
+        }
     };
     let kind = match block.kind() {
         tls::Kind::Clone => "own block each, cloned from donors",
@@ -286,5 +318,6 @@ fn runtime() -> Vec<(&'static str, String)> {
 }
 
 fn setting(path: &str) -> String {
-    fs::read_to_string(path).map_or_else(|e| format!("not readable: {e}"), |text| text.trim().to_owned())
+    fs::read_to_string(path)
+        .map_or_else(|e| format!("not readable: {e}"), |text| text.trim().to_owned())
 }

@@ -13,7 +13,8 @@ pub struct Args {
 enum Command {
     /// Load the object and pin it, with seats for a user (root; idempotent; again after each boot)
     Install {
-        /// Name or number; by default who called sudo. Without either, what is installed is refreshed
+        /// Name or number; by default who called sudo. Without either, what is installed is
+        /// refreshed
         #[arg(long, value_name = "NAME|UID")]
         user: Option<String>,
         /// How many of the user's processes can have one at a time
@@ -34,8 +35,11 @@ pub fn run(args: Args) -> Result<(), String> {
     match args.command {
         Command::Install { user: name, seats, slots } => {
             let name = name.or_else(|| std::env::var("SUDO_UID").ok());
-            let number = name.as_deref().map(user).transpose().map_err(|refused| refused.to_string())?;
-            for line in store.install(number, seats, slots).map_err(|refused| refused.to_string())? {
+            let number =
+                name.as_deref().map(user).transpose().map_err(|refused| refused.to_string())?;
+            for line in
+                store.install(number, seats, slots).map_err(|refused| refused.to_string())?
+            {
                 println!("{line}");
             }
         }

@@ -44,12 +44,14 @@ enum Command {
     Doctor(doctor::Args),
     /// Install, remove or show the events of the kernel's half for users without privileges
     Events(events::Args),
-    /// Run a program and record what its microprocesses do, for <https://ui.perfetto.dev>; read the record of one that runs; check one
+    /// Run a program and record what its microprocesses do, for <https://ui.perfetto.dev>; read the
+    /// record of one that runs; check one
     Trace(trace::Args),
     /// Run a server: of a protocol of others, or of the clock
     #[command(subcommand)]
     Serve(serve::Server),
-    /// Mount an ext2 image, a block device with one, or a directory, served by microprocesses or otherwise
+    /// Mount an ext2 image, a block device with one, or a directory, served by microprocesses or
+    /// otherwise
     Mount(kumihimo_files::MountOptions),
     /// Take away what kumi mount has mounted, that of a server that has died included
     Umount(kumihimo_files::UnmountOptions),
@@ -57,7 +59,8 @@ enum Command {
     Ps(ps::Args),
     /// Show and steer them live, in the terminal
     Top(top::Args),
-    /// Show who shares the cores, by which rules, and who did not do its part; set the rule of feedback
+    /// Show who shares the cores, by which rules, and who did not do its part; set the rule of
+    /// feedback
     Board(board::Args),
     /// Show the usage table: every kind of resource
     Resources(resources::Args),

@@ -25,7 +25,8 @@ pub struct Args {
     whose: Whose,
 }
 
-/// The labels of ours. One of the same name that an address space gives becomes `exported_...`, as Prometheus itself does it.
+/// The labels of ours. One of the same name that an address space gives becomes `exported_...`, as
+/// Prometheus itself does it.
 const OURS: [&str; 3] = ["space", "pid", "program"];
 
 #[derive(Serialize)]
@@ -85,7 +86,8 @@ fn encode(out: &mut impl Write, families: &[MetricFamily]) -> io::Result<()> {
     })
 }
 
-/// Of all address spaces, each family once, sorted by name; and what Prometheus would not read. The help and the type of the first count.
+/// Of all address spaces, each family once, sorted by name; and what Prometheus would not read. The
+/// help and the type of the first count.
 fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
     let mut families: BTreeMap<&str, MetricFamily> = BTreeMap::new();
     let mut refused = Vec::new();
@@ -93,7 +95,10 @@ fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
         let number = space.id.location().space();
         for metric in metrics {
             if !is_name(&metric.name, true) {
-                refused.push(format!("address space {number}: {:?} is no name of a metric: left out", metric.name));
+                refused.push(format!(
+                    "address space {number}: {:?} is no name of a metric: left out",
+                    metric.name
+                ));
                 continue;
             }
             if metric.samples.is_empty() {
@@ -105,7 +110,11 @@ fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
                     let mut family = MetricFamily::default();
                     family.set_name(metric.name.clone());
                     family.set_help(metric.help.clone());
-                    family.set_field_type(if metric.counter { MetricType::COUNTER } else { MetricType::GAUGE });
+                    family.set_field_type(if metric.counter {
+                        MetricType::COUNTER
+                    } else {
+                        MetricType::GAUGE
+                    });
                     place.insert(family)
                 }
             };
@@ -125,14 +134,22 @@ fn families(seen: &[(Space, Vec<Metric>)]) -> (Vec<MetricFamily>, Vec<String>) {
 }
 
 /// One sample; or the label that cannot be.
-fn sample<'a>(space: &Space, labels: &'a [(String, String)], value: f64, counts: bool) -> Result<Sample, &'a str> {
-    let ours = [space.id.location().space().to_string(), space.pid.to_string(), space.program.clone()];
-    let mut all: Vec<LabelPair> = OURS.iter().zip(ours).map(|(name, value)| pair((*name).to_owned(), value)).collect();
+fn sample<'a>(
+    space: &Space,
+    labels: &'a [(String, String)],
+    value: f64,
+    counts: bool,
+) -> Result<Sample, &'a str> {
+    let ours =
+        [space.id.location().space().to_string(), space.pid.to_string(), space.program.clone()];
+    let mut all: Vec<LabelPair> =
+        OURS.iter().zip(ours).map(|(name, value)| pair((*name).to_owned(), value)).collect();
     for (name, value) in labels {
         if !is_name(name, false) {
             return Err(name);
         }
-        let name = if OURS.contains(&name.as_str()) { format!("exported_{name}") } else { name.clone() };
+        let name =
+            if OURS.contains(&name.as_str()) { format!("exported_{name}") } else { name.clone() };
         all.push(pair(name, value.clone()));
     }
     let mut sample = Sample::from_label(all);
@@ -174,7 +191,9 @@ mod tests {
     }
 
     fn metric(name: &str, help: &str, counter: bool, samples: &[(&[(&str, &str)], f64)]) -> Metric {
-        let owned = |labels: &[(&str, &str)]| labels.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let owned = |labels: &[(&str, &str)]| {
+            labels.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
+        };
         let samples = samples.iter().map(|(labels, value)| (owned(labels), *value)).collect();
         Metric { name: name.to_owned(), help: help.to_owned(), counter, samples }
     }
@@ -188,10 +207,19 @@ mod tests {
 
     #[test]
     fn a_family_is_told_once() {
-        let switches =
-            |n| metric("kumihimo_vp_switches_total", "Switches.", true, &[(&[("vp", "0")], n), (&[("vp", "1")], 2.0)]);
+        let switches = |n| {
+            metric(
+                "kumihimo_vp_switches_total",
+                "Switches.",
+                true,
+                &[(&[("vp", "0")], n), (&[("vp", "1")], 2.0)],
+            )
+        };
         let seen = [
-            (space(1, "/bin/a"), vec![switches(7.0), metric("kumihimo_living", "", false, &[(&[], 0.5)])]),
+            (
+                space(1, "/bin/a"),
+                vec![switches(7.0), metric("kumihimo_living", "", false, &[(&[], 0.5)])],
+            ),
             (space(2, "/bin/b"), vec![switches(1e15)]),
         ];
         let want = "# TYPE kumihimo_living gauge\n\
@@ -208,7 +236,10 @@ mod tests {
     #[test]
     fn what_needs_escapes_has_them() {
         let help = "a \\ and\na line";
-        let seen = [(space(1, "/a\"b\\c\nd"), vec![metric("x", help, false, &[(&[("pid", "\"\n")], 1.0)])])];
+        let seen = [(
+            space(1, "/a\"b\\c\nd"),
+            vec![metric("x", help, false, &[(&[("pid", "\"\n")], 1.0)])],
+        )];
         let want = "# HELP x a \\\\ and\\na line\n# TYPE x gauge\n\
                     x{space=\"1\",pid=\"100\",program=\"/a\\\"b\\\\c\\nd\",exported_pid=\"\\\"\\n\"} 1\n";
         assert_eq!(text(&seen), (want.to_owned(), vec![]));
@@ -223,12 +254,20 @@ mod tests {
                 metric("", "", true, &[(&[], 1.0)]),
                 metric("x\ny 1", "", true, &[(&[], 1.0)]),
                 metric("empty", "", true, &[]),
-                metric("good:1", "", true, &[(&[("bad-label", "v")], 1.0), (&[("9", "v")], 1.0), (&[], 3.0)]),
+                metric(
+                    "good:1",
+                    "",
+                    true,
+                    &[(&[("bad-label", "v")], 1.0), (&[("9", "v")], 1.0), (&[], 3.0)],
+                ),
                 metric("bad", "", true, &[(&[("a:b", "v")], 1.0)]),
             ],
         )];
         let (said, refused) = text(&seen);
-        assert_eq!(said, "# TYPE good:1 counter\ngood:1{space=\"1\",pid=\"100\",program=\"/a\"} 3\n");
+        assert_eq!(
+            said,
+            "# TYPE good:1 counter\ngood:1{space=\"1\",pid=\"100\",program=\"/a\"} 3\n"
+        );
         assert_eq!(refused.len(), 6, "{refused:?}");
     }
 }

@@ -12,7 +12,8 @@ use crate::text::{Name, Plain, code, json_line, put, short, table, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Address spaces (12), microprocesses (12.42.7) or names (12/worker); by default all of the user's
+    /// Address spaces (12), microprocesses (12.42.7) or names (12/worker); by default all of the
+    /// user's
     #[arg(value_name = "SPACE|ID|SPACE/NAME")]
     of: Vec<Target>,
     /// Address spaces alone
@@ -51,18 +52,21 @@ impl Key {
             Key::Id => {}
             Key::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),
             Key::State => rows.sort_by_key(|m| m.state),
-            Key::Priority => rows.sort_by_key(|m| std::cmp::Reverse(m.inherited.unwrap_or(m.priority).max(m.priority))),
+            Key::Priority => rows.sort_by_key(|m| {
+                std::cmp::Reverse(m.inherited.unwrap_or(m.priority).max(m.priority))
+            }),
             Key::Vp => rows.sort_by_key(|m| m.vp),
             Key::Thread => rows.sort_by_key(|m| (m.kernel_thread.is_none(), m.kernel_thread)),
-            Key::WaitsFor => {
-                rows.sort_by(|a, b| (a.waits_for.is_none(), &a.waits_for).cmp(&(b.waits_for.is_none(), &b.waits_for)))
-            }
+            Key::WaitsFor => rows.sort_by(|a, b| {
+                (a.waits_for.is_none(), &a.waits_for).cmp(&(b.waits_for.is_none(), &b.waits_for))
+            }),
         }
     }
 }
 
 /// All there are, in the order in which they are shown.
-pub const STATES: [State; 5] = [State::Running, State::Runnable, State::Waiting, State::Blocked, State::Suspended];
+pub const STATES: [State; 5] =
+    [State::Running, State::Runnable, State::Waiting, State::Blocked, State::Suspended];
 
 fn states() -> impl TypedValueParser<Value = State> {
     PossibleValuesParser::new(["running", "runnable", "waiting", "blocked", "suspended"])
@@ -108,7 +112,9 @@ pub fn run(args: Args) -> Result<std::process::ExitCode, String> {
         }
     }
     if seen.is_empty() && args.of.is_empty() && whole {
-        eprintln!("kumi: no address space of yours runs: one joins when a program starts its first microprocess");
+        eprintln!(
+            "kumi: no address space of yours runs: one joins when a program starts its first microprocess"
+        );
     }
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     written(show(&mut out, &seen, &args).and_then(|()| out.flush()).map(|()| code(whole)))
@@ -173,7 +179,9 @@ fn look(neighbour: &mut Neighbour, wanted: &Wanted, args: &Args) -> Result<Seen,
 fn show(out: &mut impl Write, seen: &[Seen], args: &Args) -> io::Result<()> {
     match (args.spaces, args.json) {
         (true, true) => seen.iter().try_for_each(|seen| json_line(out, &seen.space)),
-        (false, true) => seen.iter().flat_map(|seen| &seen.rows).try_for_each(|row| json_line(out, row)),
+        (false, true) => {
+            seen.iter().flat_map(|seen| &seen.rows).try_for_each(|row| json_line(out, row))
+        }
         (true, false) if seen.is_empty() => Ok(()),
         (true, false) => show_spaces(out, seen),
         (false, false) => {
@@ -201,26 +209,35 @@ fn heading(space: &Space) -> String {
         1 => "1 VP".to_owned(),
         n => format!("{n} VPs"),
     };
-    let living =
-        if space.living == 1 { "1 microprocess".to_owned() } else { format!("{} microprocesses", space.living) };
-    let threads = kernel_threads(space).map_or_else(String::new, |threads| format!(", {threads} kernel threads"));
+    let living = if space.living == 1 {
+        "1 microprocess".to_owned()
+    } else {
+        format!("{} microprocesses", space.living)
+    };
+    let threads = kernel_threads(space)
+        .map_or_else(String::new, |threads| format!(", {threads} kernel threads"));
     let number = space.id.location().space();
     let mode = match &space.why {
         Some(why) => format!(", which are kernel threads 1:1 ({})", Plain(why)),
         None => String::new(),
     };
-    format!("address space {number}: pid {}, {vps}{threads}, {living}{mode}: {}", space.pid, Plain(&space.program))
+    format!(
+        "address space {number}: pid {}, {vps}{threads}, {living}{mode}: {}",
+        space.pid,
+        Plain(&space.program)
+    )
 }
 
 /// The number of kernel threads and the limit on them; `None` if unknown.
 pub fn kernel_threads(space: &Space) -> Option<String> {
-    (space.kernel_threads != 0).then(|| format!("{} of at most {}", space.kernel_threads, space.most_kernel_threads))
+    (space.kernel_threads != 0)
+        .then(|| format!("{} of at most {}", space.kernel_threads, space.most_kernel_threads))
 }
 
 fn show_spaces(out: &mut impl Write, seen: &[Seen]) -> io::Result<()> {
     let heads = [
-        "SPACE", "PID", "VPS", "LIVING", "QUEUE", "POLICY", "EVENTS", "THREADS", "LOCKING", "MODE", "VERSION",
-        "PROGRAM",
+        "SPACE", "PID", "VPS", "LIVING", "QUEUE", "POLICY", "EVENTS", "THREADS", "LOCKING", "MODE",
+        "VERSION", "PROGRAM",
     ];
     table(out, heads, seen, |Seen { space, .. }, column, cell| match column {
         0 => put(cell, space.id.location().space()),
@@ -313,7 +330,10 @@ mod tests {
             microprocess(row, column, &mut cell);
             cell
         };
-        assert_eq!((cell(&one, 2), cell(&one, 6)), ("blocked, sticky".to_owned(), "blocks often".to_owned()));
+        assert_eq!(
+            (cell(&one, 2), cell(&one, 6)),
+            ("blocked, sticky".to_owned(), "blocks often".to_owned())
+        );
         one.waits_for = Some("the mutex".to_owned());
         assert_eq!(cell(&one, 6), "the mutex");
         assert_eq!(cell(&example("1.1.1", State::Blocked), 6), "");
@@ -367,7 +387,8 @@ mod tests {
 
     #[test]
     fn a_whole_address_space_swallows_its_parts() {
-        let of: Vec<Target> = ["13/a", "12.1.1", "12", "13.1.1"].map(|text| text.parse().unwrap()).into();
+        let of: Vec<Target> =
+            ["13/a", "12.1.1", "12", "13.1.1"].map(|text| text.parse().unwrap()).into();
         let wanted = by_space(&of);
         let said: Vec<_> = wanted.iter().map(|w| (w.place.number, w.all, w.some.len())).collect();
         assert_eq!(said, [(12, true, 1), (13, false, 2)]);

@@ -14,7 +14,8 @@ pub struct Args {
     /// Address spaces (12); by default all of the user's
     #[arg(value_name = "SPACE")]
     spaces: Vec<Place>,
-    /// One kind alone: space, microprocess, stack, share, vp, timer, region, mailbox, file, socket, gate, link, or kind16 to kind31
+    /// One kind alone: space, microprocess, stack, share, vp, timer, region, mailbox, file, socket,
+    /// gate, link, or kind16 to kind31
     #[arg(long)]
     kind: Option<Kind>,
     /// Those that have names alone: the name tree, sorted
@@ -73,25 +74,32 @@ fn show(out: &mut impl Write, seen: &[(Space, Vec<Resource>)], args: &Args) -> i
 }
 
 fn show_rows(out: &mut impl Write, rows: &[Resource]) -> io::Result<()> {
-    table(out, ["KIND", "SERIAL", "OWNER", "STATE", "NAMES"], rows, |row, column, cell| match column {
-        0 => put(cell, row.id.kind()),
-        1 => put(cell, row.id.serial()),
-        2 => match row.owner {
-            Some(owner) => put(cell, short(owner)),
-            None => cell.push('-'),
-        },
-        3 => put(cell, Doing(&row.state)),
-        _ => {
-            for (nth, name) in row.names.iter().enumerate() {
-                put(cell, format_args!("{}{}", if nth > 0 { " " } else { "" }, Plain(name)));
+    table(
+        out,
+        ["KIND", "SERIAL", "OWNER", "STATE", "NAMES"],
+        rows,
+        |row, column, cell| match column {
+            0 => put(cell, row.id.kind()),
+            1 => put(cell, row.id.serial()),
+            2 => match row.owner {
+                Some(owner) => put(cell, short(owner)),
+                None => cell.push('-'),
+            },
+            3 => put(cell, Doing(&row.state)),
+            _ => {
+                for (nth, name) in row.names.iter().enumerate() {
+                    put(cell, format_args!("{}{}", if nth > 0 { " " } else { "" }, Plain(name)));
+                }
             }
-        }
-    })
+        },
+    )
 }
 
 fn show_names(out: &mut impl Write, rows: &[Resource]) -> io::Result<()> {
-    let mut names: Vec<(&str, &Resource)> =
-        rows.iter().flat_map(|row| row.names.iter().map(move |name| (name.as_str(), row))).collect();
+    let mut names: Vec<(&str, &Resource)> = rows
+        .iter()
+        .flat_map(|row| row.names.iter().map(move |name| (name.as_str(), row)))
+        .collect();
     names.sort_by_key(|(name, row)| (*name, row.id));
     table(out, ["ID", "OWNER", "STATE", "NAME"], &names, |(name, row), column, cell| match column {
         0 => put(cell, short(row.id)),

@@ -1,4 +1,5 @@
-//! `kumi completions` and `kumi man`: what a shell and `man` are told of this command, generated from the command itself.
+//! `kumi completions` and `kumi man`: what a shell and `man` are told of this command, generated
+//! from the command itself.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -24,7 +25,8 @@ pub struct Completions {
     mkdir -p ~/.local/share/man/man1 && kumi man ~/.local/share/man/man1\n\
     For all, in a package's install step: kumi man $(DESTDIR)/usr/share/man/man1")]
 pub struct Man {
-    /// The folder into which a page for the command and one for each subcommand go; it must exist. Without it the command's own page goes to standard output
+    /// The folder into which a page for the command and one for each subcommand go; it must exist.
+    /// Without it the command's own page goes to standard output
     folder: Option<PathBuf>,
 }
 
@@ -39,7 +41,8 @@ pub fn completions(args: Completions, mut command: clap::Command) -> Result<Exit
 pub fn man(args: Man, command: clap::Command) -> Result<ExitCode, String> {
     match args.folder {
         Some(folder) => {
-            clap_mangen::generate_to(command, &folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            clap_mangen::generate_to(command, &folder)
+                .map_err(|e| format!("{}: {e}", folder.display()))?;
             Ok(ExitCode::SUCCESS)
         }
         None => {
@@ -48,7 +51,9 @@ pub fn man(args: Man, command: clap::Command) -> Result<ExitCode, String> {
             let mut command = command.disable_help_subcommand(true);
             command.build();
             let rendered = clap_mangen::Man::new(command).render(&mut text);
-            written(rendered.and_then(|()| io::stdout().write_all(&text)).map(|()| ExitCode::SUCCESS))
+            written(
+                rendered.and_then(|()| io::stdout().write_all(&text)).map(|()| ExitCode::SUCCESS),
+            )
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `kumi suspend`, `resume`, `cancel`, `priority` and `backtrace`: what is done to microprocesses from outside.
+//! `kumi suspend`, `resume`, `cancel`, `priority` and `backtrace`: what is done to microprocesses
+//! from outside.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -15,7 +16,8 @@ use crate::text::{Plain, code, json_line, short, written};
 /// Which ones. Each has an outcome of its own; exit code 1: some were refused.
 #[derive(clap::Args)]
 pub struct Of {
-    /// Microprocesses, by id (12.42.7), or by a name that one alone has (12/worker); to be cancelled, gates and links too, by id (12.gate.0.1)
+    /// Microprocesses, by id (12.42.7), or by a name that one alone has (12/worker); to be
+    /// cancelled, gates and links too, by id (12.gate.0.1)
     #[arg(required = true, value_name = "ID|SPACE/NAME")]
     pub ids: Vec<One>,
     /// One JSON object a line
@@ -96,7 +98,8 @@ fn for_each(
     for one in &of.ids {
         let outcome = what(&mut reach, one);
         all &= outcome.is_ok();
-        let said = if of.json { say_json(&mut out, one, &outcome) } else { say(&mut out, one, &outcome) };
+        let said =
+            if of.json { say_json(&mut out, one, &outcome) } else { say(&mut out, one, &outcome) };
         if let Err(e) = said {
             return written(Err(e));
         }
@@ -104,9 +107,15 @@ fn for_each(
     Ok(code(all))
 }
 
-fn say(out: &mut impl Write, one: &One, outcome: &Result<(Id, Outcome), Trouble>) -> io::Result<()> {
+fn say(
+    out: &mut impl Write,
+    one: &One,
+    outcome: &Result<(Id, Outcome), Trouble>,
+) -> io::Result<()> {
     match outcome {
-        Ok((id, Outcome::Done(action, done))) => writeln!(out, "{}: {}", Both(one, *id), Told(*action, *done)),
+        Ok((id, Outcome::Done(action, done))) => {
+            writeln!(out, "{}: {}", Both(one, *id), Told(*action, *done))
+        }
         Ok((id, Outcome::Backtrace(text))) => {
             writeln!(out, "{}:", Both(one, *id))?;
             text.lines().try_for_each(|line| writeln!(out, "{}", Plain(line)))
@@ -118,12 +127,23 @@ fn say(out: &mut impl Write, one: &One, outcome: &Result<(Id, Outcome), Trouble>
     }
 }
 
-fn say_json(out: &mut impl Write, one: &One, outcome: &Result<(Id, Outcome), Trouble>) -> io::Result<()> {
+fn say_json(
+    out: &mut impl Write,
+    one: &One,
+    outcome: &Result<(Id, Outcome), Trouble>,
+) -> io::Result<()> {
     let given = match one {
         One::Id(id) => Some(*id),
         One::Name(..) => None,
     };
-    let mut line = Line { id: given, of: one.to_string(), done: None, backtrace: None, refused: None, error: None };
+    let mut line = Line {
+        id: given,
+        of: one.to_string(),
+        done: None,
+        backtrace: None,
+        refused: None,
+        error: None,
+    };
     match outcome {
         Ok((id, outcome)) => {
             line.id = Some(*id);
@@ -160,26 +180,35 @@ impl fmt::Display for Told {
         match (self.0, self.1) {
             (Action::Suspend, Done::Now) => f.write_str("suspended"),
             (Action::Suspend, Done::Already) => f.write_str("was suspended already"),
-            (Action::Suspend, Done::OnReturn) => {
-                f.write_str("it sleeps in the kernel, and will be suspended when it comes back from there")
+            (Action::Suspend, Done::OnReturn) => f.write_str(
+                "it sleeps in the kernel, and will be suspended when it comes back from there",
+            ),
+            (Action::Suspend, Done::Asked) => {
+                f.write_str("asked to stop; it has not come to where it can yet")
             }
-            (Action::Suspend, Done::Asked) => f.write_str("asked to stop; it has not come to where it can yet"),
             (Action::Resume, Done::Now) => f.write_str("resumed"),
             (Action::Resume, Done::Already) => f.write_str("was not suspended"),
             (Action::Resume, Done::OnReturn) => {
                 f.write_str("it sleeps in the kernel, and will go on when it comes back")
             }
-            (Action::Resume, Done::Asked) => f.write_str("asked to go on; its virtual processor has not seen it yet"),
+            (Action::Resume, Done::Asked) => {
+                f.write_str("asked to go on; its virtual processor has not seen it yet")
+            }
             (Action::Cancel, Done::Now) => f.write_str("cancelled"),
             (Action::Cancel, Done::Already) => f.write_str("was cancelled already"),
-            (Action::Cancel, Done::OnReturn) => {
-                f.write_str("it sleeps in the kernel, and will be cancelled when it comes back from there")
+            (Action::Cancel, Done::OnReturn) => f.write_str(
+                "it sleeps in the kernel, and will be cancelled when it comes back from there",
+            ),
+            (Action::Cancel, Done::Asked) => {
+                f.write_str("asked to end; it has not come to where it can yet")
             }
-            (Action::Cancel, Done::Asked) => f.write_str("asked to end; it has not come to where it can yet"),
             (Action::Priority(n), Done::Now) => write!(f, "has priority {n}"),
             (Action::Priority(n), Done::Already) => write!(f, "had priority {n} already"),
             (Action::Priority(n), Done::OnReturn) => {
-                write!(f, "it sleeps in the kernel, and will have priority {n} when it comes back from there")
+                write!(
+                    f,
+                    "it sleeps in the kernel, and will have priority {n} when it comes back from there"
+                )
             }
             (Action::Priority(n), Done::Asked) => {
                 write!(f, "asked to take priority {n}; its virtual processor has not seen it yet")

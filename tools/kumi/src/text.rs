@@ -139,7 +139,8 @@ pub fn json_line(out: &mut impl Write, what: &impl serde::Serialize) -> io::Resu
     writeln!(out)
 }
 
-/// The end of a command that has written to standard output. Nobody reads on (`| head`): that is no failure, and nothing is said.
+/// The end of a command that has written to standard output. Nobody reads on (`| head`): that is no
+/// failure, and nothing is said.
 pub fn written(done: io::Result<ExitCode>) -> Result<ExitCode, String> {
     match done {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
@@ -160,16 +161,21 @@ mod tests {
     #[test]
     fn nothing_that_steers_a_terminal_is_left() {
         assert_eq!(Plain("worker \u{e9}").to_string(), "worker \u{e9}");
-        assert_eq!(Plain("\x1b[2Ja\nb\u{202e}c\u{9b}").to_string(), "\\u{1b}[2Ja\\nb\\u{202e}c\\u{9b}");
+        assert_eq!(
+            Plain("\x1b[2Ja\nb\u{202e}c\u{9b}").to_string(),
+            "\\u{1b}[2Ja\\nb\\u{202e}c\\u{9b}"
+        );
         assert_eq!(Name(&"x".repeat(100)).to_string(), format!("{}~", "x".repeat(NAME)));
         assert_eq!(Name(&"\u{7e54}".repeat(100)).to_string().width(), NAME + 1);
     }
 
     #[test]
     fn ids_as_people_type_them() {
-        for (long, want) in
-            [("12.microprocess.42.7", "12.42.7"), ("12.vp.0.1", "12.vp.0.1"), ("1/12.42.7", "1/12.microprocess.42.7")]
-        {
+        for (long, want) in [
+            ("12.microprocess.42.7", "12.42.7"),
+            ("12.vp.0.1", "12.vp.0.1"),
+            ("1/12.42.7", "1/12.microprocess.42.7"),
+        ] {
             let id: Id = long.parse().unwrap();
             assert_eq!(short(id).to_string(), want);
             assert_eq!(want.parse::<Id>(), Ok(id));
@@ -185,6 +191,9 @@ mod tests {
             _ => put(cell, row.1),
         })
         .unwrap();
-        assert_eq!(String::from_utf8(out).unwrap(), "X     NUMBER\na     1\n\u{7e54}\u{7e54}  20\n      3\n");
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "X     NUMBER\na     1\n\u{7e54}\u{7e54}  20\n      3\n"
+        );
     }
 }

@@ -53,7 +53,12 @@ pub struct Args {
 struct Figures(Vec<Vec<String>>);
 
 impl Figures {
-    fn add(&mut self, what: impl Into<String>, kernel: impl Into<String>, micro: impl Into<String>) {
+    fn add(
+        &mut self,
+        what: impl Into<String>,
+        kernel: impl Into<String>,
+        micro: impl Into<String>,
+    ) {
         self.0.push(vec![what.into(), kernel.into(), micro.into()]);
     }
 }
@@ -119,7 +124,11 @@ pub fn run(args: Args) -> Result<(), String> {
     text::table(&["", "kernel threads", "microprocesses"], &figures.0);
     println!();
     text::say(&format!("{}. The tour took {}.", machine(), text::time(start.elapsed())));
-    if failed.is_empty() { Ok(()) } else { Err(format!("what did not hold: {}", failed.join(", "))) }
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("what did not hold: {}", failed.join(", ")))
+    }
 }
 
 fn machine() -> String {

@@ -32,13 +32,15 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Prove that states never overlap and that priorities are exact; exits with 1 if they do not hold, 2 if records are missing.
-    /// Given the traces of several processes that shared the cores (not so with KUMI_ARBITER=off): also that they were between these
+    /// Prove that states never overlap and that priorities are exact; exits with 1 if they do not
+    /// hold, 2 if records are missing. Given the traces of several processes that shared the cores
+    /// (not so with KUMI_ARBITER=off): also that they were between these
     Check {
         /// Files that `kumi trace` or `Builder::trace` wrote, one a process
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Steps of a VP in a row that may leave a higher one waiting while a lower one runs [default: 6]
+        /// Steps of a VP in a row that may leave a higher one waiting while a lower one runs
+        /// [default: 6]
         #[arg(long)]
         bound: Option<u64>,
     },
@@ -81,12 +83,18 @@ fn live(place: Place, output: &Path, whose: &Whose) -> Result<ExitCode, String> 
     let space = space.space(place.number).map_err(|trouble| trouble.to_string())?;
     ask::space_at(space, place).map_err(|trouble| trouble.to_string())?;
     let mut file = BufWriter::new(File::create(&part).map_err(failed)?);
-    let read = space.trace(&mut file).map_err(|e| e.to_string()).and_then(|()| file.flush().map_err(failed));
+    let read = space
+        .trace(&mut file)
+        .map_err(|e| e.to_string())
+        .and_then(|()| file.flush().map_err(failed));
     if let Err(why) = read.and_then(|()| std::fs::rename(&part, output).map_err(failed)) {
         let _ = std::fs::remove_file(&part);
         return Err(why);
     }
-    eprintln!("kumi: {}: open it at https://ui.perfetto.dev (\"Open trace file\")", output.display());
+    eprintln!(
+        "kumi: {}: open it at https://ui.perfetto.dev (\"Open trace file\")",
+        output.display()
+    );
     Ok(ExitCode::SUCCESS)
 }
 
@@ -119,13 +127,17 @@ fn trace(output: &Path, buffer: Option<usize>, program: &[OsString]) -> Result<E
         (false, recovered) => recovered.into_iter().collect(),
     };
     if is_file && all.is_empty() {
-        return failed(status, &format!("{}: the program traced nothing: it started no runtime", name.display()));
+        return failed(
+            status,
+            &format!("{}: the program traced nothing: it started no runtime", name.display()),
+        );
     }
     describe(&output, &all, is_file, recovered.is_some());
     Ok(code(status))
 }
 
-/// Empties the output, so that what was there before is not taken for this program's trace. False: it is no file.
+/// Empties the output, so that what was there before is not taken for this program's trace. False:
+/// it is no file.
 fn prepare(output: &Path) -> Result<bool, String> {
     let is_file = output.metadata().map_or(true, |metadata| metadata.is_file());
     if is_file {
@@ -141,14 +153,21 @@ fn describe(output: &Path, all: &[Summary], is_file: bool, recovered: bool) {
     }
     let sum = |of: fn(&Summary) -> u64| all.iter().map(of).sum::<u64>();
     let (records, lost) = (sum(|s| s.records), sum(|s| s.lost));
-    eprintln!("kumi: {path}: {records} records, {lost} lost; {} microprocesses", sum(|s| s.spawned));
+    eprintln!(
+        "kumi: {path}: {records} records, {lost} lost; {} microprocesses",
+        sum(|s| s.spawned)
+    );
     if recovered {
-        eprintln!("kumi: the program died with its runtime running: its last milliseconds are missing");
+        eprintln!(
+            "kumi: the program died with its runtime running: its last milliseconds are missing"
+        );
     }
     if lost > 0 {
         eprintln!("kumi: lost ones are marked in the trace; a larger --buffer may help");
     }
-    eprintln!("kumi: open it at https://ui.perfetto.dev (\"Open trace file\"); the file stays on this machine");
+    eprintln!(
+        "kumi: open it at https://ui.perfetto.dev (\"Open trace file\"); the file stays on this machine"
+    );
     eprintln!("kumi: or prove things from it: kumi trace check {path}");
 }
 

@@ -17,7 +17,8 @@ use crate::text::{Name, Plain, code, json_line, short, written};
 pub struct Args {
     #[command(flatten)]
     of: Of,
-    /// Time between two looks, in milliseconds; what changes and changes back in between is not seen
+    /// Time between two looks, in milliseconds; what changes and changes back in between is not
+    /// seen
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     every: u64,
 }
@@ -70,7 +71,9 @@ fn until_they_end(reach: &mut Reach, mut watched: Vec<Watched>, args: &Args) -> 
     let every = Duration::from_millis(args.every);
     loop {
         for one in &mut watched {
-            let now = reach.space(one.id.location().space()).and_then(|space| Ok(space.microprocess(one.id)?));
+            let now = reach
+                .space(one.id.location().space())
+                .and_then(|space| Ok(space.microprocess(one.id)?));
             let seconds = start.elapsed().as_secs_f64();
             look(&mut out, one, now, seconds, args.of.json)?;
         }
@@ -171,10 +174,13 @@ mod tests {
         second.waits_for = None;
         let mut one = Watched { id: first.id, last: None, silent: None, ended: false };
         let mut out = Vec::new();
-        for (seconds, now) in [(0.0, &first), (0.1, &first), (0.2, &second), (0.3, &second), (0.4, &first)] {
+        for (seconds, now) in
+            [(0.0, &first), (0.1, &first), (0.2, &second), (0.3, &second), (0.4, &first)]
+        {
             look(&mut out, &mut one, Ok(now.clone()), seconds, false).unwrap();
         }
-        let stale = || Err(Trouble::Asked(Error::Refused(Refused::Stale("1.2.3 has ended".to_owned()))));
+        let stale =
+            || Err(Trouble::Asked(Error::Refused(Refused::Stale("1.2.3 has ended".to_owned()))));
         look(&mut out, &mut one, stale(), 0.5, false).unwrap();
         assert!(one.ended);
         assert_eq!(
@@ -187,9 +193,15 @@ mod tests {
         let mut out = Vec::new();
         look(&mut out, &mut one, Ok(second), 0.5, true).unwrap();
         look(&mut out, &mut one, stale(), 0.75, true).unwrap();
-        let lines: Vec<serde_json::Value> =
-            String::from_utf8(out).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!((&lines[0]["id"], &lines[0]["state"]), (&"1.microprocess.2.3".into(), &"suspended".into()));
+        let lines: Vec<serde_json::Value> = String::from_utf8(out)
+            .unwrap()
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(
+            (&lines[0]["id"], &lines[0]["state"]),
+            (&"1.microprocess.2.3".into(), &"suspended".into())
+        );
         assert_eq!((&lines[1]["seconds"], &lines[1]["ended"]), (&0.75.into(), &true.into()));
     }
 }

@@ -1,5 +1,5 @@
-//! `kumi doctor` on a machine that refuses, and told of other settings. What is refused stays refused in this
-//! process, and in those that it starts: the other tests ask for nothing of that.
+//! `kumi doctor` on a machine that refuses, and told of other settings. What is refused stays
+//! refused in this process, and in those that it starts: the other tests ask for nothing of that.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -55,14 +55,23 @@ fn doctor_says_what_is_refused_and_what_would_enable_it() {
     assert_eq!(said.matches("used unless KUMI_PREEMPT says otherwise").count(), 1, "{said}");
     assert!(about(&said, "events: off").0.contains(" yes: "), "{said}");
     for errno in [libc::EPERM, libc::ENOSYS] {
-        refuse(&[libc::SYS_bpf, libc::SYS_perf_event_open].map(|call| (call, errno))).expect("seccomp");
+        refuse(&[libc::SYS_bpf, libc::SYS_perf_event_open].map(|call| (call, errno)))
+            .expect("seccomp");
         let said = doctor();
         for what in ["events: bpf", "events: perf", "preemption: clock"] {
             let (line, next) = about(&said, what);
             assert!(line.contains(" no: ") && next.contains("to enable: "), "{said}");
         }
-        assert!(about(&said, "preemption: signal").0.contains("used unless KUMI_PREEMPT says otherwise"), "{said}");
-        assert!(about(&said, "events: watch").0.contains("used unless KUMI_EVENTS says otherwise"), "{said}");
+        assert!(
+            about(&said, "preemption: signal")
+                .0
+                .contains("used unless KUMI_PREEMPT says otherwise"),
+            "{said}"
+        );
+        assert!(
+            about(&said, "events: watch").0.contains("used unless KUMI_EVENTS says otherwise"),
+            "{said}"
+        );
     }
 }
 
@@ -71,10 +80,19 @@ fn doctor_says_where_an_address_space_is_found() {
     let folder = std::env::temp_dir().join(format!("kumi-doctor-{}", std::process::id()));
     let place = folder.to_str().expect("text");
     let said = doctor_with(&[("KUMI_DIR", place)]);
-    assert!(about(&said, "run-time directory").0.ends_with(&format!(" {place} (KUMI_DIR)")), "{said}");
-    assert!(about(&said, "address space").0.contains(" yes: one that begins gets a number, as 1 just now"), "{said}");
+    assert!(
+        about(&said, "run-time directory").0.ends_with(&format!(" {place} (KUMI_DIR)")),
+        "{said}"
+    );
+    assert!(
+        about(&said, "address space")
+            .0
+            .contains(" yes: one that begins gets a number, as 1 just now"),
+        "{said}"
+    );
     // It has given that back, and left no socket.
-    let mut left: Vec<_> = folder.read_dir().expect("it is there").map(|e| e.expect("an entry").file_name()).collect();
+    let mut left: Vec<_> =
+        folder.read_dir().expect("it is there").map(|e| e.expect("an entry").file_name()).collect();
     left.sort();
     assert_eq!(left, ["1", "next"]);
     std::fs::remove_dir_all(&folder).expect("ours");
@@ -85,7 +103,12 @@ fn doctor_says_where_an_address_space_is_found() {
     assert!(!folder.exists());
 
     let said = doctor_with(&[("KUMI_DIR", "relative")]);
-    assert!(about(&said, "address space").0.contains(" no: run-time directory relative: an absolute path"), "{said}");
+    assert!(
+        about(&said, "address space")
+            .0
+            .contains(" no: run-time directory relative: an absolute path"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -93,7 +116,10 @@ fn doctor_says_the_locking_design() {
     for (settings, expected) in [
         (&[][..], "locking design vp (used unless KUMI_LOCKING says otherwise)"),
         (&[("KUMI_LOCKING", "kind")], "locking design kind (KUMI_LOCKING)"),
-        (&[("KUMI_LOCKING", "loose")], "none: KUMI_LOCKING: \"loose\" is no locking design: kind, id or vp is wanted"),
+        (
+            &[("KUMI_LOCKING", "loose")],
+            "none: KUMI_LOCKING: \"loose\" is no locking design: kind, id or vp is wanted",
+        ),
     ] {
         let said = doctor_with(settings);
         assert!(about(&said, "resource table").0.contains(expected), "{said}");
@@ -106,16 +132,26 @@ fn doctor_says_where_cores_are_shared() {
     let place = folder.to_str().expect("text");
     let said = doctor_with(&[("KUMI_DIR", place)]);
     let line = about(&said, "board").0;
-    assert!(line.contains(&format!(" yes: {place}/board (KUMI_BOARD")) && line.contains("none yet"), "{said}");
+    assert!(
+        line.contains(&format!(" yes: {place}/board (KUMI_BOARD")) && line.contains("none yet"),
+        "{said}"
+    );
     assert!(!folder.join("board").exists(), "it makes none");
     assert!(about(&said, "arbiter").0.contains("KUMI_ARBITER"), "{said}");
     assert!(about(&said, "CPU time").0.contains("as much as there is"), "{said}");
     std::fs::write(folder.join("board"), "something else").expect("ours");
     let said = doctor_with(&[("KUMI_DIR", place), ("KUMI_SHARE", "half")]);
     assert!(about(&said, "board").0.contains("it is no board"), "{said}");
-    assert!(about(&said, "CPU time").0.contains("none: KUMI_SHARE: \"half\" is no share"), "{said}");
-    let said =
-        doctor_with(&[("KUMI_DIR", place), ("KUMI_BOARD", "off"), ("KUMI_SHARE", "50%,hard"), ("KUMI_ARBITER", "on")]);
+    assert!(
+        about(&said, "CPU time").0.contains("none: KUMI_SHARE: \"half\" is no share"),
+        "{said}"
+    );
+    let said = doctor_with(&[
+        ("KUMI_DIR", place),
+        ("KUMI_BOARD", "off"),
+        ("KUMI_SHARE", "50%,hard"),
+        ("KUMI_ARBITER", "on"),
+    ]);
     assert!(about(&said, "board").0.ends_with(" no: KUMI_BOARD=off"), "{said}");
     assert!(about(&said, "arbiter").0.contains("of no use"), "{said}");
     assert!(about(&said, "CPU time").0.contains(" 50%,hard of a core (KUMI_SHARE)"), "{said}");
@@ -153,7 +189,8 @@ fn doctor_claims_no_preemption_without_proc() {
     // SAFETY: system calls only, with constants.
     unsafe {
         command.pre_exec(|| {
-            let check = |done: i32| if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
+            let check =
+                |done: i32| if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) };
             check(libc::unshare(libc::CLONE_NEWNS))?;
             let none = std::ptr::null();
             let private = libc::MS_REC | libc::MS_PRIVATE;
@@ -169,19 +206,33 @@ fn doctor_claims_no_preemption_without_proc() {
     };
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8(output.stdout).expect("text");
-    assert!(about(&said, "events: off").0.contains("used unless KUMI_EVENTS says otherwise"), "{said}");
+    assert!(
+        about(&said, "events: off").0.contains("used unless KUMI_EVENTS says otherwise"),
+        "{said}"
+    );
     assert!(about(&said, "preemption").0.contains(" no: the event source is off"), "{said}");
     assert!(!said.contains("KUMI_PREEMPT says otherwise"), "{said}");
 }
 
 #[test]
 fn doctor_prints_the_limit_on_kernel_threads() {
-    let line = |settings: &[(&str, &str)]| about(&doctor_with(settings), "kernel threads").0.to_owned();
-    assert!(line(&[("KUMI_KERNEL_THREADS", "99")]).ends_with(" at most 99 kernel threads (KUMI_KERNEL_THREADS)"));
-    assert!(line(&[("KUMI_KERNEL_THREADS", "a few")]).contains("KUMI_KERNEL_THREADS=a few is no number"));
+    let line =
+        |settings: &[(&str, &str)]| about(&doctor_with(settings), "kernel threads").0.to_owned();
+    assert!(
+        line(&[("KUMI_KERNEL_THREADS", "99")])
+            .ends_with(" at most 99 kernel threads (KUMI_KERNEL_THREADS)")
+    );
+    assert!(
+        line(&[("KUMI_KERNEL_THREADS", "a few")])
+            .contains("KUMI_KERNEL_THREADS=a few is no number")
+    );
     let limit = kumihimo_events::limit::Limit::of_machine();
     assert!(line(&[]).contains(" at most "), "{limit}");
-    assert_eq!(line(&[]).contains("KUMI_KERNEL_THREADS allows more"), limit.threads == 10_000, "{limit}");
+    assert_eq!(
+        line(&[]).contains("KUMI_KERNEL_THREADS allows more"),
+        limit.threads == 10_000,
+        "{limit}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! `echo` and `priority-io` in small: servers and loads as processes. What is asserted is that the work was done, and no time.
+//! `echo` and `priority-io` in small: servers and loads as processes. What is asserted is that the
+//! work was done, and no time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -14,7 +15,8 @@ struct Program {
 
 impl Program {
     fn start(command: &mut Command) -> Program {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program");
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a program");
         let output = BufReader::new(child.stdout.take().expect("piped"));
         Program { child, output }
     }
@@ -49,13 +51,22 @@ fn ports(server: &mut Program) -> Vec<String> {
 }
 
 fn ours(bench: &str, arg: &str) -> Program {
-    Program::start(Command::new(KUMI).args(["bench-child", "--variant", "full", "--queue", "ring", bench, arg]))
+    Program::start(Command::new(KUMI).args([
+        "bench-child",
+        "--variant",
+        "full",
+        "--queue",
+        "ring",
+        bench,
+        arg,
+    ]))
 }
 
 #[test]
 fn every_reply_is_counted() {
     let mut server = ours("echo", "batch=adaptive");
-    let mut load = Program::start(Command::new(KUMI).args(["bench-load", &ports(&mut server)[0], "30"]));
+    let mut load =
+        Program::start(Command::new(KUMI).args(["bench-load", &ports(&mut server)[0], "30"]));
     assert_eq!(load.hear(), "ready");
     // One request over each connection.
     assert_eq!((load.ask(0)[0], load.ask(0)[5]), (0.0, 30.0));
@@ -70,7 +81,8 @@ fn both_priorities_are_served() {
         let mut server = ours("priority-io", priorities);
         let ports = ports(&mut server);
         let mut load = Command::new(KUMI);
-        let mut load = Program::start(load.args(["bench-priority-load", &ports[0], "20", &ports[1], "3"]));
+        let mut load =
+            Program::start(load.args(["bench-priority-load", &ports[0], "20", &ports[1], "3"]));
         assert_eq!(load.hear(), "ready");
         let [_, seconds, timed, p50, p99] = load.ask(25)[..] else { panic!("five numbers") };
         assert_eq!((seconds, timed), (0.025, 25.0));
@@ -86,7 +98,13 @@ fn the_floor_echoes() {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rival-floor");
     let mut cc = Command::new("cc");
     cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program);
-    assert!(cc.args(["main.c", "epoll.c", "uring.c"]).current_dir(source).status().expect("cc").success());
+    assert!(
+        cc.args(["main.c", "epoll.c", "uring.c"])
+            .current_dir(source)
+            .status()
+            .expect("cc")
+            .success()
+    );
     for calls in ["calls=epoll", "calls=uring"] {
         let mut server = Program::start(Command::new(&program).args(["echo", calls, "--vps", "1"]));
         let said = server.hear();

@@ -1,4 +1,5 @@
-//! The load of `servers`, told line by line: with files of this machine, and with the clock as it is mounted.
+//! The load of `servers`, told line by line: with files of this machine, and with the clock as it
+//! is mounted.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -19,8 +20,10 @@ struct Told {
 impl Told {
     fn start(args: &[&Path]) -> Told {
         let mut command = Command::new(KUMI);
-        let mut child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut child =
+            command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) =
+            (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         Told { child, input, output }
     }
 
@@ -73,8 +76,13 @@ fn what_cannot_be_done_is_said_and_the_rest_goes_on() {
 
 #[test]
 fn each_question_to_the_mounted_clock_is_a_request() {
-    if fs::File::options().read(true).write(true).open("/dev/fuse").is_err() || !rustix::process::geteuid().is_root() {
-        kumihimo_tests::skip("each_question_to_the_mounted_clock_is_a_request", "it needs root and /dev/fuse");
+    if fs::File::options().read(true).write(true).open("/dev/fuse").is_err()
+        || !rustix::process::geteuid().is_root()
+    {
+        kumihimo_tests::skip(
+            "each_question_to_the_mounted_clock_is_a_request",
+            "it needs root and /dev/fuse",
+        );
         return;
     }
     let place = place("clock");

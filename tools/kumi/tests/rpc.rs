@@ -1,5 +1,5 @@
-//! `rpc` and `priority` in small: our side as processes. What is asserted is that the work was done, and no time. (The rivals' test is in
-//! benches/rivals/rpc.)
+//! `rpc` and `priority` in small: our side as processes. What is asserted is that the work was
+//! done, and no time. (The rivals' test is in benches/rivals/rpc.)
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ struct Place(PathBuf);
 
 impl Place {
     fn new(name: &str) -> Place {
-        let path = std::env::temp_dir().join(format!("kumi-rpc-test-{}-{name}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("kumi-rpc-test-{}-{name}", std::process::id()));
         std::fs::create_dir(&path).expect("a directory");
         Place(path)
     }
@@ -108,9 +109,12 @@ fn every_caller_is_answered() {
 fn a_falsified_payload_ends_the_run() {
     for by in ["by=copy", "by=region"] {
         let place = Place::new(by);
-        let Some((server, mut client)) =
-            both("a_falsified_payload_ends_the_run", &place, &["bytes=4096", by, "placement=adaptive"], &["corrupt=3"])
-        else {
+        let Some((server, mut client)) = both(
+            "a_falsified_payload_ends_the_run",
+            &place,
+            &["bytes=4096", by, "placement=adaptive"],
+            &["corrupt=3"],
+        ) else {
             return;
         };
         assert_eq!(client.ask(10_000), "failed: call 3: the server found the checksum wrong");
@@ -125,7 +129,8 @@ fn one_of_high_priority_has_all_its_bursts() {
     for by in ["by=thread", "by=timer"] {
         let mut low = Side::start("priority", &place.0, &["side=low", "--vps", "2"]);
         assert_eq!(low.hear(), "ready");
-        let mut high = Side::start("priority", &place.0, &["side=high", "burst=100us", "rounds=5", by]);
+        let mut high =
+            Side::start("priority", &place.0, &["side=high", "burst=100us", "rounds=5", by]);
         assert_eq!(high.hear(), "ready");
         let rows = [high.hear(), high.hear()];
         for (row, metric) in rows.iter().zip(["ready_p99 ", "done_p50 "]) {

@@ -24,9 +24,20 @@ fn serve_kv_says_where_it_listens_and_ends_when_told() {
 
 #[test]
 fn serve_kv_tells_what_can_be_set() {
-    let output = Command::new(env!("CARGO_BIN_EXE_kumi")).args(["serve", "kv", "--help"]).output().expect("kumi");
+    let output = Command::new(env!("CARGO_BIN_EXE_kumi"))
+        .args(["serve", "kv", "--help"])
+        .output()
+        .expect("kumi");
     let help = String::from_utf8_lossy(&output.stdout);
-    for option in ["--listen", "--unix", "--maxmemory", "--append-log", "--sync", "--max-connections", "everysec"] {
+    for option in [
+        "--listen",
+        "--unix",
+        "--maxmemory",
+        "--append-log",
+        "--sync",
+        "--max-connections",
+        "everysec",
+    ] {
         assert!(help.contains(option), "{option}: {help}");
     }
 }

@@ -1,4 +1,5 @@
-//! `stall` in small: both sides as processes, every kind. What is asserted is that the work was done, and no time.
+//! `stall` in small: both sides as processes, every kind. What is asserted is that the work was
+//! done, and no time.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -15,7 +16,8 @@ struct Outside {
 impl Outside {
     /// The other side of one run, and what it said.
     fn start(kind: &str) -> (Outside, String) {
-        let directory = PathBuf::from("/var/tmp").join(format!("kumi-stall-test-{}-{kind}", std::process::id()));
+        let directory = PathBuf::from("/var/tmp")
+            .join(format!("kumi-stall-test-{}-{kind}", std::process::id()));
         std::fs::create_dir(&directory).expect("a directory");
         let mut command = Command::new(KUMI);
         command.arg("bench-outside").arg(&directory).args([kind, "4000", &REQUESTS.to_string()]);
@@ -47,8 +49,23 @@ fn rows(kind: &str, events: &str) -> Option<String> {
     }
     assert!(said.starts_with("ready "), "{kind}: {said}");
     let mut command = Command::new(KUMI);
-    command.args(["bench-child", "--variant", "full", "--queue", "ring", "stall", "--vps", "2", "ms=100", "warm=40"]);
-    command.args([format!("stall={kind}"), format!("events={events}"), format!("count={REQUESTS}")]);
+    command.args([
+        "bench-child",
+        "--variant",
+        "full",
+        "--queue",
+        "ring",
+        "stall",
+        "--vps",
+        "2",
+        "ms=100",
+        "warm=40",
+    ]);
+    command.args([
+        format!("stall={kind}"),
+        format!("events={events}"),
+        format!("count={REQUESTS}"),
+    ]);
     command.arg(format!("dir={}", outside.directory.display())).env("KUMI_EVENTS", events);
     let output = command.output().expect("kumi");
     assert!(output.status.success(), "{kind}: {}", String::from_utf8_lossy(&output.stderr));
@@ -82,10 +99,22 @@ fn every_kind_stalls_and_every_request_is_served() {
 #[test]
 fn a_source_that_does_not_exist_is_an_error() {
     let mut command = Command::new(KUMI);
-    command.args(["bench-child", "--variant", "full", "--queue", "ring", "events", "part=wakes", "events=none-such"]);
+    command.args([
+        "bench-child",
+        "--variant",
+        "full",
+        "--queue",
+        "ring",
+        "events",
+        "part=wakes",
+        "events=none-such",
+    ]);
     let output = command.output().expect("kumi");
     assert!(!output.status.success());
     let said = String::from_utf8_lossy(&output.stderr);
     // `refused: ` is for what this machine does not have.
-    assert!(said.contains("none-such: no such event source") && !said.contains("refused: "), "{said}");
+    assert!(
+        said.contains("none-such: no such event source") && !said.contains("refused: "),
+        "{said}"
+    );
 }

@@ -1,4 +1,5 @@
-//! The chapters of `kumi tour` that need its own program beside them. The others are tested where they are.
+//! The chapters of `kumi tour` that need its own program beside them. The others are tested where
+//! they are.
 
 use std::process::Command;
 
@@ -27,8 +28,13 @@ fn is_left_out(said: &str) -> bool {
 fn one_is_suspended_and_resumed_and_ps_shows_it() {
     let said = chapter(9);
     if !is_left_out(&said) {
-        let row = |name| said.lines().find(|line| line.split_whitespace().nth(1) == Some(name)).expect("a row");
-        assert!(row("east").contains(" suspended ") && !row("north").contains(" suspended "), "{said}");
+        let row = |name| {
+            said.lines().find(|line| line.split_whitespace().nth(1) == Some(name)).expect("a row")
+        };
+        assert!(
+            row("east").contains(" suspended ") && !row("north").contains(" suspended "),
+            "{said}"
+        );
         assert!(said.contains("^ suspended") && said.contains("^ resumed"), "{said}");
     }
 }
@@ -38,7 +44,10 @@ fn every_locking_design_has_its_times() {
     let said = chapter(10);
     if !is_left_out(&said) {
         for design in ["kind", "id", "vp"] {
-            let row = said.lines().find(|line| line.split_whitespace().next() == Some(design)).expect("a row");
+            let row = said
+                .lines()
+                .find(|line| line.split_whitespace().next() == Some(design))
+                .expect("a row");
             // Of each load two times with their units, and what one is of the other.
             assert_eq!(row.split_whitespace().count(), 1 + 3 * 5, "{said}");
         }
@@ -53,13 +62,19 @@ fn calls_between_processes_and_an_inversion_are_drawn() {
         for drawn in ["gate", "Unix socket, threads"] {
             // What one call takes, and how many there are in a second.
             assert_eq!(
-                said.lines().filter(|line| line.starts_with(&format!("  {drawn} ")) && line.contains('#')).count(),
+                said.lines()
+                    .filter(|line| line.starts_with(&format!("  {drawn} ")) && line.contains('#'))
+                    .count(),
                 2,
                 "{said}"
             );
         }
         for case in ["no arbiter", "arbiter, no inheritance", "arbiter and inheritance"] {
-            assert!(said.lines().any(|line| line.starts_with(&format!("  {case} ")) && line.contains("# ")), "{said}");
+            assert!(
+                said.lines()
+                    .any(|line| line.starts_with(&format!("  {case} ")) && line.contains("# ")),
+                "{said}"
+            );
         }
     }
 }
@@ -68,8 +83,12 @@ fn calls_between_processes_and_an_inversion_are_drawn() {
 fn a_file_system_is_mounted_and_five_organisations_are_raced() {
     let said = chapter(12);
     if !is_left_out(&said) {
-        for organisation in ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"] {
-            let bar = |line: &&str| line.starts_with(&format!("  {organisation} ")) && line.contains("# ");
+        for organisation in
+            ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"]
+        {
+            let bar = |line: &&str| {
+                line.starts_with(&format!("  {organisation} ")) && line.contains("# ")
+            };
             assert_eq!(said.lines().filter(bar).count(), 1, "{said}");
         }
         assert_eq!(said.matches("e2fsck -fn: clean").count(), 2, "{said}");

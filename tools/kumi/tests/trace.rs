@@ -7,7 +7,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("kumi-trace-command-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("kumi-trace-command-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).expect("a folder");
         Folder(path)
     }
@@ -22,20 +23,26 @@ impl Drop for Folder {
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
 
 fn kumi(folder: &Folder, args: &[&str]) -> (Output, String) {
-    let output = Command::new(KUMI).arg("trace").args(args).current_dir(&folder.0).output().expect("kumi");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let output =
+        Command::new(KUMI).arg("trace").args(args).current_dir(&folder.0).output().expect("kumi");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
     (output, said)
 }
 
 /// A program with a runtime: one of the benchmarks, in small.
-const PROGRAM: [&str; 8] = [KUMI, "bench-child", "trace", "rounds=1", "--vps", "2", "--queue", "ring"];
+const PROGRAM: [&str; 8] =
+    [KUMI, "bench-child", "trace", "rounds=1", "--vps", "2", "--queue", "ring"];
 
 fn one_to_one() -> bool {
     // One runtime at a time.
     static ONCE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     let skip = *ONCE.get_or_init(kumihimo_tests::process::is_one_to_one);
     if skip {
-        kumihimo_tests::skip("kumi trace", "microprocesses are kernel threads here, and nothing is traced");
+        kumihimo_tests::skip(
+            "kumi trace",
+            "microprocesses are kernel threads here, and nothing is traced",
+        );
     }
     skip
 }
@@ -46,7 +53,8 @@ fn a_program_is_traced_and_checked() {
         return;
     }
     let folder = Folder::new("checked");
-    let (output, said) = kumi(&folder, &[&["-o", "out", "--buffer", "1000000"][..], &PROGRAM].concat());
+    let (output, said) =
+        kumi(&folder, &[&["-o", "out", "--buffer", "1000000"][..], &PROGRAM].concat());
     assert!(output.status.success(), "{said}");
     assert!(said.contains(" 0 lost") && said.contains("https://ui.perfetto.dev"), "{said}");
     let (output, said) = kumi(&folder, &["check", "out"]);
@@ -61,13 +69,17 @@ fn traces_that_do_not_belong_together_are_refused() {
     }
     let folder = Folder::new("together");
     for file in ["a", "b"] {
-        let args = [&["-o", file, "--buffer", "1000000", "env", "KUMI_ARBITER=off"][..], &PROGRAM].concat();
+        let args = [&["-o", file, "--buffer", "1000000", "env", "KUMI_ARBITER=off"][..], &PROGRAM]
+            .concat();
         let (output, said) = kumi(&folder, &args);
         assert!(output.status.success(), "{said}");
     }
     let (output, said) = kumi(&folder, &["check", "a", "b"]);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("a: its process asked for no core") && said.contains("KUMI_ARBITER=off"), "{said}");
+    assert!(
+        said.contains("a: its process asked for no core") && said.contains("KUMI_ARBITER=off"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -6,8 +6,17 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
-const METRICS: [&str; 9] =
-    ["wall", "cpu", "kernel_threads", "switches", "handoffs", "changes", "looks", "clock_p50", "clock_p99"];
+const METRICS: [&str; 9] = [
+    "wall",
+    "cpu",
+    "kernel_threads",
+    "switches",
+    "handoffs",
+    "changes",
+    "looks",
+    "clock_p50",
+    "clock_p99",
+];
 
 /// Ends with its standard input.
 struct Peer(Child);
@@ -40,11 +49,26 @@ fn run(line: &str, events: &str, more: &[String]) -> Result<String, String> {
 }
 
 /// The same with these in its environment.
-fn run_with(line: &str, events: &str, more: &[String], with: &[(&str, &OsStr)]) -> Result<String, String> {
+fn run_with(
+    line: &str,
+    events: &str,
+    more: &[String],
+    with: &[(&str, &OsStr)],
+) -> Result<String, String> {
     let mut command = Command::new(KUMI);
-    command.args(["bench-child", "--variant", "full", "--queue", "ring", "unwrapped", "--vps", "2"]);
+    command.args([
+        "bench-child",
+        "--variant",
+        "full",
+        "--queue",
+        "ring",
+        "unwrapped",
+        "--vps",
+        "2",
+    ]);
     command.args(line.split(' ')).args(more).arg(format!("events={events}"));
-    let output = command.env("KUMI_EVENTS", events).envs(with.iter().copied()).output().expect("kumi");
+    let output =
+        command.env("KUMI_EVENTS", events).envs(with.iter().copied()).output().expect("kumi");
     let complaint = String::from_utf8_lossy(&output.stderr);
     match complaint.split_once("refused: ") {
         Some((_, why)) if !output.status.success() => Err(why.to_owned()),
@@ -76,7 +100,10 @@ fn check(name: &str, peer: Option<&str>, line: &str) {
         let metrics: Vec<_> = rows.lines().filter_map(|row| row.split(' ').next()).collect();
         assert_eq!(metrics, METRICS, "{line}");
         let work = line.split(' ').next().expect("a word");
-        assert!(rows.lines().all(|row| row.contains(work) && row.contains(&format!("events={events}"))), "{rows}");
+        assert!(
+            rows.lines().all(|row| row.contains(work) && row.contains(&format!("events={events}"))),
+            "{rows}"
+        );
     }
 }
 
@@ -87,7 +114,11 @@ fn redis_replies_are_read() {
 
 #[test]
 fn redis_replies_are_read_beside_a_higher_level() {
-    check("redis_replies_are_read_beside_a_higher_level", Some("redis"), "work=levels count=20 rounds=20");
+    check(
+        "redis_replies_are_read_beside_a_higher_level",
+        Some("redis"),
+        "work=levels count=20 rounds=20",
+    );
 }
 
 /// Waits outside of the runtime do not change the order of priorities.
@@ -103,10 +134,17 @@ fn levels_row_keeps_the_order_of_priorities() {
         match run_with("work=levels count=20 rounds=20", events, &more, &traced) {
             Err(why) => kumihimo_tests::skip(name, &format!("events={events}: {why}")),
             Ok(_) => {
-                let checked = Command::new(KUMI).args(["trace", "check"]).arg(&trace).output().expect("kumi");
+                let checked =
+                    Command::new(KUMI).args(["trace", "check"]).arg(&trace).output().expect("kumi");
                 let said = String::from_utf8_lossy(&checked.stdout);
-                assert!(checked.status.success() && said.trim().ends_with("holds"), "events={events}: {said}");
-                assert!(said.contains("scheduling steps with levels that differ"), "events={events}: {said}");
+                assert!(
+                    checked.status.success() && said.trim().ends_with("holds"),
+                    "events={events}: {said}"
+                );
+                assert!(
+                    said.contains("scheduling steps with levels that differ"),
+                    "events={events}: {said}"
+                );
                 std::fs::remove_file(&trace).expect("it was written");
             }
         }
@@ -140,7 +178,15 @@ fn works_without_a_peer_come_to_their_results() {
 #[test]
 fn a_work_that_does_not_exist_is_an_error() {
     let mut command = Command::new(KUMI);
-    command.args(["bench-child", "--variant", "full", "--queue", "ring", "unwrapped", "work=none-such"]);
+    command.args([
+        "bench-child",
+        "--variant",
+        "full",
+        "--queue",
+        "ring",
+        "unwrapped",
+        "work=none-such",
+    ]);
     let output = command.output().expect("kumi");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("work=none-such: no such work"), "{said}");

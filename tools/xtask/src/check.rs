@@ -1,9 +1,9 @@
 //! `cargo xtask lint` and `cargo xtask check`: what must hold before a change is handed in.
 //!
-//! `lint` is what takes a few minutes: format, lints, prose, documentation, and that everything compiles
-//! with the minimum Rust version, and the library for other targets. `check` adds the scripts,
-//! licences, loom models, Miri and sanitizers, then runs every suite with the whole matrix of
-//! fallbacks.
+//! `lint` is what takes a few minutes: format, lints, prose, documentation, and that everything
+//! compiles with the minimum Rust version, and the library for other targets. `check` adds the
+//! scripts, licences, loom models, Miri and sanitizers, then runs every suite with the whole matrix
+//! of fallbacks.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -111,7 +111,8 @@ fn licences(report: &mut Report) -> Result<(), Failure> {
     let mut fetch = program("timeout");
     if quiet(fetch.arg("120").arg(&deny).args(["fetch", "db"])) {
         let mut advisories = program(&deny.to_string_lossy());
-        report.run_step("advisories", advisories.args(["check", "--disable-fetch", "advisories"]))?;
+        report
+            .run_step("advisories", advisories.args(["check", "--disable-fetch", "advisories"]))?;
     } else {
         report.skip("advisories", "the advisory database could not be fetched");
     }

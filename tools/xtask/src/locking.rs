@@ -19,7 +19,10 @@ pub struct Args {
 }
 
 fn per_cent(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|value: &f64| value.is_finite()).ok_or_else(|| "not a number".to_owned())
+    text.parse()
+        .ok()
+        .filter(|value: &f64| value.is_finite())
+        .ok_or_else(|| "not a number".to_owned())
 }
 
 /// Prints the counts by crate, then the time saved for each line that touches locking.

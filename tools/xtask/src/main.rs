@@ -1,4 +1,5 @@
-//! `cargo xtask`: the project's own chores. `make` and `.ci/run` call it; nothing of it is part of the product.
+//! `cargo xtask`: the project's own chores. `make` and `.ci/run` call it; nothing of it is part of
+//! the product.
 //!
 //! Each subcommand is a module of the same name. Shell scripts call it wherever text has to be
 //! counted or parsed, because the dialects of awk, sed and sort differ between machines.

@@ -109,7 +109,8 @@ fn toolchain() -> Result<Result<Toolchain, String>, Failure> {
         return Ok(Ok(Toolchain::Rustup));
     }
     let complaints = String::from_utf8_lossy(&installed.stderr);
-    let why = complaints.lines().find(|line| line.starts_with("error")).unwrap_or("it does not say why");
+    let why =
+        complaints.lines().find(|line| line.starts_with("error")).unwrap_or("it does not say why");
     Ok(Err(format!("rustup could not install Rust {STATED}: {why}")))
 }
 
@@ -122,8 +123,9 @@ fn is_installed(list: &str) -> bool {
 /// Packages of `cargo metadata` that state a newer version than this project.
 fn newer(metadata: &Value) -> Vec<(&str, &str)> {
     let packages = metadata["packages"].as_array().map_or(&[][..], Vec::as_slice);
-    let stated =
-        packages.iter().filter_map(|package| Some((package["name"].as_str()?, package["rust_version"].as_str()?)));
+    let stated = packages
+        .iter()
+        .filter_map(|package| Some((package["name"].as_str()?, package["rust_version"].as_str()?)));
     stated.filter(|(_, version)| parse(version) > parse(STATED)).collect()
 }
 
@@ -178,9 +180,12 @@ mod tests {
             "stable-x86_64-unknown-linux-gnu (active)\n{STATED}-x86_64-unknown-linux-gnu\n"
         )));
         assert!(is_installed(&format!("{STATED}.0-x86_64-unknown-linux-gnu\n")));
-        for others in
-            ["", "stable-x86_64-unknown-linux-gnu\n", "1.1-x86_64-unknown-linux-gnu\n", "no installed toolchains\n"]
-        {
+        for others in [
+            "",
+            "stable-x86_64-unknown-linux-gnu\n",
+            "1.1-x86_64-unknown-linux-gnu\n",
+            "no installed toolchains\n",
+        ] {
             assert!(!is_installed(others), "{others:?}");
         }
     }

@@ -7,7 +7,8 @@ use crate::report::Report;
 use crate::{Failure, cargo_test, workspace};
 
 /// Targets on which `kumihimo` has to compile.
-const TARGETS: [&str; 3] = ["aarch64-unknown-linux-gnu", "x86_64-unknown-linux-musl", "aarch64-apple-darwin"];
+const TARGETS: [&str; 3] =
+    ["aarch64-unknown-linux-gnu", "x86_64-unknown-linux-musl", "aarch64-apple-darwin"];
 
 /// The target whose executables run here although its C library is another one.
 const MUSL: &str = "x86_64-unknown-linux-musl";
@@ -99,13 +100,15 @@ fn has_std(target: &str, offline: bool) -> Result<bool, Failure> {
     if offline {
         return Ok(false);
     }
-    let added = Command::new("rustup").args(["target", "add", target]).stdin(Stdio::null()).status();
+    let added =
+        Command::new("rustup").args(["target", "add", target]).stdin(Stdio::null()).status();
     Ok(added.is_ok_and(|status| status.success()) && is_installed(target)?)
 }
 
 fn is_installed(target: &str) -> Result<bool, Failure> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let printed = Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output()?;
+    let printed =
+        Command::new(rustc).args(["--print", "target-libdir", "--target", target]).output()?;
     if !printed.status.success() {
         return Err(format!("rustc does not know the target {target}").into());
     }
@@ -115,8 +118,9 @@ fn is_installed(target: &str) -> Result<bool, Failure> {
 
 /// Whether a target's library directory holds libcore, and not only the linker's own files.
 fn has_core(directory: &Path) -> bool {
-    std::fs::read_dir(directory)
-        .is_ok_and(|files| files.flatten().any(|file| file.file_name().to_string_lossy().starts_with("libcore-")))
+    std::fs::read_dir(directory).is_ok_and(|files| {
+        files.flatten().any(|file| file.file_name().to_string_lossy().starts_with("libcore-"))
+    })
 }
 
 #[cfg(test)]
@@ -125,7 +129,10 @@ mod tests {
 
     #[test]
     fn the_standard_library_of_this_machine_is_found() {
-        assert!(is_installed(&format!("{}-unknown-linux-gnu", std::env::consts::ARCH)).expect("rustc runs"));
+        assert!(
+            is_installed(&format!("{}-unknown-linux-gnu", std::env::consts::ARCH))
+                .expect("rustc runs")
+        );
         assert!(is_installed("no-such-target").is_err());
     }
 

@@ -5,8 +5,9 @@
 //! - `width`: no comment line over 100 columns.
 //! - `summary`: every public item of a library crate starts its documentation with a summary line.
 //!
-//! `scripts/prose.budget` holds the number of findings that remain for each rule and folder. A count
-//! above its budget fails. So does one below it, until the budget is lowered: it never rises again.
+//! `scripts/prose.budget` holds the number of findings that remain for each rule and folder. A
+//! count above its budget fails. So does one below it, until the budget is lowered: it never rises
+//! again.
 
 mod rules;
 mod wrap;
@@ -44,13 +45,17 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let all = findings()?;
     if !args.paths.is_empty() {
-        let below = |finding: &&Finding| args.paths.iter().any(|path| finding.file.starts_with(path));
+        let below =
+            |finding: &&Finding| args.paths.iter().any(|path| finding.file.starts_with(path));
         let shown: Vec<_> = all.iter().filter(below).collect();
         shown.iter().for_each(|finding| println!("{finding}"));
         println!("{} findings", shown.len());
         return Ok(ExitCode::from(u8::from(!shown.is_empty())));
     }
-    let (has, budget) = (counts(&all), parse(&fs::read_to_string(workspace::root().join(BUDGET)).unwrap_or_default())?);
+    let (has, budget) = (
+        counts(&all),
+        parse(&fs::read_to_string(workspace::root().join(BUDGET)).unwrap_or_default())?,
+    );
     if args.lower {
         return lower(&has, &budget);
     }
@@ -74,7 +79,9 @@ fn sources() -> Result<Vec<(String, String)>, Failure> {
         return Err("prose: git ls-files failed: the sources are not in a git repository".into());
     }
     // A deleted file is listed until the deletion is committed.
-    let read = |file: &str| Some((file.to_owned(), fs::read_to_string(workspace::root().join(file)).ok()?));
+    let read = |file: &str| {
+        Some((file.to_owned(), fs::read_to_string(workspace::root().join(file)).ok()?))
+    };
     Ok(String::from_utf8(listed.stdout)?.lines().filter_map(read).collect())
 }
 
@@ -113,7 +120,11 @@ fn parse(text: &str) -> Result<Counts, Failure> {
         Some(((Rule::from_name(rule)?, folder.to_owned()), count.parse().ok()?))
     };
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|line| of(line).ok_or_else(|| format!("{BUDGET}: {line:?}: expected RULE FOLDER COUNT").into())).collect()
+    lines
+        .map(|line| {
+            of(line).ok_or_else(|| format!("{BUDGET}: {line:?}: expected RULE FOLDER COUNT").into())
+        })
+        .collect()
 }
 
 /// What must change, in words. Empty if the counts equal the budget.
@@ -124,10 +135,13 @@ fn compare(all: &[Finding], has: &Counts, budget: &Counts) -> String {
         let of = |counts: &Counts| counts.get(key).copied().unwrap_or(0);
         let (is, may) = (of(has), of(budget));
         if is > may {
-            for finding in all.iter().filter(|one| one.rule == *rule && folder(&one.file) == *folder_of) {
+            for finding in
+                all.iter().filter(|one| one.rule == *rule && folder(&one.file) == *folder_of)
+            {
                 let _ = writeln!(text, "{finding}");
             }
-            let _ = writeln!(text, "prose: {folder_of}: {is} findings of rule {rule}, {may} allowed");
+            let _ =
+                writeln!(text, "prose: {folder_of}: {is} findings of rule {rule}, {may} allowed");
         } else if is < may {
             let _ = writeln!(
                 text,
@@ -139,12 +153,14 @@ fn compare(all: &[Finding], has: &Counts, budget: &Counts) -> String {
 }
 
 fn lower(has: &Counts, budget: &Counts) -> Result<ExitCode, Failure> {
-    let allowed = |key| budget.get(key).copied().unwrap_or(if budget.is_empty() { usize::MAX } else { 0 });
+    let allowed =
+        |key| budget.get(key).copied().unwrap_or(if budget.is_empty() { usize::MAX } else { 0 });
     let over: Vec<_> = has.iter().filter(|(key, is)| **is > allowed(key)).collect();
     if let Some(((rule, folder), is)) = over.first() {
-        return Err(
-            format!("prose: {folder}: {is} findings of rule {rule}: more than the budget, which never rises").into()
-        );
+        return Err(format!(
+            "prose: {folder}: {is} findings of rule {rule}: more than the budget, which never rises"
+        )
+        .into());
     }
     let mut text = String::from(
         "# Findings of scripts/prose that remain: RULE FOLDER COUNT. Counts only fall (scripts/prose --lower).\n",
@@ -166,13 +182,19 @@ mod tests {
 
     #[test]
     fn budget_is_compared_by_rule_and_folder() {
-        let all = [found(Rule::Words, "crates/a/src/x.rs"), found(Rule::Words, "crates/a/tests/y.rs")];
+        let all =
+            [found(Rule::Words, "crates/a/src/x.rs"), found(Rule::Words, "crates/a/tests/y.rs")];
         let budget = |text| parse(text).expect("three words a line");
         assert_eq!(compare(&all, &counts(&all), &budget("# a comment\nwords crates/a 2\n")), "");
         let over = compare(&all, &counts(&all), &budget("words crates/a 1\nwidth crates/a 1\n"));
         assert!(over.contains("crates/a/tests/y.rs:1: words: x"), "{over}");
         assert!(over.contains("crates/a: 2 findings of rule words, 1 allowed\n"), "{over}");
-        assert!(over.contains("crates/a: 0 findings of rule width, 1 allowed: run scripts/prose --lower"), "{over}");
+        assert!(
+            over.contains(
+                "crates/a: 0 findings of rule width, 1 allowed: run scripts/prose --lower"
+            ),
+            "{over}"
+        );
         assert!(parse("words crates/a many").is_err() && parse("grammar crates/a 1").is_err());
     }
 }

@@ -14,7 +14,8 @@ const NAME: &str = "bench";
 pub enum By {
     /// In the call.
     Copy,
-    /// In a region, one a caller: it is sealed, so only the call's number beside it is another one each time.
+    /// In a region, one a caller: it is sealed, so only the call's number beside it is another one
+    /// each time.
     Region,
 }
 
@@ -45,7 +46,11 @@ impl Serving {
         let handler = move |asked: &[u8], context: &gate::Context<'_>, reply: &mut Vec<u8>| {
             let answer = match by {
                 By::Copy => answer(asked),
-                By::Region => renumbered(asked, context.regions()?.first().map_or(&[], |region| region), &answer),
+                By::Region => renumbered(
+                    asked,
+                    context.regions()?.first().map_or(&[], |region| region),
+                    &answer,
+                ),
             };
             reply.extend_from_slice(&answer.to_bytes());
             Ok(Vec::new())
@@ -59,12 +64,17 @@ fn options(plan: &Plan) -> Options {
     Options::new().in_flight(plan.callers.max(2) as u32)
 }
 
-/// The answer to what lies in a region, as that of the call whose number is `asked`, if the region's sum is right.
+/// The answer to what lies in a region, as that of the call whose number is `asked`, if the
+/// region's sum is right.
 fn renumbered(asked: &[u8], region: &[u8], answer: impl Fn(&[u8]) -> Answer) -> Answer {
-    let (Some(number), Some(lies)) = (asked.first_chunk(), region.first_chunk()) else { return answer(&[]) };
+    let (Some(number), Some(lies)) = (asked.first_chunk(), region.first_chunk()) else {
+        return answer(&[]);
+    };
     let [number, lies] = [number, lies].map(|word| u64::from_ne_bytes(*word));
     match answer(region) {
-        right if right.number == lies => Answer { number, sum: right.sum.wrapping_sub(lies).wrapping_add(number) },
+        right if right.number == lies => {
+            Answer { number, sum: right.sum.wrapping_sub(lies).wrapping_add(number) }
+        }
         wrong => wrong,
     }
 }
@@ -80,7 +90,13 @@ pub struct Line {
 
 impl Clone for Line {
     fn clone(&self) -> Line {
-        Line { gate: self.gate.clone(), by: self.by, corrupt: self.corrupt, region: None, reply: Vec::new() }
+        Line {
+            gate: self.gate.clone(),
+            by: self.by,
+            corrupt: self.corrupt,
+            region: None,
+            reply: Vec::new(),
+        }
     }
 }
 
@@ -93,7 +109,8 @@ impl Line {
             "spin" => Placement::Spin,
             _ => Placement::Adaptive,
         };
-        let gate = RawGate::connect_with(NAME, &options(plan).placement(placement)).map_err(said("connect"))?;
+        let gate = RawGate::connect_with(NAME, &options(plan).placement(placement))
+            .map_err(said("connect"))?;
         Ok(Line { gate, by, corrupt: plan.corrupt(), region: None, reply: Vec::new() })
     }
 
@@ -105,7 +122,11 @@ impl Line {
             By::Region => self.call_by_region(payload),
         }
         .map_err(said("call"))?;
-        self.reply.as_slice().try_into().map(Answer::from_bytes).map_err(|_| "an answer of another length".to_owned())
+        self.reply
+            .as_slice()
+            .try_into()
+            .map(Answer::from_bytes)
+            .map_err(|_| "an answer of another length".to_owned())
     }
 
     fn call_by_region(&mut self, payload: &[u8]) -> Result<(), gate::Error> {
@@ -123,15 +144,20 @@ impl Line {
     }
 }
 
-/// A server of `inversion`: a call takes `work`, at the caller's priority if `inherit`, else at that of the microprocess that begins to serve.
+/// A server of `inversion`: a call takes `work`, at the caller's priority if `inherit`, else at
+/// that of the microprocess that begins to serve.
 pub struct Slow(#[expect(dead_code, reason = "it is held")] gate::Serving);
 
 impl Slow {
     pub fn begin(inherit: bool, work: impl Fn() + Send + Sync + 'static) -> Result<Slow, String> {
-        let serving = Gate::serve_with(NAME, &Options::new().inherit(inherit), move |(), _: &gate::Context<'_>| {
-            work();
-            Ok(())
-        });
+        let serving = Gate::serve_with(
+            NAME,
+            &Options::new().inherit(inherit),
+            move |(), _: &gate::Context<'_>| {
+                work();
+                Ok(())
+            },
+        );
         serving.map(Slow).map_err(said("serve"))
     }
 }

@@ -34,7 +34,8 @@ pub fn buffer() -> Vec<u8> {
     vec![0; MOST + PAGE as usize]
 }
 
-/// Answers until the connection ends. How many requests of each kind there were, by their numbers in the protocol.
+/// Answers until the connection ends. How many requests of each kind there were, by their numbers
+/// in the protocol.
 pub fn serve(device: &File, tree: &Tree) -> BTreeMap<u32, u64> {
     let mut buffer = buffer();
     let mut served = BTreeMap::new();

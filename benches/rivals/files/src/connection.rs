@@ -13,7 +13,8 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use super::answer;
 use super::tree::Tree;
 
-/// FUSE_DEV_IOC_CLONE of linux/fuse.h: this descriptor becomes one more of the connection that the given one is of.
+/// FUSE_DEV_IOC_CLONE of linux/fuse.h: this descriptor becomes one more of the connection that the
+/// given one is of.
 const CLONE: rustix::ioctl::Opcode = opcode::read::<u32>(229, 0);
 
 /// Unmounted when dropped.
@@ -49,11 +50,13 @@ impl Connection {
         self.device.clone()
     }
 
-    /// A descriptor with a queue of its own for what it has read: readers of it share no lock with the others' replies.
+    /// A descriptor with a queue of its own for what it has read: readers of it share no lock with
+    /// the others' replies.
     pub fn another(&self) -> Result<Arc<File>, String> {
         let file = open().map_err(|e| e.to_string())?;
         let of = self.device.as_raw_fd() as u32;
-        // SAFETY: FUSE_DEV_IOC_CLONE reads a u32 through its pointer and writes nothing; both descriptors are open.
+        // SAFETY: FUSE_DEV_IOC_CLONE reads a u32 through its pointer and writes nothing; both
+        // descriptors are open.
         unsafe { ioctl(file.as_fd(), Setter::<CLONE, u32>::new(of)) }.map_err(|e| format!("clone: {e}"))?;
         Ok(Arc::new(file))
     }

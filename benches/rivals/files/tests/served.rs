@@ -1,4 +1,5 @@
-//! Every operation that the loads report was a request to the server: with timeouts of 0 and O_DIRECT the kernel answers nothing by itself.
+//! Every operation that the loads report was a request to the server: with timeouts of 0 and
+//! O_DIRECT the kernel answers nothing by itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,7 +53,8 @@ fn served(operation: &str, clients: usize) -> Option<(BTreeMap<u32, u64>, u64)> 
 fn an_operation_is_a_request() {
     // Beside the operations: the way to the directories and files, once a client.
     const WAY: u64 = 100;
-    // The attributes of the directory too, by which the kernel sees whether one may search it (default_permissions).
+    // The attributes of the directory too, by which the kernel sees whether one may search it
+    // (default_permissions).
     let stat = [(LOOKUP, 1, WAY), (GETATTR, 2, WAY)];
     for (operation, requests) in
         [("stat", &stat[..]), ("pread", &[(READ, 1, 0)]), ("create", &[(CREATE, 1, 0), (UNLINK, 1, 0)])]

@@ -1,4 +1,5 @@
-//! `dbus`: D-Bus by zbus, through a `dbus-daemon` of the server's own. One connection that all callers share.
+//! `dbus`: D-Bus by zbus, through a `dbus-daemon` of the server's own. One connection that all
+//! callers share.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

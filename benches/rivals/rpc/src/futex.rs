@@ -1,5 +1,6 @@
-//! `futex`: a file in memory that both processes map; a slot, and a kernel thread on either side, for each caller. `placement=scheduled`: who waits
-//! sleeps on the word; `spin`: looks at it all the time.
+//! `futex`: a file in memory that both processes map; a slot, and a kernel thread on either side,
+//! for each caller. `placement=scheduled`: who waits sleeps on the word; `spin`: looks at it all
+//! the time.
 
 use std::fs::File;
 use std::ptr::{null, null_mut};
@@ -13,7 +14,8 @@ use crate::while_;
 
 /// Between what one side writes and what the other does.
 const LINE: usize = 128;
-/// Of a slot, before its payload: the word of questions with the answer's, each on a line of its own, and the answer.
+/// Of a slot, before its payload: the word of questions with the answer's, each on a line of its
+/// own, and the answer.
 const HEAD: usize = 3 * LINE;
 
 const EMPTY: u32 = 0;
@@ -34,7 +36,8 @@ pub fn run(plan: &Plan) -> Result<(), String> {
         mmap(null_mut(), size(plan) * plan.callers, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)
     };
     let memory: *mut u8 = memory.map_err(while_("mmap"))?.cast();
-    // SAFETY: within the mapping, which stays as long as the process; aligned, since a size is a multiple of a line.
+    // SAFETY: within the mapping, which stays as long as the process; aligned, since a size is a
+    // multiple of a line.
     let slot = |n: usize| unsafe { Slot(memory.add(n * size(plan))) };
     match plan.side {
         Side::Server => {
@@ -76,7 +79,8 @@ impl Slot {
         let spin = plan.placement == "spin";
         loop {
             self.await_full(0, spin);
-            // SAFETY: within the slot; the client wrote it before it made the word full, and waits for the answer.
+            // SAFETY: within the slot; the client wrote it before it made the word full, and waits
+            // for the answer.
             let payload = unsafe { std::slice::from_raw_parts(self.0.add(HEAD), plan.bytes) };
             let answer = serve(payload, plan.check).to_bytes();
             // SAFETY: as above.
@@ -86,7 +90,8 @@ impl Slot {
     }
 
     fn call(&self, payload: &[u8], spin: bool) -> Answer {
-        // SAFETY: within the slot, which is as large as the plan says; the server touches it only while the word is full.
+        // SAFETY: within the slot, which is as large as the plan says; the server touches it only
+        // while the word is full.
         unsafe { self.0.add(HEAD).copy_from_nonoverlapping(payload.as_ptr(), payload.len()) };
         self.fill(0);
         self.await_full(1, spin);

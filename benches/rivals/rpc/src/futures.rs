@@ -1,5 +1,5 @@
-//! Callers as Tokio knows them, for those who call asynchronously; as many workers as there are cores, the calling kernel thread alone if there is
-//! one.
+//! Callers as Tokio knows them, for those who call asynchronously; as many workers as there are
+//! cores, the calling kernel thread alone if there is one.
 
 use std::future::Future;
 use std::sync::Arc;

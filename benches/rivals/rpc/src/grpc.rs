@@ -1,5 +1,6 @@
-//! `grpc-uds`: gRPC by tonic over a Unix socket. One channel that all callers share. The messages are written down here, as `protoc` would make
-//! them of `message Ask { bytes payload = 1; } message Reply { fixed64 number = 1; fixed64 sum = 2; }`.
+//! `grpc-uds`: gRPC by tonic over a Unix socket. One channel that all callers share. The messages
+//! are written down here, as `protoc` would make them of
+//! `message Ask { bytes payload = 1; } message Reply { fixed64 number = 1; fixed64 sum = 2; }`.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};

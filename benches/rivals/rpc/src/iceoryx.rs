@@ -1,6 +1,7 @@
-//! `iceoryx2`: requests and responses in its shared memory, into which the client writes each payload. A client of its own for each caller, which
-//! is a kernel thread; one kernel thread answers all. `placement=spin`: both sides poll; `scheduled`: both wait for iceoryx2's events, one for all
-//! questions, one for the answers of each caller.
+//! `iceoryx2`: requests and responses in its shared memory, into which the client writes each
+//! payload. A client of its own for each caller, which is a kernel thread; one kernel thread
+//! answers all. `placement=spin`: both sides poll; `scheduled`: both wait for iceoryx2's events,
+//! one for all questions, one for the answers of each caller.
 
 use std::cell::RefCell;
 use std::fmt::Debug;

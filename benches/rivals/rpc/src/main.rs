@@ -1,5 +1,6 @@
-//! Calls between two processes, as others make them. `rival-rpc rpc transport=T side=server|client place=DIR ...`; what is called, checked and
-//! timed is `kumihimo_bench_kit::rpc`.
+//! Calls between two processes, as others make them.
+//! `rival-rpc rpc transport=T side=server|client place=DIR ...`; what is called, checked and timed
+//! is `kumihimo_bench_kit::rpc`.
 
 mod dbus;
 mod futex;
@@ -17,7 +18,8 @@ use kumihimo_bench_kit::{Request, raise_descriptors};
 
 fn main() {
     if let Err(why) = run() {
-        // A server that is not to be had says so where it would say that it is ready; whoever started it reads no further.
+        // A server that is not to be had says so where it would say that it is ready; whoever
+        // started it reads no further.
         if let Some(why) = why.strip_prefix("refused: ") {
             println!("refused: {why}");
         }

@@ -1,5 +1,6 @@
-//! `unix-mux`: all callers share one Unix stream; each frame says whose it is. Callers are kernel threads; who finds nobody writing writes for
-//! all, and one more kernel thread reads and wakes. `unix-mux-states`: one kernel thread has all callers as entries of an array, reads what there
+//! `unix-mux`: all callers share one Unix stream; each frame says whose it is. Callers are kernel
+//! threads; who finds nobody writing writes for all, and one more kernel thread reads and wakes.
+//! `unix-mux-states`: one kernel thread has all callers as entries of an array, reads what there
 //! is, and writes the next calls of all of them at once: nobody is woken, and nothing is switched.
 
 use std::io::{IoSlice, Read, Write};
@@ -14,7 +15,8 @@ use crate::while_;
 
 /// Bytes that say whose a frame is.
 const WHOSE: usize = 4;
-/// Up to here the writes of several callers are put together; beyond, copying costs more than a call.
+/// Up to here the writes of several callers are put together; beyond, copying costs more than a
+/// call.
 const TOGETHER: usize = 16 << 10;
 /// What is read at once, at least.
 const READ: usize = 256 << 10;
@@ -66,7 +68,8 @@ impl Frames {
         Frames { buffer: vec![0; READ.max(2 * length)], length, filled: 0, taken: 0 }
     }
 
-    /// Those that one read completes: whose each is, and what it holds. `None`: the other side has closed.
+    /// Those that one read completes: whose each is, and what it holds. `None`: the other side has
+    /// closed.
     fn read(&mut self, mut stream: &UnixStream) -> Result<Option<impl Iterator<Item = (usize, &[u8])>>, String> {
         if self.taken > 0 {
             self.buffer.copy_within(self.taken..self.filled, 0);

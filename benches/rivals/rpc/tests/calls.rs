@@ -1,4 +1,5 @@
-//! Every transport in small: as many callers as there are get their answers, and a falsified payload ends the run.
+//! Every transport in small: as many callers as there are get their answers, and a falsified
+//! payload ends the run.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

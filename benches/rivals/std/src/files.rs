@@ -72,7 +72,8 @@ fn tree(folders: Vec<PathBuf>) {
     sample("tree", took, "s", &keys);
 }
 
-/// One process that keeps as many reads under way. Direct ones: those of the cache it would time, too, at the cost of a kernel entry each.
+/// One process that keeps as many reads under way. Direct ones: those of the cache it would time,
+/// too, at the cost of a kernel entry each.
 fn fio(path: &Path) {
     let mut command = Command::new("fio");
     command.args(["--name=reads", "--rw=randread", "--bs=4k", "--direct=1", "--ioengine=io_uring", "--minimal"]);

@@ -14,7 +14,8 @@ pub fn null_fork(request: &Request) {
         });
     }
     if request.wants("bulk") {
-        // Two mappings a thread and 65,530 mappings a process, or 32,768 ids a machine: 100,000 are out of reach.
+        // Two mappings a thread and 65,530 mappings a process, or 32,768 ids a machine: 100,000 are
+        // out of reach.
         let count = request.value("count", 10_000);
         for metric in ["bulk_cold", "bulk_warm"] {
             let start = Instant::now();

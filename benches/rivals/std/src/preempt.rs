@@ -1,4 +1,5 @@
-//! `preempt`: two kernel threads that compute share a core, against the same work one after the other.
+//! `preempt`: two kernel threads that compute share a core, against the same work one after the
+//! other.
 
 use std::hint::black_box;
 use std::thread;

@@ -1,5 +1,5 @@
-//! `stall`: a pool of kernel threads for the requests, while eight others block in the kernel, or loop
-//! (with `priority=lower`: at nice 19).
+//! `stall`: a pool of kernel threads for the requests, while eight others block in the kernel, or
+//! loop (with `priority=lower`: at nice 19).
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;

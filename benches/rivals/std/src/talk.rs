@@ -130,7 +130,8 @@ pub fn mutex(request: &Request) {
                 })
             })
             .collect();
-        // Taken before the gate opens: on one core the contenders may be done before this thread runs again.
+        // Taken before the gate opens: on one core the contenders may be done before this thread
+        // runs again.
         let start = Instant::now();
         gate.wait();
         for contender in contenders {

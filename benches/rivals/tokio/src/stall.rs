@@ -1,5 +1,5 @@
-//! `stall`: a task a request, while eight others block in the kernel: in plain calls, or (`calls=blocking`, and for the kind `blocking`) in
-//! `spawn_blocking`.
+//! `stall`: a task a request, while eight others block in the kernel: in plain calls, or
+//! (`calls=blocking`, and for the kind `blocking`) in `spawn_blocking`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

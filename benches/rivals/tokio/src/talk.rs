@@ -38,7 +38,8 @@ pub async fn switch(request: &Request) {
     sample("switch", per(slowest, 2 * ROUNDS), "ns", "");
 }
 
-/// Two channels of one place each; `design=oneshot` sends a reply channel with each request instead.
+/// Two channels of one place each; `design=oneshot` sends a reply channel with each request
+/// instead.
 pub async fn message(request: &Request) {
     const ROUNDS: usize = 300_000;
     if request.get("design") == Some("oneshot") {
@@ -80,8 +81,8 @@ pub async fn message(request: &Request) {
     sample("roundtrip", per(start.elapsed(), ROUNDS), "ns", "");
 }
 
-/// The paper's chain: a generator, and one filter a prime, each made by the one before it. Tokio has no
-/// rendezvous; a channel of one place comes nearest.
+/// The paper's chain: a generator, and one filter a prime, each made by the one before it. Tokio
+/// has no rendezvous; a channel of one place comes nearest.
 pub async fn sieve(request: &Request) {
     for part in ["primes700", "primes2000"] {
         if !request.wants(part) {
@@ -139,7 +140,8 @@ async fn sift(mut from: mpsc::Receiver<u32>) -> Found {
     (primes + 1, sum + u64::from(prime))
 }
 
-/// `lock=tokio`: those who wait give their worker up. `lock=std`: Tokio's own advice for sections without an await.
+/// `lock=tokio`: those who wait give their worker up. `lock=std`: Tokio's own advice for sections
+/// without an await.
 pub async fn mutex(request: &Request) {
     let rounds: usize = request.value("rounds", 20_000);
     let lock = request.get("lock").unwrap_or("tokio").to_owned();
@@ -175,7 +177,8 @@ pub async fn mutex(request: &Request) {
             })
         })
         .collect();
-    // Taken before the gate opens: with one worker the contenders may be done before this runs again.
+    // Taken before the gate opens: with one worker the contenders may be done before this runs
+    // again.
     let start = Instant::now();
     gate.wait().await;
     for contender in contenders {

@@ -1,10 +1,12 @@
 //! The two designs as P4 has them, on processors that spin while they idle.
 //!
-//! Ring: at each context switch a processor takes, one by one, what is in its neighbour's Waiver Queue into its Protect Queue, and what does
-//! not fit into its own Waiver Queue. Conventional: only who has nothing to run takes, one thread at a time, under the lock of
-//! the Waiver Queue in which it stands. The paper says neither how much a Protect Queue holds nor what the threads do. Only with a fair share
-//! each would the ring come to rest evenly; and the conventional design gets there only if a thread that was taken runs and waits, so that the
-//! processor idles again. Both are assumed.
+//! Ring: at each context switch a processor takes, one by one, what is in its neighbour's Waiver
+//! Queue into its Protect Queue, and what does not fit into its own Waiver Queue. Conventional:
+//! only who has nothing to run takes, one thread at a time, under the lock of the Waiver Queue in
+//! which it stands. The paper says neither how much a Protect Queue holds nor what the threads do.
+//! Only with a fair share each would the ring come to rest evenly; and the conventional design gets
+//! there only if a thread that was taken runs and waits, so that the processor idles again. Both
+//! are assumed.
 
 use std::collections::VecDeque;
 
@@ -36,7 +38,8 @@ pub struct Costs {
     pub switch_ns: Time,
     /// A look of one that idles.
     pub look_ns: Time,
-    /// What a removal under the lock takes beyond one without, until the next one can have the lock.
+    /// What a removal under the lock takes beyond one without, until the next one can have the
+    /// lock.
     pub lock_ns: Time,
 }
 
@@ -165,7 +168,8 @@ impl World {
 
     fn next_turn(&mut self, at: usize) {
         let runs = self.all[at].protect > 0;
-        self.engine.after(if runs { self.costs.switch_ns } else { self.costs.look_ns }, Event::Turn(at));
+        self.engine
+            .after(if runs { self.costs.switch_ns } else { self.costs.look_ns }, Event::Turn(at));
     }
 
     fn passed(&mut self, at: usize, left: usize) {

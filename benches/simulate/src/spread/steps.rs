@@ -1,5 +1,5 @@
-//! What the designs do at each step, after `crates/queue`: `ring.rs`, `locked.rs`, `steal.rs`, `row.rs`. All items are of one level, none was
-//! woken by another.
+//! What the designs do at each step, after `crates/queue`: `ring.rs`, `locked.rs`, `steal.rs`,
+//! `row.rs`. All items are of one level, none was woken by another.
 
 use super::Design;
 use super::world::{Event, Mode, World};
@@ -145,16 +145,21 @@ impl World<'_> {
         (given > 0, cost)
     }
 
-    /// `RunQueue::surplus` of a processor that runs a thread, and who is woken for it. Returns what it costs.
+    /// `RunQueue::surplus` of a processor that runs a thread, and who is woken for it. Returns what
+    /// it costs.
     pub(super) fn surplus(&mut self, at: usize) -> Time {
         let someone_idle = self.someone_idles();
         let over = self.all[at].protect > self.all[at].limit;
         let queued = self.all[at].protect;
         let (taker, cost) = match self.design {
-            Design::Ring | Design::Locked if !over && (!someone_idle || queued == 0) => (Taker::Nobody, 0),
+            Design::Ring | Design::Locked if !over && (!someone_idle || queued == 0) => {
+                (Taker::Nobody, 0)
+            }
             Design::Ring => self.surplus_of_ring(at, over, someone_idle),
             Design::Locked => self.surplus_of_locked(at, someone_idle),
-            Design::Steal if someone_idle && queued > 0 && std::mem::take(&mut self.all[at].fresh) => {
+            Design::Steal
+                if someone_idle && queued > 0 && std::mem::take(&mut self.all[at].fresh) =>
+            {
                 self.publish(at, 1);
                 (Taker::Any, 0)
             }
@@ -202,7 +207,8 @@ impl World<'_> {
         (if given > 0 { Taker::Any } else { Taker::Nobody }, self.look_at_all())
     }
 
-    /// `locked`: the owner takes a batch back from its own Waiver Queue, if nobody holds its lock. Returns what it costs.
+    /// `locked`: the owner takes a batch back from its own Waiver Queue, if nobody holds its lock.
+    /// Returns what it costs.
     fn take_back(&mut self, at: usize) -> Time {
         let now = self.engine.now();
         let one = &mut self.all[at];
@@ -228,7 +234,9 @@ impl World<'_> {
                 let cost = self.look_at_all();
                 self.publish(at, 0);
                 let others = 0..self.all.len() - 1;
-                let offers = others.map(|place| self.other(at, turn, place)).find(|other| self.all[*other].offer);
+                let offers = others
+                    .map(|place| self.other(at, turn, place))
+                    .find(|other| self.all[*other].offer);
                 let Some(from) = offers else { return self.found_nothing(at, cost) };
                 self.all[from].offer = false;
                 self.all[at].in_hand = 1;
@@ -239,7 +247,9 @@ impl World<'_> {
             Design::Steal => {
                 let cost = self.look_at_all();
                 let others = 0..self.all.len() - 1;
-                let full = others.map(|place| self.other(at, turn, place)).find(|other| self.all[*other].protect > 0);
+                let full = others
+                    .map(|place| self.other(at, turn, place))
+                    .find(|other| self.all[*other].protect > 0);
                 match full {
                     None => self.found_nothing(at, cost),
                     Some(from) => self.steal(at, from, cost),
@@ -249,7 +259,13 @@ impl World<'_> {
     }
 
     /// `locked`: goes round the others' Waiver Queues until it has its share.
-    pub(super) fn pull_from(&mut self, at: usize, mut place: usize, got: usize, since: Option<Time>) {
+    pub(super) fn pull_from(
+        &mut self,
+        at: usize,
+        mut place: usize,
+        got: usize,
+        since: Option<Time>,
+    ) {
         self.have_taken(at);
         let now = self.engine.now();
         let share = self.share(at, 0);
@@ -290,7 +306,10 @@ impl World<'_> {
         let n = self.all[from].protect.div_ceil(2).min(MAX_BATCH);
         // Both ends, the pointers, and the end again to take them.
         let lines = 2 + n.div_ceil(A_LINE) as Time + 1;
-        self.engine.after(cost + lines * self.costs.line_ns, Event::Stolen(at, from, n, self.thefts[from]));
+        self.engine.after(
+            cost + lines * self.costs.line_ns,
+            Event::Stolen(at, from, n, self.thefts[from]),
+        );
     }
 
     pub(super) fn stolen(&mut self, at: usize, from: usize, n: usize, thefts: u64) {

@@ -4,19 +4,22 @@ use super::*;
 
 fn costs() -> impl Strategy<Value = Costs> {
     let small = || 0u64..300;
-    ((small(), 1u64..300, small(), small()), (0u64..20, 1u64..2_000, 0u64..50_000, small())).prop_map(
-        |((create_ns, switch_ns, line_ns, lock_ns), (look_ns, spin_ns, wake_ns, call_ns))| Costs {
-            machine: String::new(),
-            create_ns,
-            switch_ns,
-            line_ns,
-            lock_ns,
-            look_ns,
-            spin_ns,
-            wake_ns,
-            call_ns,
-        },
-    )
+    ((small(), 1u64..300, small(), small()), (0u64..20, 1u64..2_000, 0u64..50_000, small()))
+        .prop_map(
+            |((create_ns, switch_ns, line_ns, lock_ns), (look_ns, spin_ns, wake_ns, call_ns))| {
+                Costs {
+                    machine: String::new(),
+                    create_ns,
+                    switch_ns,
+                    line_ns,
+                    lock_ns,
+                    look_ns,
+                    spin_ns,
+                    wake_ns,
+                    call_ns,
+                }
+            },
+        )
 }
 
 proptest! {
@@ -53,12 +56,15 @@ fn one_processor_has_all_when_they_are_created() {
     }
 }
 
-/// A share leaves for each place further on: 128 moves a processor. Measured (`bench-child spread`, over-committed): 381 to 382 on 4,
-/// 855 to 884 on 8.
+/// A share leaves for each place further on: 128 moves a processor. Measured (`bench-child spread`,
+/// over-committed): 381 to 382 on 4, 855 to 884 on 8.
 #[test]
 fn the_ring_moves_as_many_as_the_real_one() {
     let moves = [2, 4, 8].map(|processors| run(Design::Ring, processors, &Costs::today(), 1).moves);
-    assert!(moves[0] == 128 && (380..390).contains(&moves[1]) && (850..950).contains(&moves[2]), "{moves:?}");
+    assert!(
+        moves[0] == 128 && (380..390).contains(&moves[1]) && (850..950).contains(&moves[2]),
+        "{moves:?}"
+    );
 }
 
 /// One removal under a lock is enough for a share, and then nobody idles any more.
@@ -66,13 +72,17 @@ fn the_ring_moves_as_many_as_the_real_one() {
 fn without_a_ring_nothing_moves_once_nobody_idles() {
     for design in [Design::Locked, Design::Steal] {
         let outcome = run(design, 32, &Costs::today(), 1);
-        assert!(outcome.even.is_none() && outcome.busy.is_some() && outcome.moves < 400, "{outcome:?}");
+        assert!(
+            outcome.even.is_none() && outcome.busy.is_some() && outcome.moves < 400,
+            "{outcome:?}"
+        );
     }
 }
 
 #[test]
 fn the_papers_conventional_design_by_hand() {
-    // The second processor finds the first surplus at 129 or 130. 96 times 1 + 10 under the lock, and a switch of 1 between.
+    // The second processor finds the first surplus at 129 or 130. 96 times 1 + 10 under the lock,
+    // and a switch of 1 between.
     let costs = paper::Costs { create_ns: 0, queue_ns: 1, switch_ns: 1, look_ns: 1, lock_ns: 10 };
     let time = paper::run(paper::Design::Conventional, 2, costs, 1).even.expect("even");
     assert!((129..=130).contains(&(time - 96 * 11 - 95)), "{time}");
@@ -86,7 +96,9 @@ fn costs_that_cannot_be_are_refused() {
     let today = Costs::today();
     assert_eq!(today.check(), Ok(()));
     assert!(Costs { switch_ns: 0, ..today.clone() }.check().unwrap_err().contains("switch_ns: 0"));
-    assert!(Costs { wake_ns: 2_000_000_000, ..today.clone() }.check().unwrap_err().contains("wake_ns"));
+    assert!(
+        Costs { wake_ns: 2_000_000_000, ..today.clone() }.check().unwrap_err().contains("wake_ns")
+    );
     let without = serde_json::to_string(&today).unwrap().replace("\"spin_ns\":430,", "");
     assert!(serde_json::from_str::<Costs>(&without).unwrap_err().to_string().contains("spin_ns"));
 }

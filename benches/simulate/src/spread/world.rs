@@ -1,4 +1,5 @@
-//! Processors and what they do next: the loop of the runtime around the queues (`crates/runtime`: `vp.rs`, `idle.rs`).
+//! Processors and what they do next: the loop of the runtime around the queues (`crates/runtime`:
+//! `vp.rs`, `idle.rs`).
 
 use super::{CROWD, Costs, Design, Outcome, PATIENCE, least_of_even};
 use crate::engine::{Engine, Time};
@@ -37,7 +38,8 @@ pub(super) struct Processor {
     pub(super) stale_offer: bool,
     /// Items that it has stolen, or that were on offer, and has not yet queued.
     pub(super) in_hand: usize,
-    /// From whose Waiver Queue it is taking items, and how many: for all others they stand there until it is done.
+    /// From whose Waiver Queue it is taking items, and how many: for all others they stand there
+    /// until it is done.
     pub(super) taking: Option<(usize, usize)>,
     /// What it shows of itself to others.
     pub(super) shown: usize,
@@ -68,9 +70,11 @@ pub(super) enum Event {
     Look(usize),
     /// What was taken over is there.
     Taken(usize),
-    /// A `pull` goes on with the so-manieth of the others, having got so many; since when it waits for that one's lock.
+    /// A `pull` goes on with the so-manieth of the others, having got so many; since when it waits
+    /// for that one's lock.
     Pull(usize, usize, usize, Option<Time>),
-    /// What was stolen from that one is there, if nobody was faster: its count of switches and thefts was this.
+    /// What was stolen from that one is there, if nobody was faster: its count of switches and
+    /// thefts was this.
     Stolen(usize, usize, usize, u64),
     /// It was woken, or its nap is over; void if the stamp is another by now.
     Awake(usize, u64),
@@ -120,7 +124,16 @@ impl<'a> World<'a> {
         let mut engine = Engine::new(seed);
         engine.after(costs.create_ns, Event::Create);
         let thefts = vec![0; processors];
-        World { design, costs, engine, all, to_create: CROWD, outcome: Outcome::default(), thefts, last_move: 0 }
+        World {
+            design,
+            costs,
+            engine,
+            all,
+            to_create: CROWD,
+            outcome: Outcome::default(),
+            thefts,
+            last_move: 0,
+        }
     }
 
     pub(super) fn run(mut self) -> Outcome {
@@ -166,10 +179,15 @@ impl<'a> World<'a> {
     /// What a processor has: queued, running, given away and not yet taken.
     fn has(&self, at: usize) -> usize {
         let one = &self.all[at];
-        one.protect + one.waiver + usize::from(one.offer) + usize::from(one.mode == Mode::Busy) + one.in_hand
+        one.protect
+            + one.waiver
+            + usize::from(one.offer)
+            + usize::from(one.mode == Mode::Busy)
+            + one.in_hand
     }
 
-    /// Nobody will ever move anything any more: nobody idles, and in the ring nothing has been passed on for long.
+    /// Nobody will ever move anything any more: nobody idles, and in the ring nothing has been
+    /// passed on for long.
     fn is_final(&self) -> bool {
         let rests = self.design != Design::Ring || self.engine.now() > self.last_move + QUIET;
         rests && self.to_create == 0 && !self.someone_idles()
@@ -198,7 +216,8 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A thread runs on; the processor looks at nothing that could matter before the next tick or slow steps, unless it is called.
+    /// A thread runs on; the processor looks at nothing that could matter before the next tick or
+    /// slow steps, unless it is called.
     fn next_switch(&mut self, at: usize, cost: Time) {
         let now = self.engine.now();
         let one = &mut self.all[at];
@@ -335,7 +354,8 @@ impl<'a> World<'a> {
         one.mode = Mode::Wakes;
         one.stamp += 1;
         self.outcome.wakes += 1;
-        self.engine.after(self.costs.call_ns + self.costs.wake_ns, Event::Awake(at, self.all[at].stamp));
+        self.engine
+            .after(self.costs.call_ns + self.costs.wake_ns, Event::Awake(at, self.all[at].stamp));
         self.costs.call_ns
     }
 }

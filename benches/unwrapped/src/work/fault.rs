@@ -52,8 +52,9 @@ fn map(count: usize) -> io::Result<Vec<Pages>> {
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let name = format!("kumi-unwrapped-{}-{}", process::id(), FILES.fetch_add(1, Relaxed));
     let path = PathBuf::from(DISK).join(name);
-    let mapped = write(&path, count)
-        .and_then(|()| (0..count).map(|i| Pages::map(&path, i * PAGES, PAGES)).collect::<io::Result<Vec<_>>>());
+    let mapped = write(&path, count).and_then(|()| {
+        (0..count).map(|i| Pages::map(&path, i * PAGES, PAGES)).collect::<io::Result<Vec<_>>>()
+    });
     fs::remove_file(&path)?;
     mapped
 }

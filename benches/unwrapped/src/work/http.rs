@@ -25,7 +25,8 @@ pub fn serve(plan: &Plan) -> io::Result<Work> {
     let served = Arc::new(AtomicUsize::new(0));
     let body = |_| {
         let (stream, served) = (listener.accept()?.0, served.clone());
-        Ok(Box::new(move || _ = served.fetch_add(answer(stream).expect("the peer"), Relaxed)) as Body)
+        Ok(Box::new(move || _ = served.fetch_add(answer(stream).expect("the peer"), Relaxed))
+            as Body)
     };
     let bodies = (0..plan.count).map(body).collect::<io::Result<Vec<_>>>()?;
     let requests = plan.count * plan.rounds;

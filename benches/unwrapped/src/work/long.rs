@@ -11,7 +11,9 @@ use crate::threads::Body;
 /// Requests that the peer answers after the plan's length.
 pub fn requests(plan: &Plan) -> Work {
     let (port, length) = (plan.port, plan.length);
-    let mut work = Work::of((0..plan.count).map(|_| Box::new(move || request(port, length)) as Body).collect());
+    let mut work = Work::of(
+        (0..plan.count).map(|_| Box::new(move || request(port, length)) as Body).collect(),
+    );
     let note = format!(" waits:={}", plan.count);
     work.end = Box::new(move |_| note);
     work
@@ -21,7 +23,8 @@ fn request(port: u16, length: Duration) {
     let begin = Instant::now();
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("the peer");
     let path = format!("/{}", length.as_millis());
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: peer\r\nconnection: close\r\n\r\n").expect("the peer");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: peer\r\nconnection: close\r\n\r\n")
+        .expect("the peer");
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).expect("the peer");
     let mut headers = [httparse::EMPTY_HEADER; 16];

@@ -35,7 +35,8 @@ impl Pair {
     fn take_turns(&self, own: bool, rounds: usize) {
         for _ in 0..rounds {
             let turn = self.turn.lock().expect("not poisoned");
-            let mut turn = self.changed.wait_while(turn, |(whose, _)| *whose != own).expect("not poisoned");
+            let mut turn =
+                self.changed.wait_while(turn, |(whose, _)| *whose != own).expect("not poisoned");
             *turn = (!own, turn.1 + 1);
             self.changed.notify_one();
         }

@@ -29,7 +29,10 @@ pub fn commands(plan: &Plan) -> Work {
 /// The same beside a thread of higher priority that is busy for a tenth of the time.
 pub fn beside_a_higher_level(plan: &Plan, threads: &Arc<dyn Threads>) -> Work {
     let threads = threads.clone();
-    Work { beside: Some(Box::new(move |progress| compute_in_bursts(&*threads, progress))), ..commands(plan) }
+    Work {
+        beside: Some(Box::new(move |progress| compute_in_bursts(&*threads, progress))),
+        ..commands(plan)
+    }
 }
 
 fn set_and_get(port: u16, number: usize, rounds: usize) {

@@ -15,13 +15,15 @@ use kumihimo_arbiter::seat::{Bounds, Outcome, Seat};
 use kumihimo_arbiter::tell::{Tell, Whom};
 use kumihimo_arbiter::view::View;
 
-/// Tells by SIGURG to the kernel thread that carries the VP; where nobody handles it, it is ignored by default.
+/// Tells by SIGURG to the kernel thread that carries the VP; where nobody handles it, it is ignored
+/// by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Signal;
 
 impl Tell for Signal {
     fn tell(&self, whom: Whom) {
-        // SAFETY: integers. The kernel refuses a thread that is not of this process, and another user's process; tgkill(2).
+        // SAFETY: integers. The kernel refuses a thread that is not of this process, and another
+        // user's process; tgkill(2).
         unsafe { libc::syscall(libc::SYS_tgkill, whom.pid, whom.thread, libc::SIGURG) };
     }
 }
@@ -46,9 +48,12 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Says that a test cannot run here, and why; the scripts count it as skipped. Past libtest's capture.
+/// Says that a test cannot run here, and why; the scripts count it as skipped. Past libtest's
+/// capture.
 pub fn skip(test: &str, why: &str) {
-    std::io::stderr().write_all(format!("\n[skip] {test}: {why}\n").as_bytes()).expect("standard error is open");
+    std::io::stderr()
+        .write_all(format!("\n[skip] {test}: {why}\n").as_bytes())
+        .expect("standard error is open");
 }
 
 /// A directory of one test, through which others may pass; removed in the end.
@@ -57,7 +62,11 @@ pub struct Room(pub PathBuf);
 impl Room {
     pub fn new() -> Room {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("kumi-arbiter-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "kumi-arbiter-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).expect("a directory for the test");
         Room(path)
@@ -90,7 +99,8 @@ pub fn seat(member: &Arc<Member>, vp: usize, core: usize, bounds: Bounds) -> Sea
     seat
 }
 
-/// As the runtime does: lies down while it has to wait, until it goes. False: not before this time (CLOCK_MONOTONIC).
+/// As the runtime does: lies down while it has to wait, until it goes. False: not before this time
+/// (CLOCK_MONOTONIC).
 pub fn goes_before(seat: &mut Seat, vp: usize, level: u8, end: u64) -> bool {
     let mut outcome = seat.runs(level, now());
     while outcome == Outcome::Wait {
@@ -110,7 +120,10 @@ pub fn goes_before(seat: &mut Seat, vp: usize, level: u8, end: u64) -> bool {
 
 /// It gets the core, whoever has it.
 pub fn goes(seat: &mut Seat, vp: usize, level: u8) {
-    assert!(goes_before(seat, vp, level, now() + LIMIT.as_nanos() as u64), "kept from its core: {seat:?}");
+    assert!(
+        goes_before(seat, vp, level, now() + LIMIT.as_nanos() as u64),
+        "kept from its core: {seat:?}"
+    );
 }
 
 /// Bounds that no busy machine breaks: for tests of what happens within them.
@@ -142,7 +155,8 @@ impl Other {
         Other { child, says, stdin }
     }
 
-    /// Waits for a line that it says; libtest's own, which may stand before it on the same line, are passed over.
+    /// Waits for a line that it says; libtest's own, which may stand before it on the same line,
+    /// are passed over.
     pub fn expect(&mut self, wanted: &str) {
         loop {
             let line = self.line();

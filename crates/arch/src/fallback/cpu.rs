@@ -44,7 +44,9 @@ unsafe extern "C" fn first_step() {}
 
 #[cold]
 fn no_switch() -> ! {
-    eprintln!("kumihimo: a context switch was asked for on an architecture that has none: aborting");
+    eprintln!(
+        "kumihimo: a context switch was asked for on an architecture that has none: aborting"
+    );
     std::process::abort()
 }
 

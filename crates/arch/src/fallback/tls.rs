@@ -26,7 +26,8 @@ fn why(asked: &str) -> String {
         (true, arch) => format!("{arch} Linux with musl"),
         (false, arch) => format!("{arch} Linux"),
     };
-    let reason = format!("microprocesses of their own need x86_64 Linux with glibc; this is {here}");
+    let reason =
+        format!("microprocesses of their own need x86_64 Linux with glibc; this is {here}");
     match asked {
         "" => reason,
         "kernel" => format!("KUMI_TLS=kernel; and {reason}"),
@@ -120,7 +121,8 @@ mod tests {
     #[test]
     fn blocks_are_refused_with_a_reason() {
         // SAFETY: builds nothing.
-        let error = unsafe { get().build(std::ptr::null_mut(), std::ptr::null_mut()) }.expect_err("no blocks");
+        let error = unsafe { get().build(std::ptr::null_mut(), std::ptr::null_mut()) }
+            .expect_err("no blocks");
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
         assert!(get().why().contains(std::env::consts::ARCH), "{}", get().why());
     }

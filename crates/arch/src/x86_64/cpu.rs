@@ -1,11 +1,13 @@
 //! The context switch, and who reads FS and GS.
 //!
-//! *FS says who, GS says where.* FS is the TLS block of the running microprocess; GS is the record of the kernel thread that
-//! carries it. Both are plain registers where the kernel has FSGSBASE, and system calls where it has not.
+//! *FS says who, GS says where.* FS is the TLS block of the running microprocess; GS is the record
+//! of the kernel thread that carries it. Both are plain registers where the kernel has FSGSBASE,
+//! and system calls where it has not.
 //!
-//! A context is one word, the stack pointer: what the ABI wants kept (callee-saved registers, MXCSR, the x87 control word: System V ABI
-//! 3.2.1) lies on the stack above it. A switch ends in `jmp` and not `ret`: the return stack buffer of the processor belongs to the old
-//! stack, so a `ret` would always be mispredicted.
+//! A context is one word, the stack pointer: what the ABI wants kept (callee-saved registers,
+//! MXCSR, the x87 control word: System V ABI 3.2.1) lies on the stack above it. A switch ends in
+//! `jmp` and not `ret`: the return stack buffer of the processor belongs to the old stack, so a
+//! `ret` would always be mispredicted.
 
 use core::arch::{asm, naked_asm};
 use std::sync::OnceLock;
@@ -19,16 +21,23 @@ impl Context {
     /// No context. Switching to it faults.
     pub const NULL: Context = Context(core::ptr::null_mut());
 
-    /// Prepares a context that calls `entry(argument)` on the stack below `top` when first switched to.
+    /// Prepares a context that calls `entry(argument)` on the stack below `top` when first switched
+    /// to.
     ///
     /// The floating-point control words start at the ABI's defaults, as on a new kernel thread.
     ///
     /// # Safety
-    /// `top` is 16-aligned, with at least 128 writable bytes below it that nobody else uses. `entry` never returns.
-    pub unsafe fn prepare(top: *mut u8, entry: extern "C" fn(*mut u8) -> !, argument: *mut u8) -> Context {
+    /// `top` is 16-aligned, with at least 128 writable bytes below it that nobody else uses.
+    /// `entry` never returns.
+    pub unsafe fn prepare(
+        top: *mut u8,
+        entry: extern "C" fn(*mut u8) -> !,
+        argument: *mut u8,
+    ) -> Context {
         const MXCSR: u64 = 0x1f80;
         const X87: u64 = 0x037f;
-        // In the order in which `leave_and_continue` pops it. A return address of 0 is no frame and ends every backtrace.
+        // In the order in which `leave_and_continue` pops it. A return address of 0 is no frame and
+        // ends every backtrace.
         let frame: [u64; 6] = [
             MXCSR | (X87 << 32),
             argument as u64,           // rbx
@@ -37,7 +46,8 @@ impl Context {
             0,
             0,
         ];
-        // SAFETY: the caller grants the bytes below `top`; the frame is 48 bytes and u64-aligned since `top` is 16-aligned.
+        // SAFETY: the caller grants the bytes below `top`; the frame is 48 bytes and u64-aligned
+        // since `top` is 16-aligned.
         unsafe {
             let base = top.sub(size_of_val(&frame)).cast::<[u64; 6]>();
             base.write(frame);
@@ -51,10 +61,12 @@ impl Context {
     }
 }
 
-/// Where a context begins that nobody has continued yet, and where every backtrace of a begun one ends.
+/// Where a context begins that nobody has continued yet, and where every backtrace of a begun one
+/// ends.
 pub const FIRST_STEP: unsafe extern "C" fn() = first_step;
 
-/// Bytes of what a switch leaves at a context's stack pointer: control words, rbx, rbp, address. See [`Context::prepare`].
+/// Bytes of what a switch leaves at a context's stack pointer: control words, rbx, rbp, address.
+/// See [`Context::prepare`].
 pub const SAVED: usize = 32;
 
 /// First instruction of a new context: rbx = argument, rbp = entry (see [`Context::prepare`]).
@@ -66,11 +78,13 @@ unsafe extern "C" fn first_step() {
     naked_asm!("mov rdi, rbx", "mov rax, rbp", "xor ebp, ebp", "call rax", "ud2",)
 }
 
-/// The switch: leaves the caller's context in `*save`, continues `to`, and goes on at label 2 when somebody switches back.
+/// The switch: leaves the caller's context in `*save`, continues `to`, and goes on at label 2 when
+/// somebody switches back.
 ///
-/// Inline, and not a function that is called: a `call` that no `ret` answers would leave the processor's return stack one off, and
-/// every `ret` on the new stack would be mispredicted [measured: see ARCHITECTURE.md]. The compiler saves what is live, since
-/// everything but rbx and rbp (which inline assembly may not clobber) is declared clobbered.
+/// Inline, and not a function that is called: a `call` that no `ret` answers would leave the
+/// processor's return stack one off, and every `ret` on the new stack would be mispredicted
+/// [measured: see ARCHITECTURE.md]. The compiler saves what is live, since everything but rbx and
+/// rbp (which inline assembly may not clobber) is declared clobbered.
 macro_rules! leave_and_continue {
     ($save:expr, $to:expr, $($set_fs:literal,)* ; $($operand:tt)*) => {
         asm!(
@@ -107,8 +121,9 @@ macro_rules! leave_and_continue {
 /// Returns when somebody switches back. Needs FSGSBASE; see [`fsgsbase`].
 ///
 /// # Safety
-/// `to` is a context that was prepared or saved and has not been continued since; `fs` is the FS base it runs with; no
-/// reference into `*save` is held elsewhere. Nobody may continue the saved context before this kernel thread has left it.
+/// `to` is a context that was prepared or saved and has not been continued since; `fs` is the FS
+/// base it runs with; no reference into `*save` is held elsewhere. Nobody may continue the saved
+/// context before this kernel thread has left it.
 #[inline(always)]
 pub unsafe fn switch_fs(save: *mut Context, to: Context, fs: usize) {
     // SAFETY: the caller's promise. FS is set last: the instruction waits for all before it.
@@ -125,13 +140,15 @@ pub unsafe fn switch_same(save: *mut Context, to: Context) {
     unsafe { leave_and_continue!(save, to, ; out("rdx") _,) }
 }
 
-/// As [`switch_fs`] for kernels or processors without FSGSBASE: FS is set by arch_prctl(2), about ten times slower.
+/// As [`switch_fs`] for kernels or processors without FSGSBASE: FS is set by arch_prctl(2), about
+/// ten times slower.
 ///
 /// # Safety
 /// As for [`switch_fs`].
 #[inline(always)]
 pub unsafe fn switch_prctl(save: *mut Context, to: Context, fs: usize) {
-    // SAFETY: the caller's promise. 158 = SYS_arch_prctl, 0x1002 = ARCH_SET_FS; the system call clobbers rax, rcx and r11 only.
+    // SAFETY: the caller's promise. 158 = SYS_arch_prctl, 0x1002 = ARCH_SET_FS; the system call
+    // clobbers rax, rcx and r11 only.
     unsafe {
         leave_and_continue!(
             save, to,
@@ -141,7 +158,8 @@ pub unsafe fn switch_prctl(save: *mut Context, to: Context, fs: usize) {
     }
 }
 
-/// Whether FS and GS can be written without a system call: the kernel says so in AT_HWCAP2 bit 1 (Linux 5.9).
+/// Whether FS and GS can be written without a system call: the kernel says so in AT_HWCAP2 bit 1
+/// (Linux 5.9).
 ///
 /// `KUMI_FSBASE=arch_prctl` forces the slow way.
 pub fn fsgsbase() -> bool {
@@ -158,10 +176,12 @@ const ARCH_SET_GS: i32 = 0x1001;
 const ARCH_SET_FS: i32 = 0x1002;
 const ARCH_GET_GS: i32 = 0x1004;
 
-/// The FS base: the address of the running TLS block. Its first word points to itself (ELF TLS ABI), so no privilege is needed.
+/// The FS base: the address of the running TLS block. Its first word points to itself (ELF TLS
+/// ABI), so no privilege is needed.
 pub fn fs_base() -> usize {
     let fs: usize;
-    // SAFETY: fs:[0] is the TCB's self pointer on every x86_64 ELF system; reading it has no effect.
+    // SAFETY: fs:[0] is the TCB's self pointer on every x86_64 ELF system; reading it has no
+    // effect.
     unsafe { asm!("mov {}, fs:[0]", out(reg) fs, options(nostack, preserves_flags, readonly)) };
     fs
 }
@@ -169,7 +189,8 @@ pub fn fs_base() -> usize {
 /// Sets FS.
 ///
 /// # Safety
-/// `fs` is a complete TLS block that nobody else runs on, and the caller's frame holds no address into the old one.
+/// `fs` is a complete TLS block that nobody else runs on, and the caller's frame holds no address
+/// into the old one.
 pub unsafe fn set_fs_base(fs: usize) {
     if fsgsbase() {
         // SAFETY: FSGSBASE is there; the caller answers for `fs`.
@@ -211,29 +232,39 @@ pub fn gs_base() -> usize {
 
 /// The word at byte `OFFSET` of the record that GS points at.
 ///
-/// Volatile on purpose: after a switch the same code runs on another kernel thread, so no compiler may keep the value.
+/// Volatile on purpose: after a switch the same code runs on another kernel thread, so no compiler
+/// may keep the value.
 ///
 /// # Safety
-/// [`set_gs_base`] was called on this kernel thread with a record that has a word there. With GS = 0 this faults.
+/// [`set_gs_base`] was called on this kernel thread with a record that has a word there. With GS =
+/// 0 this faults.
 #[inline(always)]
 pub unsafe fn gs_word<const OFFSET: usize>() -> *mut u8 {
     let word: *mut u8;
-    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across calls.
-    unsafe { asm!("mov {}, gs:[{}]", out(reg) word, const OFFSET, options(nostack, preserves_flags)) };
+    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across
+    // calls.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) word, const OFFSET, options(nostack, preserves_flags))
+    };
     word
 }
 
 /// The 64-bit value at byte `OFFSET` of the record that GS points at.
 ///
-/// As volatile as [`gs_word`], and read whole: one aligned load is never torn (Intel SDM volume 3, 9.1.1). It orders nothing else.
+/// As volatile as [`gs_word`], and read whole: one aligned load is never torn (Intel SDM volume
+/// 3, 9.1.1). It orders nothing else.
 ///
 /// # Safety
-/// As for [`gs_word`]: GS points at a record with an aligned 64-bit value there. Other kernel threads write it only atomically.
+/// As for [`gs_word`]: GS points at a record with an aligned 64-bit value there. Other kernel
+/// threads write it only atomically.
 #[inline(always)]
 pub unsafe fn gs_load64<const OFFSET: usize>() -> u64 {
     let value: u64;
-    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across calls.
-    unsafe { asm!("mov {}, gs:[{}]", out(reg) value, const OFFSET, options(nostack, preserves_flags)) };
+    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across
+    // calls.
+    unsafe {
+        asm!("mov {}, gs:[{}]", out(reg) value, const OFFSET, options(nostack, preserves_flags))
+    };
     value
 }
 
@@ -244,30 +275,39 @@ pub unsafe fn gs_load64<const OFFSET: usize>() -> u64 {
 #[inline(always)]
 pub unsafe fn gs_load32<const OFFSET: usize>() -> u32 {
     let value: u32;
-    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across calls.
-    unsafe { asm!("mov {:e}, gs:[{}]", out(reg) value, const OFFSET, options(nostack, preserves_flags)) };
+    // SAFETY: the caller vouches for GS. Without `pure` the block is never merged or moved across
+    // calls.
+    unsafe {
+        asm!("mov {:e}, gs:[{}]", out(reg) value, const OFFSET, options(nostack, preserves_flags))
+    };
     value
 }
 
 /// Adds one to the 32-bit counter at byte `OFFSET` of the record that GS points at; wraps.
 ///
-/// One instruction, and that is the point: a microprocess leaves its kernel thread, and this thread's signal handlers run,
-/// only between two instructions. So the counter that is changed is that of the thread which carries the caller at that moment, and
-/// no handler of this thread sees or loses half a change. There is no `lock` prefix: against *other* kernel threads it is not atomic.
-/// The compiler moves no memory access across it; the processor may let a later load overtake the store.
+/// One instruction, and that is the point: a microprocess leaves its kernel thread, and this
+/// thread's signal handlers run, only between two instructions. So the counter that is changed is
+/// that of the thread which carries the caller at that moment, and no handler of this thread sees
+/// or loses half a change. There is no `lock` prefix: against *other* kernel threads it is not
+/// atomic. The compiler moves no memory access across it; the processor may let a later load
+/// overtake the store.
 ///
 /// # Safety
-/// As for [`gs_load32`]; only this kernel thread (its signal handlers included) writes the counter, others at most read it atomically.
+/// As for [`gs_load32`]; only this kernel thread (its signal handlers included) writes the counter,
+/// others at most read it atomically.
 #[inline(always)]
 pub unsafe fn gs_inc32<const OFFSET: usize>() {
-    // SAFETY: the caller vouches for GS and for the counter. The block is neither `nomem` nor `preserves_flags`.
+    // SAFETY: the caller vouches for GS and for the counter. The block is neither `nomem` nor
+    // `preserves_flags`.
     unsafe { asm!("inc dword ptr gs:[{}]", const OFFSET, options(nostack)) };
 }
 
-/// Takes one from the 32-bit counter at byte `OFFSET` of the record that GS points at; wraps. Returns whether it became zero.
+/// Takes one from the 32-bit counter at byte `OFFSET` of the record that GS points at; wraps.
+/// Returns whether it became zero.
 ///
-/// One instruction, as [`gs_inc32`]; the answer comes from its flags, which a signal handler and an injected call leave as they were. By
-/// the time the answer is looked at, the caller may run on another kernel thread.
+/// One instruction, as [`gs_inc32`]; the answer comes from its flags, which a signal handler and an
+/// injected call leave as they were. By the time the answer is looked at, the caller may run on
+/// another kernel thread.
 ///
 /// # Safety
 /// As for [`gs_inc32`].
@@ -275,7 +315,9 @@ pub unsafe fn gs_inc32<const OFFSET: usize>() {
 pub unsafe fn gs_dec32<const OFFSET: usize>() -> bool {
     let zero: u8;
     // SAFETY: the caller vouches for GS and for the counter. `setz` reads the flags of `dec`.
-    unsafe { asm!("dec dword ptr gs:[{}]", "setz {}", const OFFSET, out(reg_byte) zero, options(nostack)) };
+    unsafe {
+        asm!("dec dword ptr gs:[{}]", "setz {}", const OFFSET, out(reg_byte) zero, options(nostack))
+    };
     zero != 0
 }
 
@@ -356,9 +398,11 @@ mod tests {
     #[test]
     fn record_of_this_kernel_thread_through_gs() {
         use core::mem::offset_of;
-        let mut record = Record { pad: 7, wide: 0x1122_3344_5566_7788, narrow: 0x99aa_bbcc, count: 0, after: 5 };
+        let mut record =
+            Record { pad: 7, wide: 0x1122_3344_5566_7788, narrow: 0x99aa_bbcc, count: 0, after: 5 };
         let address = &raw mut record;
-        // SAFETY: the record lives on this frame longer than GS points at it, and only this thread uses it.
+        // SAFETY: the record lives on this frame longer than GS points at it, and only this thread
+        // uses it.
         unsafe {
             set_gs_base(address as usize);
             assert_eq!(gs_load64::<{ offset_of!(Record, wide) }>(), 0x1122_3344_5566_7788);
@@ -376,7 +420,10 @@ mod tests {
             assert_eq!(gs_load32::<COUNT>(), u32::MAX);
             gs_inc32::<COUNT>();
             set_gs_base(0);
-            assert_eq!(((*address).pad, (*address).narrow, (*address).count, (*address).after), (7, 0x99aa_bbcc, 0, 5));
+            assert_eq!(
+                ((*address).pad, (*address).narrow, (*address).count, (*address).after),
+                (7, 0x99aa_bbcc, 0, 5)
+            );
         }
     }
 
@@ -385,9 +432,11 @@ mod tests {
         let mut stack = vec![0u128; 4096];
         let mut pair = Pair { main: Context::NULL, other: Context::NULL, count: 0 };
         let argument: *mut u8 = (&raw mut pair).cast();
-        // SAFETY: the stack is 64 KiB, 16-aligned and only used here; `argument` points to the live pair.
+        // SAFETY: the stack is 64 KiB, 16-aligned and only used here; `argument` points to the live
+        // pair.
         unsafe {
-            (*argument.cast::<Pair>()).other = Context::prepare(stack.as_mut_ptr().add(4096).cast(), bounce, argument);
+            (*argument.cast::<Pair>()).other =
+                Context::prepare(stack.as_mut_ptr().add(4096).cast(), bounce, argument);
             let fs = fs_base();
             for round in 1..=1000u64 {
                 let to = (*argument.cast::<Pair>()).other;

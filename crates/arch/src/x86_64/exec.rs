@@ -1,7 +1,10 @@
-//! The exec family of the program, so that who is in execve(2) is not interrupted any more: an interruption that is on its way when the kernel drops the old program's handlers comes to the
-//! new one, and ends it (SIGTRAP; kernel/events/core.c sends it on the way back to user mode, whatever became of the event).
+//! The exec family of the program, so that who is in execve(2) is not interrupted any more: an
+//! interruption that is on its way when the kernel drops the old program's handlers comes to the
+//! new one, and ends it (SIGTRAP; kernel/events/core.c sends it on the way back to user mode,
+//! whatever became of the event).
 //!
-//! Ordinary definitions in the executable, as those of [`crate::tls`]'s dlopen, with the same limits; and `execl`, `execlp` and `execle` are the C library's own, since Rust has no functions
+//! Ordinary definitions in the executable, as those of [`crate::tls`]'s dlopen, with the same
+//! limits; and `execl`, `execlp` and `execle` are the C library's own, since Rust has no functions
 //! of any number of arguments.
 //!
 //! Source: execve(2), exec(3), fexecve(3), execveat(2).
@@ -15,10 +18,12 @@ use crate::tls::next;
 /// Told of a call's begin, and of its end, if it comes back.
 static HOOK: OnceLock<fn(bool)> = OnceLock::new();
 
-/// Says what is to be called with `true` before each exec that comes through here, and with `false` after one that failed. Once a process.
+/// Says what is to be called with `true` before each exec that comes through here, and with `false`
+/// after one that failed. Once a process.
 pub fn while_executing(hook: fn(bool)) {
     let _ = HOOK.set(hook);
-    // Now, and not in a fork's child, where somebody may hold the dynamic linker's lock who is not there.
+    // Now, and not in a fork's child, where somebody may hold the dynamic linker's lock who is not
+    // there.
     for (cache, name) in [(&EXECVP, c"execvp"), (&EXECVPE, c"execvpe")] {
         next(cache, name);
     }
@@ -49,9 +54,17 @@ unsafe extern "C" {
 
 /// # Safety
 /// As execveat(2).
-unsafe fn call(directory: c_int, path: *const c_char, arguments: Strings, environment: Strings, flags: c_int) -> c_int {
+unsafe fn call(
+    directory: c_int,
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+    flags: c_int,
+) -> c_int {
     // SAFETY: the caller's.
-    executing(|| unsafe { libc::syscall(libc::SYS_execveat, directory, path, arguments, environment, flags) as c_int })
+    executing(|| unsafe {
+        libc::syscall(libc::SYS_execveat, directory, path, arguments, environment, flags) as c_int
+    })
 }
 
 /// execve(2).
@@ -59,7 +72,11 @@ unsafe fn call(directory: c_int, path: *const c_char, arguments: Strings, enviro
 /// # Safety
 /// As there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execve(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+pub unsafe extern "C" fn execve(
+    path: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
     // SAFETY: the caller's. Not execveat(2), which has another `AT_EXECFN`.
     executing(|| unsafe { libc::syscall(libc::SYS_execve, path, arguments, environment) as c_int })
 }
@@ -118,10 +135,16 @@ pub unsafe extern "C" fn execvp(file: *const c_char, arguments: Strings) -> c_in
 /// # Safety
 /// As there.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: Strings, environment: Strings) -> c_int {
+pub unsafe extern "C" fn execvpe(
+    file: *const c_char,
+    arguments: Strings,
+    environment: Strings,
+) -> c_int {
     executing(|| match next(&EXECVPE, c"execvpe") {
         // SAFETY: the address of a function of that type; the rest is the caller's.
-        Some(at) => unsafe { std::mem::transmute::<usize, Execvpe>(at)(file, arguments, environment) },
+        Some(at) => unsafe {
+            std::mem::transmute::<usize, Execvpe>(at)(file, arguments, environment)
+        },
         None => not_there(),
     })
 }

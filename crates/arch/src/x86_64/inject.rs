@@ -1,9 +1,11 @@
 //! A call injected from a signal handler into the code that the signal interrupted.
 //!
-//! A handler may not switch contexts: it runs on the kernel thread's alternate stack, inside a signal frame that belongs to this kernel
-//! thread. So it only arranges that the interrupted code, when the handler returns, calls an *upcall* before it goes on: as if it
-//! had itself called it between two instructions. By then the signal is over, the upcall is ordinary code on the interrupted stack, and
-//! may switch to other microprocesses and come back on another kernel thread.
+//! A handler may not switch contexts: it runs on the kernel thread's alternate stack, inside a
+//! signal frame that belongs to this kernel thread. So it only arranges that the interrupted code,
+//! when the handler returns, calls an *upcall* before it goes on: as if it had itself called it
+//! between two instructions. By then the signal is over, the upcall is ordinary code on the
+//! interrupted stack, and may switch to other microprocesses and come back on another kernel
+//! thread.
 //!
 //! ```text
 //! interrupted RSP ->  |                                            |
@@ -16,15 +18,18 @@
 //!              rsp -> | XSAVE area: x87, SSE, AVX, AVX-512, PKRU.. |
 //!                     | the upcall's frames                        |
 //! ```
-//! The handler, which has all registers at hand in its `ucontext`, writes the general ones; the trampoline, where the kernel's sigreturn
-//! continues, saves the extended state, calls, and restores everything. What the upcall starts with is what the ABI wants at a call:
-//! DF, AC and TF clear, an empty x87 stack, the control words of a new thread (MXCSR 0x1f80, x87 0x37f) and clean upper halves of the
-//! vector registers, even where the interrupted code has changed rounding or is in the middle of MMX code. The interrupted
-//! code gets its own back. FS and GS are not touched: FS is the microprocess's own and the switch sets it, GS is another one if the upcall
-//! came back on another kernel thread. The signal mask is the kernel thread's too.
+//! The handler, which has all registers at hand in its `ucontext`, writes the general ones; the
+//! trampoline, where the kernel's sigreturn continues, saves the extended state, calls, and
+//! restores everything. What the upcall starts with is what the ABI wants at a call: DF, AC and TF
+//! clear, an empty x87 stack, the control words of a new thread (MXCSR 0x1f80, x87 0x37f) and clean
+//! upper halves of the vector registers, even where the interrupted code has changed rounding or is
+//! in the middle of MMX code. The interrupted code gets its own back. FS and GS are not touched: FS
+//! is the microprocess's own and the switch sets it, GS is another one if the upcall came back on
+//! another kernel thread. The signal mask is the kernel thread's too.
 //!
-//! Sources: System V ABI for AMD64, 3.2.2 (red zone) and 3.2.1 (registers, direction flag, control words); Intel SDM volume 1, chapter 13
-//! (XSAVE, XSAVEC, XRSTOR; 13.4 the area's layout, 13.2 how it is enumerated), volume 2, CPUID leaf 0DH.
+//! Sources: System V ABI for AMD64, 3.2.2 (red zone) and 3.2.1 (registers, direction flag, control
+//! words); Intel SDM volume 1, chapter 13 (XSAVE, XSAVEC, XRSTOR; 13.4 the area's layout, 13.2 how
+//! it is enumerated), volume 2, CPUID leaf 0DH.
 
 use core::arch::{asm, global_asm};
 use std::fmt;
@@ -37,12 +42,14 @@ use super::cpu::cpuid;
 
 /// Bytes below RSP that belong to leaf functions (System V ABI 3.2.2).
 const RED_ZONE: usize = 128;
-/// What the upcall may use for its own frames, bytes: as much as [`stack::minimum`](crate::stack::minimum) counts for ordinary frames.
+/// What the upcall may use for its own frames, bytes: as much as
+/// [`stack::minimum`](crate::stack::minimum) counts for ordinary frames.
 const UPCALL_ROOM: usize = 6 << 10;
 /// Legacy region and header of an XSAVE area (SDM 13.4.1, 13.4.2).
 const LEGACY: usize = 512;
 const HEADER: usize = 64;
-/// XCR0 bits of the AMX tiles: 8 KiB that hardly anybody uses, and that no stack of ours would have room for.
+/// XCR0 bits of the AMX tiles: 8 KiB that hardly anybody uses, and that no stack of ours would have
+/// room for.
 const TILES: u64 = 3 << 17;
 
 const CARRY_TO_RUN: u64 = {
@@ -94,7 +101,8 @@ pub enum Refusal {
     NotEnoughRoom,
     /// The interrupted RSP is no multiple of 8.
     Misaligned,
-    /// The handler itself runs on the interrupted stack, where the frame would go: it wants `SA_ONSTACK` and an alternate stack.
+    /// The handler itself runs on the interrupted stack, where the frame would go: it wants
+    /// `SA_ONSTACK` and an alternate stack.
     HandlerOnThisStack,
     /// A call was injected already and is just being started or left.
     InTrampoline,
@@ -108,20 +116,33 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Refusal::NotPrepared => "no call injected: inject::prepare() was not called",
-            Refusal::NotOnThisStack => "no call injected: the interrupted code is not on the given stack",
-            Refusal::NotEnoughRoom => "no call injected: too little room on the interrupted stack; make it larger",
-            Refusal::Misaligned => "no call injected: the interrupted stack pointer is no multiple of 8",
-            Refusal::HandlerOnThisStack => "no call injected: the handler is on the interrupted stack; set SA_ONSTACK",
+            Refusal::NotOnThisStack => {
+                "no call injected: the interrupted code is not on the given stack"
+            }
+            Refusal::NotEnoughRoom => {
+                "no call injected: too little room on the interrupted stack; make it larger"
+            }
+            Refusal::Misaligned => {
+                "no call injected: the interrupted stack pointer is no multiple of 8"
+            }
+            Refusal::HandlerOnThisStack => {
+                "no call injected: the handler is on the interrupted stack; set SA_ONSTACK"
+            }
             Refusal::InTrampoline => "no call injected: one is being started or left",
-            Refusal::Tiles => "no call injected: the interrupted code uses AMX tiles, which are not saved",
-            Refusal::ShadowStack => "no call injected: this thread has a shadow stack; start the program without",
+            Refusal::Tiles => {
+                "no call injected: the interrupted code uses AMX tiles, which are not saved"
+            }
+            Refusal::ShadowStack => {
+                "no call injected: this thread has a shadow stack; start the program without"
+            }
         })
     }
 }
 
 impl std::error::Error for Refusal {}
 
-/// Where sigreturn continues; 0 until prepared. Stored last (release) and loaded first (acquire): who sees it sees the others.
+/// Where sigreturn continues; 0 until prepared. Stored last (release) and loaded first (acquire):
+/// who sees it sees the others.
 static ENTRY: AtomicUsize = AtomicUsize::new(0);
 /// The components that the trampoline saves, and the bytes they take.
 static MASK: AtomicU64 = AtomicU64::new(0);
@@ -136,18 +157,21 @@ unsafe extern "C" {
     fn kumihimo_inject_end();
 }
 
-// Entered by sigreturn with rsp = area (a multiple of 64), rbp = &frame.rbp, rbx = upcall, r12 = mask; the handler has cleared the
-// area's header, since XSAVE and XSAVEC write only the head of it and XRSTOR insists on the rest being zero (SDM 13.8.1, 13.8.2). The
-// upcall keeps rbx, rbp and r12; nothing else is relied on after it, not even DF or the x87 stack.
+// Entered by sigreturn with rsp = area (a multiple of 64), rbp = &frame.rbp, rbx = upcall, r12 =
+// mask; the handler has cleared the area's header, since XSAVE and XSAVEC write only the head of it
+// and XRSTOR insists on the rest being zero (SDM 13.8.1, 13.8.2). The upcall keeps rbx, rbp and
+// r12; nothing else is relied on after it, not even DF or the x87 stack.
 //
 // The 64-bit forms: the others cut the x87 instruction and operand pointers to 32 bits.
 //
 // A waiting x87 exception stays pending in the area, since neither XSAVE nor FNINIT waits for it.
 //
-// Call frame information: from the first instruction to the last `pop`, everything is at a fixed distance from rbp, and the CFA is the
-// interrupted RSP itself. A signal frame ("S"): its caller was interrupted *at* the address, not one instruction behind it.
+// Call frame information: from the first instruction to the last `pop`, everything is at a fixed
+// distance from rbp, and the CFA is the interrupted RSP itself. A signal frame ("S"): its caller
+// was interrupted *at* the address, not one instruction behind it.
 //
-// `ret 128` pops RIP and goes back over the red zone; by then nothing of the frame is needed, so a signal may come at any time.
+// `ret 128` pops RIP and goes back over the red zone; by then nothing of the frame is needed, so a
+// signal may come at any time.
 macro_rules! trampoline {
     ($name:literal, $save:literal, $restore:literal) => {
         concat!(
@@ -207,8 +231,8 @@ global_asm!(
     ".popsection",
 );
 
-/// Finds out how this machine saves its extended state. To be called once before the first [`inject`], outside signal handlers;
-/// further calls only repeat the answer. Does not block.
+/// Finds out how this machine saves its extended state. To be called once before the first
+/// [`inject`], outside signal handlers; further calls only repeat the answer. Does not block.
 pub fn prepare() -> Format {
     const OSXSAVE: u32 = 1 << 27;
     let format = if cpuid(1, 0).ecx & OSXSAVE == 0 {
@@ -225,11 +249,12 @@ pub fn prepare() -> Format {
     format
 }
 
-/// As [`prepare`], with a given format: for tests of the formats that this machine would not choose.
+/// As [`prepare`], with a given format: for tests of the formats that this machine would not
+/// choose.
 ///
 /// # Safety
-/// The processor has the format's instructions; no injected call is under way; and code that uses more than the format saves
-/// is not interrupted.
+/// The processor has the format's instructions; no injected call is under way; and code that uses
+/// more than the format saves is not interrupted.
 #[doc(hidden)]
 pub unsafe fn prepare_as(format: Format) {
     let entry = match format {
@@ -245,7 +270,11 @@ pub unsafe fn prepare_as(format: Format) {
         left_out = enabled & TILES;
         bytes = area_bytes(format, mask, |component| {
             let leaf = cpuid(0xd, component);
-            Component { bytes: leaf.eax as usize, offset: leaf.ebx as usize, aligned: leaf.ecx & 2 != 0 }
+            Component {
+                bytes: leaf.eax as usize,
+                offset: leaf.ebx as usize,
+                aligned: leaf.ecx & 2 != 0,
+            }
         });
     }
     MASK.store(mask, Ordering::Relaxed);
@@ -263,8 +292,8 @@ struct Component {
     aligned: bool,
 }
 
-/// The size of the area for `mask`. Computed and not read: CPUID's totals are for all that is enabled, and by subleaf 1 with what only
-/// the kernel saves.
+/// The size of the area for `mask`. Computed and not read: CPUID's totals are for all that is
+/// enabled, and by subleaf 1 with what only the kernel saves.
 fn area_bytes(format: Format, mask: u64, describe: impl Fn(u32) -> Component) -> usize {
     let mut end = LEGACY + HEADER;
     for component in (2..63).filter(|c| mask & (1 << c) != 0) {
@@ -286,17 +315,21 @@ fn area_bytes(format: Format, mask: u64, describe: impl Fn(u32) -> Component) ->
 unsafe fn xgetbv() -> u64 {
     let (low, high): (u32, u32);
     // SAFETY: the caller's promise; it reads a register only.
-    unsafe { asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") high, options(nomem, nostack, preserves_flags))
+    };
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// How many bytes must be free below the interrupted RSP: the red zone, the frame, the extended state and 6 KiB for the upcall. About
-/// 9 KiB with AVX-512. Async-signal-safe. Before [`prepare`] it leaves out the extended state.
+/// How many bytes must be free below the interrupted RSP: the red zone, the frame, the extended
+/// state and 6 KiB for the upcall. About 9 KiB with AVX-512. Async-signal-safe. Before [`prepare`]
+/// it leaves out the extended state.
 pub fn room_needed() -> usize {
     RED_ZONE + size_of::<Frame>() + 64 + AREA.load(Ordering::Relaxed) + UPCALL_ROOM
 }
 
-/// Whether the code that `context` interrupted was on the stack `stack`: its RSP lies within. Async-signal-safe.
+/// Whether the code that `context` interrupted was on the stack `stack`: its RSP lies within.
+/// Async-signal-safe.
 ///
 /// # Safety
 /// `context` is the one that the kernel passed to the running signal handler.
@@ -305,12 +338,14 @@ pub unsafe fn interrupted_on(context: *const ucontext_t, stack: Range<usize>) ->
     stack.contains(&(unsafe { register(context, libc::REG_RSP) } as usize))
 }
 
-/// Makes the interrupted context of `context` call `upcall` before it goes on, as if the code had called it between two instructions.
+/// Makes the interrupted context of `context` call `upcall` before it goes on, as if the code had
+/// called it between two instructions.
 ///
-/// Afterwards all general registers, the flags and the whole extended state (x87, MMX, SSE, AVX, AVX-512, PKRU) are as before, wherever
-/// the code continues: it may be on another kernel thread. FS and GS are neither saved nor restored. `upcall` starts as any
-/// function does, with the control words of a new thread. A debugger or a backtrace inside it sees the interrupted function
-/// as its caller's caller.
+/// Afterwards all general registers, the flags and the whole extended state (x87, MMX, SSE, AVX,
+/// AVX-512, PKRU) are as before, wherever the code continues: it may be on another kernel thread.
+/// FS and GS are neither saved nor restored. `upcall` starts as any function does, with the control
+/// words of a new thread. A debugger or a backtrace inside it sees the interrupted function as its
+/// caller's caller.
 ///
 /// Async-signal-safe, does not block; touches no thread-local variable and no errno.
 ///
@@ -318,13 +353,20 @@ pub unsafe fn interrupted_on(context: *const ucontext_t, stack: Range<usize>) ->
 /// [`Refusal`]; the context is unchanged then.
 ///
 /// # Safety
-/// - `context` is the one that the kernel passed to the running signal handler, and the handler then returns.
-/// - `stack_low` is the lowest usable address of the stack that the interrupted RSP lies in (see [`interrupted_on`]), and nobody else
-///   uses what is below RSP's red zone.
-/// - The interrupted code tolerates the call *there*: it is not within the runtime, holds no lock that `upcall` wants, and if `upcall`
-///   switches, then it caches nothing that belongs to the kernel thread.
-/// - `upcall` returns in the usual way: nothing unwinds through the trampoline. That it is `extern "C"` makes a panic abort.
-pub unsafe fn inject(context: *mut ucontext_t, upcall: extern "C" fn(), stack_low: usize) -> Result<(), Refusal> {
+/// - `context` is the one that the kernel passed to the running signal handler, and the handler
+///   then returns.
+/// - `stack_low` is the lowest usable address of the stack that the interrupted RSP lies in (see
+///   [`interrupted_on`]), and nobody else uses what is below RSP's red zone.
+/// - The interrupted code tolerates the call *there*: it is not within the runtime, holds no lock
+///   that `upcall` wants, and if `upcall` switches, then it caches nothing that belongs to the
+///   kernel thread.
+/// - `upcall` returns in the usual way: nothing unwinds through the trampoline. That it is
+///   `extern "C"` makes a panic abort.
+pub unsafe fn inject(
+    context: *mut ucontext_t,
+    upcall: extern "C" fn(),
+    stack_low: usize,
+) -> Result<(), Refusal> {
     let entry = ENTRY.load(Ordering::Acquire);
     if entry == 0 {
         return Err(Refusal::NotPrepared);
@@ -335,8 +377,10 @@ pub unsafe fn inject(context: *mut ucontext_t, upcall: extern "C" fn(), stack_lo
     };
     let rsp = get(libc::REG_RSP) as usize;
     let room = rsp.checked_sub(stack_low).ok_or(Refusal::NotOnThisStack)?;
-    // Also ends a storm of signals that would otherwise pile frame upon frame before the first upcall has begun.
-    let code = kumihimo_inject_compact as *const () as usize..kumihimo_inject_end as *const () as usize;
+    // Also ends a storm of signals that would otherwise pile frame upon frame before the first
+    // upcall has begun.
+    let code =
+        kumihimo_inject_compact as *const () as usize..kumihimo_inject_end as *const () as usize;
     if code.contains(&(get(libc::REG_RIP) as usize)) {
         return Err(Refusal::InTrampoline);
     }
@@ -360,8 +404,8 @@ pub unsafe fn inject(context: *mut ucontext_t, upcall: extern "C" fn(), stack_lo
     let flags = get(libc::REG_EFL);
     let frame = (rsp - RED_ZONE - size_of::<Frame>()) as *mut Frame;
     let area = (frame as usize - AREA.load(Ordering::Relaxed)) & !63;
-    // SAFETY: the room was checked, RSP is 8-aligned and so is the frame; the caller grants the memory below the red zone, and the
-    // signal frame is elsewhere.
+    // SAFETY: the room was checked, RSP is 8-aligned and so is the frame; the caller grants the
+    // memory below the red zone, and the signal frame is elsewhere.
     unsafe {
         frame.write(Frame {
             r15_to_r8: [
@@ -387,7 +431,9 @@ pub unsafe fn inject(context: *mut ucontext_t, upcall: extern "C" fn(), stack_lo
         if MASK.load(Ordering::Relaxed) != 0 {
             ((area + LEGACY) as *mut [u64; HEADER / 8]).write([0; HEADER / 8]);
         }
-        let set = |name: libc::c_int, value: u64| (*context).uc_mcontext.gregs[name as usize] = value as i64;
+        let set = |name: libc::c_int, value: u64| {
+            (*context).uc_mcontext.gregs[name as usize] = value as i64
+        };
         set(libc::REG_RSP, area as u64);
         set(libc::REG_RBP, (&raw mut (*frame).rbp) as u64);
         set(libc::REG_RBX, upcall as *const () as u64);
@@ -405,15 +451,18 @@ unsafe fn register(context: *const ucontext_t, name: libc::c_int) -> u64 {
     unsafe { (*context).uc_mcontext.gregs[name as usize] as u64 }
 }
 
-/// The components of the extended state that the interrupted code had in use: the header of the signal frame's own XSAVE area. The
-/// handler's registers do not tell, since the kernel starts handlers with fresh ones.
+/// The components of the extended state that the interrupted code had in use: the header of the
+/// signal frame's own XSAVE area. The handler's registers do not tell, since the kernel starts
+/// handlers with fresh ones.
 ///
 /// # Safety
 /// `context` is a signal handler's.
 unsafe fn in_use(context: *const ucontext_t) -> u64 {
-    /// FP_XSTATE_MAGIC1 at byte 464 (`sw_reserved`, asm/sigcontext.h): more than the FXSAVE image follows.
+    /// FP_XSTATE_MAGIC1 at byte 464 (`sw_reserved`, asm/sigcontext.h): more than the FXSAVE image
+    /// follows.
     const EXTENDED: u32 = 0x4650_5853;
-    // SAFETY: the caller's promise: the kernel wrote the image, or a null pointer; the header follows if the magic word says so.
+    // SAFETY: the caller's promise: the kernel wrote the image, or a null pointer; the header
+    // follows if the magic word says so.
     unsafe {
         let image = (*context).uc_mcontext.fpregs.cast::<u8>().cast_const();
         if image.is_null() || image.add(464).cast::<u32>().read() != EXTENDED {
@@ -427,7 +476,9 @@ unsafe fn in_use(context: *const ucontext_t) -> u64 {
 fn has_shadow_stack() -> bool {
     let pointer: u64;
     // SAFETY: reads a register or does nothing.
-    unsafe { asm!("rdsspq {}", inout(reg) 0u64 => pointer, options(nomem, nostack, preserves_flags)) };
+    unsafe {
+        asm!("rdsspq {}", inout(reg) 0u64 => pointer, options(nomem, nostack, preserves_flags))
+    };
     pointer != 0
 }
 
@@ -442,7 +493,11 @@ mod tests {
         }
         let describe = |component| {
             let leaf = cpuid(0xd, component);
-            Component { bytes: leaf.eax as usize, offset: leaf.ebx as usize, aligned: leaf.ecx & 2 != 0 }
+            Component {
+                bytes: leaf.eax as usize,
+                offset: leaf.ebx as usize,
+                aligned: leaf.ecx & 2 != 0,
+            }
         };
         // SAFETY: OSXSAVE is set.
         let enabled = unsafe { xgetbv() };
@@ -453,7 +508,8 @@ mod tests {
 
     #[test]
     fn layouts_of_the_manual() {
-        // As on a server with AVX-512, PKRU and tiles: 2 AVX, 5-7 AVX-512, 9 PKRU, 17 and 18 tiles (aligned).
+        // As on a server with AVX-512, PKRU and tiles: 2 AVX, 5-7 AVX-512, 9 PKRU, 17 and 18 tiles
+        // (aligned).
         let describe = |component| match component {
             2 => Component { bytes: 256, offset: 576, aligned: false },
             5 => Component { bytes: 64, offset: 1088, aligned: false },

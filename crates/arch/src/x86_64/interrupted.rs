@@ -42,8 +42,8 @@ pub unsafe fn position(context: *const ucontext_t) -> Position {
 pub unsafe fn restarts_call(context: *const ucontext_t) -> bool {
     // SAFETY: the caller's promise.
     let registers = unsafe { &(*context).uc_mcontext.gregs };
-    let [next, behind, flags, kept] =
-        [libc::REG_RIP, libc::REG_RCX, libc::REG_EFL, libc::REG_R11].map(|register| registers[register as usize]);
+    let [next, behind, flags, kept] = [libc::REG_RIP, libc::REG_RCX, libc::REG_EFL, libc::REG_R11]
+        .map(|register| registers[register as usize]);
     behind == next + SYSCALL.len() as i64 && kept == flags
 }
 

@@ -1,6 +1,8 @@
-//! Code into which no call is injected: the C library's, the dynamic linker's, the kernel's own page of it (vdso), and allocators'.
+//! Code into which no call is injected: the C library's, the dynamic linker's, the kernel's own
+//! page of it (vdso), and allocators'.
 //!
-//! What they hold there (an arena's lock, the list of loaded objects) a user scheduler may itself need while it decides who runs next.
+//! What they hold there (an arena's lock, the list of loaded objects) a user scheduler may itself
+//! need while it decides who runs next.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -34,17 +36,28 @@ pub fn is_closed(pc: usize) -> bool {
 }
 
 fn find() -> Vec<Range<usize>> {
-    unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _: usize, out: *mut libc::c_void) -> i32 {
+    unsafe extern "C" fn each(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        out: *mut libc::c_void,
+    ) -> i32 {
         // SAFETY: dl_iterate_phdr(3): a live description, and what `find` gave.
         let (info, out) = unsafe { (&*info, &mut *out.cast::<Vec<Range<usize>>>()) };
-        // SAFETY: a terminated name, or null.
-        let name = if info.dlpi_name.is_null() { c"" } else { unsafe { std::ffi::CStr::from_ptr(info.dlpi_name) } };
+        let name = if info.dlpi_name.is_null() {
+            c""
+        } else {
+            // SAFETY: a terminated name, since it is not null.
+            unsafe { std::ffi::CStr::from_ptr(info.dlpi_name) }
+        };
         let name = name.to_string_lossy();
         let file = name.rsplit('/').next().unwrap_or_default();
         if CLOSED.iter().any(|begin| file.starts_with(begin)) {
             // SAFETY: so many headers are there.
-            let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-            for header in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0) {
+            let headers =
+                unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+            for header in
+                headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0)
+            {
                 let start = info.dlpi_addr as usize + header.p_vaddr as usize;
                 out.push(start..start + header.p_memsz as usize);
             }
@@ -62,9 +75,11 @@ mod tests {
     #[test]
     fn the_c_library_is_closed_and_this_is_not() {
         super::prepare();
-        // From the library itself: a sanitizer has functions of the same names in the program. time(2) is the vdso's, if there is one.
+        // From the library itself: a sanitizer has functions of the same names in the program.
+        // time(2) is the vdso's, if there is one.
         // SAFETY: it is loaded already; C strings.
-        let library = unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        let library =
+            unsafe { libc::dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         assert!(!library.is_null());
         for name in [c"malloc", c"time"] {
             // SAFETY: a live handle, a C string.

@@ -1,4 +1,5 @@
-//! Runs one test of this test program in a process of its own, or the whole program under other settings.
+//! Runs one test of this test program in a process of its own, or the whole program under other
+//! settings.
 
 use std::io::Write;
 use std::process::{Command, Output};
@@ -29,7 +30,9 @@ pub fn alone(name: &str, body: impl FnOnce()) {
     }
     let out = once_more(name, &[]);
     let errors = text(&out.stderr);
-    if let Some((_, why)) = errors.lines().filter_map(|l| l.strip_prefix("[skip] ")).find_map(|l| l.split_once(": ")) {
+    if let Some((_, why)) =
+        errors.lines().filter_map(|l| l.strip_prefix("[skip] ")).find_map(|l| l.split_once(": "))
+    {
         skip(why);
     }
     assert!(out.status.success(), "{name}: {}\n{}{errors}", out.status, text(&out.stdout));
@@ -48,7 +51,13 @@ pub fn all_with(but: &str, env: &[(&str, &str)]) {
         .envs(env.iter().copied())
         .output()
         .expect("the test program again");
-    assert!(out.status.success(), "{env:?}: {}\n{}{}", out.status, text(&out.stdout), text(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{env:?}: {}\n{}{}",
+        out.status,
+        text(&out.stdout),
+        text(&out.stderr)
+    );
 }
 
 /// jemalloc's shared library, for `LD_PRELOAD`.
@@ -59,13 +68,14 @@ pub fn jemalloc() -> Option<&'static str> {
         .find(|path| std::path::Path::new(path).exists())
 }
 
-/// True if this is built with AddressSanitizer or ThreadSanitizer, whose shadow memory needs the address space that some
-/// tests use up.
+/// True if this is built with AddressSanitizer or ThreadSanitizer, whose shadow memory needs the
+/// address space that some tests use up.
 pub fn sanitizer() -> bool {
     sanitizers() != (false, false)
 }
 
-/// True if this is built with ThreadSanitizer, which keeps signals back and then calls their handlers with a copy of the context.
+/// True if this is built with ThreadSanitizer, which keeps signals back and then calls their
+/// handlers with a copy of the context.
 pub fn thread_sanitizer() -> bool {
     sanitizers().1
 }
@@ -73,7 +83,8 @@ pub fn thread_sanitizer() -> bool {
 /// AddressSanitizer, ThreadSanitizer.
 fn sanitizers() -> (bool, bool) {
     let (asan, tsan): (usize, usize);
-    // SAFETY: loads addresses from the global offset table; null if nobody defines the (weak) symbols.
+    // SAFETY: loads addresses from the global offset table; null if nobody defines the (weak)
+    // symbols.
     unsafe {
         core::arch::asm!(
             ".weak __asan_init",

@@ -1,4 +1,5 @@
-//! The smallest possible runtime: one flow of control on its own stack and block, resumed by whoever calls `resume`.
+//! The smallest possible runtime: one flow of control on its own stack and block, resumed by
+//! whoever calls `resume`.
 #![allow(dead_code)] // each test binary uses a part of it
 
 pub mod again;
@@ -10,7 +11,8 @@ use kumihimo_arch::cpu::{Context, fs_base, fsgsbase, switch_fs, switch_prctl};
 use kumihimo_arch::stack::{self, Class, RECORD};
 use kumihimo_arch::tls::{self, Tls};
 
-/// Ends a test where microprocesses cannot have blocks of their own (ThreadSanitizer, `KUMI_TLS=kernel`).
+/// Ends a test where microprocesses cannot have blocks of their own (ThreadSanitizer,
+/// `KUMI_TLS=kernel`).
 #[macro_export]
 macro_rules! needs_blocks {
     () => {

@@ -8,7 +8,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{FIRE, again, under_fire, until};
 
 unsafe extern "C" {
-    fn _Unwind_Backtrace(each: extern "C" fn(*mut c_void, *mut Trace) -> c_int, trace: *mut Trace) -> c_int;
+    fn _Unwind_Backtrace(
+        each: extern "C" fn(*mut c_void, *mut Trace) -> c_int,
+        trace: *mut Trace,
+    ) -> c_int;
     fn _Unwind_GetIP(frame: *mut c_void) -> usize;
     fn _Unwind_FindEnclosingFunction(pc: *const c_void) -> usize;
 }
@@ -38,7 +41,8 @@ thread_local! {
     static SEEN: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Counts in SEEN how often it looked, and how often it saw `interrupted_here` called by `outer_here`.
+/// Counts in SEEN how often it looked, and how often it saw `interrupted_here` called by
+/// `outer_here`.
 extern "C" fn look() {
     // SAFETY: an upcall runs only while the record lives.
     unsafe { (*FIRE.get()).begun.fetch_add(1, Relaxed) };
@@ -50,7 +54,8 @@ extern "C" fn look() {
     unsafe { _Unwind_Backtrace(note, &mut trace) };
     let inner = interrupted_here as *const () as usize;
     let outer = outer_here as *const () as usize;
-    let whole = trace.functions[..trace.frames].windows(2).any(|pair| pair == [inner, outer]) && trace.frames > 6;
+    let whole = trace.functions[..trace.frames].windows(2).any(|pair| pair == [inner, outer])
+        && trace.frames > 6;
     let (looked, saw) = SEEN.get();
     SEEN.set((looked + 1, saw + u64::from(whole)));
     LOOKING.set(true);
@@ -59,7 +64,9 @@ extern "C" fn look() {
 #[inline(never)]
 extern "C" fn interrupted_here(spins: u64) -> u64 {
     // SAFETY: counts a register down to zero.
-    unsafe { std::arch::asm!("2:", "dec {}", "jnz 2b", inout(reg) spins => _, options(nomem, nostack)) };
+    unsafe {
+        std::arch::asm!("2:", "dec {}", "jnz 2b", inout(reg) spins => _, options(nomem, nostack))
+    };
     spins
 }
 
@@ -77,13 +84,17 @@ fn a_backtrace_sees_what_was_interrupted() {
         return again::skip("a sanitizer's stubs are in the backtrace");
     }
     under_fire(look, |fire| {
-        // The first one loads and sorts tables, which an injected call had better not find half done.
+        // The first one loads and sorts tables, which an injected call had better not find half
+        // done.
         drop(black_box(std::backtrace::Backtrace::force_capture()));
         until(fire, 500, |_| {
             black_box(outer_here(1_000_000));
         });
         let (looked, saw) = SEEN.get();
         // A few fall between LOOKING and the call, in `outer_here` itself.
-        assert!(looked > 300 && saw >= looked - looked / 10, "looked {looked} times, saw it {saw} times");
+        assert!(
+            looked > 300 && saw >= looked - looked / 10,
+            "looked {looked} times, saw it {saw} times"
+        );
     });
 }

@@ -1,6 +1,8 @@
-//! Code that holds values in one class of registers for a while, and says what it finds there afterwards.
+//! Code that holds values in one class of registers for a while, and says what it finds there
+//! afterwards.
 //!
-//! Everything here waits with `dec` and `loop` on one register or one word, so that an injected call most likely falls in between.
+//! Everything here waits with `dec` and `loop` on one register or one word, so that an injected
+//! call most likely falls in between.
 
 use core::arch::{asm, naked_asm};
 
@@ -30,7 +32,8 @@ pub unsafe extern "C" fn general(values: *const [u64; GENERAL], out: *mut [u64; 
     )
 }
 
-/// 32 rows of 64 bytes for zmm0 .. zmm31, of which narrower registers use the beginning; then k0 .. k7.
+/// 32 rows of 64 bytes for zmm0 .. zmm31, of which narrower registers use the beginning; then k0 ..
+/// k7.
 pub type Vectors = [u64; 32 * 8 + 8];
 
 /// xmm0 .. xmm15.
@@ -72,7 +75,8 @@ pub unsafe extern "C" fn zmm(values: *const Vectors, out: *mut Vectors, spins: u
     )
 }
 
-/// What the x87 unit held: the stack from its top, 16 bytes a value of which 10 count, then the control and the status word.
+/// What the x87 unit held: the stack from its top, 16 bytes a value of which 10 count, then the
+/// control and the status word.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct X87 {
@@ -146,7 +150,8 @@ pub unsafe extern "C" fn flags(value: u64, spins: u64) -> u64 {
     )
 }
 
-/// `sum = a + b + 1` for numbers of `count` words, the carry living in CF all the time; returns the last carry.
+/// `sum = a + b + 1` for numbers of `count` words, the carry living in CF all the time; returns the
+/// last carry.
 #[unsafe(naked)]
 pub unsafe extern "C" fn add(sum: *mut u64, a: *const u64, b: *const u64, count: u64) -> u64 {
     naked_asm!(
@@ -205,8 +210,8 @@ pub struct Start {
 /// How much of the vector registers [`rude`] overwrites: 0 xmm, 1 ymm, 2 zmm and k.
 pub static WIDTH: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
 
-/// An upcall that calls `count` and then leaves every register changed that the ABI lets it change, and some that it may not: a full x87
-/// stack, other control words, DF and AC set.
+/// An upcall that calls `count` and then leaves every register changed that the ABI lets it change,
+/// and some that it may not: a full x87 stack, other control words, DF and AC set.
 #[unsafe(naked)]
 pub extern "C" fn rude() {
     naked_asm!(

@@ -48,7 +48,8 @@ fn rsp(context: &ucontext_t) -> usize {
 /// With `room` bytes below RSP.
 fn attempt(context: &mut ucontext_t, room: usize) -> Result<(), Refusal> {
     let low = rsp(context).wrapping_sub(room);
-    // SAFETY: the handler's context; test threads have far more stack than any `room` here, and nothing is below the red zone.
+    // SAFETY: the handler's context; test threads have far more stack than any `room` here, and
+    // nothing is below the red zone.
     unsafe { inject(context, ran, low) }
 }
 
@@ -76,7 +77,8 @@ fn with_too_little_room() {
     });
     let (low, high) = LOW_AND_HIGH.get();
     // SAFETY: the same bytes, still mapped.
-    let touched = (low - 8192..high).find(|&address| unsafe { (address as *const u8).read_volatile() } != 0xa5);
+    let touched = (low - 8192..high)
+        .find(|&address| unsafe { (address as *const u8).read_volatile() } != 0xa5);
     assert_eq!((answer, RAN.get()), ((Ok(()), false), 1));
     assert!(touched.is_some_and(|address| address >= low), "{touched:x?} is below {low:x}");
 }

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-/// Keeps the contents of a file in memory. A batched read does not wait for the disk: of a page that memory pressure has just taken away it says EAGAIN, and a plain read of the same does not.
+/// Keeps the contents of a file in memory. A batched read does not wait for the disk: of a page
+/// that memory pressure has just taken away it says EAGAIN, and a plain read of the same does not.
 pub struct Resident {
     map: *mut libc::c_void,
     len: usize,
@@ -24,7 +25,8 @@ impl Resident {
                 0,
             );
             assert_ne!(map, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
-            // What is mapped is not dropped with the page cache, what is locked is not taken under pressure either; RLIMIT_MEMLOCK may forbid the second.
+            // What is mapped is not dropped with the page cache, what is locked is not taken under
+            // pressure either; RLIMIT_MEMLOCK may forbid the second.
             let _ = libc::mlock(map, len);
             Resident { map, len }
         }

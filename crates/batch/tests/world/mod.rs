@@ -81,7 +81,8 @@ impl World {
         let file = File::options().read(true).write(true).open(&path).unwrap();
         file.sync_all().unwrap();
         let resident = Resident::of(&file);
-        let (mut near, mut far): (Vec<std::os::fd::OwnedFd>, Vec<std::os::fd::OwnedFd>) = (vec![], vec![]);
+        let (mut near, mut far): (Vec<std::os::fd::OwnedFd>, Vec<std::os::fd::OwnedFd>) =
+            (vec![], vec![]);
         for i in 0..STREAMS {
             if i == 0 {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -101,7 +102,18 @@ impl World {
         let connected = UdpSocket::bind("127.0.0.1:0").unwrap();
         connected.connect(at).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-        World { near, far, sender, connected, receiver, peer: Address::new(&at), file, resident, path, written: 0 }
+        World {
+            near,
+            far,
+            sender,
+            connected,
+            receiver,
+            peer: Address::new(&at),
+            file,
+            resident,
+            path,
+            written: 0,
+        }
     }
 
     /// Makes all steps in one batch. What each saw, in the order of the steps.
@@ -116,7 +128,9 @@ impl World {
             rooms.push(match step {
                 Step::Send { parts, .. } => vec![self.written; parts.iter().sum()],
                 Step::Datagram { len, .. } | Step::Write { len, .. } => vec![self.written; *len],
-                Step::Recv { len, .. } | Step::Take { len } | Step::Read { len, .. } => vec![0; *len],
+                Step::Recv { len, .. } | Step::Take { len } | Step::Read { len, .. } => {
+                    vec![0; *len]
+                }
                 Step::Nop | Step::Sync | Step::Stat => vec![],
             });
             // SAFETY: plain numbers.
@@ -146,30 +160,44 @@ impl World {
                 Step::Send { stream, parts } if parts.len() == 1 => {
                     Op::Send { socket: self.near[*stream].as_fd(), from: &sent[i] }
                 }
-                Step::Send { stream, .. } => Op::SendVectored { socket: self.near[*stream].as_fd(), from: &slices[i] },
+                Step::Send { stream, .. } => {
+                    Op::SendVectored { socket: self.near[*stream].as_fd(), from: &slices[i] }
+                }
                 Step::Recv { stream, len } if len % 2 == 1 => {
                     let (first, second) = room.split_at_mut(len / 3);
-                    let parts = Box::leak(Box::new([IoSliceMut::new(first), IoSliceMut::new(second)]));
+                    let parts =
+                        Box::leak(Box::new([IoSliceMut::new(first), IoSliceMut::new(second)]));
                     let message = Box::leak(Box::new(Message::new(parts)));
                     Op::RecvMessage { socket: self.far[*stream].as_fd(), message }
                 }
-                Step::Recv { stream, .. } => Op::Recv { socket: self.far[*stream].as_fd(), into: room, flags: 0 },
+                Step::Recv { stream, .. } => {
+                    Op::Recv { socket: self.far[*stream].as_fd(), into: room, flags: 0 }
+                }
                 Step::Datagram { connected: true, .. } => {
                     Op::SendDatagram { socket: self.connected.as_fd(), to: None, from: &sent[i] }
                 }
-                Step::Datagram { .. } => {
-                    Op::SendDatagram { socket: self.sender.as_fd(), to: Some(&self.peer), from: &sent[i] }
+                Step::Datagram { .. } => Op::SendDatagram {
+                    socket: self.sender.as_fd(),
+                    to: Some(&self.peer),
+                    from: &sent[i],
+                },
+                Step::Take { .. } => {
+                    Op::Recv { socket: self.receiver.as_fd(), into: room, flags: 0 }
                 }
-                Step::Take { .. } => Op::Recv { socket: self.receiver.as_fd(), into: room, flags: 0 },
-                Step::Read { at, .. } => Op::ReadAt { file: self.file.as_fd(), into: room, at: *at },
-                Step::Write { at, .. } => Op::WriteAt { file: self.file.as_fd(), from: &sent[i], at: *at },
+                Step::Read { at, .. } => {
+                    Op::ReadAt { file: self.file.as_fd(), into: room, at: *at }
+                }
+                Step::Write { at, .. } => {
+                    Op::WriteAt { file: self.file.as_fd(), from: &sent[i], at: *at }
+                }
                 Step::Sync => Op::Sync { file: self.file.as_fd(), data: true },
                 Step::Stat => Op::Stat { path: &path, into: stat },
             };
             calls.push(Call::new(op, levels[i % levels.len()]));
         }
         batch.run(&mut calls.iter_mut().collect::<Vec<_>>(), &Counters::default());
-        let outcomes: Vec<Outcome> = calls.iter().map(|call| call.outcome.expect("each call has one")).collect();
+        let outcomes: Vec<Outcome> =
+            calls.iter().map(|call| call.outcome.expect("each call has one")).collect();
         drop(calls);
         let seen = |(((outcome, room), stat), step): (((Outcome, Vec<u8>), libc::statx), &Step)| {
             let bytes = match step {

@@ -43,7 +43,13 @@ fn refused(number: c_int, says: &str) {
     assert!(text().contains(says), "{says:?}: {}", text());
 }
 
-extern "C" fn nothing(_: *const c_void, _: usize, _: *mut Reply, _: *const Caller, _: *mut c_void) -> c_int {
+extern "C" fn nothing(
+    _: *const c_void,
+    _: usize,
+    _: *mut Reply,
+    _: *const Caller,
+    _: *mut c_void,
+) -> c_int {
     0
 }
 
@@ -65,13 +71,32 @@ fn nulls_and_texts() {
         refused(kumi_gate_call(null(), null(), 0, null_mut(), -1), "gate is NULL");
         refused(kumi_gate_send(null(), null(), 0), "gate is NULL");
         refused(
-            kumi_gate_call_regions(null(), null(), 0, null(), 0, null_mut(), null_mut(), null_mut(), -1),
+            kumi_gate_call_regions(
+                null(),
+                null(),
+                0,
+                null(),
+                0,
+                null_mut(),
+                null_mut(),
+                null_mut(),
+                -1,
+            ),
             "gate is NULL",
         );
         let mut serving = null_mut();
-        refused(kumi_gate_serve(&raw mut serving, c"a".as_ptr(), null(), None, null_mut()), "handler is NULL");
-        refused(kumi_gate_serve(&raw mut serving, null(), null(), Some(nothing), null_mut()), "name is NULL");
-        refused(kumi_gate_serve(null_mut(), c"a".as_ptr(), null(), Some(nothing), null_mut()), "NULL");
+        refused(
+            kumi_gate_serve(&raw mut serving, c"a".as_ptr(), null(), None, null_mut()),
+            "handler is NULL",
+        );
+        refused(
+            kumi_gate_serve(&raw mut serving, null(), null(), Some(nothing), null_mut()),
+            "name is NULL",
+        );
+        refused(
+            kumi_gate_serve(null_mut(), c"a".as_ptr(), null(), Some(nothing), null_mut()),
+            "NULL",
+        );
         refused(kumi_reply_set(null_mut(), null(), 0), "reply is NULL");
         refused(kumi_reply_append(null_mut(), null(), 0), "reply is NULL");
         refused(kumi_reply_region(null_mut(), null()), "reply is NULL");
@@ -79,7 +104,10 @@ fn nulls_and_texts() {
         refused(kumi_region_seal(null_mut()), "region is NULL");
         assert_eq!(kumi_reply_fail(null_mut(), 0, null()), libc::EREMOTEIO);
         assert_eq!((kumi_reply_unwanted(null()), kumi_serving_handled(null())), (0, 0));
-        assert_eq!((kumi_serving_close(null_mut()), kumi_region_data(null(), null_mut())), (0, null()));
+        assert_eq!(
+            (kumi_serving_close(null_mut()), kumi_region_data(null(), null_mut())),
+            (0, null())
+        );
         kumi_gate_close(null_mut());
         kumi_region_free(null_mut());
         kumi_bytes_free(null_mut());
@@ -123,7 +151,10 @@ fn regions_and_buffers() {
     // SAFETY: what is not valid is NULL, or is what is checked.
     unsafe {
         refused(kumi_region_copy(&raw mut region, null(), 1), "data is NULL");
-        refused(kumi_region_copy(&raw mut region, (&raw const length).cast(), usize::MAX), "address space");
+        refused(
+            kumi_region_copy(&raw mut region, (&raw const length).cast(), usize::MAX),
+            "address space",
+        );
         assert_eq!(kumi_region_new(&raw mut region, usize::MAX, &raw mut data), libc::ENOMEM);
         assert!(region.is_null() && data.is_null());
         assert_eq!(kumi_region_new(&raw mut region, 3, &raw mut data), 0);

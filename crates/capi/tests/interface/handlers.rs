@@ -1,4 +1,5 @@
-//! What handlers may count on: who closes waits for them, cancellation reaches them as a number, their argument is theirs.
+//! What handlers may count on: who closes waits for them, cancellation reaches them as a number,
+//! their argument is theirs.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
@@ -12,7 +13,8 @@ use kumihimo::thread;
 use kumihimo_c::gate::{Gate, kumi_gate_call, kumi_gate_close, kumi_gate_connect};
 use kumihimo_c::options::{LAYOUT, RawOptions, kumi_options_init};
 use kumihimo_c::serve::{
-    Caller, Handler, Reply, Serving, kumi_gate_serve, kumi_reply_set, kumi_reply_unwanted, kumi_serving_close,
+    Caller, Handler, Reply, Serving, kumi_gate_serve, kumi_reply_set, kumi_reply_unwanted,
+    kumi_serving_close,
 };
 use kumihimo_tests::process::{again, is_child};
 
@@ -39,7 +41,8 @@ fn serve<T>(name: &str, threads: u32, handler: Handler, arg: &T) -> *mut Serving
     let at = LAYOUT.2.iter().find(|(name, _)| *name == "threads").expect("a field").1;
     let name = CString::new(name).expect("a name");
     let mut serving = null_mut();
-    // SAFETY: the options have room, and `threads` is one of them; all else is valid, `arg` until the gate is closed.
+    // SAFETY: the options have room, and `threads` is one of them; all else is valid, `arg` until
+    // the gate is closed.
     unsafe {
         assert_eq!(kumi_options_init(options, LAYOUT.1), 0);
         options.cast::<u8>().add(at).cast::<u32>().write(threads);
@@ -63,7 +66,13 @@ impl Slow {
     }
 }
 
-extern "C" fn slow(_: *const c_void, _: usize, reply: *mut Reply, _: *const Caller, arg: *mut c_void) -> c_int {
+extern "C" fn slow(
+    _: *const c_void,
+    _: usize,
+    reply: *mut Reply,
+    _: *const Caller,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: what `serve` was given.
     let its = unsafe { &*arg.cast::<Slow>() };
     its.begun.send(()).expect("the test listens");
@@ -116,9 +125,17 @@ struct Own(Mutex<*mut Serving>);
 // SAFETY: the interface's handles go to any thread.
 unsafe impl Sync for Own {}
 
-extern "C" fn closes(_: *const c_void, _: usize, _: *mut Reply, _: *const Caller, arg: *mut c_void) -> c_int {
+extern "C" fn closes(
+    _: *const c_void,
+    _: usize,
+    _: *mut Reply,
+    _: *const Caller,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: what `serve` was given; the gate is open while a handler runs.
-    unsafe { kumi_serving_close(*(*arg.cast::<Own>()).0.lock().unwrap_or_else(PoisonError::into_inner)) }
+    unsafe {
+        kumi_serving_close(*(*arg.cast::<Own>()).0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 #[test]
@@ -145,7 +162,13 @@ struct Outer {
     got: mpsc::Sender<(c_int, c_int)>,
 }
 
-extern "C" fn outer(_: *const c_void, _: usize, reply: *mut Reply, _: *const Caller, arg: *mut c_void) -> c_int {
+extern "C" fn outer(
+    _: *const c_void,
+    _: usize,
+    reply: *mut Reply,
+    _: *const Caller,
+    arg: *mut c_void,
+) -> c_int {
     // SAFETY: what `serve` was given; the gate is open.
     let (failed, unwanted, its) = unsafe {
         let its = &*arg.cast::<Outer>();
@@ -163,12 +186,15 @@ fn cancellation_is_a_number_in_c() {
         let inner = serve("slow", 0, Some(slow), &its);
         let (got, gets) = mpsc::channel();
         let mut gate = null_mut();
+        let (out, name, limit) = (&raw mut gate, c"slow".as_ptr(), std::ptr::null());
         // SAFETY: all is valid.
-        assert_eq!(unsafe { kumi_gate_connect(&raw mut gate, c"slow".as_ptr(), std::ptr::null()) }, 0);
+        assert_eq!(unsafe { kumi_gate_connect(out, name, limit) }, 0);
         let between = Outer { gate, got };
         let serving = serve("outer", 0, Some(outer), &between);
 
-        let caller = thread::spawn(|| RawGate::connect("outer").and_then(|gate| gate.call(b"", &mut Vec::new())));
+        let caller = thread::spawn(|| {
+            RawGate::connect("outer").and_then(|gate| gate.call(b"", &mut Vec::new()))
+        });
         begins.recv_timeout(LONG).expect("the inner handler begins");
         caller.cancel();
         assert!(caller.join().expect_err("it unwinds").is::<thread::Cancelled>());
@@ -177,14 +203,16 @@ fn cancellation_is_a_number_in_c() {
         // A time that is over is the number of that; the chain of calls is the caller's business.
         let mut reply = Vec::new();
         let late = RawGate::connect("outer").expect("it is there");
-        let error =
-            late.call_within(b"", &mut reply, Duration::from_millis(1)).expect_err("the inner one does not answer");
+        let error = late
+            .call_within(b"", &mut reply, Duration::from_millis(1))
+            .expect_err("the inner one does not answer");
         assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
         // Each handler of the inner gate that began waits for one.
         for _ in 0..2 {
             end.send(()).expect("they wait");
         }
-        // SAFETY: from `serve` and `kumi_gate_connect`; no call is under way when the handlers have ended.
+        // SAFETY: from `serve` and `kumi_gate_connect`; no call is under way when the handlers have
+        // ended.
         unsafe {
             assert_eq!(kumi_serving_close(serving), 0);
             kumi_gate_close(gate);

@@ -24,10 +24,16 @@ fn every_dialect_takes_it() {
     std::fs::write(&source, text).expect("room");
     for (compiler, language, dialect) in DIALECTS {
         if has("header::every_dialect_takes_it", compiler) {
-            let strict = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-x", language];
+            let strict =
+                ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-x", language];
             let command = &mut Command::new(compiler);
             done(
-                command.args(strict).arg(format!("-std={dialect}")).arg("-I").arg(here().join("include")).arg(&source),
+                command
+                    .args(strict)
+                    .arg(format!("-std={dialect}"))
+                    .arg("-I")
+                    .arg(here().join("include"))
+                    .arg(&source),
             );
         }
     }
@@ -40,23 +46,34 @@ fn layouts_are_the_librarys() {
         return;
     }
     let mut text = String::from("#include <kumihimo.h>\n");
-    for (name, size, fields) in [kumihimo_c::options::LAYOUT, kumihimo_c::bytes::LAYOUT, kumihimo_c::serve::LAYOUT] {
+    for (name, size, fields) in
+        [kumihimo_c::options::LAYOUT, kumihimo_c::bytes::LAYOUT, kumihimo_c::serve::LAYOUT]
+    {
         text += &format!("_Static_assert(sizeof({name}) == {size}, \"{name}\");\n");
         for (field, at) in fields {
-            text += &format!("_Static_assert(offsetof({name}, {field}) == {at}, \"{name}.{field}\");\n");
+            text += &format!(
+                "_Static_assert(offsetof({name}, {field}) == {at}, \"{name}.{field}\");\n"
+            );
         }
     }
     text += &format!("_Static_assert(KUMI_VERSION == {}, \"version\");\n", kumihimo_c::VERSION);
-    text += &format!("_Static_assert(KUMI_ALLOW_EVERYBODY == {}, \"\");\n", kumihimo_c::options::ALLOW_EVERYBODY);
-    text += &format!("_Static_assert(KUMI_NO_INHERITANCE == {}, \"\");\n", kumihimo_c::options::NO_INHERITANCE);
+    text += &format!(
+        "_Static_assert(KUMI_ALLOW_EVERYBODY == {}, \"\");\n",
+        kumihimo_c::options::ALLOW_EVERYBODY
+    );
+    text += &format!(
+        "_Static_assert(KUMI_NO_INHERITANCE == {}, \"\");\n",
+        kumihimo_c::options::NO_INHERITANCE
+    );
     let place = Place::new("layouts_are_the_librarys");
     let source = place.0.join("layouts.c");
     std::fs::write(&source, &text).expect("room");
     let command = &mut Command::new("cc");
     done(command.args(["-std=c11", "-fsyntax-only", "-I"]).arg(here().join("include")).arg(source));
 
-    let version =
-        env!("CARGO_PKG_VERSION").split('.').fold(0, |all, part| all << 8 | part.parse::<u32>().expect("a number"));
+    let version = env!("CARGO_PKG_VERSION")
+        .split('.')
+        .fold(0, |all, part| all << 8 | part.parse::<u32>().expect("a number"));
     assert_eq!(version, kumihimo_c::VERSION, "KUMI_VERSION is Cargo.toml's");
 }
 
@@ -68,9 +85,14 @@ fn every_function_is_in_both() {
     let header = std::fs::read_to_string(here().join("include/kumihimo.h")).expect("it is there");
     let declared: BTreeSet<String> = header
         .lines()
-        .filter(|line| !line.starts_with([' ', '/', '*', '#']) && line.contains('(') && !line.starts_with("typedef"))
+        .filter(|line| {
+            !line.starts_with([' ', '/', '*', '#'])
+                && line.contains('(')
+                && !line.starts_with("typedef")
+        })
         .filter_map(|line| {
-            line.split(['*', ' ', '(']).find(|word| word.starts_with("kumi_") && line.contains(&format!("{word}(")))
+            line.split(['*', ' ', '('])
+                .find(|word| word.starts_with("kumi_") && line.contains(&format!("{word}(")))
         })
         .map(str::to_owned)
         .collect();
@@ -85,6 +107,7 @@ fn every_function_is_in_both() {
         .collect();
     assert_eq!(declared, defined);
     let manual = std::fs::read_to_string(here().join("man/kumihimo_gates.3")).expect("it is there");
-    let missing: Vec<_> = declared.iter().filter(|name| !manual.contains(&format!(".Nm {name}"))).collect();
+    let missing: Vec<_> =
+        declared.iter().filter(|name| !manual.contains(&format!(".Nm {name}"))).collect();
     assert!(missing.is_empty(), "the manual page lacks {missing:?}");
 }

@@ -5,13 +5,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-/// A directory that goes with the test. Run-time directory of its gates, and room for what it builds.
+/// A directory that goes with the test. Run-time directory of its gates, and room for what it
+/// builds.
 pub struct Place(pub PathBuf);
 
 impl Place {
     pub fn new(name: &str) -> Place {
-        let path =
-            std::env::temp_dir().join(format!("kumihimo-capi-{}-{}", name.replace(':', "-"), std::process::id()));
+        let path = std::env::temp_dir().join(format!(
+            "kumihimo-capi-{}-{}",
+            name.replace(':', "-"),
+            std::process::id()
+        ));
         std::fs::create_dir(&path).expect("a directory");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).expect("its mode");
         Place(path)
@@ -42,7 +46,8 @@ pub fn here() -> &'static Path {
 
 /// Whether there is such a program; says that the test is skipped if not.
 pub fn has(test: &str, program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
+    let found =
+        Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
         kumihimo_tests::skip(test, &format!("no {program} here"));
     }
@@ -52,7 +57,8 @@ pub fn has(test: &str, program: &str) -> bool {
 /// Runs to the end, which has to be a good one.
 pub fn done(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (said, complained) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{command:?}: {}\n{said}\n{complained}", output.status);
     output
 }
@@ -75,7 +81,11 @@ impl Server {
         let mut line = String::new();
         while !line.contains("serving") {
             line.clear();
-            assert_ne!(lines.read_line(&mut line).expect("it writes"), 0, "the server ended before it served");
+            assert_ne!(
+                lines.read_line(&mut line).expect("it writes"),
+                0,
+                "the server ended before it served"
+            );
         }
         assert!(lines.buffer().is_empty());
         child.stdout = Some(lines.into_inner());

@@ -1,4 +1,5 @@
-//! Programs in C, built as their users build them, on either side of a gate; the other one in Rust, another process.
+//! Programs in C, built as their users build them, on either side of a gate; the other one in Rust,
+//! another process.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -9,7 +10,8 @@ use kumihimo_tests::process::{finish, is_child, start};
 
 use crate::place::{Place, Server, done, has, here, libraries};
 
-/// Installs all below the place, and builds the program by what pkg-config says. None where a tool is missing, which is said.
+/// Installs all below the place, and builds the program by what pkg-config says. None where a tool
+/// is missing, which is said.
 fn built(test: &str, place: &Place, how: &[&str]) -> Option<Command> {
     for tool in ["cc", "pkg-config"] {
         if !has(test, tool) {
@@ -17,9 +19,16 @@ fn built(test: &str, place: &Place, how: &[&str]) -> Option<Command> {
         }
     }
     let prefix = place.0.join("prefix");
-    done(Command::new(kumihimo_tests::root().join("scripts/install-capi")).arg(&prefix).env("LIBRARIES", libraries()));
+    done(
+        Command::new(kumihimo_tests::root().join("scripts/install-capi"))
+            .arg(&prefix)
+            .env("LIBRARIES", libraries()),
+    );
     let mut asks = Command::new("pkg-config");
-    asks.args(["--cflags", "--libs"]).args(how).arg("kumihimo").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    asks.args(["--cflags", "--libs"])
+        .args(how)
+        .arg("kumihimo")
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
     let mut flags = String::from_utf8(done(&mut asks).stdout).expect("flags");
     if how.contains(&"--static") {
         flags = flags.replace("-lkumihimo_c", "-l:libkumihimo_c.a");
@@ -48,12 +57,18 @@ pub fn serve_as_peer(name: &str) -> kumihimo::gate::Serving {
             Some(b'f') => return Err(Error::new(ErrorKind::Invalid, "no such book")),
             Some(b'n') => return Err(Error::new(ErrorKind::NotFound, "none")),
             Some(b'w') => {
-                write!(answer, "{} {}", context.pid().unwrap_or(0), u8::from(context.deadline().is_some()))
-                    .expect("memory");
+                write!(
+                    answer,
+                    "{} {}",
+                    context.pid().unwrap_or(0),
+                    u8::from(context.deadline().is_some())
+                )
+                .expect("memory");
             }
             Some(b's') => {
                 let came = context.regions()?;
-                write!(answer, "{}", came[0].iter().map(|byte| u64::from(*byte)).sum::<u64>()).expect("memory");
+                write!(answer, "{}", came[0].iter().map(|byte| u64::from(*byte)).sum::<u64>())
+                    .expect("memory");
                 return Ok(came);
             }
             Some(b'z') => std::thread::sleep(std::time::Duration::from_millis(1)),
@@ -173,7 +188,12 @@ fn the_manual_page_is_one() {
     let page: PathBuf = here().join("man/kumihimo_gates.3");
     if has("programs::the_manual_page_is_one", "man") {
         let output = done(
-            Command::new("man").arg("--warnings").arg("-l").arg(page).env("MANPAGER", "cat").env("LC_ALL", "C.UTF-8"),
+            Command::new("man")
+                .arg("--warnings")
+                .arg("-l")
+                .arg(page)
+                .env("MANPAGER", "cat")
+                .env("LC_ALL", "C.UTF-8"),
         );
         let complained = String::from_utf8_lossy(&output.stderr);
         assert!(complained.is_empty(), "{complained}");

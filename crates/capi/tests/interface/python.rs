@@ -10,7 +10,11 @@ use crate::programs::{serve_as_peer, serve_on};
 
 fn python(place: &Place, program: &str) -> Command {
     let mut command = Command::new("python3");
-    command.arg("-c").arg(program).env("KUMI_DIR", place.text()).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+        .arg("-c")
+        .arg(program)
+        .env("KUMI_DIR", place.text())
+        .env("PYTHONDONTWRITEBYTECODE", "1");
     command.env("PYTHONPATH", kumihimo_tests::root().join("examples/python"));
     command.env("KUMI_LIBRARY", libraries().join("libkumihimo_c.so"));
     command
@@ -67,7 +71,8 @@ fn python_calls_rust() {
     server.end();
 }
 
-/// A handler that recurses, sorts, imports and waits: it needs stack, and gives the interpreter away.
+/// A handler that recurses, sorts, imports and waits: it needs stack, and gives the interpreter
+/// away.
 const SERVES: &str = r#"
 import sys, time
 from gates import Server
@@ -99,8 +104,9 @@ print("all is well")
 fn call_python() {
     let gate = RawGate::connect("python").expect("it is there");
     let mut reply = Vec::new();
-    let mut call =
-        |asked: &[u8]| gate.call(asked, &mut reply).map(|()| String::from_utf8(reply.clone()).expect("UTF-8"));
+    let mut call = |asked: &[u8]| {
+        gate.call(asked, &mut reply).map(|()| String::from_utf8(reply.clone()).expect("UTF-8"))
+    };
     for _ in 0..500 {
         assert_eq!(call(b"uhello").expect("a reply"), "HELLO");
     }
@@ -183,7 +189,9 @@ fn the_example_runs() {
     let place = Place::new(test);
     let example = || {
         let mut command = Command::new("python3");
-        command.arg(kumihimo_tests::root().join("examples/python/gates.py")).env("KUMI_DIR", place.text());
+        command
+            .arg(kumihimo_tests::root().join("examples/python/gates.py"))
+            .env("KUMI_DIR", place.text());
         command.env("KUMI_LIBRARY", libraries().join("libkumihimo_c.so"));
         command
     };

@@ -1,5 +1,6 @@
-//! A user scheduler of one's own on events and shared page: `cargo run -p kumihimo-events --example minimal`. Here it runs
-//! plain blocking code of std, in a hundred microprocesses on two virtual processors. `KUMI_EVENTS` chooses the event source.
+//! A user scheduler of one's own on events and shared page:
+//! `cargo run -p kumihimo-events --example minimal`. Here it runs plain blocking code of std, in a
+//! hundred microprocesses on two virtual processors. `KUMI_EVENTS` chooses the event source.
 
 #[allow(dead_code)] // some of it is for applications with other needs
 mod scheduler;
@@ -17,7 +18,9 @@ use scheduler::{Scheduler, check, yield_now};
 
 fn main() -> io::Result<()> {
     let name = std::env::var("KUMI_EVENTS").ok();
-    let source = name.map(|name| Kind::from_name(&name).ok_or(format!("KUMI_EVENTS={name}: bpf, perf, watch or off")));
+    let source = name.map(|name| {
+        Kind::from_name(&name).ok_or(format!("KUMI_EVENTS={name}: bpf, perf, watch or off"))
+    });
     let source = source.transpose().map_err(io::Error::other)?;
     let package = Scheduler::open(Settings {
         vps: 2,
@@ -58,7 +61,8 @@ fn main() -> io::Result<()> {
                 }
             }
         };
-        let blocked: io::Result<Vec<_>> = (0..99).map(|number| own.spawn(30, block(number))).collect();
+        let blocked: io::Result<Vec<_>> =
+            (0..99).map(|number| own.spawn(30, block(number))).collect();
         blocked.map(|all| all.into_iter().for_each(|one| one.join().expect("no panic")))
     })?;
     writer.write_all(&[0; 33])?;

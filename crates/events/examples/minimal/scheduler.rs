@@ -1,7 +1,8 @@
 //! A whole thread package on events and shared page: bring your own user scheduler.
 //!
-//! Microprocesses with priorities on some virtual processors (VPs), one run queue for all. They call std, libc or whatever blocks; the
-//! kernel's half (`kumihimo_events`) sees to it that their VP goes on with the others.
+//! Microprocesses with priorities on some virtual processors (VPs), one run queue for all. They
+//! call std, libc or whatever blocks; the kernel's half (`kumihimo_events`) sees to it that their
+//! VP goes on with the others.
 //!
 //! ```text
 //!  a kernel thread's own stack: `resumed`              a microprocess's stack
@@ -9,11 +10,14 @@
 //!    settle(): queue it, free it, ...   <── leave ──   enter(): masked, the VP is here
 //!    nothing to run: mark the VP, put it down, back to the pool
 //! ```
-//! 1. *Masked in here, unmasked outside.* A masked kernel thread keeps its VP, so here it may hold the queue's lock. It allocates nothing and takes no other
-//!    lock: a microprocess may have been stopped anywhere in user code, holding it.
-//! 2. *Who comes back from the kernel without a VP waits where it stands* (`await_turn`), on its own kernel thread, until it is handed one: in the
-//!    handler of SIGTRAP if the event source tells of returns, else where it next enters here. It is queued like any other.
-//! 3. *Whoever makes something runnable tells somebody* (`announce`): a VP that nobody carries, or the one that runs what is least.
+//! 1. *Masked in here, unmasked outside.* A masked kernel thread keeps its VP, so here it may
+//!    hold the queue's lock. It allocates nothing and takes no other lock: a microprocess may have
+//!    been stopped anywhere in user code, holding it.
+//! 2. *Who comes back from the kernel without a VP waits where it stands* (`await_turn`), on its
+//!    own kernel thread, until it is handed one: in the handler of SIGTRAP if the event source
+//!    tells of returns, else where it next enters here. It is queued like any other.
+//! 3. *Whoever makes something runnable tells somebody* (`announce`): a VP that nobody carries,
+//!    or the one that runs what is least.
 
 #[path = "list.rs"] // wherever this file is taken from
 mod list;
@@ -23,7 +27,9 @@ use std::io;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence};
+use std::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst, fence,
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Result as Outcome;
 use std::time::Duration;
@@ -42,11 +48,12 @@ const LEVELS: usize = 64;
 const NOT_QUEUED: u8 = LEVELS as u8;
 const STACK: usize = 64 << 10;
 
-/// A microprocess. Never freed, only used again: allocators keep caches in its thread-local storage. Cells belong to who holds it: its carrier
-/// while it runs, else the queue's lock.
+/// A microprocess. Never freed, only used again: allocators keep caches in its thread-local
+/// storage. Cells belong to who holds it: its carrier while it runs, else the queue's lock.
 struct Mp {
     context: UnsafeCell<Context>,
-    /// Its own block of thread-local storage, so that code which knows nothing of us is right on any kernel thread.
+    /// Its own block of thread-local storage, so that code which knows nothing of us is right on
+    /// any kernel thread.
     fs: usize,
     /// Both ends of what stack and block have together.
     memory: (*mut u8, *mut u8),
@@ -61,7 +68,8 @@ struct Mp {
     waits_on: Cell<Option<&'static KernelThread>>,
 }
 
-// SAFETY: cells have one holder at a time, see above; hand-overs go through the queue's lock or `returned`, which order them.
+// SAFETY: cells have one holder at a time, see above; hand-overs go through the queue's lock or
+// `returned`, which order them.
 unsafe impl Sync for Mp {}
 
 impl Mp {
@@ -93,7 +101,8 @@ impl Mp {
 
 /// First thing on a microprocess's stack.
 extern "C" fn first(mp: *mut u8) -> ! {
-    // SAFETY: what `spawn` gave; microprocesses live for ever. We are the only reader of this life's body.
+    // SAFETY: what `spawn` gave; microprocesses live for ever. We are the only reader of this
+    // life's body.
     let body = unsafe {
         tls::get().first_run();
         (*(*mp.cast::<Mp>()).body.get()).take()
@@ -145,7 +154,8 @@ impl Carrier {
     /// # Safety
     /// The caller is a microprocess, or called by the kernel's half on a kernel thread of the pool.
     unsafe fn here<'a>() -> &'a Carrier {
-        // SAFETY: the caller's promise: GS is set, to a record that lives as long as the kernel thread.
+        // SAFETY: the caller's promise: GS is set, to a record that lives as long as the kernel
+        // thread.
         unsafe { &*cpu::gs_word::<0>().cast::<Carrier>() }
     }
 
@@ -170,7 +180,8 @@ unsafe fn switch(save: *mut Context, to: Context, fs: usize) {
 /// As long as it exists, the calling microprocess is masked, and has a VP.
 struct Masked(PhantomData<*const ()>);
 
-/// Masks. None: the caller is no microprocess. One whose VP was taken over while it was away in the kernel waits for its turn first.
+/// Masks. None: the caller is no microprocess. One whose VP was taken over while it was away in the
+/// kernel waits for its turn first.
 fn enter() -> Option<Masked> {
     if !IS_ONE.get() {
         return None;
@@ -184,13 +195,15 @@ fn enter() -> Option<Masked> {
 }
 
 impl Masked {
-    /// To the kernel thread's own stack. Returns when the caller is continued, perhaps on another kernel thread.
+    /// To the kernel thread's own stack. Returns when the caller is continued, perhaps on another
+    /// kernel thread.
     fn leave(&self, left: Left) {
         // SAFETY: a microprocess.
         let here = unsafe { Carrier::here() };
         let mp = here.current.get().expect("it runs");
         here.left.set(left);
-        // SAFETY: the kernel thread's own context waits in `run`. Ours is queued only after it was left (`settle`).
+        // SAFETY: the kernel thread's own context waits in `run`. Ours is queued only after it was
+        // left (`settle`).
         unsafe { switch(mp.context.get(), *here.own.get(), here.fs) };
     }
 }
@@ -223,23 +236,33 @@ pub struct Scheduler {
     ended: Condvar,
     /// The levels of `queue` that are not empty, one bit each. Written under its lock.
     levels: AtomicU64,
-    /// Those that are back and wait for their turn, linked: whoever has the lock next queues them, since signal handlers cannot take it.
+    /// Those that are back and wait for their turn, linked: whoever has the lock next queues them,
+    /// since signal handlers cannot take it.
     returned: AtomicPtr<Mp>,
     /// VPs that nobody carries, one bit each: there was nothing to run.
     unattended: AtomicU64,
 }
 
 impl Scheduler {
-    /// Starts the kernel threads. An error says what is refused here; a number of VPs but 1 to 64 panics.
+    /// Starts the kernel threads. An error says what is refused here; a number of VPs but 1 to 64
+    /// panics.
     pub fn open(settings: Settings) -> io::Result<Arc<Scheduler>> {
         assert!((1..=64).contains(&settings.vps), "{} VPs: 1 to 64 can be had", settings.vps);
         if tls::get().kind() == tls::Kind::Kernel {
             return Err(io::Error::new(io::ErrorKind::Unsupported, tls::get().why()));
         }
-        let queue = Queue { levels: [List::default(); LEVELS], free: List::default(), living: 0, last_id: 0 };
+        let queue = Queue {
+            levels: [List::default(); LEVELS],
+            free: List::default(),
+            living: 0,
+            last_id: 0,
+        };
         let scheduler = Arc::new(Scheduler {
             // One stays in the pool at least, to be called when there is something to run again.
-            kernel: Kernel::open(Settings { concurrency: settings.concurrency.max(1), ..settings })?,
+            kernel: Kernel::open(Settings {
+                concurrency: settings.concurrency.max(1),
+                ..settings
+            })?,
             vps: settings.vps,
             class: stack::class_for(STACK, tls::get().bytes())?,
             queue: Mutex::new(queue),
@@ -251,7 +274,9 @@ impl Scheduler {
         let user: Arc<dyn UserScheduler> = scheduler.clone();
         scheduler.kernel.init_sched(Arc::downgrade(&user));
         // They find nothing to run and put their VPs down.
-        (0..settings.vps).try_for_each(|vp| scheduler.kernel.resume(vp, None)).inspect_err(|_| scheduler.wait())?;
+        (0..settings.vps)
+            .try_for_each(|vp| scheduler.kernel.resume(vp, None))
+            .inspect_err(|_| scheduler.wait())?;
         Ok(scheduler)
     }
 
@@ -260,7 +285,8 @@ impl Scheduler {
         &self.kernel
     }
 
-    /// Begins a microprocess. From anywhere. An error: no memory for its stack. A priority above 63 panics.
+    /// Begins a microprocess. From anywhere. An error: no memory for its stack. A priority above 63
+    /// panics.
     pub fn spawn<T: Send + 'static>(
         self: &Arc<Scheduler>,
         priority: u8,
@@ -281,7 +307,8 @@ impl Scheduler {
                 tls::get().recycle(block, mp.memory.0, mp.memory.1);
             }
             *mp.body.get() = Some(Box::new(body));
-            *mp.context.get() = Context::prepare(tls::get().stack_top(block), first, ptr::from_ref(mp) as *mut u8);
+            *mp.context.get() =
+                Context::prepare(tls::get().stack_top(block), first, ptr::from_ref(mp) as *mut u8);
         }
         mp.priority.store(valid(priority), Relaxed);
         let _masked = enter();
@@ -295,7 +322,8 @@ impl Scheduler {
         Ok(Handle { scheduler: self.clone(), mp, id, outcome })
     }
 
-    /// Waits until no microprocess is left, and for the kernel threads' end. Not from a microprocess. Blocks the kernel thread.
+    /// Waits until no microprocess is left, and for the kernel threads' end. Not from a
+    /// microprocess. Blocks the kernel thread.
     pub fn wait(&self) {
         drop(self.ended.wait_while(lock(&self.queue), |queue| queue.living > 0));
         self.kernel.dismiss();
@@ -311,13 +339,17 @@ impl Scheduler {
 
     /// Something of `priority` was queued, or pushed to `returned`. Async-signal-safe.
     fn announce(&self, priority: u8) {
-        // With those in `next_level` and `bind`: who marks a VP, or begins to run something, after this sees what was queued.
+        // With those in `next_level` and `bind`: who marks a VP, or begins to run something, after
+        // this sees what was queued.
         fence(SeqCst);
         if let Some(vp) = self.take_unattended() {
             return self.kernel.call(vp, Some(priority));
         }
-        let runs = |vp: &u32| self.kernel.carrier(*vp).map_or(i32::MAX, |slot| slot.priority.load(Relaxed));
-        if let Some(vp) = (0..self.vps).min_by_key(runs).filter(|vp| runs(vp) < i32::from(priority)) {
+        let runs = |vp: &u32| {
+            self.kernel.carrier(*vp).map_or(i32::MAX, |slot| slot.priority.load(Relaxed))
+        };
+        if let Some(vp) = (0..self.vps).min_by_key(runs).filter(|vp| runs(vp) < i32::from(priority))
+        {
             self.kernel.raise(vp, Event::Preempted);
         }
     }
@@ -400,8 +432,9 @@ impl Scheduler {
         }
     }
 
-    /// Masked: the running microprocess has no VP, and waits where it stands until it has one. Async-signal-safe. `in_user_code`: it may hold
-    /// what every VP waits for, perhaps malloc's lock, for a kernel thread to be started. Then it goes on without, until it enters here.
+    /// Masked: the running microprocess has no VP, and waits where it stands until it has one.
+    /// Async-signal-safe. `in_user_code`: it may hold what every VP waits for, perhaps malloc's
+    /// lock, for a kernel thread to be started. Then it goes on without, until it enters here.
     fn await_turn(&self, here: &Carrier, in_user_code: bool) {
         let (mp, thread) = (here.current.get().expect("it runs"), here.thread);
         thread.note_lost();
@@ -418,7 +451,9 @@ impl Scheduler {
                 });
             }
             self.announce(mp.priority());
-            if !thread.await_turn(|| in_user_code && (0..self.vps).all(|vp| self.kernel.is_held_up(vp))) {
+            if !thread
+                .await_turn(|| in_user_code && (0..self.vps).all(|vp| self.kernel.is_held_up(vp)))
+            {
                 return;
             }
         }
@@ -433,7 +468,8 @@ impl UserScheduler for Scheduler {
     fn thread(&self, thread: &KernelThread, live: &mut dyn FnMut()) {
         // For the handler of SIGTRAP. Without memory for it there is std's.
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
-        // SAFETY: both outlive the kernel thread. Used there, and by who hands it a VP, for which it waits.
+        // SAFETY: both outlive the kernel thread. Used there, and by who hands it a VP, for which
+        // it waits.
         let (scheduler, thread) = unsafe { (&*ptr::from_ref(self), &*ptr::from_ref(thread)) };
         let here = Carrier {
             this: Cell::new(ptr::null()),
@@ -453,7 +489,8 @@ impl UserScheduler for Scheduler {
     }
 
     fn blocked(&self, vp: u32) -> Answer {
-        // Of the one that sleeps there is nothing to note: it is in no queue, and stays bound to its kernel thread.
+        // Of the one that sleeps there is nothing to note: it is in no queue, and stays bound to
+        // its kernel thread.
         let next = self.next_level(&mut lock(&self.queue), vp);
         self.kernel.record(Step::Answered, 0, next);
         next.map_or(Answer::Nothing, |priority| Answer::Next(Some(priority)))
@@ -544,7 +581,8 @@ pub struct Handle<T> {
 }
 
 impl<T> Handle<T> {
-    /// Waits for its end; an error is what it panicked with. Blocks the microprocess; elsewhere the kernel thread.
+    /// Waits for its end; an error is what it panicked with. Blocks the microprocess; elsewhere the
+    /// kernel thread.
     pub fn join(self) -> Outcome<T> {
         if let Some(masked) = enter() {
             masked.leave(Left::Joins(self.mp, self.id));
@@ -555,7 +593,8 @@ impl<T> Handle<T> {
         lock(&self.outcome).take().expect("it has ended")
     }
 
-    /// Its priority from now on (event *Changed*). From anywhere. Nothing happens if it has ended; a priority above 63 panics.
+    /// Its priority from now on (event *Changed*). From anywhere. Nothing happens if it has ended;
+    /// a priority above 63 panics.
     pub fn set_priority(&self, priority: u8) {
         let _masked = enter();
         let (scheduler, mp) = (&*self.scheduler, self.mp);

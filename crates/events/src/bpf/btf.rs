@@ -1,6 +1,8 @@
-//! Where the running kernel keeps what the programs read, and which of its types is which: a look into its type information.
+//! Where the running kernel keeps what the programs read, and which of its types is which: a look
+//! into its type information.
 //!
-//! Source: Documentation/bpf/btf.rst. Only what it takes to find a member of a struct, and types, by name.
+//! Source: Documentation/bpf/btf.rst. Only what it takes to find a member of a struct, and types,
+//! by name.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -22,14 +24,18 @@ pub(super) struct Traced {
     pub(super) send: u32,
 }
 
-/// The offset in bytes of `task_struct.__state`. The first call that finds it reads about 5 MB, some milliseconds.
+/// The offset in bytes of `task_struct.__state`. The first call that finds it reads about 5 MB,
+/// some milliseconds.
 pub(super) fn state_offset() -> Result<u32, Refused> {
     static FOUND: OnceLock<u32> = OnceLock::new();
     if let Some(offset) = FOUND.get() {
         return Ok(*offset);
     }
     let offset = member_offset(&vmlinux()?, b"task_struct", b"__state").ok_or_else(|| {
-        Refused::new(format!("no task_struct.__state in {VMLINUX}"), "Linux 5.15 or newer with CONFIG_DEBUG_INFO_BTF=y")
+        Refused::new(
+            format!("no task_struct.__state in {VMLINUX}"),
+            "Linux 5.15 or newer with CONFIG_DEBUG_INFO_BTF=y",
+        )
     })?;
     Ok(*FOUND.get_or_init(|| offset))
 }
@@ -62,13 +68,16 @@ fn find_traced(bytes: &[u8]) -> Option<Traced> {
     let wanted: [(u32, &[&[u8]]); 4] = [
         (TYPEDEF, &[b"btf_trace_sched_switch"]),
         (TYPEDEF, &[b"btf_trace_sched_process_exec"]),
-        // Linux 6.18; and 7.0, which adds the program's own context by itself, and ignores the argument for it.
+        // Linux 6.18; and 7.0, which adds the program's own context by itself, and ignores the
+        // argument for it.
         (FUNC, &[b"bpf_task_work_schedule_resume_impl", b"bpf_task_work_schedule_resume"]),
         (FUNC, &[b"bpf_send_signal_task"]),
     ];
     let mut found = [0; 4];
     each_type(bytes, |one| {
-        let is = |(kind, names): &(u32, &[&[u8]])| one.kind == *kind && names.iter().any(|name| one.is(one.name, name));
+        let is = |(kind, names): &(u32, &[&[u8]])| {
+            one.kind == *kind && names.iter().any(|name| one.is(one.name, name))
+        };
         let at = wanted.iter().position(is);
         if let Some(at) = at {
             found[at] = one.id;
@@ -151,7 +160,10 @@ fn member_offset(bytes: &[u8], structure: &[u8], member: &[u8]) -> Option<u32> {
         if one.kind != STRUCT || !one.is(one.name, structure) {
             return None;
         }
-        let entry = one.rest.chunks_exact(12).find(|entry| word(entry, 0).is_some_and(|name| one.is(name, member)))?;
+        let entry = one
+            .rest
+            .chunks_exact(12)
+            .find(|entry| word(entry, 0).is_some_and(|name| one.is(name, member)))?;
         // With bit fields, one's size shares the word.
         word(entry, 8).map(|at| at & if one.has_bit_fields { 0x00ff_ffff } else { u32::MAX })
     })?;
@@ -186,11 +198,17 @@ mod tests {
 
     #[test]
     fn the_member_is_found_behind_other_kinds_and_other_names() {
-        // An int, an enum of two, an array, a pointer; then a struct with the member but another name.
-        let mut types = vec![name("flags"), 1 << 24, 4, 32, name("flags"), 6 << 24 | 2, 4, 0, 0, 0, 1];
+        // An int, an enum of two, an array, a pointer; then a struct with the member but another
+        // name.
+        let mut types =
+            vec![name("flags"), 1 << 24, 4, 32, name("flags"), 6 << 24 | 2, 4, 0, 0, 0, 1];
         types.extend([0, 3 << 24, 0, 1, 1, 8, 0, 2 << 24, 1]);
         types.extend(structure("other", 0, &[("__state", 8)]));
-        types.extend(structure("task_struct", 0, &[("flags", 0), ("__state_too", 32), ("__state", 192)]));
+        types.extend(structure(
+            "task_struct",
+            0,
+            &[("flags", 0), ("__state_too", 32), ("__state", 192)],
+        ));
         assert_eq!(member_offset(&file(&types), b"task_struct", b"__state"), Some(24));
     }
 
@@ -222,7 +240,11 @@ mod tests {
     fn broken_files_are_none() {
         let whole = file(&structure("task_struct", 0, &[("__state", 64)]));
         for length in 0..whole.len() {
-            assert_eq!(member_offset(&whole[..length], b"task_struct", b"__state"), None, "{length} bytes");
+            assert_eq!(
+                member_offset(&whole[..length], b"task_struct", b"__state"),
+                None,
+                "{length} bytes"
+            );
         }
         let strange = file(&[0, 30 << 24, 0]);
         assert_eq!(member_offset(&strange, b"task_struct", b"__state"), None);

@@ -1,8 +1,10 @@
-//! All switches of the machine followed at the scheduler's tracepoint (`bpf/switch.bpf.c`), for kernel threads that have no event of their own.
+//! All switches of the machine followed at the scheduler's tracepoint (`bpf/switch.bpf.c`), for
+//! kernel threads that have no event of their own.
 //!
-//! A thread with a perf event pays for it at every switch: half a microsecond to take its events off the core, and as much to
-//! put them on, whatever they are. Here it does not. The kernel has to let a program send a signal by task work (Linux 6.18),
-//! and us load it. Seats cannot be had so: who may be followed would be anybody's word.
+//! A thread with a perf event pays for it at every switch: half a microsecond to take its events
+//! off the core, and as much to put them on, whatever they are. Here it does not. The kernel has to
+//! let a program send a signal by task work (Linux 6.18), and us load it. Seats cannot be had so:
+//! who may be followed would be anybody's word.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -34,13 +36,17 @@ pub(crate) struct Followed {
 impl Follower {
     pub(super) fn load(maps: &SeatMaps, slots: u32) -> Result<Follower, Refused> {
         let kernel = btf::traced()?;
-        let types = sys::types_load(&types::blob()).map_err(|e| refused("loading type information", &e))?;
+        let types =
+            sys::types_load(&types::blob()).map_err(|e| refused("loading type information", &e))?;
         let storage = map(sys::MAP_TASK_STORAGE, "kumi_threads", 4, 4, 0);
         let described = Some((types.as_fd(), [types::U32, types::U32]));
-        let threads = create("the threads", &Map { flags: sys::NO_PREALLOC, types: described, ..storage })?;
+        let threads =
+            create("the threads", &Map { flags: sys::NO_PREALLOC, types: described, ..storage })?;
         let described = Some((types.as_fd(), [types::U32, types::WORK]));
-        let works =
-            create("the traps", &Map { types: described, ..map(sys::MAP_ARRAY, "kumi_works", 4, 8, slots + 1) })?;
+        let works = create(
+            "the traps",
+            &Map { types: described, ..map(sys::MAP_ARRAY, "kumi_works", 4, 8, slots + 1) },
+        )?;
         let callback = object::SWITCH.instructions.len() as u32;
         let find = |symbol: &str| match symbol {
             "threads" => Symbol::Map(number(&threads)),
@@ -50,7 +56,9 @@ impl Follower {
             "came_back" => Symbol::Own(callback),
             "bpf_task_work_schedule_resume_impl" => Symbol::Function(kernel.schedule),
             "bpf_send_signal_task" => Symbol::Function(kernel.send),
-            _ => unreachable!("bpf/object.rs has the symbol {symbol}, which the loader does not know"),
+            _ => unreachable!(
+                "bpf/object.rs has the symbol {symbol}, which the loader does not know"
+            ),
         };
         let attach = |instructions: &[u64], program: &str, of: &Use<'_>| {
             let program = sys::program_load(instructions, program, of)?;
@@ -58,7 +66,8 @@ impl Follower {
         };
         let functions = [[0, types::SWITCHED], [callback, types::CAME_BACK]];
         let instructions = [object::SWITCH.with(find), object::BACK.with(find)].concat();
-        let of = Use::Tracepoint { id: kernel.sched_switch, types: Some((types.as_fd(), &functions)) };
+        let of =
+            Use::Tracepoint { id: kernel.sched_switch, types: Some((types.as_fd(), &functions)) };
         let switch = attach(&instructions, object::SWITCH.name, &of)
             .map_err(|e| refused("attaching the BPF program to sched_switch", &e))?;
         let of = Use::Tracepoint { id: kernel.sched_process_exec, types: None };
@@ -70,7 +79,8 @@ impl Follower {
     /// The calling kernel thread has `slot` from here on.
     pub(super) fn follow(&self, slot: u32) -> Result<Followed, (&'static str, io::Error)> {
         let thread = sys::this_thread().map_err(|e| ("pidfd_open", e))?;
-        sys::map_set(self.threads.as_fd(), thread.as_raw_fd() as u32, slot).map_err(|e| ("BPF_MAP_UPDATE_ELEM", e))?;
+        sys::map_set(self.threads.as_fd(), thread.as_raw_fd() as u32, slot)
+            .map_err(|e| ("BPF_MAP_UPDATE_ELEM", e))?;
         Ok(Followed { threads: self.threads.clone(), thread })
     }
 }
@@ -82,7 +92,8 @@ impl Drop for Followed {
     }
 }
 
-/// What the kernel wants to know of the functions and of the map's values (Documentation/bpf/btf.rst).
+/// What the kernel wants to know of the functions and of the map's values
+/// (Documentation/bpf/btf.rst).
 mod types {
     pub(super) const U32: u32 = 1;
     const U64: u32 = 2;
@@ -97,7 +108,9 @@ mod types {
 
     fn name(text: &str) -> u32 {
         let text = format!("\0{text}\0");
-        NAMES.windows(text.len()).position(|at| at == text.as_bytes()).expect("a name of these") as u32 + 1
+        NAMES.windows(text.len()).position(|at| at == text.as_bytes()).expect("a name of these")
+            as u32
+            + 1
     }
 
     pub(super) fn blob() -> Vec<u8> {
@@ -122,6 +135,11 @@ mod types {
         let length = types.len() as u32 * 4;
         // magic u16, version u8, flags u8, hdr_len, type_off, type_len, str_off, str_len.
         let header = [0x1_eb9f, 24, 0, length, length, NAMES.len() as u32];
-        header.iter().chain(&types).flat_map(|word| word.to_le_bytes()).chain(NAMES.iter().copied()).collect()
+        header
+            .iter()
+            .chain(&types)
+            .flat_map(|word| word.to_le_bytes())
+            .chain(NAMES.iter().copied())
+            .collect()
     }
 }

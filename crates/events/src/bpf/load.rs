@@ -1,8 +1,10 @@
-//! The filter of thread events and its maps, into the kernel. ([`super::follow`] does so with the programs at tracepoints.)
+//! The filter of thread events and its maps, into the kernel. ([`super::follow`] does so with the
+//! programs at tracepoints.)
 //!
-//! The object is checked in as instructions (`object.rs`), which need two things that only the running kernel has: the
-//! descriptors of the maps, and the offset of a thread's state. Both are put in here. bpftool's light skeleton would do the
-//! same with a program of its own inside the kernel, but relocates types from Linux 5.17 on only.
+//! The object is checked in as instructions (`object.rs`), which need two things that only the
+//! running kernel has: the descriptors of the maps, and the offset of a thread's state. Both are
+//! put in here. bpftool's light skeleton would do the same with a program of its own inside the
+//! kernel, but relocates types from Linux 5.17 on only.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -43,15 +45,17 @@ impl Program {
     pub(super) fn with(&self, find: impl Fn(&str) -> Symbol) -> Vec<u64> {
         let mut instructions = self.instructions.to_vec();
         for &(at, symbol) in self.symbols {
-            // opcode u8, destination and source a nibble each, offset u16, immediate u32. The source says what the immediate is: BPF_PSEUDO_MAP_FD,
-            // BPF_PSEUDO_KFUNC_CALL, BPF_PSEUDO_FUNC (from the next instruction on).
+            // opcode u8, destination and source a nibble each, offset u16, immediate u32. The
+            // source says what the immediate is: BPF_PSEUDO_MAP_FD, BPF_PSEUDO_KFUNC_CALL,
+            // BPF_PSEUDO_FUNC (from the next instruction on).
             let (value, source) = match find(symbol) {
                 Symbol::Value(value) => (value, 0),
                 Symbol::Map(descriptor) => (descriptor, 1),
                 Symbol::Function(id) => (id, 2),
                 Symbol::Own(first) => (first.wrapping_sub(at as u32 + 1), 4),
             };
-            instructions[at] = instructions[at] & 0xffff_0fff | u64::from(value) << 32 | source << 12;
+            instructions[at] =
+                instructions[at] & 0xffff_0fff | u64::from(value) << 32 | source << 12;
         }
         instructions
     }
@@ -66,8 +70,8 @@ pub(super) struct SeatMaps {
 impl SeatMaps {
     pub(super) fn new(slots: u32) -> Result<SeatMaps, Refused> {
         let page = create("the slots", &page(slots + 1))?;
-        // A slot has at most one record that was not read, unless its thread reclaims its VP and sleeps again meanwhile:
-        // room for two of 16 bytes each.
+        // A slot has at most one record that was not read, unless its thread reclaims its VP and
+        // sleeps again meanwhile: room for two of 16 bytes each.
         let bytes = (slots.saturating_mul(32)).next_power_of_two().max(super::ring::PAGE as u32);
         let buffer = create("the buffer", &map(sys::MAP_RINGBUF, "kumi_buffer", 0, 0, bytes))?;
         Ok(SeatMaps { page, buffer })
@@ -93,7 +97,8 @@ impl Object {
         let buffers = of("kumi_buffers", &template.buffer)?;
         let owners = create("the owners", &map(sys::MAP_ARRAY, "kumi_owners", 4, 4, seats))?;
         for seat in 0..seats {
-            sys::map_set(owners.as_fd(), seat, OWNER_NONE).map_err(|e| refused("setting an owner", &e))?;
+            sys::map_set(owners.as_fd(), seat, OWNER_NONE)
+                .map_err(|e| refused("setting an owner", &e))?;
         }
         let state = btf::state_offset()?;
         let instructions = object::FILTER.with(|symbol| match symbol {
@@ -101,7 +106,9 @@ impl Object {
             "pages" => Symbol::Map(number(&pages)),
             "buffers" => Symbol::Map(number(&buffers)),
             "owners" => Symbol::Map(number(&owners)),
-            _ => unreachable!("bpf/object.rs has the symbol {symbol}, which the loader does not know"),
+            _ => unreachable!(
+                "bpf/object.rs has the symbol {symbol}, which the loader does not know"
+            ),
         });
         let program = sys::program_load(&instructions, object::FILTER.name, &Use::Event)
             .map_err(|e| refused("loading the BPF program", &e))?;
@@ -111,7 +118,8 @@ impl Object {
     /// Puts maps into a seat; from then on the program serves it.
     pub(super) fn give(&self, seat: u32, maps: &SeatMaps, owner: u32) -> Result<(), Refused> {
         let set = |outer: &OwnedFd, value| {
-            sys::map_set(outer.as_fd(), seat, value).map_err(|e| refused(&format!("filling seat {seat}"), &e))
+            sys::map_set(outer.as_fd(), seat, value)
+                .map_err(|e| refused(&format!("filling seat {seat}"), &e))
         };
         set(&self.pages, number(&maps.page))?;
         set(&self.buffers, number(&maps.buffer))?;
@@ -140,7 +148,9 @@ pub(super) fn create(what: &str, map: &Map<'_>) -> Result<OwnedFd, Refused> {
 pub(super) fn page_slots(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let info = sys::map_info(fd)?;
     let like = page(info.entries);
-    if (info.kind, info.key, info.value, info.flags) != (like.kind, like.key, like.value, like.flags) {
+    if (info.kind, info.key, info.value, info.flags)
+        != (like.kind, like.key, like.value, like.flags)
+    {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a map of slots"));
     }
     Ok(info.entries - 1)
@@ -171,8 +181,11 @@ pub(super) fn refused(step: &str, error: &io::Error) -> Refused {
 
 /// How this program comes to load, or to need not.
 pub(super) fn capabilities() -> String {
-    let program = std::env::current_exe().map_or_else(|_| "PROGRAM".to_owned(), |path| path.display().to_string());
+    let program = std::env::current_exe()
+        .map_or_else(|_| "PROGRAM".to_owned(), |path| path.display().to_string());
     // SAFETY: takes nothing, cannot fail.
     let user = unsafe { libc::getuid() };
-    format!("`sudo setcap cap_bpf,cap_perfmon+ep {program}`, or `sudo kumi events install --user {user}`")
+    format!(
+        "`sudo setcap cap_bpf,cap_perfmon+ep {program}`, or `sudo kumi events install --user {user}`"
+    )
 }

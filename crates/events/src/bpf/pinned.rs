@@ -7,8 +7,8 @@
 //!     SEAT/                    the user's, 0700; locked (flock) by the process that has taken it
 //!       program page buffer    the user's, 0600
 //! ```
-//! A seat's number is its index in the outer maps. The lock goes with the process, however it ends. Pins are gone after a
-//! reboot: install at every start (see `kumi events install`).
+//! A seat's number is its index in the outer maps. The lock goes with the process, however it ends.
+//! Pins are gone after a reboot: install at every start (see `kumi events install`).
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -51,7 +51,12 @@ pub(super) struct Taken {
 /// # Errors
 /// No such user.
 pub fn user(text: &str) -> Result<u32, Refused> {
-    let unknown = || Refused::new(format!("no user {text:?}"), "the name or number of a user: see `getent passwd`");
+    let unknown = || {
+        Refused::new(
+            format!("no user {text:?}"),
+            "the name or number of a user: see `getent passwd`",
+        )
+    };
     let number = match text.parse() {
         Ok(number) => number,
         Err(_) => named(text).ok_or_else(unknown)?,
@@ -66,12 +71,15 @@ fn named(text: &str) -> Option<u32> {
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
     let mut found = std::ptr::null_mut();
     // SAFETY: the name is terminated, the buffer's length is told; all live through the call.
-    let done = unsafe { libc::getpwnam_r(name.as_ptr(), &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found) };
+    let done = unsafe {
+        libc::getpwnam_r(name.as_ptr(), &mut entry, buffer.as_mut_ptr(), buffer.len(), &mut found)
+    };
     (done == 0 && !found.is_null()).then_some(entry.pw_uid)
 }
 
 pub(super) fn paranoid() -> String {
-    fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").map_or_else(|e| errno(&e), |text| text.trim().to_owned())
+    fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
+        .map_or_else(|e| errno(&e), |text| text.trim().to_owned())
 }
 
 pub(super) fn this_user() -> u32 {
@@ -104,9 +112,12 @@ fn pin(object: &OwnedFd, path: &Path) -> Result<(), Refused> {
 
 fn directory(path: &Path, mode: u32) -> Result<(), Refused> {
     match DirBuilder::new().mode(mode).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(failed("making the directory", path, &error)),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(failed("making the directory", path, &error))
+        }
         // The mode again: umask may have taken bits away.
-        _ => fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|e| failed("chmod of", path, &e)),
+        _ => fs::set_permissions(path, Permissions::from_mode(mode))
+            .map_err(|e| failed("chmod of", path, &e)),
     }
 }
 
@@ -154,7 +165,11 @@ impl Store {
         let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
         // SAFETY: the path is terminated; both live through the call.
         let done = unsafe { libc::statfs(path_text(self.parent()).as_ptr(), &mut stat) };
-        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(i128::from(stat.f_type) == BPF_FS_MAGIC) }
+        if done < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(i128::from(stat.f_type) == BPF_FS_MAGIC)
+        }
     }
 
     fn mount(&self, said: &mut Vec<String>) -> Result<(), Refused> {
@@ -176,7 +191,8 @@ impl Store {
             }
             said.push(format!("mounted a bpffs on {}", parent.display()));
         }
-        // systemd mounts it 0700. To pass through is enough; each pin has a mode of its own, 0600 unless someone changed it.
+        // systemd mounts it 0700. To pass through is enough; each pin has a mode of its own, 0600
+        // unless someone changed it.
         let mode = fs::metadata(parent).map_err(|e| failed("stat of", parent, &e))?.mode() & 0o7777;
         if mode & 1 == 0 {
             fs::set_permissions(parent, Permissions::from_mode(mode | 0o011))
@@ -192,18 +208,30 @@ impl Store {
 
     fn opened(&self) -> Result<Object, Refused> {
         let get = |name| get(&self.root.join(name));
-        Ok(Object { program: get("program")?, pages: get("pages")?, buffers: get("buffers")?, owners: get("owners")? })
+        Ok(Object {
+            program: get("program")?,
+            pages: get("pages")?,
+            buffers: get("buffers")?,
+            owners: get("owners")?,
+        })
     }
 
-    /// Loads and pins the object, and makes seats for `user` until he has `seats`; idempotent. An object of another version, or with fewer `slots`
-    /// than asked for (None: what there is, else [`DEFAULT_SLOTS`]), is replaced, all users' seats with it; processes that hold a seat of
-    /// the old one keep it until they end. Without a `user`, only refreshes what is there. Mounts a bpffs where there is none.
+    /// Loads and pins the object, and makes seats for `user` until he has `seats`; idempotent. An
+    /// object of another version, or with fewer `slots` than asked for (None: what there is, else
+    /// [`DEFAULT_SLOTS`]), is replaced, all users' seats with it; processes that hold a seat of the
+    /// old one keep it until they end. Without a `user`, only refreshes what is there. Mounts a
+    /// bpffs where there is none.
     ///
     /// Returns what was done, line by line.
     ///
     /// # Errors
     /// Not root; what the kernel refuses.
-    pub fn install(&self, user: Option<u32>, seats: u32, slots: Option<u32>) -> Result<Vec<String>, Refused> {
+    pub fn install(
+        &self,
+        user: Option<u32>,
+        seats: u32,
+        slots: Option<u32>,
+    ) -> Result<Vec<String>, Refused> {
         // SAFETY: takes nothing, cannot fail.
         if unsafe { libc::geteuid() } != 0 || !sys::may_load() {
             return Err(Refused::new("installing needs root", "`sudo kumi events install ...`"));
@@ -216,7 +244,8 @@ impl Store {
         let mut said = Vec::new();
         self.mount(&mut said)?;
         directory(&self.root, 0o755)?;
-        let lock = open_directory(&self.root).and_then(|file| sys::lock(file.as_fd(), true).map(|_| file));
+        let lock =
+            open_directory(&self.root).and_then(|file| sys::lock(file.as_fd(), true).map(|_| file));
         let _lock = lock.map_err(|e| failed("locking", &self.root, &e))?;
 
         let mut wanted = self.seats()?;
@@ -226,7 +255,10 @@ impl Store {
         }
         let total: u32 = wanted.values().sum();
         if total > MOST_SEATS {
-            return Err(Refused::new(format!("{total} seats, of {MOST_SEATS} at most"), "fewer --seats"));
+            return Err(Refused::new(
+                format!("{total} seats, of {MOST_SEATS} at most"),
+                "fewer --seats",
+            ));
         }
         let has = self.slots();
         let (object, slots) = match self.current().zip(has) {
@@ -235,7 +267,11 @@ impl Store {
                 let slots = slots.or(has).unwrap_or(DEFAULT_SLOTS);
                 self.clear()?;
                 let object = Object::load(MOST_SEATS, &SeatMaps::new(slots)?)?;
-                let pins = [("pages", &object.pages), ("buffers", &object.buffers), ("owners", &object.owners)];
+                let pins = [
+                    ("pages", &object.pages),
+                    ("buffers", &object.buffers),
+                    ("owners", &object.owners),
+                ];
                 // The program last: with it, all the rest is there.
                 for (name, object) in pins.into_iter().chain([("program", &object.program)]) {
                     pin(object, &self.root.join(name))?;
@@ -253,7 +289,10 @@ impl Store {
             let made = self.fill(&object, user, seats, slots)?;
             said.push(format!("user {user}: {seats} seats, {made} of them new"));
         }
-        said.push("a reboot undoes this: run it again at every start (a systemd unit with Type=oneshot)".to_owned());
+        said.push(
+            "a reboot undoes this: run it again at every start (a systemd unit with Type=oneshot)"
+                .to_owned(),
+        );
         Ok(said)
     }
 
@@ -264,14 +303,20 @@ impl Store {
         (name == object::FILTER.name).then_some(object)
     }
 
-    /// The slots of the installed seats. All have maps like the template's: the first whole one tells.
+    /// The slots of the installed seats. All have maps like the template's: the first whole one
+    /// tells.
     fn slots(&self) -> Option<u32> {
         let users = numbered(&self.root.join("seats")).ok()?;
         let seats = users.into_iter().flat_map(|user| {
             let place = self.seats_of(user);
-            numbered(&place).unwrap_or_default().into_iter().map(move |seat| place.join(seat.to_string()))
+            numbered(&place)
+                .unwrap_or_default()
+                .into_iter()
+                .map(move |seat| place.join(seat.to_string()))
         });
-        seats.into_iter().find_map(|seat| load::page_slots(get(&seat.join("page")).ok()?.as_fd()).ok())
+        seats
+            .into_iter()
+            .find_map(|seat| load::page_slots(get(&seat.join("page")).ok()?.as_fd()).ok())
     }
 
     /// How many seats each user has, unusable ones included.
@@ -290,9 +335,12 @@ impl Store {
         let mut whole = 0;
         for seat in numbered(&place).map_err(|e| failed("reading", &place, &e))? {
             let path = place.join(seat.to_string());
-            // The directory is given away last, so the user's is complete; unless he has removed something himself.
+            // The directory is given away last, so the user's is complete; unless he has removed
+            // something himself.
             let complete = fs::symlink_metadata(&path).is_ok_and(|m| m.is_dir() && m.uid() == user)
-                && ["program", "page", "buffer"].iter().all(|name| fs::symlink_metadata(path.join(name)).is_ok());
+                && ["program", "page", "buffer"]
+                    .iter()
+                    .all(|name| fs::symlink_metadata(path.join(name)).is_ok());
             if complete {
                 whole += 1;
             } else {
@@ -312,8 +360,8 @@ impl Store {
                         "`kumi events uninstall`, then install again with fewer",
                     ));
                 };
-                let owner =
-                    sys::map_get(object.owners.as_fd(), seat).map_err(|e| load::refused("reading an owner", &e))?;
+                let owner = sys::map_get(object.owners.as_fd(), seat)
+                    .map_err(|e| load::refused("reading an owner", &e))?;
                 if owner == OWNER_NONE {
                     break seat;
                 }
@@ -322,8 +370,11 @@ impl Store {
             object.give(seat, &maps, user)?;
             let path = place.join(seat.to_string());
             directory(&path, 0o700)?;
-            // Everything is made and given away while the directory is still root's: nothing can be put in the way.
-            for (name, object) in [("program", &object.program), ("page", &maps.page), ("buffer", &maps.buffer)] {
+            // Everything is made and given away while the directory is still root's: nothing can be
+            // put in the way.
+            for (name, object) in
+                [("program", &object.program), ("page", &maps.page), ("buffer", &maps.buffer)]
+            {
                 let path = path.join(name);
                 pin(object, &path)?;
                 give_away(&path, user)?;
@@ -337,17 +388,20 @@ impl Store {
         for name in ["program", "pages", "buffers", "owners", "seats"] {
             let path = self.root.join(name);
             // Neither follows symbolic links, which users can make in their seats.
-            let done = if name == "seats" { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            let done =
+                if name == "seats" { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
             match done {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("removing", &path, &error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("removing", &path, &error));
+                }
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Removes all pins; false: there were none. Processes that hold a seat keep it until they end. A bpffs that
-    /// `install` has mounted stays.
+    /// Removes all pins; false: there were none. Processes that hold a seat keep it until they end.
+    /// A bpffs that `install` has mounted stays.
     ///
     /// # Errors
     /// Not root.
@@ -374,7 +428,10 @@ impl Store {
         let seats = numbered(&place).map_err(|e| failed("reading", &place, &e))?;
         if seats.is_empty() {
             return Err(Refused::new(
-                format!("no CAP_BPF and CAP_PERFMON, and no seat of user {user} in {}", self.root.display()),
+                format!(
+                    "no CAP_BPF and CAP_PERFMON, and no seat of user {user} in {}",
+                    self.root.display()
+                ),
                 load::capabilities(),
             ));
         }
@@ -389,7 +446,9 @@ impl Store {
             }
         }
         Err(Refused::new(
-            format!("all {count} seats of user {user} are taken (`kumi events status` says by whom)"),
+            format!(
+                "all {count} seats of user {user} are taken (`kumi events status` says by whom)"
+            ),
             format!("`sudo kumi events install --user {user} --seats {}`", count + 1),
         ))
     }
@@ -407,7 +466,8 @@ impl Taken {
             ));
         }
         let maps = SeatMaps { page: get(&path.join("page"))?, buffer: get(&path.join("buffer"))? };
-        let has = load::page_slots(maps.page.as_fd()).map_err(|e| failed("asking", &path.join("page"), &e))?;
+        let has = load::page_slots(maps.page.as_fd())
+            .map_err(|e| failed("asking", &path.join("page"), &e))?;
         if has < slots || has > MOST_SLOTS {
             return Err(Refused::new(
                 format!("the seats installed have {has} slots, {slots} are needed"),
@@ -421,6 +481,7 @@ impl Taken {
 /// To the user, for him alone.
 fn give_away(path: &Path, user: u32) -> Result<(), Refused> {
     let mode = if path.is_dir() { 0o700 } else { 0o600 };
-    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|e| failed("chmod of", path, &e))?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
+        .map_err(|e| failed("chmod of", path, &e))?;
     std::os::unix::fs::chown(path, Some(user), None).map_err(|e| failed("chown of", path, &e))
 }

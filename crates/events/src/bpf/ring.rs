@@ -1,7 +1,7 @@
 //! The reader's side of a BPF ring buffer.
 //!
-//! Source: Documentation/bpf/ringbuf.rst. Page 0 holds the reader's position, page 1 the writer's, then the data, mapped twice
-//! in a row so that a record never wraps. Only page 0 is writable here.
+//! Source: Documentation/bpf/ringbuf.rst. Page 0 holds the reader's position, page 1 the writer's,
+//! then the data, mapped twice in a row so that a record never wraps. Only page 0 is writable here.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -57,7 +57,8 @@ impl Ring {
     }
 
     fn read(&self) -> &AtomicU64 {
-        // SAFETY: the first word of a mapping that lives as long as `self`; page aligned, accessed as an atomic only.
+        // SAFETY: the first word of a mapping that lives as long as `self`; page aligned, accessed
+        // as an atomic only.
         unsafe { &*self.reader.start().cast::<AtomicU64>() }
     }
 
@@ -71,21 +72,26 @@ impl Ring {
         if next == self.written().load(Ordering::Acquire) {
             return None;
         }
-        // SAFETY: the offset is below the data's size and a multiple of 8 (records are), and the data is mapped twice in a
-        // row behind the writer's page: the header and 8 bytes lie inside. Words that the kernel writes: atomics only.
-        let words = unsafe { &*self.writer.start().add(PAGE + (next & self.mask) as usize).cast::<[AtomicU32; 4]>() };
+        // SAFETY: the offset is below the data's size and a multiple of 8 (records are), and the
+        // data is mapped twice in a row behind the writer's page: the header and 8 bytes lie
+        // inside. Words that the kernel writes: atomics only.
+        let words = unsafe {
+            &*self.writer.start().add(PAGE + (next & self.mask) as usize).cast::<[AtomicU32; 4]>()
+        };
         // Acquire: pairs with the kernel's exchange of the header when it submits.
         let length = words[0].load(Ordering::Acquire);
         if length & BUSY != 0 {
             return None;
         }
         let told = length & DISCARDED == 0 && length == RECORD;
-        let told = told.then(|| (words[2].load(Ordering::Relaxed), words[3].load(Ordering::Relaxed)));
+        let told =
+            told.then(|| (words[2].load(Ordering::Relaxed), words[3].load(Ordering::Relaxed)));
         let length = u64::from(length & !DISCARDED);
         Some((told, next + (length + HEADER).next_multiple_of(8)))
     }
 
-    /// Takes every record out. Returns at once if another thread (or an outer call) is at it: that one sees them.
+    /// Takes every record out. Returns at once if another thread (or an outer call) is at it: that
+    /// one sees them.
     pub(super) fn drain(&self, mut told: impl FnMut(u32, u32)) {
         // An unwinding `told` must not leave the buffer locked.
         struct Unlock<'a>(&'a AtomicBool);
@@ -95,8 +101,8 @@ impl Ring {
             }
         }
         loop {
-            // Both ends exchange, so that one refused here happens before the holder's unlock, and with it the record that
-            // woke the refused one: the look below sees that record.
+            // Both ends exchange, so that one refused here happens before the holder's unlock, and
+            // with it the record that woke the refused one: the look below sees that record.
             if self.draining.swap(true, Ordering::AcqRel) {
                 return;
             }

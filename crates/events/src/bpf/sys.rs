@@ -1,7 +1,7 @@
 //! The system calls: bpf(2), perf_event_open(2), and a few more, each as a safe function.
 //!
-//! Source: the manual pages and linux/bpf.h. Every struct here is a prefix of the kernel's `union bpf_attr`; what is left
-//! out counts as zero.
+//! Source: the manual pages and linux/bpf.h. Every struct here is a prefix of the kernel's
+//! `union bpf_attr`; what is left out counts as zero.
 
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -38,8 +38,10 @@ const ATTACH_PERF_EVENT: u32 = 41;
 /// # Safety
 /// Every address in `attr` is valid for what `command` does with it.
 unsafe fn bpf<A>(command: i64, attr: &mut A) -> io::Result<i64> {
-    // SAFETY: `attr` lives through the call, and its size is told; its addresses are the caller's promise.
-    let done = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attr), size_of::<A>()) };
+    // SAFETY: `attr` lives through the call, and its size is told; its addresses are the caller's
+    // promise.
+    let done =
+        unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attr), size_of::<A>()) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(done) }
 }
 
@@ -63,7 +65,8 @@ fn name(text: &str) -> [u8; 16] {
     bytes
 }
 
-/// What a map is made of. `inner`: the template of a map of maps. `types`: type information, and which of it describes keys and values.
+/// What a map is made of. `inner`: the template of a map of maps. `types`: type information, and
+/// which of it describes keys and values.
 pub(super) struct Map<'a> {
     pub(super) kind: u32,
     pub(super) name: &'a str,
@@ -119,7 +122,8 @@ pub(super) fn map_set(map: BorrowedFd<'_>, key: u32, value: u32) -> io::Result<(
     };
     let info = map_info(map)?;
     assert_eq!((info.key, info.value), (4, 4), "not a map of 4 byte values");
-    // SAFETY: both live through the call and are as long as the map's keys and values (just asserted).
+    // SAFETY: both live through the call and are as long as the map's keys and values (just
+    // asserted).
     unsafe { bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(|_| ()) }
 }
 
@@ -135,14 +139,16 @@ pub(super) fn map_get(map: BorrowedFd<'_>, key: u32) -> io::Result<u32> {
     };
     let info = map_info(map)?;
     assert_eq!((info.key, info.value), (4, 4), "not a map of 4 byte values");
-    // SAFETY: as in `map_set`; the kernel writes 4 bytes to `value`, whose address was taken mutably.
+    // SAFETY: as in `map_set`; the kernel writes 4 bytes to `value`, whose address was taken
+    // mutably.
     unsafe { bpf(BPF_MAP_LOOKUP_ELEM, &mut attr)? };
     Ok(value)
 }
 
 /// Removes an entry of a map whose keys are 4 bytes.
 pub(super) fn map_remove(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
-    let mut attr = Element { map: number(map), zero: 0, key: ptr::from_ref(&key) as u64, value: 0, flags: 0 };
+    let mut attr =
+        Element { map: number(map), zero: 0, key: ptr::from_ref(&key) as u64, value: 0, flags: 0 };
     // SAFETY: the key lives through the call; no map of ours has larger ones.
     unsafe { bpf(BPF_MAP_DELETE_ELEM, &mut attr).map(|_| ()) }
 }
@@ -156,7 +162,8 @@ pub(super) fn types_load(types: &[u8]) -> io::Result<OwnedFd> {
         length: u32,
         log_size: u32,
     }
-    let mut attr = Attr { types: types.as_ptr() as u64, log: 0, length: types.len() as u32, log_size: 0 };
+    let mut attr =
+        Attr { types: types.as_ptr() as u64, log: 0, length: types.len() as u32, log_size: 0 };
     // SAFETY: `types` lives through the call, its length is told; the result is a new descriptor.
     unsafe { bpf(BPF_BTF_LOAD, &mut attr).map(|fd| owned(fd)) }
 }
@@ -165,13 +172,17 @@ pub(super) fn types_load(types: &[u8]) -> io::Result<OwnedFd> {
 pub(super) enum Use<'a> {
     /// Filter of a perf event.
     Event,
-    /// At the tracepoint whose type has this id in the kernel. `types`: type information, and which of it describes the
-    /// function that begins at which instruction.
+    /// At the tracepoint whose type has this id in the kernel. `types`: type information, and which
+    /// of it describes the function that begins at which instruction.
     Tracepoint { id: u32, types: Option<(BorrowedFd<'a>, &'a [[u32; 2]])> },
 }
 
 /// Loads a program. On refusal by the verifier, the end of its log is in the error's text.
-pub(super) fn program_load(instructions: &[u64], program: &str, of: &Use<'_>) -> io::Result<OwnedFd> {
+pub(super) fn program_load(
+    instructions: &[u64],
+    program: &str,
+    of: &Use<'_>,
+) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
         kind: u32,
@@ -222,10 +233,12 @@ pub(super) fn program_load(instructions: &[u64], program: &str, of: &Use<'_>) ->
             line_count: 0,
             attach_id,
         };
-        // SAFETY: instructions, licence, functions and log live through the call, their lengths are told; the result is new.
+        // SAFETY: instructions, licence, functions and log live through the call, their lengths are
+        // told; the result is new.
         without_signals(|| unsafe { bpf(BPF_PROG_LOAD, &mut attr).map(|fd| owned(fd)) })
     };
-    // The verifier's answers; the first try goes without a log because writing one makes loading several times slower.
+    // The verifier's answers; the first try goes without a log because writing one makes loading
+    // several times slower.
     match load(&mut []) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EACCES)) => {}
         done => return done,
@@ -235,7 +248,9 @@ pub(super) fn program_load(instructions: &[u64], program: &str, of: &Use<'_>) ->
         Err(error) => error,
         done => return done,
     };
-    let text = CStr::from_bytes_until_nul(&log).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default();
+    let text = CStr::from_bytes_until_nul(&log)
+        .map(|text| text.to_string_lossy().into_owned())
+        .unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     let last = lines[lines.len().saturating_sub(4)..].join(" | ");
     Err(io::Error::new(error.kind(), format!("{}: the verifier says: {last}", errno(&error))))
@@ -243,8 +258,8 @@ pub(super) fn program_load(instructions: &[u64], program: &str, of: &Use<'_>) ->
 
 /// Runs `load` with all signals blocked on this kernel thread.
 ///
-/// The verifier gives up with EAGAIN while a signal is pending (`do_check` in kernel/bpf/verifier.c).
-/// In a storm of signals a retry may never succeed.
+/// The verifier gives up with EAGAIN while a signal is pending (`do_check` in
+/// kernel/bpf/verifier.c). In a storm of signals a retry may never succeed.
 fn without_signals<T>(load: impl FnOnce() -> T) -> T {
     // SAFETY: plain integers, for which zeroes are valid.
     let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
@@ -273,7 +288,8 @@ pub(super) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     unsafe { bpf(BPF_OBJ_PIN, &mut attr).map(|_| ()) }
 }
 
-/// Opens what was pinned. Needs the right to read and write the file, no capability (since Linux 6.0).
+/// Opens what was pinned. Needs the right to read and write the file, no capability (since
+/// Linux 6.0).
 pub(super) fn pinned(path: &CStr) -> io::Result<OwnedFd> {
     let mut attr = Object { path: path.as_ptr() as u64, fd: 0, flags: 0 };
     // SAFETY: as above; the result is a new descriptor.
@@ -299,7 +315,8 @@ pub(super) struct MapInfo {
 pub(super) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
     // struct bpf_map_info up to its name: type, id, key_size, value_size, max_entries, map_flags.
     let mut info = [0u32; 6];
-    let mut attr = Info { fd: number(map), length: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
+    let mut attr =
+        Info { fd: number(map), length: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
     // SAFETY: the kernel writes no more than `length` bytes to `info`.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr)? };
     let [kind, _, key, value, entries, flags] = info;
@@ -310,18 +327,28 @@ pub(super) fn map_info(map: BorrowedFd<'_>) -> io::Result<MapInfo> {
 pub(super) fn program_name(program: BorrowedFd<'_>) -> io::Result<String> {
     // struct bpf_prog_info up to its name, which is at offset 64.
     let mut info = [0u32; 20];
-    let mut attr = Info { fd: number(program), length: size_of_val(&info) as u32, info: info.as_mut_ptr() as u64 };
+    let mut attr = Info {
+        fd: number(program),
+        length: size_of_val(&info) as u32,
+        info: info.as_mut_ptr() as u64,
+    };
     // SAFETY: the kernel writes no more than `length` bytes to `info`.
     unsafe { bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attr)? };
     if info[0] != PROG_PERF_EVENT {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a program of type perf_event"));
     }
-    let bytes: Vec<u8> = info[16..].iter().flat_map(|word| word.to_ne_bytes()).take_while(|b| *b != 0).collect();
+    let bytes: Vec<u8> =
+        info[16..].iter().flat_map(|word| word.to_ne_bytes()).take_while(|b| *b != 0).collect();
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Makes `program` the filter of `event`, for as long as the descriptor lives. It keeps the event alive, too.
-pub(super) fn link(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Result<OwnedFd> {
+/// Makes `program` the filter of `event`, for as long as the descriptor lives. It keeps the event
+/// alive, too.
+pub(super) fn link(
+    program: BorrowedFd<'_>,
+    event: BorrowedFd<'_>,
+    cookie: u64,
+) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
         program: u32,
@@ -330,7 +357,13 @@ pub(super) fn link(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) 
         flags: u32,
         cookie: u64,
     }
-    let mut attr = Attr { program: number(program), event: number(event), attach: ATTACH_PERF_EVENT, flags: 0, cookie };
+    let mut attr = Attr {
+        program: number(program),
+        event: number(event),
+        attach: ATTACH_PERF_EVENT,
+        flags: 0,
+        cookie,
+    };
     // SAFETY: no addresses in it; the result is a new descriptor.
     unsafe { bpf(BPF_LINK_CREATE, &mut attr).map(|fd| owned(fd)) }
 }
@@ -352,7 +385,8 @@ pub(super) fn trace(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 pub(super) fn this_thread() -> io::Result<OwnedFd> {
     const PIDFD_THREAD: i64 = libc::O_EXCL as i64;
     // SAFETY: no pointers.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, i64::from(libc::gettid()), PIDFD_THREAD) };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_pidfd_open, i64::from(libc::gettid()), PIDFD_THREAD) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -392,9 +426,18 @@ pub(super) fn switch_event(sigtrap: bool) -> io::Result<OwnedFd> {
         sig_data: if sigtrap { SIG_DATA } else { 0 },
         ..Attr::default()
     };
-    // SAFETY: `attr` lives through the call and says its size; the result is a new descriptor. 0, -1: this thread, any core.
-    let fd =
-        unsafe { libc::syscall(libc::SYS_perf_event_open, ptr::from_mut(&mut attr), 0i64, -1i64, -1i64, FD_CLOEXEC) };
+    // SAFETY: `attr` lives through the call and says its size; the result is a new descriptor.
+    // 0, -1: this thread, any core.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            ptr::from_mut(&mut attr),
+            0i64,
+            -1i64,
+            -1i64,
+            FD_CLOEXEC,
+        )
+    };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -410,7 +453,8 @@ pub(super) fn enable(event: BorrowedFd<'_>) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Locks a file or directory for as long as it is open, by flock(2); false: another has it (only without `wait`).
+/// Locks a file or directory for as long as it is open, by flock(2); false: another has it (only
+/// without `wait`).
 pub(super) fn lock(file: BorrowedFd<'_>, wait: bool) -> io::Result<bool> {
     let how = libc::LOCK_EX | if wait { 0 } else { libc::LOCK_NB };
     // SAFETY: takes integers.
@@ -421,7 +465,8 @@ pub(super) fn lock(file: BorrowedFd<'_>, wait: bool) -> io::Result<bool> {
     if error.kind() == io::ErrorKind::WouldBlock { Ok(false) } else { Err(error) }
 }
 
-/// Whether the calling kernel thread may load programs that see the kernel: CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN.
+/// Whether the calling kernel thread may load programs that see the kernel: CAP_BPF and
+/// CAP_PERFMON, or CAP_SYS_ADMIN.
 pub(super) fn may_load() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     const CAP_PERFMON: u32 = 38;
@@ -435,7 +480,8 @@ pub(super) fn may_load() -> bool {
     // Twice effective, permitted, inheritable.
     let mut sets = [0u32; 6];
     // SAFETY: version 3 writes two sets of three words.
-    let done = unsafe { libc::syscall(libc::SYS_capget, ptr::from_mut(&mut header), sets.as_mut_ptr()) };
+    let done =
+        unsafe { libc::syscall(libc::SYS_capget, ptr::from_mut(&mut header), sets.as_mut_ptr()) };
     let effective = u64::from(sets[0]) | u64::from(sets[3]) << 32;
     let has = |bit: u32| effective >> bit & 1 == 1;
     done == 0 && (has(CAP_SYS_ADMIN) || has(CAP_BPF) && has(CAP_PERFMON))
@@ -455,20 +501,37 @@ pub(super) struct Mapping {
     length: usize,
 }
 
-// SAFETY: it is an address range, the same for every thread; those who access what lies in it answer for the races.
+// SAFETY: it is an address range, the same for every thread; those who access what lies in it
+// answer for the races.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Shared. `length` is rounded up to whole pages by the kernel.
-    pub(super) fn new(fd: BorrowedFd<'_>, offset: usize, length: usize, write: bool) -> io::Result<Mapping> {
+    pub(super) fn new(
+        fd: BorrowedFd<'_>,
+        offset: usize,
+        length: usize,
+        write: bool,
+    ) -> io::Result<Mapping> {
         let access = libc::PROT_READ | if write { libc::PROT_WRITE } else { 0 };
         // SAFETY: a new mapping, where the kernel likes.
         let start = unsafe {
-            libc::mmap(ptr::null_mut(), length, access, libc::MAP_SHARED, fd.as_raw_fd(), offset as libc::off_t)
+            libc::mmap(
+                ptr::null_mut(),
+                length,
+                access,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                offset as libc::off_t,
+            )
         };
-        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Mapping { start, length }) }
+        if start == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Mapping { start, length })
+        }
     }
 
     pub(super) fn start(&self) -> *mut u8 {

@@ -1,8 +1,8 @@
 //! Fallback: a second event source for kernel threads to which the kernel refuses the first.
 //!
-//! A process that drops its privileges (setuid(2), capabilities) keeps its open events, so the first
-//! source still serves the threads that attached before. Threads that attach later use the best source
-//! that needs no privileges.
+//! A process that drops its privileges (setuid(2), capabilities) keeps its open events, so the
+//! first source still serves the threads that attached before. Threads that attach later use the
+//! best source that needs no privileges.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -47,10 +47,14 @@ impl Fallback {
     fn fall_back(&self, refused: &io::Error) -> Option<&dyn EventSource> {
         let open = || {
             let (first, epoll) = (self.first.kind(), self.epoll.get());
-            let worse =
-                Kind::ALL.into_iter().skip_while(|kind| *kind != first).skip(1).filter(|kind| *kind != Kind::Off);
+            let worse = Kind::ALL
+                .into_iter()
+                .skip_while(|kind| *kind != first)
+                .skip(1)
+                .filter(|kind| *kind != Kind::Off);
             let opened = worse.map(|kind| open_one(kind, self.slots)).find_map(Result::ok);
-            let opened = opened.filter(|other| epoll.is_some_and(|epoll| other.register(epoll.as_fd()).is_ok()));
+            let opened = opened
+                .filter(|other| epoll.is_some_and(|epoll| other.register(epoll.as_fd()).is_ok()));
             let then = match &opened {
                 Some(other) => format!("new threads use {}", other.kind()),
                 None => {
@@ -195,7 +199,10 @@ mod tests {
         let epoll: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(epoll) };
         source.register(epoll.as_fd()).expect("nothing to do");
         source.attach(1).expect("it may");
-        assert!(source.attach(4).is_err_and(|e| e.raw_os_error() == Some(libc::EMFILE)), "a transient error");
+        assert!(
+            source.attach(4).is_err_and(|e| e.raw_os_error() == Some(libc::EMFILE)),
+            "a transient error"
+        );
         assert_eq!(source.fallback(), None);
         if source.attach(3).is_err() {
             // This machine has neither perf nor procfs.

@@ -1,10 +1,11 @@
 //! perf's records of context switches as an event source: see [`crate::perf`].
 //!
-//! A kernel thread has its event only while it carries a virtual processor, since descriptors and locked memory bound their number.
+//! A kernel thread has its event only while it carries a virtual processor, since descriptors and
+//! locked memory bound their number.
 //!
-//! A bell that rang for a mere preemption is not made ready at once: on one core the spare that was woken for nothing has itself taken the
-//! core from the carrier, whose return would ring again, and so on. It is made ready a moment later, the longer, the longer no bell was for
-//! a sleep.
+//! A bell that rang for a mere preemption is not made ready at once: on one core the spare that was
+//! woken for nothing has itself taken the core from the carrier, whose return would ring again, and
+//! so on. It is made ready a moment later, the longer, the longer no bell was for a sleep.
 
 use std::collections::HashMap;
 use std::io;
@@ -68,7 +69,11 @@ impl PerfSource {
     }
 
     fn of(&self, index: u32) -> Option<Arc<Watched>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).get(&index).map(|(_, watched)| watched.clone())
+        self.watched
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&index)
+            .map(|(_, watched)| watched.clone())
     }
 }
 
@@ -86,7 +91,10 @@ impl EventSource for PerfSource {
         let watched = Arc::new(self.perf.watch_this_thread()?);
         watch_for(epoll, watched.fd(), u64::from(index))?;
         // First: a bell for one that is not known is not answered, nor made ready again.
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner).insert(index, (time, watched.clone()));
+        self.watched
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(index, (time, watched.clone()));
         watched.listen();
         Ok(())
     }
@@ -100,8 +108,16 @@ impl EventSource for PerfSource {
         drop(all);
         if let (Some((_, watched)), Some(epoll)) = (watched, self.epoll.get()) {
             let none = std::ptr::null_mut();
-            // SAFETY: no event is needed to take one out. A failure would leave a bell that nobody answers.
-            unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_DEL, watched.fd().as_raw_fd(), none) };
+            // SAFETY: no event is needed to take one out. A failure would leave a bell that nobody
+            // answers.
+            unsafe {
+                libc::epoll_ctl(
+                    epoll.as_raw_fd(),
+                    libc::EPOLL_CTL_DEL,
+                    watched.fd().as_raw_fd(),
+                    none,
+                )
+            };
         }
     }
 
@@ -117,7 +133,8 @@ impl EventSource for PerfSource {
         let Some(watched) = self.of(index) else { return };
         let sleeps = watched.sleeps();
         let mut silent = self.silent();
-        // Whoever sleeps is asked again as well: the claim may be refused, and nobody would hear of the next sleep.
+        // Whoever sleeps is asked again as well: the claim may be refused, and nobody would hear of
+        // the next sleep.
         silent.slots.push(index);
         silent.calm = if sleeps { 0 } else { silent.calm.saturating_add(1) };
         if silent.due.is_none() {

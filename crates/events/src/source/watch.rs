@@ -23,7 +23,10 @@ impl WatchSource {
         // The VP is taken from a carrier that may be on its way back on another core.
         barrier::probe()?;
         watch::readable().map_err(|e| {
-            Refused::new(format!("/proc/self/task/TID/stat: {e}"), "mount procfs on /proc (mount -t proc proc /proc)")
+            Refused::new(
+                format!("/proc/self/task/TID/stat: {e}"),
+                "mount procfs on /proc (mount -t proc proc /proc)",
+            )
         })?;
         Ok(WatchSource::default())
     }
@@ -44,7 +47,10 @@ impl EventSource for WatchSource {
     }
 
     fn end(&self, index: u32, time: u64) {
-        self.carriers.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| *one != (index, time));
+        self.carriers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|one| *one != (index, time));
     }
 
     fn look(&self, page: &Page, blocked: &mut dyn FnMut(u32)) -> Option<Duration> {

@@ -47,12 +47,14 @@ pub enum OnMisbehaviour {
 pub struct Distrust {
     /// What is done.
     pub on: OnMisbehaviour,
-    /// After how long: see [`crate::watchdog`] for what counts. 100 ms to an hour; beyond, the nearest of these. Short bounds are for tests.
+    /// After how long: see [`crate::watchdog`] for what counts. 100 ms to an hour; beyond, the
+    /// nearest of these. Short bounds are for tests.
     pub bound: Duration,
 }
 
 impl Default for Distrust {
-    /// Overridden after a second: long beside anything that a scheduler does, a page fault on a slow disk included.
+    /// Overridden after a second: long beside anything that a scheduler does, a page fault on a
+    /// slow disk included.
     fn default() -> Distrust {
         Distrust { on: OnMisbehaviour::default(), bound: Duration::from_secs(1) }
     }
@@ -72,7 +74,8 @@ impl Distrust {
                 "{text:?}: {why}; off, report, override or end is wanted, or one of these with milliseconds: report=200"
             ))
         };
-        let (name, bound) = text.split_once('=').map_or((text, None), |(name, bound)| (name, Some(bound)));
+        let (name, bound) =
+            text.split_once('=').map_or((text, None), |(name, bound)| (name, Some(bound)));
         let on = match name {
             "off" => OnMisbehaviour::Ignore,
             "report" => OnMisbehaviour::Report,
@@ -98,9 +101,14 @@ mod tests {
     #[test]
     fn distrust_by_name() {
         assert_eq!(Distrust::from_name("override"), Ok(Distrust::default()));
-        assert_eq!(Distrust::from_name("report=200").map(|d| d.bound), Ok(Duration::from_millis(200)));
+        assert_eq!(
+            Distrust::from_name("report=200").map(|d| d.bound),
+            Ok(Duration::from_millis(200))
+        );
         for text in ["", "on", "end=", "end=99", "end=x", "end=-1", "report=3600001", "=100"] {
-            assert!(Distrust::from_name(text).expect_err(text).contains("off, report, override or end"));
+            assert!(
+                Distrust::from_name(text).expect_err(text).contains("off, report, override or end")
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What the watchdog says, and how the process ends if it is to.
 //!
-//! The first line is made and written without allocating: whoever is stuck may be so inside malloc, or with stderr's lock in its hands.
+//! The first line is made and written without allocating: whoever is stuck may be so inside malloc,
+//! or with stderr's lock in its hands.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,9 @@ use crate::watch::{Place, Tid};
 
 fn what_to_do(case: Case) -> &'static str {
     match case {
-        Case::MaskNeverCleared => "it must leave its NoEvents guard, or its policy or scheduler a loop",
+        Case::MaskNeverCleared => {
+            "it must leave its NoEvents guard, or its policy or scheduler a loop"
+        }
         Case::BlockedNeverAnswered => "UserScheduler::blocked must return",
         Case::NoYield => {
             "something waits that goes before it: it must come to a switch point, or let itself be interrupted"
@@ -31,11 +34,15 @@ fn what_to_do(case: Case) -> &'static str {
 fn what_is_done(case: Case, on: OnMisbehaviour) -> &'static str {
     match (on, case) {
         (OnMisbehaviour::End, _) => "the process ends",
-        (OnMisbehaviour::Override, Case::NoYield) => "its virtual processor goes on under another kernel thread",
+        (OnMisbehaviour::Override, Case::NoYield) => {
+            "its virtual processor goes on under another kernel thread"
+        }
         (OnMisbehaviour::Override, Case::BlockedNeverAnswered) => {
             "another kernel thread takes its place, and what can goes to other virtual processors"
         }
-        (OnMisbehaviour::Override, _) => "nobody waits for its virtual processor, and what can goes to others",
+        (OnMisbehaviour::Override, _) => {
+            "nobody waits for its virtual processor, and what can goes to others"
+        }
         _ => "nothing is done",
     }
 }
@@ -65,8 +72,13 @@ impl Kernel {
         let index = slot.map_or(0, |(index, _)| index);
         let mut name = [0; 64];
         let id = slot.map_or(0, |(_, slot)| slot.microprocess.load(Ordering::Relaxed));
-        let n = if id == 0 { 0 } else { self.user().map_or(0, |user| user.name_of(id, &mut name)).min(name.len()) };
-        let name = if n == 0 { "(no name)" } else { std::str::from_utf8(&name[..n]).unwrap_or("?") };
+        let n = if id == 0 {
+            0
+        } else {
+            self.user().map_or(0, |user| user.name_of(id, &mut name)).min(name.len())
+        };
+        let name =
+            if n == 0 { "(no name)" } else { std::str::from_utf8(&name[..n]).unwrap_or("?") };
         let accused = if case == Case::BlockedNeverAnswered || id == 0 {
             Accused::Scheduler
         } else {
@@ -83,7 +95,9 @@ impl Kernel {
             std::process::abort();
         }
         // Last: whoever counts has the whole report.
-        self.watchdog.to_override.fetch_add(u64::from(on == OnMisbehaviour::Override), Ordering::Relaxed);
+        self.watchdog
+            .to_override
+            .fetch_add(u64::from(on == OnMisbehaviour::Override), Ordering::Relaxed);
         self.watchdog.accused[case as usize].fetch_add(1, Ordering::Release);
     }
 
@@ -96,7 +110,9 @@ impl Kernel {
         if index == 0 || preempt::is_debugged() {
             return;
         }
-        match callers::ask(callers::PATIENCE, |value| self.bells.send_to(self.page.slot(index), tid, value)) {
+        match callers::ask(callers::PATIENCE, |value| {
+            self.bells.send_to(self.page.slot(index), tid, value)
+        }) {
             Ok(stack) => {
                 say(format_args!("  stack of kernel thread {tid}:\n"));
                 write_out(stack.render().as_bytes());

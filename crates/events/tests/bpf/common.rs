@@ -20,7 +20,8 @@ thread_local! {
 pub(crate) static STRANGE: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn trapped(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel's siginfo; for SIGTRAP by perf (6) si_perf_data is the u64 at offset 24, for others (SI_KERNEL, 128) si_value.
+    // SAFETY: the kernel's siginfo; for SIGTRAP by perf (6) si_perf_data is the u64 at offset 24,
+    // for others (SI_KERNEL, 128) si_value.
     let (code, data) = unsafe { ((*info).si_code, info.cast::<u64>().add(3).read()) };
     if matches!(code, 6 | 128) && data == SIG_DATA {
         TRAPS.set(TRAPS.get() + 1);
@@ -32,7 +33,8 @@ extern "C" fn trapped(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) 
 pub(crate) fn handle_traps() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: all zero is a valid sigaction; the handler touches a const-initialised thread-local and an atomic only.
+        // SAFETY: all zero is a valid sigaction; the handler touches a const-initialised
+        // thread-local and an atomic only.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = trapped as *const () as usize;
@@ -109,8 +111,8 @@ pub(crate) fn root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Loaded as a filter and at the tracepoint, each in its turn; or why there is none. With the capabilities they must load, the
-/// second from Linux 6.18 on.
+/// Loaded as a filter and at the tracepoint, each in its turn; or why there is none. With the
+/// capabilities they must load, the second from Linux 6.18 on.
 pub(crate) fn loaded(test: &str, slots: u32) -> impl Iterator<Item = Bpf> {
     handle_traps();
     [Bpf::load, Bpf::load_switch].into_iter().filter_map(move |load| match load(slots) {
@@ -124,7 +126,8 @@ pub(crate) fn loaded(test: &str, slots: u32) -> impl Iterator<Item = Bpf> {
     })
 }
 
-/// Waits for all; one's panic goes on here. What the end of a scope does too, but by pthread_join, which ThreadSanitizer sees.
+/// Waits for all; one's panic goes on here. What the end of a scope does too, but by pthread_join,
+/// which ThreadSanitizer sees.
 pub(crate) fn joined<'a>(threads: impl IntoIterator<Item = thread::ScopedJoinHandle<'a, ()>>) {
     for thread in threads {
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -148,7 +151,9 @@ pub(crate) fn eventfd() -> OwnedFd {
 pub(crate) fn add(epoll: &OwnedFd, fd: BorrowedFd<'_>, flags: u32, data: u64) {
     let mut event = libc::epoll_event { events: libc::EPOLLIN as u32 | flags, u64: data };
     // SAFETY: `event` lives through the call.
-    let done = unsafe { libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event) };
+    let done = unsafe {
+        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &mut event)
+    };
     assert_eq!(done, 0);
 }
 
@@ -181,8 +186,9 @@ pub(crate) fn sleeps() -> i64 {
     }
 }
 
-/// Sleeps until it really did, as the owner of `slot`. On a busy core the timer often expires before the thread is off it;
-/// then nothing is told, rightly. Each sleep that the kernel counts must be told.
+/// Sleeps until it really did, as the owner of `slot`. On a busy core the timer often expires
+/// before the thread is off it; then nothing is told, rightly. Each sleep that the kernel counts
+/// must be told.
 pub(crate) fn sleep_until_lent(slot: Slot, ns: i64) {
     loop {
         let before = sleeps();
@@ -212,18 +218,29 @@ pub(crate) fn wait_once(epoll: &OwnedFd) -> Option<u64> {
     (count == 1).then_some(event.u64)
 }
 
-/// How many traps the calling kernel thread had since `start`; where they may come after the call, once there are as many as are `due`, or too late.
+/// How many traps the calling kernel thread had since `start`; where they may come after the call,
+/// once there are as many as are `due`, or too late.
 pub(crate) fn traps_since(bpf: &Bpf, start: u64, due: u64) -> u64 {
     let begun = std::time::Instant::now();
-    while bpf.traps() && !bpf.traps_at_once() && TRAPS.get() - start < due && begun.elapsed().as_secs() < 60 {
+    while bpf.traps()
+        && !bpf.traps_at_once()
+        && TRAPS.get() - start < due
+        && begun.elapsed().as_secs() < 60
+    {
         thread::yield_now();
     }
     TRAPS.get() - start
 }
 
-/// `rounds` of one call that blocks, by a thread in slot 3, unmasked, with a VP each time; `partner` ends the call when it
-/// is told so (once for each round). Every round: VP lent, one record, one trap.
-pub(crate) fn sleeps_are_told(bpf: &Bpf, rounds: u64, mut call: impl FnMut() + Send, mut partner: impl FnMut() + Send) {
+/// `rounds` of one call that blocks, by a thread in slot 3, unmasked, with a VP each time;
+/// `partner` ends the call when it is told so (once for each round). Every round: VP lent, one
+/// record, one trap.
+pub(crate) fn sleeps_are_told(
+    bpf: &Bpf,
+    rounds: u64,
+    mut call: impl FnMut() + Send,
+    mut partner: impl FnMut() + Send,
+) {
     let slot = Slot::of(bpf, 3);
     let before = (slot.blocked(), slot.traps());
     let round = AtomicU64::new(0);
@@ -241,7 +258,11 @@ pub(crate) fn sleeps_are_told(bpf: &Bpf, rounds: u64, mut call: impl FnMut() + S
                 call();
                 slot.masked().store(1, Ordering::Release);
                 assert_eq!(slot.vp().load(Ordering::Acquire), TOKEN | LENT, "round {n}");
-                assert_eq!(traps_since(bpf, start, n), if bpf.traps() { n } else { 0 }, "traps after round {n}");
+                assert_eq!(
+                    traps_since(bpf, start, n),
+                    if bpf.traps() { n } else { 0 },
+                    "traps after round {n}"
+                );
                 let mut records = 0;
                 bpf.drain(|which, vp| {
                     assert_eq!((which, vp), (3, 6));
@@ -285,10 +306,13 @@ pub(crate) fn every_kind_of_sleep(bpf: &Bpf, rounds: u64) {
         assert_eq!(wait_once(&epoll), Some(0), "{}", io::Error::last_os_error());
         assert_eq!(read_once(&event, &mut [0; 8]), 8);
     };
-    sleeps_are_told(bpf, rounds, wait, || assert_eq!(write_all_at_once(&event, &1u64.to_ne_bytes()), 8));
+    sleeps_are_told(bpf, rounds, wait, || {
+        assert_eq!(write_all_at_once(&event, &1u64.to_ne_bytes()), 8)
+    });
 
     let (mut reader, writer) = pipe();
     let (from, mut to) = (vec![1; 1 << 20], vec![0; 1 << 20]);
-    let write = || assert_eq!(write_all_at_once(&writer, &from), 1 << 20, "{}", io::Error::last_os_error());
+    let write =
+        || assert_eq!(write_all_at_once(&writer, &from), 1 << 20, "{}", io::Error::last_os_error());
     sleeps_are_told(bpf, rounds, write, || reader.read_exact(&mut to).expect("a megabyte"));
 }

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use common::*;
-use kumihimo_events::bpf::{Bpf, Header, LENT, MAGIC, SLOT_SIZE, VERSION, WANTS_BLOCKED, WANTS_UNBLOCKED};
+use kumihimo_events::bpf::{
+    Bpf, Header, LENT, MAGIC, SLOT_SIZE, VERSION, WANTS_BLOCKED, WANTS_UNBLOCKED,
+};
 
 #[test]
 fn the_header_says_what_is_mapped() {
@@ -20,10 +22,22 @@ fn the_header_says_what_is_mapped() {
         assert_eq!(length, 11 * SLOT_SIZE);
         // SAFETY: the header is at the start, and nobody writes to it now.
         let header = unsafe { start.cast::<Header>().read() };
-        assert_eq!(header, Header { magic: MAGIC, version: VERSION, slot_size: SLOT_SIZE as u32, slots: 10, seat: 0 });
+        assert_eq!(
+            header,
+            Header {
+                magic: MAGIC,
+                version: VERSION,
+                slot_size: SLOT_SIZE as u32,
+                slots: 10,
+                seat: 0
+            }
+        );
         assert!(!bpf.is_pinned());
         for wrong in [0, 11] {
-            assert_eq!(bpf.attach(wrong).expect_err("no such slot").kind(), io::ErrorKind::InvalidInput);
+            assert_eq!(
+                bpf.attach(wrong).expect_err("no such slot").kind(),
+                io::ErrorKind::InvalidInput
+            );
         }
         assert!(Bpf::load(0).is_err());
     }
@@ -43,8 +57,18 @@ fn masked_or_without_a_vp_or_unwanted_nothing_is_told() {
         let slot = Slot::of(&bpf, 1);
         let both = WANTS_BLOCKED | WANTS_UNBLOCKED;
         // masked, vp, wanted
-        let quiet = [(1, TOKEN, both), (u32::MAX, TOKEN, both), (0, 0, both), (0, 3, both), (0, TOKEN | 1, both)];
-        let quiet = quiet.into_iter().chain([(0, TOKEN | LENT, both), (0, TOKEN, 0), (0, TOKEN, WANTS_UNBLOCKED)]);
+        let quiet = [
+            (1, TOKEN, both),
+            (u32::MAX, TOKEN, both),
+            (0, 0, both),
+            (0, 3, both),
+            (0, TOKEN | 1, both),
+        ];
+        let quiet = quiet.into_iter().chain([
+            (0, TOKEN | LENT, both),
+            (0, TOKEN, 0),
+            (0, TOKEN, WANTS_UNBLOCKED),
+        ]);
         thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 let _attached = bpf.attach(1).expect("attached");
@@ -58,7 +82,10 @@ fn masked_or_without_a_vp_or_unwanted_nothing_is_told() {
                     }
                     assert_eq!(slot.vp().load(Ordering::Relaxed), vp);
                 }
-                assert_eq!((slot.blocked(), slot.traps(), slot.missed(), TRAPS.get() - start), (0, 0, 0, 0));
+                assert_eq!(
+                    (slot.blocked(), slot.traps(), slot.missed(), TRAPS.get() - start),
+                    (0, 0, 0, 0)
+                );
                 // Blocked alone: lent, no trap.
                 slot.half(20).store(WANTS_BLOCKED, Ordering::Relaxed);
                 slot.vp().store(TOKEN, Ordering::Relaxed);
@@ -74,7 +101,8 @@ fn masked_or_without_a_vp_or_unwanted_nothing_is_told() {
     }
 }
 
-/// Closing a link takes the filter off before the event is gone: what may come of it is a trap that is ours and means nothing.
+/// Closing a link takes the filter off before the event is gone: what may come of it is a trap that
+/// is ours and means nothing.
 #[test]
 fn attaching_and_detaching_traps_only_as_ours() {
     for bpf in loaded("attaching_and_detaching_traps_only_as_ours", 1) {
@@ -132,7 +160,8 @@ fn a_full_buffer_counts_and_leaves_the_vp() {
     }
 }
 
-/// What it runs then would be ended by the trap. A child of fork(2) keeps everything attached meanwhile, and gives the slot a VP again and again.
+/// What it runs then would be ended by the trap. A child of fork(2) keeps everything attached
+/// meanwhile, and gives the slot a VP again and again.
 #[test]
 fn who_executes_another_program_is_followed_no_longer() {
     const NAME: &str = "who_executes_another_program_is_followed_no_longer";
@@ -156,7 +185,11 @@ fn who_executes_another_program_is_followed_no_longer() {
     for (way, _) in ["thread", "switch"].into_iter().zip(loaded(NAME, 1)) {
         let program = std::env::current_exe().expect("a program");
         let mut child = std::process::Command::new(program);
-        let done = child.args([NAME, "--exact", "--nocapture"]).env("KUMI_TEST_CHILD", way).status().expect("begun");
+        let done = child
+            .args([NAME, "--exact", "--nocapture"])
+            .env("KUMI_TEST_CHILD", way)
+            .status()
+            .expect("begun");
         assert!(done.success(), "{way}: {done}");
     }
 }
@@ -180,7 +213,12 @@ fn scribbled_slots_harm_nobody() {
             let first = scope.spawn(|| {
                 let _attached = bpf.attach(2).expect("attached");
                 for n in 0..ROUNDS {
-                    assert_eq!(read_once(&reader, &mut [0]), 1, "round {n}: {}", io::Error::last_os_error());
+                    assert_eq!(
+                        read_once(&reader, &mut [0]),
+                        1,
+                        "round {n}: {}",
+                        io::Error::last_os_error()
+                    );
                     writer.write_all(&[1]).expect("written");
                 }
                 over.store(true, Ordering::Release);
@@ -197,7 +235,8 @@ fn scribbled_slots_harm_nobody() {
                     for at in (0..SLOT_SIZE).step_by(8) {
                         slot.word(at).store(random(&mut seed), Ordering::Relaxed);
                     }
-                    // Random words are nearly always masked; now and then something plausible, so that it does lend.
+                    // Random words are nearly always masked; now and then something plausible, so
+                    // that it does lend.
                     if random(&mut seed) & 1 == 0 {
                         slot.masked().store(0, Ordering::Relaxed);
                         slot.vp().store(random(&mut seed) & !3, Ordering::Relaxed);
@@ -228,13 +267,15 @@ fn many_threads_are_told_apart_and_no_record_is_lost() {
     const THREADS: u32 = 16;
     const ROUNDS: u64 = 500;
     // As many slots as make a buffer for all records.
-    for bpf in loaded("many_threads_are_told_apart_and_no_record_is_lost", THREADS * ROUNDS as u32) {
+    for bpf in loaded("many_threads_are_told_apart_and_no_record_is_lost", THREADS * ROUNDS as u32)
+    {
         let told: Vec<AtomicU64> = (0..=THREADS).map(|_| AtomicU64::new(0)).collect();
         let total = AtomicU64::new(0);
         let over = eventfd();
         thread::scope(|scope| {
             let mut threads = Vec::new();
-            // Two at once, each waiting in an edge-triggered epoll: what one is refused, the other has to see, or none does.
+            // Two at once, each waiting in an edge-triggered epoll: what one is refused, the other
+            // has to see, or none does.
             for _ in 0..2 {
                 threads.push(scope.spawn(|| {
                     let epoll = epoll_of(bpf.event_fd(), libc::EPOLLET as u32);

@@ -41,7 +41,8 @@ impl Drop for Installed {
     }
 }
 
-/// The calling kernel thread alone becomes nobody, for good: credentials are per thread below glibc.
+/// The calling kernel thread alone becomes nobody, for good: credentials are per thread below
+/// glibc.
 fn become_nobody() {
     // SAFETY: integers, and an empty list.
     unsafe {
@@ -61,7 +62,8 @@ fn as_nobody<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Sets kernel.perf_event_paranoid for as long as it lives. It is the whole machine's: one at a time.
+/// Sets kernel.perf_event_paranoid for as long as it lives. It is the whole machine's: one at a
+/// time.
 struct Paranoid {
     before: String,
     _alone: std::sync::MutexGuard<'static, ()>,
@@ -125,8 +127,14 @@ fn nobody_has_the_same_events_from_a_seat() {
         let status = store.status();
         let me = std::process::id();
         assert!(status.matches() && status.slots == Some(100), "{status}");
-        assert!(status.seats.iter().all(|seat| seat.user == NOBODY && seat.holder == Some(me)), "{status}");
-        assert!(status.to_string().contains(&format!("seat 1 of user 65534: taken by process {me}")), "{status}");
+        assert!(
+            status.seats.iter().all(|seat| seat.user == NOBODY && seat.holder == Some(me)),
+            "{status}"
+        );
+        assert!(
+            status.to_string().contains(&format!("seat 1 of user 65534: taken by process {me}")),
+            "{status}"
+        );
 
         // Records left behind and a scribbled page: the next one has neither.
         sleeps_are_told(&second, 1, || sleep_until_lent(slot, 1_000), || ());
@@ -171,7 +179,8 @@ fn installing_is_idempotent_and_uninstalling_leaves_nothing() {
     }
     let installed = Installed::new("install", 2, 5);
     let store = &installed.store;
-    let seats = || store.status().seats.iter().map(|seat| (seat.user, seat.number)).collect::<Vec<_>>();
+    let seats =
+        || store.status().seats.iter().map(|seat| (seat.user, seat.number)).collect::<Vec<_>>();
     let said = store.install(Some(NOBODY), 1, None).expect("again");
     assert!(said.iter().any(|line| line == "user 65534: 2 seats, 0 of them new"), "{said:?}");
     store.install(Some(12345), 1, None).expect("another user");
@@ -185,12 +194,16 @@ fn installing_is_idempotent_and_uninstalling_leaves_nothing() {
     // Without its program all is made anew, as large as it was.
     fs::remove_file(store_path(&installed).join("program")).expect("removed");
     let said = store.install(None, 0, None).expect("loaded again");
-    assert!(said.iter().any(|line| line.contains("loaded and pinned") && line.contains("5 slots")), "{said:?}");
+    assert!(
+        said.iter().any(|line| line.contains("loaded and pinned") && line.contains("5 slots")),
+        "{said:?}"
+    );
     store.install(None, 0, Some(6)).expect("larger");
     assert_eq!(store.status().slots, Some(6));
     assert_eq!(seats().len(), 3);
     assert!(store.status().matches());
-    let mine = store.status().seats.into_iter().find(|seat| seat.user == NOBODY).expect("a seat").number;
+    let mine =
+        store.status().seats.into_iter().find(|seat| seat.user == NOBODY).expect("a seat").number;
     as_nobody(|| {
         let refused = store.install(Some(NOBODY), 1, None).expect_err("not root");
         assert!(refused.remedy.contains("sudo"), "{refused}");
@@ -200,7 +213,8 @@ fn installing_is_idempotent_and_uninstalling_leaves_nothing() {
         fs::rename(seat.join("page"), seat.join("program")).expect("his own");
         let refused = remedy(Bpf::take(store, 1));
         assert!(refused.why.contains("not a program") && !refused.remedy.is_empty(), "{refused}");
-        std::os::unix::fs::symlink(store_path(&installed), seat.join("link")).expect("a symbolic link");
+        std::os::unix::fs::symlink(store_path(&installed), seat.join("link"))
+            .expect("a symbolic link");
     });
     assert_eq!(store.uninstall(), Ok(true));
     assert_eq!(store.uninstall(), Ok(false));
@@ -222,7 +236,8 @@ fn a_foreign_seat_in_the_cookie_tells_nothing() {
     if !root() {
         return skip(NAME, "installing needs root");
     }
-    // Nobody's thread with nobody's program, but the cookie is another user's seat: here root takes nobody's seat over.
+    // Nobody's thread with nobody's program, but the cookie is another user's seat: here root takes
+    // nobody's seat over.
     let installed = Installed::new("foreign", 1, 4);
     let _paranoid = Paranoid::set("1");
     let bpf = as_nobody(|| Bpf::take(&installed.store, 4).expect("a seat"));
@@ -237,7 +252,10 @@ fn a_foreign_seat_in_the_cookie_tells_nothing() {
             for _ in 0..100 {
                 assert_eq!(nanosleep(1_000), 0);
             }
-            assert_eq!((slot.vp().load(Ordering::Relaxed), slot.blocked(), TRAPS.get() - start), (TOKEN, 0, 0));
+            assert_eq!(
+                (slot.vp().load(Ordering::Relaxed), slot.blocked(), TRAPS.get() - start),
+                (TOKEN, 0, 0)
+            );
             become_nobody();
             sleep_until_lent(slot, 1_000);
             assert_eq!((slot.vp().load(Ordering::Relaxed), slot.blocked()), (TOKEN | LENT, 1));

@@ -31,10 +31,11 @@ struct Own {
     len: AtomicU32,
 }
 
-/// The client's side of a lane. A cell goes its way: [take](Caller::take_cell), [write](Caller::write), [push](Caller::push_request), perhaps
-/// [cancel](Caller::push_cancel); [pop](Caller::pop_replies), [read](Caller::read_reply), [give back](Caller::give_back). Whoever took a
-/// cell does all of this but the pop, which anyone does for all; it may leave the rest to whoever pops the reply, if it has pushed all that it
-/// wants to.
+/// The client's side of a lane. A cell goes its way: [take](Caller::take_cell),
+/// [write](Caller::write), [push](Caller::push_request), perhaps [cancel](Caller::push_cancel);
+/// [pop](Caller::pop_replies), [read](Caller::read_reply), [give back](Caller::give_back). Whoever
+/// took a cell does all of this but the pop, which anyone does for all; it may leave the rest to
+/// whoever pops the reply, if it has pushed all that it wants to.
 pub struct Caller {
     lane: Lane,
     own: Box<[Own]>,
@@ -55,10 +56,12 @@ pub struct Reply {
 }
 
 impl Caller {
-    /// Of a lane that the server made, by this descriptor and these numbers from it. The descriptor is not needed after this.
+    /// Of a lane that the server made, by this descriptor and these numbers from it. The descriptor
+    /// is not needed after this.
     ///
     /// # Errors
-    /// `Malformed`: it is no sealed memfd of that size, or no lane. `Exhausted`, `Io`: what the operating system says.
+    /// `Malformed`: it is no sealed memfd of that size, or no lane. `Exhausted`, `Io`: what the
+    /// operating system says.
     #[cfg(not(loom))]
     pub fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<Caller, Error> {
         Lane::open(fd, geometry).map(Caller::new)
@@ -67,8 +70,16 @@ impl Caller {
     pub(super) fn new(lane: Lane) -> Caller {
         let cells = lane.geometry().cells();
         let word = || AtomicU32::new(0);
-        let own = (0..cells).map(|_| Own { state: AtomicU32::new(FREE), serial: word(), len: word() }).collect();
-        Caller { lane, own, free: Free::new(cells), requests: Producer::new(), replies: Consumer::new() }
+        let own = (0..cells)
+            .map(|_| Own { state: AtomicU32::new(FREE), serial: word(), len: word() })
+            .collect();
+        Caller {
+            lane,
+            own,
+            free: Free::new(cells),
+            requests: Producer::new(),
+            replies: Consumer::new(),
+        }
     }
 
     /// How large the lane is.
@@ -102,44 +113,53 @@ impl Caller {
         Ok(())
     }
 
-    /// Lends a cell that was written to the server. Wait-free. Whoever has to wake the server does it after this.
+    /// Lends a cell that was written to the server. Wait-free. Whoever has to wake the server does
+    /// it after this.
     ///
     /// # Errors
     /// `Invalid`: the cell is lent or free.
     #[inline]
     pub fn push_request(&self, cell: CellNo) -> Result<(), Error> {
         let own = self.own(cell, &[TAKEN, ANSWERED])?;
-        // Before the push: the reply may come at once. Relaxed: who pops it has acquired what the server acquired from the push.
+        // Before the push: the reply may come at once. Relaxed: who pops it has acquired what the
+        // server acquired from the push.
         own.state.store(LENT, Ordering::Relaxed);
         let serial = own.serial.load(Ordering::Relaxed);
         self.requests.push(self.lane.requests(), Entry::new(cell.0.into(), serial).0);
         Ok(())
     }
 
-    /// Tells the server that nobody waits for the reply any more, which it sends all the same. `false`: the reply is there already, or the request
-    /// was cancelled before.
+    /// Tells the server that nobody waits for the reply any more, which it sends all the same.
+    /// `false`: the reply is there already, or the request was cancelled before.
     ///
-    /// This must have returned before anybody gives the cell back, also whoever does so for a caller that left: a cancel that comes behind the cell's
-    /// next request is taken for a breach of the protocol.
+    /// This must have returned before anybody gives the cell back, also whoever does so for a
+    /// caller that left: a cancel that comes behind the cell's next request is taken for a breach
+    /// of the protocol.
     pub fn push_cancel(&self, cell: CellNo) -> bool {
         let Some(own) = self.own.get(cell.index()) else { return false };
-        let lent = own.state.compare_exchange(LENT, CANCELLED, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        let lent = own
+            .state
+            .compare_exchange(LENT, CANCELLED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
         if lent {
-            // If the reply is popped just now, the server drops this: the request has been answered.
+            // If the reply is popped just now, the server drops this: the request has been
+            // answered.
             let serial = own.serial.load(Ordering::Relaxed);
             self.requests.push(self.lane.requests(), Entry::cancel(cell.0.into(), serial).0);
         }
         lent
     }
 
-    /// Whether there are replies: two loads. While somebody pops, it may be wrong either way; that one looks again before it sleeps.
+    /// Whether there are replies: two loads. While somebody pops, it may be wrong either way; that
+    /// one looks again before it sleeps.
     #[inline]
     pub fn has_replies(&self) -> bool {
         self.replies.has_some(self.lane.replies())
     }
 
-    /// Pops up to `most` replies. From `f` on, or earlier, each belongs to the taker of its cell again. Returns how many; 0 also if
-    /// somebody else pops just now. Waits for nobody; `f` must not pop, nor switch.
+    /// Pops up to `most` replies. From `f` on, or earlier, each belongs to the taker of its cell
+    /// again. Returns how many; 0 also if somebody else pops just now. Waits for nobody; `f` must
+    /// not pop, nor switch.
     ///
     /// # Errors
     /// `Malformed`, with what was wrong. Those before it were passed on.
@@ -157,7 +177,9 @@ impl Caller {
                 )));
             };
             let serial = own.serial.load(Ordering::Relaxed);
-            if !matches!(own.state.load(Ordering::Relaxed), LENT | CANCELLED) || !entry.is_of(serial) {
+            if !matches!(own.state.load(Ordering::Relaxed), LENT | CANCELLED)
+                || !entry.is_of(serial)
+            {
                 return Err(malformed(format_args!(
                     "a reply comes in cell {cell}, which waits for none of that serial"
                 )));
@@ -193,7 +215,8 @@ impl Caller {
         Ok(())
     }
 
-    /// The cells that are lent: whose takers will wait in vain if the server is no more. A look at each, for when that is so.
+    /// The cells that are lent: whose takers will wait in vain if the server is no more. A look at
+    /// each, for when that is so.
     pub fn lent(&self) -> impl Iterator<Item = CellNo> + '_ {
         self.in_state(|state| matches!(state, LENT | CANCELLED))
     }
@@ -204,13 +227,20 @@ impl Caller {
     }
 
     fn in_state(&self, is: impl Fn(u32) -> bool) -> impl Iterator<Item = CellNo> {
-        self.own.iter().zip(0..).filter(move |(own, _)| is(own.state.load(Ordering::Acquire))).map(|(_, no)| CellNo(no))
+        self.own
+            .iter()
+            .zip(0..)
+            .filter(move |(own, _)| is(own.state.load(Ordering::Acquire)))
+            .map(|(_, no)| CellNo(no))
     }
 
     /// This side's record of a cell that is in one of these states.
     #[inline]
     fn own(&self, cell: CellNo, states: &[u32]) -> Result<&Own, Error> {
-        let own = self.own.get(cell.index()).filter(|own| states.contains(&own.state.load(Ordering::Acquire)));
+        let own = self
+            .own
+            .get(cell.index())
+            .filter(|own| states.contains(&own.state.load(Ordering::Acquire)));
         own.ok_or_else(|| not_held(cell))
     }
 }

@@ -1,4 +1,5 @@
-//! A cell: what a request or a reply says besides its payload, as both sides share it and as each has it checked.
+//! A cell: what a request or a reply says besides its payload, as both sides share it and as each
+//! has it checked.
 
 use super::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::{Error, ErrorKind};
@@ -9,7 +10,8 @@ pub const CHAIN: usize = if cfg!(loom) { 1 } else { 15 };
 pub const REGIONS: usize = if cfg!(loom) { 1 } else { 4 };
 /// Priorities are 0 to 63.
 pub const LEVELS: u8 = 64;
-/// Bytes of payload that the head of a cell takes; more lie elsewhere. So many callers with little to say touch few pages.
+/// Bytes of payload that the head of a cell takes; more lie elsewhere. So many callers with little
+/// to say touch few pages.
 pub(super) const NEAR: usize = if cfg!(loom) { 8 } else { 128 };
 /// Bytes of the head of a cell.
 pub(super) const HEAD: usize = 256;
@@ -148,7 +150,11 @@ impl Head {
     }
 
     /// Serial, length and header, checked.
-    pub(super) fn read_request(&self, cell: u32, inline: u32) -> Result<(u32, u32, RequestHeader), Error> {
+    pub(super) fn read_request(
+        &self,
+        cell: u32,
+        inline: u32,
+    ) -> Result<(u32, u32, RequestHeader), Error> {
         let [kind, flags, priority, depth] = self.shape.load(Ordering::Relaxed).to_le_bytes();
         if priority >= LEVELS || usize::from(depth) > CHAIN {
             return Err(malformed(format_args!(
@@ -191,7 +197,9 @@ impl Head {
     fn read_len(&self, cell: u32, inline: u32) -> Result<u32, Error> {
         let len = self.len.load(Ordering::Relaxed);
         if len > inline {
-            return Err(malformed(format_args!("the payload in cell {cell} is {len} bytes of {inline}")));
+            return Err(malformed(format_args!(
+                "the payload in cell {cell} is {len} bytes of {inline}"
+            )));
         }
         Ok(len)
     }
@@ -210,7 +218,10 @@ impl Head {
 /// What the other side did.
 #[cold]
 pub(super) fn malformed(what: std::fmt::Arguments<'_>) -> Error {
-    Error::new(ErrorKind::Malformed, format!("the other side of the lane does not follow the protocol: {what}"))
+    Error::new(
+        ErrorKind::Malformed,
+        format!("the other side of the lane does not follow the protocol: {what}"),
+    )
 }
 
 /// What this side was asked to do with a cell that it does not have.
@@ -218,7 +229,10 @@ pub(super) fn malformed(what: std::fmt::Arguments<'_>) -> Error {
 pub(super) fn not_held(cell: CellNo) -> Error {
     Error::new(
         ErrorKind::Invalid,
-        format!("cell {} of the lane is not where this can be done with it: this is a defect of the gate", cell.0),
+        format!(
+            "cell {} of the lane is not where this can be done with it: this is a defect of the gate",
+            cell.0
+        ),
     )
 }
 
@@ -227,11 +241,14 @@ pub(super) fn not_held(cell: CellNo) -> Error {
 pub(super) fn too_large(len: usize, inline: u32) -> Error {
     Error::new(
         ErrorKind::TooLarge,
-        format!("{len} bytes, and the gate takes {inline}: pass a region, or serve with a larger `inline`"),
+        format!(
+            "{len} bytes, and the gate takes {inline}: pass a region, or serve with a larger `inline`"
+        ),
     )
 }
 
-/// An entry of a ring, without its lap bit: 16 bits of cell, 14 bits of serial, and whether it cancels.
+/// An entry of a ring, without its lap bit: 16 bits of cell, 14 bits of serial, and whether it
+/// cancels.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry(pub(super) u32);
 

@@ -1,10 +1,12 @@
 //! Payloads in and out of memory that the other side may write at the same time.
 //!
-//! A payload that is written during the copy comes out as any mixture of bytes, which is for the codec to judge; it must only not be
-//! undefined behaviour. A plain copy would be (a data race); atomic words are right, but compilers leave them words
-//! [4 KiB 95 ns, `rep movsb` 50; 128 bytes 3 and 14].
-//! So short payloads go by atomic words, long ones by `rep movsb` in assembly: its accesses are outside the language's memory model, as those of
-//! the other process are, and the compiler has to assume of them whatever Rust code could do, for instance a loop over relaxed atomic bytes.
+//! A payload that is written during the copy comes out as any mixture of bytes, which is for the
+//! codec to judge; it must only not be undefined behaviour. A plain copy would be (a data race);
+//! atomic words are right, but compilers leave them words [4 KiB 95 ns, `rep movsb` 50; 128 bytes 3
+//! and 14]. So short payloads go by atomic words, long ones by `rep movsb` in assembly: its
+//! accesses are outside the language's memory model, as those of the other process are, and the
+//! compiler has to assume of them whatever Rust code could do, for instance a loop over relaxed
+//! atomic bytes.
 
 use super::atomic::{AtomicU64, Ordering};
 
@@ -64,7 +66,8 @@ pub(super) unsafe fn into_shared(to: *mut u8, from: &[u8]) {
 pub(super) unsafe fn out_of_shared(from: *const u8, len: usize, to: &mut Vec<u8>) {
     to.clear();
     to.reserve(len);
-    // SAFETY: mapped, as the caller promises; `to` has the room. The copy has initialised what becomes part of the vector.
+    // SAFETY: mapped, as the caller promises; `to` has the room. The copy has initialised what
+    // becomes part of the vector.
     unsafe {
         copy(to.as_mut_ptr(), from, len);
         to.set_len(len);
@@ -72,12 +75,14 @@ pub(super) unsafe fn out_of_shared(from: *const u8, len: usize, to: &mut Vec<u8>
 }
 
 /// # Safety
-/// `len` bytes are readable at `from` and writable at `to`, and the two do not overlap. One of them may be shared memory that others write.
+/// `len` bytes are readable at `from` and writable at `to`, and the two do not overlap. One of them
+/// may be shared memory that others write.
 #[inline]
 #[cfg(target_arch = "x86_64")]
 unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     use std::arch::asm;
-    // SAFETY: reads and writes what the caller vouches for, and memory only; the direction flag is clear by the ABI. See the top on races.
+    // SAFETY: reads and writes what the caller vouches for, and memory only; the direction flag is
+    // clear by the ABI. See the top on races.
     unsafe {
         asm!("rep movsb", inout("rcx") len => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags));
     }

@@ -29,8 +29,8 @@ impl Geometry {
     /// Just these numbers, from whom nobody vouches for.
     ///
     /// # Errors
-    /// `Malformed`: `cells` is no power of two or above 65,536; `inline` is no multiple of 64, or not 128 bytes to 1 MiB; all
-    /// together is more than 1 GiB.
+    /// `Malformed`: `cells` is no power of two or above 65,536; `inline` is no multiple of 64, or
+    /// not 128 bytes to 1 MiB; all together is more than 1 GiB.
     pub fn checked(cells: u32, inline: u32) -> Result<Geometry, Error> {
         let geometry = Geometry { cells, inline };
         let cells_right = cells.is_power_of_two() && cells <= MOST_CELLS;
@@ -47,7 +47,8 @@ impl Geometry {
     /// The next larger possible numbers.
     ///
     /// # Errors
-    /// `Invalid`: none or more than 65,536 cells, more than 1 MiB each, or more than 1 GiB together.
+    /// `Invalid`: none or more than 65,536 cells, more than 1 MiB each, or more than 1 GiB
+    /// together.
     pub fn fitting(cells: u32, inline: u32) -> Result<Geometry, Error> {
         let refused = || {
             let text = format!(
@@ -58,7 +59,8 @@ impl Geometry {
         if !(1..=MOST_CELLS).contains(&cells) || inline > MOST_INLINE {
             return Err(refused());
         }
-        Geometry::checked(cells.next_power_of_two(), inline.next_multiple_of(64).max(128)).map_err(|_| refused())
+        Geometry::checked(cells.next_power_of_two(), inline.next_multiple_of(64).max(128))
+            .map_err(|_| refused())
     }
 
     /// Cells.

@@ -22,12 +22,13 @@ struct Own {
     serial: AtomicU32,
     /// Bytes of it.
     len: AtomicU32,
-    /// 1: it was not cancelled. A client cancels the last request of a cell, once; so entries that nothing is to be done for cannot go on for ever.
+    /// 1: it was not cancelled. A client cancels the last request of a cell, once; so entries that
+    /// nothing is to be done for cannot go on for ever.
     whole: AtomicU32,
 }
 
-/// The server's side of a lane. Requests are [popped](Host::pop_requests) by anyone; whoever handles one [reads](Host::read_request) it and
-/// [replies](Host::push_reply), once.
+/// The server's side of a lane. Requests are [popped](Host::pop_requests) by anyone; whoever
+/// handles one [reads](Host::read_request) it and [replies](Host::push_reply), once.
 pub struct Host {
     lane: Lane,
     own: Box<[Own]>,
@@ -40,7 +41,8 @@ pub struct Host {
 pub enum Incoming {
     /// A request, to be answered.
     Request(Request),
-    /// Nobody waits for the reply to this request any more. It is still to be answered, with anything.
+    /// Nobody waits for the reply to this request any more. It is still to be answered, with
+    /// anything.
     Cancel {
         /// Its cell.
         cell: CellNo,
@@ -63,10 +65,12 @@ pub struct Request {
 }
 
 impl Host {
-    /// A new lane, and the descriptor by which the client opens it. `name` is seen in `/proc/PID/maps`.
+    /// A new lane, and the descriptor by which the client opens it. `name` is seen in
+    /// `/proc/PID/maps`.
     ///
     /// # Errors
-    /// `Exhausted`: no memory, address space or descriptors for it. `Io`: what memfd_create(2) says, for instance where it is not allowed.
+    /// `Exhausted`: no memory, address space or descriptors for it. `Io`: what memfd_create(2)
+    /// says, for instance where it is not allowed.
     #[cfg(not(loom))]
     pub fn create(name: &str, geometry: Geometry) -> Result<(Host, OwnedFd), Error> {
         let (lane, fd) = Lane::create(name, geometry)?;
@@ -75,7 +79,8 @@ impl Host {
 
     pub(super) fn new(lane: Lane) -> Host {
         let word = || AtomicU32::new(0);
-        let own = |_| Own { state: AtomicU32::new(AWAY), serial: word(), len: word(), whole: word() };
+        let own =
+            |_| Own { state: AtomicU32::new(AWAY), serial: word(), len: word(), whole: word() };
         let own = (0..lane.geometry().cells()).map(own).collect();
         Host { lane, own, requests: Consumer::new(), replies: Producer::new() }
     }
@@ -85,14 +90,16 @@ impl Host {
         self.lane.geometry()
     }
 
-    /// Whether something came: two loads. While somebody pops, it may be wrong either way; that one looks again before it sleeps.
+    /// Whether something came: two loads. While somebody pops, it may be wrong either way; that one
+    /// looks again before it sleeps.
     #[inline]
     pub fn has_requests(&self) -> bool {
         self.requests.has_some(self.lane.requests())
     }
 
-    /// Pops up to `most` entries, requests and cancels. Returns how many; 0 also if somebody else pops just now. Cancels that came too late count,
-    /// but are not passed on. Waits for nobody; `f` must not pop, nor switch.
+    /// Pops up to `most` entries, requests and cancels. Returns how many; 0 also if somebody else
+    /// pops just now. Cancels that came too late count, but are not passed on. Waits for nobody;
+    /// `f` must not pop, nor switch.
     ///
     /// # Errors
     /// `Malformed`, with what was wrong. Those before it were passed on.
@@ -114,7 +121,9 @@ impl Host {
             if entry.cancels() {
                 let serial = own.serial.load(Ordering::Relaxed);
                 if own.whole.load(Ordering::Relaxed) == 0 || !entry.is_of(serial) {
-                    return Err(malformed(format_args!("cell {cell} has no request that the cancel in it can be of")));
+                    return Err(malformed(format_args!(
+                        "cell {cell} has no request that the cancel in it can be of"
+                    )));
                 }
                 own.whole.store(0, Ordering::Relaxed);
                 // Else it has been answered meanwhile.
@@ -124,9 +133,12 @@ impl Host {
                 return Ok(());
             }
             if here {
-                return Err(malformed(format_args!("a request comes in cell {cell}, whose last one has no reply yet")));
+                return Err(malformed(format_args!(
+                    "a request comes in cell {cell}, whose last one has no reply yet"
+                )));
             }
-            let (serial, len, header) = self.lane.head(cell).read_request(cell, geometry.inline())?;
+            let (serial, len, header) =
+                self.lane.head(cell).read_request(cell, geometry.inline())?;
             if !entry.is_of(serial) {
                 return Err(malformed(format_args!(
                     "the request in cell {cell} has serial {serial}, its entry another"
@@ -141,7 +153,8 @@ impl Host {
         })
     }
 
-    /// Copies the payload of a request that has no reply yet; `to` has then nothing else. The client may change it until it is copied: copy it once.
+    /// Copies the payload of a request that has no reply yet; `to` has then nothing else. The
+    /// client may change it until it is copied: copy it once.
     ///
     /// # Errors
     /// `Invalid`: there is no request in this cell.
@@ -152,12 +165,19 @@ impl Host {
         Ok(())
     }
 
-    /// Answers the request in a cell and gives the cell back. Wait-free. Whoever has to wake the client does it after this.
+    /// Answers the request in a cell and gives the cell back. Wait-free. Whoever has to wake the
+    /// client does it after this.
     ///
     /// # Errors
-    /// `TooLarge`: more bytes than the lane takes; the request is still to be answered. `Invalid`: there is no request in this cell.
+    /// `TooLarge`: more bytes than the lane takes; the request is still to be answered. `Invalid`:
+    /// there is no request in this cell.
     #[inline]
-    pub fn push_reply(&self, cell: CellNo, header: &ReplyHeader, payload: &[u8]) -> Result<(), Error> {
+    pub fn push_reply(
+        &self,
+        cell: CellNo,
+        header: &ReplyHeader,
+        payload: &[u8],
+    ) -> Result<(), Error> {
         let inline = self.geometry().inline();
         if payload.len() > inline as usize {
             return Err(too_large(payload.len(), inline));
@@ -166,7 +186,8 @@ impl Host {
         let serial = own.serial.load(Ordering::Relaxed);
         self.lane.write_payload(cell.0.into(), payload);
         self.lane.head(cell.0.into()).write_reply(payload.len() as u32, header);
-        // Before the push: the next request may come at once. Relaxed: who pops it has acquired what the client acquired from the push.
+        // Before the push: the next request may come at once. Relaxed: who pops it has acquired
+        // what the client acquired from the push.
         own.state.store(AWAY, Ordering::Relaxed);
         self.replies.push(self.lane.replies(), Entry::new(cell.0.into(), serial).0);
         Ok(())
@@ -186,7 +207,8 @@ impl Host {
     /// This side's record of a cell that holds a request.
     #[inline]
     fn own(&self, cell: CellNo) -> Result<&Own, Error> {
-        let own = self.own.get(cell.index()).filter(|own| own.state.load(Ordering::Acquire) == HERE);
+        let own =
+            self.own.get(cell.index()).filter(|own| own.state.load(Ordering::Acquire) == HERE);
         own.ok_or_else(|| not_held(cell))
     }
 }

@@ -1,4 +1,5 @@
-//! Peers that write anything into a lane: each side ends in an answer or in `Malformed`, and in nothing else.
+//! Peers that write anything into a lane: each side ends in an answer or in `Malformed`, and in
+//! nothing else.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,7 +27,8 @@ impl Open {
     }
 
     fn words(&self) -> &[AtomicU32] {
-        // SAFETY: mapped as long as `self` lives, aligned to pages; atomics, which others may write.
+        // SAFETY: mapped as long as `self` lives, aligned to pages; atomics, which others may
+        // write.
         unsafe { std::slice::from_raw_parts(self.memory.start().cast(), self.memory.len() / 4) }
     }
 
@@ -60,7 +62,8 @@ impl Open {
 
     /// What the server says is wrong.
     fn refused_request(&self) -> String {
-        let error = self.host.pop_requests(8, |incoming| panic!("passed on: {incoming:?}")).unwrap_err();
+        let error =
+            self.host.pop_requests(8, |incoming| panic!("passed on: {incoming:?}")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Malformed);
         error.to_string()
     }
@@ -118,12 +121,17 @@ fn a_request_in_a_cell_that_has_one_is_refused() {
 
 #[test]
 fn each_wrong_word_of_a_reply_is_named() {
-    let answer = |lane: &Open, cell| lane.host.push_reply(cell, &ReplyHeader::default(), b"reply").unwrap();
+    let answer =
+        |lane: &Open, cell| lane.host.push_reply(cell, &ReplyHeader::default(), b"reply").unwrap();
     let cases: [Wrong; 6] = [
         ("names no cell of 2", |lane, _| set(lane.reply(0), ring::LAP | 2)),
-        ("names no cell of 2", |lane, cell| set(lane.reply(0), ring::LAP | cell::Entry::cancel(cell.0.into(), 1).0)),
+        ("names no cell of 2", |lane, cell| {
+            set(lane.reply(0), ring::LAP | cell::Entry::cancel(cell.0.into(), 1).0)
+        }),
         ("waits for none", |lane, _| set(lane.reply(0), ring::LAP | cell::Entry::new(1, 1).0)),
-        ("waits for none", |lane, cell| set(lane.reply(0), ring::LAP | cell::Entry::new(cell.0.into(), 2).0)),
+        ("waits for none", |lane, cell| {
+            set(lane.reply(0), ring::LAP | cell::Entry::new(cell.0.into(), 2).0)
+        }),
         ("513 bytes of 512", |lane, cell| set(lane.head(cell.index(), LEN), 513)),
         ("bytes of 512", |lane, cell| set(lane.head(cell.index(), LEN), u32::MAX)),
     ];
@@ -138,7 +146,8 @@ fn each_wrong_word_of_a_reply_is_named() {
     }
 }
 
-/// A cancel that crosses the reply is nothing wrong: see `late_cancels_are_dropped`. All others are.
+/// A cancel that crosses the reply is nothing wrong: see `late_cancels_are_dropped`. All others
+/// are.
 #[test]
 fn a_cancel_of_nothing_is_refused() {
     let cancel = |cell, serial| ring::LAP | cell::Entry::cancel(cell, serial).0;
@@ -148,7 +157,10 @@ fn a_cancel_of_nothing_is_refused() {
         let serial = lane.host.unanswered(served).unwrap();
         set(lane.request(1), cancel(cell, serial.wrapping_add(more)));
         let text = lane.refused_request();
-        assert!(text.contains(if cell < 2 { "no request that the cancel" } else { "names no cell" }), "{text}");
+        assert!(
+            text.contains(if cell < 2 { "no request that the cancel" } else { "names no cell" }),
+            "{text}"
+        );
     }
 }
 
@@ -195,7 +207,8 @@ fn scribble(lane: &Open, state: &mut u64) {
     let cells = geometry.cells() as usize;
     let value = random(state);
     let cell = (value >> 32) as usize % cells;
-    let near_right = cell::Entry::new(cell as u32, (value >> 40) as u32 % 8).0 | (value as u32 & ring::LAP);
+    let near_right =
+        cell::Entry::new(cell as u32, (value >> 40) as u32 % 8).0 | (value as u32 & ring::LAP);
     match random(state) % 8 {
         0 => set(lane.request(value as usize % geometry.requests()), near_right),
         1 => set(lane.reply(value as usize % geometry.replies()), near_right),
@@ -207,11 +220,14 @@ fn scribble(lane: &Open, state: &mut u64) {
     }
 }
 
-/// Both sides work while a third scribbles over everything, all the time: every step ends, in `Ok` or `Malformed`. Lanes that are given up are made
-/// anew.
+/// Both sides work while a third scribbles over everything, all the time: every step ends, in `Ok`
+/// or `Malformed`. Lanes that are given up are made anew.
 #[test]
 fn a_peer_that_scribbles_gets_nothing_but_malformed() {
-    let seed = std::env::var("KUMI_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x9e37_79b9_7f4a_7c15);
+    let seed = std::env::var("KUMI_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(0x9e37_79b9_7f4a_7c15);
     println!("a_peer_that_scribbles: KUMI_SEED={seed}");
     let (mut answered, mut given_up) = (0u32, 0u32);
     for round in 1..=200u64 {
@@ -262,7 +278,11 @@ fn turn(lane: &Open) -> Result<u32, crate::Error> {
         came.extend(if let Incoming::Request(request) = incoming { Some(request) } else { None })
     })?;
     for request in came {
-        assert!(request.len <= 192 && request.header.priority < LEVELS && request.header.chain.words().len() <= CHAIN);
+        assert!(
+            request.len <= 192
+                && request.header.priority < LEVELS
+                && request.header.chain.words().len() <= CHAIN
+        );
         host.read_request(request.cell, &mut bytes)?;
         assert_eq!(bytes.len(), request.len as usize);
         host.push_reply(request.cell, &ReplyHeader::default(), &bytes)?;
@@ -283,25 +303,39 @@ fn noise_is_no_lane() {
     let geometry = Geometry::checked(4, 128).unwrap();
     let mut state = 88_172_645_463_325_252;
     for round in 0..200 {
-        let (memory, fd) = Memory::create("kumihimo-test", geometry.bytes(), crate::memory::Pages::AsTouched).unwrap();
-        // SAFETY: mapped as long as `memory` lives, aligned to pages; atomics, which others may write.
-        let words: &[AtomicU32] = unsafe { std::slice::from_raw_parts(memory.start().cast(), memory.len() / 4) };
+        let (memory, fd) =
+            Memory::create("kumihimo-test", geometry.bytes(), crate::memory::Pages::AsTouched)
+                .unwrap();
+        // SAFETY: mapped as long as `memory` lives, aligned to pages; atomics, which others may
+        // write.
+        let words: &[AtomicU32] =
+            unsafe { std::slice::from_raw_parts(memory.start().cast(), memory.len() / 4) };
         let from = if round % 2 == 0 { 0 } else { 5 };
         for word in &words[from..] {
             set(word, random(&mut state) as u32);
         }
         if from == 0 {
-            assert_eq!(Caller::open(fd.as_fd(), geometry).err().map(|e| e.kind()), Some(ErrorKind::Malformed));
+            assert_eq!(
+                Caller::open(fd.as_fd(), geometry).err().map(|e| e.kind()),
+                Some(ErrorKind::Malformed)
+            );
             continue;
         }
-        for (word, says) in words.iter().zip([u32::from_ne_bytes(*b"KUMI"), u32::from_ne_bytes(*b"LANE"), 1, 4, 128]) {
+        for (word, says) in words.iter().zip([
+            u32::from_ne_bytes(*b"KUMI"),
+            u32::from_ne_bytes(*b"LANE"),
+            1,
+            4,
+            128,
+        ]) {
             set(word, says);
         }
         let caller = Caller::open(fd.as_fd(), geometry).expect("its beginning is right");
         // A client waits for nothing yet: no reply is right.
         let popped = caller.pop_replies(usize::MAX, |reply| panic!("{reply:?}"));
         assert!(
-            popped.is_ok_and(|n| n == 0) || words[geometry.replies_at() / 4].load(Ordering::Relaxed) & ring::LAP != 0
+            popped.is_ok_and(|n| n == 0)
+                || words[geometry.replies_at() / 4].load(Ordering::Relaxed) & ring::LAP != 0
         );
         let host = Host::new(place::Lane::open(fd.as_fd(), geometry).unwrap());
         for _ in 0..64 {
@@ -318,14 +352,21 @@ fn another_geometry_than_the_memory_has_is_refused() {
     let (_host, fd) = Host::create("kumihimo-test", right).unwrap();
     for (cells, inline) in [(16, 1024), (4, 1024), (8, 128), (8, 2048)] {
         let wrong = Geometry::checked(cells, inline).unwrap();
-        assert_eq!(Caller::open(fd.as_fd(), wrong).err().map(|e| e.kind()), Some(ErrorKind::Malformed));
+        assert_eq!(
+            Caller::open(fd.as_fd(), wrong).err().map(|e| e.kind()),
+            Some(ErrorKind::Malformed)
+        );
     }
     // Of the same size, and yet another.
     let alike = (1..=65536 / 64)
         .filter_map(|n| Geometry::checked(8, 64 * n).ok())
         .find(|other| *other != right && other.bytes() == right.bytes());
     if let Some(alike) = alike {
-        assert!(Caller::open(fd.as_fd(), alike).err().is_some_and(|e| e.to_string().contains("begins with")));
+        assert!(
+            Caller::open(fd.as_fd(), alike)
+                .err()
+                .is_some_and(|e| e.to_string().contains("begins with"))
+        );
     }
 }
 
@@ -343,16 +384,31 @@ fn impossible_geometries_are_refused() {
         (8, 1 << 21),
         (1 << 16, 1 << 20),
     ] {
-        assert_eq!(Geometry::checked(cells, inline).unwrap_err().kind(), ErrorKind::Malformed, "{cells} {inline}");
+        assert_eq!(
+            Geometry::checked(cells, inline).unwrap_err().kind(),
+            ErrorKind::Malformed,
+            "{cells} {inline}"
+        );
     }
-    for (cells, inline) in
-        [(0, 4096), ((1 << 16) + 1, 64), (8, (1 << 20) + 1), (1 << 16, 1 << 20), (u32::MAX, u32::MAX)]
-    {
-        assert_eq!(Geometry::fitting(cells, inline).unwrap_err().kind(), ErrorKind::Invalid, "{cells} {inline}");
+    for (cells, inline) in [
+        (0, 4096),
+        ((1 << 16) + 1, 64),
+        (8, (1 << 20) + 1),
+        (1 << 16, 1 << 20),
+        (u32::MAX, u32::MAX),
+    ] {
+        assert_eq!(
+            Geometry::fitting(cells, inline).unwrap_err().kind(),
+            ErrorKind::Invalid,
+            "{cells} {inline}"
+        );
     }
-    for (wanted, got) in
-        [((1000, 4000), (1024, 4032)), ((1, 0), (1, 128)), ((65536, 4096), (65536, 4096)), ((5, 1 << 20), (8, 1 << 20))]
-    {
+    for (wanted, got) in [
+        ((1000, 4000), (1024, 4032)),
+        ((1, 0), (1, 128)),
+        ((65536, 4096), (65536, 4096)),
+        ((5, 1 << 20), (8, 1 << 20)),
+    ] {
         let geometry = Geometry::fitting(wanted.0, wanted.1).unwrap();
         assert_eq!((geometry.cells(), geometry.inline()), got);
     }

@@ -1,4 +1,5 @@
-//! loom models: of the rings as they are, of the free list, and of both sides of a lane of one or two cells.
+//! loom models: of the rings as they are, of the free list, and of both sides of a lane of one or
+//! two cells.
 
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering;
@@ -30,7 +31,8 @@ fn drain(consumer: &Consumer, entries: &[AtomicU32], to: &mut Vec<u32>) -> usize
         .unwrap()
 }
 
-/// What each of two producers wrote before its push is seen with its entry; entries of one producer keep their order; none is lost.
+/// What each of two producers wrote before its push is seen with its entry; entries of one producer
+/// keep their order; none is lost.
 #[test]
 fn two_producers_one_consumer() {
     bounded(3, || {
@@ -51,7 +53,11 @@ fn two_producers_one_consumer() {
         let mut came = Vec::new();
         drain(&consumer, &ring, &mut came);
         for n in &came {
-            assert_eq!(written[*n as usize].load(Ordering::Relaxed), 1, "an entry without what it stands for");
+            assert_eq!(
+                written[*n as usize].load(Ordering::Relaxed),
+                1,
+                "an entry without what it stands for"
+            );
         }
         others.into_iter().for_each(|other| other.join().unwrap());
         drain(&consumer, &ring, &mut came);
@@ -86,8 +92,8 @@ fn two_consumers_share() {
     });
 }
 
-/// Two cells, each at most once in a ring of two places, go round and round; with two producers, over two laps. Whoever claims a place
-/// finds it popped: no entry is overwritten, no lap mistaken.
+/// Two cells, each at most once in a ring of two places, go round and round; with two producers,
+/// over two laps. Whoever claims a place finds it popped: no entry is overwritten, no lap mistaken.
 #[test]
 fn a_place_is_free_when_its_turn_comes() {
     bounded(3, || {
@@ -181,7 +187,12 @@ fn serve(host: &Host) -> (Vec<u64>, usize) {
         host.read_request(request.cell, &mut bytes).unwrap();
         assert_eq!(bytes, [request.header.tag as u8]);
         bytes[0] += 100;
-        host.push_reply(request.cell, &ReplyHeader { tag: request.header.tag, ..Default::default() }, &bytes).unwrap();
+        host.push_reply(
+            request.cell,
+            &ReplyHeader { tag: request.header.tag, ..Default::default() },
+            &bytes,
+        )
+        .unwrap();
     }
     (came.iter().map(|request| request.header.tag).collect(), cancels)
 }
@@ -220,7 +231,8 @@ fn a_call_and_its_reply() {
     });
 }
 
-/// A cancel races with the reply, and the cell with its next request: the request is answered once, and the cancel never meets the next one.
+/// A cancel races with the reply, and the cell with its next request: the request is answered once,
+/// and the cancel never meets the next one.
 #[test]
 fn cancel_against_reply() {
     bounded(2, || {

@@ -1,4 +1,5 @@
-//! Where the parts of a lane are: rings, heads of cells, payloads. What is here knows of no protocol, only of places.
+//! Where the parts of a lane are: rings, heads of cells, payloads. What is here knows of no
+//! protocol, only of places.
 
 use super::atomic::AtomicU32;
 use super::cell::Head;
@@ -32,7 +33,10 @@ mod shared {
     }
 
     impl Lane {
-        pub(in super::super) fn create(name: &str, geometry: Geometry) -> Result<(Lane, OwnedFd), Error> {
+        pub(in super::super) fn create(
+            name: &str,
+            geometry: Geometry,
+        ) -> Result<(Lane, OwnedFd), Error> {
             let (memory, fd) = Memory::create(name, geometry.bytes(), Pages::AsTouched)?;
             let lane = Lane { memory, geometry };
             for (word, says) in lane.words(0, 5).iter().zip(lane.says()) {
@@ -41,11 +45,18 @@ mod shared {
             Ok((lane, fd))
         }
 
-        pub(in super::super) fn open(fd: BorrowedFd<'_>, geometry: Geometry) -> Result<Lane, Error> {
+        pub(in super::super) fn open(
+            fd: BorrowedFd<'_>,
+            geometry: Geometry,
+        ) -> Result<Lane, Error> {
             let lane = Lane { memory: Memory::map(fd, geometry.bytes())?, geometry };
-            let found: Vec<u32> = lane.words(0, 5).iter().map(|word| word.load(Ordering::Relaxed)).collect();
+            let found: Vec<u32> =
+                lane.words(0, 5).iter().map(|word| word.load(Ordering::Relaxed)).collect();
             if found != lane.says() {
-                return Err(malformed(format_args!("its memory begins with {found:x?}, not with {:x?}", lane.says())));
+                return Err(malformed(format_args!(
+                    "its memory begins with {found:x?}, not with {:x?}",
+                    lane.says()
+                )));
             }
             Ok(lane)
         }
@@ -75,8 +86,9 @@ mod shared {
         #[inline]
         pub(in super::super) fn head(&self, cell: u32) -> &Head {
             assert!(cell < self.geometry.cells());
-            // SAFETY: there is such a cell, so its head lies in the mapping, which lives as long as `self`; it is aligned, since heads begin with a
-            // page. It consists of atomics, so others may write it.
+            // SAFETY: there is such a cell, so its head lies in the mapping, which lives as long as
+            // `self`; it is aligned, since heads begin with a page. It consists of atomics, so
+            // others may write it.
             unsafe { &*self.at(self.geometry.heads() + HEAD * cell as usize).cast::<Head>() }
         }
 
@@ -88,7 +100,8 @@ mod shared {
                 copy::into_words(&self.head(cell).near, payload);
             } else {
                 let to = self.far(cell, payload.len());
-                // SAFETY: `far` has seen to it that these bytes are in the mapping, and no reference to them is ever made.
+                // SAFETY: `far` has seen to it that these bytes are in the mapping, and no
+                // reference to them is ever made.
                 unsafe { copy::into_shared(to, payload) }
             }
         }
@@ -118,7 +131,8 @@ mod shared {
         #[inline]
         fn words(&self, offset: usize, n: usize) -> &[AtomicU32] {
             debug_assert!(offset.is_multiple_of(4) && offset + 4 * n <= self.memory.len());
-            // SAFETY: the geometry puts them into the mapping, aligned; they are atomics, so others may write them.
+            // SAFETY: the geometry puts them into the mapping, aligned; they are atomics, so others
+            // may write them.
             unsafe { slice::from_raw_parts(self.at(offset).cast::<AtomicU32>(), n) }
         }
 
@@ -168,6 +182,7 @@ impl Lane {
         self.head(cell).near[0].store(u64::from(*byte), super::atomic::Ordering::Relaxed);
     }
     pub(super) fn read_payload(&self, cell: u32, len: usize, to: &mut Vec<u8>) {
-        *to = vec![self.head(cell).near[0].load(super::atomic::Ordering::Relaxed) as u8; len.min(1)];
+        *to =
+            vec![self.head(cell).near[0].load(super::atomic::Ordering::Relaxed) as u8; len.min(1)];
     }
 }

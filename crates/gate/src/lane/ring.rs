@@ -1,27 +1,34 @@
-//! A ring of entries in shared memory, from many producers of one side to whoever of the other side consumes.
+//! A ring of entries in shared memory, from many producers of one side to whoever of the other side
+//! consumes.
 //!
-//! Only the entries are shared; the producers' tail and the consumers' head are private to their sides. An entry is a word whose top bit says in
-//! which lap of the ring it was written, so that zeroed memory is an empty ring and nobody ever clears an entry.
+//! Only the entries are shared; the producers' tail and the consumers' head are private to their
+//! sides. An entry is a word whose top bit says in which lap of the ring it was written, so that
+//! zeroed memory is an empty ring and nobody ever clears an entry.
 //!
 //! # A ring never overflows
-//! Requests: a cell's entries are request, perhaps cancel, request, perhaps cancel, and so on. A request is pushed only after the reply to the one
-//! before was popped, which was pushed after that request was popped. So among any 4 entries of a cell that follow one another are two requests,
-//! the first of which was popped before the second was pushed. With 4 K entries for K cells, any 4 K + 1 places that follow one another have more
-//! than 4 of some cell: so whoever claims a place knows that what stood there a lap ago has been popped. Replies: the same with K entries, since a
+//! Requests: a cell's entries are request, perhaps cancel, request, perhaps cancel, and so on. A
+//! request is pushed only after the reply to the one before was popped, which was pushed after that
+//! request was popped. So among any 4 entries of a cell that follow one another are two requests,
+//! the first of which was popped before the second was pushed. With 4 K entries for K cells, any 4
+//! K + 1 places that follow one another have more than 4 of some cell: so whoever claims a place
+//! knows that what stood there a lap ago has been popped. Replies: the same with K entries, since a
 //! cell's next reply comes only after its last one was popped.
 //!
-//! In terms of happens-before: the claim of a place acquires all claims before it (the read-modify-writes of `tail` are a release sequence), among
-//! them that of the cell's second entry; that one follows the pop of its first, and a pop follows all pops of places before it (`busy`).
-//! The model `a_place_is_free_when_its_turn_comes` fails without.
+//! In terms of happens-before: the claim of a place acquires all claims before it (the
+//! read-modify-writes of `tail` are a release sequence), among them that of the cell's second
+//! entry; that one follows the pop of its first, and a pop follows all pops of places before it
+//! (`busy`). The model `a_place_is_free_when_its_turn_comes` fails without.
 //!
-//! All this holds if the other side keeps to the protocol. If not, entries are overwritten, and the consumer finds nonsense or nothing.
+//! All this holds if the other side keeps to the protocol. If not, entries are overwritten, and the
+//! consumer finds nonsense or nothing.
 
 use super::atomic::{AtomicBool, AtomicU32, Ordering, Padded};
 
 /// The bit of an entry that says in which lap it was written.
 pub(super) const LAP: u32 = 1 << 31;
 
-/// The lap bit of what is written at this position; 1 in the first lap. Positions wrap at 2^32, a multiple of two laps.
+/// The lap bit of what is written at this position; 1 in the first lap. Positions wrap at 2^32, a
+/// multiple of two laps.
 #[inline]
 fn lap(position: u32, entries: usize) -> u32 {
     if position & entries as u32 == 0 { LAP } else { 0 }
@@ -37,7 +44,8 @@ impl Producer {
         Producer { tail: Padded(AtomicU32::new(0)) }
     }
 
-    /// Appends an entry (without its lap bit). Wait-free. The number of `entries` is a power of two.
+    /// Appends an entry (without its lap bit). Wait-free. The number of `entries` is a power of
+    /// two.
     #[inline]
     pub(super) fn push(&self, entries: &[AtomicU32], entry: u32) {
         // AcqRel: see above.
@@ -60,7 +68,8 @@ impl Consumer {
         Consumer { head: Padded(AtomicU32::new(0)), busy: Padded(AtomicBool::new(false)) }
     }
 
-    /// Whether there is an entry. It may be wrong while somebody consumes; whoever that is looks again before it sleeps.
+    /// Whether there is an entry. It may be wrong while somebody consumes; whoever that is looks
+    /// again before it sleeps.
     #[inline]
     pub(super) fn has_some(&self, entries: &[AtomicU32]) -> bool {
         let head = self.head.load(Ordering::Relaxed);
@@ -68,8 +77,9 @@ impl Consumer {
         entry & LAP == lap(head, entries.len())
     }
 
-    /// Passes up to `most` entries on, without their lap bits, in their order; stops at an error, behind its entry. Returns how many, 0 if somebody
-    /// else is at it. An entry that is claimed but not yet written holds those behind it up.
+    /// Passes up to `most` entries on, without their lap bits, in their order; stops at an error,
+    /// behind its entry. Returns how many, 0 if somebody else is at it. An entry that is claimed
+    /// but not yet written holds those behind it up.
     #[inline]
     pub(super) fn drain<E>(
         &self,
@@ -102,7 +112,8 @@ impl Turn<'_> {
     fn take(busy: &AtomicBool) -> Option<Turn<'_>> {
         // Acquire: the head, and all pops before, of whoever had it last.
         let free = !busy.load(Ordering::Relaxed);
-        (free && busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()).then(|| Turn(busy))
+        (free && busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok())
+            .then(|| Turn(busy))
     }
 }
 

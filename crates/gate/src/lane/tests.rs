@@ -29,7 +29,9 @@ fn requests(host: &Host) -> Vec<Request> {
 
 fn replies(caller: &Caller) -> Vec<Reply> {
     let mut came = Vec::new();
-    caller.pop_replies(usize::MAX, |reply| came.push(reply)).expect("a peer that keeps to the protocol");
+    caller
+        .pop_replies(usize::MAX, |reply| came.push(reply))
+        .expect("a peer that keeps to the protocol");
     came
 }
 
@@ -46,7 +48,8 @@ fn a_call_goes_there_and_back() {
             deadline: u64::MAX,
             tag: 1 << 40,
             regions: [1, 2, 3, u32::MAX],
-            chain: Chain::of(&(0..CHAIN as u32).collect::<Vec<_>>()).expect("just as long as possible"),
+            chain: Chain::of(&(0..CHAIN as u32).collect::<Vec<_>>())
+                .expect("just as long as possible"),
         };
         assert!(!host.has_requests() && !caller.has_replies());
         let cell = caller.take_cell().expect("all are free");
@@ -61,7 +64,10 @@ fn a_call_goes_there_and_back() {
         let header = ReplyHeader { status: 9, tag: 5, regions: [0, 0, 7, 0] };
         bytes.reverse();
         host.push_reply(cell, &header, &bytes).unwrap();
-        assert_eq!((host.unanswered(cell), host.has_requests(), caller.has_replies()), (None, false, true));
+        assert_eq!(
+            (host.unanswered(cell), host.has_requests(), caller.has_replies()),
+            (None, false, true)
+        );
         let [reply] = replies(&caller)[..] else { panic!("one reply") };
         assert_eq!((reply.cell, reply.len, reply.header), (cell, len, header));
         caller.read_reply(cell, &mut bytes).unwrap();
@@ -81,14 +87,19 @@ fn the_cell_that_was_given_back_last_is_taken_first() {
     for cell in [cells[2], cells[0]] {
         caller.give_back(cell).unwrap();
     }
-    assert_eq!([caller.take_cell(), caller.take_cell(), caller.take_cell()], [Some(cells[0]), Some(cells[2]), None]);
+    assert_eq!(
+        [caller.take_cell(), caller.take_cell(), caller.take_cell()],
+        [Some(cells[0]), Some(cells[2]), None]
+    );
 }
 
 #[test]
 fn what_a_cell_is_not_ready_for_is_refused() {
     let (host, caller) = lane(2, 128);
     let (_other, wider) = lane(8, 128);
-    let invalid = |result: Result<(), crate::Error>| assert_eq!(result.unwrap_err().kind(), ErrorKind::Invalid);
+    let invalid = |result: Result<(), crate::Error>| {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Invalid)
+    };
     let cell = caller.take_cell().unwrap();
     let header = RequestHeader::default();
     invalid(caller.read_reply(cell, &mut Vec::new()));
@@ -105,7 +116,10 @@ fn what_a_cell_is_not_ready_for_is_refused() {
     invalid(caller.give_back(cell));
     assert_eq!(caller.lent().collect::<Vec<_>>(), [cell]);
     assert_eq!(requests(&host).len(), 1);
-    assert_eq!(host.push_reply(cell, &ReplyHeader::default(), &[0; 129]).unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(
+        host.push_reply(cell, &ReplyHeader::default(), &[0; 129]).unwrap_err().kind(),
+        ErrorKind::TooLarge
+    );
     host.push_reply(cell, &ReplyHeader::default(), &[]).unwrap();
     invalid(host.push_reply(cell, &ReplyHeader::default(), &[]));
     assert_eq!(replies(&caller).len(), 1);
@@ -145,7 +159,8 @@ fn payload(n: u64, len: usize) -> Vec<u8> {
 struct Expected {
     /// Calls whose reply was not yet collected, by cell: tag, and whether it was cancelled.
     out: HashMap<CellNo, (u64, bool)>,
-    /// What was pushed and not yet popped by the server: tag, header, length; or a cancel of the tag.
+    /// What was pushed and not yet popped by the server: tag, header, length; or a cancel of the
+    /// tag.
     pushed: std::collections::VecDeque<(u64, Option<(RequestHeader, usize)>)>,
     /// With the server, in the order of their coming.
     here: Vec<(CellNo, u64)>,
@@ -164,8 +179,16 @@ fn run(cells: u32, steps: &[Step]) {
                     continue;
                 };
                 next += 1;
-                let chain = Chain::of(&(0..depth as u32).map(|i| i + next as u32).collect::<Vec<_>>()).unwrap();
-                let header = RequestHeader { priority, chain, tag: next, deadline: !next, ..Default::default() };
+                let chain =
+                    Chain::of(&(0..depth as u32).map(|i| i + next as u32).collect::<Vec<_>>())
+                        .unwrap();
+                let header = RequestHeader {
+                    priority,
+                    chain,
+                    tag: next,
+                    deadline: !next,
+                    ..Default::default()
+                };
                 caller.write(cell, &header, &payload(next, len)).unwrap();
                 caller.push_request(cell).unwrap();
                 assert_eq!(model.out.insert(cell, (next, false)), None, "the cell was not free");
@@ -192,7 +215,10 @@ fn run(cells: u32, steps: &[Step]) {
                             match expected_ones.next().expect("no such request") {
                                 (tag, Some((header, len))) => break (*tag, *header, *len),
                                 (tag, None) => {
-                                    assert!(!model.here.iter().any(|(_, here)| here == tag), "a cancel is lost")
+                                    assert!(
+                                        !model.here.iter().any(|(_, here)| here == tag),
+                                        "a cancel is lost"
+                                    )
                                 }
                             }
                         };
@@ -206,7 +232,10 @@ fn run(cells: u32, steps: &[Step]) {
                             match expected_ones.next().expect("no such cancel") {
                                 (tag, None) if model.here.contains(&(cell, *tag)) => break *tag,
                                 (tag, None) => {
-                                    assert!(!model.here.iter().any(|(_, here)| here == tag), "a cancel is lost")
+                                    assert!(
+                                        !model.here.iter().any(|(_, here)| here == tag),
+                                        "a cancel is lost"
+                                    )
                                 }
                                 (_, Some(_)) => panic!("a request is lost"),
                             }
@@ -215,17 +244,16 @@ fn run(cells: u32, steps: &[Step]) {
                     }
                 });
                 assert_eq!(n.unwrap(), expected.len());
-                assert!(
-                    expected_ones
-                        .all(|(tag, request)| request.is_none() && !model.here.iter().any(|(_, here)| here == tag))
-                );
+                assert!(expected_ones.all(|(tag, request)| request.is_none()
+                    && !model.here.iter().any(|(_, here)| here == tag)));
             }
             Step::Answer { which, len } => {
                 if model.here.is_empty() {
                     continue;
                 }
                 let (cell, tag) = model.here.remove(which % model.here.len());
-                let header = ReplyHeader { status: tag as u32, tag, regions: [tag as u32; REGIONS] };
+                let header =
+                    ReplyHeader { status: tag as u32, tag, regions: [tag as u32; REGIONS] };
                 host.push_reply(cell, &header, &payload(!tag, len)).unwrap();
                 model.answered.push_back((cell, tag, len));
             }
@@ -233,7 +261,10 @@ fn run(cells: u32, steps: &[Step]) {
                 assert_eq!(caller.has_replies(), !model.answered.is_empty());
                 let n = caller.pop_replies(most, |reply| {
                     let (cell, tag, len) = model.answered.pop_front().expect("no such reply");
-                    assert_eq!((reply.cell, reply.header.tag, reply.len as usize), (cell, tag, len));
+                    assert_eq!(
+                        (reply.cell, reply.header.tag, reply.len as usize),
+                        (cell, tag, len)
+                    );
                     assert_eq!(reply.header.regions, [tag as u32; REGIONS]);
                     caller.read_reply(cell, &mut bytes).unwrap();
                     assert_eq!(bytes, payload(!tag, len));
@@ -256,7 +287,8 @@ proptest! {
     }
 }
 
-/// Several kernel threads call, several serve; each reply is that of its request, and in the end all cells are there.
+/// Several kernel threads call, several serve; each reply is that of its request, and in the end
+/// all cells are there.
 #[test]
 fn many_callers_many_servers() {
     const CALLS: u64 = 3000;
@@ -306,20 +338,26 @@ fn many_callers_many_servers() {
                         }
                         thread::yield_now();
                     };
-                    caller.write(cell, &RequestHeader { tag, ..Default::default() }, &sent).unwrap();
+                    caller
+                        .write(cell, &RequestHeader { tag, ..Default::default() }, &sent)
+                        .unwrap();
                     caller.push_request(cell).unwrap();
                     if n % 5 == 0 {
                         caller.push_cancel(cell);
                     }
                     while came[cell.index()].load(Ordering::Acquire) != tag {
                         in_time();
-                        let put = |reply: Reply| came[reply.cell.index()].store(reply.header.tag, Ordering::Release);
+                        let put = |reply: Reply| {
+                            came[reply.cell.index()].store(reply.header.tag, Ordering::Release)
+                        };
                         if caller.pop_replies(usize::MAX, put).unwrap() == 0 {
                             thread::yield_now();
                         }
                     }
                     caller.read_reply(cell, &mut bytes).unwrap();
-                    assert!(bytes.iter().zip(&sent).all(|(a, b)| *a == !b) && bytes.len() == sent.len());
+                    assert!(
+                        bytes.iter().zip(&sent).all(|(a, b)| *a == !b) && bytes.len() == sent.len()
+                    );
                     caller.give_back(cell).unwrap();
                 }
                 if done.fetch_add(1, Ordering::Relaxed) == 2 {

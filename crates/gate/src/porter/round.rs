@@ -11,7 +11,9 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use super::{Admitted, BELL, EVERYBODY, End, Entry, FIRST, LISTENER, Porter, Running, State, guarded};
+use super::{
+    Admitted, BELL, EVERYBODY, End, Entry, FIRST, LISTENER, Porter, Running, State, guarded,
+};
 use kumihimo_runtime::board;
 
 use crate::hello::{Hello, Welcome, refusal};
@@ -68,7 +70,8 @@ impl Rounds {
         loop {
             self.wait(&mut events);
             for event in events.drain(..) {
-                // What the upper half leaves behind is dropped here too, and may panic: the other gates and links go on.
+                // What the upper half leaves behind is dropped here too, and may panic: the other
+                // gates and links go on.
                 let _ = guarded(|| match event.data.u64() {
                     BELL => drop(rustix::io::read(&self.running.bell, &mut [0; 8])),
                     LISTENER => self.let_in(),
@@ -87,16 +90,26 @@ impl Rounds {
     fn wait(&mut self, events: &mut Vec<epoll::Event>) {
         let now = Instant::now();
         let late = self.callers.first_key_value().map(|(_, first)| first.begun + PATIENCE);
-        // What lies on the board can have been overwritten, and a call lost by that: no virtual processor sets a timer of its own against it.
+        // What lies on the board can have been overwritten, and a call lost by that: no virtual
+        // processor sets a timer of its own against it.
         if now >= self.stirs_at {
             self.stirs_at = now + board::STIR;
             board::stir();
         }
-        let deadline = late.into_iter().chain(self.closed_until).chain([self.stirs_at, self.check.max(now)]).min();
+        let deadline = late
+            .into_iter()
+            .chain(self.closed_until)
+            .chain([self.stirs_at, self.check.max(now)])
+            .min();
         // Rounded up, so that it is past when we wake.
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(now) + Duration::from_millis(1));
+        let left = deadline
+            .map(|deadline| deadline.saturating_duration_since(now) + Duration::from_millis(1));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match epoll::wait(&self.running.epoll, rustix::buffer::spare_capacity(events), left.as_ref()) {
+        match epoll::wait(
+            &self.running.epoll,
+            rustix::buffer::spare_capacity(events),
+            left.as_ref(),
+        ) {
             Ok(_) | Err(Errno::INTR) => {}
             // No memory.
             Err(_) => std::thread::sleep(PAUSE),
@@ -109,7 +122,12 @@ impl Rounds {
 
     fn listen(&self, to: epoll::EventFlags) {
         if let Some(gates) = &self.porter.lock().gates {
-            let _ = epoll::modify(&self.running.epoll, &**gates, epoll::EventData::new_u64(LISTENER), to);
+            let _ = epoll::modify(
+                &self.running.epoll,
+                &**gates,
+                epoll::EventData::new_u64(LISTENER),
+                to,
+            );
         }
     }
 
@@ -157,8 +175,13 @@ impl Rounds {
                 continue;
             }
             let number = self.porter.number();
-            if epoll::add(&self.running.epoll, &socket, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
-                .is_ok()
+            if epoll::add(
+                &self.running.epoll,
+                &socket,
+                epoll::EventData::new_u64(number),
+                epoll::EventFlags::IN,
+            )
+            .is_ok()
             {
                 self.callers.insert(number, Caller { socket, peer, begun: now });
             }
@@ -194,9 +217,12 @@ impl Rounds {
         }
         // Whatever it is, it has said it.
         let Some(Caller { socket, peer, .. }) = self.callers.remove(&number) else { return };
-        let wrong = |what: &str| Err(Error::new(ErrorKind::Malformed, format!("the caller sent {what}")));
+        let wrong =
+            |what: &str| Err(Error::new(ErrorKind::Malformed, format!("the caller sent {what}")));
         let hello = match received {
-            Ok(Packet::Record(record)) if record.descriptor.is_none() => Hello::decode(record.bytes()),
+            Ok(Packet::Record(record)) if record.descriptor.is_none() => {
+                Hello::decode(record.bytes())
+            }
             Ok(Packet::Record(_) | Packet::NoRoom) => wrong("a descriptor with its first record"),
             Ok(Packet::Wrong(what)) => wrong(what),
             Ok(Packet::End) | Err(_) => return,
@@ -214,7 +240,8 @@ impl Rounds {
                 Some(served) if state.admits(&served.allowed, peer.uid) => served.door.clone(),
                 Some(_) => return Err(state.denied(Some(&hello.name), peer.uid)),
                 None => {
-                    let text = format!("gate {:?} is not served any more: connect again", hello.name);
+                    let text =
+                        format!("gate {:?} is not served any more: connect again", hello.name);
                     return Err(Error::new(ErrorKind::NotFound, text));
                 }
             }
@@ -244,7 +271,9 @@ impl Rounds {
         if number < FIRST {
             return;
         }
-        let Some(Entry { line, end }) = self.porter.lock().links.get(&number).cloned() else { return };
+        let Some(Entry { line, end }) = self.porter.lock().links.get(&number).cloned() else {
+            return;
+        };
         if let Err(why) = heard(&line.socket, &*end) {
             // Once: who removes it tells.
             if self.porter.lock().links.remove(&number).is_none() {
@@ -252,13 +281,18 @@ impl Rounds {
             }
             let _ = epoll::delete(&self.running.epoll, &*line.socket);
             let here = line.closed.load(Ordering::Relaxed);
-            let why = if here { Error::new(ErrorKind::Gone, "this side has closed the link") } else { why };
+            let why = if here {
+                Error::new(ErrorKind::Gone, "this side has closed the link")
+            } else {
+                why
+            };
             line.cut(&why);
             let _ = guarded(|| end.gone(why));
         }
     }
 
-    /// Ends links whose sockets were closed by somebody whose they are not: nothing would ever be heard of them.
+    /// Ends links whose sockets were closed by somebody whose they are not: nothing would ever be
+    /// heard of them.
     fn check(&mut self) {
         let now = Instant::now();
         if now < self.check {
@@ -272,7 +306,8 @@ impl Rounds {
         for Entry { line, end } in lost {
             // The number may be another descriptor's by now: nothing is sent there.
             line.closed.store(true, Ordering::Relaxed);
-            let text = "somebody in this process has closed the socket of the link, which is not theirs";
+            let text =
+                "somebody in this process has closed the socket of the link, which is not theirs";
             let _ = guarded(|| end.gone(Error::new(ErrorKind::Gone, text)));
         }
     }
@@ -288,8 +323,14 @@ impl State {
 
     fn denied(&self, name: Option<&str>, uid: u32) -> Error {
         let what = name.map_or("the gates".to_owned(), |name| format!("gate {name:?}"));
-        let owner = self.gates.as_ref().map_or(String::new(), |gates| format!(" of user {}", gates.owner()));
-        Error::new(ErrorKind::NotPermitted, format!("{what}{owner} let user {uid} not in: its server has to allow it"))
+        let owner = self
+            .gates
+            .as_ref()
+            .map_or(String::new(), |gates| format!(" of user {}", gates.owner()));
+        Error::new(
+            ErrorKind::NotPermitted,
+            format!("{what}{owner} let user {uid} not in: its server has to allow it"),
+        )
     }
 }
 
@@ -300,7 +341,9 @@ impl State {
 fn heard(socket: &Kept, end: &dyn End) -> Result<(), Error> {
     let mut rang = false;
     let over = || Error::new(ErrorKind::Gone, "the other side of the link has ended");
-    let malformed = |what: &str| Error::new(ErrorKind::Malformed, format!("{what} came over the link, and it is cut"));
+    let malformed = |what: &str| {
+        Error::new(ErrorKind::Malformed, format!("{what} came over the link, and it is cut"))
+    };
     let mut why = Ok(());
     for _ in 0..HEARD {
         let record = match receive(socket, false) {

@@ -1,4 +1,5 @@
-//! The porter, with other processes at the other end: this test program again, told by the environment what to be.
+//! The porter, with other processes at the other end: this test program again, told by the
+//! environment what to be.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -34,7 +35,8 @@ struct Room(PathBuf);
 impl Room {
     fn new() -> Room {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("kumi-gate-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("kumi-gate-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("a directory for the test");
         fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).expect("it is ours");

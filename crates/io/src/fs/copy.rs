@@ -13,11 +13,13 @@ use super::{call, long_call};
 /// Bytes between two cancellation points: some milliseconds of a disk.
 const PART: usize = 16 << 20;
 
-/// Copies contents and permissions of a file; `to` is made, or replaced. Returns the number of bytes.
+/// Copies contents and permissions of a file; `to` is made, or replaced. Returns the number of
+/// bytes.
 ///
-/// Tried in this order: a *reflink* (ioctl_ficlone(2): both files share their blocks until one is written; btrfs, XFS, bcachefs), which takes no time and no room;
-/// copy_file_range(2), inside the kernel, by the server where that can; read and write. Kernel thread: `blocking`. A cancellation point every 16 MiB; then, as
-/// after an error, a part of `to` is there.
+/// Tried in this order: a *reflink* (ioctl_ficlone(2): both files share their blocks until one is
+/// written; btrfs, XFS, bcachefs), which takes no time and no room; copy_file_range(2), inside the
+/// kernel, by the server where that can; read and write. Kernel thread: `blocking`. A cancellation
+/// point every 16 MiB; then, as after an error, a part of `to` is there.
 ///
 /// # Errors
 /// As open(2), read(2) and write(2); `InvalidInput` if `from` is no regular file.
@@ -62,16 +64,19 @@ fn reflink(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
-/// From position to position of two open files, for as long as copy_file_range(2) goes on: what is left is for others to copy.
+/// From position to position of two open files, for as long as copy_file_range(2) goes on: what is
+/// left is for others to copy.
 pub(crate) fn copy_ranges(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Result<u64> {
     let mut copied = 0;
     loop {
         let null = std::ptr::null_mut();
         let (source, target) = (from.as_raw_fd(), to.as_raw_fd());
-        // SAFETY: no offsets are given.
-        let n = long_call(|| match unsafe { libc::copy_file_range(source, null, target, null, PART, 0) } {
-            -1 => Err(io::Error::last_os_error()),
-            n => Ok(n as u64),
+        let n = long_call(|| {
+            // SAFETY: no offsets are given.
+            match unsafe { libc::copy_file_range(source, null, target, null, PART, 0) } {
+                -1 => Err(io::Error::last_os_error()),
+                n => Ok(n as u64),
+            }
         });
         match n {
             // The end; or a file that has no size (procfs) although there is something in it.
@@ -79,8 +84,11 @@ pub(crate) fn copy_ranges(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> io::Resul
             Ok(n) => copied += n,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => match e.raw_os_error() {
-                Some(libc::EIO | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EISDIR) => return Err(e),
-                // Not between these two, or not here: ENOSYS, EXDEV, EINVAL, EOPNOTSUPP, EPERM (seccomp), EBADF (append).
+                Some(libc::EIO | libc::ENOSPC | libc::EDQUOT | libc::EFBIG | libc::EISDIR) => {
+                    return Err(e);
+                }
+                // Not between these two, or not here: ENOSYS, EXDEV, EINVAL, EOPNOTSUPP, EPERM
+                // (seccomp), EBADF (append).
                 _ => return Ok(copied),
             },
         }

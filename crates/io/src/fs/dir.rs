@@ -10,7 +10,8 @@ use kumihimo_runtime::park::sleeps_are_told;
 
 use super::{FileType, Metadata, call};
 
-/// Entries fetched in one `blocking`: the C library has some hundred of them ready at a time anyway.
+/// Entries fetched in one `blocking`: the C library has some hundred of them ready at a time
+/// anyway.
 const AT_ONCE: usize = 128;
 
 /// What is in a directory, as [`std::fs::ReadDir`]; made by [`read_dir`](super::read_dir).
@@ -41,7 +42,8 @@ impl Iterator for ReadDir {
     }
 }
 
-/// One of a directory's entries, as [`std::fs::DirEntry`]. [`std::os::unix::fs::DirEntryExt`] is implemented for it.
+/// One of a directory's entries, as [`std::fs::DirEntry`]. [`std::os::unix::fs::DirEntryExt`] is
+/// implemented for it.
 #[derive(Debug)]
 pub struct DirEntry(std::fs::DirEntry);
 
@@ -81,7 +83,8 @@ impl DirEntryExt for DirEntry {
     }
 }
 
-/// How a directory is made, as [`std::fs::DirBuilder`]. [`std::os::unix::fs::DirBuilderExt`] is implemented for it.
+/// How a directory is made, as [`std::fs::DirBuilder`]. [`std::os::unix::fs::DirBuilderExt`] is
+/// implemented for it.
 #[derive(Debug)]
 pub struct DirBuilder(std::fs::DirBuilder);
 

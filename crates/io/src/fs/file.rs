@@ -10,8 +10,9 @@ use std::time::SystemTime;
 use super::{FileTimes, Metadata, OpenOptions, Permissions, call, long_call};
 use crate::descriptor::{Descriptor, patient};
 
-/// An open file, as [`std::fs::File`]. [`std::os::unix::fs::FileExt`] (`read_at`, `write_at`) is implemented for it. Through an `Arc<File>` one
-/// reads and writes by `&*file`: Rust lets std alone implement its traits for `Arc`.
+/// An open file, as [`std::fs::File`]. [`std::os::unix::fs::FileExt`] (`read_at`, `write_at`) is
+/// implemented for it. Through an `Arc<File>` one reads and writes by `&*file`: Rust lets std alone
+/// implement its traits for `Arc`.
 pub struct File(pub(crate) Descriptor<std::fs::File>);
 
 descriptor_traits!(File, std::fs::File);
@@ -81,8 +82,8 @@ impl File {
         long_call(|| self.0.inner.sync_data())
     }
 
-    /// Waits until nobody else has a lock on the file, and takes it. Belongs to the open file, so clones share it; advisory. Neither
-    /// deadline nor cancellation ends the wait.
+    /// Waits until nobody else has a lock on the file, and takes it. Belongs to the open file, so
+    /// clones share it; advisory. Neither deadline nor cancellation ends the wait.
     ///
     /// # Errors
     /// As flock(2).
@@ -261,8 +262,9 @@ impl Read for &File {
     fn read_to_string(&mut self, buf: &mut String) -> io::Result<usize> {
         let mut bytes = Vec::new();
         self.read_to_end(&mut bytes)?;
-        let text = String::from_utf8(bytes)
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8"))?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8")
+        })?;
         if buf.is_empty() {
             *buf = text;
             return Ok(buf.len());
@@ -357,7 +359,9 @@ impl fmt::Display for TryLockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TryLockError::Error(e) => e.fmt(f),
-            TryLockError::WouldBlock => f.write_str("lock acquisition failed because the operation would block"),
+            TryLockError::WouldBlock => {
+                f.write_str("lock acquisition failed because the operation would block")
+            }
         }
     }
 }

@@ -2,16 +2,22 @@
 //!
 //! What differs from std, and what holds for all calls here:
 //!
-//! - **What blocks what**: files on a disk have no readiness. A call that has to wait for the disk sleeps in the kernel with its kernel thread; the event source
-//!   tells, and the virtual processor goes on under another one. Without an event source (`off`) reads of what is in memory are plain calls, and all
-//!   others go through [`thread::blocking`]. What surely waits for long (`sync_all`, locks, `copy`, `remove_dir_all`) always does. From a
-//!   plain std thread everything blocks that thread, as in std.
-//! - **FIFOs, terminals, devices** opened as a [`File`] are waited for by readiness, as sockets are: the deadline of a scope ends the wait with `TimedOut`.
-//!   Opening a FIFO waits for the other end as in std; neither deadline nor cancellation ends that. Where the kernel knows no attempt without waiting
-//!   (FIFOs, terminals), a write takes at most 4,096 bytes at a time.
-//! - **Cancellation**: every call is a cancellation point before it begins, and where it waits for readiness. No buffer is in the kernel's hands for longer than
-//!   the call lasts, so nothing is left behind; what has begun at a disk is completed. It never shows as `ErrorKind::Interrupted`; signals do not either: interrupted calls are repeated.
-//! - **Closing** is as in std: dropping the last handle closes, which may wait (a network file system); errors are lost, so `sync_all` first.
+//! - **What blocks what**: files on a disk have no readiness. A call that has to wait for the
+//!   disk sleeps in the kernel with its kernel thread; the event source tells, and the virtual
+//!   processor goes on under another one. Without an event source (`off`) reads of what is in
+//!   memory are plain calls, and all others go through [`thread::blocking`]. What surely waits for
+//!   long (`sync_all`, locks, `copy`, `remove_dir_all`) always does. From a plain std thread
+//!   everything blocks that thread, as in std.
+//! - **FIFOs, terminals, devices** opened as a [`File`] are waited for by readiness, as sockets
+//!   are: the deadline of a scope ends the wait with `TimedOut`. Opening a FIFO waits for the other
+//!   end as in std; neither deadline nor cancellation ends that. Where the kernel knows no attempt
+//!   without waiting (FIFOs, terminals), a write takes at most 4,096 bytes at a time.
+//! - **Cancellation**: every call is a cancellation point before it begins, and where it waits
+//!   for readiness. No buffer is in the kernel's hands for longer than the call lasts, so nothing
+//!   is left behind; what has begun at a disk is completed. It never shows as
+//!   `ErrorKind::Interrupted`; signals do not either: interrupted calls are repeated.
+//! - **Closing** is as in std: dropping the last handle closes, which may wait (a network file
+//!   system); errors are lost, so `sync_all` first.
 //! - `std::path::Path`'s own methods (`exists`, `metadata`) are std's plain calls.
 //!
 //! Source: the manual pages open(2), preadv2(2), copy_file_range(2), fifo(7).
@@ -71,7 +77,8 @@ pub fn read_to_string<P: AsRef<Path>>(path: P) -> io::Result<String> {
     Ok(text)
 }
 
-/// Makes `contents` all of a file; creates it if need be. Cut short by an error or a cancellation, the file has a part of it.
+/// Makes `contents` all of a file; creates it if need be. Cut short by an error or a cancellation,
+/// the file has a part of it.
 ///
 /// # Errors
 /// As open(2) and write(2).

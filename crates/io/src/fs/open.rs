@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::{File, call};
 
-/// How a file is opened, as [`std::fs::OpenOptions`]. [`std::os::unix::fs::OpenOptionsExt`] is implemented for it.
+/// How a file is opened, as [`std::fs::OpenOptions`]. [`std::os::unix::fs::OpenOptionsExt`] is
+/// implemented for it.
 #[derive(Clone, Debug)]
 pub struct OpenOptions(std::fs::OpenOptions);
 

@@ -1,6 +1,7 @@
 //! The kernel's channel to a server of files: `/dev/fuse`.
 //!
-//! What goes through it is the server's affair; this is waiting for it as everything else here waits.
+//! What goes through it is the server's affair; this is waiting for it as everything else here
+//! waits.
 //!
 //! Source: the manual page fuse(4); `fs/fuse/dev.c` and `include/uapi/linux/fuse.h` of the kernel.
 
@@ -28,7 +29,8 @@ pub fn supported() -> io::Result<()> {
     kumihimo_runtime::supports("FUSE")
 }
 
-/// A channel of a mount, one of several perhaps: each request is received from one of them, whichever asks first, and answered through the same one.
+/// A channel of a mount, one of several perhaps: each request is received from one of them,
+/// whichever asks first, and answered through the same one.
 ///
 /// It has O_NONBLOCK, which is its own: every channel is an open file of its own.
 #[derive(Debug)]
@@ -57,7 +59,8 @@ impl Device {
         Ok(Device { descriptor: Descriptor::new(fd) })
     }
 
-    /// One more channel of the same mount, which has begun: several receive side by side without a lock in common for what is under way.
+    /// One more channel of the same mount, which has begun: several receive side by side without a
+    /// lock in common for what is under way.
     ///
     /// # Errors
     /// As open(2); `InvalidInput` before the mount.
@@ -71,11 +74,13 @@ impl Device {
         }
     }
 
-    /// The next request, whole; how many bytes it has. Blocks the microprocess, or the kernel thread of who is none. A cancellation point.
+    /// The next request, whole; how many bytes it has. Blocks the microprocess, or the kernel
+    /// thread of who is none. A cancellation point.
     ///
     /// # Errors
-    /// `ENODEV`: it was unmounted. `EINVAL`: `into` is too small for any request, 8 KiB at least and the largest write beyond that. `ENOENT`: the request was
-    /// interrupted just now; ask again.
+    /// `ENODEV`: it was unmounted. `EINVAL`: `into` is too small for any request, 8 KiB at least
+    /// and the largest write beyond that. `ENOENT`: the request was interrupted just now; ask
+    /// again.
     pub fn receive(&self, into: &mut [u8]) -> io::Result<usize> {
         self.descriptor.attempt(Interest::Read, || Ok(rustix::io::read(self.as_fd(), &mut *into)?))
     }
@@ -98,7 +103,8 @@ impl Device {
     /// Answers a request, or notifies: one message, in parts. Never waits.
     ///
     /// # Errors
-    /// `ENOENT`: nobody waits for that answer any more. `EINVAL`: it is no answer. `ENODEV`: it was unmounted.
+    /// `ENOENT`: nobody waits for that answer any more. `EINVAL`: it is no answer. `ENODEV`: it was
+    /// unmounted.
     pub fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let whole: usize = parts.iter().map(|part| part.len()).sum();
         loop {

@@ -12,7 +12,8 @@ use rustix::io::Errno;
 use super::Device;
 use crate::descriptor::Descriptor;
 
-/// Channels from which one receiver takes requests, from each in turn: none waits while another has several.
+/// Channels from which one receiver takes requests, from each in turn: none waits while another has
+/// several.
 #[derive(Debug)]
 pub struct Several {
     /// An epoll of its own, which is itself waited for: it is readable while one of them is.
@@ -38,11 +39,15 @@ impl Several {
         for (number, device) in (0..).zip(&devices) {
             epoll::add(&set, &**device, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
         }
-        let devices = devices.into_iter().map(|device| Member { device, has_ended: AtomicBool::new(false) }).collect();
+        let devices = devices
+            .into_iter()
+            .map(|device| Member { device, has_ended: AtomicBool::new(false) })
+            .collect();
         Ok(Several { epoll: Descriptor::new(set), devices, next: AtomicUsize::new(0) })
     }
 
-    /// The next request, from whichever: which one it was, and how many bytes it has. Blocks the microprocess, or the kernel thread of who is none. A cancellation point.
+    /// The next request, from whichever: which one it was, and how many bytes it has. Blocks the
+    /// microprocess, or the kernel thread of who is none. A cancellation point.
     ///
     /// # Errors
     /// `ENODEV`: all were unmounted. Else as [`Device::receive`].

@@ -1,9 +1,12 @@
 //! Requests through io_uring: the answer to one and the wait for the next in a single kernel entry.
 //!
-//! The kernel has a queue of entries for each core; a request comes through an entry of the core on which its caller runs. An entry that waits belongs to the kernel thread that is in
-//! `receive`, and to no other: it fetches again only when that one enters again. So nothing is in flight on a ring of a kernel thread that runs something else, which a microprocess may do.
+//! The kernel has a queue of entries for each core; a request comes through an entry of the core on
+//! which its caller runs. An entry that waits belongs to the kernel thread that is in `receive`,
+//! and to no other: it fetches again only when that one enters again. So nothing is in flight on a
+//! ring of a kernel thread that runs something else, which a microprocess may do.
 //!
-//! Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`, `fs/fuse/dev_uring.c` and `include/uapi/linux/fuse.h` of the kernel, Linux 6.14.
+//! Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`, `fs/fuse/dev_uring.c` and
+//! `include/uapi/linux/fuse.h` of the kernel, Linux 6.14.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -41,7 +44,8 @@ struct Headers {
     reserved: u64,
 }
 
-/// Memory that the kernel writes to while an entry waits. It is reached through pointers alone, and stays where it is.
+/// Memory that the kernel writes to while an entry waits. It is reached through pointers alone, and
+/// stays where it is.
 struct Shared {
     headers: Headers,
     payload: Vec<u8>,
@@ -50,15 +54,19 @@ struct Shared {
 }
 
 /// How to make [`is_enabled`] true.
-pub const REMEDY: &str = "Linux 6.14 and: echo Y | sudo tee /sys/module/fuse/parameters/enable_uring";
+pub const REMEDY: &str =
+    "Linux 6.14 and: echo Y | sudo tee /sys/module/fuse/parameters/enable_uring";
 
-/// Whether this kernel lets servers ask for it: the module parameter `enable_uring` of fuse, which root may set.
+/// Whether this kernel lets servers ask for it: the module parameter `enable_uring` of fuse, which
+/// root may set.
 #[must_use]
 pub fn is_enabled() -> bool {
-    std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|text| text.trim() == "Y")
+    std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring")
+        .is_ok_and(|text| text.trim() == "Y")
 }
 
-/// How many queues there are: one for each core that the machine may ever have. All of them need an entry before the first request comes.
+/// How many queues there are: one for each core that the machine may ever have. All of them need an
+/// entry before the first request comes.
 #[must_use]
 pub fn queues() -> u16 {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
@@ -98,8 +106,9 @@ pub struct Request<'a> {
 }
 
 impl Entry {
-    /// An entry in the queue `queue` of the mount that `device` is a channel of; `payload` bytes are the most that a request or reply has besides its headers: the largest write,
-    /// 8 KiB at least.
+    /// An entry in the queue `queue` of the mount that `device` is a channel of; `payload` bytes
+    /// are the most that a request or reply has besides its headers: the largest write, 8 KiB at
+    /// least.
     ///
     /// # Errors
     /// As io_uring_setup(2), where it is refused.
@@ -115,12 +124,19 @@ impl Entry {
             reserved: 0,
         };
         let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let shared = Box::into_raw(Box::new(Shared { headers, payload: vec![0; payload], vectors: [none; 2] }));
+        let shared = Box::into_raw(Box::new(Shared {
+            headers,
+            payload: vec![0; payload],
+            vectors: [none; 2],
+        }));
         // SAFETY: just made, and nobody else has it.
         unsafe {
             let payload = &mut (*shared).payload;
             (*shared).vectors = [
-                libc::iovec { iov_base: (&raw mut (*shared).headers).cast(), iov_len: size_of::<Headers>() },
+                libc::iovec {
+                    iov_base: (&raw mut (*shared).headers).cast(),
+                    iov_len: size_of::<Headers>(),
+                },
                 libc::iovec { iov_base: payload.as_mut_ptr().cast(), iov_len: payload.len() },
             ];
         }
@@ -138,18 +154,24 @@ impl Entry {
         // SAFETY: `shared` lives as long as `self`.
         let vectors = unsafe { &raw const (*self.shared).vectors };
         let fd = types::Fd(self.device.as_fd().as_raw_fd());
-        let mut command = opcode::UringCmd80::new(fd, command).cmd(arguments).addr(Some(vectors as u64)).build();
-        // SAFETY: an `Entry128` is an SQE of 128 bytes, of plain integers (repr(C), asserted below); the crate has no setter for this one.
+        let mut command =
+            opcode::UringCmd80::new(fd, command).cmd(arguments).addr(Some(vectors as u64)).build();
+        // SAFETY: an `Entry128` is an SQE of 128 bytes, of plain integers (repr(C), asserted
+        // below); the crate has no setter for this one.
         unsafe { (&raw mut command).cast::<u8>().add(SQE_LEN).cast::<u32>().write(2) };
         const { assert!(size_of::<squeue::Entry128>() == 128) };
-        // SAFETY: what the command points to lives until the entry's end, which waits for the kernel to be done with it.
-        unsafe { self.ring.submission().push(&command) }.map_err(|_| io::Error::other("the ring is full"))
+        // SAFETY: what the command points to lives until the entry's end, which waits for the
+        // kernel to be done with it.
+        unsafe { self.ring.submission().push(&command) }
+            .map_err(|_| io::Error::other("the ring is full"))
     }
 
-    /// Sends the answer, if there is one, and waits for the next request. Blocks the kernel thread; of a microprocess the event source tells, and its virtual processor goes on.
+    /// Sends the answer, if there is one, and waits for the next request. Blocks the kernel thread;
+    /// of a microprocess the event source tells, and its virtual processor goes on.
     ///
     /// # Errors
-    /// `ENOTCONN`, `ECONNABORTED`: it was unmounted. `EOPNOTSUPP`: the mount was not negotiated so. `EINVAL`: no such queue, or too small.
+    /// `ENOTCONN`, `ECONNABORTED`: it was unmounted. `EOPNOTSUPP`: the mount was not negotiated so.
+    /// `EINVAL`: no such queue, or too small.
     pub fn receive(&mut self) -> io::Result<Request<'_>> {
         let result = loop {
             if let Some(completion) = self.ring.completion().next() {
@@ -159,37 +181,54 @@ impl Entry {
             self.waits = true;
             match brief(|| self.ring.submit_and_wait(1)) {
                 Ok(_) => {}
-                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                Err(e)
+                    if matches!(
+                        e.raw_os_error(),
+                        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)
+                    ) => {}
                 Err(e) => return Err(e),
             }
         };
         if result < 0 {
             return Err(io::Error::from_raw_os_error(-result));
         }
-        // SAFETY: the kernel is done with it until the next command, which takes `self` exclusively.
+        // SAFETY: the kernel is done with it until the next command, which takes `self`
+        // exclusively.
         let shared = unsafe { &*self.shared };
         let header = &shared.headers.in_out[..IN_HEADER];
         let whole = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
         let payload = shared.headers.payload_size as usize;
         // The first argument is what the others leave of the whole.
-        let first = whole.checked_sub(IN_HEADER + payload).and_then(|first| shared.headers.op_in.get(..first));
+        let first = whole
+            .checked_sub(IN_HEADER + payload)
+            .and_then(|first| shared.headers.op_in.get(..first));
         match (first, shared.payload.get(..payload)) {
             (Some(first), Some(rest)) => Ok(Request { header, first, rest }),
-            _ => Err(io::Error::new(io::ErrorKind::InvalidData, "a request that is longer than it can be")),
+            _ => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a request that is longer than it can be",
+            )),
         }
     }
 
-    /// Puts the answer to the request that was received last: header and arguments in one. The next `receive` sends it.
+    /// Puts the answer to the request that was received last: header and arguments in one. The next
+    /// `receive` sends it.
     ///
     /// # Errors
     /// It is longer than the payload.
     pub fn answer(&mut self, message: &[u8]) -> io::Result<()> {
-        let (header, rest) = message.split_at_checked(OUT_HEADER).ok_or(io::ErrorKind::InvalidInput)?;
+        let (header, rest) =
+            message.split_at_checked(OUT_HEADER).ok_or(io::ErrorKind::InvalidInput)?;
         // SAFETY: as in `receive`.
         let shared = unsafe { &mut *self.shared };
         shared.headers.in_out[..OUT_HEADER].copy_from_slice(header);
-        shared.payload.get_mut(..rest.len()).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(rest);
-        shared.headers.payload_size = u32::try_from(rest.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        shared
+            .payload
+            .get_mut(..rest.len())
+            .ok_or(io::ErrorKind::InvalidInput)?
+            .copy_from_slice(rest);
+        shared.headers.payload_size =
+            u32::try_from(rest.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let commit_id = shared.headers.commit_id;
         self.push(COMMIT_AND_FETCH, commit_id)
     }
@@ -198,7 +237,8 @@ impl Entry {
 impl Drop for Entry {
     fn drop(&mut self) {
         if self.waits {
-            // The kernel still writes to it. The ring's end cancels the command, but not before this returns: the memory is left to it.
+            // The kernel still writes to it. The ring's end cancels the command, but not before
+            // this returns: the memory is left to it.
             return;
         }
         // SAFETY: made by `Box::into_raw`, and the kernel has it no more.

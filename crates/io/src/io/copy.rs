@@ -14,9 +14,11 @@ use crate::process::{ChildStderr, ChildStdin, ChildStdout};
 
 /// Copies all that `reader` has to `writer`, and returns the number of bytes.
 ///
-/// Between two of Kumihimo's own descriptors ([`File`], pipes, a child's standard streams, or references to them) the bytes stay in the kernel: copy_file_range(2) from file to
-/// file, splice(2) where one of the two is a pipe. Anything else, sockets among it (splice(2) cannot be told not to wait for them), goes through a buffer, as in
-/// std. Waits as reader and writer do; a cancellation point.
+/// Between two of Kumihimo's own descriptors ([`File`], pipes, a child's standard streams, or
+/// references to them) the bytes stay in the kernel: copy_file_range(2) from file to file,
+/// splice(2) where one of the two is a pipe. Anything else, sockets among it (splice(2) cannot be
+/// told not to wait for them), goes through a buffer, as in std. Waits as reader and writer do; a
+/// cancellation point.
 ///
 /// # Errors
 /// Of the reader or the writer; `Interrupted` is retried.
@@ -58,9 +60,11 @@ macro_rules! pipes {
 pipes!(PipeReader, PipeWriter, ChildStdin, ChildStdout, ChildStderr, File);
 
 fn ready<S: AsFd>(descriptor: &Descriptor<S>, interest: Interest) -> io::Result<()> {
-    descriptor.attempt(interest, || match poll(descriptor.inner.as_fd(), interest, Some(Duration::ZERO))? {
-        true => Ok(()),
-        false => Err(ErrorKind::WouldBlock.into()),
+    descriptor.attempt(interest, || {
+        match poll(descriptor.inner.as_fd(), interest, Some(Duration::ZERO))? {
+            true => Ok(()),
+            false => Err(ErrorKind::WouldBlock.into()),
+        }
     })
 }
 
@@ -118,17 +122,24 @@ fn splice_all(from: &End<'_>, to: &End<'_>) -> io::Result<u64> {
         to.wait(Interest::Write)?;
         let null = std::ptr::null_mut();
         let (source, target) = (from.as_fd().as_raw_fd(), to.as_fd().as_raw_fd());
-        // SAFETY: no offsets are given.
-        let n = brief(|| match unsafe { libc::splice(source, null, target, null, 1 << 20, libc::SPLICE_F_NONBLOCK) } {
-            -1 => Err(io::Error::last_os_error()),
-            n => Ok(n as u64),
+        let n = brief(|| {
+            let flags = libc::SPLICE_F_NONBLOCK;
+            // SAFETY: no offsets are given.
+            match unsafe { libc::splice(source, null, target, null, 1 << 20, flags) } {
+                -1 => Err(io::Error::last_os_error()),
+                n => Ok(n as u64),
+            }
         });
         match n {
             Ok(0) => return Ok(copied),
             Ok(n) => copied += n,
             // Somebody else was faster.
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) => return Ok(copied),
+            Err(e)
+                if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS | libc::EPERM)) =>
+            {
+                return Ok(copied);
+            }
             Err(e) => return Err(e),
         }
     }

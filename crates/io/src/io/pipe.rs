@@ -82,8 +82,8 @@ pipe_end!(PipeWriter, std::io::PipeWriter);
 reads!(PipeReader);
 writes!(PipeWriter);
 
-/// A pipe. A read waits until there is something, and says 0 when all writers are gone; a write waits until there is room, may be short, and is
-/// `BrokenPipe` when all readers are gone.
+/// A pipe. A read waits until there is something, and says 0 when all writers are gone; a write
+/// waits until there is room, may be short, and is `BrokenPipe` when all readers are gone.
 ///
 /// # Errors
 /// No descriptor left.

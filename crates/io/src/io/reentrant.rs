@@ -24,7 +24,8 @@ struct Held {
     guard: Option<MutexGuard<'static, ()>>,
 }
 
-// SAFETY: `held` and `value` are used by the holder only, and `lock` makes that one thread at a time.
+// SAFETY: `held` and `value` are used by the holder only, and `lock` makes that one thread at a
+// time.
 unsafe impl<T: Send> Sync for Reentrant<T> {}
 // SAFETY: as above; a guard is in it only while it is borrowed.
 unsafe impl<T: Send> Send for Reentrant<T> {}

@@ -22,10 +22,13 @@ pub struct Stdin(&'static Input);
 /// Standard input for the holder alone; made by [`Stdin::lock`].
 pub struct StdinLock<'a>(MutexGuard<'a, BufReader<Raw>>);
 
-/// The process's standard input, behind one buffer, which is not std's: what std has read is not seen here.
+/// The process's standard input, behind one buffer, which is not std's: what std has read is not
+/// seen here.
 #[must_use]
 pub fn stdin() -> Stdin {
-    Stdin(INPUT.get_or_init(|| Input { buffer: Mutex::new(BufReader::new(Raw(libc::STDIN_FILENO))) }))
+    Stdin(
+        INPUT.get_or_init(|| Input { buffer: Mutex::new(BufReader::new(Raw(libc::STDIN_FILENO))) }),
+    )
 }
 
 impl Stdin {
@@ -35,10 +38,12 @@ impl Stdin {
         StdinLock(self.0.buffer.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Appends the next line, its end included, and returns its length; 0 at the end of the input. A cancellation point.
+    /// Appends the next line, its end included, and returns its length; 0 at the end of the input.
+    /// A cancellation point.
     ///
     /// # Errors
-    /// As read(2); `InvalidData` if it is not UTF-8; `TimedOut` when the deadline of a scope has passed.
+    /// As read(2); `InvalidData` if it is not UTF-8; `TimedOut` when the deadline of a scope has
+    /// passed.
     pub fn read_line(&self, line: &mut String) -> io::Result<usize> {
         self.lock().read_line(line)
     }

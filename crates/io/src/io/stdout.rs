@@ -29,8 +29,8 @@ pub struct Stderr(&'static Reentrant<Raw>);
 /// Standard error for the holder alone; made by [`Stderr::lock`].
 pub struct StderrLock<'a>(ReentrantGuard<Raw>, PhantomData<&'a ()>);
 
-/// The process's standard output, behind a buffer of a line, which is not std's. What is in it goes out at `exit`, as in std, unless somebody holds the
-/// lock then.
+/// The process's standard output, behind a buffer of a line, which is not std's. What is in it goes
+/// out at `exit`, as in std, unless somebody holds the lock then.
 #[must_use]
 pub fn stdout() -> Stdout {
     Stdout(OUT.get_or_init(|| {
@@ -60,7 +60,8 @@ extern "C" fn flush_at_exit() {
 macro_rules! output {
     ($stream:ident, $lock:ident, $number:expr) => {
         impl $stream {
-            /// Waits until nobody else writes; whoever has it may take it again. Blocks the microprocess.
+            /// Waits until nobody else writes; whoever has it may take it again. Blocks the
+            /// microprocess.
             #[must_use]
             pub fn lock(&self) -> $lock<'static> {
                 $lock(self.0.lock(), PhantomData)

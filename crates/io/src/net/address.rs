@@ -5,7 +5,9 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::marker::PhantomData;
 use std::mem::size_of;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream, ToSocketAddrs};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream, ToSocketAddrs,
+};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use kumihimo_runtime::readiness::{Interest, Source};
@@ -15,8 +17,8 @@ use kumihimo_runtime::thread::blocking;
 
 /// All addresses that `addr` stands for.
 ///
-/// Whether that needs a look-up cannot be seen through the trait, so everything but std's own types with a numeric address in them goes the
-/// way that frees the virtual processor.
+/// Whether that needs a look-up cannot be seen through the trait, so everything but std's own types
+/// with a numeric address in them goes the way that frees the virtual processor.
 pub(super) fn resolve<A: ToSocketAddrs>(addr: A) -> io::Result<Vec<SocketAddr>> {
     if is_numeric(&addr) {
         return Ok(addr.to_socket_addrs()?.collect());
@@ -52,13 +54,15 @@ fn is_numeric<A>(addr: &A) -> bool {
 /// `addr` as what it is, if that is a `B`.
 ///
 /// # Safety
-/// `A` and `B` may differ in their lifetimes: the caller keeps nothing of `B` for longer than `addr` is borrowed.
+/// `A` and `B` may differ in their lifetimes: the caller keeps nothing of `B` for longer than
+/// `addr` is borrowed.
 pub(crate) unsafe fn view<A: ?Sized, B>(addr: &A) -> Option<&B> {
     // SAFETY: the same type but for lifetimes, which are the caller's to see to.
     (type_id::<A>() == type_id::<B>()).then(|| unsafe { &*std::ptr::from_ref(addr).cast::<B>() })
 }
 
-/// The type's id with all its lifetimes taken for `'static`: `A` may borrow, which `TypeId::of` does not allow.
+/// The type's id with all its lifetimes taken for `'static`: `A` may borrow, which `TypeId::of`
+/// does not allow.
 fn type_id<A: ?Sized>() -> TypeId {
     trait Named {
         fn id(&self) -> TypeId
@@ -75,12 +79,16 @@ fn type_id<A: ?Sized>() -> TypeId {
     }
     let marker = PhantomData::<A>;
     let named: &dyn Named = &marker;
-    // SAFETY: the same pointer and vtable. Nothing is read through it: the id does not depend on lifetimes.
+    // SAFETY: the same pointer and vtable. Nothing is read through it: the id does not depend on
+    // lifetimes.
     unsafe { std::mem::transmute::<&dyn Named, &(dyn Named + 'static)>(named) }.id()
 }
 
 /// Tries `f` on each address until one succeeds; the last error otherwise.
-pub(super) fn each<T>(addrs: &[SocketAddr], mut f: impl FnMut(&SocketAddr) -> io::Result<T>) -> io::Result<T> {
+pub(super) fn each<T>(
+    addrs: &[SocketAddr],
+    mut f: impl FnMut(&SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
     let mut last = None;
     for addr in addrs {
         match f(addr) {
@@ -88,11 +96,16 @@ pub(super) fn each<T>(addrs: &[SocketAddr], mut f: impl FnMut(&SocketAddr) -> io
             Err(e) => last = Some(e),
         }
     }
-    Err(last.unwrap_or_else(|| io::Error::new(ErrorKind::InvalidInput, "could not resolve to any addresses")))
+    Err(last.unwrap_or_else(|| {
+        io::Error::new(ErrorKind::InvalidInput, "could not resolve to any addresses")
+    }))
 }
 
 /// As [`each`], of what is bound: the error names the address, and says what can be done.
-pub(super) fn bind_each<T>(addrs: &[SocketAddr], mut f: impl FnMut(&SocketAddr) -> io::Result<T>) -> io::Result<T> {
+pub(super) fn bind_each<T>(
+    addrs: &[SocketAddr],
+    mut f: impl FnMut(&SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
     each(addrs, |addr| bind_at(addr, || f(addr)))
 }
 
@@ -118,7 +131,9 @@ pub(super) fn bind_at<T>(at: &dyn Display, f: impl FnOnce() -> io::Result<T>) ->
 /// A new socket of ours: closed on exec, not waiting.
 pub(super) fn stream_socket(family: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: no pointers.
-    let fd = unsafe { libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
+    let fd = unsafe {
+        libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0)
+    };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -128,21 +143,32 @@ pub(super) fn stream_socket(family: libc::c_int) -> io::Result<OwnedFd> {
 
 /// Connects to `addr`, waiting within `limit`. The source has the stream's registration.
 pub(super) fn connect(addr: &SocketAddr, limit: &Limit) -> io::Result<(TcpStream, Source)> {
-    connect_on(stream_socket(if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?, addr, limit)
+    connect_on(
+        stream_socket(if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 })?,
+        addr,
+        limit,
+    )
 }
 
 /// The same, with a fresh socket that does not wait.
-pub(super) fn connect_on(fd: OwnedFd, addr: &SocketAddr, limit: &Limit) -> io::Result<(TcpStream, Source)> {
+pub(super) fn connect_on(
+    fd: OwnedFd,
+    addr: &SocketAddr,
+    limit: &Limit,
+) -> io::Result<(TcpStream, Source)> {
     let started = start(&fd, addr);
     let stream = TcpStream::from(fd);
     let source = Source::new(stream.as_raw_fd());
     match started {
         Ok(()) => {}
         // Once interrupted, a connect goes on by itself like one that was never meant to wait.
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => finish(&stream, &source, limit)?,
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR)) => {
+            finish(&stream, &source, limit)?
+        }
         Err(e) => return Err(e),
     }
-    // Our own calls say MSG_DONTWAIT each time; who takes the descriptor out expects a blocking one.
+    // Our own calls say MSG_DONTWAIT each time; who takes the descriptor out expects a blocking
+    // one.
     stream.set_nonblocking(false)?;
     Ok((stream, source))
 }
@@ -150,7 +176,9 @@ pub(super) fn connect_on(fd: OwnedFd, addr: &SocketAddr, limit: &Limit) -> io::R
 fn finish(stream: &TcpStream, source: &Source, limit: &Limit) -> io::Result<()> {
     let mut seen = source.seen(Interest::Write);
     loop {
-        limit.wait(source, Interest::Write, seen, || io::Error::new(ErrorKind::TimedOut, "connection timed out"))?;
+        limit.wait(source, Interest::Write, seen, || {
+            io::Error::new(ErrorKind::TimedOut, "connection timed out")
+        })?;
         // Before the look at the outcome: what comes after it ends the next wait.
         seen = source.seen(Interest::Write);
         if let Some(e) = stream.take_error()? {
@@ -192,7 +220,9 @@ fn start(fd: &OwnedFd, addr: &SocketAddr) -> io::Result<()> {
 pub(super) fn connect_raw<T>(fd: &OwnedFd, raw: &T, length: usize) -> io::Result<()> {
     debug_assert!(length <= size_of::<T>());
     // SAFETY: `raw` is valid for reads of `length` bytes; the kernel looks at nothing else.
-    match unsafe { libc::connect(fd.as_raw_fd(), std::ptr::from_ref(raw).cast(), length as libc::socklen_t) } {
+    match unsafe {
+        libc::connect(fd.as_raw_fd(), std::ptr::from_ref(raw).cast(), length as libc::socklen_t)
+    } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -11,15 +11,17 @@ use super::{TcpStream, UnixStream};
 #[derive(Clone, Copy, Debug)]
 pub struct ReadHalf<'a, S>(&'a S);
 
-/// The writing half of a stream that was lent. Its end does nothing: the stream is still there, and says [`shutdown`](TcpStream::shutdown).
+/// The writing half of a stream that was lent. Its end does nothing: the stream is still there, and
+/// says [`shutdown`](TcpStream::shutdown).
 #[derive(Clone, Copy, Debug)]
 pub struct WriteHalf<'a, S>(&'a S);
 
 /// The reading half of a stream: see [`TcpStream::into_split`].
 pub struct OwnedReadHalf<S>(Arc<S>);
 
-/// The writing half of a stream. **Dropping it ends the writing direction** (`Shutdown::Write`): the other side reads to the end of what was
-/// written, while the reading half goes on reading. [`keep_open`](OwnedWriteHalf::keep_open) does without.
+/// The writing half of a stream. **Dropping it ends the writing direction** (`Shutdown::Write`):
+/// the other side reads to the end of what was written, while the reading half goes on reading.
+/// [`keep_open`](OwnedWriteHalf::keep_open) does without.
 pub struct OwnedWriteHalf<S> {
     stream: Arc<S>,
     /// What ends the direction; none: nothing is to.
@@ -45,7 +47,8 @@ impl<S> OwnedReadHalf<S> {
 }
 
 impl<S> OwnedWriteHalf<S> {
-    /// Drops it without ending the direction: that ends when the reading half is dropped as well, with the whole stream.
+    /// Drops it without ending the direction: that ends when the reading half is dropped as well,
+    /// with the whole stream.
     pub fn keep_open(mut self) {
         self.end = None;
     }
@@ -159,8 +162,8 @@ macro_rules! split {
                     (ReadHalf(self), WriteHalf(self))
                 }
 
-                /// The two directions, each on its own. Dropping the writing half shuts down writing; the descriptor is closed when both
-                /// are gone.
+                /// The two directions, each on its own. Dropping the writing half shuts down
+                /// writing; the descriptor is closed when both are gone.
                 pub fn into_split(self) -> (OwnedReadHalf<$stream>, OwnedWriteHalf<$stream>) {
                     let stream = Arc::new(self);
                     (OwnedReadHalf(stream.clone()), OwnedWriteHalf { stream, end: Some(|s| s.shutdown(Shutdown::Write)) })

@@ -1,12 +1,15 @@
-//! Sockets handed over from process to process: from a service manager, or from a server to its successor.
+//! Sockets handed over from process to process: from a service manager, or from a server to its
+//! successor.
 //!
-//! The convention is that of sd_listen_fds(3): the sockets are descriptors 3 and up, `LISTEN_FDS` says how many, `LISTEN_FDNAMES` their
-//! names, `LISTEN_PID` whom they are meant for. [`take`] receives them, [`hand_over`] gives them away. A server that is to be replaced
-//! without refusing anybody starts its successor with its listeners, and [drains](super::Server::drain): what waits in the
-//! backlog is accepted by one of the two.
+//! The convention is that of sd_listen_fds(3): the sockets are descriptors 3 and up, `LISTEN_FDS`
+//! says how many, `LISTEN_FDNAMES` their names, `LISTEN_PID` whom they are meant for. [`take`]
+//! receives them, [`hand_over`] gives them away. A server that is to be replaced without refusing
+//! anybody starts its successor with its listeners, and [drains](super::Server::drain): what waits
+//! in the backlog is accepted by one of the two.
 //!
-//! Both have the same open file. Sockets of Kumihimo keep `O_NONBLOCK` set on it: one that takes its listener out into std's type, which
-//! clears it, may make `accept` block a kernel thread of the other.
+//! Both have the same open file. Sockets of Kumihimo keep `O_NONBLOCK` set on it: one that takes
+//! its listener out into std's type, which clears it, may make `accept` block a kernel thread of
+//! the other.
 
 use std::ffi::{CString, OsString, c_char};
 use std::fmt;
@@ -30,11 +33,13 @@ const NAMELESS: &str = "unknown";
 #[derive(Debug, Default)]
 pub struct Inherited(Vec<Option<(String, OwnedFd)>>);
 
-/// Takes what was handed over to this process; nothing if nothing was. The second call has nothing left to take. The descriptors are closed on
-/// exec from now on, and closed when they are dropped without having been asked for.
+/// Takes what was handed over to this process; nothing if nothing was. The second call has nothing
+/// left to take. The descriptors are closed on exec from now on, and closed when they are dropped
+/// without having been asked for.
 ///
 /// # Errors
-/// `InvalidInput`, if the variables contradict themselves or a descriptor is not open: names it, and what was expected.
+/// `InvalidInput`, if the variables contradict themselves or a descriptor is not open: names it,
+/// and what was expected.
 pub fn take() -> io::Result<Inherited> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let text = |name| std::env::var(name).ok();
@@ -43,16 +48,21 @@ pub fn take() -> io::Result<Inherited> {
         return Ok(Inherited::default());
     }
     let Some(count) = text("LISTEN_FDS") else { return Ok(Inherited::default()) };
-    let wrong = |what: String| io::Error::new(ErrorKind::InvalidInput, format!("sockets handed over: {what}"));
+    let wrong = |what: String| {
+        io::Error::new(ErrorKind::InvalidInput, format!("sockets handed over: {what}"))
+    };
     let count = match count.parse::<RawFd>() {
         Ok(count) if (0..=RawFd::MAX - FIRST).contains(&count) => count,
         _ => return Err(wrong(format!("LISTEN_FDS is {count:?}, not a number of descriptors"))),
     };
-    let names: Vec<String> =
-        text("LISTEN_FDNAMES").map(|all| all.split(':').map(str::to_owned).collect()).unwrap_or_default();
+    let names: Vec<String> = text("LISTEN_FDNAMES")
+        .map(|all| all.split(':').map(str::to_owned).collect())
+        .unwrap_or_default();
     if !names.is_empty() && names.len() != count as usize {
         let given = names.len();
-        return Err(wrong(format!("LISTEN_FDNAMES has {given} names for the {count} descriptors of LISTEN_FDS")));
+        return Err(wrong(format!(
+            "LISTEN_FDNAMES has {given} names for the {count} descriptors of LISTEN_FDS"
+        )));
     }
     for fd in FIRST..FIRST + count {
         // SAFETY: no pointer.
@@ -64,8 +74,10 @@ pub fn take() -> io::Result<Inherited> {
         return Ok(Inherited::default());
     }
     let name = |i| names.get(i).map_or(NAMELESS, String::as_str).to_owned();
-    // SAFETY: open, as just seen, and by the convention nobody else's; the flag keeps them from being taken twice.
-    let all = (0..count).map(|i| Some((name(i as usize), unsafe { OwnedFd::from_raw_fd(FIRST + i) })));
+    // SAFETY: open, as just seen, and by the convention nobody else's; the flag keeps them from
+    // being taken twice.
+    let all =
+        (0..count).map(|i| Some((name(i as usize), unsafe { OwnedFd::from_raw_fd(FIRST + i) })));
     Ok(Inherited(all.collect()))
 }
 
@@ -75,7 +87,8 @@ impl Inherited {
         self.0.iter().flatten().map(|(name, _)| name.as_str())
     }
 
-    /// The first one of that name, as `T`: [`TcpListener`], [`UnixListener`], [`UdpSocket`] or [`UnixDatagram`]. `None` if there is none (left).
+    /// The first one of that name, as `T`: [`TcpListener`], [`UnixListener`], [`UdpSocket`] or
+    /// [`UnixDatagram`]. `None` if there is none (left).
     ///
     /// # Errors
     /// `InvalidInput` if it is something else: says what it is. It stays here.
@@ -90,7 +103,8 @@ impl Inherited {
     /// The same.
     pub fn at<T: Kind>(&mut self, index: usize) -> io::Result<Option<T>> {
         let Some(Some((name, fd))) = self.0.get(index) else { return Ok(None) };
-        let found = Found::of(fd.as_fd()).map_err(|e| not(name, index, &format!("no socket ({e})"), T::WHAT))?;
+        let found = Found::of(fd.as_fd())
+            .map_err(|e| not(name, index, &format!("no socket ({e})"), T::WHAT))?;
         if !T::fits(&found) {
             return Err(not(name, index, &found.to_string(), T::WHAT));
         }
@@ -100,8 +114,9 @@ impl Inherited {
 
 fn not(name: &str, index: usize, found: &str, wanted: &str) -> io::Error {
     let fd = FIRST + index as RawFd;
-    let text =
-        format!("descriptor {fd}, handed over as {name:?}, is {found}, not {wanted}: see who started this process");
+    let text = format!(
+        "descriptor {fd}, handed over as {name:?}, is {found}, not {wanted}: see who started this process"
+    );
     io::Error::new(ErrorKind::InvalidInput, text)
 }
 
@@ -117,7 +132,11 @@ pub struct Found {
 impl Found {
     fn of(fd: BorrowedFd<'_>) -> io::Result<Found> {
         let socket = SockRef::from(&fd);
-        Ok(Found { domain: socket.domain()?, kind: socket.r#type()?, listens: socket.is_listener()? })
+        Ok(Found {
+            domain: socket.domain()?,
+            kind: socket.r#type()?,
+            listens: socket.is_listener()?,
+        })
     }
 
     fn is_ip(&self) -> bool {
@@ -153,6 +172,7 @@ pub trait Kind: From<OwnedFd> + sealed::Sealed {
 }
 
 mod sealed {
+    /// Prevents implementations outside of this crate.
     pub trait Sealed {}
 }
 
@@ -168,7 +188,8 @@ macro_rules! kinds {
                 }
                 fn waiting(fd: OwnedFd) -> Self {
                     let socket = $socket::from(fd);
-                    // O_NONBLOCK belongs to the open file, which whoever handed it over still has, and may have set for reasons of its own.
+                    // O_NONBLOCK belongs to the open file, which whoever handed it over still has,
+                    // and may have set for reasons of its own.
                     socket.set_nonblocking(false).expect("an open socket");
                     socket
                 }
@@ -184,15 +205,17 @@ kinds! {
     UnixDatagram: "a UNIX datagram socket", |f| f.domain == Domain::UNIX && f.kind == Type::DGRAM;
 }
 
-/// Prepares `command` to hand `sockets` over, by these names, to the process that it starts. They stay usable here.
+/// Prepares `command` to hand `sockets` over, by these names, to the process that it starts. They
+/// stay usable here.
 ///
-/// **Call it last**: program, arguments and environment are taken as they are now, since only the child knows its process id, for
-/// `LISTEN_PID`, and only after std would have put the environment in place: so the child calls exec itself. `Command::env_clear` and
-/// `CommandExt::arg0` are not seen. Standard streams, directory and user can still be set afterwards.
+/// **Call it last**: program, arguments and environment are taken as they are now, since only the
+/// child knows its process id, for `LISTEN_PID`, and only after std would have put the environment
+/// in place: so the child calls exec itself. `Command::env_clear` and `CommandExt::arg0` are not
+/// seen. Standard streams, directory and user can still be set afterwards.
 ///
 /// # Errors
-/// `InvalidInput` for a name with a `:` or a control character, and for a NUL byte; no descriptors left: it needs two for each socket, until
-/// `command` is dropped.
+/// `InvalidInput` for a name with a `:` or a control character, and for a NUL byte; no descriptors
+/// left: it needs two for each socket, until `command` is dropped.
 pub fn hand_over(command: &mut Command, sockets: &[(&str, BorrowedFd<'_>)]) -> io::Result<()> {
     let mut names = String::new();
     let mut sources = Vec::new();
@@ -200,13 +223,16 @@ pub fn hand_over(command: &mut Command, sockets: &[(&str, BorrowedFd<'_>)]) -> i
     let beyond = FIRST + sockets.len() as RawFd;
     for (i, (name, fd)) in sockets.iter().enumerate() {
         if name.contains(|c: char| c == ':' || c.is_control()) {
-            let text = format!("a socket to be handed over cannot be named {name:?}: no colons and control characters");
+            let text = format!(
+                "a socket to be handed over cannot be named {name:?}: no colons and control characters"
+            );
             return Err(io::Error::new(ErrorKind::InvalidInput, text));
         }
         names = if i == 0 { (*name).to_owned() } else { names + ":" + name };
         // None lies where another one goes.
         sources.push(duplicate(*fd, beyond)?);
-        // Where they go must not be free: `Command` could get that very number for the pipe by which the child tells of errors.
+        // Where they go must not be free: `Command` could get that very number for the pipe by
+        // which the child tells of errors.
         let place = duplicate(*fd, FIRST + i as RawFd)?;
         places.extend((place.as_raw_fd() < beyond).then_some(place));
     }
@@ -223,14 +249,16 @@ pub fn hand_over(command: &mut Command, sockets: &[(&str, BorrowedFd<'_>)]) -> i
     let child = move || {
         let _taken = &places;
         for (to, from) in (FIRST..).zip(&sources) {
-            // SAFETY: no pointers. The number is taken, if at all, by what this process would lose in the exec, or by a placeholder.
+            // SAFETY: no pointers. The number is taken, if at all, by what this process would lose
+            // in the exec, or by a placeholder.
             if unsafe { libc::dup2(from.as_raw_fd(), to) } < 0 {
                 return Err(io::Error::last_os_error());
             }
         }
         Err(exec.run())
     };
-    // SAFETY: between fork and exec it calls dup2, getpid and execvpe, and writes to memory that is there: no allocation, no lock.
+    // SAFETY: between fork and exec it calls dup2, getpid and execvpe, and writes to memory that is
+    // there: no allocation, no lock.
     unsafe { command.pre_exec(child) };
     Ok(())
 }
@@ -249,8 +277,10 @@ fn duplicate(fd: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> {
 /// What the child of `command` is to have, without what was handed over to this process.
 fn environment(command: &Command) -> io::Result<Vec<CString>> {
     let changed = |name: &OsString| command.get_envs().any(|(key, _)| key == name);
-    let ours = |name: &OsString| ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"].iter().any(|n| name == *n);
-    let set = command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+    let ours =
+        |name: &OsString| ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"].iter().any(|n| name == *n);
+    let set =
+        command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
     std::env::vars_os()
         .filter(|(name, _)| !changed(name))
         .chain(set)
@@ -280,7 +310,11 @@ unsafe impl Sync for Exec {}
 impl Exec {
     fn new(program: CString, arguments: Vec<CString>, environment: Vec<CString>) -> Exec {
         let pointers = |strings: &[CString], nulls| -> Vec<_> {
-            strings.iter().map(|s| s.as_ptr()).chain(std::iter::repeat_n(std::ptr::null(), nulls)).collect()
+            strings
+                .iter()
+                .map(|s| s.as_ptr())
+                .chain(std::iter::repeat_n(std::ptr::null(), nulls))
+                .collect()
         };
         let mut pid = [0; PID.len() + 12];
         pid[..PID.len()].copy_from_slice(PID);
@@ -302,8 +336,11 @@ impl Exec {
         }
         let last = self.environment.len() - 2;
         self.environment[last] = self.pid.as_ptr().cast();
-        // SAFETY: lists of NUL-terminated strings that end with null; all of them are owned by `self`.
-        unsafe { libc::execvpe(self.program.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr()) };
+        // SAFETY: lists of NUL-terminated strings that end with null; all of them are owned by
+        // `self`.
+        unsafe {
+            libc::execvpe(self.program.as_ptr(), self.arguments.as_ptr(), self.environment.as_ptr())
+        };
         io::Error::last_os_error()
     }
 }

@@ -25,7 +25,9 @@ impl Resident {
     pub(super) fn bytes(&self) -> u64 {
         let mut text = [0; 128];
         let n = self.statm.read_at(&mut text, 0).unwrap_or(0);
-        let pages = std::str::from_utf8(&text[..n]).ok().and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
+        let pages = std::str::from_utf8(&text[..n])
+            .ok()
+            .and_then(|text| text.split(' ').nth(1)?.parse::<u64>().ok());
         pages.unwrap_or(0) * self.page
     }
 }

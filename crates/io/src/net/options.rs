@@ -13,18 +13,21 @@ use super::address::{bind_each, connect_on, each, resolve};
 use super::socket::Limit;
 use super::{TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
 
-/// When the kernel asks whether a silent peer is still there, and when it takes it for gone (tcp(7)).
+/// When the kernel asks whether a silent peer is still there, and when it takes it for gone
+/// (tcp(7)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Silence before the first question. Whole seconds.
     pub idle: Duration,
     /// Between questions. Whole seconds.
     pub interval: Duration,
-    /// Questions without an answer after which the connection is at its end, with `ErrorKind::TimedOut`.
+    /// Questions without an answer after which the connection is at its end, with
+    /// `ErrorKind::TimedOut`.
     pub count: u32,
 }
 
-/// Who is at the other end of a UNIX stream, as it was when that connected (unix(7), `SO_PEERCRED`).
+/// Who is at the other end of a UNIX stream, as it was when that connected (unix(7),
+/// `SO_PEERCRED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UCred {
     /// User.
@@ -39,8 +42,9 @@ macro_rules! buffers {
     ($($socket:ident)*) => {
         $(
             impl $socket {
-                /// Size of the kernel's buffer for what has arrived, in bytes. The kernel doubles it for its own needs and bounds it by
-                /// `net.core.rmem_max`; a TCP listener hands it down to what it accepts.
+                /// Size of the kernel's buffer for what has arrived, in bytes. The kernel doubles
+                /// it for its own needs and bounds it by `net.core.rmem_max`; a TCP listener hands
+                /// it down to what it accepts.
                 ///
                 /// # Errors
                 /// As setsockopt(2).
@@ -56,7 +60,8 @@ macro_rules! buffers {
                     SockRef::from(self).recv_buffer_size()
                 }
 
-                /// Size of the kernel's buffer for what is to be sent, in bytes: doubled, and bounded by `net.core.wmem_max`.
+                /// Size of the kernel's buffer for what is to be sent, in bytes: doubled, and
+                /// bounded by `net.core.wmem_max`.
                 ///
                 /// # Errors
                 /// As setsockopt(2).
@@ -79,8 +84,9 @@ macro_rules! buffers {
 buffers!(TcpStream TcpListener UdpSocket UnixStream UnixListener UnixDatagram);
 
 impl TcpStream {
-    /// What closing does with data that has not been sent: `None`, the default: the kernel goes on sending, and closing does not wait. A
-    /// time in whole seconds: closing waits so long, on the kernel thread; zero: data is dropped and the peer sees a reset.
+    /// What closing does with data that has not been sent: `None`, the default: the kernel goes on
+    /// sending, and closing does not wait. A time in whole seconds: closing waits so long, on the
+    /// kernel thread; zero: data is dropped and the peer sees a reset.
     ///
     /// # Errors
     /// As setsockopt(2).
@@ -102,8 +108,12 @@ impl TcpStream {
     /// As setsockopt(2): `InvalidInput` for times of zero, or beyond 32,767 seconds.
     pub fn set_keepalive(&self, keepalive: Option<Keepalive>) -> io::Result<()> {
         let socket = SockRef::from(self);
-        let Some(Keepalive { idle, interval, count }) = keepalive else { return socket.set_keepalive(false) };
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(count))
+        let Some(Keepalive { idle, interval, count }) = keepalive else {
+            return socket.set_keepalive(false);
+        };
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(count),
+        )
     }
 
     /// See [`set_keepalive`](TcpStream::set_keepalive).
@@ -174,25 +184,29 @@ impl SocketBuilder {
         SocketBuilder::default()
     }
 
-    /// Several sockets of one user may be bound to the same address, if all of them say so; the kernel divides what comes (`SO_REUSEPORT`).
+    /// Several sockets of one user may be bound to the same address, if all of them say so; the
+    /// kernel divides what comes (`SO_REUSEPORT`).
     pub fn reuse_port(mut self, on: bool) -> SocketBuilder {
         self.reuse_port = on;
         self
     }
 
-    /// Whether a socket at an IPv6 address (`[::]`) takes IPv6 only, or IPv4 too (`IPV6_V6ONLY`). Default: as `net.ipv6.bindv6only` says.
+    /// Whether a socket at an IPv6 address (`[::]`) takes IPv6 only, or IPv4 too (`IPV6_V6ONLY`).
+    /// Default: as `net.ipv6.bindv6only` says.
     pub fn only_v6(mut self, on: bool) -> SocketBuilder {
         self.only_v6 = Some(on);
         self
     }
 
-    /// How many connections a listener lets wait to be accepted. Default, and upper bound: `net.core.somaxconn`.
+    /// How many connections a listener lets wait to be accepted. Default, and upper bound:
+    /// `net.core.somaxconn`.
     pub fn backlog(mut self, connections: u32) -> SocketBuilder {
         self.backlog = Some(connections);
         self
     }
 
-    /// See [`TcpStream::set_recv_buffer_size`]. Before a connection is made, it also bounds TCP's window.
+    /// See [`TcpStream::set_recv_buffer_size`]. Before a connection is made, it also bounds TCP's
+    /// window.
     pub fn recv_buffer_size(mut self, bytes: usize) -> SocketBuilder {
         self.recv_buffer = Some(bytes);
         self
@@ -215,7 +229,8 @@ impl SocketBuilder {
     /// # Errors
     /// The same.
     pub fn listen<A: ToSocketAddrs>(&self, addr: A) -> io::Result<TcpListener> {
-        let backlog = self.backlog.map_or(libc::c_int::MAX, |n| n.try_into().unwrap_or(libc::c_int::MAX));
+        let backlog =
+            self.backlog.map_or(libc::c_int::MAX, |n| n.try_into().unwrap_or(libc::c_int::MAX));
         let socket = bind_each(&resolve(addr)?, |addr| {
             let socket = self.socket(addr, Type::STREAM)?;
             socket.set_reuse_address(true)?;

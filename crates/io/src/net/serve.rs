@@ -60,7 +60,8 @@ pub struct Server {
     hook: Option<Box<Hook>>,
     /// Connections of all listeners.
     open: AtomicUsize,
-    /// `state.until` is there. SeqCst, as the counts of connections: whoever drains sees the count, or the last one sees this.
+    /// `state.until` is there. SeqCst, as the counts of connections: whoever drains sees the count,
+    /// or the last one sees this.
     draining: AtomicBool,
     state: Mutex<State>,
     /// Those inside [`idle`](Server::idle), by their ids.
@@ -117,22 +118,25 @@ impl Server {
         }
     }
 
-    /// Most connections open at a time, over all listeners; further ones are refused. Leave some descriptors of `ulimit -n` for the rest.
+    /// Most connections open at a time, over all listeners; further ones are refused. Leave some
+    /// descriptors of `ulimit -n` for the rest.
     #[must_use]
     pub fn connections(mut self, most: usize) -> Server {
         self.connections = most;
         self
     }
 
-    /// Most memory that the process may have resident, in bytes, for a further connection to be accepted. What the connections that are open
-    /// do with theirs is not bounded by this: leave room below the limit of the machine or the control group.
+    /// Most memory that the process may have resident, in bytes, for a further connection to be
+    /// accepted. What the connections that are open do with theirs is not bounded by this: leave
+    /// room below the limit of the machine or the control group.
     #[must_use]
     pub fn memory(mut self, most: u64) -> Server {
         self.memory = most;
         self
     }
 
-    /// Sent to those that are refused, before they are closed, if it fits the socket's buffer. Default: nothing.
+    /// Sent to those that are refused, before they are closed, if it fits the socket's buffer.
+    /// Default: nothing.
     #[must_use]
     pub fn refusal(mut self, message: impl Into<Vec<u8>>) -> Server {
         self.refusal = message.into();
@@ -146,8 +150,8 @@ impl Server {
         self
     }
 
-    /// Told of what goes wrong, of each cause once a second at most, instead of standard error. Runs where connections are accepted: none is
-    /// while it waits.
+    /// Told of what goes wrong, of each cause once a second at most, instead of standard error.
+    /// Runs where connections are accepted: none is while it waits.
     #[must_use]
     pub fn on_trouble(mut self, hook: impl Fn(&Trouble) + Send + Sync + 'static) -> Server {
         self.hook = Some(Box::new(hook));
@@ -156,16 +160,20 @@ impl Server {
 }
 
 impl Server {
-    /// Accepts from `listener` and runs `serve` for each connection, in a microprocess of its own, until the server is
-    /// [drained](Server::drain). Several listeners: as many microprocesses that call this. Blocks the caller. A cancellation point: the
-    /// connections are cancelled with it, and awaited. After the deadline of an enclosing scope, all is as if drained with no time left.
+    /// Accepts from `listener` and runs `serve` for each connection, in a microprocess of its own,
+    /// until the server is [drained](Server::drain). Several listeners: as many microprocesses that
+    /// call this. Blocks the caller. A cancellation point: the connections are cancelled with it,
+    /// and awaited. After the deadline of an enclosing scope, all is as if drained with no time
+    /// left.
     ///
-    /// What waits in the backlog when the draining begins stays there: for whoever else has the listener, or reset when it is closed. A
-    /// connection whose `serve` panics is closed and counted. One that never comes to a cancellation point is waited for.
+    /// What waits in the backlog when the draining begins stays there: for whoever else has the
+    /// listener, or reset when it is closed. A connection whose `serve` panics is closed and
+    /// counted. One that never comes to a cancellation point is waited for.
     ///
     /// # Errors
-    /// What accept(2) says of a listener that is none (any more), when the connections under way have ended, or are cancelled by `drain`.
-    /// `Unsupported` if there is no procfs to learn of memory.
+    /// What accept(2) says of a listener that is none (any more), when the connections under way
+    /// have ended, or are cancelled by `drain`. `Unsupported` if there is no procfs to learn of
+    /// memory.
     pub fn serve<L, F>(&self, listener: &L, serve: F) -> io::Result<Tally>
     where
         L: Listener,
@@ -221,9 +229,10 @@ impl Server {
         accepted.map(|()| here.tally())
     }
 
-    /// Has every [`serve`](Server::serve) of this server come to its end: nothing is accepted any more, the connections under way have
-    /// `time` to end, those that have not are cancelled, those that are [idle](Server::idle) at once. Returns at once. Called again: the earlier end counts. A server that was drained serves
-    /// no more.
+    /// Has every [`serve`](Server::serve) of this server come to its end: nothing is accepted any
+    /// more, the connections under way have `time` to end, those that have not are cancelled, those
+    /// that are [idle](Server::idle) at once. Returns at once. Called again: the earlier end
+    /// counts. A server that was drained serves no more.
     pub fn drain(&self, time: Duration) {
         // Beyond the clock's range: no end.
         let until = Instant::now().checked_add(time);
@@ -237,13 +246,14 @@ impl Server {
         }
     }
 
-    /// Whether it drains, or has been drained: a connection that could go on for ever had better end when it has finished what it does.
+    /// Whether it drains, or has been drained: a connection that could go on for ever had better
+    /// end when it has finished what it does.
     pub fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Runs `wait` for a connection that has nothing to do until it returns: it waits for the next request, say. Draining then does not wait for
-    /// it: it is cancelled at once.
+    /// Runs `wait` for a connection that has nothing to do until it returns: it waits for the next
+    /// request, say. Draining then does not wait for it: it is cancelled at once.
     ///
     /// ```no_run
     /// # use std::io::{BufRead, BufReader};
@@ -362,14 +372,20 @@ impl Server {
     }
 
     /// Counts a connection as open, unless that is too much.
-    fn admit<'a>(&'a self, resident: Option<&Resident>, here: &'a Here) -> Result<Connection<'a>, (Cause, String)> {
+    fn admit<'a>(
+        &'a self,
+        resident: Option<&Resident>,
+        here: &'a Here,
+    ) -> Result<Connection<'a>, (Cause, String)> {
         let now = resident.map_or(0, Resident::bytes);
         if now > self.memory {
             let text = format!("{} MiB are resident, {} allowed", now >> 20, self.memory >> 20);
             return Err((Cause::Memory, text));
         }
         self.open
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < self.connections).then_some(n + 1))
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+                (n < self.connections).then_some(n + 1)
+            })
             .map_err(|n| (Cause::Connections, format!("{n} are open")))?;
         here.open.fetch_add(1, Ordering::SeqCst);
         Ok(Connection { server: self, here, is_whole: false })
@@ -391,7 +407,8 @@ impl Server {
         }
     }
 
-    /// By the reserve: whoever waits gets an answer instead of nothing. If somebody else is faster, they go on waiting.
+    /// By the reserve: whoever waits gets an answer instead of nothing. If somebody else is faster,
+    /// they go on waiting.
     fn refuse_one<L: Listener>(&self, listener: &L, reserve: &mut Option<OwnedFd>, here: &Here) {
         if reserve.take().is_some()
             // Does not wait: a listener of ours has O_NONBLOCK.
@@ -465,7 +482,12 @@ impl Here {
     fn tally(&self) -> Tally {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         let Counts { served, panicked, cancelled, refused } = &self.tally;
-        Tally { served: get(served), panicked: get(panicked), cancelled: get(cancelled), refused: get(refused) }
+        Tally {
+            served: get(served),
+            panicked: get(panicked),
+            cancelled: get(cancelled),
+            refused: get(refused),
+        }
     }
 }
 
@@ -526,6 +548,7 @@ pub trait Listener: AsFd + Sync + sealed::Sealed {
 }
 
 mod sealed {
+    /// Prevents implementations outside of this crate.
     pub trait Sealed {}
 }
 
@@ -553,7 +576,8 @@ impl Listener for UnixListener {
     }
 }
 
-/// Closes `old`, and has its number stand for what `new` stands for: in between nobody can take it, as they could if one were closed and the other opened.
+/// Closes `old`, and has its number stand for what `new` stands for: in between nobody can take it,
+/// as they could if one were closed and the other opened.
 fn put_over(old: OwnedFd, new: BorrowedFd<'_>) -> Option<OwnedFd> {
     // SAFETY: no pointers; both are open, and `old` owns its number before and after.
     let number = unsafe { libc::dup3(new.as_raw_fd(), old.as_raw_fd(), libc::O_CLOEXEC) };

@@ -49,7 +49,8 @@ impl Options {
         self.nonblocking.store(on, Ordering::Relaxed);
     }
 
-    /// Whether another microprocess than the caller was the last to send: what both send may become one system call.
+    /// Whether another microprocess than the caller was the last to send: what both send may become
+    /// one system call.
     fn is_shared_by_senders(&self) -> bool {
         let me = if park::on_vp() { Waiter::mark() } else { 0 };
         let last = self.sender.load(Ordering::Relaxed);
@@ -117,7 +118,8 @@ pub(crate) struct Done<T> {
     pub(crate) dry: bool,
 }
 
-/// A std socket with its readiness. The source goes first: it must leave its epoll while the descriptor is still open.
+/// A std socket with its readiness. The source goes first: it must leave its epoll while the
+/// descriptor is still open.
 pub(crate) struct Socket<S> {
     source: Source,
     pub(crate) options: Arc<Options>,
@@ -146,7 +148,8 @@ impl<S: AsFd> Socket<S> {
         self.inner.as_fd().as_raw_fd()
     }
 
-    /// Makes `attempt`, which never waits, until it says something other than `WouldBlock` or `Interrupted`.
+    /// Makes `attempt`, which never waits, until it says something other than `WouldBlock` or
+    /// `Interrupted`.
     pub(crate) fn attempt<T>(
         &self,
         interest: Interest,
@@ -189,7 +192,8 @@ impl<S: AsFd> Socket<S> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Tcp,
-    /// A read also ends at a message that carries descriptors or credentials; `MSG_CTRUNC` shows that one was there.
+    /// A read also ends at a message that carries descriptors or credentials; `MSG_CTRUNC` shows
+    /// that one was there.
     Unix,
 }
 
@@ -211,20 +215,26 @@ impl<S: AsFd> Socket<S> {
 
     pub(crate) fn peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.attempt(Interest::Read, |fd| {
-            let n = wrapped::alone(SystemCall::Recv { socket: fd, into: buf, flags: libc::MSG_PEEK })?;
+            let n =
+                wrapped::alone(SystemCall::Recv { socket: fd, into: buf, flags: libc::MSG_PEEK })?;
             // Whatever was seen is still there.
             Ok(Done { value: n, dry: false })
         })
     }
 
-    pub(crate) fn recv_vectored(&self, kind: Kind, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    pub(crate) fn recv_vectored(
+        &self,
+        kind: Kind,
+        bufs: &mut [IoSliceMut<'_>],
+    ) -> io::Result<usize> {
         let room: usize = bufs.iter().take(MAX_IOV).map(|b| b.len()).sum();
         if room == 0 {
             return Ok(0);
         }
         self.attempt(Interest::Read, |fd| {
             let message = Message::new(bufs);
-            let n = wrapped::call(SystemCall::RecvMessage { socket: fd, message: &message }, false)?;
+            let n =
+                wrapped::call(SystemCall::RecvMessage { socket: fd, message: &message }, false)?;
             let whole = kind == Kind::Tcp || !message.lost_control();
             Ok(Done { value: n, dry: whole && n != 0 && n < room })
         })
@@ -243,7 +253,8 @@ impl<S: AsFd> Socket<S> {
     pub(crate) fn send_datagram(&self, to: Option<&Address>, buf: &[u8]) -> io::Result<usize> {
         let shared = self.options.is_shared_by_senders();
         self.attempt(Interest::Write, |fd| {
-            let value = wrapped::call(SystemCall::SendDatagram { socket: fd, to, from: buf }, shared)?;
+            let value =
+                wrapped::call(SystemCall::SendDatagram { socket: fd, to, from: buf }, shared)?;
             Ok(Done { value, dry: false })
         })
     }
@@ -264,7 +275,8 @@ const MAX_IOV: usize = 1024;
 
 /// Whether O_NONBLOCK is set on a socket that comes from elsewhere.
 pub(crate) fn is_nonblocking(fd: BorrowedFd<'_>) -> bool {
-    // SAFETY: F_GETFL takes no pointer; on error (-1) the answer is meaningless, but a borrowed descriptor is open.
+    // SAFETY: F_GETFL takes no pointer; on error (-1) the answer is meaningless, but a borrowed
+    // descriptor is open.
     let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFL) };
     flags != -1 && flags & libc::O_NONBLOCK != 0
 }
@@ -278,7 +290,8 @@ pub(crate) fn is_shut_down(fd: BorrowedFd<'_>) -> bool {
 
 /// Lengthens the backlog to what the machine allows; std asks for 128.
 pub(crate) fn longest_backlog(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: no pointer. Calling listen again on a listening socket only changes the backlog; the kernel caps it.
+    // SAFETY: no pointer. Calling listen again on a listening socket only changes the backlog; the
+    // kernel caps it.
     match unsafe { libc::listen(fd.as_raw_fd(), libc::c_int::MAX) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -25,7 +25,8 @@ impl TcpStream {
     /// Connects to the first address of `addr` that answers. A cancellation point.
     ///
     /// # Errors
-    /// That of the last address tried; `InvalidInput` if there is none; `TimedOut` also when the deadline of a scope has passed.
+    /// That of the last address tried; `InvalidInput` if there is none; `TimedOut` also when the
+    /// deadline of a scope has passed.
     pub fn connect<A: ToSocketAddrs>(addr: A) -> io::Result<TcpStream> {
         cancel::point();
         let addrs = resolve(addr)?;
@@ -39,7 +40,10 @@ impl TcpStream {
     /// `InvalidInput` if `timeout` is zero; `TimedOut`.
     pub fn connect_timeout(addr: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
         if timeout.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "cannot set a 0 duration timeout"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "cannot set a 0 duration timeout",
+            ));
         }
         cancel::point();
         TcpStream::connect_within(addr, &Limit::new(Some(timeout)))
@@ -87,7 +91,8 @@ impl TcpStream {
 }
 
 impl TcpListener {
-    /// Listens on the first address of `addr` that can be bound; port 0 lets the kernel choose. Sets `SO_REUSEADDR`, as std does.
+    /// Listens on the first address of `addr` that can be bound; port 0 lets the kernel choose.
+    /// Sets `SO_REUSEADDR`, as std does.
     ///
     /// # Errors
     /// That of the last address tried, naming it; `InvalidInput` if there is none.

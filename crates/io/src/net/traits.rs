@@ -1,4 +1,5 @@
-//! The impls that all six types share. Macros because the types are distinct, as in std, and Rust has no other way to write them once.
+//! The impls that all six types share. Macros because the types are distinct, as in std, and Rust
+//! has no other way to write them once.
 
 /// Descriptor traits, conversion from and to std's type, and Debug as std prints it.
 macro_rules! descriptor_traits {
@@ -10,7 +11,8 @@ macro_rules! descriptor_traits {
         }
 
         impl $ours {
-            /// Its id in the resource table, of kind `socket` or `file`. None where the table was full when it was made.
+            /// Its id in the resource table, of kind `socket` or `file`. None where the table was
+            /// full when it was made.
             #[must_use]
             pub fn resource(&self) -> Option<kumihimo_resource::id::Id> {
                 self.0.resource()
@@ -60,18 +62,21 @@ macro_rules! descriptor_traits {
 macro_rules! timeouts {
     ($ours:ident) => {
         impl $ours {
-            /// How long a read may wait before it fails with `WouldBlock`; `None`, the default: for ever.
+            /// How long a read may wait before it fails with `WouldBlock`; `None`, the default: for
+            /// ever.
             ///
             /// # Errors
             /// `InvalidInput` if the duration is zero.
             pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-                // The kernel's copy is for those who take the descriptor out; our own calls never wait there.
+                // The kernel's copy is for those who take the descriptor out; our own calls never
+                // wait there.
                 self.0.inner.set_read_timeout(timeout)?;
                 self.0.options.set_timeout(Interest::Read, timeout);
                 Ok(())
             }
 
-            /// How long a write may wait before it fails with `WouldBlock`; `None`, the default: for ever.
+            /// How long a write may wait before it fails with `WouldBlock`; `None`, the default:
+            /// for ever.
             ///
             /// # Errors
             /// `InvalidInput` if the duration is zero.
@@ -100,7 +105,8 @@ macro_rules! timeouts {
     };
 }
 
-/// Conversions of a stream, `Read` and `Write` for it and for references to it, timeouts and what else both stream types have.
+/// Conversions of a stream, `Read` and `Write` for it and for references to it, timeouts and what
+/// else both stream types have.
 macro_rules! stream_traits {
     ($ours:ident, $theirs:ty, $kind:expr) => {
         descriptor_traits!($ours, $theirs);
@@ -166,7 +172,8 @@ macro_rules! stream_traits {
         }
 
         impl $ours {
-            /// A second handle to the same stream; options set through one hold for both. Readers and writers may use both at once.
+            /// A second handle to the same stream; options set through one hold for both. Readers
+            /// and writers may use both at once.
             ///
             /// # Errors
             /// No descriptor left.
@@ -190,7 +197,8 @@ macro_rules! stream_traits {
                 self.0.inner.peer_addr()
             }
 
-            /// Ends one direction or both, for all handles. A read that waits returns 0, a write that waits fails.
+            /// Ends one direction or both, for all handles. A read that waits returns 0, a write
+            /// that waits fails.
             ///
             /// # Errors
             /// `NotConnected` if the stream is not connected (any more).
@@ -198,7 +206,8 @@ macro_rules! stream_traits {
                 self.0.inner.shutdown(how)
             }
 
-            /// Reads without taking: the next read gets the same bytes. Waits for the first byte as a read does.
+            /// Reads without taking: the next read gets the same bytes. Waits for the first byte as
+            /// a read does.
             ///
             /// # Errors
             /// As `read`.
@@ -206,7 +215,8 @@ macro_rules! stream_traits {
                 self.0.peek(buf)
             }
 
-            /// Whether calls that would wait fail with `WouldBlock` instead, for this handle and its clones.
+            /// Whether calls that would wait fail with `WouldBlock` instead, for this handle and
+            /// its clones.
             ///
             /// # Errors
             /// As ioctl(2).
@@ -243,10 +253,15 @@ macro_rules! listener_traits {
         }
 
         impl From<$ours> for $theirs {
-            /// Gives `O_NONBLOCK` the state that `set_nonblocking` asked for. Clones must not wait in `accept` after that.
+            /// Gives `O_NONBLOCK` the state that `set_nonblocking` asked for. Clones must not wait
+            /// in `accept` after that.
             fn from(listener: $ours) -> Self {
                 let nonblocking = listener.0.options.nonblocking();
-                listener.0.inner.set_nonblocking(nonblocking).expect("FIONBIO works on every open socket");
+                listener
+                    .0
+                    .inner
+                    .set_nonblocking(nonblocking)
+                    .expect("FIONBIO works on every open socket");
                 listener.0.inner
             }
         }
@@ -271,8 +286,9 @@ macro_rules! listener_traits {
             /// Waits for the next connection. A cancellation point.
             ///
             /// # Errors
-            /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the backlog, and a later call gets it.
-            /// `WouldBlock` after `set_nonblocking(true)`; `TimedOut` when the deadline of a scope has passed.
+            /// No descriptor left (`EMFILE`, `ENFILE`): the connection stays in the backlog, and a
+            /// later call gets it. `WouldBlock` after `set_nonblocking(true)`; `TimedOut` when the
+            /// deadline of a scope has passed.
             pub fn accept(&self) -> io::Result<($stream, SocketAddr)> {
                 self.0.attempt(Interest::Read, |_| {
                     let (stream, addr) = self.0.inner.accept()?;
@@ -287,7 +303,8 @@ macro_rules! listener_traits {
                 Incoming { listener: self }
             }
 
-            /// Whether `accept` fails with `WouldBlock` instead of waiting, for this handle and its clones.
+            /// Whether `accept` fails with `WouldBlock` instead of waiting, for this handle and its
+            /// clones.
             ///
             /// # Errors
             /// None today; the signature is std's.
@@ -326,15 +343,17 @@ macro_rules! listener_traits {
     };
 }
 
-/// Conversions of a datagram socket, and what both types have. `O_NONBLOCK` is kept set on the open file, as for listeners: std's own calls,
-/// which then never wait, do the rest. `$nobody`: the sender of nothing.
+/// Conversions of a datagram socket, and what both types have. `O_NONBLOCK` is kept set on the open
+/// file, as for listeners: std's own calls, which then never wait, do the rest. `$nobody`: the
+/// sender of nothing.
 macro_rules! datagram_traits {
     ($ours:ident, $theirs:ty, $nobody:expr) => {
         descriptor_traits!($ours, $theirs);
         timeouts!($ours);
 
         impl From<$theirs> for $ours {
-            /// Takes over the timeouts and the nonblocking mode that the socket has. Sets `O_NONBLOCK` on the open file.
+            /// Takes over the timeouts and the nonblocking mode that the socket has. Sets
+            /// `O_NONBLOCK` on the open file.
             fn from(socket: $theirs) -> Self {
                 let options = Options::default();
                 options.set_nonblocking(is_nonblocking(socket.as_fd()));
@@ -346,17 +365,22 @@ macro_rules! datagram_traits {
         }
 
         impl From<$ours> for $theirs {
-            /// Gives `O_NONBLOCK` the state that `set_nonblocking` asked for. Clones must not wait after that.
+            /// Gives `O_NONBLOCK` the state that `set_nonblocking` asked for. Clones must not wait
+            /// after that.
             fn from(socket: $ours) -> Self {
                 let nonblocking = socket.0.options.nonblocking();
-                socket.0.inner.set_nonblocking(nonblocking).expect("FIONBIO works on every open socket");
+                socket
+                    .0
+                    .inner
+                    .set_nonblocking(nonblocking)
+                    .expect("FIONBIO works on every open socket");
                 socket.0.inner
             }
         }
 
         impl $ours {
-            /// A second handle to the same socket; options set through one hold for both. Several may wait at once: each datagram goes to
-            /// one of them.
+            /// A second handle to the same socket; options set through one hold for both. Several
+            /// may wait at once: each datagram goes to one of them.
             ///
             /// # Errors
             /// No descriptor left.
@@ -380,18 +404,22 @@ macro_rules! datagram_traits {
                 self.0.inner.peer_addr()
             }
 
-            /// Waits for a datagram; returns its length and where it comes from. What `buf` has no room for is lost. A cancellation point.
+            /// Waits for a datagram; returns its length and where it comes from. What `buf` has no
+            /// room for is lost. A cancellation point.
             ///
             /// # Errors
-            /// `WouldBlock` after the read timeout; `TimedOut` when the deadline of a scope has passed; else as recvfrom(2).
+            /// `WouldBlock` after the read timeout; `TimedOut` when the deadline of a scope has
+            /// passed; else as recvfrom(2).
             pub fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
                 self.receive((0, $nobody), || self.0.inner.recv_from(buf))
             }
 
-            /// Waits for a datagram; returns its length. What `buf` has no room for is lost. A cancellation point.
+            /// Waits for a datagram; returns its length. What `buf` has no room for is lost. A
+            /// cancellation point.
             ///
             /// # Errors
-            /// As [`recv_from`](Self::recv_from); an error that the peer of a connected socket has sent back (`ConnectionRefused`).
+            /// As [`recv_from`](Self::recv_from); an error that the peer of a connected socket has
+            /// sent back (`ConnectionRefused`).
             pub fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
                 self.receive(0, || self.0.inner.recv(buf))
             }
@@ -399,16 +427,22 @@ macro_rules! datagram_traits {
             /// Sends a datagram to the connected peer, waiting for room. A cancellation point.
             ///
             /// # Errors
-            /// `WouldBlock` after the write timeout; `TimedOut` when the deadline of a scope has passed; else as send(2): `EMSGSIZE` if it is
-            /// too long for one datagram, `NotConnected` or `EDESTADDRREQ` without a peer. Never a signal.
+            /// `WouldBlock` after the write timeout; `TimedOut` when the deadline of a scope has
+            /// passed; else as send(2): `EMSGSIZE` if it is too long for one datagram,
+            /// `NotConnected` or `EDESTADDRREQ` without a peer. Never a signal.
             pub fn send(&self, buf: &[u8]) -> io::Result<usize> {
                 self.send_one(buf)
             }
 
-            fn receive<T: Clone>(&self, nothing: T, mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+            fn receive<T: Clone>(
+                &self,
+                nothing: T,
+                mut f: impl FnMut() -> io::Result<T>,
+            ) -> io::Result<T> {
                 self.0.attempt(Interest::Read, |fd| {
                     let value = match f() {
-                        // A call that waits would return 0 now; one that does not wait is told nothing of it.
+                        // A call that waits would return 0 now; one that does not wait is told
+                        // nothing of it.
                         Err(e)
                             if e.kind() == io::ErrorKind::WouldBlock
                                 && !self.0.options.nonblocking()
@@ -423,7 +457,8 @@ macro_rules! datagram_traits {
                 })
             }
 
-            /// Whether calls that would wait fail with `WouldBlock` instead, for this handle and its clones.
+            /// Whether calls that would wait fail with `WouldBlock` instead, for this handle and
+            /// its clones.
             ///
             /// # Errors
             /// None today; the signature is std's.

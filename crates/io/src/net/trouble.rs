@@ -13,13 +13,15 @@ pub enum Cause {
     Memory,
     /// The process (`EMFILE`) or the machine (`ENFILE`) has no descriptor left.
     Descriptors,
-    /// The kernel has no memory for another one (`ENOBUFS`, `ENOMEM`): nothing is accepted for a moment.
+    /// The kernel has no memory for another one (`ENOBUFS`, `ENOMEM`): nothing is accepted for a
+    /// moment.
     Kernel,
     /// No microprocess can begin: a limit of the runtime's, or no memory for a stack.
     Microprocesses,
 }
 
-/// What [`Server::on_trouble`](super::Server::on_trouble) is told. As text: one line that says what happened, where, and what can be done.
+/// What [`Server::on_trouble`](super::Server::on_trouble) is told. As text: one line that says what
+/// happened, where, and what can be done.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Trouble {
@@ -47,7 +49,9 @@ impl fmt::Display for Trouble {
                 "times no connection could be accepted",
                 "raise the descriptor limit (ulimit -n), or set Server::connections",
             ),
-            Cause::Kernel => ("times no connection could be accepted", "the kernel is short of memory"),
+            Cause::Kernel => {
+                ("times no connection could be accepted", "the kernel is short of memory")
+            }
             Cause::Microprocesses => ("connections closed", "no microprocess can begin"),
         };
         write!(f, "server at {listener}: {count} {what}: {detail}; {advice}")
@@ -70,7 +74,8 @@ impl Failure {
         match e.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => Failure::Descriptors,
             Some(libc::ENOBUFS | libc::ENOMEM) => Failure::Memory,
-            // accept(2), "Error handling": errors of the new connection that are passed on. EPERM: a firewall's rule.
+            // accept(2), "Error handling": errors of the new connection that are passed on. EPERM:
+            // a firewall's rule.
             Some(
                 libc::ECONNABORTED
                 | libc::ENETDOWN
@@ -108,6 +113,9 @@ mod tests {
         ] {
             assert_eq!(of(n), failure, "{n}");
         }
-        assert_eq!(Failure::of(&io::Error::new(ErrorKind::TimedOut, "the scope's")), Failure::Deadline);
+        assert_eq!(
+            Failure::of(&io::Error::new(ErrorKind::TimedOut, "the scope's")),
+            Failure::Deadline
+        );
     }
 }

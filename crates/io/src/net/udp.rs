@@ -30,8 +30,8 @@ impl UdpSocket {
         Ok(UdpSocket::from(bind_each(&addrs, |a| std::net::UdpSocket::bind(a))?))
     }
 
-    /// Fixes the peer: `send` goes there, and only what comes from there is received. The first address of `addr` that can be reached. Waits
-    /// for nothing but the look-up of a name.
+    /// Fixes the peer: `send` goes there, and only what comes from there is received. The first
+    /// address of `addr` that can be reached. Waits for nothing but the look-up of a name.
     ///
     /// # Errors
     /// That of the last address tried; `InvalidInput` if there is none.
@@ -45,9 +45,9 @@ impl UdpSocket {
     /// # Errors
     /// `InvalidInput` if there is no address; else as [`send`](UdpSocket::send).
     pub fn send_to<A: ToSocketAddrs>(&self, buf: &[u8], addr: A) -> io::Result<usize> {
-        let to = *resolve(addr)?
-            .first()
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no addresses to send data to"))?;
+        let to = *resolve(addr)?.first().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "no addresses to send data to")
+        })?;
         self.0.send_datagram(Some(&Address::new(&to)), buf)
     }
 
@@ -106,7 +106,8 @@ options! {
 }
 
 impl UdpSocket {
-    /// Joins a multicast group on the interface that has `interface`; `0.0.0.0`: the kernel chooses.
+    /// Joins a multicast group on the interface that has `interface`; `0.0.0.0`: the kernel
+    /// chooses.
     ///
     /// # Errors
     /// As setsockopt(2).

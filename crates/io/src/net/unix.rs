@@ -59,9 +59,11 @@ impl UnixStream {
                 stream.set_write_timeout(limit)?;
                 stream.set_nonblocking(false)?;
                 let fd = stream.into();
-                blocking(|| patient(|| connect_raw(&fd, &raw, length))).map_err(|e| match e.kind() {
-                    io::ErrorKind::WouldBlock => Limit::scope_passed(),
-                    _ => e,
+                blocking(|| patient(|| connect_raw(&fd, &raw, length))).map_err(|e| {
+                    match e.kind() {
+                        io::ErrorKind::WouldBlock => Limit::scope_passed(),
+                        _ => e,
+                    }
                 })?;
                 let stream = std::os::unix::net::UnixStream::from(fd);
                 stream.set_write_timeout(None)?;
@@ -100,7 +102,9 @@ impl UnixListener {
     /// As bind(2), naming the path: `AddrInUse` if it exists.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixListener> {
         let path = path.as_ref();
-        UnixListener::prepare(bind_at(&path.display(), || std::os::unix::net::UnixListener::bind(path))?)
+        UnixListener::prepare(bind_at(&path.display(), || {
+            std::os::unix::net::UnixListener::bind(path)
+        })?)
     }
 
     /// Listens on `addr`.
@@ -108,7 +112,9 @@ impl UnixListener {
     /// # Errors
     /// As bind(2), naming the address.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixListener> {
-        let bound = bind_at(&format_args!("{addr:?}"), || std::os::unix::net::UnixListener::bind_addr(addr))?;
+        let bound = bind_at(&format_args!("{addr:?}"), || {
+            std::os::unix::net::UnixListener::bind_addr(addr)
+        })?;
         UnixListener::prepare(bound)
     }
 
@@ -131,7 +137,8 @@ fn raw(addr: &SocketAddr) -> io::Result<(libc::sockaddr_un, usize)> {
     // SAFETY: all-zero is a valid sockaddr_un.
     let mut raw: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     raw.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    // A path ends in a zero byte; an abstract name begins with one, and its length says where it ends.
+    // A path ends in a zero byte; an abstract name begins with one, and its length says where it
+    // ends.
     let (name, start, end) = if let Some(path) = addr.as_pathname() {
         (path.as_os_str().as_bytes(), 0, 1)
     } else if let Some(name) = addr.as_abstract_name() {
@@ -141,7 +148,10 @@ fn raw(addr: &SocketAddr) -> io::Result<(libc::sockaddr_un, usize)> {
     };
     let length = start + name.len() + end;
     if length > raw.sun_path.len() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "path must be shorter than SUN_LEN"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "path must be shorter than SUN_LEN",
+        ));
     }
     for (to, from) in raw.sun_path[start..].iter_mut().zip(name) {
         *to = *from as libc::c_char;

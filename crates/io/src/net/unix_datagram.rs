@@ -16,8 +16,8 @@ use super::address::bind_at;
 use super::socket::{Done, Limit, Options, Socket, is_nonblocking, is_shut_down};
 use super::unix::SocketAddr;
 
-/// A UNIX datagram socket, as [`std::os::unix::net::UnixDatagram`]. Datagrams arrive in order and are not lost: a sender waits for room at the
-/// receiver.
+/// A UNIX datagram socket, as [`std::os::unix::net::UnixDatagram`]. Datagrams arrive in order and
+/// are not lost: a sender waits for room at the receiver.
 pub struct UnixDatagram(Socket<std::os::unix::net::UnixDatagram>);
 
 datagram_traits!(UnixDatagram, std::os::unix::net::UnixDatagram, nobody()?);
@@ -29,7 +29,8 @@ impl UnixDatagram {
     /// As bind(2), naming the path: `AddrInUse` if it exists.
     pub fn bind<P: AsRef<Path>>(path: P) -> io::Result<UnixDatagram> {
         let path = path.as_ref();
-        bind_at(&path.display(), || std::os::unix::net::UnixDatagram::bind(path)).map(UnixDatagram::from)
+        bind_at(&path.display(), || std::os::unix::net::UnixDatagram::bind(path))
+            .map(UnixDatagram::from)
     }
 
     /// A socket at `addr`.
@@ -37,10 +38,12 @@ impl UnixDatagram {
     /// # Errors
     /// As bind(2), naming the address.
     pub fn bind_addr(addr: &SocketAddr) -> io::Result<UnixDatagram> {
-        bind_at(&format_args!("{addr:?}"), || std::os::unix::net::UnixDatagram::bind_addr(addr)).map(UnixDatagram::from)
+        bind_at(&format_args!("{addr:?}"), || std::os::unix::net::UnixDatagram::bind_addr(addr))
+            .map(UnixDatagram::from)
     }
 
-    /// A socket without an address: it can send, and receive from a peer to which it is connected and that is connected to it.
+    /// A socket without an address: it can send, and receive from a peer to which it is connected
+    /// and that is connected to it.
     ///
     /// # Errors
     /// No descriptor left.
@@ -80,12 +83,14 @@ impl UnixDatagram {
     /// Sends a datagram to the socket at `path`, waiting for room there. A cancellation point.
     ///
     /// # Errors
-    /// As [`send`](UnixDatagram::send); `NotFound` or `ConnectionRefused` if there is no socket; no descriptor left, when it has to wait.
+    /// As [`send`](UnixDatagram::send); `NotFound` or `ConnectionRefused` if there is no socket; no
+    /// descriptor left, when it has to wait.
     pub fn send_to<P: AsRef<Path>>(&self, buf: &[u8], path: P) -> io::Result<usize> {
         self.send_to_addr(buf, &SocketAddr::from_pathname(path)?)
     }
 
-    /// Sends a datagram to the socket with the address `addr`, as [`send_to`](UnixDatagram::send_to) does.
+    /// Sends a datagram to the socket with the address `addr`, as
+    /// [`send_to`](UnixDatagram::send_to) does.
     ///
     /// # Errors
     /// The same.
@@ -94,7 +99,9 @@ impl UnixDatagram {
         loop {
             let sent = self.0.attempt(Interest::Write, |_| {
                 let value = match self.0.inner.send_to_addr(buf, addr) {
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.waits_for_itself() => None,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock && !self.waits_for_itself() => {
+                        None
+                    }
                     other => Some(other?),
                 };
                 Ok(Done { value, dry: false })
@@ -106,7 +113,8 @@ impl UnixDatagram {
         }
     }
 
-    /// Whether a call that would wait is to fail, or waits for room in this socket's own buffer: its readiness tells of both.
+    /// Whether a call that would wait is to fail, or waits for room in this socket's own buffer:
+    /// its readiness tells of both.
     fn waits_for_itself(&self) -> bool {
         let mut sent: libc::c_int = 0;
         // SAFETY: SIOCOUTQ writes one int.
@@ -155,13 +163,16 @@ fn nobody() -> io::Result<SocketAddr> {
 
 /// Waits until a datagram can be sent to `addr`, or at least until it is worth a try.
 ///
-/// Readiness tells of room at the *connected* peer only (unix_dgram_poll in the kernel's net/unix/af_unix.c): so a socket of this call's
-/// own is connected to `addr`, and waited for.
+/// Readiness tells of room at the *connected* peer only (unix_dgram_poll in the kernel's
+/// net/unix/af_unix.c): so a socket of this call's own is connected to `addr`, and waited for.
 fn wait_for_room_at(addr: &SocketAddr, limit: &Limit) -> io::Result<()> {
     let envoy = std::os::unix::net::UnixDatagram::unbound()?;
     match envoy.connect_addr(addr) {
-        // Gone, or by now connected to somebody: sending says it better. (To a peer that is connected to the sender there always is room.)
-        Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNREFUSED | libc::EPERM)) => return Ok(()),
+        // Gone, or by now connected to somebody: sending says it better. (To a peer that is
+        // connected to the sender there always is room.)
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNREFUSED | libc::EPERM)) => {
+            return Ok(());
+        }
         other => other?,
     }
     let source = Source::new(envoy.as_raw_fd());

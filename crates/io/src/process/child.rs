@@ -42,8 +42,14 @@ pub struct Child {
 
 impl From<std::process::Child> for Child {
     fn from(mut inner: std::process::Child) -> Child {
-        let (stdin, stdout, stderr) = (inner.stdin.take(), inner.stdout.take(), inner.stderr.take());
-        Child { inner, stdin: stdin.map(Into::into), stdout: stdout.map(Into::into), stderr: stderr.map(Into::into) }
+        let (stdin, stdout, stderr) =
+            (inner.stdin.take(), inner.stdout.take(), inner.stderr.take());
+        Child {
+            inner,
+            stdin: stdin.map(Into::into),
+            stdout: stdout.map(Into::into),
+            stderr: stderr.map(Into::into),
+        }
     }
 }
 
@@ -62,10 +68,12 @@ impl Child {
         self.inner.kill()
     }
 
-    /// Waits for its end, with its standard input closed. Blocks the microprocess. A cancellation point, unless it has ended.
+    /// Waits for its end, with its standard input closed. Blocks the microprocess. A cancellation
+    /// point, unless it has ended.
     ///
     /// # Errors
-    /// As waitpid(2); `TimedOut` when the deadline of a scope has passed: it may be waited for again.
+    /// As waitpid(2); `TimedOut` when the deadline of a scope has passed: it may be waited for
+    /// again.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
         if let Some(status) = self.inner.try_wait()? {
@@ -80,7 +88,9 @@ impl Child {
         }
         // SAFETY: fresh from the kernel, owned by nobody else.
         let pidfd = Descriptor::new(unsafe { OwnedFd::from_raw_fd(fd as i32) });
-        pidfd.attempt(Interest::Read, || self.inner.try_wait()?.ok_or(io::ErrorKind::WouldBlock.into()))
+        pidfd.attempt(Interest::Read, || {
+            self.inner.try_wait()?.ok_or(io::ErrorKind::WouldBlock.into())
+        })
     }
 
     /// The status, if it has ended.
@@ -91,10 +101,12 @@ impl Child {
         self.inner.try_wait()
     }
 
-    /// Collects what it writes to standard output and standard error, as far as they are piped, and waits for its end, with its standard input closed. A cancellation point.
+    /// Collects what it writes to standard output and standard error, as far as they are piped, and
+    /// waits for its end, with its standard input closed. A cancellation point.
     ///
     /// # Errors
-    /// As read(2) and waitpid(2); `TimedOut` when the deadline of a scope has passed: what was collected is lost, and nobody waits for the child any more.
+    /// As read(2) and waitpid(2); `TimedOut` when the deadline of a scope has passed: what was
+    /// collected is lost, and nobody waits for the child any more.
     pub fn wait_with_output(mut self) -> io::Result<Output> {
         self.collect()
     }
@@ -115,8 +127,12 @@ impl Child {
         Ok(Output { status: self.wait()?, stdout, stderr })
     }
 
-    /// `wait` on one that nobody else has: not waited for to the end, it is left to be reaped by later calls.
-    pub(super) fn left_if_cut_short<T>(self, wait: fn(&mut Child) -> io::Result<T>) -> io::Result<T> {
+    /// `wait` on one that nobody else has: not waited for to the end, it is left to be reaped by
+    /// later calls.
+    pub(super) fn left_if_cut_short<T>(
+        self,
+        wait: fn(&mut Child) -> io::Result<T>,
+    ) -> io::Result<T> {
         struct Left(Option<Child>);
         impl Drop for Left {
             fn drop(&mut self) {
@@ -136,7 +152,9 @@ static LEFT: Mutex<Vec<std::process::Child>> = Mutex::new(Vec::new());
 
 /// Reaps those that have ended.
 pub(super) fn reap_left() {
-    LEFT.lock().unwrap_or_else(PoisonError::into_inner).retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    LEFT.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .retain_mut(|child| matches!(child.try_wait(), Ok(None)));
 }
 
 /// Reads both to their ends, whichever has something.
@@ -147,13 +165,19 @@ fn read_both(
     stderr: &mut Vec<u8>,
 ) -> io::Result<()> {
     // Readable when one of them is. None: no descriptor is left for it, and a kernel thread waits.
-    let set = epoll_set(&[out.inner.as_fd(), err.inner.as_fd()]).map(|set| Descriptor::of_kind(set, Kind::Polled)).ok();
+    let set = epoll_set(&[out.inner.as_fd(), err.inner.as_fd()])
+        .map(|set| Descriptor::of_kind(set, Kind::Polled))
+        .ok();
     let (mut out, mut err) = (Some(out), Some(err));
     loop {
         let mut attempt = || {
             drain(&mut out, stdout)?;
             drain(&mut err, stderr)?;
-            if out.is_none() && err.is_none() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
+            if out.is_none() && err.is_none() {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
         };
         if let Some(set) = &set {
             return set.attempt(Interest::Read, attempt);
@@ -163,14 +187,17 @@ fn read_both(
             other => return other,
         }
         cancel::point();
-        thread::blocking(|| poll_both([out.as_ref().map(Descriptor::fd), err.as_ref().map(Descriptor::fd)]));
+        thread::blocking(|| {
+            poll_both([out.as_ref().map(Descriptor::fd), err.as_ref().map(Descriptor::fd)])
+        });
     }
 }
 
 /// Sleeps until one is readable, or for no reason.
 fn poll_both(fds: [Option<RawFd>; 2]) {
     // poll(2) ignores negative descriptors.
-    let mut all = fds.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
+    let mut all =
+        fds.map(|fd| libc::pollfd { fd: fd.unwrap_or(-1), events: libc::POLLIN, revents: 0 });
     // SAFETY: two live pollfds.
     unsafe { libc::poll(all.as_mut_ptr(), 2, -1) };
 }
@@ -199,7 +226,10 @@ fn epoll_set(fds: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     for fd in fds {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         // SAFETY: one live event, copied by the kernel.
-        if unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event) } != 0 {
+        if unsafe {
+            libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd.as_raw_fd(), &raw mut event)
+        } != 0
+        {
             return Err(io::Error::last_os_error());
         }
     }

@@ -1,10 +1,14 @@
 //! Child processes: `std::process`, with `use std` changed to `use kumihimo`.
 //!
-//! - **Spawning** holds a kernel thread up until the child has begun its program (vfork); the virtual processor goes on.
-//! - **Waiting** for a child's end and for its standard streams is waiting for readiness (a pidfd, pipes): it blocks the microprocess only, ends with `TimedOut` at the
-//!   deadline of a scope, and by cancellation. Where the kernel gives no pidfd (before Linux 5.3, no descriptor left), a kernel thread waits, and neither ends it.
-//! - **Dropping** a [`Child`] neither ends nor awaits the process, as in std: who never waits leaves a zombie. Only [`Command::status`] and [`Command::output`], cut short by a
-//!   deadline or cancellation, leave none: that child goes on, and is reaped at a later spawn.
+//! - **Spawning** holds a kernel thread up until the child has begun its program (vfork); the
+//!   virtual processor goes on.
+//! - **Waiting** for a child's end and for its standard streams is waiting for readiness (a
+//!   pidfd, pipes): it blocks the microprocess only, ends with `TimedOut` at the deadline of a
+//!   scope, and by cancellation. Where the kernel gives no pidfd (before Linux 5.3, no descriptor
+//!   left), a kernel thread waits, and neither ends it.
+//! - **Dropping** a [`Child`] neither ends nor awaits the process, as in std: who never waits
+//!   leaves a zombie. Only [`Command::status`] and [`Command::output`], cut short by a deadline or
+//!   cancellation, leave none: that child goes on, and is reaped at a later spawn.
 //!
 //! Source: the manual pages pidfd_open(2), waitpid(2), vfork(2).
 
@@ -20,9 +24,12 @@ use kumihimo_runtime::cancel;
 use kumihimo_runtime::thread::blocking;
 
 pub use child::{Child, ChildStderr, ChildStdin, ChildStdout};
-pub use std::process::{CommandArgs, CommandEnvs, ExitCode, ExitStatus, Output, Stdio, Termination, abort, exit, id};
+pub use std::process::{
+    CommandArgs, CommandEnvs, ExitCode, ExitStatus, Output, Stdio, Termination, abort, exit, id,
+};
 
-/// How a child is begun, as [`std::process::Command`]. What Unix has besides is in [`unix::CommandExt`].
+/// How a child is begun, as [`std::process::Command`]. What Unix has besides is in
+/// [`unix::CommandExt`].
 pub struct Command {
     inner: std::process::Command,
     /// Which of the standard streams have been chosen: the others depend on the call.
@@ -93,14 +100,16 @@ impl Command {
         self
     }
 
-    /// The child's standard output. Not chosen: inherited; collected with [`output`](Command::output).
+    /// The child's standard output. Not chosen: inherited; collected with
+    /// [`output`](Command::output).
     pub fn stdout<T: Into<Stdio>>(&mut self, stdio: T) -> &mut Command {
         self.inner.stdout(stdio);
         self.chosen[1] = true;
         self
     }
 
-    /// The child's standard error. Not chosen: inherited; collected with [`output`](Command::output).
+    /// The child's standard error. Not chosen: inherited; collected with
+    /// [`output`](Command::output).
     pub fn stderr<T: Into<Stdio>>(&mut self, stdio: T) -> &mut Command {
         self.inner.stderr(stdio);
         self.chosen[2] = true;
@@ -173,7 +182,8 @@ impl Command {
 }
 
 impl From<std::process::Command> for Command {
-    /// Standard streams that were chosen before count as not chosen for [`output`](Command::output).
+    /// Standard streams that were chosen before count as not chosen for
+    /// [`output`](Command::output).
     fn from(inner: std::process::Command) -> Command {
         Command { inner, chosen: [false; 3] }
     }

@@ -8,7 +8,8 @@ use super::Command;
 
 pub use std::os::unix::process::{ExitStatusExt, parent_id};
 
-/// Extensions of [`Command`], as [`std::os::unix::process::CommandExt`], which is for std's own type only.
+/// Extensions of [`Command`], as [`std::os::unix::process::CommandExt`], which is for std's own
+/// type only.
 pub trait CommandExt {
     /// The child's user id.
     fn uid(&mut self, id: u32) -> &mut Command;
@@ -19,7 +20,8 @@ pub trait CommandExt {
     /// Runs `f` in the child, before its program; an error of it is that of `spawn`.
     ///
     /// # Safety
-    /// As std's: between fork and exec, where only what signal-safety(7) lists may be called. Nothing of Kumihimo's.
+    /// As std's: between fork and exec, where only what signal-safety(7) lists may be called.
+    /// Nothing of Kumihimo's.
     unsafe fn pre_exec<F>(&mut self, f: F) -> &mut Command
     where
         F: FnMut() -> io::Result<()> + Send + Sync + 'static;

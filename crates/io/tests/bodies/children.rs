@@ -79,7 +79,10 @@ pub fn a_deadline_ends_a_wait_for_one(_: Env) {
     let mut child = shell("exec sleep 1000").stdout(Stdio::piped()).spawn().unwrap();
     thread::scope_until(soon(), |_| {
         assert_eq!(child.wait().unwrap_err().kind(), ErrorKind::TimedOut);
-        assert_eq!(child.stdout.as_mut().unwrap().read(&mut [0]).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(
+            child.stdout.as_mut().unwrap().read(&mut [0]).unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
     });
     child.kill().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGKILL));
@@ -88,9 +91,15 @@ pub fn a_deadline_ends_a_wait_for_one(_: Env) {
 pub fn what_cannot_begin(_: Env) {
     assert_eq!(Command::new("/no/such/program").spawn().unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(Command::new("/no/such/program").output().unwrap_err().kind(), ErrorKind::NotFound);
-    assert_eq!(Command::new("/etc/passwd").status().unwrap_err().kind(), ErrorKind::PermissionDenied);
+    assert_eq!(
+        Command::new("/etc/passwd").status().unwrap_err().kind(),
+        ErrorKind::PermissionDenied
+    );
     assert_eq!(Command::new("a\0b").spawn().unwrap_err().kind(), ErrorKind::InvalidInput);
-    assert_eq!(shell("exit 0").current_dir("/no/such/place").status().unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        shell("exit 0").current_dir("/no/such/place").status().unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
     let mut command = shell("exit 0");
     // SAFETY: it calls nothing.
     unsafe { command.pre_exec(|| Err(std::io::Error::from_raw_os_error(libc::EDOM))) };
@@ -100,7 +109,12 @@ pub fn what_cannot_begin(_: Env) {
 pub fn what_a_child_is_given(_: Env) {
     let place = Place::new();
     let mut command = shell("echo $A $B $C; pwd; echo $0");
-    command.arg("name").env("A", "1").envs([("B", "2"), ("C", "3")]).env_remove("C").current_dir(&place.0);
+    command
+        .arg("name")
+        .env("A", "1")
+        .envs([("B", "2"), ("C", "3")])
+        .env_remove("C")
+        .current_dir(&place.0);
     assert_eq!(command.get_program(), "sh");
     assert_eq!(command.get_args().count(), 3);
     assert_eq!(command.get_envs().count(), 3);
@@ -111,11 +125,17 @@ pub fn what_a_child_is_given(_: Env) {
     assert_eq!(output, format!("1 2\n{}\nname\n", there.display()));
     assert!(Command::new("/usr/bin/env").env_clear().output().unwrap().stdout.is_empty());
 
-    let output = Command::new("sh").arg0("other").args(["-c", "tr '\\0' ' ' < /proc/$$/cmdline"]).output().unwrap();
+    let output = Command::new("sh")
+        .arg0("other")
+        .args(["-c", "tr '\\0' ' ' < /proc/$$/cmdline"])
+        .output()
+        .unwrap();
     assert!(output.stdout.starts_with(b"other "));
     // Its own group has its own id.
-    let output =
-        shell("cut -d' ' -f1,5 /proc/self/stat; cut -d' ' -f1,5 /proc/$$/stat").process_group(0).output().unwrap();
+    let output = shell("cut -d' ' -f1,5 /proc/self/stat; cut -d' ' -f1,5 /proc/$$/stat")
+        .process_group(0)
+        .output()
+        .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let (id, group) = text.lines().nth(1).unwrap().split_once(' ').unwrap();
     assert_eq!(id, group);

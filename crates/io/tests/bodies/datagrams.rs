@@ -65,7 +65,9 @@ pub fn datagrams_by_abstract_name(_: Env) {
     let addr = SocketAddr::from_abstract_name(place.0.as_os_str().as_encoded_bytes()).unwrap();
     let server = UnixDatagram::bind_addr(&addr).unwrap();
     assert_eq!(UnixDatagram::bind_addr(&addr).unwrap_err().kind(), ErrorKind::AddrInUse);
-    let own = SocketAddr::from_abstract_name([b"o", place.0.as_os_str().as_encoded_bytes()].concat()).unwrap();
+    let own =
+        SocketAddr::from_abstract_name([b"o", place.0.as_os_str().as_encoded_bytes()].concat())
+            .unwrap();
     let client = UnixDatagram::bind_addr(&own).unwrap();
     client.send_to_addr(b"x", &addr).unwrap();
     assert_eq!(server.peek_from(&mut [0]).unwrap().1.as_abstract_name(), own.as_abstract_name());
@@ -74,7 +76,8 @@ pub fn datagrams_by_abstract_name(_: Env) {
     assert_eq!(server.recv_from(&mut [0]).unwrap().1.as_abstract_name(), own.as_abstract_name());
 }
 
-/// A queue holds so many only (net.unix.max_dgram_qlen): senders wait for room, whether connected or not, and nothing is lost.
+/// A queue holds so many only (net.unix.max_dgram_qlen): senders wait for room, whether connected
+/// or not, and nothing is lost.
 pub fn datagrams_wait_for_room(env: Env) {
     const EACH: usize = 600;
     let place = Place::new();
@@ -88,7 +91,11 @@ pub fn datagrams_wait_for_room(env: Env) {
                     socket.connect(&path).unwrap();
                 }
                 for _ in 0..EACH {
-                    let sent = if i % 2 == 0 { socket.send(&[i; 2000]) } else { socket.send_to(&[i; 2000], &path) };
+                    let sent = if i % 2 == 0 {
+                        socket.send(&[i; 2000])
+                    } else {
+                        socket.send_to(&[i; 2000], &path)
+                    };
                     assert_eq!(sent.unwrap(), 2000);
                 }
             })
@@ -111,7 +118,10 @@ pub fn datagram_timeouts(_: Env) {
     let server = UnixDatagram::bind(&place.0).unwrap();
     server.set_read_timeout(Some(SHORT)).unwrap();
     assert_eq!(server.recv(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    assert_eq!(server.set_read_timeout(Some(Duration::ZERO)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        server.set_read_timeout(Some(Duration::ZERO)).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
     for connect in [true, false] {
         let client = UnixDatagram::unbound().unwrap();
         client.set_write_timeout(Some(SHORT)).unwrap();

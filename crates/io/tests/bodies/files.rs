@@ -22,7 +22,11 @@ pub struct Place(pub PathBuf);
 impl Place {
     pub fn new() -> Place {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let name = format!("kumihimo-io-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "kumihimo-io-{}-{}",
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).unwrap();
         Place(path)
@@ -87,9 +91,15 @@ pub fn reading_and_writing(_: Env) {
 
     let (mut a, mut b) = ([0; 3], [0; 5]);
     file.rewind().unwrap();
-    assert_eq!(file.read_vectored(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)]).unwrap(), 8);
+    assert_eq!(
+        file.read_vectored(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)]).unwrap(),
+        8
+    );
     assert_eq!((&a, &b), (b"012", b"34567"));
-    assert_eq!(file.write_vectored(&[IoSlice::new(b"x"), IoSlice::new(b""), IoSlice::new(b"yz")]).unwrap(), 3);
+    assert_eq!(
+        file.write_vectored(&[IoSlice::new(b"x"), IoSlice::new(b""), IoSlice::new(b"yz")]).unwrap(),
+        3
+    );
     file.rewind().unwrap();
     let mut text = String::from("> ");
     assert_eq!(file.read_to_string(&mut text).unwrap(), 11);
@@ -107,7 +117,13 @@ pub fn reading_and_writing(_: Env) {
 
 pub fn at_offsets(_: Env) {
     let place = Place::new();
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(place.at("a")).unwrap();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(place.at("a"))
+        .unwrap();
     file.write_all_at(b"abcdef", 4).unwrap();
     let mut buf = [0; 3];
     file.read_exact_at(&mut buf, 5).unwrap();
@@ -226,7 +242,10 @@ pub fn directories(_: Env) {
     assert!(found.into_iter().eq(0..300));
     assert_eq!(fs::read_dir(deep.join("0")).unwrap_err().kind(), ErrorKind::NotADirectory);
     assert_eq!(fs::remove_dir(&deep).unwrap_err().kind(), ErrorKind::DirectoryNotEmpty);
-    assert_eq!(File::open(&deep).unwrap().read(&mut [0]).unwrap_err().kind(), ErrorKind::IsADirectory);
+    assert_eq!(
+        File::open(&deep).unwrap().read(&mut [0]).unwrap_err().kind(),
+        ErrorKind::IsADirectory
+    );
     fs::remove_dir_all(place.at("x")).unwrap();
     fs::remove_dir(place.at("own")).unwrap();
     assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0);
@@ -273,8 +292,15 @@ pub fn a_full_disk(_: Env) {
     std::fs::create_dir(&disk).unwrap();
     let target = CString::new(disk.as_os_str().as_bytes()).unwrap();
     // SAFETY: strings that end in zero.
-    let mounted =
-        unsafe { libc::mount(c"tmpfs".as_ptr(), target.as_ptr(), c"tmpfs".as_ptr(), 0, c"size=64k".as_ptr().cast()) };
+    let mounted = unsafe {
+        libc::mount(
+            c"tmpfs".as_ptr(),
+            target.as_ptr(),
+            c"tmpfs".as_ptr(),
+            0,
+            c"size=64k".as_ptr().cast(),
+        )
+    };
     if mounted != 0 {
         // As `kumihimo_tests::skip` says it; /dev/full is tested everywhere.
         let line = b"\n[skip] a_full_disk: only root may mount a small one\n";
@@ -286,7 +312,10 @@ pub fn a_full_disk(_: Env) {
         assert_eq!(file.write(&[1; 10]).unwrap_err().kind(), ErrorKind::StorageFull);
         assert_eq!(fs::metadata(disk.join("a")).unwrap().len(), 65_536);
         drop(file);
-        assert_eq!(fs::copy(disk.join("a"), disk.join("b")).unwrap_err().kind(), ErrorKind::StorageFull);
+        assert_eq!(
+            fs::copy(disk.join("a"), disk.join("b")).unwrap_err().kind(),
+            ErrorKind::StorageFull
+        );
         fs::remove_file(disk.join("a")).unwrap();
         fs::write(disk.join("b"), [2; 65_536]).unwrap();
     });
@@ -349,7 +378,9 @@ pub fn fifos(env: Env) {
     let mut all = Vec::new();
     File::open(&path).unwrap().read_to_end(&mut all).unwrap();
     writer();
-    assert!(all.chunks(10).enumerate().all(|(n, bytes)| bytes == [n as u8; 10]) && all.len() == 1000);
+    assert!(
+        all.chunks(10).enumerate().all(|(n, bytes)| bytes == [n as u8; 10]) && all.len() == 1000
+    );
 }
 
 /// More than fits goes in parts, and the writer waits in between.
@@ -372,7 +403,12 @@ pub fn a_full_fifo(env: Env) {
 pub fn a_nonblocking_fifo(_: Env) {
     let place = Place::new();
     let path = place.fifo("f");
-    let mut both = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(&path).unwrap();
+    let mut both = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&path)
+        .unwrap();
     assert_eq!(both.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
     let mut written = 0;
     let full = loop {

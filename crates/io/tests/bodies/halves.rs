@@ -20,9 +20,15 @@ pub fn lent_halves(env: Env) {
     });
     {
         let (mut reader, mut writer) = stream.split();
-        assert_eq!(writer.write_vectored(&[IoSlice::new(b"half"), IoSlice::new(b"half")]).unwrap(), 8);
+        assert_eq!(
+            writer.write_vectored(&[IoSlice::new(b"half"), IoSlice::new(b"half")]).unwrap(),
+            8
+        );
         let (mut a, mut b) = ([0; 3], [0; 5]);
-        assert_eq!(reader.read_vectored(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)]).unwrap(), 8);
+        assert_eq!(
+            reader.read_vectored(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)]).unwrap(),
+            8
+        );
         assert_eq!((&a, &b), (b"hal", b"fhalf"));
         writer.flush().unwrap();
         assert_eq!(reader.as_ref().local_addr().unwrap(), writer.as_ref().local_addr().unwrap());
@@ -73,7 +79,8 @@ pub fn halves_become_one(env: Env) {
 pub fn keepalive_and_linger(env: Env) {
     let (stream, other) = connected(env);
     assert_eq!(stream.keepalive().unwrap(), None);
-    let wanted = Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), count: 3 };
+    let wanted =
+        Keepalive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), count: 3 };
     stream.set_keepalive(Some(wanted)).unwrap();
     assert_eq!(stream.keepalive().unwrap(), Some(wanted));
     stream.set_keepalive(None).unwrap();
@@ -113,12 +120,17 @@ pub fn shared_ports(_: Env) {
         listener.set_nonblocking(true).unwrap();
     }
     let streams: Vec<_> = (0..50).map(|_| TcpStream::connect(at).unwrap()).collect();
-    let accepted = |listener: &kumihimo_io::net::TcpListener| listener.incoming().map_while(Result::ok).count();
+    let accepted = |listener: &kumihimo_io::net::TcpListener| {
+        listener.incoming().map_while(Result::ok).count()
+    };
     assert_eq!(accepted(&first) + accepted(&second), streams.len());
 
     let first = shared.udp(LOCAL).unwrap();
     shared.udp(first.local_addr().unwrap()).unwrap();
-    assert_eq!(UdpSocket::bind(first.local_addr().unwrap()).unwrap_err().kind(), ErrorKind::AddrInUse);
+    assert_eq!(
+        UdpSocket::bind(first.local_addr().unwrap()).unwrap_err().kind(),
+        ErrorKind::AddrInUse
+    );
 }
 
 pub fn built_sockets(env: Env) {

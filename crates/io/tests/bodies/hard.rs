@@ -11,8 +11,9 @@ use kumihimo_io::net::{TcpListener, TcpStream};
 use super::Env;
 use super::tcp::{SHORT, connected, listen};
 
-/// A short read takes the last data, and the end of the stream makes no edge of its own if it came with them: the next read
-/// must still see it. The two orders of data and end are both likely over this many rounds.
+/// A short read takes the last data, and the end of the stream makes no edge of its own if it came
+/// with them: the next read must still see it. The two orders of data and end are both likely over
+/// this many rounds.
 pub fn short_read_then_end(env: Env) {
     let (listener, addr) = listen();
     const ROUNDS: usize = 200;
@@ -72,7 +73,8 @@ fn reset_on_close(socket: impl AsFd) {
 }
 
 pub fn reset_in_mid_read(env: Env) {
-    // Half a message, then the reset, while the reader waits for the rest or before it looks: either way it learns of it.
+    // Half a message, then the reset, while the reader waits for the rest or before it looks:
+    // either way it learns of it.
     for _ in 0..50 {
         let (mut stream, mut other) = connected(env);
         let reader = env.spawn(move || {
@@ -115,7 +117,8 @@ pub fn closing_a_listener(env: Env) {
     let mut pending = TcpStream::connect(addr).unwrap();
     drop(clone);
     assert_eq!(pending.read(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    // Nobody listens there now, unless another program was given the port meanwhile: then that one answers.
+    // Nobody listens there now, unless another program was given the port meanwhile: then that one
+    // answers.
     if let Err(e) = TcpStream::connect(addr) {
         assert_eq!(e.kind(), ErrorKind::ConnectionRefused);
     }
@@ -137,7 +140,8 @@ pub fn many_acceptors(env: Env) {
             })
         })
         .collect();
-    let streams: Vec<_> = (0..ACCEPTORS * EACH).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    let streams: Vec<_> =
+        (0..ACCEPTORS * EACH).map(|_| TcpStream::connect(addr).unwrap()).collect();
     for mut stream in streams {
         stream.read_exact(&mut [0]).unwrap();
     }
@@ -146,7 +150,8 @@ pub fn many_acceptors(env: Env) {
     }
 }
 
-/// Two readers of one socket, through one handle: every byte goes to one of them, and both see the end.
+/// Two readers of one socket, through one handle: every byte goes to one of them, and both see the
+/// end.
 pub fn two_readers(env: Env) {
     const BYTES: usize = 2000;
     let (stream, mut other) = connected(env);
@@ -176,15 +181,17 @@ pub fn two_readers(env: Env) {
     assert_eq!(got.load(Ordering::Relaxed), BYTES);
 }
 
-/// A read stops before an urgent byte although more lies behind it: that short read does not mean empty.
+/// A read stops before an urgent byte although more lies behind it: that short read does not mean
+/// empty.
 pub fn urgent_data(env: Env) {
     let (mut stream, mut other) = connected(env);
     let writer = env.spawn(move || {
         for _ in 0..100 {
             other.read_exact(&mut [0]).unwrap();
             other.write_all(b"ab").unwrap();
+            let (of, urgent) = (other.as_raw_fd(), b"!".as_ptr().cast());
             // SAFETY: one byte to read.
-            assert_eq!(unsafe { libc::send(other.as_raw_fd(), b"!".as_ptr().cast(), 1, libc::MSG_OOB) }, 1);
+            assert_eq!(unsafe { libc::send(of, urgent, 1, libc::MSG_OOB) }, 1);
             other.write_all(b"cd").unwrap();
         }
     });

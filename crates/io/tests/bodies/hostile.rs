@@ -1,23 +1,30 @@
-//! Peers that do what they like, and descriptors misused. Each leaves as many sockets open as there were.
+//! Peers that do what they like, and descriptors misused. Each leaves as many sockets open as there
+//! were.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use kumihimo_io::net::{SocketBuilder, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream};
+use kumihimo_io::net::{
+    SocketBuilder, TcpListener, TcpStream, UdpSocket, UnixDatagram, UnixListener, UnixStream,
+};
 use kumihimo_runtime::thread;
 
 use super::Env;
 use super::tcp::{LOCAL, SHORT, connected, listen};
 use super::unix::Place;
 
-/// Each byte comes in time, the line never does: a timeout a read does not help, a deadline for all of it does.
+/// Each byte comes in time, the line never does: a timeout a read does not help, a deadline for all
+/// of it does.
 pub fn a_trickle(env: Env) {
     let (mut stream, mut other) = connected(env);
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
     let trickle = env.spawn(move || {
-        while stopped.recv_timeout(SHORT / 4).is_err_and(|e| e == std::sync::mpsc::RecvTimeoutError::Timeout) {
+        while stopped
+            .recv_timeout(SHORT / 4)
+            .is_err_and(|e| e == std::sync::mpsc::RecvTimeoutError::Timeout)
+        {
             if other.write_all(b"x").is_err() {
                 break;
             }
@@ -41,7 +48,8 @@ pub fn a_trickle(env: Env) {
     trickle();
 }
 
-/// A peer that never reads holds the writer up until its timeout, or the deadline; what could be sent is counted.
+/// A peer that never reads holds the writer up until its timeout, or the deadline; what could be
+/// sent is counted.
 pub fn a_peer_that_never_reads(env: Env) {
     let (mut stream, mut other) = connected(env);
     stream.set_write_timeout(Some(SHORT)).unwrap();
@@ -94,8 +102,9 @@ pub fn a_half_closed_peer(env: Env) {
 pub fn no_signal_for_a_broken_pipe(env: Env) {
     // SAFETY: no handler. The process is this test's own, and nothing in it writes to pipes.
     let before = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-    let broken =
-        |e: std::io::Error| assert!(matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{e}");
+    let broken = |e: std::io::Error| {
+        assert!(matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{e}")
+    };
     let (mut stream, other) = connected(env);
     drop(other);
     broken(loop {
@@ -127,7 +136,10 @@ pub fn addresses_in_use(_: Env) {
     for (e, name) in [
         (TcpListener::bind(at).unwrap_err(), at.to_string()),
         (SocketBuilder::new().listen(at).unwrap_err(), at.to_string()),
-        (UdpSocket::bind(udp.local_addr().unwrap()).unwrap_err(), udp.local_addr().unwrap().to_string()),
+        (
+            UdpSocket::bind(udp.local_addr().unwrap()).unwrap_err(),
+            udp.local_addr().unwrap().to_string(),
+        ),
         (UnixListener::bind(&place.0).unwrap_err(), path.clone()),
         (UnixDatagram::bind(&place.0).unwrap_err(), path.clone()),
     ] {
@@ -189,13 +201,18 @@ pub fn deadlines_in_the_past(env: Env) {
     drop(waiting);
 }
 
-/// Types keep a descriptor open while it is waited for. A clone's end is its own; `shutdown` ends the waits of all.
+/// Types keep a descriptor open while it is waited for. A clone's end is its own; `shutdown` ends
+/// the waits of all.
 pub fn closing_while_another_waits(env: Env) {
     let (stream, _other) = connected(env);
     let clone = stream.try_clone().unwrap();
     let reader = env.spawn(move || {
         let mut byte = [0];
-        assert_eq!((&clone).read(&mut byte).unwrap(), 0, "ended by shutdown, not by the other handle's end");
+        assert_eq!(
+            (&clone).read(&mut byte).unwrap(),
+            0,
+            "ended by shutdown, not by the other handle's end"
+        );
     });
     stream.try_clone().unwrap();
     stream.shutdown(Shutdown::Read).unwrap();
@@ -211,7 +228,8 @@ pub fn closing_while_another_waits(env: Env) {
     receiver();
 }
 
-/// `close` on the raw descriptor, which the types cannot rule out: the wait hears of nothing, and ends by its deadline.
+/// `close` on the raw descriptor, which the types cannot rule out: the wait hears of nothing, and
+/// ends by its deadline.
 pub fn closed_behind_its_back(env: Env) {
     let (stream, _other) = connected(env);
     stream.set_read_timeout(Some(4 * SHORT)).unwrap();
@@ -220,9 +238,13 @@ pub fn closed_behind_its_back(env: Env) {
     let reader = env.spawn(move || {
         let e = (&stream).read(&mut [0]).unwrap_err();
         // Whether it waited already, or looked again when the number was another file's.
-        assert!(e.kind() == ErrorKind::WouldBlock || e.raw_os_error() == Some(libc::ENOTSOCK), "{e}");
+        assert!(
+            e.kind() == ErrorKind::WouldBlock || e.raw_os_error() == Some(libc::ENOTSOCK),
+            "{e}"
+        );
     });
-    // SAFETY: the number is another file's from one moment to the next, never nobody's; `stream` closes that.
+    // SAFETY: the number is another file's from one moment to the next, never nobody's; `stream`
+    // closes that.
     assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), fd) }, fd);
     reader();
     // All goes on.

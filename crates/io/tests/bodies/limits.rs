@@ -26,7 +26,8 @@ fn lower_descriptor_limit(to: u64) {
     }
 }
 
-/// Every call that needs a descriptor says EMFILE, nothing is lost, and all goes on once one is free.
+/// Every call that needs a descriptor says EMFILE, nothing is lost, and all goes on once one is
+/// free.
 pub fn descriptors_run_out(_: Env) {
     lower_descriptor_limit(200);
     let (listener, addr) = listen();
@@ -60,7 +61,8 @@ pub fn descriptors_run_out(_: Env) {
     assert_eq!(other.peer_addr().unwrap(), addr);
 }
 
-/// What `f` makes of a descriptor that becomes free. The runtime may take it for itself: a clock, where a kernel thread is preempted for the first time.
+/// What `f` makes of a descriptor that becomes free. The runtime may take it for itself: a clock,
+/// where a kernel thread is preempted for the first time.
 fn with_one_more<T>(files: &mut Vec<File>, mut f: impl FnMut() -> std::io::Result<T>) -> T {
     loop {
         assert!(files.pop().is_some(), "with all of them free, still too few");

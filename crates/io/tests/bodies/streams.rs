@@ -18,7 +18,10 @@ pub fn a_pipe(env: Env) {
         let (mut a, mut b) = ([0; 3], [0; 4]);
         assert_eq!(reader.read(&mut []).unwrap(), 0);
         reader.read_exact(&mut a).unwrap();
-        assert_eq!(reader.read_vectored(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)]).unwrap(), 5);
+        assert_eq!(
+            reader.read_vectored(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)]).unwrap(),
+            5
+        );
         assert_eq!((&a, &b[..2]), (b"def", &b"gh"[..]));
         assert_eq!(reader.read(&mut a).unwrap(), 0, "all writers are gone");
     });
@@ -159,7 +162,13 @@ pub fn copy_between_anything(env: Env) {
     fs::write(place.at("a"), &all).unwrap();
     let open = || File::open(place.at("a")).unwrap();
     let make = |name: &str| {
-        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(place.at(name)).unwrap()
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(place.at(name))
+            .unwrap()
     };
     let size = all.len() as u64;
 
@@ -209,7 +218,8 @@ pub fn copy_between_anything(env: Env) {
     // What has no size.
     assert!(io::copy(&mut File::open("/proc/self/status").unwrap(), &mut make("e")).unwrap() > 0);
     // Errors of the writer.
-    let full = io::copy(&mut open(), &mut OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let full =
+        io::copy(&mut open(), &mut OpenOptions::new().write(true).open("/dev/full").unwrap());
     assert_eq!(full.unwrap_err().kind(), ErrorKind::StorageFull);
     let (gone, mut writer) = pipe().unwrap();
     drop(gone);

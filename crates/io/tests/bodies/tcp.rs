@@ -37,13 +37,16 @@ pub fn connected(env: Env) -> (TcpStream, TcpStream) {
 /// An address that refuses: bound, so that nobody else gets it, and not listening.
 pub fn refusing() -> (OwnedFd, SocketAddr) {
     // SAFETY: no pointers; the descriptor is fresh.
-    let fd = unsafe { OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0)) };
+    let fd = unsafe {
+        OwnedFd::from_raw_fd(libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0))
+    };
     // SAFETY: all-zero is a valid sockaddr_in.
     let mut raw: libc::sockaddr_in = unsafe { std::mem::zeroed() };
     raw.sin_family = libc::AF_INET as u16;
     raw.sin_addr.s_addr = u32::from_ne_bytes([127, 0, 0, 1]);
     // SAFETY: `raw` is a live sockaddr_in of that length.
-    let bound = unsafe { libc::bind(fd.as_raw_fd(), (&raw const raw).cast(), size_of_val(&raw) as u32) };
+    let bound =
+        unsafe { libc::bind(fd.as_raw_fd(), (&raw const raw).cast(), size_of_val(&raw) as u32) };
     assert_eq!(bound, 0);
     let socket = std::net::TcpListener::from(fd);
     let addr = socket.local_addr().unwrap();
@@ -104,7 +107,10 @@ pub fn connect_refused(_: Env) {
     let (_keep, addr) = refusing();
     assert_eq!(TcpStream::connect(addr).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     let long = Duration::from_secs(60);
-    assert_eq!(TcpStream::connect_timeout(&addr, long).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    assert_eq!(
+        TcpStream::connect_timeout(&addr, long).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
 }
 
 pub fn connect_to_nothing(_: Env) {
@@ -113,7 +119,10 @@ pub fn connect_to_nothing(_: Env) {
     assert_eq!(TcpListener::bind(none).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(TcpStream::connect("no port").unwrap_err().kind(), ErrorKind::InvalidInput);
     let (_listener, addr) = listen();
-    assert_eq!(TcpStream::connect_timeout(&addr, Duration::ZERO).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        TcpStream::connect_timeout(&addr, Duration::ZERO).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
     assert_eq!(TcpListener::bind(addr).unwrap_err().kind(), ErrorKind::AddrInUse);
 }
 
@@ -142,8 +151,14 @@ pub fn timeouts_are_checked(env: Env) {
     let (stream, _other) = connected(env);
     assert_eq!(stream.read_timeout().unwrap(), None);
     assert_eq!(stream.write_timeout().unwrap(), None);
-    assert_eq!(stream.set_read_timeout(Some(Duration::ZERO)).unwrap_err().kind(), ErrorKind::InvalidInput);
-    assert_eq!(stream.set_write_timeout(Some(Duration::ZERO)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        stream.set_read_timeout(Some(Duration::ZERO)).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
+    assert_eq!(
+        stream.set_write_timeout(Some(Duration::ZERO)).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
     assert_eq!(stream.read_timeout().unwrap(), None);
 
     let clone = stream.try_clone().unwrap();
@@ -276,7 +291,8 @@ pub fn shutdown_ends_a_waiting_read(env: Env) {
     let (mut stream, _other) = connected(env);
     let clone = stream.try_clone().unwrap();
     let reader = env.spawn(move || {
-        // Whether the read waits already when the shutdown comes, or starts after it: the end of the stream.
+        // Whether the read waits already when the shutdown comes, or starts after it: the end of
+        // the stream.
         assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
         assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
     });
@@ -306,13 +322,17 @@ pub fn read_and_write_through_clones(env: Env) {
 
 pub fn vectored(env: Env) {
     let (mut stream, mut other) = connected(env);
-    let n = stream.write_vectored(&[IoSlice::new(b""), IoSlice::new(b"ab"), IoSlice::new(b"cde")]).unwrap();
+    let n = stream
+        .write_vectored(&[IoSlice::new(b""), IoSlice::new(b"ab"), IoSlice::new(b"cde")])
+        .unwrap();
     assert_eq!(n, 5);
     let (mut a, mut b) = ([0; 3], [0; 4]);
     let mut got = 0;
     while got < 5 {
-        // Loopback may in principle deliver in parts; then the later part starts at the front again.
-        let n = other.read_vectored(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)]).unwrap();
+        // Loopback may in principle deliver in parts; then the later part starts at the front
+        // again.
+        let n =
+            other.read_vectored(&mut [IoSliceMut::new(&mut a), IoSliceMut::new(&mut b)]).unwrap();
         assert_ne!(n, 0);
         if got == 0 && n == 5 {
             assert_eq!((&a, &b[..2]), (b"abc", &b"de"[..]));
@@ -357,7 +377,8 @@ pub fn debug_as_std(env: Env) {
     let (stream, _other) = connected(env);
     let (listener, _) = listen();
     let shown = (format!("{stream:?}"), format!("{listener:?}"));
-    let (stream, listener) = (std::net::TcpStream::from(stream), std::net::TcpListener::from(listener));
+    let (stream, listener) =
+        (std::net::TcpStream::from(stream), std::net::TcpListener::from(listener));
     assert_eq!(shown, (format!("{stream:?}"), format!("{listener:?}")));
 }
 

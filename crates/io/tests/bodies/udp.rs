@@ -72,8 +72,14 @@ pub fn udp_connected(env: Env) {
 
 pub fn udp_timeouts(_: Env) {
     let (a, _) = bound();
-    assert_eq!(a.set_read_timeout(Some(Duration::ZERO)).unwrap_err().kind(), ErrorKind::InvalidInput);
-    assert_eq!(a.set_write_timeout(Some(Duration::ZERO)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        a.set_read_timeout(Some(Duration::ZERO)).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
+    assert_eq!(
+        a.set_write_timeout(Some(Duration::ZERO)).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
     a.set_read_timeout(Some(SHORT)).unwrap();
     a.set_write_timeout(Some(SHORT)).unwrap();
     assert_eq!(a.read_timeout().unwrap(), Some(SHORT));
@@ -83,7 +89,10 @@ pub fn udp_timeouts(_: Env) {
     assert!(std.read_timeout().unwrap().is_some());
     let again = UdpSocket::from(std);
     assert!(again.read_timeout().unwrap().is_some() && again.write_timeout().unwrap().is_some());
-    assert_eq!(again.try_clone().unwrap().recv(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(
+        again.try_clone().unwrap().recv(&mut [0]).unwrap_err().kind(),
+        ErrorKind::WouldBlock
+    );
 }
 
 pub fn udp_nonblocking_and_conversion(env: Env) {
@@ -113,7 +122,8 @@ pub fn udp_nonblocking_and_conversion(env: Env) {
     assert_eq!(ours.recv(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
     let fd = OwnedFd::from(ours);
     // SAFETY: no pointer.
-    assert_eq!(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) } & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+    let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) };
+    assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
 }
 
 pub fn udp_bad_addresses(_: Env) {

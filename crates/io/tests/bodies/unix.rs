@@ -89,7 +89,8 @@ pub fn bad_paths(_: Env) {
     assert_eq!(UnixStream::connect(Path::new("a\0b")).unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
-/// connect(2) says EAGAIN to those who do not wait, and there is nothing to wait on: the call itself must wait.
+/// connect(2) says EAGAIN to those who do not wait, and there is nothing to wait on: the call
+/// itself must wait.
 pub fn full_backlog(env: Env) {
     let place = Place::new();
     let listener = UnixListener::bind(&place.0).unwrap();
@@ -144,8 +145,9 @@ fn send_with_descriptor(stream: &UnixStream, data: &[u8]) {
     struct Control([u8; 64]);
     let mut control = Control([0; 64]);
     let iov = IoSlice::new(data);
-    // SAFETY: all-zero is a valid msghdr; CMSG_FIRSTHDR points into `control`, which has room for one header and one descriptor;
-    // everything that the message points to lives until sendmsg has returned.
+    // SAFETY: all-zero is a valid msghdr; CMSG_FIRSTHDR points into `control`, which has room for
+    // one header and one descriptor; everything that the message points to lives until sendmsg has
+    // returned.
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = (&raw const iov).cast_mut().cast();
@@ -172,7 +174,10 @@ pub fn timeouts(_: Env) {
         }
     };
     assert_eq!(e.kind(), ErrorKind::WouldBlock);
-    assert_eq!(a.set_read_timeout(Some(Duration::ZERO)).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(
+        a.set_read_timeout(Some(Duration::ZERO)).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
     let std = std::os::unix::net::UnixStream::from(b);
     assert!(std.write_timeout().unwrap().is_some());
 }

@@ -1,9 +1,12 @@
-//! std's documentation examples for files, child processes and streams compile with only the `use` changed, and pass.
+//! std's documentation examples for files, child processes and streams compile with only the `use`
+//! changed, and pass.
 //!
-//! They are those of std 1.95 for `std::fs`, `std::process` and `std::io` (stable ones), one function each; an example that uses `?` outside of
-//! a function stands in a `main` of its own. Copyright (c) The Rust Project Contributors, MIT OR Apache-2.0, as this repository.
+//! They are those of std 1.95 for `std::fs`, `std::process` and `std::io` (stable ones), one
+//! function each; an example that uses `?` outside of a function stands in a `main` of its own.
+//! Copyright (c) The Rust Project Contributors, MIT OR Apache-2.0, as this repository.
 //!
-//! Each runs in a microprocess of a process of its own, since they name files relative to the working directory, and read standard input.
+//! Each runs in a microprocess of a process of its own, since they name files relative to the
+//! working directory, and read standard input.
 
 use std::fs::File;
 use std::process::Command;
@@ -51,7 +54,8 @@ fn run(test: &str, files: &[(&str, &str)], all: &[Example]) {
         return;
     }
     for (name, _) in all {
-        let place = std::env::temp_dir().join(format!("kumihimo-{}-{test}-{name}", std::process::id()));
+        let place =
+            std::env::temp_dir().join(format!("kumihimo-{}-{test}-{name}", std::process::id()));
         // Some go up and down again.
         let inside = place.join("a");
         std::fs::create_dir_all(&inside).unwrap();

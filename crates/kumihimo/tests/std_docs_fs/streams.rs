@@ -164,16 +164,16 @@ pub fn pipe_fn() {
 
         // Send input to the child process. Note that because we're writing all the input before we
         // read any output, this could deadlock if the child's input and output pipe buffers both
-        // filled up. Those buffers are usually at least a few KB, so "hello" is fine, but for longer
-        // inputs we'd need to read and write at the same time, e.g. using threads.
+        // filled up. Those buffers are usually at least a few KB, so "hello" is fine, but for
+        // longer inputs we'd need to read and write at the same time, e.g. using threads.
         ping_writer.write_all(b"hello")?;
 
         // `cat` exits when it reads EOF from stdin, but that can't happen while any ping writer
         // remains open. We need to drop our ping writer, or read_to_string will deadlock below.
         drop(ping_writer);
 
-        // The pong reader can't report EOF while any pong writer remains open. Our Command object is
-        // holding a pong writer, and again read_to_string will deadlock if we don't drop it.
+        // The pong reader can't report EOF while any pong writer remains open. Our Command object
+        // is holding a pong writer, and again read_to_string will deadlock if we don't drop it.
         drop(echo_command);
 
         let mut buf = String::new();
@@ -181,7 +181,8 @@ pub fn pipe_fn() {
         pong_reader.read_to_string(&mut buf)?;
         assert_eq!(&buf, "hello");
 
-        // At this point we know `cat` has exited, but we still need to wait to clean up the "zombie".
+        // At this point we know `cat` has exited, but we still need to wait to clean up the
+        // "zombie".
         echo_child.wait()?;
         Ok(())
     }

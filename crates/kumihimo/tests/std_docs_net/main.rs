@@ -1,11 +1,13 @@
 //! std's documentation examples for sockets compile with only the `use` changed, and pass.
 //!
-//! They are those of std 1.95 for TcpStream, TcpListener, UdpSocket, UnixStream, UnixListener, UnixDatagram and ToSocketAddrs (stable ones), one
-//! function each; where std's page hides a line that the example needs, it stands first. Copyright (c) The Rust Project Contributors, MIT OR Apache-2.0, as this
-//! repository.
+//! They are those of std 1.95 for TcpStream, TcpListener, UdpSocket, UnixStream, UnixListener,
+//! UnixDatagram and ToSocketAddrs (stable ones), one function each; where std's page hides a line
+//! that the example needs, it stands first. Copyright (c) The Rust Project Contributors, MIT OR
+//! Apache-2.0, as this repository.
 //!
-//! std itself only compiles most of them: they name fixed ports and paths. Here they run, in a microprocess, where this machine
-//! has their port or path free; what could not run is printed. Those that serve for ever, or need a directory `/path`, are compiled only, as in std.
+//! std itself only compiles most of them: they name fixed ports and paths. Here they run, in a
+//! microprocess, where this machine has their port or path free; what could not run is printed.
+//! Those that serve for ever, or need a directory `/path`, are compiled only, as in std.
 
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;
@@ -89,7 +91,8 @@ fn with_free(ports: &[u16], all: &[Example]) {
     run(all);
 }
 
-/// Runs the examples that are bound to `port`, with somebody at `127.0.0.1:8080` who sends there all the time.
+/// Runs the examples that are bound to `port`, with somebody at `127.0.0.1:8080` who sends there
+/// all the time.
 fn with_sender(port: u16, all: &[Example]) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let free = UdpSocket::bind(("127.0.0.1", port)).is_ok();
@@ -143,11 +146,18 @@ fn tcp_streams() {
 fn tcp_listeners() {
     with_free(&[], &[tcp_listener_bind_3]);
     with_free(&[8080], &[tcp_listener_local_addr, tcp_listener_try_clone]);
-    with_free(&[80], &[tcp_listener_bind, tcp_listener_set_ttl, tcp_listener_ttl, tcp_listener_take_error]);
+    with_free(
+        &[80],
+        &[tcp_listener_bind, tcp_listener_set_ttl, tcp_listener_ttl, tcp_listener_take_error],
+    );
     with_free(&[80, 443], &[tcp_listener_bind_2]);
     // These wait for clients, the last three for ever.
-    let _compiled: [Example; 4] =
-        [tcp_listener_accept, tcp_listener_overview, tcp_listener_incoming, tcp_listener_set_nonblocking];
+    let _compiled: [Example; 4] = [
+        tcp_listener_accept,
+        tcp_listener_overview,
+        tcp_listener_incoming,
+        tcp_listener_set_nonblocking,
+    ];
 }
 
 #[test]
@@ -184,7 +194,8 @@ fn udp_sockets() {
             udp_socket_peek,
         ],
     );
-    // These set an option of IPv6 on an IPv4 socket, which Linux refuses, and connect to somebody's network.
+    // These set an option of IPv6 on an IPv4 socket, which Linux refuses, and connect to somebody's
+    // network.
     let _compiled: [Example; 3] =
         [udp_socket_set_multicast_loop_v6, udp_socket_multicast_loop_v6, udp_socket_peer_addr];
 }

@@ -105,8 +105,11 @@ fn wait_timeout_while() {
 
     // wait for the thread to start up
     let (lock, cvar) = &*pair;
-    let result =
-        cvar.wait_timeout_while(lock.lock().unwrap(), Duration::from_millis(100), |&mut pending| pending).unwrap();
+    let result = cvar
+        .wait_timeout_while(lock.lock().unwrap(), Duration::from_millis(100), |&mut pending| {
+            pending
+        })
+        .unwrap();
     if result.1.timed_out() {
         // timed-out without the condition ever evaluating to false.
     }

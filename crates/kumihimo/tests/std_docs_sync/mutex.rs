@@ -118,7 +118,9 @@ fn unlock_before_the_end_of_scope() {
     // no deadlock.
     *res_mutex.lock().unwrap() += result;
 
-    threads.into_iter().for_each(|thread| thread.join().expect("The thread creating or execution failed !"));
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().expect("The thread creating or execution failed !"));
 
     assert_eq!(*res_mutex.lock().unwrap(), 800);
 }

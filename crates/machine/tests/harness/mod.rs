@@ -1,4 +1,5 @@
-//! What the tests of this crate share: directories of their own, processes, and an address space that answers what it is told to.
+//! What the tests of this crate share: directories of their own, processes, and an address space
+//! that answers what it is told to.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -10,15 +11,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kumihimo_machine::answer::{Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State};
+use kumihimo_machine::answer::{
+    Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State,
+};
 use kumihimo_machine::directory::Directory;
 use kumihimo_machine::space::{Control, Limits, Number};
 use kumihimo_machine::{Machine, Neighbour};
 use kumihimo_resource::id::{Id, Kind, Location, Serial};
 
-/// Says that a test cannot run here, and why; the scripts count it as skipped. Past libtest's capture.
+/// Says that a test cannot run here, and why; the scripts count it as skipped. Past libtest's
+/// capture.
 pub fn skip(test: &str, why: &str) {
-    io::stderr().write_all(format!("\n[skip] {test}: {why}\n").as_bytes()).expect("standard error is open");
+    io::stderr()
+        .write_all(format!("\n[skip] {test}: {why}\n").as_bytes())
+        .expect("standard error is open");
 }
 
 pub fn is_root() -> bool {
@@ -31,7 +37,11 @@ pub struct Room(pub PathBuf);
 impl Room {
     pub fn new() -> Room {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("kumi-machine-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!(
+            "kumi-machine-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir(&path).expect("a directory for the test");
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("it is ours");
@@ -64,7 +74,8 @@ impl Room {
         double.location = number.location();
         let double = Arc::new(double);
         let answer: Arc<dyn Answer> = double.clone();
-        let control = Control::start_within(number.clone(), Arc::downgrade(&answer), limits).expect("a control socket");
+        let control = Control::start_within(number.clone(), Arc::downgrade(&answer), limits)
+            .expect("a control socket");
         let space = number.location().space();
         Served { control, number, double, space, path: self.path() }
     }
@@ -192,7 +203,12 @@ impl Double {
 
     pub fn row(&self, slot: u32) -> Resource {
         let id = Id::new(self.location, Kind::TIMER, Serial::new(slot, 1));
-        Resource { id, owner: Some(self.id(slot)), state: "armed".into(), names: vec![format!("/timer/{slot}")] }
+        Resource {
+            id,
+            owner: Some(self.id(slot)),
+            state: "armed".into(),
+            names: vec![format!("/timer/{slot}")],
+        }
     }
 }
 
@@ -268,9 +284,11 @@ impl Answer for Double {
 /// A process of the test's, killed in the end.
 pub struct Process(pub i32);
 
-/// Runs `body` in a process of its own, as user `uid` if that is not 0. It ends well if `body` returns.
+/// Runs `body` in a process of its own, as user `uid` if that is not 0. It ends well if `body`
+/// returns.
 pub fn fork(uid: u32, body: impl FnOnce()) -> Process {
-    // SAFETY: the child is one kernel thread with a copy of this one's stack; it allocates, which glibc allows after fork, and never returns.
+    // SAFETY: the child is one kernel thread with a copy of this one's stack; it allocates, which
+    // glibc allows after fork, and never returns.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "{}", io::Error::last_os_error());
     if pid > 0 {
@@ -283,7 +301,9 @@ pub fn fork(uid: u32, body: impl FnOnce()) -> Process {
         if uid != 0 {
             // SAFETY: integers, and no groups.
             let set = unsafe {
-                libc::setgroups(0, std::ptr::null()) == 0 && libc::setgid(uid) == 0 && libc::setuid(uid) == 0
+                libc::setgroups(0, std::ptr::null()) == 0
+                    && libc::setgid(uid) == 0
+                    && libc::setuid(uid) == 0
             };
             assert!(set, "{}", io::Error::last_os_error());
         }
@@ -297,15 +317,22 @@ pub fn fork(uid: u32, body: impl FnOnce()) -> Process {
     unsafe { libc::_exit(i32::from(done.is_err())) }
 }
 
-/// Runs `body` in a process of its own: what other tests fork has copies of this one's locks, which then last longer than they should.
+/// Runs `body` in a process of its own: what other tests fork has copies of this one's locks, which
+/// then last longer than they should.
 pub fn alone(body: impl FnOnce()) {
     fork(0, body).ends_well();
 }
 
 /// Locks a file as whoever has that number does.
 pub fn locked(path: &Path) -> std::fs::File {
-    let file = std::fs::File::options().create(true).truncate(false).write(true).open(path).expect("a file of ours");
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("nobody else has it");
+    let file = std::fs::File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+        .expect("a file of ours");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+        .expect("nobody else has it");
     file
 }
 

@@ -77,7 +77,10 @@ impl World {
         let mut side = Side { world: self, me, queue };
         self.shown[me].take_in();
         side.queue.append(&mut self.injectors[me].lock().unwrap());
-        if let Some(at) = (0..side.queue.len()).filter(|at| side.queue[*at] > runs).max_by_key(|at| side.queue[*at]) {
+        if let Some(at) = (0..side.queue.len())
+            .filter(|at| side.queue[*at] > runs)
+            .max_by_key(|at| side.queue[*at])
+        {
             let next = side.queue.swap_remove(at);
             if runs != NONE {
                 side.queue.push(runs);
@@ -88,7 +91,8 @@ impl World {
         (runs, side.queue)
     }
 
-    /// Those that were raised take the steps that they were asked for; then nothing lower runs while something higher waits.
+    /// Those that were raised take the steps that they were asked for; then nothing lower runs
+    /// while something higher waits.
     fn come_to_rest(&self, mut vps: [(Mark, Vec<Mark>); 2]) {
         for _ in 0..6 {
             for vp in 0..2 {
@@ -98,7 +102,8 @@ impl World {
                 }
             }
         }
-        let lowest = vps.iter().map(|(runs, _)| *runs).filter(|runs| *runs != NONE).min().unwrap_or(NONE);
+        let lowest =
+            vps.iter().map(|(runs, _)| *runs).filter(|runs| *runs != NONE).min().unwrap_or(NONE);
         for (vp, (_, queue)) in vps.iter().enumerate() {
             let sent = self.injectors[vp].lock().unwrap();
             let highest = queue.iter().chain(sent.iter()).copied().max().unwrap_or(NONE);
@@ -107,7 +112,8 @@ impl World {
     }
 }
 
-/// One VP gets something that it does not run at once, while another one goes down to a lower level.
+/// One VP gets something that it does not run at once, while another one goes down to a lower
+/// level.
 #[test]
 fn one_queues_while_the_other_sinks() {
     loom::model(|| {

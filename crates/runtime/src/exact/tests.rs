@@ -1,4 +1,5 @@
-//! The protocol against random loads: VPs that take whole steps in any order, and events that come late.
+//! The protocol against random loads: VPs that take whole steps in any order, and events that come
+//! late.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -61,7 +62,12 @@ impl Owner for Side<'_> {
 
 impl Vp {
     fn highest(&self) -> Option<u8> {
-        self.queue.borrow().iter().filter(|(_, items)| !items.is_empty()).map(|(level, _)| *level).max()
+        self.queue
+            .borrow()
+            .iter()
+            .filter(|(_, items)| !items.is_empty())
+            .map(|(level, _)| *level)
+            .max()
     }
     fn push(&self, (id, level): (usize, u8)) {
         let mut queue = self.queue.borrow_mut();
@@ -158,8 +164,8 @@ impl World {
         self.vps.iter().filter_map(|vp| vp.runs.get()).map(|(_, level)| level).min()
     }
 
-    /// The VPs at which the highest of all that waits does so, if something lower runs. A VP at which something waits that it runs at its own
-    /// next step is as good as that.
+    /// The VPs at which the highest of all that waits does so, if something lower runs. A VP at
+    /// which something waits that it runs at its own next step is as good as that.
     fn holders(&self) -> Vec<usize> {
         let standing = |vp: &Vp| {
             let next = vp.waiting().iter().map(|(_, level)| *level).max();
@@ -219,18 +225,31 @@ fn load(seed: u64) {
             _ if world.vps[vp].raised.get() => world.step(vp, false),
             _ => {}
         }
-        // One of those that have it is asked for it already: its next step, and that of the one it is handed to, are all that is waited for.
+        // One of those that have it is asked for it already: its next step, and that of the one it
+        // is handed to, are all that is waited for.
         let holders = world.holders();
-        assert!(holders.is_empty() || holders.iter().any(|vp| world.vps[*vp].raised.get()), "seed {seed}: {holders:?}");
+        assert!(
+            holders.is_empty() || holders.iter().any(|vp| world.vps[*vp].raised.get()),
+            "seed {seed}: {holders:?}"
+        );
         if random.below(10) == 0 {
             // All events arrive, in any order; how many steps that takes is bounded too.
             let before: Vec<_> = world.vps.iter().map(|vp| vp.steps.get()).collect();
-            while let Some(raised) = (0..n).map(|i| (i + vp) % n).find(|vp| world.vps[*vp].raised.get()) {
+            while let Some(raised) =
+                (0..n).map(|i| (i + vp) % n).find(|vp| world.vps[*vp].raised.get())
+            {
                 world.step(raised, false);
                 let steps = world.vps[raised].steps.get() - before[raised];
-                assert!(steps <= 2 * n as u32 + 2, "seed {seed}: VP {raised} of {n} does not come to rest");
+                assert!(
+                    steps <= 2 * n as u32 + 2,
+                    "seed {seed}: VP {raised} of {n} does not come to rest"
+                );
             }
-            assert_eq!(world.inversion(), None, "seed {seed}: all have taken the steps that they were asked for");
+            assert_eq!(
+                world.inversion(),
+                None,
+                "seed {seed}: all have taken the steps that they were asked for"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The handle of a microprocess that can be waited for; of a kernel thread where microprocesses are kernel threads.
+//! The handle of a microprocess that can be waited for; of a kernel thread where microprocesses are
+//! kernel threads.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ pub(crate) struct Micro<T> {
     outcome: *mut Result<T>,
 }
 
-// SAFETY: the outcome behind it is read by one side at a time (`join.rs`), and `T: Send` is required where it was made.
+// SAFETY: the outcome behind it is read by one side at a time (`join.rs`), and `T: Send` is
+// required where it was made.
 unsafe impl<T> Send for Micro<T> {}
 // SAFETY: shared access reads atomics and the name only.
 unsafe impl<T> Sync for Micro<T> {}
@@ -54,7 +56,8 @@ impl<T> Micro<T> {
         join::wait(who, deadline)
     }
 
-    // Reads field by field: the handle may have been written a moment ago, and a load of two of them at once would wait for the stores.
+    // Reads field by field: the handle may have been written a moment ago, and a load of two of
+    // them at once would wait for the stores.
     #[inline]
     pub(crate) fn take(self) -> Result<T> {
         let mut me = std::mem::ManuallyDrop::new(self);
@@ -80,14 +83,15 @@ pub(crate) enum Inner<T> {
     Kernel(one_to_one::Handle<T>),
 }
 
-/// The right to wait for a microprocess's end and to have its result. Dropping it lets the microprocess go on alone.
+/// The right to wait for a microprocess's end and to have its result. Dropping it lets the
+/// microprocess go on alone.
 pub struct JoinHandle<T> {
     pub(crate) inner: Inner<T>,
 }
 
 impl<T> JoinHandle<T> {
-    /// Waits for its end. Blocks the microprocess, or the kernel thread that is none. Cancellation point: a cancelled caller unwinds, and
-    /// the other goes on alone.
+    /// Waits for its end. Blocks the microprocess, or the kernel thread that is none. Cancellation
+    /// point: a cancelled caller unwinds, and the other goes on alone.
     ///
     /// All that it did happens before the return; its thread-local destructors have run.
     ///
@@ -112,7 +116,8 @@ impl<T> JoinHandle<T> {
         }
     }
 
-    /// As [`join`](JoinHandle::join), at most for `time`. What `join` says of errors is in the `Ok`.
+    /// As [`join`](JoinHandle::join), at most for `time`. What `join` says of errors is in the
+    /// `Ok`.
     ///
     /// # Errors
     /// The handle, if the time is over before the microprocess ends.
@@ -123,7 +128,8 @@ impl<T> JoinHandle<T> {
         self.join_until(after(time))
     }
 
-    /// As [`join`](JoinHandle::join), at most until `deadline`. What `join` says of errors is in the `Ok`.
+    /// As [`join`](JoinHandle::join), at most until `deadline`. What `join` says of errors is in
+    /// the `Ok`.
     ///
     /// # Errors
     /// The handle, if the time is over before the microprocess ends.

@@ -1,13 +1,17 @@
-//! Whose core it is: what a virtual processor does at the board while other address spaces are there (P0, section 3: one priority scale for the machine).
+//! Whose core it is: what a virtual processor does at the board while other address spaces are
+//! there (P0, section 3: one priority scale for the machine).
 //!
-//! Each VP is at home on one core, whose slot on the board says who may run there ([`kumihimo_arbiter::seat`]). It asks where it settles: at each switch, at each look at the
-//! clock, when it is told. Is the core another's, then what runs here gives way as to something of a higher level, to the kernel thread's own stack; there
-//! the VP waits in its cell, with its work in its queue, where other VPs of this address space can have it.
+//! Each VP is at home on one core, whose slot on the board says who may run there
+//! ([`kumihimo_arbiter::seat`]). It asks where it settles: at each switch, at each look at the
+//! clock, when it is told. Is the core another's, then what runs here gives way as to something of
+//! a higher level, to the kernel thread's own stack; there the VP waits in its cell, with its work
+//! in its queue, where other VPs of this address space can have it.
 //!
 //! Alone at the board, or at none, all of this is one comparison in places that are slow anyway.
 //!
-//! The CPU time of the kernel threads is booked about every millisecond, at a look at the clock. Where that makes the address space count otherwise (its share
-//! is used up, or feedback), all its VPs hear *Changed*, and ask again.
+//! The CPU time of the kernel threads is booked about every millisecond, at a look at the clock.
+//! Where that makes the address space count otherwise (its share is used up, or feedback), all its
+//! VPs hear *Changed*, and ask again.
 
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
@@ -44,7 +48,8 @@ pub(crate) struct Core {
     booked: AtomicU64,
     /// When it last rang at a look at the clock.
     rang: Cell<u64>,
-    /// The kernel knows by now that what runs here is of a low level: [`crate::slice`]. By the carrier; anyone may read.
+    /// The kernel knows by now that what runs here is of a low level: [`crate::slice`]. By the
+    /// carrier; anyone may read.
     is_low: AtomicBool,
 }
 
@@ -67,8 +72,9 @@ impl Core {
 }
 
 impl Instance {
-    /// Others did something on the board that concerns a VP here, perhaps: one that runs takes a step, and one that waits for descriptors, and a core, is called if it
-    /// was given that. By the kernel thread of the control socket.
+    /// Others did something on the board that concerns a VP here, perhaps: one that runs takes a
+    /// step, and one that waits for descriptors, and a core, is called if it was given that. By the
+    /// kernel thread of the control socket.
     pub(crate) fn told(&self) {
         if board::shares_cores() {
             self.meet_others();
@@ -86,7 +92,8 @@ impl Instance {
 }
 
 impl Vp {
-    /// Its seat, while there is somebody to share the core with, or a share of CPU time. Owner only; the borrow ends before anything that asks for it again.
+    /// Its seat, while there is somebody to share the core with, or a share of CPU time. Owner
+    /// only; the borrow ends before anything that asks for it again.
     #[allow(clippy::mut_from_ref)]
     fn seat(&self) -> Option<&mut Seat> {
         let seat = self.core.seat.as_ref()?;
@@ -103,7 +110,8 @@ impl Vp {
         self.core.lost.get()
     }
 
-    /// Something of this level is to run, or runs on. If the core is another's it gives way at once, before it does anything.
+    /// Something of this level is to run, or runs on. If the core is another's it gives way at
+    /// once, before it does anything.
     #[inline]
     pub(crate) fn ask_for_core(&self, level: u8) {
         if self.core.seat.is_some() && (board::has_to_ask() || self.core.lost.get()) {
@@ -111,7 +119,8 @@ impl Vp {
         }
     }
 
-    /// While VPs keep to their cores, as they do where there are links, each asks for the one where it is at home; else for one that is free, or held by the lowest.
+    /// While VPs keep to their cores, as they do where there are links, each asks for the one where
+    /// it is at home; else for one that is free, or held by the lowest.
     fn choose_core(&self, seat: &mut Seat, level: u8, now: u64) {
         if let Some(core) = seat.better_core(level, self.home_core().is_none(), now) {
             tracing::leaves_core(self, seat);
@@ -132,11 +141,13 @@ impl Vp {
         }
     }
 
-    /// At a look at the clock: rings for what is due. Where there is one core, and this VP has it, who is rung for and is not above what runs here gets it when the VP leaves it,
-    /// which rings by itself: woken before, it would lie down again.
+    /// At a look at the clock: rings for what is due. Where there is one core, and this VP has it,
+    /// who is rung for and is not above what runs here gets it when the VP leaves it, which rings
+    /// by itself: woken before, it would lie down again.
     #[inline]
     pub(crate) fn ring_at_look(&self, now: u64) {
-        let shares_one = self.core.seat.is_some() && intake::cores().len() == 1 && board::shares_cores();
+        let shares_one =
+            self.core.seat.is_some() && intake::cores().len() == 1 && board::shares_cores();
         let waits = shares_one
             && now.saturating_sub(self.core.rang.get()) < RING_EVERY
             && !intake::is_untold_above(self.level.get());
@@ -161,12 +172,14 @@ impl Vp {
         }
     }
 
-    /// Nothing is runnable here, or another kernel thread may carry the VP on: whoever waits for the core gets it.
+    /// Nothing is runnable here, or another kernel thread may carry the VP on: whoever waits for
+    /// the core gets it.
     pub(crate) fn leave_core(&self) {
         self.leave_core_after(|| ());
     }
 
-    /// As [`leave_core`](Vp::leave_core), while the core is free: who is rung for goes before those who wait for it, if it is above them.
+    /// As [`leave_core`](Vp::leave_core), while the core is free: who is rung for goes before those
+    /// who wait for it, if it is above them.
     pub(crate) fn leave_core_after<T>(&self, rings: impl FnOnce() -> T) -> T {
         self.core.lost.set(false);
         let Some(seat) = self.seat() else { return rings() };
@@ -184,8 +197,9 @@ impl Vp {
         }
     }
 
-    /// A microprocess got the VP on a kernel thread of its own, which says so first. Whoever took the core in between told the one that handed the VP over, which has
-    /// forgotten it. Async-signal-safe.
+    /// A microprocess got the VP on a kernel thread of its own, which says so first. Whoever took
+    /// the core in between told the one that handed the VP over, which has forgotten it.
+    /// Async-signal-safe.
     pub(crate) fn recheck_core(&self) {
         fence(Ordering::SeqCst);
         if self.seat().is_some_and(|seat| !seat.is_mine()) {
@@ -193,16 +207,19 @@ impl Vp {
         }
     }
 
-    /// By anyone: if it runs, it has to take a step, since the core is another's, or somebody asks whether it is there.
+    /// By anyone: if it runs, it has to take a step, since the core is another's, or somebody asks
+    /// whether it is there.
     pub(crate) fn is_to_step(&self) -> bool {
         self.core.holds.as_ref().is_some_and(Holds::is_to_step)
     }
 
-    /// On the kernel thread's own stack: waits until the core is its own, or there is nothing left to run.
+    /// On the kernel thread's own stack: waits until the core is its own, or there is nothing left
+    /// to run.
     #[cold]
     pub(crate) fn await_core(&self) {
         while self.core.lost.get() && !self.instance().stopped() {
-            // What waits here is offered to other VPs of this address space; not where none of them may run.
+            // What waits here is offered to other VPs of this address space; not where none of them
+            // may run.
             if !self.seat().is_some_and(|seat| seat.is_barred()) {
                 self.runs_nothing();
             }
@@ -221,7 +238,8 @@ impl Vp {
         self.core.lost.set(false);
     }
 
-    /// Whether it may take work from other VPs: not while the address space's share is used up, and none of them may run.
+    /// Whether it may take work from other VPs: not while the address space's share is used up, and
+    /// none of them may run.
     pub(crate) fn may_pull(&self) -> bool {
         self.core.seat.is_none() || !board::is_barred()
     }
@@ -234,16 +252,21 @@ impl Vp {
             // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
             let carrier = unsafe { KernelThread::here() };
             if self.running().is_some() {
-                self.core.is_low.store(carrier.slice.computing(self.level.get()), Ordering::Relaxed);
+                self.core
+                    .is_low
+                    .store(carrier.slice.computing(self.level.get()), Ordering::Relaxed);
             }
             self.instance().book(self.index, carrier.unbooked(), now);
         }
     }
 
-    /// By who keeps the time, of a VP that runs something of this level: it has not booked for long, and that makes a difference.
+    /// By who keeps the time, of a VP that runs something of this level: it has not booked for
+    /// long, and that makes a difference.
     pub(crate) fn has_to_book(&self, level: i32, now: u64) -> bool {
-        let is_new = level < Priority::DEFAULT.get().into() && !self.core.is_low.load(Ordering::Relaxed);
-        (is_new || board::has_rules()) && now.saturating_sub(self.core.booked.load(Ordering::Relaxed)) >= BOOK_AT_LATEST
+        let is_new =
+            level < Priority::DEFAULT.get().into() && !self.core.is_low.load(Ordering::Relaxed);
+        (is_new || board::has_rules())
+            && now.saturating_sub(self.core.booked.load(Ordering::Relaxed)) >= BOOK_AT_LATEST
     }
 
     fn lie_down_for_core(&self, nap: Duration) {
@@ -258,7 +281,8 @@ impl Vp {
             || instance.stopped();
         if !is_called {
             let now = instance.now();
-            let timer = self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
+            let timer =
+                self.timers().rouse_at(now).map(|at| Duration::from_nanos(at.saturating_sub(now)));
             // SAFETY: the owner runs on a kernel thread of the runtime: GS is set.
             let thread = unsafe { KernelThread::here() }.events();
             thread.rest(true);
@@ -272,7 +296,8 @@ impl Vp {
 }
 
 impl Instance {
-    /// Kernel threads of VP `vp` used so much CPU time. If the address space counts otherwise at the board by that, its VPs hear *Changed* (P0, 3.6).
+    /// Kernel threads of VP `vp` used so much CPU time. If the address space counts otherwise at
+    /// the board by that, its VPs hear *Changed* (P0, 3.6).
     pub(crate) fn book(&self, vp: usize, nanoseconds: u64, now: u64) {
         if board::book(vp, nanoseconds, self.on_clock(now)) {
             self.counts_otherwise();

@@ -12,12 +12,14 @@ use crate::state::Wake;
 use crate::tracing;
 
 impl Vp {
-    /// Wake-ups from elsewhere become runnable here. Who calls this settles later: see [`super::settle`].
+    /// Wake-ups from elsewhere become runnable here. Who calls this settles later: see
+    /// [`super::settle`].
     #[cold]
     pub(crate) fn take_injected(&self) {
         self.shown.take_in();
         for item in self.queue.take_injected() {
-            // SAFETY: an injected item is a record that the injecting side had for itself and handed over.
+            // SAFETY: an injected item is a record that the injecting side had for itself and
+            // handed over.
             let mp = unsafe { &*item.as_ptr() };
             if mp.handed.replace(false) {
                 self.adopt(mp);
@@ -64,7 +66,8 @@ impl Vp {
         self.queue.injector_is_empty() && self.queue.waiting() <= Some(level)
     }
 
-    /// A woken microprocess goes before the others of its level. The caller is about to leave, and settles then.
+    /// A woken microprocess goes before the others of its level. The caller is about to leave, and
+    /// settles then.
     pub(crate) fn push_front(&self, mp: &'static Mp, place: Place) {
         tracing::ready(self, mp, place.level, Why::Woken);
         self.push_unsettled(mp, Place { front: true, ..place }, Origin::Wake);
@@ -87,8 +90,10 @@ impl Vp {
         if self.alone.get() {
             self.is_alone_no_more();
         }
-        // A woken one stays with those that woke it, unless another VP has nothing to do and is worth waking.
-        let origin = if origin == Origin::Wake && self.may_share.get() { Origin::Yield } else { origin };
+        // A woken one stays with those that woke it, unless another VP has nothing to do and is
+        // worth waking.
+        let origin =
+            if origin == Origin::Wake && self.may_share.get() { Origin::Yield } else { origin };
         // SAFETY: the caller holds `mp`; records are never moved or freed.
         unsafe { self.queue.push(NonNull::from(mp), place, origin) };
         let someone_idle = self.instance().someone_idles();
@@ -100,8 +105,9 @@ impl Vp {
         }
     }
 
-    /// Surplus became visible to others. A neighbour in the ring must see it, since nobody else can take it. A single offered item is
-    /// no reason to wake a kernel thread (a short-lived child is back sooner): idle VPs that are up, or look in, will find it.
+    /// Surplus became visible to others. A neighbour in the ring must see it, since nobody else can
+    /// take it. A single offered item is no reason to wake a kernel thread (a short-lived child is
+    /// back sooner): idle VPs that are up, or look in, will find it.
     #[cold]
     pub(super) fn given_away(&self, taker: Taker) {
         if taker != Taker::Any || !self.queue.is_empty() {

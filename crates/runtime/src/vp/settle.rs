@@ -1,8 +1,10 @@
-//! Exact priorities, as far as they are the VP's: when it shows what it runs, and what it does about its queue ([`crate::exact`] has the protocol).
+//! Exact priorities, as far as they are the VP's: when it shows what it runs, and what it does
+//! about its queue ([`crate::exact`] has the protocol).
 //!
-//! A VP settles where it switches, where it takes a look at the clock, when something becomes ready that does not run at once, and when it
-//! was asked. As long as all microprocesses of the process have one and the same level, none of that can matter: each VP knows that level, and
-//! one comparison with it is all that it costs.
+//! A VP settles where it switches, where it takes a look at the clock, when something becomes ready
+//! that does not run at once, and when it was asked. As long as all microprocesses of the process
+//! have one and the same level, none of that can matter: each VP knows that level, and one
+//! comparison with it is all that it costs.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -65,7 +67,8 @@ impl Instance {
                 for vp in &self.vps {
                     // Not where it says that levels differ.
                     let own = &vp.one_level.0;
-                    let _ = own.compare_exchange(NO_LEVEL, level, Ordering::Relaxed, Ordering::Relaxed);
+                    let _ =
+                        own.compare_exchange(NO_LEVEL, level, Ordering::Relaxed, Ordering::Relaxed);
                 }
                 false
             }
@@ -88,8 +91,8 @@ impl Instance {
         }
     }
 
-    /// Whether microprocesses of different levels were ever here; or those of another address space,
-    /// or an account of CPU time, make a difference now.
+    /// Whether microprocesses of different levels were ever here; or those of another address
+    /// space, or an account of CPU time, make a difference now.
     pub(crate) fn has_levels(&self) -> bool {
         // SeqCst: see `sticky::begin`.
         match self.own_level.0.load(Ordering::SeqCst) {
@@ -131,7 +134,8 @@ impl Instance {
         exact::send(self, to, mark(level), begin, put, |vp| self.have_it_step(vp));
     }
 
-    /// Other address spaces want the cores: from now on VPs settle, which is where they ask for theirs.
+    /// Other address spaces want the cores: from now on VPs settle, which is where they ask for
+    /// theirs.
     pub(crate) fn meet_others(&self) {
         if self.one_level.0.load(Ordering::Relaxed) != LEVELS
             && self.one_level.0.swap(LEVELS, Ordering::Relaxed) != LEVELS
@@ -178,7 +182,9 @@ impl Owner for &Vp {
 
     fn pass_on(&mut self) {
         match self.queue.given() {
-            Some((next, level)) if self.queue.waiting() == Some(level) => self.instance().have_it_step(next),
+            Some((next, level)) if self.queue.waiting() == Some(level) => {
+                self.instance().have_it_step(next)
+            }
             _ => self.urge_if_outranked(),
         }
     }
@@ -212,7 +218,8 @@ impl Vp {
         let level = mp.level.get();
         if self.instance().meet(level) {
             tracing::settles(self);
-            // What comes in from here on is compared with this one, and not with the one that leaves: nobody would look again at what is shown already.
+            // What comes in from here on is compared with this one, and not with the one that
+            // leaves: nobody would look again at what is shown already.
             self.level.set(level);
             // Not every switch has looked around: a child that runs first, or the one who joined.
             if !self.queue.injector_is_empty() {
@@ -287,8 +294,9 @@ impl Vp {
         slot.pending.fetch_or(Event::Preempted.bit(), Ordering::Relaxed);
     }
 
-    /// *Preempted* or *Changed*: at the next switch point the running one lets others go first, if there are any, and the VP looks at all that it
-    /// was asked. Async-signal-safe where the VP is unmasked.
+    /// *Preempted* or *Changed*: at the next switch point the running one lets others go first, if
+    /// there are any, and the VP looks at all that it was asked. Async-signal-safe where the VP is
+    /// unmasked.
     pub(crate) fn notice(&self, why: Why) {
         // Whoever has used its quantum up lets equals go first too.
         if self.urge.get() != Some(Why::QuantumOver) {

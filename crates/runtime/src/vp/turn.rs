@@ -1,4 +1,5 @@
-//! How long the running one has run: the turns of a quantum, and the pace of the looks at the clock.
+//! How long the running one has run: the turns of a quantum, and the pace of the looks at the
+//! clock.
 
 use std::sync::atomic::Ordering;
 
@@ -9,11 +10,14 @@ use super::{SLOW_STEPS_EVERY, Vp};
 /// Nanoseconds between two looks, about.
 pub(super) const LOOK_EVERY: u64 = 50_000;
 
-/// Whether those whose descriptors became ready go before the others of their level now; else they go behind them.
+/// Whether those whose descriptors became ready go before the others of their level now; else they
+/// go behind them.
 ///
-/// A server with more connections than its caches hold pays for each request with a walk through the kernel's socket, cold. In front, a
-/// connection that was served a moment ago is served again while it is warm (1,000 connections: a quarter more requests a second); always in
-/// front, a few could keep all others waiting. So three turns in front, then one in the order of arrival, in which the next few get warm.
+/// A server with more connections than its caches hold pays for each request with a walk through
+/// the kernel's socket, cold. In front, a connection that was served a moment ago is served again
+/// while it is warm (1,000 connections: a quarter more requests a second); always in front, a few
+/// could keep all others waiting. So three turns in front, then one in the order of arrival, in
+/// which the next few get warm.
 pub(super) fn ready_go_first(now: u64) -> bool {
     const TURN: u64 = 1 << 18;
     !(now / TURN).is_multiple_of(4)
@@ -55,8 +59,9 @@ impl Vp {
         }
     }
 
-    /// Under a policy that keeps no account nobody is timed at a switch. So the turn of one that passes switch points without leaving is
-    /// timed from the second look at which it still runs: those that switch cost no look at the clock.
+    /// Under a policy that keeps no account nobody is timed at a switch. So the turn of one that
+    /// passes switch points without leaving is timed from the second look at which it still runs:
+    /// those that switch cost no look at the clock.
     fn check_passing(&self, now: u64) {
         let Some(mp) = self.running() else { return };
         let switches = self.counters.switches.load(Ordering::Relaxed);

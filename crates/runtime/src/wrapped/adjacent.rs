@@ -1,7 +1,8 @@
-//! Which reads follow one another in a file, though their microprocesses do not know of each other: those are worth a batch, in which they become one.
+//! Which reads follow one another in a file, though their microprocesses do not know of each other:
+//! those are worth a batch, in which they become one.
 //!
-//! Kept per virtual processor, where batches are made, and not with the file: a word that every read of a shared file writes would be fetched from the other cores
-//! each time.
+//! Kept per virtual processor, where batches are made, and not with the file: a word that every
+//! read of a shared file writes would be fetched from the other cores each time.
 
 use std::cell::Cell;
 use std::os::fd::RawFd;
@@ -36,8 +37,9 @@ impl LastReads {
     }
 }
 
-/// Whether the caller's read of `len` bytes at `at` begins where the last one of another microprocess on this virtual processor has ended: see `shared` of
-/// [`call`](super::call). False on a foreign kernel thread. Notes the read.
+/// Whether the caller's read of `len` bytes at `at` begins where the last one of another
+/// microprocess on this virtual processor has ended: see `shared` of [`call`](super::call). False
+/// on a foreign kernel thread. Notes the read.
 #[inline]
 pub fn follows_another(fd: RawFd, at: u64, len: usize) -> bool {
     let Some(carrier) = Carrier::current().filter(Carrier::is_running) else { return false };

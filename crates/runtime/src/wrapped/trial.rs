@@ -1,12 +1,16 @@
 //! Whether batches pay where they are made: tried out, and tried again.
 //!
-//! What a call costs in a batch is known from a loop in which everything is in the caches ([`kumihimo_batch::Costs`]). In a server each call that waits for
-//! a batch costs two more switches between stacks that have left the caches, and its socket has left them too when the reply is sent; and who waits for
-//! the reply waits for the batch. Whether that is more than the entries saved depends on the program. So both ways are taken for some calls each,
-//! by the clock of the kernel thread's own time on its core, and then the one that took less of it a call; now and then the other again.
+//! What a call costs in a batch is known from a loop in which everything is in the caches
+//! ([`kumihimo_batch::Costs`]). In a server each call that waits for a batch costs two more
+//! switches between stacks that have left the caches, and its socket has left them too when the
+//! reply is sent; and who waits for the reply waits for the batch. Whether that is more than the
+//! entries saved depends on the program. So both ways are taken for some calls each, by the clock
+//! of the kernel thread's own time on its core, and then the one that took less of it a call; now
+//! and then the other again.
 //!
-//! What one way leaves in the caches the other one finds there. So a window is as long as it takes to serve everybody some times over: among 10,000
-//! connections one of a thousand calls said that batches pay where they cost a sixth.
+//! What one way leaves in the caches the other one finds there. So a window is as long as it takes
+//! to serve everybody some times over: among 10,000 connections one of a thousand calls said that
+//! batches pay where they cost a sixth.
 
 use std::cell::Cell;
 
@@ -14,7 +18,8 @@ use std::cell::Cell;
 const WINDOW: u32 = 1024;
 /// The same of the first two, one of each way: an opinion soon.
 const FIRST_WINDOW: u32 = 128;
-/// Part of a window, after the way has changed, that is not timed: batches of the one before are under way, and what is in the caches is its.
+/// Part of a window, after the way has changed, that is not timed: batches of the one before are
+/// under way, and what is in the caches is its.
 const SETTLE: u32 = 8;
 /// Calls with which one that waits for descriptors is served: it reads and writes.
 const ROUND: u32 = 2;
@@ -22,9 +27,11 @@ const ROUND: u32 = 2;
 const ROUNDS: u32 = 4;
 /// Longer is no window, whoever is there: the load itself is another one by then.
 const LONGEST: u32 = 1 << 18;
-/// One window in so many is the other way's; at the beginning the 4th, the 8th and so on, a first opinion being a hasty one.
+/// One window in so many is the other way's; at the beginning the 4th, the 8th and so on, a first
+/// opinion being a hasty one.
 const AGAIN: u32 = 64;
-/// In percent of a plain call: a batch must take less. Not nearly as much: who waits for a batch is served later.
+/// In percent of a plain call: a batch must take less. Not nearly as much: who waits for a batch is
+/// served later.
 const PAYS: u64 = 90;
 
 /// The clock of a kernel thread.
@@ -55,8 +62,8 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// Counts a call that could wait for a batch, and says whether it is to. `of` is the number of the policy's setting; `crowd`, how many descriptors
-    /// are waited for.
+    /// Counts a call that could wait for a batch, and says whether it is to. `of` is the number of
+    /// the policy's setting; `crowd`, how many descriptors are waited for.
     #[inline]
     pub(super) fn in_batches(&self, of: u32, crowd: u32, now: impl FnOnce() -> Reading) -> bool {
         let left = self.left.get();
@@ -90,7 +97,8 @@ impl Trial {
         let windows = self.windows.get() + 1;
         self.windows.set(windows);
         let better = self.took[1].get() * 100 < self.took[0].get() * PAYS;
-        let again = windows.is_multiple_of(AGAIN) || (4..AGAIN).contains(&windows) && windows.is_power_of_two();
+        let again = windows.is_multiple_of(AGAIN)
+            || (4..AGAIN).contains(&windows) && windows.is_power_of_two();
         self.take(windows == 1 || better != again, crowd, now);
     }
 
@@ -99,7 +107,11 @@ impl Trial {
         let settled = self.in_batches.replace(in_batches) == in_batches;
         self.since.set(settled.then_some(now));
         let window = self.window(crowd);
-        self.begin(if settled { window } else { (window / SETTLE).max(crowd.saturating_mul(ROUND)).min(window) });
+        self.begin(if settled {
+            window
+        } else {
+            (window / SETTLE).max(crowd.saturating_mul(ROUND)).min(window)
+        });
     }
 
     fn begin(&self, calls: u32) {
@@ -108,11 +120,13 @@ impl Trial {
     }
 
     fn window(&self, crowd: u32) -> u32 {
-        let (least, rounds) = if self.windows.get() < 2 { (FIRST_WINDOW, 1) } else { (WINDOW, ROUNDS) };
+        let (least, rounds) =
+            if self.windows.get() < 2 { (FIRST_WINDOW, 1) } else { (WINDOW, ROUNDS) };
         crowd.saturating_mul(ROUND * rounds).clamp(least, LONGEST)
     }
 
-    /// A window took so long a call. Whatever disturbs it makes it longer: a shorter one is believed sooner.
+    /// A window took so long a call. Whatever disturbs it makes it longer: a shorter one is
+    /// believed sooner.
     fn book(&self, each: u64) {
         let took = &self.took[usize::from(self.in_batches.get())];
         let before = took.get();
@@ -128,8 +142,15 @@ impl Trial {
 mod tests {
     use super::*;
 
-    /// How many of `calls` calls were batched, where a plain one takes `plain` and one in a batch `batched` nanoseconds.
-    fn run(trial: &Trial, of: u32, clock: &Cell<u64>, (plain, batched): (u64, u64), calls: u32) -> u32 {
+    /// How many of `calls` calls were batched, where a plain one takes `plain` and one in a batch
+    /// `batched` nanoseconds.
+    fn run(
+        trial: &Trial,
+        of: u32,
+        clock: &Cell<u64>,
+        (plain, batched): (u64, u64),
+        calls: u32,
+    ) -> u32 {
         (0..calls)
             .map(|_| {
                 let way = trial.in_batches(of, 0, || Reading { thread: 1, on_core: clock.get() });
@@ -147,7 +168,8 @@ mod tests {
             let batched = run(&trial, 1, &clock, costs, n);
             let other = if few { batched } else { n - batched };
             // The first, the 4th, 8th, 16th, 32nd and 64th.
-            let windows = FIRST_WINDOW + 4 * WINDOW..=3 * FIRST_WINDOW + 5 * (WINDOW + WINDOW / SETTLE);
+            let windows =
+                FIRST_WINDOW + 4 * WINDOW..=3 * FIRST_WINDOW + 5 * (WINDOW + WINDOW / SETTLE);
             assert!(windows.contains(&other), "{costs:?}: {other} of {n}");
         }
     }
@@ -174,11 +196,13 @@ mod tests {
         assert_eq!(trial.took, [Cell::new(0), Cell::new(0)]);
     }
 
-    /// Batches, which take more themselves, find warm what the plain calls before them have left, for as long as there is something of it.
+    /// Batches, which take more themselves, find warm what the plain calls before them have left,
+    /// for as long as there is something of it.
     #[test]
     fn what_the_other_way_left_behind_does_not_count() {
         const CROWD: u32 = 10_000;
-        let (trial, clock, changed, before) = (Trial::default(), Cell::new(0), Cell::new(0), Cell::new(false));
+        let (trial, clock, changed, before) =
+            (Trial::default(), Cell::new(0), Cell::new(0), Cell::new(false));
         let way = |n: u32| {
             let way = trial.in_batches(1, CROWD, || Reading { thread: 1, on_core: clock.get() });
             if before.replace(way) != way {

@@ -13,7 +13,8 @@ pub enum SendRecvError<Q> {
     Timeout(Option<Q>),
 }
 
-/// Why [`Mailbox::try_receive`](super::Mailbox::try_receive) and its kin returned without a request.
+/// Why [`Mailbox::try_receive`](super::Mailbox::try_receive) and its kin returned without a
+/// request.
 #[derive(PartialEq, Eq, Clone, Copy, Debug)]
 pub enum ReceiveError {
     /// There was none (in time).

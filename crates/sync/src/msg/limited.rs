@@ -7,10 +7,12 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 impl<Q, R> Mailbox<Q, R> {
-    /// As [`reply_and_receive`](Mailbox::reply_and_receive), but gives up waiting after `timeout`; the reply is given all the same.
+    /// As [`reply_and_receive`](Mailbox::reply_and_receive), but gives up waiting after `timeout`;
+    /// the reply is given all the same.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are gone.
+    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
+    /// gone.
     pub fn reply_and_receive_timeout<'a>(
         &'a self,
         to: Caller<'a, Q, R>,
@@ -20,10 +22,12 @@ impl<Q, R> Mailbox<Q, R> {
         self.reply_and_receive_limited(to, reply, deadline::after(timeout))
     }
 
-    /// As [`reply_and_receive`](Mailbox::reply_and_receive), but gives up waiting at `deadline`; the reply is given all the same.
+    /// As [`reply_and_receive`](Mailbox::reply_and_receive), but gives up waiting at `deadline`;
+    /// the reply is given all the same.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are gone.
+    /// [`ReceiveError::Empty`] if the time is over; [`ReceiveError::Closed`] if all addresses are
+    /// gone.
     pub fn reply_and_receive_until<'a>(
         &'a self,
         to: Caller<'a, Q, R>,

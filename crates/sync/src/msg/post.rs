@@ -134,7 +134,11 @@ impl<Q, R> Post<Q, R> {
                 self.put_back(unsafe { node.slot.cast::<Letter<Q>>().read() });
             }
         });
-        let outcome = waitlist::wait_cancellable(&signal, Wait::Message(ptr::from_ref(self).addr()), deadline);
+        let outcome = waitlist::wait_cancellable(
+            &signal,
+            Wait::Message(ptr::from_ref(self).addr()),
+            deadline,
+        );
         std::mem::forget(on_unwind);
         let outcome = outcome.or_else(|| {
             let queued = self.state.lock().servers.remove(&node);
@@ -148,7 +152,10 @@ impl<Q, R> Post<Q, R> {
                     let message = letter.request.assume_init_read();
                     (letter, message)
                 };
-                Ok(Request { message, from: Caller { post: self, node: letter.from, serial: letter.serial } })
+                Ok(Request {
+                    message,
+                    from: Caller { post: self, node: letter.from, serial: letter.serial },
+                })
             }
             Some(_) => Err(ReceiveError::Closed),
             None => Err(ReceiveError::Empty),
@@ -168,7 +175,11 @@ impl<Q, R> Post<Q, R> {
         };
         let server = state.servers.pop();
         if let Some(server) = server {
-            let again = Letter { request: MaybeUninit::new(request), from: letter.from, serial: letter.serial };
+            let again = Letter {
+                request: MaybeUninit::new(request),
+                from: letter.from,
+                serial: letter.serial,
+            };
             // SAFETY: the slot of a waiting server is a `Letter`, ours by the claim.
             unsafe { server.node.slot.cast::<Letter<Q>>().write(again) };
             let server = server.finish(DELIVERED);
@@ -178,11 +189,13 @@ impl<Q, R> Post<Q, R> {
         }
         state.taken.remove(node);
         let call = node.slot.cast::<Call<Q, R>>();
-        // SAFETY: found in `taken`, so the client is still there, and we hold the lock. The request was moved out of the slot.
+        // SAFETY: found in `taken`, so the client is still there, and we hold the lock. The request
+        // was moved out of the slot.
         unsafe {
             ptr::addr_of_mut!((*call).request).write(MaybeUninit::new(request));
             (*call).taken.set(false);
-            // Its turn is one of `taken`'s, small beside those that wait: it comes early among its equals.
+            // Its turn is one of `taken`'s, small beside those that wait: it comes early among its
+            // equals.
             state.clients.insert(node);
         }
     }
@@ -218,8 +231,8 @@ impl<Q, R> State<Q, R> {
     #[inline]
     pub(super) fn next<'a>(&mut self, post: &'a Post<Q, R>) -> Option<Request<'a, Q, R>> {
         let node: *const Node = self.clients.pop()?.node;
-        // SAFETY: popped and not ended: the client stays until it finds itself out of `taken`. Its slot is a `Call` that
-        // holds the request.
+        // SAFETY: popped and not ended: the client stays until it finds itself out of `taken`. Its
+        // slot is a `Call` that holds the request.
         unsafe {
             let call: *const Call<Q, R> = (*node).slot.cast();
             let serial = take(&mut self.taken, &*node, call);
@@ -231,21 +244,29 @@ impl<Q, R> State<Q, R> {
     /// The client that a [`Caller`] means, if it still waits.
     #[inline]
     pub(super) fn find<'n>(&self, node: *const Node, serial: u64) -> Option<&'n Node> {
-        // The pointer alone says nothing: the client may be gone, or have come again. It is followed only once found.
+        // The pointer alone says nothing: the client may be gone, or have come again. It is
+        // followed only once found.
         let found = self.taken.iter().find(|n| ptr::eq(*n, node))?;
         // SAFETY: linked, hence alive, while the lock is held, which our callers see to.
         (found.turn() == serial).then_some(unsafe { &*node })
     }
 
-    /// Ends the wait of a client, with a reply or (`Err`) without. Gives the reply back if the client is gone.
+    /// Ends the wait of a client, with a reply or (`Err`) without. Gives the reply back if the
+    /// client is gone.
     #[inline]
-    pub(super) fn answer(&mut self, node: *const Node, serial: u64, reply: Result<R, ()>) -> Result<Waiter, Option<R>> {
+    pub(super) fn answer(
+        &mut self,
+        node: *const Node,
+        serial: u64,
+        reply: Result<R, ()>,
+    ) -> Result<Waiter, Option<R>> {
         let Some(node) = self.find(node, serial) else { return Err(reply.ok()) };
         let client = self.taken.take(node);
         let outcome = match reply {
             Ok(reply) => {
                 let call = node.slot.cast::<Call<Q, R>>();
-                // SAFETY: the slot of a client's node is its `Call`; the client is still there, and we hold the lock.
+                // SAFETY: the slot of a client's node is its `Call`; the client is still there, and
+                // we hold the lock.
                 unsafe { ptr::addr_of_mut!((*call).reply).write(MaybeUninit::new(reply)) };
                 DELIVERED
             }

@@ -34,7 +34,8 @@ impl Rng {
 
 /// Threads that are joined one by one at the end of [`crew`].
 ///
-/// `std::thread::scope` by itself only counts them down, an order that ThreadSanitizer does not see in std.
+/// `std::thread::scope` by itself only counts them down, an order that ThreadSanitizer does not see
+/// in std.
 pub struct Crew<'scope, 'env: 'scope> {
     pub scope: &'scope std::thread::Scope<'scope, 'env>,
     hands: std::cell::RefCell<Vec<std::thread::ScopedJoinHandle<'scope, ()>>>,
@@ -55,11 +56,13 @@ pub fn crew<'env, T>(f: impl for<'scope> FnOnce(&Crew<'scope, 'env>) -> T) -> T 
     })
 }
 
-/// Whether `spawn` makes microprocesses here. If not (kernel threads 1:1), says that `test` is skipped: it is of priorities, or of what
-/// a microprocess does with its permits.
+/// Whether `spawn` makes microprocesses here. If not (kernel threads 1:1), says that `test` is
+/// skipped: it is of priorities, or of what a microprocess does with its permits.
 pub fn microprocesses(test: &str) -> bool {
     let here =
-        kumihimo_runtime::thread::spawn(|| kumihimo_runtime::thread::current().is_microprocess()).join().unwrap();
+        kumihimo_runtime::thread::spawn(|| kumihimo_runtime::thread::current().is_microprocess())
+            .join()
+            .unwrap();
     if !here {
         // Not by a macro: the harness would keep it to itself.
         let _ = writeln!(std::io::stderr(), "[skip] {test}: kernel threads 1:1 here");

@@ -37,7 +37,9 @@ impl Machine {
     fn new(spaces: usize) -> Machine {
         let mut all: Vec<Space> = (0..spaces).map(|_| Space::default()).collect();
         // Nobody's clock has anything to do with another's.
-        all.iter_mut().enumerate().for_each(|(i, space)| space.script.time = (spaces - i) as u64 * 10_000_000);
+        all.iter_mut()
+            .enumerate()
+            .for_each(|(i, space)| space.script.time = (spaces - i) as u64 * 10_000_000);
         Machine { spaces: all, slot: Slot { serial: 0, holder: None, given: false } }
     }
 
@@ -47,7 +49,9 @@ impl Machine {
 
     fn note(&mut self, who: usize, kind: Kind, (level, wants): (u8, u8), cause: u8) {
         let (id, wait) = (self.slot.bits(), wants);
-        self.spaces[who].script.add(0, Record { id, level, wait, cause, arg: CORE, ..Record::new(kind) });
+        self.spaces[who]
+            .script
+            .add(0, Record { id, level, wait, cause, arg: CORE, ..Record::new(kind) });
     }
 
     /// `by` changes the slot.
@@ -61,13 +65,19 @@ impl Machine {
     /// `who` notes that it has asked.
     fn asked(&mut self, who: usize, level: u8, has: bool, runs: bool) {
         let bit = |is, bit| if is { bit } else { 0 };
-        self.note(who, Kind::Asked, (level, mark(level)), bit(has, record::HAS) | bit(runs, record::RUNS));
+        self.note(
+            who,
+            Kind::Asked,
+            (level, mark(level)),
+            bit(has, record::HAS) | bit(runs, record::RUNS),
+        );
     }
 
     /// The highest waiter above what the slot says gets it.
     fn settle(&mut self, by: usize) {
         let above = self.slot.holder.map_or(0, |holder| holder.mark);
-        let waiters = self.spaces.iter().enumerate().filter_map(|(row, space)| Some((space.waits?, row)));
+        let waiters =
+            self.spaces.iter().enumerate().filter_map(|(row, space)| Some((space.waits?, row)));
         if let Some((mark, row)) = waiters.max().filter(|(mark, _)| *mark > above) {
             self.change(by, Some((row, mark)), true);
         }
@@ -86,11 +96,13 @@ impl Machine {
         has
     }
 
-    /// A step of `who`, which gives way so many steps after its core was taken. True: it has run on for one step more than the bound.
+    /// A step of `who`, which gives way so many steps after its core was taken. True: it has run on
+    /// for one step more than the bound.
     fn step(&mut self, who: usize, lag: u64) -> bool {
         let Some(level) = self.spaces[who].level else {
             self.note(who, Kind::Leaves, (0, 0), 0);
-            (self.spaces[who].waits, self.spaces[who].runs, self.spaces[who].late) = (None, false, 0);
+            (self.spaces[who].waits, self.spaces[who].runs, self.spaces[who].late) =
+                (None, false, 0);
             if self.holder() == Some(who) {
                 self.change(who, None, false);
                 self.settle(who);
@@ -112,7 +124,10 @@ impl Machine {
 
     fn file(&self, i: usize, pid: u32, board: &str) -> Vec<u8> {
         let (name, row) = (format!("space{i}"), i.to_string());
-        self.spaces[i].script.trace_of(1, pid, &[("program", &name), ("board", board), ("row", &row)]).0
+        self.spaces[i]
+            .script
+            .trace_of(1, pid, &[("program", &name), ("board", board), ("row", &row)])
+            .0
     }
 
     fn report(&self) -> Report {
@@ -152,12 +167,23 @@ fn one_that_runs_on_is_counted_in_its_steps() {
         machine.step(0, u64::MAX);
     }
     let report = machine.report();
-    assert_eq!((steps(&report.kept), report.beyond, report.verdict()), (BOUND, 0, Verdict::Holds), "{report}");
+    assert_eq!(
+        (steps(&report.kept), report.beyond, report.verdict()),
+        (BOUND, 0, Verdict::Holds),
+        "{report}"
+    );
     assert_eq!((report.runs, report.cores, report.looks, report.unseen), (2, 1, 3 + BOUND, 0));
     machine.step(0, u64::MAX);
     let report = machine.report();
-    assert_eq!((report.beyond, report.gave_way, report.verdict()), (1, 0, Verdict::Violated), "{report}");
-    let said = format!("{} step(s) of VP 0 of space0 (process 100): it ran on at level 10, from ", BOUND + 1);
+    assert_eq!(
+        (report.beyond, report.gave_way, report.verdict()),
+        (1, 0, Verdict::Violated),
+        "{report}"
+    );
+    let said = format!(
+        "{} step(s) of VP 0 of space0 (process 100): it ran on at level 10, from ",
+        BOUND + 1
+    );
     let text = report.to_string();
     assert!(text.contains(&said), "{text}");
     assert!(text.contains("while VP 0 of space1 (process 101) had core 3 at level 50"), "{text}");
@@ -176,7 +202,11 @@ fn one_that_gives_way_is_not_to_blame_again() {
         (0..3).for_each(|_| _ = machine.step(0, 1));
     }
     let report = machine.report();
-    assert_eq!((steps(&report.kept), report.gave_way, report.missed.clone()), (1, 5, None), "{report}");
+    assert_eq!(
+        (steps(&report.kept), report.gave_way, report.missed.clone()),
+        (1, 5, None),
+        "{report}"
+    );
     assert_eq!(report.verdict(), Verdict::Holds);
 }
 
@@ -217,7 +247,8 @@ fn one_that_was_given_the_core_and_did_not_come_is_not_passed_over() {
     machine.change(0, Some((0, mark(60))), false);
     machine.step(1, 1);
     machine.change(0, Some((1, mark(50))), true);
-    // Nobody saw it, space 0 took the core from it after the bound, and what it said was taken back.
+    // Nobody saw it, space 0 took the core from it after the bound, and what it said was taken
+    // back.
     machine.change(0, None, false);
     machine.change(0, Some((0, mark(10))), false);
     (0..BOUND + 1).for_each(|_| machine.asked(0, 10, true, true));
@@ -231,7 +262,11 @@ fn one_that_waits_for_less_is_counted_in_its_steps() {
     let mut machine = two();
     (0..BOUND + 1).for_each(|_| machine.asked(1, 50, false, false));
     let report = machine.report();
-    assert_eq!((steps(&report.missed), report.beyond, report.verdict()), (BOUND + 1, 1, Verdict::Violated), "{report}");
+    assert_eq!(
+        (steps(&report.missed), report.beyond, report.verdict()),
+        (BOUND + 1, 1, Verdict::Violated),
+        "{report}"
+    );
     let text = report.to_string();
     assert!(text.contains("VP 0 of space1 (process 101): it waited at level 50"), "{text}");
     assert!(text.contains("while VP 0 of space0 (process 100) had core 3 at level 10"), "{text}");
@@ -244,7 +279,8 @@ fn one_that_waits_for_less_is_counted_in_its_steps() {
     assert!(report.to_string().contains("while nobody had core 3"), "{report}");
 }
 
-/// Of level 10 and 10: whoever has it keeps it until it is turned over, and the other one does not run.
+/// Of level 10 and 10: whoever has it keeps it until it is turned over, and the other one does not
+/// run.
 #[test]
 fn equals_do_not_outrank_each_other_but_one_has_it() {
     let mut machine = two();
@@ -268,7 +304,11 @@ fn serial_numbers_begin_anew() {
         machine.step(0, 1);
     }
     let report = machine.report();
-    assert_eq!((report.unseen, report.beyond, report.verdict()), (0, 0, Verdict::Holds), "{report}");
+    assert_eq!(
+        (report.unseen, report.beyond, report.verdict()),
+        (0, 0, Verdict::Holds),
+        "{report}"
+    );
     assert!(machine.slot.serial < 1 << 20 && report.looks == 16);
 }
 
@@ -278,11 +318,14 @@ fn who_has_the_core_is_drawn() {
     machine.step(1, 1);
     machine.step(0, 1);
     let all = events(&machine.file(0, 100, "b"));
-    let on_core =
-        all.iter().filter(|(event, name, of)| *of == Of::Core && name == "core 3" && event.kind == SLICE_BEGIN);
-    let slices: Vec<_> = on_core.map(|(event, ..)| (event.name.to_string(), event.number("level"))).collect();
+    let on_core = all.iter().filter(|(event, name, of)| {
+        *of == Of::Core && name == "core 3" && event.kind == SLICE_BEGIN
+    });
+    let slices: Vec<_> =
+        on_core.map(|(event, ..)| (event.name.to_string(), event.number("level"))).collect();
     assert_eq!(slices, [("VP 0".into(), Some(10)), ("row 1 VP 0".into(), Some(50))]);
-    let on_vp: Vec<_> = all.iter().filter(|(_, _, of)| *of == Of::Vp).map(|(event, ..)| &*event.name).collect();
+    let on_vp: Vec<_> =
+        all.iter().filter(|(_, _, of)| *of == Of::Vp).map(|(event, ..)| &*event.name).collect();
     assert_eq!(on_vp, ["Asked for a core"; 3]);
 }
 
@@ -294,7 +337,10 @@ fn files_that_do_not_belong_together_are_refused() {
     let (first, second) = (machine.file(0, 100, "b"), machine.file(1, 101, "b"));
     assert!(together(&[first.clone(), second.clone()]).is_ok());
     let said = refused(&[first.clone(), machine.file(1, 101, "another")]);
-    assert_eq!(said, "file0 and file1 do not belong together: their processes were at different boards");
+    assert_eq!(
+        said,
+        "file0 and file1 do not belong together: their processes were at different boards"
+    );
     let said = refused(&[first.clone(), second.clone(), first.clone()]);
     assert_eq!(said, "file0 and file2 are of one process (100): give each process's trace once");
     let said = refused(&[first.clone(), Machine::new(2).file(1, 101, "b")]);
@@ -308,10 +354,22 @@ fn files_that_do_not_belong_together_are_refused() {
     other.step(0, 1);
     machine.step(0, 1);
     let said = refused(&[machine.file(0, 100, "b"), other.file(1, 101, "b")]);
-    assert!(said.contains("of different times") && said.contains("of one change of core 3 says file0 that"), "{said}");
-    assert!(said.contains("at level 50, and file1 that VP 0 of space1 (process 101) has it at level 40"), "{said}");
+    assert!(
+        said.contains("of different times")
+            && said.contains("of one change of core 3 says file0 that"),
+        "{said}"
+    );
+    assert!(
+        said.contains(
+            "at level 50, and file1 that VP 0 of space1 (process 101) has it at level 40"
+        ),
+        "{said}"
+    );
     // By itself a trace is enough for what concerns itself.
-    assert!(together(&[first]).is_ok_and(|report| report.is_some_and(|report| report.verdict() == Verdict::Holds)));
+    assert!(
+        together(&[first])
+            .is_ok_and(|report| report.is_some_and(|report| report.verdict() == Verdict::Holds))
+    );
 }
 
 /// One after the other: nothing is known of what they did to each other.
@@ -325,7 +383,10 @@ fn those_that_were_apart_prove_nothing() {
     let report = machine.report();
     assert_eq!(report.verdict(), Verdict::Incomplete, "{report}");
     assert_eq!(report.apart, ["space0 (process 100)", "space1 (process 101)"]);
-    assert!(report.to_string().contains("space0 (process 100) has shared no core with the others"), "{report}");
+    assert!(
+        report.to_string().contains("space0 (process 100) has shared no core with the others"),
+        "{report}"
+    );
 }
 
 /// What those on a core may do: take a step, or first get a level, or lose it.

@@ -46,8 +46,10 @@ const PATHS: [(&str, &str); 9] = [
 ];
 
 pub fn all() -> Vec<Case> {
-    let long = ["n".repeat(256), format!("dir/{}", "n".repeat(300)), format!("{}/x", "n".repeat(256))];
-    let long = [("too_long", &long[0]), ("too_long_below", &long[1]), ("too_long_on_the_way", &long[2])];
+    let long =
+        ["n".repeat(256), format!("dir/{}", "n".repeat(300)), format!("{}/x", "n".repeat(256))];
+    let long =
+        [("too_long", &long[0]), ("too_long_below", &long[1]), ("too_long_on_the_way", &long[2])];
     let paths = PATHS.iter().map(|(name, path)| (*name, (*path).to_owned()));
     let paths: Vec<_> = paths.chain(long.map(|(name, path)| (name, path.clone()))).collect();
     let case = |name: &str, path: &str, (call_name, call): (&str, Call)| {
@@ -64,5 +66,8 @@ pub fn all() -> Vec<Case> {
             t.list(".");
         })
     };
-    CALLS.into_iter().flat_map(|call| paths.iter().map(move |(name, path)| case(name, path, call))).collect()
+    CALLS
+        .into_iter()
+        .flat_map(|call| paths.iter().map(move |(name, path)| case(name, path, call)))
+        .collect()
 }

@@ -17,7 +17,8 @@ clean:
 \trm -f *.o *.a program
 ";
 
-/// A program of a library and five sources: made, made again (nothing to do), one touched (only that), cleaned.
+/// A program of a library and five sources: made, made again (nothing to do), one touched (only
+/// that), cleaned.
 ///
 /// # Panics
 /// If make(1) does more or less.
@@ -29,7 +30,10 @@ pub fn builds(place: &Path) {
     write("Makefile", MAKEFILE);
     write("numbers.h", "int one(void); int two(void); int three(void);\n");
     for (name, number) in [("one", 1), ("two", 2), ("three", 3)] {
-        write(&format!("{name}.c"), &format!("#include \"numbers.h\"\nint {name}(void) {{ return {number}; }}\n"));
+        write(
+            &format!("{name}.c"),
+            &format!("#include \"numbers.h\"\nint {name}(void) {{ return {number}; }}\n"),
+        );
     }
     write(
         "main.c",
@@ -91,7 +95,8 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// A program that lies on the file system maps a file of it, writes through the map, and reads back.
+/// A program that lies on the file system maps a file of it, writes through the map, and reads
+/// back.
 ///
 /// # Panics
 /// If it finds something else.

@@ -30,22 +30,59 @@ pub fn is_found_and_measured(sources: &Path, place: &Path, scratch: &Path) {
         &[".", "-type", "f", "-exec", "grep", "-l", "forbid(unsafe_code)", "{}", "+"],
     ];
     for arguments in searches {
-        let (expected, found) = (lines(&sh(&there, "find", arguments)), lines(&sh(&here, "find", arguments)));
+        let (expected, found) =
+            (lines(&sh(&there, "find", arguments)), lines(&sh(&here, "find", arguments)));
         let differing: Vec<_> = expected.symmetric_difference(&found).take(6).collect();
         assert!(!expected.is_empty() && differing.is_empty(), "find {arguments:?}: {differing:#?}");
     }
     // Directories are as large as the file system makes them.
     let sizes = |place: &Path| sh(place, "find", &[".", "-type", "f", "-printf", "%s %P\n"]);
     assert_eq!(lines(&sizes(&there)), lines(&sizes(&here)));
-    let used: u64 = sh(&here, "du", &["-sk", "."]).split('\t').next().and_then(|kb| kb.parse().ok()).expect("du(1)");
+    let used: u64 = sh(&here, "du", &["-sk", "."])
+        .split('\t')
+        .next()
+        .and_then(|kb| kb.parse().ok())
+        .expect("du(1)");
     assert!(used > 100, "{used}");
     // Blocks as they are, in the middle, at the end, cut off, and synced.
     for place in [&there, &here] {
-        sh(place, "dd", &["if=/dev/zero", "of=dd", "bs=64k", "count=33", "status=none", "conv=fsync"]);
+        sh(
+            place,
+            "dd",
+            &["if=/dev/zero", "of=dd", "bs=64k", "count=33", "status=none", "conv=fsync"],
+        );
         let input = format!("if={}", there.join("kv/src/request.rs").display());
-        sh(place, "dd", &[input.as_str(), "of=dd", "bs=1000", "seek=77", "conv=notrunc", "status=none"]);
-        sh(place, "dd", &["if=dd", "of=part", "bs=1", "skip=76999", "count=9000", "status=none", "conv=fdatasync"]);
-        sh(place, "dd", &[input.as_str(), "of=cut", "bs=512", "seek=3", "status=none", "oflag=append", "conv=notrunc"]);
+        sh(
+            place,
+            "dd",
+            &[input.as_str(), "of=dd", "bs=1000", "seek=77", "conv=notrunc", "status=none"],
+        );
+        sh(
+            place,
+            "dd",
+            &[
+                "if=dd",
+                "of=part",
+                "bs=1",
+                "skip=76999",
+                "count=9000",
+                "status=none",
+                "conv=fdatasync",
+            ],
+        );
+        sh(
+            place,
+            "dd",
+            &[
+                input.as_str(),
+                "of=cut",
+                "bs=512",
+                "seek=3",
+                "status=none",
+                "oflag=append",
+                "conv=notrunc",
+            ],
+        );
         sh(place, "dd", &["if=dd", "of=cut", "bs=4096", "seek=5", "count=1", "status=none"]);
     }
     Tree::of(&there).expect(&Tree::of(&here), "after dd");
@@ -63,7 +100,19 @@ pub fn copies_sparsely(place: &Path) {
     sh(place, "truncate", &["-s", "50M", "sparse"]);
     for at in ["3", "20", "49"] {
         let seek = format!("seek={at}");
-        sh(place, "dd", &["if=/dev/urandom", "of=sparse", "bs=1M", "count=1", &seek, "conv=notrunc", "status=none"]);
+        sh(
+            place,
+            "dd",
+            &[
+                "if=/dev/urandom",
+                "of=sparse",
+                "bs=1M",
+                "count=1",
+                &seek,
+                "conv=notrunc",
+                "status=none",
+            ],
+        );
     }
     sh(place, "sync", &["sparse"]);
     assert!((3..5).contains(&megabytes("sparse")), "{}", megabytes("sparse"));
@@ -82,7 +131,8 @@ pub fn copies_sparsely(place: &Path) {
     }
 }
 
-/// Several write at once, blocks of many sizes at random places, through the kernel's cache, past it and by mapping; each block has a checksum, and is read back and compared (fio).
+/// Several write at once, blocks of many sizes at random places, through the kernel's cache, past
+/// it and by mapping; each block has a checksum, and is read back and compared (fio).
 ///
 /// # Panics
 /// If one is not what was written.
@@ -91,8 +141,14 @@ pub fn verifies(place: &Path, seed: u64) {
         return;
     }
     let seed = format!("--randseed={}", seed >> 1);
-    let jobs =
-        ["--rw=randwrite", "--size=4m", "--numjobs=4", "--verify=crc32c", "--verify_fatal=1", "--verify_backlog=32"];
+    let jobs = [
+        "--rw=randwrite",
+        "--size=4m",
+        "--numjobs=4",
+        "--verify=crc32c",
+        "--verify_fatal=1",
+        "--verify_backlog=32",
+    ];
     for how in [
         &["--name=cached", "--ioengine=psync", "--bsrange=1k-64k", "--bs_unaligned"][..],
         &["--name=synced", "--ioengine=psync", "--bsrange=4k-16k", "--fsync=16"],
@@ -100,7 +156,9 @@ pub fn verifies(place: &Path, seed: u64) {
         &["--name=several", "--ioengine=libaio", "--bsrange=4k-32k", "--direct=1", "--iodepth=8"],
         &["--name=mapped", "--ioengine=mmap", "--bs=4k"],
     ] {
-        let arguments = [how, &jobs[..], &[seed.as_str(), "--group_reporting", "--output-format=terse"]].concat();
+        let arguments =
+            [how, &jobs[..], &[seed.as_str(), "--group_reporting", "--output-format=terse"]]
+                .concat();
         sh(place, "fio", &arguments);
     }
 }
@@ -117,7 +175,8 @@ pub fn holds_many_small_files(place: &Path, count: usize) {
                 for n in (writer..count).step_by(WRITERS) {
                     let directory = place.join(format!("{}", n % 50));
                     let _ = std::fs::create_dir(&directory);
-                    std::fs::write(directory.join(format!("small-{n}")), format!("this is {n}")).expect("a small file");
+                    std::fs::write(directory.join(format!("small-{n}")), format!("this is {n}"))
+                        .expect("a small file");
                 }
             });
         }
@@ -136,6 +195,8 @@ pub fn holds_many_small_files(place: &Path, count: usize) {
         std::fs::remove_file(place.join(format!("{}/small-{n}", n % 50))).expect("it goes");
     }
     check(&|n| n % 2 == 1);
-    let listed: usize = (0..50).map(|n| std::fs::read_dir(place.join(n.to_string())).map_or(0, Iterator::count)).sum();
+    let listed: usize = (0..50)
+        .map(|n| std::fs::read_dir(place.join(n.to_string())).map_or(0, Iterator::count))
+        .sum();
     assert_eq!(listed, count / 2);
 }

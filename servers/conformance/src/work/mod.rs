@@ -1,5 +1,5 @@
-//! What people do with a file system. Each job is given an empty directory of it, and panics where something is not as
-//! on any other.
+//! What people do with a file system. Each job is given an empty directory of it, and panics where
+//! something is not as on any other.
 
 mod build;
 mod database;
@@ -31,7 +31,8 @@ fn sh<S: AsRef<OsStr>>(directory: &Path, program: &str, arguments: &[S]) -> Stri
         .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|e| panic!("{program}: {e}"));
-    let arguments: Vec<_> = arguments.iter().map(|argument| argument.as_ref().to_string_lossy()).collect();
+    let arguments: Vec<_> =
+        arguments.iter().map(|argument| argument.as_ref().to_string_lossy()).collect();
     assert!(output.status.success(), "{program} {}: {}", arguments.join(" "), told(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -22,7 +22,8 @@ pub fn clones(repository: &Path, place: &Path) {
     assert_eq!(sh(&clone, "git", &["status", "--porcelain"]), "");
     std::fs::write(clone.join("ARCHITECTURE.md"), "changed\n").expect("a file changes");
     assert_eq!(sh(&clone, "git", &["status", "--porcelain"]), " M ARCHITECTURE.md\n");
-    let author = ["-c", "user.name=x", "-c", "user.email=x@example.invalid", "-c", "commit.gpgsign=false"];
+    let author =
+        ["-c", "user.name=x", "-c", "user.email=x@example.invalid", "-c", "commit.gpgsign=false"];
     sh(&clone, "git", &[&author[..], &["commit", "-qam", "a change"]].concat());
     sh(&clone, "git", &["gc", "-q"]);
     sh(&clone, "git", &["fsck", "--full", "--no-progress"]);
@@ -46,7 +47,11 @@ pub fn packs(sources: &Path, place: &Path, scratch: &Path) {
     sh(&original, "ln", &["-s", "../crates/io", "crates/link"]);
     sh(&original, "ln", &["crates/io/Cargo.toml", "crates/second-name"]);
     let there = scratch.join("there.tar");
-    sh(&original, "tar", &["--format=posix".as_ref(), "-cf".as_ref(), there.as_os_str(), ".".as_ref()]);
+    sh(
+        &original,
+        "tar",
+        &["--format=posix".as_ref(), "-cf".as_ref(), there.as_os_str(), ".".as_ref()],
+    );
     sh(place, "tar", &["-xpf".as_ref(), there.as_os_str()]);
     sh(place, "tar", &["--format=posix", "-cf", "again.tar", "crates"]);
     sh(&back, "tar", &["-xpf".as_ref(), place.join("again.tar").as_os_str()]);
@@ -56,7 +61,8 @@ pub fn packs(sources: &Path, place: &Path, scratch: &Path) {
     expected.expect(&Tree::with_attributes(&back.join("crates")), "packed and unpacked again");
 }
 
-/// `rsync -a` twice: the second time there is nothing to do; once more after a change, and there is one thing.
+/// `rsync -a` twice: the second time there is nothing to do; once more after a change, and there is
+/// one thing.
 ///
 /// # Panics
 /// If rsync(1) complains or transfers something.

@@ -33,7 +33,9 @@ impl Tree {
             let links = metadata.nlink();
             let (mode, uid, gid) = (metadata.mode(), metadata.uid(), metadata.gid());
             let (seconds, nanoseconds) = (metadata.mtime(), metadata.mtime_nsec());
-            format!(" mode {mode:o} links {links} owner {uid}:{gid} mtime {seconds}.{nanoseconds:09}")
+            format!(
+                " mode {mode:o} links {links} owner {uid}:{gid} mtime {seconds}.{nanoseconds:09}"
+            )
         })
     }
 
@@ -53,10 +55,12 @@ impl Tree {
         let mut all = BTreeMap::new();
         let mut left = vec![path.to_owned()];
         while let Some(directory) = left.pop() {
-            let listed = std::fs::read_dir(&directory).unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
+            let listed = std::fs::read_dir(&directory)
+                .unwrap_or_else(|e| panic!("{}: {e}", directory.display()));
             for entry in listed {
                 let found = entry.unwrap_or_else(|e| panic!("{}: {e}", directory.display())).path();
-                let metadata = found.symlink_metadata().unwrap_or_else(|e| panic!("{}: {e}", found.display()));
+                let metadata =
+                    found.symlink_metadata().unwrap_or_else(|e| panic!("{}: {e}", found.display()));
                 let name = found.strip_prefix(path).expect("it is below").to_owned();
                 // Made by mke2fs(8).
                 if name.as_os_str() == OsStr::new("lost+found") {
@@ -80,7 +84,9 @@ impl Tree {
         let names = self.0.keys().chain(other.0.keys().filter(|name| !self.0.contains_key(*name)));
         let differing = names.filter(|name| self.0.get(*name) != other.0.get(*name));
         let lines: Vec<_> = differing
-            .map(|name| format!("{}:\n  {:?}\n  {:?}", name.display(), self.0.get(name), other.0.get(name)))
+            .map(|name| {
+                format!("{}:\n  {:?}\n  {:?}", name.display(), self.0.get(name), other.0.get(name))
+            })
             .collect();
         assert!(
             lines.is_empty(),

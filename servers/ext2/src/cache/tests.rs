@@ -24,11 +24,19 @@ impl Disk for Numbers {
 }
 
 fn cache(blocks: usize) -> Cache {
-    Cache::new(Box::new(Numbers), SIZE, blocks * SIZE, Arc::new(Complaints::new("image".to_owned(), None)))
+    Cache::new(
+        Box::new(Numbers),
+        SIZE,
+        blocks * SIZE,
+        Arc::new(Complaints::new("image".to_owned(), None)),
+    )
 }
 
 fn read(cache: &Cache, block: u32) {
-    assert_eq!(cache.read(block, |bytes| (bytes[0], bytes[SIZE - 1])), Ok((block as u8, block as u8)));
+    assert_eq!(
+        cache.read(block, |bytes| (bytes[0], bytes[SIZE - 1])),
+        Ok((block as u8, block as u8))
+    );
 }
 
 fn misses(cache: &Cache) -> u64 {
@@ -64,7 +72,8 @@ fn what_is_read_at_once_is_read_once_however_little_room_there_is() {
         next += 1;
     });
     assert_eq!((outcome, next), (Ok(()), 1000));
-    // What is absent is read a megabyte at once; some of what was read ahead may be gone again, and is not asked for.
+    // What is absent is read a megabyte at once; some of what was read ahead may be gone again, and
+    // is not asked for.
     assert!((1000..=1300).contains(&misses(&cache)), "{} blocks were read", misses(&cache));
     assert!(held(&cache) <= 256);
 }

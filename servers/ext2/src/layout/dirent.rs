@@ -64,7 +64,8 @@ pub fn kind_of(file_type: u8) -> Option<Kind> {
     })
 }
 
-/// The entries of a directory's block, each checked; the first that is not right ends them with what is wrong.
+/// The entries of a directory's block, each checked; the first that is not right ends them with
+/// what is wrong.
 pub struct Entries<'a> {
     block: &'a [u8],
     at: usize,
@@ -114,7 +115,10 @@ impl<'a> Iterator for Entries<'a> {
 
 /// Puts an entry.
 pub fn put(block: &mut [u8], at: usize, length: usize, number: u32, kind: u8, name: &[u8]) {
-    #![allow(clippy::cast_possible_truncation, reason = "a block has 4096 bytes at most, a name 255")]
+    #![allow(
+        clippy::cast_possible_truncation,
+        reason = "a block has 4096 bytes at most, a name 255"
+    )]
     put32(block, at, number);
     put16(block, at + 4, length as u16);
     block[at + 6] = name.len() as u8;

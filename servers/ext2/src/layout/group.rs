@@ -30,8 +30,16 @@ pub struct Counts {
 /// Reads the descriptor that begins at `bytes`.
 pub fn read(bytes: &[u8]) -> (Places, Counts) {
     (
-        Places { block_bitmap: get32(bytes, 0), inode_bitmap: get32(bytes, 4), inode_table: get32(bytes, 8) },
-        Counts { free_blocks: get16(bytes, 12), free_inodes: get16(bytes, 14), directories: get16(bytes, 16) },
+        Places {
+            block_bitmap: get32(bytes, 0),
+            inode_bitmap: get32(bytes, 4),
+            inode_table: get32(bytes, 8),
+        },
+        Counts {
+            free_blocks: get16(bytes, 12),
+            free_inodes: get16(bytes, 14),
+            directories: get16(bytes, 16),
+        },
     )
 }
 
@@ -136,8 +144,9 @@ impl Geometry {
         self.block_size / 4
     }
 
-    /// The largest file, in bytes: what three levels of indirect blocks reach, and what `i_blocks` can count in units of 512 bytes, indirect blocks included
-    /// (`ext2_max_size` of fs/ext2/super.c).
+    /// The largest file, in bytes: what three levels of indirect blocks reach, and what `i_blocks`
+    /// can count in units of 512 bytes, indirect blocks included (`ext2_max_size` of
+    /// fs/ext2/super.c).
     pub fn largest_file(&self) -> u64 {
         let (size, pointers) = (self.block_size as u64, self.pointers() as u64);
         let reached = 12 + pointers + pointers * pointers + pointers * pointers * pointers;

@@ -10,7 +10,8 @@ pub const IMMUTABLE: u32 = 0x10;
 pub const APPEND: u32 = 0x20;
 /// `i_flags`: a directory with a hash tree.
 pub const INDEX: u32 = 0x1000;
-/// `i_flags`: what a new inode takes over from its directory: `EXT2_FL_INHERITED`, of which directories keep all.
+/// `i_flags`: what a new inode takes over from its directory: `EXT2_FL_INHERITED`, of which
+/// directories keep all.
 pub const INHERITED: u32 = 0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x400 | 0x8000 | 0x10000;
 /// Of these, what makes sense for directories only.
 pub const FOR_DIRECTORIES: u32 = 0x10000;
@@ -40,7 +41,8 @@ pub struct Fields {
     pub sectors: u32,
     /// `i_flags`.
     pub flags: u32,
-    /// Twelve blocks, and one of each level of indirection; or the target of a short symbolic link; or a device.
+    /// Twelve blocks, and one of each level of indirection; or the target of a short symbolic link;
+    /// or a device.
     pub block: [u32; 15],
     /// Which inode of this number.
     pub generation: u32,
@@ -59,19 +61,27 @@ pub fn attribute_room(raw: &[u8]) -> Option<std::ops::Range<usize>> {
     (raw.len() > 128 && extra(raw) > 0 && start + 4 <= raw.len()).then_some(start..raw.len())
 }
 
-/// A time: 32 bits with a sign, and two more bits with the nanoseconds: fs/ext4/ext4.h, "Extended fields will fit into an inode".
+/// A time: 32 bits with a sign, and two more bits with the nanoseconds: fs/ext4/ext4.h, "Extended
+/// fields will fit into an inode".
 fn time(raw: &[u8], at: usize, extra_at: usize) -> Time {
     let seconds = i64::from(get32(raw, at).cast_signed());
     if extra(raw) + 128 < extra_at + 4 {
         return Time { seconds, nanoseconds: 0 };
     }
     let more = get32(raw, extra_at);
-    Time { seconds: seconds + (i64::from(more & 3) << 32), nanoseconds: (more >> 2).min(999_999_999) }
+    Time {
+        seconds: seconds + (i64::from(more & 3) << 32),
+        nanoseconds: (more >> 2).min(999_999_999),
+    }
 }
 
 fn put_time(raw: &mut [u8], at: usize, extra_at: usize, time: Time) {
     if extra(raw) + 128 < extra_at + 4 {
-        let seconds = i32::try_from(time.seconds).unwrap_or(if time.seconds < 0 { i32::MIN } else { i32::MAX });
+        let seconds = i32::try_from(time.seconds).unwrap_or(if time.seconds < 0 {
+            i32::MIN
+        } else {
+            i32::MAX
+        });
         put32(raw, at, seconds.cast_unsigned());
         return;
     }
@@ -84,14 +94,16 @@ fn put_time(raw: &mut [u8], at: usize, extra_at: usize, time: Time) {
     put32(raw, extra_at, epoch | (time.nanoseconds << 2));
 }
 
-/// The nearest time that an inode of so many bytes can hold: from 1901 to 2038 in whole seconds, or to 2446.
+/// The nearest time that an inode of so many bytes can hold: from 1901 to 2038 in whole seconds, or
+/// to 2446.
 pub fn storable(time: Time, inode_size: usize) -> Time {
     let (earliest, latest) = match inode_size {
         128 => (i64::from(i32::MIN), i64::from(i32::MAX)),
         _ => (i64::from(i32::MIN), (3 << 32) + i64::from(i32::MAX)),
     };
     let seconds = time.seconds.clamp(earliest, latest);
-    let nanoseconds = if inode_size == 128 || seconds != time.seconds { 0 } else { time.nanoseconds };
+    let nanoseconds =
+        if inode_size == 128 || seconds != time.seconds { 0 } else { time.nanoseconds };
     Time { seconds, nanoseconds }
 }
 
@@ -99,8 +111,11 @@ impl Fields {
     /// Reads an inode.
     pub fn read(raw: &[u8]) -> Fields {
         let mode = get16(raw, 0);
-        let high =
-            if Kind::of_mode(u32::from(mode)) == Some(Kind::File) { u64::from(get32(raw, 108)) << 32 } else { 0 };
+        let high = if Kind::of_mode(u32::from(mode)) == Some(Kind::File) {
+            u64::from(get32(raw, 108)) << 32
+        } else {
+            0
+        };
         let mut block = [0; 15];
         for (index, number) in block.iter_mut().enumerate() {
             *number = get32(raw, 40 + 4 * index);
@@ -184,10 +199,13 @@ impl Fields {
         }
     }
 
-    /// Of a device, its number as makedev(3) puts it into 32 bits: `old_decode_dev` and `new_decode_dev` of include/linux/kdev_t.h.
+    /// Of a device, its number as makedev(3) puts it into 32 bits: `old_decode_dev` and
+    /// `new_decode_dev` of include/linux/kdev_t.h.
     pub fn device(&self) -> u32 {
         match self.kind() {
-            Some(Kind::CharDevice | Kind::BlockDevice) if self.block[0] != 0 => self.block[0] & 0xFFFF,
+            Some(Kind::CharDevice | Kind::BlockDevice) if self.block[0] != 0 => {
+                self.block[0] & 0xFFFF
+            }
             Some(Kind::CharDevice | Kind::BlockDevice) => self.block[1],
             _ => 0,
         }

@@ -168,7 +168,8 @@ impl Superblock {
         put32(&mut self.0, 48, now);
     }
 
-    /// Adds features; a file system of revision 0 has no place for them, and becomes one of revision 1.
+    /// Adds features; a file system of revision 0 has no place for them, and becomes one of
+    /// revision 1.
     pub fn add_features(&mut self, compat: u32, ro_compat: u32) {
         if self.revision() == 0 {
             put32(&mut self.0, 76, 1);
@@ -191,8 +192,11 @@ fn named(bits: u32, names: &[(u32, &str)]) -> Option<String> {
     if bits == 0 {
         return None;
     }
-    let mut known: Vec<String> =
-        names.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| (*name).to_owned()).collect();
+    let mut known: Vec<String> = names
+        .iter()
+        .filter(|(bit, _)| bits & bit != 0)
+        .map(|(_, name)| (*name).to_owned())
+        .collect();
     let unknown = bits & !names.iter().fold(0, |all, (bit, _)| all | bit);
     if unknown != 0 {
         known.push(format!("feature {unknown:#x}, which is not known"));

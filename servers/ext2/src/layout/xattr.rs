@@ -27,12 +27,14 @@ const NAMESPACES: [(u8, &[u8]); 3] = [(1, b"user."), (4, b"trusted."), (6, b"sec
 /// Namespaces that are one name.
 const ACLS: [(u8, &[u8]); 2] = [(2, b"system.posix_acl_access"), (3, b"system.posix_acl_default")];
 
-/// Namespace and rest of a full name. `EOPNOTSUPP`: there is no such namespace. `EINVAL`: there is nothing behind it.
+/// Namespace and rest of a full name. `EOPNOTSUPP`: there is no such namespace. `EINVAL`: there is
+/// nothing behind it.
 pub fn split(name: &[u8]) -> Result<(u8, &[u8]), Errno> {
     if let Some((index, _)) = ACLS.iter().find(|(_, whole)| *whole == name) {
         return Ok((*index, b""));
     }
-    let found = NAMESPACES.iter().find_map(|(index, prefix)| Some((*index, name.strip_prefix(*prefix)?)));
+    let found =
+        NAMESPACES.iter().find_map(|(index, prefix)| Some((*index, name.strip_prefix(*prefix)?)));
     match found {
         None => Err(Errno::OPNOTSUPP),
         Some((_, b"")) => Err(Errno::INVAL),
@@ -71,15 +73,18 @@ pub fn read(bytes: &[u8], first: usize, origin: usize) -> Result<Vec<Attribute>,
         if get32(bytes, at + 4) != 0 {
             return Err("an attribute's value lies in another block or inode");
         }
-        let name = bytes.get(at + ENTRY..at + ENTRY + length).ok_or("an attribute's name is cut off")?;
-        let value = bytes.get(origin..).and_then(|from| from.get(offset..offset.checked_add(size)?));
+        let name =
+            bytes.get(at + ENTRY..at + ENTRY + length).ok_or("an attribute's name is cut off")?;
+        let value =
+            bytes.get(origin..).and_then(|from| from.get(offset..offset.checked_add(size)?));
         let value = value.ok_or("an attribute's value lies outside")?;
         all.push(Attribute { index: bytes[at + 1], name: name.to_vec(), value: value.to_vec() });
         at += (ENTRY + length).next_multiple_of(4);
     }
 }
 
-/// Writes attributes as entries from `first` on, with their values at the end of `bytes`, which is zero. `false`: they do not fit. The hash of all is given.
+/// Writes attributes as entries from `first` on, with their values at the end of `bytes`, which is
+/// zero. `false`: they do not fit. The hash of all is given.
 pub fn write(bytes: &mut [u8], first: usize, origin: usize, all: &mut [Attribute]) -> Option<u32> {
     all.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
     let (mut at, mut end, mut hash) = (first, bytes.len(), 0_u32);
@@ -116,7 +121,8 @@ pub fn block(size: usize, all: &mut [Attribute]) -> Option<Vec<u8>> {
 }
 
 fn entry_hash(attribute: &Attribute) -> u32 {
-    let name = attribute.name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ u32::from(byte));
+    let name =
+        attribute.name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ u32::from(byte));
     attribute.value.chunks(4).fold(name, |hash, word| {
         let mut padded = [0; 4];
         padded[..word.len()].copy_from_slice(word);
@@ -129,7 +135,8 @@ fn names_someone(tag: u16) -> bool {
     tag == 2 || tag == 8
 }
 
-/// An access control list from the form that setxattr(2) has (version 2) to that of the disk (version 1): fs/ext2/acl.c.
+/// An access control list from the form that setxattr(2) has (version 2) to that of the disk
+/// (version 1): fs/ext2/acl.c.
 pub fn acl_to_disk(value: &[u8]) -> Option<Vec<u8>> {
     let (head, entries) = value.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*head) != 2 || entries.len() % 8 != 0 {
@@ -150,7 +157,8 @@ pub fn acl_from_disk(disk: &[u8]) -> Option<Vec<u8>> {
     }
     let mut value = 2_u32.to_le_bytes().to_vec();
     while !rest.is_empty() {
-        let length = if names_someone(u16::from_le_bytes([rest[0], *rest.get(1)?])) { 8 } else { 4 };
+        let length =
+            if names_someone(u16::from_le_bytes([rest[0], *rest.get(1)?])) { 8 } else { 4 };
         value.extend_from_slice(rest.get(..length)?);
         if length == 4 {
             value.extend_from_slice(&u32::MAX.to_le_bytes());

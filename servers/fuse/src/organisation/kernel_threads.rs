@@ -1,4 +1,5 @@
-//! Threads of the kernel: whoever waits, for a message, the disk or a lock, waits in the kernel, and the kernel's scheduler has the others.
+//! Threads of the kernel: whoever waits, for a message, the disk or a lock, waits in the kernel,
+//! and the kernel's scheduler has the others.
 
 use std::io;
 use std::thread;
@@ -18,14 +19,16 @@ impl Environment for KernelThreads {
         thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
     }
 
-    /// As many channels as cores, so that who receives meets nobody else there, if there are as many threads.
+    /// As many channels as cores, so that who receives meets nobody else there, if there are as
+    /// many threads.
     fn intakes(&self, mounts: &[Mounted], threads: usize) -> io::Result<Vec<Arc<Intake>>> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let mut intakes = Vec::new();
         for mount in mounts {
             intakes.push(Arc::new(Intake::blocking(mount.clone())?));
             for _ in 1..cores.min(threads) {
-                let another = Mounted { device: Arc::new(mount.device.another()?), ..mount.clone() };
+                let another =
+                    Mounted { device: Arc::new(mount.device.another()?), ..mount.clone() };
                 intakes.push(Arc::new(Intake::blocking(another)?));
             }
         }

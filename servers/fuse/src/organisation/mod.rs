@@ -57,7 +57,8 @@ pub struct Mounted {
     pub device: Arc<Device>,
 }
 
-/// What is done now and then besides requests: the store writes back what is old. By a thread of the organisation.
+/// What is done now and then besides requests: the store writes back what is old. By a thread of
+/// the organisation.
 pub type Chore = Arc<dyn Fn() + Send + Sync>;
 
 /// How often the chore is done.
@@ -70,19 +71,26 @@ impl Organisation {
         self == Organisation::Processes
     }
 
-    /// Runs `body`, which is to be all of the server, where this organisation's threads are: in the runtime that it needs, or as it is.
+    /// Runs `body`, which is to be all of the server, where this organisation's threads are: in the
+    /// runtime that it needs, or as it is.
     ///
     /// # Errors
     /// That there can be no runtime.
-    pub fn run<T: Send + 'static>(self, body: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    pub fn run<T: Send + 'static>(
+        self,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<T> {
         match self {
-            Organisation::Sequential | Organisation::Processes | Organisation::KernelThreads => Ok(body()),
+            Organisation::Sequential | Organisation::Processes | Organisation::KernelThreads => {
+                Ok(body())
+            }
             Organisation::UserThreads => Ok(user_threads::runtime()?.run(body)),
             Organisation::Microprocesses => Ok(microprocesses::runtime()?.run(body)),
         }
     }
 
-    /// Where one request is handled at a time: what those take that come another way than through a mount, as a gate's do.
+    /// Where one request is handled at a time: what those take that come another way than through a
+    /// mount, as a gate's do.
     #[must_use]
     pub fn turn(self) -> Option<&'static Mutex<()>> {
         self.environment().is_none().then_some(&sequential::TURN)
@@ -97,7 +105,8 @@ impl Organisation {
         }
     }
 
-    /// The store's disk as this organisation's threads access it; each block of it takes `delay` longer, if there is one.
+    /// The store's disk as this organisation's threads access it; each block of it takes `delay`
+    /// longer, if there is one.
     #[must_use]
     pub fn disk(self, disk: FileDisk, delay: Duration) -> Box<dyn Disk> {
         let (disk, pause): (Box<dyn Disk>, fn(Duration)) = match self.environment() {
@@ -107,7 +116,8 @@ impl Organisation {
         if delay.is_zero() { disk } else { Box::new(Delayed::new(disk, delay, pause)) }
     }
 
-    /// Serves until all mounts have ended. Blocks the caller. To be called inside [`Organisation::run`].
+    /// Serves until all mounts have ended. Blocks the caller. To be called inside
+    /// [`Organisation::run`].
     ///
     /// # Errors
     /// That a thread cannot begin, or no channel opened.
@@ -135,7 +145,9 @@ fn serve_in(
                 let (flag, told) = &*ended;
                 let mut over = flag.lock().unwrap_or_else(PoisonError::into_inner);
                 while !*over {
-                    let (again, waited) = told.wait_timeout(over, CHORE_EVERY).unwrap_or_else(PoisonError::into_inner);
+                    let (again, waited) = told
+                        .wait_timeout(over, CHORE_EVERY)
+                        .unwrap_or_else(PoisonError::into_inner);
                     over = again;
                     if waited.timed_out() {
                         drop(over);
@@ -146,10 +158,15 @@ fn serve_in(
             }
         }),
     )?;
-    let groups =
-        if environment.serves_all() { vec![mounts] } else { mounts.into_iter().map(|one| vec![one]).collect() };
-    let crews: Vec<_> =
-        groups.into_iter().map(|group| crew::begin(environment, threads, group)).collect::<io::Result<_>>()?;
+    let groups = if environment.serves_all() {
+        vec![mounts]
+    } else {
+        mounts.into_iter().map(|one| vec![one]).collect()
+    };
+    let crews: Vec<_> = groups
+        .into_iter()
+        .map(|group| crew::begin(environment, threads, group))
+        .collect::<io::Result<_>>()?;
     crews.into_iter().for_each(crew::Ended::wait);
     *ended.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
     ended.1.notify_all();

@@ -1,4 +1,5 @@
-//! Sequential: one loop takes the next request, from whichever mount, and does nothing else until it is answered. MINIX's file server, P1's baseline.
+//! Sequential: one loop takes the next request, from whichever mount, and does nothing else until
+//! it is answered. MINIX's file server, P1's baseline.
 
 use std::io;
 use std::time::Instant;
@@ -25,7 +26,9 @@ pub(super) fn serve(mut mounts: Vec<Mounted>, chore: &Chore) -> io::Result<()> {
             Some(Some(length)) => {
                 idle = false;
                 let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-                if mount.service.handle(Message::whole(buffer.first(length)), &mut reply) == Answer::Send {
+                if mount.service.handle(Message::whole(buffer.first(length)), &mut reply)
+                    == Answer::Send
+                {
                     send(&mount.device, &reply);
                 }
                 true
@@ -49,7 +52,8 @@ pub(super) fn serve(mut mounts: Vec<Mounted>, chore: &Chore) -> io::Result<()> {
 fn wait<'a>(devices: impl Iterator<Item = &'a Device>, until: Instant) -> io::Result<()> {
     let mut fds: Vec<_> = devices.map(|device| PollFd::new(device, PollFlags::IN)).collect();
     let left = until.saturating_duration_since(Instant::now());
-    let left = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
+    let left =
+        Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: i64::from(left.subsec_nanos()) };
     match poll(&mut fds, Some(&left)) {
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(e) => Err(e.into()),

@@ -1,5 +1,7 @@
-//! User-level threads of which the kernel knows nothing: P1's MTFS. They are our microprocesses on one virtual processor, with events off and without hand-off,
-//! so that only the cooperation is missing: whoever waits for a message lets the others go on, and whoever waits for the disk stops them all.
+//! User-level threads of which the kernel knows nothing: P1's MTFS. They are our microprocesses on
+//! one virtual processor, with events off and without hand-off, so that only the cooperation is
+//! missing: whoever waits for a message lets the others go on, and whoever waits for the disk stops
+//! them all.
 
 use std::io;
 use std::time::Duration;
@@ -25,7 +27,8 @@ impl Environment for UserThreads {
         thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
     }
 
-    /// As the paper's: each thread runs all of the server's code, and takes the next message from whoever sends one.
+    /// As the paper's: each thread runs all of the server's code, and takes the next message from
+    /// whoever sends one.
     fn serves_all(&self) -> bool {
         true
     }

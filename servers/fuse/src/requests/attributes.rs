@@ -1,8 +1,9 @@
 //! Attributes: getattr, setattr, statfs.
 
 use fuse_abi::linux::{
-    FATTR_ATIME, FATTR_ATIME_NOW, FATTR_CTIME, FATTR_GID, FATTR_KILL_SUIDGID, FATTR_MODE, FATTR_MTIME, FATTR_MTIME_NOW,
-    FATTR_SIZE, FATTR_UID, fuse_attr_out, fuse_kstatfs, fuse_setattr_in, fuse_statfs_out,
+    FATTR_ATIME, FATTR_ATIME_NOW, FATTR_CTIME, FATTR_GID, FATTR_KILL_SUIDGID, FATTR_MODE,
+    FATTR_MTIME, FATTR_MTIME_NOW, FATTR_SIZE, FATTR_UID, fuse_attr_out, fuse_kstatfs,
+    fuse_setattr_in, fuse_statfs_out,
 };
 use kumihimo_store::{Attributes, Changes, Result, Stamp, Time};
 
@@ -27,7 +28,11 @@ impl Service {
         });
     }
 
-    pub(crate) fn set_attributes(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
+    pub(crate) fn set_attributes(
+        &self,
+        request: &mut Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<()> {
         let changes = changes(&request.arguments.take()?);
         let found = self.store.change(request.node, &changes)?;
         self.push_attributes(&found, reply);
@@ -54,7 +59,8 @@ impl Service {
 
 fn changes(asked: &fuse_setattr_in) -> Changes {
     let valid = |flag: u32| asked.valid & flag != 0;
-    let stamp = |set: u32, now: u32, seconds: u64, nanoseconds: u32| match (valid(set), valid(now)) {
+    let stamp = |set: u32, now: u32, seconds: u64, nanoseconds: u32| match (valid(set), valid(now))
+    {
         (_, true) => Some(Stamp::Now),
         (true, false) => Some(Stamp::At(Time { seconds: seconds.cast_signed(), nanoseconds })),
         (false, false) => None,
@@ -66,7 +72,8 @@ fn changes(asked: &fuse_setattr_in) -> Changes {
         size: valid(FATTR_SIZE).then_some(asked.size),
         atime: stamp(FATTR_ATIME, FATTR_ATIME_NOW, asked.atime, asked.atimensec),
         mtime: stamp(FATTR_MTIME, FATTR_MTIME_NOW, asked.mtime, asked.mtimensec),
-        ctime: valid(FATTR_CTIME).then_some(Time { seconds: asked.ctime.cast_signed(), nanoseconds: asked.ctimensec }),
+        ctime: valid(FATTR_CTIME)
+            .then_some(Time { seconds: asked.ctime.cast_signed(), nanoseconds: asked.ctimensec }),
         kill_privileges: valid(FATTR_KILL_SUIDGID),
     }
 }

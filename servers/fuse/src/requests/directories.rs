@@ -1,7 +1,8 @@
 //! Listings of directories, with and without the attributes of what is in them.
 
 use fuse_abi::linux::{
-    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, fuse_dirent, fuse_entry_out, fuse_open_in, fuse_open_out, fuse_read_in,
+    FOPEN_CACHE_DIR, FOPEN_KEEP_CACHE, fuse_dirent, fuse_entry_out, fuse_open_in, fuse_open_out,
+    fuse_read_in,
 };
 use kumihimo_store::{Errno, Handle, Listed, Node, Result};
 use rustix::fs::OFlags;
@@ -26,7 +27,11 @@ fn push_name(listed: &Listed<'_>, reply: &mut Reply) {
 }
 
 impl Service {
-    pub(crate) fn open_directory(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
+    pub(crate) fn open_directory(
+        &self,
+        request: &mut Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<()> {
         let flags = request.arguments.take::<fuse_open_in>()?.flags | OFlags::DIRECTORY.bits();
         let handle = self.store.open(request.node, flags)?;
         let cached = self.settings.keep_cache && !self.settings.timeout.is_zero();
@@ -35,7 +40,11 @@ impl Service {
         Ok(())
     }
 
-    pub(crate) fn read_directory(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
+    pub(crate) fn read_directory(
+        &self,
+        request: &mut Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<()> {
         let asked = request.arguments.take::<fuse_read_in>()?;
         let size = usize::try_from(asked.size).map_err(|_| Errno::INVAL)?;
         self.store.read_directory(request.node, Handle(asked.fh), asked.offset, &mut |listed| {
@@ -48,15 +57,21 @@ impl Service {
     }
 
     /// Each name but `.` and `..` counts as looked up.
-    pub(crate) fn read_directory_plus(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
+    pub(crate) fn read_directory_plus(
+        &self,
+        request: &mut Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<()> {
         let asked = request.arguments.take::<fuse_read_in>()?;
         let size = usize::try_from(asked.size).map_err(|_| Errno::INVAL)?;
         let (store, directory) = (&self.store, request.node);
-        // Names first: a store need not allow to be asked for another inode in the middle of a listing.
+        // Names first: a store need not allow to be asked for another inode in the middle of a
+        // listing.
         let mut names: Vec<(Node, u64, Option<kumihimo_store::Kind>, Vec<u8>)> = Vec::new();
         let mut room = size;
         store.read_directory(directory, Handle(asked.fh), asked.offset, &mut |listed| {
-            let wanted = (size_of::<fuse_entry_out>() + DIRENT + listed.name.len()).next_multiple_of(8);
+            let wanted =
+                (size_of::<fuse_entry_out>() + DIRENT + listed.name.len()).next_multiple_of(8);
             let fits = wanted <= room;
             if fits {
                 room -= wanted;
@@ -67,7 +82,8 @@ impl Service {
         for (node, next, kind, name) in &names {
             let looked_up = match &name[..] {
                 b"." | b".." => None,
-                // Removed just now, or not to be read: the name alone, which the kernel looks up if somebody wants it.
+                // Removed just now, or not to be read: the name alone, which the kernel looks up if
+                // somebody wants it.
                 name => store.lookup(directory, name).ok(),
             };
             reply.push(&looked_up.map_or_else(fuse_entry_out::default, |entry| self.entry(&entry)));

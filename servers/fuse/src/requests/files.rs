@@ -1,9 +1,9 @@
 //! Files: open, read, write, and what goes with them.
 
 use fuse_abi::linux::{
-    FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FUSE_FSYNC_FDATASYNC, FUSE_WRITE_CACHE, fuse_create_in, fuse_fallocate_in,
-    fuse_fsync_in, fuse_lseek_in, fuse_lseek_out, fuse_open_in, fuse_open_out, fuse_read_in, fuse_release_in,
-    fuse_write_in, fuse_write_out,
+    FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FUSE_FSYNC_FDATASYNC, FUSE_WRITE_CACHE, fuse_create_in,
+    fuse_fallocate_in, fuse_fsync_in, fuse_lseek_in, fuse_lseek_out, fuse_open_in, fuse_open_out,
+    fuse_read_in, fuse_release_in, fuse_write_in, fuse_write_out,
 };
 use kumihimo::sync::atomic::Ordering;
 use kumihimo_store::{Errno, Handle, New, Result, Seek};
@@ -12,14 +12,17 @@ use rustix::fs::OFlags;
 use crate::service::{Request, Service};
 use crate::wire::Reply;
 
-/// A request is looked at for an interruption after so many bytes each: so much more is done for nobody at most.
+/// A request is looked at for an interruption after so many bytes each: so much more is done for
+/// nobody at most.
 const PIECE: usize = 128 << 10;
 
 impl Service {
     fn push_open(&self, handle: Handle, flags: u32, reply: &mut Reply) {
         let mut open_flags = 0;
-        // Who wants no cache asks for the attributes before each read all the same, unless the kernel is told: it could have cached pages to drop.
-        let wants_none = flags & OFlags::DIRECT.bits() != 0 && self.passes_direct.load(Ordering::Relaxed);
+        // Who wants no cache asks for the attributes before each read all the same, unless the
+        // kernel is told: it could have cached pages to drop.
+        let wants_none =
+            flags & OFlags::DIRECT.bits() != 0 && self.passes_direct.load(Ordering::Relaxed);
         if self.settings.direct || wants_none {
             open_flags |= FOPEN_DIRECT_IO;
         }
@@ -29,7 +32,8 @@ impl Service {
         reply.push(&fuse_open_out { fh: handle.0, open_flags, backing_id: 0 });
     }
 
-    /// With its write-back cache the kernel reads what surrounds a write, and knows itself where the end is.
+    /// With its write-back cache the kernel reads what surrounds a write, and knows itself where
+    /// the end is.
     fn flags(&self, flags: u32) -> u32 {
         if !self.settings.writeback {
             return flags;
@@ -52,7 +56,9 @@ impl Service {
         let new = New::File { mode: asked.mode & 0o7777 };
         let entry = match self.store.make(&request.caller(), request.node, name, new) {
             // Somebody was faster, which is as good unless it has to be new.
-            Err(Errno::EXIST) if asked.flags & OFlags::EXCL.bits() == 0 => self.store.lookup(request.node, name)?,
+            Err(Errno::EXIST) if asked.flags & OFlags::EXCL.bits() == 0 => {
+                self.store.lookup(request.node, name)?
+            }
             other => other?,
         };
         let flags = asked.flags & !(OFlags::CREATE | OFlags::EXCL | OFlags::TRUNC).bits();
@@ -98,13 +104,17 @@ impl Service {
         }
         let data = request.arguments.bytes(size)?;
         // Whole or not at all as far as interruptions go: what was written would have to be told.
-        let (node, handle, kept) = (request.node, Handle(asked.fh), asked.write_flags & FUSE_WRITE_CACHE != 0);
+        let (node, handle, kept) =
+            (request.node, Handle(asked.fh), asked.write_flags & FUSE_WRITE_CACHE != 0);
         let done = if kept && self.settings.writeback {
             self.store.write_kept(node, handle, asked.offset, data)?
         } else {
             self.store.write(node, handle, asked.offset, data)?
         };
-        reply.push(&fuse_write_out { size: u32::try_from(done).map_err(|_| Errno::IO)?, padding: 0 });
+        reply.push(&fuse_write_out {
+            size: u32::try_from(done).map_err(|_| Errno::IO)?,
+            padding: 0,
+        });
         Ok(())
     }
 
@@ -116,7 +126,11 @@ impl Service {
 
     pub(crate) fn sync(&self, request: &mut Request<'_>) -> Result<()> {
         let asked = request.arguments.take::<fuse_fsync_in>()?;
-        self.store.sync(request.node, Handle(asked.fh), asked.fsync_flags & FUSE_FSYNC_FDATASYNC != 0)
+        self.store.sync(
+            request.node,
+            Handle(asked.fh),
+            asked.fsync_flags & FUSE_FSYNC_FDATASYNC != 0,
+        )
     }
 
     pub(crate) fn allocate(&self, request: &mut Request<'_>) -> Result<()> {

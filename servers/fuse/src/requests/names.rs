@@ -1,8 +1,8 @@
 //! Names: lookup, forget, what makes and removes them, and symbolic links.
 
 use fuse_abi::linux::{
-    fuse_batch_forget_in, fuse_entry_out, fuse_forget_in, fuse_forget_one, fuse_interrupt_in, fuse_link_in,
-    fuse_mkdir_in, fuse_mknod_in, fuse_opcode as Op, fuse_rename_in, fuse_rename2_in,
+    fuse_batch_forget_in, fuse_entry_out, fuse_forget_in, fuse_forget_one, fuse_interrupt_in,
+    fuse_link_in, fuse_mkdir_in, fuse_mknod_in, fuse_opcode as Op, fuse_rename_in, fuse_rename2_in,
 };
 use kumihimo_store::{Errno, Kind, New, Result};
 
@@ -45,7 +45,13 @@ impl Service {
         Ok(())
     }
 
-    fn make(&self, request: &Request<'_>, name: &[u8], what: New<'_>, reply: &mut Reply) -> Result<()> {
+    fn make(
+        &self,
+        request: &Request<'_>,
+        name: &[u8],
+        what: New<'_>,
+        reply: &mut Reply,
+    ) -> Result<()> {
         let entry = self.store.make(&request.caller(), request.node, name, what)?;
         reply.push(&self.entry(&entry));
         Ok(())
@@ -63,7 +69,11 @@ impl Service {
         self.make(request, name, what, reply)
     }
 
-    pub(crate) fn make_directory(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
+    pub(crate) fn make_directory(
+        &self,
+        request: &mut Request<'_>,
+        reply: &mut Reply,
+    ) -> Result<()> {
         let mode = request.arguments.take::<fuse_mkdir_in>()?.mode & 0o7777;
         let name = request.arguments.name()?;
         self.make(request, name, New::Directory { mode }, reply)

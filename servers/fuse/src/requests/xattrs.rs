@@ -11,8 +11,10 @@ const CREATE: u32 = 1;
 const REPLACE: u32 = 2;
 const BOTH: u32 = CREATE | REPLACE;
 
-/// Names of access control lists, and of the kernel's own business: as on a file system that has none. Whoever sets a list expects that the mode follows and that
-/// it is obeyed, and the kernel does neither for a server that does not ask for `FUSE_POSIX_ACL`; told so, cp(1) and others go on by chmod(2).
+/// Names of access control lists, and of the kernel's own business: as on a file system that has
+/// none. Whoever sets a list expects that the mode follows and that it is obeyed, and the kernel
+/// does neither for a server that does not ask for `FUSE_POSIX_ACL`; told so, cp(1) and others go
+/// on by chmod(2).
 const SYSTEM: &[u8] = b"system.";
 
 fn served(name: &[u8]) -> Result<&[u8]> {
@@ -39,8 +41,9 @@ impl Service {
     pub(crate) fn list_xattrs(&self, request: &mut Request<'_>, reply: &mut Reply) -> Result<()> {
         let size = request.arguments.take::<fuse_getxattr_in>()?.size;
         // xattr(7): those of the trusted class are visible to the privileged only.
-        let hidden =
-            |name: &[u8]| name.starts_with(SYSTEM) || (request.header.uid != 0 && name.starts_with(b"trusted."));
+        let hidden = |name: &[u8]| {
+            name.starts_with(SYSTEM) || (request.header.uid != 0 && name.starts_with(b"trusted."))
+        };
         let names = self.store.xattrs(request.node)?;
         let visible = names.split_inclusive(|byte| *byte == 0).filter(|name| !hidden(name));
         answer(&visible.flatten().copied().collect::<Vec<u8>>(), size, reply)
@@ -56,7 +59,12 @@ impl Service {
             CREATE => XattrMode::Create,
             REPLACE => XattrMode::Replace,
             // Both at once no name can fulfil.
-            BOTH => return Err(self.store.xattr(request.node, name).map_or_else(|errno| errno, |_| Errno::EXIST)),
+            BOTH => {
+                return Err(self
+                    .store
+                    .xattr(request.node, name)
+                    .map_or_else(|errno| errno, |_| Errno::EXIST));
+            }
             _ => return Err(Errno::INVAL),
         };
         self.store.set_xattr(request.node, name, value, mode)

@@ -13,7 +13,9 @@ use crate::tree::{RDONLY, RDWR, Tree, caller};
 fn links_are_handed_out_and_never_followed() {
     let tree = Tree::new();
     std::fs::write(tree.path.join("secret"), "outside").expect("a file");
-    for (name, target) in [("absolute", "/etc/passwd"), ("up", "../secret"), ("root", "/"), ("here", ".")] {
+    for (name, target) in
+        [("absolute", "/etc/passwd"), ("up", "../secret"), ("root", "/"), ("here", ".")]
+    {
         symlink(target, tree.inside(name)).expect("a link");
         let link = tree.find(&[name]).expect(name);
         assert_eq!(link.attributes.kind, Kind::Symlink);
@@ -21,10 +23,14 @@ fn links_are_handed_out_and_never_followed() {
         assert_eq!(tree.host.read_link(node).expect("its target"), target.as_bytes());
         assert_eq!(tree.host.open(node, RDONLY), Err(Errno::LOOP));
         assert_eq!(tree.host.lookup(node, b"etc").map(|_| ()), Err(Errno::NOTDIR));
-        assert_eq!(tree.host.make(&caller(), node, b"x", New::File { mode: 0o600 }).map(|_| ()), Err(Errno::NOTDIR));
+        assert_eq!(
+            tree.host.make(&caller(), node, b"x", New::File { mode: 0o600 }).map(|_| ()),
+            Err(Errno::NOTDIR)
+        );
         assert_eq!(tree.host.unlink(node, b"passwd"), Err(Errno::NOTDIR));
         // Making something there makes nothing where it leads to.
-        let made = tree.host.make(&caller(), tree.root(), name.as_bytes(), New::File { mode: 0o600 });
+        let made =
+            tree.host.make(&caller(), tree.root(), name.as_bytes(), New::File { mode: 0o600 });
         assert_eq!(made.map(|_| ()), Err(Errno::EXIST));
     }
     assert_eq!(std::fs::read(tree.path.join("secret")).expect("it is there"), b"outside");
@@ -41,12 +47,23 @@ fn a_name_is_one_component() {
         assert_eq!(tree.host.unlink(tree.root(), name), Err(Errno::INVAL), "{name:?}");
         let made = tree.host.make(&caller(), tree.root(), name, New::Directory { mode: 0o700 });
         assert_eq!(made.map(|_| ()), Err(Errno::INVAL), "{name:?}");
-        assert_eq!(tree.host.rename(tree.root(), name, tree.root(), b"x", false), Err(Errno::INVAL), "{name:?}");
-        assert_eq!(tree.host.rename(tree.root(), b"d", tree.root(), name, false), Err(Errno::INVAL), "{name:?}");
+        assert_eq!(
+            tree.host.rename(tree.root(), name, tree.root(), b"x", false),
+            Err(Errno::INVAL),
+            "{name:?}"
+        );
+        assert_eq!(
+            tree.host.rename(tree.root(), b"d", tree.root(), name, false),
+            Err(Errno::INVAL),
+            "{name:?}"
+        );
     }
     for name in [&b"."[..], b".."] {
         assert_eq!(tree.host.remove_directory(tree.root(), name), Err(Errno::INVAL));
-        assert_eq!(tree.host.rename(tree.root(), b"d", tree.root(), name, false), Err(Errno::INVAL));
+        assert_eq!(
+            tree.host.rename(tree.root(), b"d", tree.root(), name, false),
+            Err(Errno::INVAL)
+        );
     }
     assert!(tree.inside("d/f").exists());
 }
@@ -80,7 +97,10 @@ fn a_directory_that_is_moved_out_leads_nowhere() {
     std::fs::create_dir_all(tree.inside("a/b")).expect("directories");
     std::fs::write(tree.inside("a/b/f"), "mine").expect("a file");
     std::fs::write(tree.path.join("secret"), "outside").expect("a file");
-    let (a, b) = (tree.find(&["a"]).expect("a").attributes.node, tree.find(&["a", "b"]).expect("b").attributes.node);
+    let (a, b) = (
+        tree.find(&["a"]).expect("a").attributes.node,
+        tree.find(&["a", "b"]).expect("b").attributes.node,
+    );
     std::fs::rename(tree.inside("a"), tree.path.join("a")).expect("it moves");
     assert_eq!(tree.host.lookup(a, b"..").map(|_| ()), Err(Errno::STALE));
     assert_eq!(tree.host.lookup(b, b"..").map(|_| ()), Err(Errno::STALE));
@@ -104,14 +124,16 @@ fn mounts_are_not_crossed() {
     if !mounted.is_ok_and(|mounted| mounted.status.success()) {
         return skip(name, "nothing can be mounted here");
     }
-    let (found, known) = (tree.find(&["m"]).map(|_| ()), tree.host.remove_directory(tree.root(), b"m"));
+    let (found, known) =
+        (tree.find(&["m"]).map(|_| ()), tree.host.remove_directory(tree.root(), b"m"));
     let unmounted = Command::new("umount").arg(&place).status().expect("umount(8)");
     assert!(unmounted.success());
     assert_eq!((found, known), (Err(Errno::XDEV), Err(Errno::BUSY)));
     assert!(tree.find(&["m"]).is_ok());
 }
 
-/// Someone on the machine makes a name now a directory, now a link that leads out, while others look for what is in it.
+/// Someone on the machine makes a name now a directory, now a link that leads out, while others
+/// look for what is in it.
 #[test]
 fn whoever_swaps_a_directory_for_a_link_lets_nobody_out() {
     let tree = Tree::new();
@@ -128,7 +150,8 @@ fn whoever_swaps_a_directory_for_a_link_lets_nobody_out() {
             let (d, real, link) = (tree.inside("d"), tree.inside("real"), tree.inside("link"));
             let rename = |from: &std::path::Path, to: &std::path::Path| {
                 let (cwd, exchange) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
-                rustix::fs::renameat_with(cwd, from, cwd, to, exchange).expect("they change places");
+                rustix::fs::renameat_with(cwd, from, cwd, to, exchange)
+                    .expect("they change places");
             };
             while !over.load(Relaxed) {
                 rename(&d, &link);
@@ -149,7 +172,12 @@ fn whoever_swaps_a_directory_for_a_link_lets_nobody_out() {
                     // Its descriptor may have gone to another, and its name with it.
                     match tree.host.open(node, RDONLY) {
                         Ok(handle) => {
-                            assert_eq!(tree.host.read(node, handle, 0, &mut read), Ok(4), "round {}", round.number);
+                            assert_eq!(
+                                tree.host.read(node, handle, 0, &mut read),
+                                Ok(4),
+                                "round {}",
+                                round.number
+                            );
                             assert_eq!(&read[..4], b"mine");
                             tree.host.release(node, handle);
                         }

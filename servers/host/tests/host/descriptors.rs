@@ -9,7 +9,8 @@ use crate::tree::{RDONLY, RDWR, Tree, caller};
 
 /// No more than this from here on, the hard limit too: for a process of its own.
 fn limit(to: u64) {
-    setrlimit(Resource::Nofile, Rlimit { current: Some(to), maximum: Some(to) }).expect("less is always allowed");
+    setrlimit(Resource::Nofile, Rlimit { current: Some(to), maximum: Some(to) })
+        .expect("less is always allowed");
 }
 
 /// How many descriptors the process has.
@@ -31,7 +32,8 @@ fn ten_thousand_open_files() {
             let files: Vec<_> = (0..10_000u32)
                 .map(|n| {
                     let node = tree.make(tree.root(), &format!("f{n}"), New::File { mode: 0o600 });
-                    let handle = tree.host.open(node, RDWR).unwrap_or_else(|e| panic!("file {n}: {e}"));
+                    let handle =
+                        tree.host.open(node, RDWR).unwrap_or_else(|e| panic!("file {n}: {e}"));
                     assert_eq!(tree.host.write(node, handle, 0, &n.to_ne_bytes()), Ok(4));
                     (node, handle)
                 })
@@ -61,8 +63,10 @@ fn nodes_without_number() {
         let tree = Tree::new();
         let directories: Vec<(Node, Vec<Node>)> = (0..20)
             .map(|d| {
-                let directory = tree.make(tree.root(), &format!("d{d}"), New::Directory { mode: 0o755 });
-                let make = |f: u32| tree.make(directory, &format!("f{f}"), New::File { mode: 0o600 + f });
+                let directory =
+                    tree.make(tree.root(), &format!("d{d}"), New::Directory { mode: 0o755 });
+                let make =
+                    |f: u32| tree.make(directory, &format!("f{f}"), New::File { mode: 0o600 + f });
                 (directory, (0..50).map(make).collect())
             })
             .collect();
@@ -93,7 +97,10 @@ fn nodes_without_number() {
         std::fs::rename(tree.inside("d8/f1"), tree.inside("d8/g1")).expect("rename");
         std::fs::write(tree.inside("d8/f1"), "another").expect("a file");
         let moved = tree.host.attributes(directories[8].1[1]);
-        assert!(matches!(moved, Err(Errno::STALE)) || moved.is_ok_and(|it| it.size == 0), "{moved:?}");
+        assert!(
+            matches!(moved, Err(Errno::STALE)) || moved.is_ok_and(|it| it.size == 0),
+            "{moved:?}"
+        );
         // Until it is looked up again.
         let found = tree.host.lookup(directories[8].0, b"g1").expect("it is there").attributes;
         assert_eq!((found.node, found.permissions), (directories[8].1[1], 0o601));
@@ -101,7 +108,8 @@ fn nodes_without_number() {
     });
 }
 
-/// One descriptor for each name that has gone, until there is none: an error, and everything is as it was.
+/// One descriptor for each name that has gone, until there is none: an error, and everything is as
+/// it was.
 #[test]
 fn none_left_is_an_error_and_no_harm() {
     const NAME: &str = "descriptors::none_left_is_an_error_and_no_harm";
@@ -111,7 +119,12 @@ fn none_left_is_an_error_and_no_harm() {
         let mut opened = Vec::new();
         let refused = loop {
             let name = format!("f{}", opened.len());
-            let node = match tree.host.make(&caller(), tree.root(), name.as_bytes(), New::File { mode: 0o600 }) {
+            let node = match tree.host.make(
+                &caller(),
+                tree.root(),
+                name.as_bytes(),
+                New::File { mode: 0o600 },
+            ) {
                 Ok(entry) => entry.attributes.node,
                 Err(e) => break e,
             };
@@ -127,8 +140,15 @@ fn none_left_is_an_error_and_no_harm() {
         while let Ok(file) = std::fs::File::open("/dev/null") {
             rest.push(file);
         }
-        for kind in [New::File { mode: 0o600 }, New::Directory { mode: 0o700 }, New::Symlink { target: b"x" }] {
-            assert_eq!(tree.host.make(&caller(), tree.root(), b"more", kind).map(|_| ()), Err(Errno::MFILE));
+        for kind in [
+            New::File { mode: 0o600 },
+            New::Directory { mode: 0o700 },
+            New::Symlink { target: b"x" },
+        ] {
+            assert_eq!(
+                tree.host.make(&caller(), tree.root(), b"more", kind).map(|_| ()),
+                Err(Errno::MFILE)
+            );
         }
         for (node, handle) in &opened {
             assert_eq!(tree.host.write(*node, *handle, 0, b"x"), Ok(1));
@@ -149,8 +169,9 @@ fn forgetting_closes() {
     process::alone(NAME, || {
         let tree = Tree::new();
         let before = open();
-        let nodes: Vec<_> =
-            (0..100).map(|n| tree.make(tree.root(), &n.to_string(), New::File { mode: 0o600 })).collect();
+        let nodes: Vec<_> = (0..100)
+            .map(|n| tree.make(tree.root(), &n.to_string(), New::File { mode: 0o600 }))
+            .collect();
         assert_eq!(open(), before + 100);
         nodes.into_iter().for_each(|node| tree.host.forget(node, 1));
         assert_eq!(open(), before);
@@ -176,8 +197,13 @@ fn very_deep() {
     tree.host.release(last, handle);
     std::thread::scope(|scope| {
         let small = std::thread::Builder::new().stack_size(64 << 10);
-        small.spawn_scoped(scope, || tree.host.forget(last, 1)).expect("a thread").join().expect("no overflow");
+        small
+            .spawn_scoped(scope, || tree.host.forget(last, 1))
+            .expect("a thread")
+            .join()
+            .expect("no overflow");
     });
-    let removed = std::process::Command::new("rm").arg("-rf").arg(tree.inside("d")).status().expect("rm(1)");
+    let removed =
+        std::process::Command::new("rm").arg("-rf").arg(tree.inside("d")).status().expect("rm(1)");
     assert!(removed.success());
 }

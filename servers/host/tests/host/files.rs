@@ -55,8 +55,10 @@ fn what_is_unlinked_lives_while_it_is_open() {
         let mut read = [1; 9];
         assert_eq!(tree.host.read(node, handle, 0, &mut read), Ok(7));
         assert_eq!(&read, b"\0\0\0text\x01\x01");
-        let changed =
-            tree.host.change(node, &Changes { size: Some(2), permissions: Some(0o600), ..Changes::default() });
+        let changed = tree.host.change(
+            node,
+            &Changes { size: Some(2), permissions: Some(0o600), ..Changes::default() },
+        );
         assert_eq!(changed.map(|now| (now.size, now.permissions)), Ok((2, 0o600)));
         assert_eq!(tree.host.link(node, tree.root(), b"g").map(|_| ()), Err(Errno::NOENT));
         tree.host.sync(node, handle, false).expect("fsync");
@@ -79,7 +81,9 @@ fn names_have_any_255_bytes() {
     assert_eq!(made.map(|_| ()), Err(Errno::NAMETOOLONG));
     assert_eq!(tree.host.unlink(tree.root(), longer.as_bytes()), Err(Errno::NAMETOOLONG));
     let odd = b"\xff\xfe \n\x01\\";
-    tree.host.make(&caller(), tree.root(), odd, New::Directory { mode: 0o755 }).expect("a name that is not UTF-8");
+    tree.host
+        .make(&caller(), tree.root(), odd, New::Directory { mode: 0o755 })
+        .expect("a name that is not UTF-8");
     assert!(tree.inside(OsStr::from_bytes(odd)).is_dir());
     let mut found = false;
     let handle = tree.host.open(tree.root(), RDONLY).expect("opendir");
@@ -92,7 +96,8 @@ fn names_have_any_255_bytes() {
     tree.host.remove_directory(tree.root(), odd).expect("rmdir");
 }
 
-/// Whatever the server's umask is; it is that of whoever runs the tests, which takes something off as a rule.
+/// Whatever the server's umask is; it is that of whoever runs the tests, which takes something off
+/// as a rule.
 #[test]
 fn modes_are_exact() {
     let tree = Tree::new();
@@ -129,8 +134,10 @@ fn a_set_group_id_directory_gives_on_its_group_and_the_bit() {
 fn attributes_change_together() {
     let tree = Tree::new();
     let node = tree.make(tree.root(), "f", New::File { mode: 0o6755 });
-    let (long_ago, later) =
-        (Time { seconds: -3, nanoseconds: 5 }, Time { seconds: 4_000_000_000, nanoseconds: 999_999_999 });
+    let (long_ago, later) = (
+        Time { seconds: -3, nanoseconds: 5 },
+        Time { seconds: 4_000_000_000, nanoseconds: 999_999_999 },
+    );
     let changes = Changes {
         size: Some(5000),
         atime: Some(Stamp::At(long_ago)),
@@ -140,11 +147,17 @@ fn attributes_change_together() {
     };
     let now = tree.host.change(node, &changes).expect("it changes");
     assert_eq!((now.size, now.atime, now.mtime, now.permissions), (5000, long_ago, later, 0o755));
-    let now = tree.host.change(node, &Changes { mtime: Some(Stamp::Now), ..Changes::default() }).expect("utimens");
+    let now = tree
+        .host
+        .change(node, &Changes { mtime: Some(Stamp::Now), ..Changes::default() })
+        .expect("utimens");
     assert_eq!(now.atime, long_ago);
     assert!(now.mtime != later && now.mtime.seconds >= now.ctime.seconds - 1);
     let d = tree.make(tree.root(), "d", New::Directory { mode: 0o755 });
-    assert_eq!(tree.host.change(d, &Changes { size: Some(0), ..Changes::default() }), Err(Errno::ISDIR));
+    assert_eq!(
+        tree.host.change(d, &Changes { size: Some(0), ..Changes::default() }),
+        Err(Errno::ISDIR)
+    );
     let s = tree.make(tree.root(), "s", New::Symlink { target: b"f" });
     let set = Changes { permissions: Some(0o600), ..Changes::default() };
     assert_eq!(tree.host.change(s, &set), Err(Errno::OPNOTSUPP));
@@ -157,7 +170,10 @@ fn attributes_change_together() {
 #[test]
 fn names_move() {
     let tree = Tree::new();
-    let (d, e) = (tree.make(tree.root(), "d", New::Directory { mode: 0o755 }), tree.make(tree.root(), "e", FILE));
+    let (d, e) = (
+        tree.make(tree.root(), "d", New::Directory { mode: 0o755 }),
+        tree.make(tree.root(), "e", FILE),
+    );
     let f = tree.make(d, "f", FILE);
     assert_eq!(tree.host.rename(d, b"f", tree.root(), b"e", true), Err(Errno::EXIST));
     tree.host.rename(d, b"f", tree.root(), b"e", false).expect("rename");
@@ -223,7 +239,11 @@ fn holes_and_room() {
     assert!(now.size == (1 << 20) + 1 && now.blocks >= 8192, "{now:?}");
     assert_eq!(tree.host.allocate(node, handle, 0, 0, 0), Err(Errno::INVAL));
     let statistics = tree.host.statistics().expect("statvfs");
-    assert!(statistics.block_size >= 512 && statistics.blocks > statistics.free && statistics.longest_name == 255);
+    assert!(
+        statistics.block_size >= 512
+            && statistics.blocks > statistics.free
+            && statistics.longest_name == 255
+    );
 }
 
 #[test]
@@ -232,7 +252,9 @@ fn extended_attributes() {
     let node = tree.make(tree.root(), "f", FILE);
     let (host, name) = (&tree.host, b"user.kumihimo");
     match host.set_xattr(node, name, b"value", XattrMode::Replace) {
-        Err(Errno::NOTSUP) => return kumihimo_tests::skip("extended_attributes", "the file system has none"),
+        Err(Errno::NOTSUP) => {
+            return kumihimo_tests::skip("extended_attributes", "the file system has none");
+        }
         other => assert_eq!(other, Err(Errno::NODATA)),
     }
     host.set_xattr(node, name, b"value", XattrMode::Create).expect("it is new");
@@ -281,7 +303,10 @@ fn read_only() {
     assert_eq!(host.remove_directory(root, b"d"), Err(Errno::ROFS));
     assert_eq!(host.rename(root, b"f", root, b"g", false), Err(Errno::ROFS));
     assert_eq!(host.link(node, root, b"g").map(|_| ()), Err(Errno::ROFS));
-    assert_eq!(host.change(node, &Changes { size: Some(0), ..Changes::default() }), Err(Errno::ROFS));
+    assert_eq!(
+        host.change(node, &Changes { size: Some(0), ..Changes::default() }),
+        Err(Errno::ROFS)
+    );
     assert_eq!(host.set_xattr(node, b"user.x", b"", XattrMode::Any), Err(Errno::ROFS));
     assert_eq!(host.remove_xattr(node, b"user.x"), Err(Errno::ROFS));
     let handle = host.open(node, RDONLY).expect("open");
@@ -297,8 +322,11 @@ fn read_only() {
 fn what_is_no_directory_cannot_be_served() {
     let tree = Tree::new();
     std::fs::write(tree.inside("f"), "").expect("a file");
-    let open =
-        |name| kumihimo_host::Host::open(&tree.inside(name), Settings::default()).map(|_| ()).map_err(|e| e.kind());
+    let open = |name| {
+        kumihimo_host::Host::open(&tree.inside(name), Settings::default())
+            .map(|_| ())
+            .map_err(|e| e.kind())
+    };
     assert_eq!(open("f"), Err(std::io::ErrorKind::NotADirectory));
     assert_eq!(open("none"), Err(std::io::ErrorKind::NotFound));
 }

@@ -25,9 +25,14 @@ fn as_root_what_is_made_belongs_to_the_caller() {
     }
     let tree = Tree::new();
     for (name, what) in MADE {
-        let entry = tree.host.make(&SOMEONE, tree.root(), name.as_bytes(), what).expect(name).attributes;
+        let entry =
+            tree.host.make(&SOMEONE, tree.root(), name.as_bytes(), what).expect(name).attributes;
         let metadata = std::fs::symlink_metadata(tree.inside(name)).expect(name);
-        assert_eq!((entry.uid, entry.gid, metadata.uid(), metadata.gid()), (1234, 5678, 1234, 5678), "{name}");
+        assert_eq!(
+            (entry.uid, entry.gid, metadata.uid(), metadata.gid()),
+            (1234, 5678, 1234, 5678),
+            "{name}"
+        );
         let mode = match what {
             New::Symlink { .. } => 0o777,
             New::File { mode } | New::Directory { mode } | New::Special { mode, .. } => mode,
@@ -49,7 +54,8 @@ fn as_root_what_is_made_belongs_to_the_caller() {
     }
 }
 
-/// What the kernel does for whoever changes an owner; here the server is root, and the kernel of the client says so.
+/// What the kernel does for whoever changes an owner; here the server is root, and the kernel of
+/// the client says so.
 #[test]
 fn a_change_of_owner_takes_privileges_off() {
     let name = "a_change_of_owner_takes_privileges_off";
@@ -58,9 +64,12 @@ fn a_change_of_owner_takes_privileges_off() {
     }
     let tree = Tree::new();
     let f = tree.make(tree.root(), "f", New::File { mode: 0o6755 });
-    let now = tree.host.change(f, &Changes { uid: Some(1), kill_privileges: true, ..Changes::default() });
+    let now =
+        tree.host.change(f, &Changes { uid: Some(1), kill_privileges: true, ..Changes::default() });
     assert_eq!(now.map(|now| (now.uid, now.permissions)), Ok((1, 0o755)));
-    let now = tree.host.change(f, &Changes { gid: Some(9), permissions: Some(0o4711), ..Changes::default() });
+    let now = tree
+        .host
+        .change(f, &Changes { gid: Some(9), permissions: Some(0o4711), ..Changes::default() });
     assert_eq!(now.map(|now| (now.gid, now.permissions)), Ok((9, 0o4711)));
 }
 
@@ -77,7 +86,8 @@ fn without_privileges_the_hosts_permissions_hold() {
         std::fs::create_dir(tree.inside("closed")).expect("a directory");
         std::fs::write(tree.inside("closed/f"), "").expect("a file");
         for name in ["roots", "closed"] {
-            std::fs::set_permissions(tree.inside(name), PermissionsExt::from_mode(0o700)).expect("chmod");
+            std::fs::set_permissions(tree.inside(name), PermissionsExt::from_mode(0o700))
+                .expect("chmod");
         }
         let path = tree.inside("").into_os_string().into_string().expect("UTF-8");
         let ended = process::again(NAME, &[("SERVED", &path)]);
@@ -86,21 +96,36 @@ fn without_privileges_the_hosts_permissions_hold() {
     {
         let path = std::env::var_os("SERVED").expect("the outer test says so");
         assert!(user::become_user(65534));
-        let host = kumihimo_host::Host::open(path.as_ref(), kumihimo_host::Settings::default()).expect("a store");
+        let host = kumihimo_host::Host::open(path.as_ref(), kumihimo_host::Settings::default())
+            .expect("a store");
         let root = host.root();
         let roots = host.lookup(root, b"roots").expect("its name is seen").attributes.node;
         assert_eq!(host.open(roots, RDWR), Err(Errno::ACCESS));
-        assert_eq!(host.change(roots, &Changes { permissions: Some(0o777), ..Changes::default() }), Err(Errno::PERM));
-        assert_eq!(host.change(roots, &Changes { uid: Some(65534), ..Changes::default() }), Err(Errno::PERM));
-        assert_eq!(host.change(roots, &Changes { size: Some(0), ..Changes::default() }), Err(Errno::ACCESS));
+        assert_eq!(
+            host.change(roots, &Changes { permissions: Some(0o777), ..Changes::default() }),
+            Err(Errno::PERM)
+        );
+        assert_eq!(
+            host.change(roots, &Changes { uid: Some(65534), ..Changes::default() }),
+            Err(Errno::PERM)
+        );
+        assert_eq!(
+            host.change(roots, &Changes { size: Some(0), ..Changes::default() }),
+            Err(Errno::ACCESS)
+        );
         let closed = host.lookup(root, b"closed").expect("its name is seen").attributes.node;
         assert_eq!(host.lookup(closed, b"f").map(|_| ()), Err(Errno::ACCESS));
-        assert_eq!(host.make(&caller(), closed, b"g", New::File { mode: 0o600 }).map(|_| ()), Err(Errno::ACCESS));
+        assert_eq!(
+            host.make(&caller(), closed, b"g", New::File { mode: 0o600 }).map(|_| ()),
+            Err(Errno::ACCESS)
+        );
         // What is made is the server's, whoever asks.
         for (name, what) in MADE {
             let made = host.make(&SOMEONE, root, name.as_bytes(), what);
             match what {
-                New::Special { kind: Kind::CharDevice, .. } => assert_eq!(made.map(|_| ()), Err(Errno::PERM)),
+                New::Special { kind: Kind::CharDevice, .. } => {
+                    assert_eq!(made.map(|_| ()), Err(Errno::PERM))
+                }
                 _ => assert_eq!(made.expect(name).attributes.uid, 65534, "{name}"),
             }
         }

@@ -40,10 +40,13 @@ pub fn echo(session: &mut Session, args: Args<'_>) -> Answer {
 /// `SELECT number`
 pub fn select(session: &mut Session, args: Args<'_>) -> Answer {
     let wanted = number(args.at(1))?;
-    i32::try_from(wanted)
-        .map_err(|_| format!("value is out of range, value must between {} and {}", i32::MIN, i32::MAX))?;
-    session.number =
-        usize::try_from(wanted).ok().filter(|&number| number < DATABASES).ok_or("DB index is out of range")?;
+    i32::try_from(wanted).map_err(|_| {
+        format!("value is out of range, value must between {} and {}", i32::MIN, i32::MAX)
+    })?;
+    session.number = usize::try_from(wanted)
+        .ok()
+        .filter(|&number| number < DATABASES)
+        .ok_or("DB index is out of range")?;
     if let Some(client) = &session.client {
         client.database.store(session.number as u8, Relaxed);
     }
@@ -62,11 +65,13 @@ pub fn quit(session: &mut Session, _: Args<'_>) -> Answer {
 pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
     let version = match args.get(1) {
         None => session.reply.version,
-        Some(text) => match number(text).map_err(|_| "Protocol version is not an integer or out of range")? {
-            2 => Version::Two,
-            3 => Version::Three,
-            _ => return Err("NOPROTO unsupported protocol version".into()),
-        },
+        Some(text) => {
+            match number(text).map_err(|_| "Protocol version is not an integer or out of range")? {
+                2 => Version::Two,
+                3 => Version::Three,
+                _ => return Err("NOPROTO unsupported protocol version".into()),
+            }
+        }
     };
     let mut words = args.from(2);
     let mut name = None;
@@ -81,7 +86,11 @@ pub fn hello(session: &mut Session, args: Args<'_>) -> Answer {
         } else if word.eq_ignore_ascii_case(b"setname") && left >= 1 {
             name = words.next();
         } else {
-            return Err(format!("Syntax error in HELLO option '{}'", String::from_utf8_lossy(word)).into());
+            return Err(format!(
+                "Syntax error in HELLO option '{}'",
+                String::from_utf8_lossy(word)
+            )
+            .into());
         }
     }
     let Some(client) = session.client.clone() else { return Err("no client".into()) };
@@ -127,7 +136,11 @@ pub fn client(session: &mut Session, args: Args<'_>) -> Answer {
     let name = args.at(1).to_ascii_lowercase();
     let exactly = |words: usize| {
         let fits = args.len() == words;
-        if fits { Ok(()) } else { Err(wrong_arity(&format!("client|{}", String::from_utf8_lossy(&name)))) }
+        if fits {
+            Ok(())
+        } else {
+            Err(wrong_arity(&format!("client|{}", String::from_utf8_lossy(&name))))
+        }
     };
     match name.as_slice() {
         b"id" => {
@@ -151,7 +164,13 @@ pub fn client(session: &mut Session, args: Args<'_>) -> Answer {
             let to = match what.as_slice() {
                 b"lib-name" => &mut told.library,
                 b"lib-ver" => &mut told.version,
-                _ => return Err(format!("Unrecognized option '{}'", String::from_utf8_lossy(args.at(2))).into()),
+                _ => {
+                    return Err(format!(
+                        "Unrecognized option '{}'",
+                        String::from_utf8_lossy(args.at(2))
+                    )
+                    .into());
+                }
             };
             *to = plain(args.at(3), &String::from_utf8_lossy(&what))?;
             session.reply.ok();
@@ -202,7 +221,8 @@ fn known_kind(kind: &[u8]) -> Result<&'static str, String> {
     found.ok_or_else(|| format!("Unknown client type '{}'", String::from_utf8_lossy(kind)))
 }
 
-/// `CLIENT KILL address`, or `CLIENT KILL [ID id] [ADDR address] [LADDR address] [TYPE kind] [USER name] [SKIPME yes|no] ...`
+/// `CLIENT KILL address`, or
+/// `CLIENT KILL [ID id] [ADDR address] [LADDR address] [TYPE kind] [USER name] [SKIPME yes|no] ...`
 fn kill(session: &mut Session, args: Args<'_>, me: &Arc<Client>) -> Answer {
     let mut clients = session.server.clients.all();
     if args.len() < 3 {
@@ -218,7 +238,10 @@ fn kill(session: &mut Session, args: Args<'_>, me: &Arc<Client>) -> Answer {
             let value = words.next().ok_or(SYNTAX)?;
             match word.to_ascii_lowercase().as_slice() {
                 b"id" => {
-                    let id = number(value).ok().filter(|&id| id > 0).ok_or("client-id should be greater than 0")?;
+                    let id = number(value)
+                        .ok()
+                        .filter(|&id| id > 0)
+                        .ok_or("client-id should be greater than 0")?;
                     clients.retain(|client| client.id as i64 == id);
                 }
                 b"addr" => clients.retain(|client| client.address.as_bytes() == value),
@@ -228,7 +251,9 @@ fn kill(session: &mut Session, args: Args<'_>, me: &Arc<Client>) -> Answer {
                     clients.retain(|client| client.kind() == kind);
                 }
                 b"user" if value == b"default" => {}
-                b"user" => return Err(format!("No such user '{}'", String::from_utf8_lossy(value)).into()),
+                b"user" => {
+                    return Err(format!("No such user '{}'", String::from_utf8_lossy(value)).into());
+                }
                 b"skipme" if value.eq_ignore_ascii_case(b"yes") => skip_me = true,
                 b"skipme" if value.eq_ignore_ascii_case(b"no") => skip_me = false,
                 _ => return Err(SYNTAX),

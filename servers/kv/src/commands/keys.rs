@@ -71,7 +71,8 @@ pub enum Unit {
     AtMillisecond,
 }
 
-/// When `value` is, which may be before 1970 and then counts as 1; `None` if it is beyond all numbers.
+/// When `value` is, which may be before 1970 and then counts as 1; `None` if it is beyond all
+/// numbers.
 pub fn expiry(unit: Unit, value: i64, now: Time) -> Option<Time> {
     let value = match unit {
         Unit::Seconds | Unit::AtSecond => value.checked_mul(1000)?,
@@ -134,7 +135,8 @@ impl Only {
         Ok(only)
     }
 
-    /// Whether one that expires at `old` may expire at `new` instead. What never expires is later than everything.
+    /// Whether one that expires at `old` may expire at `new` instead. What never expires is later
+    /// than everything.
     fn allows(&self, old: Time, new: Time) -> bool {
         !(self.not_set && old != FOREVER
             || self.set && old == FOREVER
@@ -146,10 +148,12 @@ impl Only {
 fn expire_by(session: &mut Session, args: Args<'_>, unit: Unit, name: &str) -> Answer {
     let only = Only::parse(args)?;
     let value = number(args.at(2))?;
-    let when = expiry(unit, value, session.now).ok_or_else(|| format!("invalid expire time in '{name}' command"))?;
+    let when = expiry(unit, value, session.now)
+        .ok_or_else(|| format!("invalid expire time in '{name}' command"))?;
     let key = session.key(args.at(1));
     let mut shard = session.server.databases.lock(session.number, &key);
-    let slot = shard.find(&key, session.now).filter(|&slot| only.allows(shard.entry(slot).expires, when));
+    let slot =
+        shard.find(&key, session.now).filter(|&slot| only.allows(shard.entry(slot).expires, when));
     session.reply.integer(i64::from(slot.is_some()));
     let Some(slot) = slot else { return Ok(()) };
     if when <= session.now {
@@ -205,7 +209,11 @@ pub fn keys(session: &mut Session, args: Args<'_>) -> Answer {
     let mut shards = session.server.databases.lock_whole(session.number);
     for shard in shards.shards() {
         let living = shard.entries().filter(|entry| entry.expires > session.now);
-        found.extend(living.filter(|entry| glob::matches(args.at(1), &entry.key)).map(|entry| entry.key.clone()));
+        found.extend(
+            living
+                .filter(|entry| glob::matches(args.at(1), &entry.key))
+                .map(|entry| entry.key.clone()),
+        );
     }
     drop(shards);
     session.reply.array(found.len());
@@ -215,8 +223,10 @@ pub fn keys(session: &mut Session, args: Args<'_>) -> Answer {
 
 /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`
 pub fn scan(session: &mut Session, args: Args<'_>) -> Answer {
-    let cursor =
-        std::str::from_utf8(args.at(1)).ok().and_then(|text| text.parse::<u64>().ok()).ok_or("invalid cursor")?;
+    let cursor = std::str::from_utf8(args.at(1))
+        .ok()
+        .and_then(|text| text.parse::<u64>().ok())
+        .ok_or("invalid cursor")?;
     let (mut pattern, mut count, mut kind) = (None, 10, None);
     let mut words = args.from(2);
     while let Some(word) = words.next() {
@@ -224,7 +234,8 @@ pub fn scan(session: &mut Session, args: Args<'_>) -> Answer {
         if word.eq_ignore_ascii_case(b"match") {
             pattern = Some(value);
         } else if word.eq_ignore_ascii_case(b"count") {
-            count = usize::try_from(number(value)?).ok().filter(|&count| count > 0).ok_or(SYNTAX)?;
+            count =
+                usize::try_from(number(value)?).ok().filter(|&count| count > 0).ok_or(SYNTAX)?;
         } else if word.eq_ignore_ascii_case(b"type") {
             kind = Some(value);
         } else {
@@ -260,7 +271,8 @@ pub fn flushall(session: &mut Session, args: Args<'_>) -> Answer {
     match args.get(1) {
         None => {}
         Some(word)
-            if args.len() == 2 && (word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")) => {}
+            if args.len() == 2
+                && (word.eq_ignore_ascii_case(b"async") || word.eq_ignore_ascii_case(b"sync")) => {}
         Some(_) => return Err(SYNTAX),
     }
     Arc::clone(&session.server).databases.clear();

@@ -62,7 +62,9 @@ fn pop(session: &mut Session, args: Args<'_>, end: End, name: &str) -> Answer {
     let out_of_range = "value is out of range, must be positive";
     let count = match args.get(2) {
         None => None,
-        Some(count) => Some(number(count).ok().and_then(|count| usize::try_from(count).ok()).ok_or(out_of_range)?),
+        Some(count) => Some(
+            number(count).ok().and_then(|count| usize::try_from(count).ok()).ok_or(out_of_range)?,
+        ),
     };
     let key = session.key(args.at(1));
     let mut shard = session.server.databases.lock(session.number, &key);
@@ -123,13 +125,15 @@ pub fn lrange(session: &mut Session, args: Args<'_>) -> Answer {
     let length = list.len() as i64;
     let place = |i: i64| if i < 0 { i.saturating_add(length).max(-1) } else { i };
     let (from, to) = (place(from).max(0), place(to).min(length - 1));
-    let items = if from > to { list.range(0, 0) } else { list.range(from as usize, to as usize + 1) };
+    let items =
+        if from > to { list.range(0, 0) } else { list.range(from as usize, to as usize + 1) };
     session.reply.array(items.len());
     items.for_each(|item| session.reply.bulk(item));
     Ok(())
 }
 
-/// A `BLPOP` or `BRPOP` that has not found an item yet. Stands in line for all its keys until it is dropped.
+/// A `BLPOP` or `BRPOP` that has not found an item yet. Stands in line for all its keys until it is
+/// dropped.
 pub struct Wait {
     server: Arc<Server>,
     number: usize,
@@ -207,7 +211,8 @@ fn reply_item(session: &mut Session, key: &[u8], item: &[u8]) {
 /// When a wait for so many seconds ends; 0 never does.
 fn deadline(seconds: &[u8]) -> Result<Option<Instant>, Cow<'static, str>> {
     let bad = "timeout is not a float or out of range";
-    let seconds: f64 = std::str::from_utf8(seconds).ok().and_then(|text| text.parse().ok()).ok_or(bad)?;
+    let seconds: f64 =
+        std::str::from_utf8(seconds).ok().and_then(|text| text.parse().ok()).ok_or(bad)?;
     if seconds.is_nan() {
         return Err(bad.into());
     }

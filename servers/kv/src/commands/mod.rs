@@ -1,4 +1,5 @@
-//! What the commands do, by what they are about. Semantics and errors are Redis 7.0's: <https://redis.io/commands>.
+//! What the commands do, by what they are about. Semantics and errors are Redis 7.0's:
+//! <https://redis.io/commands>.
 
 pub mod client;
 pub mod introspect;

@@ -59,8 +59,11 @@ fn subscribe_to(session: &mut Session, args: Args<'_>, to: To) -> Answer {
 fn unsubscribe_from(session: &mut Session, args: Args<'_>, to: To) -> Answer {
     let verb = if to == To::Channel { "unsubscribe" } else { "punsubscribe" };
     let names = if to == To::Channel { &session.channels } else { &session.patterns };
-    let names: Vec<Box<[u8]>> =
-        if args.len() > 1 { args.from(1).map(Into::into).collect() } else { names.iter().cloned().collect() };
+    let names: Vec<Box<[u8]>> = if args.len() > 1 {
+        args.from(1).map(Into::into).collect()
+    } else {
+        names.iter().cloned().collect()
+    };
     if names.is_empty() {
         let told = confirmation(session, verb, None);
         session.reply.bytes.extend_from_slice(&told);

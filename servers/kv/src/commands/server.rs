@@ -40,7 +40,10 @@ pub fn config(session: &mut Session, args: Args<'_>) -> Answer {
         ("proto-max-bulk-len", MAX_BULK.to_string()),
         ("save", String::new()),
         ("timeout", "0".to_owned()),
-        ("unixsocket", settings.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
+        (
+            "unixsocket",
+            settings.unix.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
+        ),
     ];
     let mut found: Vec<(Cow<'_, str>, &str)> = Vec::new();
     for pattern in args.from(2) {
@@ -48,7 +51,8 @@ pub fn config(session: &mut Session, args: Args<'_>) -> Answer {
         let literal = !pattern.iter().any(|b| b"*?[".contains(b));
         for (name, value) in all.iter().filter(|(name, _)| glob::matches(&lower, name.as_bytes())) {
             // What is no pattern is repeated as it was written.
-            let shown = if literal { String::from_utf8_lossy(pattern) } else { Cow::Borrowed(*name) };
+            let shown =
+                if literal { String::from_utf8_lossy(pattern) } else { Cow::Borrowed(*name) };
             if !found.iter().any(|(other, _)| *other == shown) {
                 found.push((shown, value));
             }
@@ -67,7 +71,9 @@ pub fn info(session: &mut Session, args: Args<'_>) -> Answer {
     let wanted = |section: &str| {
         args.len() == 1
             || args.from(1).any(|name| {
-                [section, "all", "default", "everything"].iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()))
+                [section, "all", "default", "everything"]
+                    .iter()
+                    .any(|word| name.eq_ignore_ascii_case(word.as_bytes()))
             })
     };
     let mut text = String::new();
@@ -144,7 +150,10 @@ fn about_log(session: &Session) -> Lines {
     lines([
         ("loading", "0".to_owned()),
         ("aof_enabled", u8::from(log.is_some()).to_string()),
-        ("aof_last_write_status", if log.is_some_and(|log| log.is_failing()) { "err" } else { "ok" }.to_owned()),
+        (
+            "aof_last_write_status",
+            if log.is_some_and(|log| log.is_failing()) { "err" } else { "ok" }.to_owned(),
+        ),
     ])
 }
 
@@ -175,7 +184,10 @@ fn about_keys(session: &Session) -> Lines {
         if keys > 0 {
             let average = if expiring == 0 { 0 } else { (times / expiring as u128) as u64 };
             let left = average.saturating_sub(session.now);
-            all.push((format!("db{number}"), format!("keys={keys},expires={expiring},avg_ttl={left}")));
+            all.push((
+                format!("db{number}"),
+                format!("keys={keys},expires={expiring},avg_ttl={left}"),
+            ));
         }
     }
     all

@@ -50,7 +50,13 @@ fn record_set(shard: &Shard, key: &[u8], value: &[u8], expires: Time) {
     if expires == FOREVER {
         shard.record(&[b"SET", key, value]);
     } else {
-        shard.record(&[b"SET", key, value, b"PXAT", itoa::Buffer::new().format(expires).as_bytes()]);
+        shard.record(&[
+            b"SET",
+            key,
+            value,
+            b"PXAT",
+            itoa::Buffer::new().format(expires).as_bytes(),
+        ]);
     }
 }
 
@@ -106,8 +112,9 @@ fn how(session: &Session, args: Args<'_>) -> Result<How, std::borrow::Cow<'stati
     if let Some((unit, text)) = limit {
         let value = number(text)?;
         // A command from the log may have expired long ago.
-        how.expires =
-            expiry(unit, value, session.now).filter(|_| value > 0).ok_or("invalid expire time in 'set' command")?;
+        how.expires = expiry(unit, value, session.now)
+            .filter(|_| value > 0)
+            .ok_or("invalid expire time in 'set' command")?;
     }
     Ok(how)
 }

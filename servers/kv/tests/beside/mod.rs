@@ -1,4 +1,5 @@
-//! What the tests share: servers as processes of their own, ours and Redis's, and a client that understands replies.
+//! What the tests share: servers as processes of their own, ours and Redis's, and a client that
+//! understands replies.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -60,9 +61,15 @@ impl Served {
 
     /// Whatever says `listening 127.0.0.1:PORT`.
     pub fn spawn(command: &mut Command) -> Served {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the server starts");
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the server starts");
         let mut line = String::new();
-        BufReader::new(child.stdout.as_mut().expect("a pipe")).read_line(&mut line).expect("it says something");
+        BufReader::new(child.stdout.as_mut().expect("a pipe"))
+            .read_line(&mut line)
+            .expect("it says something");
         let port = line.trim_end().rsplit(':').next().and_then(|port| port.parse().ok());
         let Some(port) = port else {
             let mut said = String::new();
@@ -128,19 +135,26 @@ impl Served {
         drop(self);
     }
 
-    /// How many sockets it has. (The runtime opens descriptors of other kinds for itself, some when they are first needed.)
+    /// How many sockets it has. (The runtime opens descriptors of other kinds for itself, some when
+    /// they are first needed.)
     pub fn sockets(&self) -> usize {
-        let all = std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("procfs").flatten();
+        let all =
+            std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("procfs").flatten();
         all.filter(|entry| {
-            std::fs::read_link(entry.path()).is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
+            std::fs::read_link(entry.path())
+                .is_ok_and(|to| to.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
         })
         .count()
     }
 
     /// Resident memory in bytes.
     pub fn memory(&self) -> usize {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("procfs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("proc_pid_status(5)");
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("procfs");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("proc_pid_status(5)");
         line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
     }
 }
@@ -279,7 +293,10 @@ impl Client {
             '*' | '~' | '>' | '%' if length() < 0 => Reply::Many(kind, None),
             '*' | '~' | '>' | '%' => {
                 let count = length() * if kind == '%' { 2 } else { 1 };
-                Reply::Many(kind, Some((0..count).map(|_| self.try_reply()).collect::<Option<_>>()?))
+                Reply::Many(
+                    kind,
+                    Some((0..count).map(|_| self.try_reply()).collect::<Option<_>>()?),
+                )
             }
             '+' | '-' | ':' | '_' => Reply::Line(kind, text),
             _ => panic!("{kind}{text} is no reply"),

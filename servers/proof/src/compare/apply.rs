@@ -20,16 +20,28 @@ impl<S: Subject> Pair<S> {
         if number >= 250 {
             return self.node(number);
         }
-        let directories: Vec<Both> =
-            self.held.iter().map(|held| held.node).filter(|node| self.kind(*node) == Some(Kind::Directory)).collect();
+        let directories: Vec<Both> = self
+            .held
+            .iter()
+            .map(|held| held.node)
+            .filter(|node| self.kind(*node) == Some(Kind::Directory))
+            .collect();
         directories[usize::from(number) % directories.len()]
     }
 
     /// A regular file for most numbers, if there is one.
     fn file(&self, number: u8) -> Both {
-        let files: Vec<Both> =
-            self.held.iter().map(|held| held.node).filter(|node| self.kind(*node) == Some(Kind::File)).collect();
-        if number >= 250 || files.is_empty() { self.node(number) } else { files[usize::from(number) % files.len()] }
+        let files: Vec<Both> = self
+            .held
+            .iter()
+            .map(|held| held.node)
+            .filter(|node| self.kind(*node) == Some(Kind::File))
+            .collect();
+        if number >= 250 || files.is_empty() {
+            self.node(number)
+        } else {
+            files[usize::from(number) % files.len()]
+        }
     }
 
     fn kind(&self, node: Both) -> Option<Kind> {
@@ -39,8 +51,12 @@ impl<S: Subject> Pair<S> {
     /// Does it to both.
     pub(super) fn apply(&mut self, operation: &Operation) -> Checked {
         match *operation {
-            Operation::Lookup { directory, name } => self.lookup(self.directory(directory), &name.bytes()),
-            Operation::Make { directory, name, ref what } => self.make(self.directory(directory), &name.bytes(), what),
+            Operation::Lookup { directory, name } => {
+                self.lookup(self.directory(directory), &name.bytes())
+            }
+            Operation::Make { directory, name, ref what } => {
+                self.make(self.directory(directory), &name.bytes(), what)
+            }
             Operation::Unlink { directory, name } => {
                 let directory = self.directory(directory);
                 self.gone(directory, name, |store, node, name| store.unlink(node, name))
@@ -49,15 +65,23 @@ impl<S: Subject> Pair<S> {
                 let directory = self.directory(directory);
                 self.gone(directory, name, |store, node, name| store.remove_directory(node, name))
             }
-            Operation::Rename { from, name, to, new_name, keep } => {
-                self.rename(self.directory(from), &name.bytes(), self.directory(to), &new_name.bytes(), keep)
-            }
+            Operation::Rename { from, name, to, new_name, keep } => self.rename(
+                self.directory(from),
+                &name.bytes(),
+                self.directory(to),
+                &new_name.bytes(),
+                keep,
+            ),
             Operation::Link { node, directory, name } => {
                 self.link(self.node(node), self.directory(directory), &name.bytes())
             }
             Operation::Attributes { node } => self.attributes(self.node(node)),
             Operation::Change { node, ref change } => {
-                let node = if matches!(change, Change::Size { .. }) { self.file(node) } else { self.node(node) };
+                let node = if matches!(change, Change::Size { .. }) {
+                    self.file(node)
+                } else {
+                    self.node(node)
+                };
                 self.change(node, change)
             }
             Operation::ReadLink { node } => self.read_link(self.node(node)),
@@ -69,25 +93,37 @@ impl<S: Subject> Pair<S> {
                 }
                 Ok(())
             }
-            Operation::Read { node, at, length } => {
-                self.opened(node, false, |pair, open| pair.compare_range(open.node, open.handle, at, u64::from(length)))
-            }
-            Operation::Write { node, at, length, fill } => {
-                self.opened(node, true, |pair, open| pair.write(open, at, &operations::bytes(at, length, fill)))
-            }
+            Operation::Read { node, at, length } => self.opened(node, false, |pair, open| {
+                pair.compare_range(open.node, open.handle, at, u64::from(length))
+            }),
+            Operation::Write { node, at, length, fill } => self.opened(node, true, |pair, open| {
+                pair.write(open, at, &operations::bytes(at, length, fill))
+            }),
             Operation::Allocate { node, mode, at, length } => {
-                self.opened(node, true, |pair, open| pair.allocate(open, mode, at, u64::from(length)))
+                self.opened(node, true, |pair, open| {
+                    pair.allocate(open, mode, at, u64::from(length))
+                })
             }
-            Operation::Seek { node, at, what } => self.opened(node, false, |pair, open| pair.seek(open, at, what)),
+            Operation::Seek { node, at, what } => {
+                self.opened(node, false, |pair, open| pair.seek(open, at, what))
+            }
             Operation::Sync { node, data } => self.sync(self.node(node), data),
-            Operation::SyncAll => self.subject.store().sync_all().map_err(|errno| format!("refused: {errno}")),
+            Operation::SyncAll => {
+                self.subject.store().sync_all().map_err(|errno| format!("refused: {errno}"))
+            }
             Operation::List { directory, portion } => self.list(self.directory(directory), portion),
-            Operation::Begin { directory, portion } => self.begin(self.directory(directory), portion),
+            Operation::Begin { directory, portion } => {
+                self.begin(self.directory(directory), portion)
+            }
             Operation::Finish { listing, portion } => self.finish(listing, portion),
-            Operation::Xattr { node, name } => self.xattr(self.node(node), &operations::xattr_name(name)),
+            Operation::Xattr { node, name } => {
+                self.xattr(self.node(node), &operations::xattr_name(name))
+            }
             Operation::Xattrs { node } => self.same_xattrs(self.node(node)),
             Operation::SetXattr { .. } => self.set_xattr(operation),
-            Operation::RemoveXattr { node, name } => self.remove_xattr(self.node(node), &operations::xattr_name(name)),
+            Operation::RemoveXattr { node, name } => {
+                self.remove_xattr(self.node(node), &operations::xattr_name(name))
+            }
             Operation::Forget { node } => {
                 self.forget_one(usize::from(node) % self.held.len());
                 Ok(())
@@ -140,7 +176,9 @@ impl<S: Subject> Pair<S> {
             }
         };
         let made = self.subject.store().make(&CALLER, directory.subject, name, what);
-        let Some((subject, model)) = self.both(made, || self.model.make(&CALLER, directory.model, name, what))? else {
+        let Some((subject, model)) =
+            self.both(made, || self.model.make(&CALLER, directory.model, name, what))?
+        else {
             return Ok(());
         };
         self.touch(directory, name);
@@ -167,9 +205,19 @@ impl<S: Subject> Pair<S> {
         Ok(())
     }
 
-    fn rename(&mut self, from: Both, name: &[u8], to: Both, new_name: &[u8], keep: bool) -> Checked {
+    fn rename(
+        &mut self,
+        from: Both,
+        name: &[u8],
+        to: Both,
+        new_name: &[u8],
+        keep: bool,
+    ) -> Checked {
         let renamed = self.subject.store().rename(from.subject, name, to.subject, new_name, keep);
-        if self.both(renamed, || self.model.rename(from.model, name, to.model, new_name, keep))?.is_none() {
+        if self
+            .both(renamed, || self.model.rename(from.model, name, to.model, new_name, keep))?
+            .is_none()
+        {
             return Ok(());
         }
         self.touch(from, name);
@@ -184,7 +232,9 @@ impl<S: Subject> Pair<S> {
 
     fn link(&mut self, node: Both, directory: Both, name: &[u8]) -> Checked {
         let linked = self.subject.store().link(node.subject, directory.subject, name);
-        let Some((subject, model)) = self.both(linked, || self.model.link(node.model, directory.model, name))? else {
+        let Some((subject, model)) =
+            self.both(linked, || self.model.link(node.model, directory.model, name))?
+        else {
             return Ok(());
         };
         self.touch(directory, name);
@@ -195,7 +245,9 @@ impl<S: Subject> Pair<S> {
     fn attributes(&self, node: Both) -> Checked {
         let subject = self.subject.store().attributes(node.subject);
         match self.both(subject, || self.model.attributes(node.model))? {
-            Some((subject, model)) => self.same(&subject, &model).map_err(|what| format!("{node:?}: {what}")),
+            Some((subject, model)) => {
+                self.same(&subject, &model).map_err(|what| format!("{node:?}: {what}"))
+            }
             None => Ok(()),
         }
     }
@@ -208,25 +260,36 @@ impl<S: Subject> Pair<S> {
             Change::Owner { uid, gid, kill } => {
                 Changes { uid: Some(uid), gid: Some(gid), kill_privileges: kill, ..none }
             }
-            Change::Size { size, kill } => Changes { size: Some(size), kill_privileges: kill, ..none },
+            Change::Size { size, kill } => {
+                Changes { size: Some(size), kill_privileges: kill, ..none }
+            }
             Change::Times { atime, mtime } => {
                 let stamp = |time: Option<u32>| Some(time.map_or(Stamp::Now, at));
                 Changes { atime: stamp(atime), mtime: stamp(mtime), ..none }
             }
         };
         let changed = self.subject.store().change(node.subject, &changes);
-        let Some((subject, model)) = self.both(changed, || self.model.change(node.model, &changes))? else {
+        let Some((subject, model)) =
+            self.both(changed, || self.model.change(node.model, &changes))?
+        else {
             return Ok(());
         };
         if changes.atime.is_some() && subject.atime != model.atime && !self.rules.own_time {
-            return Err(format!("the last read is {:?}, where {:?} was set", subject.atime, model.atime));
+            return Err(format!(
+                "the last read is {:?}, where {:?} was set",
+                subject.atime, model.atime
+            ));
         }
         self.same(&subject, &model)
     }
 
     fn read_link(&self, node: Both) -> Checked {
-        match self.both(self.subject.store().read_link(node.subject), || self.model.read_link(node.model))? {
-            Some((subject, model)) if subject != model => Err(format!("leads to {subject:?}, not to {model:?}")),
+        match self.both(self.subject.store().read_link(node.subject), || {
+            self.model.read_link(node.model)
+        })? {
+            Some((subject, model)) if subject != model => {
+                Err(format!("leads to {subject:?}, not to {model:?}"))
+            }
             _ => Ok(()),
         }
     }
@@ -253,13 +316,19 @@ impl<S: Subject> Pair<S> {
     }
 
     /// With a file that is open, which it becomes if need be.
-    fn opened(&mut self, number: u8, writing: bool, what: impl FnOnce(&mut Self, Opened) -> Checked) -> Checked {
+    fn opened(
+        &mut self,
+        number: u8,
+        writing: bool,
+        what: impl FnOnce(&mut Self, Opened) -> Checked,
+    ) -> Checked {
         let node = self.file(number);
         // Of what is no file the kernel reads and writes nothing.
         if self.kind(node) != Some(Kind::File) {
             return Ok(());
         }
-        let open = self.opened.iter().copied().find(|open| open.node == node && open.writing >= writing);
+        let open =
+            self.opened.iter().copied().find(|open| open.node == node && open.writing >= writing);
         if let Some(open) = open {
             return what(self, open);
         }
@@ -282,15 +351,20 @@ impl<S: Subject> Pair<S> {
             Ok(count) if count < bytes.len() && self.rules.small => count,
             _ => bytes.len(),
         };
-        let written = self.both(subject, || self.model.write(open.node.model, Handle(0), at, &bytes[..written]))?;
+        let written = self.both(subject, || {
+            self.model.write(open.node.model, Handle(0), at, &bytes[..written])
+        })?;
         match written {
-            Some((subject, model)) if subject != model => Err(format!("{subject} bytes written, not {model}")),
+            Some((subject, model)) if subject != model => {
+                Err(format!("{subject} bytes written, not {model}"))
+            }
             _ => self.attributes(open.node),
         }
     }
 
     fn allocate(&mut self, open: Opened, mode: u32, at: u64, length: u64) -> Checked {
-        let subject = self.subject.store().allocate(open.node.subject, open.handle, mode, at, length);
+        let subject =
+            self.subject.store().allocate(open.node.subject, open.handle, mode, at, length);
         if self.rules.no_room_beyond && mode & 1 != 0 && subject == Err(Errno::OPNOTSUPP) {
             return Ok(());
         }
@@ -310,14 +384,19 @@ impl<S: Subject> Pair<S> {
         match (subject, what) {
             (Err(Errno::NXIO), _) if at >= size => Ok(()),
             (Err(Errno::NXIO), Seek::Data) if data.is_none() => Ok(()),
-            (Ok(found), _) if found < at || found >= size + u64::from(what == Seek::Hole) || at >= size => {
+            (Ok(found), _)
+                if found < at || found >= size + u64::from(what == Seek::Hole) || at >= size =>
+            {
                 Err(format!("leads to {found} of {size}"))
             }
             (Ok(found), Seek::Data) if data.is_some_and(|data| found > data) => {
                 Err(format!("leads to {found}, but there is data at {data:?}"))
             }
             (Ok(found), Seek::Hole)
-                if self.model.data(open.node.model, found).is_some_and(|data| data < (found / 512 + 1) * 512) =>
+                if self
+                    .model
+                    .data(open.node.model, found)
+                    .is_some_and(|data| data < (found / 512 + 1) * 512) =>
             {
                 Err(format!("leads to {found}, where there is data"))
             }
@@ -332,7 +411,9 @@ impl<S: Subject> Pair<S> {
         }
         let store = self.subject.store();
         let open = self.opened.iter().find(|open| open.node == node).map(|open| open.handle);
-        let handle = open.map_or_else(|| store.open(node.subject, 0), Ok).map_err(|errno| format!("open: {errno}"))?;
+        let handle = open
+            .map_or_else(|| store.open(node.subject, 0), Ok)
+            .map_err(|errno| format!("open: {errno}"))?;
         let result = store.sync(node.subject, handle, data);
         if open.is_none() {
             store.release(node.subject, handle);
@@ -344,7 +425,11 @@ impl<S: Subject> Pair<S> {
         if self.kind(directory) != Some(Kind::Directory) || self.listings.len() >= MOST {
             return Ok(());
         }
-        let handle = self.subject.store().open(directory.subject, 0).map_err(|errno| format!("open: {errno}"))?;
+        let handle = self
+            .subject
+            .store()
+            .open(directory.subject, 0)
+            .map_err(|errno| format!("open: {errno}"))?;
         let mut listing = Listing::new(directory, handle, self.listed(directory));
         self.whether_removed(&mut listing);
         let result = listing.portion(self.subject.store(), portion);
@@ -364,8 +449,12 @@ impl<S: Subject> Pair<S> {
     }
 
     fn xattr(&self, node: Both, name: &[u8]) -> Checked {
-        match self.both(self.subject.store().xattr(node.subject, name), || self.model.xattr(node.model, name))? {
-            Some((subject, model)) if subject != model => Err(format!("is {subject:?}, where it had to be {model:?}")),
+        match self.both(self.subject.store().xattr(node.subject, name), || {
+            self.model.xattr(node.model, name)
+        })? {
+            Some((subject, model)) if subject != model => {
+                Err(format!("is {subject:?}, where it had to be {model:?}"))
+            }
             _ => Ok(()),
         }
     }

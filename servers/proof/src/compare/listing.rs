@@ -40,7 +40,8 @@ impl Listing {
         self.touched.insert(name.to_vec());
     }
 
-    /// The directory was removed: its `.` and `..` may be shown or not, and the listing may be refused, for the kernel asks for none any more.
+    /// The directory was removed: its `.` and `..` may be shown or not, and the listing may be
+    /// refused, for the kernel asks for none any more.
     pub fn removed(&mut self) {
         self.removed = true;
         self.touch(b".");
@@ -90,12 +91,18 @@ impl Listing {
             }
         }
         let quoted = |name: &Vec<u8>| String::from_utf8_lossy(name).into_owned();
-        if let Some(name) =
-            self.begun.iter().find(|name| !self.seen.contains_key(*name) && !self.touched.contains(*name))
+        if let Some(name) = self
+            .begun
+            .iter()
+            .find(|name| !self.seen.contains_key(*name) && !self.touched.contains(*name))
         {
             return Err(format!("{:?} was not listed", quoted(name)));
         }
-        if let Some(name) = self.seen.keys().find(|name| !self.begun.contains(*name) && !self.touched.contains(*name)) {
+        if let Some(name) = self
+            .seen
+            .keys()
+            .find(|name| !self.begun.contains(*name) && !self.touched.contains(*name))
+        {
             return Err(format!("{:?} was listed and is not there", quoted(name)));
         }
         Ok(self

@@ -10,7 +10,8 @@ use super::{Both, Checked, Listing, Pair, Subject};
 const PIECE: u64 = 1 << 16;
 
 impl<S: Subject> Pair<S> {
-    /// Compares names, attributes, contents, targets and xattrs of everything; what it finds is held afterwards.
+    /// Compares names, attributes, contents, targets and xattrs of everything; what it finds is
+    /// held afterwards.
     pub(super) fn walk(&mut self) -> Checked {
         let mut waiting = vec![self.held[0].node];
         let mut seen = BTreeSet::new();
@@ -58,7 +59,11 @@ impl<S: Subject> Pair<S> {
         if self.model.kind(directory.model) != Some(Kind::Directory) {
             return Ok(());
         }
-        let handle = self.subject.store().open(directory.subject, 0).map_err(|errno| format!("open: {errno}"))?;
+        let handle = self
+            .subject
+            .store()
+            .open(directory.subject, 0)
+            .map_err(|errno| format!("open: {errno}"))?;
         let mut listing = Listing::new(directory, handle, self.listed(directory));
         self.whether_removed(&mut listing);
         let result = listing.finish(self.subject.store(), portion);
@@ -71,7 +76,11 @@ impl<S: Subject> Pair<S> {
             if kind.is_some_and(|kind| kind != found.kind) {
                 return Err(format!("{quoted:?} is listed as {kind:?}, not {:?}", found.kind));
             }
-            if self.held.iter().any(|held| held.node.model == found.node && held.node.subject != node) {
+            if self
+                .held
+                .iter()
+                .any(|held| held.node.model == found.node && held.node.subject != node)
+            {
                 return Err(format!("{quoted:?} is listed as inode {node:?}, which it is not"));
             }
         }
@@ -87,7 +96,8 @@ impl<S: Subject> Pair<S> {
 
     /// What a listing must show.
     pub(super) fn listed(&self, directory: Both) -> BTreeSet<Vec<u8>> {
-        let mut names: BTreeSet<_> = self.model.names(directory.model).into_iter().map(|(name, _)| name).collect();
+        let mut names: BTreeSet<_> =
+            self.model.names(directory.model).into_iter().map(|(name, _)| name).collect();
         if self.model.attributes(directory.model).is_ok_and(|attributes| attributes.links > 0) {
             names.extend([b".".to_vec(), b"..".to_vec()]);
         }
@@ -98,8 +108,9 @@ impl<S: Subject> Pair<S> {
     fn inode(&self, node: Both) -> Checked {
         let store = self.subject.store();
         let wrong = |what: String| format!("{node:?}: {what}");
-        let Some((subject, model)) =
-            self.both(store.attributes(node.subject), || self.model.attributes(node.model)).map_err(wrong)?
+        let Some((subject, model)) = self
+            .both(store.attributes(node.subject), || self.model.attributes(node.model))
+            .map_err(wrong)?
         else {
             return Ok(());
         };
@@ -108,7 +119,10 @@ impl<S: Subject> Pair<S> {
         match model.kind {
             Kind::File => self.same_contents(node, model.size).map_err(wrong),
             Kind::Symlink => {
-                match self.both(store.read_link(node.subject), || self.model.read_link(node.model)).map_err(wrong)? {
+                match self
+                    .both(store.read_link(node.subject), || self.model.read_link(node.model))
+                    .map_err(wrong)?
+                {
                     Some((subject, model)) if subject != model => {
                         Err(wrong(format!("leads to {subject:?}, not to {model:?}")))
                     }
@@ -121,11 +135,14 @@ impl<S: Subject> Pair<S> {
 
     pub(super) fn same_xattrs(&self, node: Both) -> Checked {
         let store = self.subject.store();
-        let Some((subject, model)) = self.both(store.xattrs(node.subject), || self.model.xattrs(node.model))? else {
+        let Some((subject, model)) =
+            self.both(store.xattrs(node.subject), || self.model.xattrs(node.model))?
+        else {
             return Ok(());
         };
         let sorted = |names: &[u8]| {
-            let mut names: Vec<_> = names.split_inclusive(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+            let mut names: Vec<_> =
+                names.split_inclusive(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
             names.sort();
             names
         };
@@ -135,9 +152,13 @@ impl<S: Subject> Pair<S> {
         }
         for name in model {
             let name = &name[..name.len() - 1];
-            match self.both(store.xattr(node.subject, name), || self.model.xattr(node.model, name))? {
+            match self
+                .both(store.xattr(node.subject, name), || self.model.xattr(node.model, name))?
+            {
                 Some((subject, model)) if subject != model => {
-                    return Err(format!("xattr {name:?} is {subject:?}, where it had to be {model:?}"));
+                    return Err(format!(
+                        "xattr {name:?} is {subject:?}, where it had to be {model:?}"
+                    ));
                 }
                 _ => {}
             }
@@ -145,7 +166,8 @@ impl<S: Subject> Pair<S> {
         Ok(())
     }
 
-    /// Files may be terabytes of holes: read are the beginning, the end, and whatever either says is data.
+    /// Files may be terabytes of holes: read are the beginning, the end, and whatever either says
+    /// is data.
     fn same_contents(&self, node: Both, size: u64) -> Checked {
         let store = self.subject.store();
         let open = self.opened.iter().find(|open| open.node == node).map(|open| open.handle);
@@ -176,7 +198,9 @@ impl<S: Subject> Pair<S> {
             };
             let ours = self.model.data(node.model, at);
             if ours.is_some_and(|ours| theirs.is_none_or(|theirs| theirs > ours)) {
-                return Err(format!("seek from {at} leads to {theirs:?}, but there is data at {ours:?}"));
+                return Err(format!(
+                    "seek from {at} leads to {theirs:?}, but there is data at {ours:?}"
+                ));
             }
             at = theirs.unwrap_or(size);
             pieces += 1;
@@ -188,7 +212,13 @@ impl<S: Subject> Pair<S> {
         self.compare_range(node, handle, size.saturating_sub(5000), 6000)
     }
 
-    pub(super) fn compare_range(&self, node: Both, handle: Handle, at: u64, length: u64) -> Checked {
+    pub(super) fn compare_range(
+        &self,
+        node: Both,
+        handle: Handle,
+        at: u64,
+        length: u64,
+    ) -> Checked {
         let length = usize::try_from(length).expect("a piece");
         let (mut subject, mut model) = (vec![0xaa; length], vec![0xaa; length]);
         let read = self.subject.store().read(node.subject, handle, at, &mut subject);

@@ -34,7 +34,8 @@ const SUPER: [(usize, usize); 26] = [
     (348, 2), // extra bytes of an inode
 ];
 const GROUP: [(usize, usize); 7] = [(0, 4), (4, 4), (8, 4), (12, 2), (14, 2), (16, 2), (18, 2)];
-/// Mode, owner, size, times, links, blocks, flags; generation, xattrs, upper half of the size; extra bytes and what follows them.
+/// Mode, owner, size, times, links, blocks, flags; generation, xattrs, upper half of the size;
+/// extra bytes and what follows them.
 const INODE: [(usize, usize); 15] = [
     (0, 2),
     (2, 2),
@@ -89,13 +90,17 @@ impl Wound<'_> {
                 self.field("superblock", SUPERBLOCK + at, bytes);
             }
             4 => {
-                let (group, (at, bytes)) =
-                    (place(self.random, self.layout.group_count), GROUP[place(self.random, GROUP.len())]);
+                let (group, (at, bytes)) = (
+                    place(self.random, self.layout.group_count),
+                    GROUP[place(self.random, GROUP.len())],
+                );
                 self.field("group descriptor", self.layout.groups + group * 32 + at, bytes);
             }
             5 | 6 => {
-                let (used, (at, bytes)) =
-                    (place(self.random, self.layout.used.len()), INODE[place(self.random, INODE.len())]);
+                let (used, (at, bytes)) = (
+                    place(self.random, self.layout.used.len()),
+                    INODE[place(self.random, INODE.len())],
+                );
                 // Only large inodes have the last ones.
                 if at + bytes <= self.layout.inode_size {
                     self.field("inode", self.layout.used[used].at + at, bytes);
@@ -132,7 +137,8 @@ impl Wound<'_> {
         }
     }
 
-    /// What hurts: extremes, almost the right value, numbers of blocks and inodes that mean something else.
+    /// What hurts: extremes, almost the right value, numbers of blocks and inodes that mean
+    /// something else.
     fn value(&mut self, old: u64) -> u64 {
         let layout = self.layout;
         match self.random.below(16) {
@@ -186,12 +192,14 @@ impl Wound<'_> {
             1 => return SUPERBLOCK + place(self.random, 400),
             _ => self.some_block() as usize,
         };
-        (block * self.layout.block + place(self.random, self.layout.block)).min(self.image.len() - 1)
+        (block * self.layout.block + place(self.random, self.layout.block))
+            .min(self.image.len() - 1)
     }
 
     fn bytes(&mut self) {
         for _ in 0..=self.random.below(10) {
-            let (at, byte) = (self.anywhere(), u8::try_from(self.random.below(256)).expect("below 256"));
+            let (at, byte) =
+                (self.anywhere(), u8::try_from(self.random.below(256)).expect("below 256"));
             self.image[at] = byte;
         }
         self.said.push("bytes".to_owned());
@@ -200,7 +208,8 @@ impl Wound<'_> {
     /// The blocks that a choice from the used inodes gives.
     fn chosen(&mut self, choose: impl Fn(&super::layout::Used) -> Vec<u32>) -> Option<usize> {
         let blocks: Vec<u32> = self.layout.used.iter().flat_map(choose).collect();
-        (!blocks.is_empty()).then(|| blocks[place(self.random, blocks.len())] as usize * self.layout.block)
+        (!blocks.is_empty())
+            .then(|| blocks[place(self.random, blocks.len())] as usize * self.layout.block)
     }
 
     /// A block of block numbers: one of them hurts, or it leads to itself.
@@ -210,7 +219,8 @@ impl Wound<'_> {
         if self.random.one_in(3) {
             let own = (at / self.layout.block) as u64;
             for slot in 0..self.layout.block / 4 {
-                self.image[at + slot * 4..at + slot * 4 + 4].copy_from_slice(&own.to_le_bytes()[..4]);
+                self.image[at + slot * 4..at + slot * 4 + 4]
+                    .copy_from_slice(&own.to_le_bytes()[..4]);
             }
             self.said.push(format!("the indirect block {own} leads to itself"));
         } else {
@@ -223,7 +233,10 @@ impl Wound<'_> {
         let (mut names, mut offset) = (Vec::new(), 0);
         while offset + 8 <= self.layout.block {
             names.push(at + offset);
-            let length = usize::from(u16::from_le_bytes([self.image[at + offset + 4], self.image[at + offset + 5]]));
+            let length = usize::from(u16::from_le_bytes([
+                self.image[at + offset + 4],
+                self.image[at + offset + 5],
+            ]));
             // Already damaged, perhaps.
             if length < 8 {
                 break;
@@ -234,7 +247,9 @@ impl Wound<'_> {
     }
 
     fn directory(&mut self) {
-        let Some(at) = self.chosen(|used| if used.is_directory() { used.data.clone() } else { Vec::new() }) else {
+        let Some(at) =
+            self.chosen(|used| if used.is_directory() { used.data.clone() } else { Vec::new() })
+        else {
             return;
         };
         let names = self.names(at);
@@ -249,7 +264,8 @@ impl Wound<'_> {
                 self.put("a name's inode", name, inode, 4);
             }
             2 => {
-                let lengths = [0, 1, 4, 7, 8, 9, 11, 12, 13, 1023, 1024, 1025, 0x7fff, 0xfffc, 0xffff];
+                let lengths =
+                    [0, 1, 4, 7, 8, 9, 11, 12, 13, 1023, 1024, 1025, 0x7fff, 0xfffc, 0xffff];
                 let length = lengths[place(self.random, lengths.len())];
                 self.put("an entry's length", name + 4, length, 2);
             }
@@ -273,14 +289,27 @@ impl Wound<'_> {
     /// What a directory's index is, or is taken for where the flag says so.
     fn index(&mut self) {
         let directories: Vec<usize> = (0..self.layout.used.len())
-            .filter(|used| self.layout.used[*used].is_directory() && !self.layout.used[*used].data.is_empty())
+            .filter(|used| {
+                self.layout.used[*used].is_directory() && !self.layout.used[*used].data.is_empty()
+            })
             .collect();
         let used = &self.layout.used[directories[place(self.random, directories.len())]];
         let at = used.data[0] as usize * self.layout.block;
         let flags = word(self.image, used.at + 32) | 0x1000;
         self.put("the flag of an index", used.at + 32, u64::from(flags), 4);
-        let fields =
-            [(24, 4), (28, 1), (29, 1), (30, 1), (31, 1), (32, 2), (34, 2), (36, 4), (40, 4), (44, 4), (52, 4)];
+        let fields = [
+            (24, 4),
+            (28, 1),
+            (29, 1),
+            (30, 1),
+            (31, 1),
+            (32, 2),
+            (34, 2),
+            (36, 4),
+            (40, 4),
+            (44, 4),
+            (52, 4),
+        ];
         for _ in 0..=self.random.below(2) {
             let (offset, bytes) = fields[place(self.random, fields.len())];
             self.field("an index", at + offset, bytes);
@@ -290,13 +319,26 @@ impl Wound<'_> {
     fn xattrs(&mut self) {
         let Some(at) = self.chosen(|used| used.xattrs.into_iter().collect()) else { return };
         // The header, and the first entries.
-        let fields = [(0, 4), (4, 4), (8, 4), (32, 1), (33, 1), (34, 2), (36, 4), (40, 4), (48, 4), (52, 2), (56, 4)];
+        let fields = [
+            (0, 4),
+            (4, 4),
+            (8, 4),
+            (32, 1),
+            (33, 1),
+            (34, 2),
+            (36, 4),
+            (40, 4),
+            (48, 4),
+            (52, 2),
+            (56, 4),
+        ];
         let (offset, bytes) = fields[place(self.random, fields.len())];
         self.field("xattrs", at + offset, bytes);
     }
 
     fn bitmap(&mut self) {
-        let bitmap = self.layout.bitmaps[place(self.random, self.layout.bitmaps.len())] as usize * self.layout.block;
+        let bitmap = self.layout.bitmaps[place(self.random, self.layout.bitmaps.len())] as usize
+            * self.layout.block;
         let fill = [0, 0xff, 0x55][place(self.random, 3)];
         self.image[bitmap..bitmap + self.layout.block].fill(fill);
         self.said.push(format!("a bitmap full of {fill:#x}"));
@@ -304,14 +346,23 @@ impl Wound<'_> {
 
     /// A directory in itself, or with its descendant as its parent; or two files with one's blocks.
     fn circle(&mut self) {
-        let directories: Vec<&super::layout::Used> =
-            self.layout.used.iter().filter(|used| used.is_directory() && !used.data.is_empty()).collect();
+        let directories: Vec<&super::layout::Used> = self
+            .layout
+            .used
+            .iter()
+            .filter(|used| used.is_directory() && !used.data.is_empty())
+            .collect();
         let one = directories[place(self.random, directories.len())];
         let other = directories[place(self.random, directories.len())];
         let names = self.names(one.data[0] as usize * self.layout.block);
         match self.random.below(4) {
             // `..` is the second name.
-            0 => self.put("the parent of a directory", names[names.len().min(2) - 1], u64::from(other.number), 4),
+            0 => self.put(
+                "the parent of a directory",
+                names[names.len().min(2) - 1],
+                u64::from(other.number),
+                4,
+            ),
             1 => self.put("itself", names[0], u64::from(other.number), 4),
             2 => {
                 let name = names[names.len() - 1];
@@ -321,7 +372,10 @@ impl Wound<'_> {
                 let (from, to) = (other.at + 40, one.at + 40);
                 let blocks = self.image[from..from + 60].to_vec();
                 self.image[to..to + 60].copy_from_slice(&blocks);
-                self.said.push(format!("inodes {} and {} have the same blocks", one.number, other.number));
+                self.said.push(format!(
+                    "inodes {} and {} have the same blocks",
+                    one.number, other.number
+                ));
             }
         }
     }
@@ -335,8 +389,10 @@ impl Wound<'_> {
                 self.end = Some(size);
             }
             1 => {
-                let (from, to) =
-                    (self.some_block() as usize * self.layout.block, self.some_block() as usize * self.layout.block);
+                let (from, to) = (
+                    self.some_block() as usize * self.layout.block,
+                    self.some_block() as usize * self.layout.block,
+                );
                 if from.max(to) + self.layout.block <= self.image.len() {
                     self.image.copy_within(from..from + self.layout.block, to);
                     self.said.push(format!("the block at {from} again at {to}"));

@@ -1,8 +1,11 @@
-//! Everything that a program may do with an image, bounded: a damaged one may hold more names than there is time.
+//! Everything that a program may do with an image, bounded: a damaged one may hold more names than
+//! there is time.
 
 use std::collections::BTreeSet;
 
-use kumihimo_store::{Caller, Changes, Entry, Errno, Kind, New, Node, Result, Seek, Store, XattrMode};
+use kumihimo_store::{
+    Caller, Changes, Entry, Errno, Kind, New, Node, Result, Seek, Store, XattrMode,
+};
 
 /// Nodes that are looked at.
 const NODES: usize = 400;
@@ -39,7 +42,8 @@ impl Outcome {
     }
 }
 
-/// Walks all of it, reads everything; then, if it may be written, changes what it finds and closes it.
+/// Walks all of it, reads everything; then, if it may be written, changes what it finds and closes
+/// it.
 pub fn exercise(store: &dyn Store, writable: bool) -> Outcome {
     let mut outcome = Outcome::default();
     let found = walk(store, &mut outcome);
@@ -47,7 +51,8 @@ pub fn exercise(store: &dyn Store, writable: bool) -> Outcome {
         for entry in found.iter().take(60) {
             change(store, entry, &mut outcome);
         }
-        for entry in found.iter().take(60).filter(|entry| entry.attributes.kind == Kind::Directory) {
+        for entry in found.iter().take(60).filter(|entry| entry.attributes.kind == Kind::Directory)
+        {
             let last = found.last().map_or(store.root(), |entry| entry.attributes.node);
             names(store, entry.attributes.node, last, &mut outcome);
         }
@@ -95,8 +100,14 @@ fn list(store: &dyn Store, node: Node, outcome: &mut Outcome) -> Vec<Vec<u8>> {
         let result = store.read_directory(node, handle, offset, &mut |listed| {
             count += 1;
             offset = listed.next;
-            assert!(!listed.name.is_empty() && listed.name.len() <= 255, "a name has 1 to 255 bytes");
-            assert!(!listed.name.contains(&b'/') && !listed.name.contains(&0), "no name has a slash or a zero byte");
+            assert!(
+                !listed.name.is_empty() && listed.name.len() <= 255,
+                "a name has 1 to 255 bytes"
+            );
+            assert!(
+                !listed.name.contains(&b'/') && !listed.name.contains(&0),
+                "no name has a slash or a zero byte"
+            );
             if names.len() < NAMES {
                 names.push(listed.name.to_vec());
             }
@@ -127,11 +138,21 @@ fn look(store: &dyn Store, entry: &Entry, outcome: &mut Outcome) {
     }
 }
 
-/// The beginning, the end, about the places where the depth of the map changes, and wherever there is data.
+/// The beginning, the end, about the places where the depth of the map changes, and wherever there
+/// is data.
 fn read(store: &dyn Store, node: Node, size: u64, outcome: &mut Outcome) {
     let Some(handle) = outcome.note(store.open(node, 0)) else { return };
     let mut buffer = vec![0; 10_000];
-    for at in [0, 12 << 10, 268 << 10, 1 << 20, 65_804 << 10, 1 << 32, size.saturating_sub(10_000), u64::MAX - 5] {
+    for at in [
+        0,
+        12 << 10,
+        268 << 10,
+        1 << 20,
+        65_804 << 10,
+        1 << 32,
+        size.saturating_sub(10_000),
+        u64::MAX - 5,
+    ] {
         outcome.note(store.read(node, handle, at, &mut buffer));
     }
     let mut at = 0;

@@ -1,4 +1,5 @@
-//! Where things lie in a good image: a second reading of the format, by nobody who wrote the store. It trusts what it reads, and panics at what is no good image.
+//! Where things lie in a good image: a second reading of the format, by nobody who wrote the store.
+//! It trusts what it reads, and panics at what is no good image.
 
 /// An image's layout.
 #[derive(Debug)]
@@ -84,7 +85,9 @@ impl Layout {
             inode_size: usize::from(half(image, SUPERBLOCK + 88)),
             per_group: superblock(40),
             tables: (0..group_count).map(|number| group(number, 8) as usize * block).collect(),
-            bitmaps: (0..group_count).flat_map(|number| [group(number, 0), group(number, 4)]).collect(),
+            bitmaps: (0..group_count)
+                .flat_map(|number| [group(number, 0), group(number, 4)])
+                .collect(),
             used: Vec::new(),
         };
         layout.used = (1..=layout.inodes).filter_map(|number| layout.used(image, number)).collect();
@@ -110,7 +113,12 @@ impl Layout {
         let sectors = word(image, at + 28) as usize / (self.block / 512);
         if sectors > usize::from(xattrs.is_some()) && matches!(mode >> 12, 0o10 | 0o4 | 0o12) {
             for slot in 0..15 {
-                self.blocks(image, word(image, at + 40 + slot * 4), slot.saturating_sub(11), &mut used);
+                self.blocks(
+                    image,
+                    word(image, at + 40 + slot * 4),
+                    slot.saturating_sub(11),
+                    &mut used,
+                );
             }
         }
         Some(used)
@@ -126,7 +134,12 @@ impl Layout {
         }
         used.indirect.push(block);
         for slot in 0..self.block / 4 {
-            self.blocks(image, word(image, block as usize * self.block + slot * 4), depth - 1, used);
+            self.blocks(
+                image,
+                word(image, block as usize * self.block + slot * 4),
+                depth - 1,
+                used,
+            );
         }
     }
 }

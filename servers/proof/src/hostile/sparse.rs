@@ -1,4 +1,5 @@
-//! Images in few bytes: runs of one byte, and others as they are. A fuzzer that changes some of these bytes changes some of the image.
+//! Images in few bytes: runs of one byte, and others as they are. A fuzzer that changes some of
+//! these bytes changes some of the image.
 
 /// The most that an image may have: what a fuzzer makes up is not to fill the memory.
 const MOST: usize = 4 << 20;
@@ -7,7 +8,8 @@ const RUN: u16 = 1 << 15;
 /// Shorter runs cost more than they save.
 const SHORT: usize = 8;
 
-/// An image in its short form: lengths of 15 bits, the sixteenth says whether one byte follows, which is meant so often, or so many.
+/// An image in its short form: lengths of 15 bits, the sixteenth says whether one byte follows,
+/// which is meant so often, or so many.
 #[must_use]
 pub fn compress(image: &[u8]) -> Vec<u8> {
     let mut short = Vec::new();
@@ -77,7 +79,8 @@ mod tests {
             let mut image = Vec::new();
             for _ in 0..random.below(30) {
                 let byte = u8::try_from(random.below(3)).expect("below 3");
-                let length = if random.one_in(5) { random.below(100_000) } else { random.below(12) };
+                let length =
+                    if random.one_in(5) { random.below(100_000) } else { random.below(12) };
                 image.resize(image.len() + usize::try_from(length).expect("small"), byte);
             }
             assert!(expand(&compress(&image)) == image);

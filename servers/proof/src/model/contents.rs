@@ -1,4 +1,5 @@
-//! A file's bytes: pages of which a missing one is all zeros, so that a file may be longer than the memory.
+//! A file's bytes: pages of which a missing one is all zeros, so that a file may be longer than the
+//! memory.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +61,8 @@ impl Contents {
     /// All of it.
     pub fn write(&mut self, offset: u64, from: &[u8]) {
         for (page, inside, outside, here) in parts(offset, from.len() as u64) {
-            let bytes = self.pages.entry(page).or_insert_with(|| vec![0; small(PAGE)].into_boxed_slice());
+            let bytes =
+                self.pages.entry(page).or_insert_with(|| vec![0; small(PAGE)].into_boxed_slice());
             bytes[inside..inside + here].copy_from_slice(&from[outside..outside + here]);
         }
         self.size = self.size.max(offset + from.len() as u64);
@@ -136,7 +138,11 @@ mod tests {
                 }
             }
             assert_eq!(contents.size(), plain.len() as u64);
-            let first = plain.iter().skip(offset).position(|byte| *byte != 0).map(|at| (offset + at) as u64);
+            let first = plain
+                .iter()
+                .skip(offset)
+                .position(|byte| *byte != 0)
+                .map(|at| (offset + at) as u64);
             assert_eq!(contents.data(offset as u64), first);
         }
     }

@@ -3,8 +3,8 @@
 use std::collections::btree_map::Entry as Place;
 
 use kumihimo_store::{
-    Attributes, Caller, Changes, Entry, Errno, Handle, Kind, Listed, New, Node, Result, Seek, Stamp, Statistics, Store,
-    Time, XattrMode,
+    Attributes, Caller, Changes, Entry, Errno, Handle, Kind, Listed, New, Node, Result, Seek,
+    Stamp, Statistics, Store, Time, XattrMode,
 };
 
 use crate::clock;
@@ -103,14 +103,21 @@ impl Store for Model {
                 Inode::new(What::File(Contents::default()), mode, now)
             }
             New::Directory { mode } => {
-                let names = Directory { parent: directory, names: std::collections::BTreeMap::new(), next: 3 };
+                let names = Directory {
+                    parent: directory,
+                    names: std::collections::BTreeMap::new(),
+                    next: 3,
+                };
                 let mode = if group.is_some() { mode | 0o2000 } else { mode };
                 Inode { links: 2, ..Inode::new(What::Directory(names), mode, now) }
             }
-            New::Symlink { target } if target.len() > self.limits.target => return Err(Errno::NAMETOOLONG),
+            New::Symlink { target } if target.len() > self.limits.target => {
+                return Err(Errno::NAMETOOLONG);
+            }
             New::Symlink { target } => Inode::new(What::Symlink(target.to_vec()), 0o777, now),
             New::Special { kind, mode, device } => {
-                let device = if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
+                let device =
+                    if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { device } else { 0 };
                 Inode { device, ..Inode::new(What::Special(kind), mode, now) }
             }
         };
@@ -244,8 +251,11 @@ impl Store for Model {
         // A directory that was removed has no names, not even these two.
         let dots = tree.inode(node)?.links > 0;
         let directory = tree.directory(node)?;
-        let mut names: Vec<(u64, Node, &[u8])> =
-            directory.names.iter().map(|(name, (number, node))| (*number, *node, name.as_slice())).collect();
+        let mut names: Vec<(u64, Node, &[u8])> = directory
+            .names
+            .iter()
+            .map(|(name, (number, node))| (*number, *node, name.as_slice()))
+            .collect();
         if dots {
             names.extend([(1, node, b".".as_slice()), (2, directory.parent, b"..".as_slice())]);
         }
@@ -268,7 +278,13 @@ impl Store for Model {
     }
 
     fn xattrs(&self, node: Node) -> Result<Vec<u8>> {
-        Ok(self.tree().inode(node)?.xattrs.keys().flat_map(|name| name.iter().copied().chain([0])).collect())
+        Ok(self
+            .tree()
+            .inode(node)?
+            .xattrs
+            .keys()
+            .flat_map(|name| name.iter().copied().chain([0]))
+            .collect())
     }
 
     fn set_xattr(&self, node: Node, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {

@@ -1,4 +1,5 @@
-//! What must be found after a power cut, depending on when it came: what was synced, loosened by what was begun since.
+//! What must be found after a power cut, depending on when it came: what was synced, loosened by
+//! what was begun since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 struct Known {
     /// It is under one of these.
     names: Vec<String>,
-    /// Or one of these: a directory above it was renamed, of which fsync(2) of a file promises nothing.
+    /// Or one of these: a directory above it was renamed, of which fsync(2) of a file promises
+    /// nothing.
     before: Vec<String>,
     /// Or it was removed.
     gone: bool,
@@ -35,8 +37,8 @@ struct Name {
     history: Vec<(usize, Option<Known>)>,
 }
 
-/// All files that there ever were. Positions are those of the disk's record: what begins at one may have reached the disk in part after it, and what has ended at one
-/// is on the disk.
+/// All files that there ever were. Positions are those of the disk's record: what begins at one may
+/// have reached the disk in part after it, and what has ended at one is on the disk.
 #[derive(Debug, Default)]
 pub struct Ledger {
     files: Vec<File>,
@@ -65,7 +67,12 @@ impl Ledger {
 
     fn link(&mut self, position: usize, file: usize, path: &str) {
         self.appears(position, path);
-        self.names.push(Name { file, path: Some(path.to_owned()), before: Vec::new(), history: Vec::new() });
+        self.names.push(Name {
+            file,
+            path: Some(path.to_owned()),
+            before: Vec::new(),
+            history: Vec::new(),
+        });
     }
 
     fn appears(&mut self, position: usize, path: &str) {
@@ -97,7 +104,9 @@ impl Ledger {
     /// Whatever else was said to be at that place is no longer certain to be.
     fn leaves(&mut self, position: usize, path: &str) {
         for name in &mut self.names {
-            if name.path.is_none() && name.known().is_some_and(|known| known.places().any(|name| name == path)) {
+            if name.path.is_none()
+                && name.known().is_some_and(|known| known.places().any(|name| name == path))
+            {
                 name.loosen(position, |known| known.gone = true);
             }
         }
@@ -116,7 +125,8 @@ impl Ledger {
         for name in &mut self.names {
             let there = name.path.as_deref() == Some(to);
             // Or what was replaced there before, but perhaps not on the disk.
-            let was = name.path.is_none() && name.known().is_some_and(|known| known.places().any(|name| name == to));
+            let was = name.path.is_none()
+                && name.known().is_some_and(|known| known.places().any(|name| name == to));
             if there || was {
                 name.path = None;
                 name.loosen(position, |known| known.replaced_by.push(file));
@@ -140,8 +150,10 @@ impl Ledger {
                 appear.push((old, new));
             }
             name.loosen(position, |known| {
-                // Also where it was before, or was removed: as long as that is not on the disk it moves with the directory.
-                let elsewhere: Vec<String> = known.places().filter_map(|path| moved(path)).collect();
+                // Also where it was before, or was removed: as long as that is not on the disk it
+                // moves with the directory.
+                let elsewhere: Vec<String> =
+                    known.places().filter_map(|path| moved(path)).collect();
                 if let Some(new) = new {
                     known.before.append(&mut known.names);
                     known.names.push(new);
@@ -153,7 +165,8 @@ impl Ledger {
             self.appears(position, &new);
             self.absent.entry(old).or_default();
         }
-        // What was certain to be nowhere in either is so no longer: what comes into the one may be seen in the other.
+        // What was certain to be nowhere in either is so no longer: what comes into the one may be
+        // seen in the other.
         let there = format!("{to}/");
         let uncertain = |path: &&String| path.starts_with(&inside) || path.starts_with(&there);
         let paths: Vec<String> = self.absent.keys().filter(uncertain).cloned().collect();
@@ -174,7 +187,8 @@ impl Ledger {
 
     /// A directory was synced: the names in it, but not what they lead to.
     pub fn sync_directory(&mut self, position: usize, path: &str) {
-        let inside = |name: &str| name.rsplit_once('/').map_or("", |(directory, _)| directory) == path;
+        let inside =
+            |name: &str| name.rsplit_once('/').map_or("", |(directory, _)| directory) == path;
         for name in &mut self.names {
             let all = name.known().is_some_and(|known| known.places().all(|name| inside(name)));
             if name.path.as_deref().map_or(all, inside) {
@@ -192,41 +206,55 @@ impl Ledger {
                 self.files[name.file].history.push((position, contents(path).map(Into::into)));
             }
         }
-        let present: Vec<&str> = self.names.iter().filter_map(|name| name.path.as_deref()).collect();
+        let present: Vec<&str> =
+            self.names.iter().filter_map(|name| name.path.as_deref()).collect();
         for (path, history) in &mut self.absent {
             history.push((position, !present.contains(&path.as_str())));
         }
     }
 
-    /// Checks what is there after a cut at `position`. `read` gives a file's contents, `None` if there is no such file.
+    /// Checks what is there after a cut at `position`. `read` gives a file's contents, `None` if
+    /// there is no such file.
     ///
     /// # Errors
     /// What is missing or wrong.
-    pub fn check(&self, position: usize, read: impl Fn(&str) -> Result<Option<Vec<u8>>, String>) -> Result<(), String> {
+    pub fn check(
+        &self,
+        position: usize,
+        read: impl Fn(&str) -> Result<Option<Vec<u8>>, String>,
+    ) -> Result<(), String> {
         for name in &self.names {
             let Some(Some(known)) = at(&name.history, position) else { continue };
             if known.gone {
                 continue;
             }
-            let files: Vec<usize> = std::iter::once(name.file).chain(known.replaced_by.iter().copied()).collect();
-            let allowed: Vec<&Allowed> =
-                files.iter().map(|file| at(&self.files[*file].history, position).unwrap_or(&None)).collect();
+            let files: Vec<usize> =
+                std::iter::once(name.file).chain(known.replaced_by.iter().copied()).collect();
+            let allowed: Vec<&Allowed> = files
+                .iter()
+                .map(|file| at(&self.files[*file].history, position).unwrap_or(&None))
+                .collect();
             let mut found = Vec::new();
             for path in known.places() {
                 let Some(contents) = read(path)? else {
                     found.push(format!("{path} is not there"));
                     continue;
                 };
-                let fits = allowed.iter().any(|allowed| allowed.as_ref().is_none_or(|allowed| **allowed == *contents));
+                let fits = allowed
+                    .iter()
+                    .any(|allowed| allowed.as_ref().is_none_or(|allowed| **allowed == *contents));
                 if fits {
                     found.clear();
                     break;
                 }
-                let lengths: Vec<_> =
-                    allowed.iter().filter_map(|allowed| allowed.as_ref().map(|bytes| bytes.len())).collect();
+                let lengths: Vec<_> = allowed
+                    .iter()
+                    .filter_map(|allowed| allowed.as_ref().map(|bytes| bytes.len()))
+                    .collect();
                 let differs = allowed.iter().filter_map(|allowed| allowed.as_ref());
-                let differs: Vec<_> =
-                    differs.map(|bytes| bytes.iter().zip(&contents).position(|(one, other)| one != other)).collect();
+                let differs: Vec<_> = differs
+                    .map(|bytes| bytes.iter().zip(&contents).position(|(one, other)| one != other))
+                    .collect();
                 found.push(format!(
                     "{path} has {} bytes, others than those that were synced ({lengths:?} bytes, first differing {differs:?})",
                     contents.len()
@@ -244,23 +272,29 @@ impl Ledger {
         Ok(())
     }
 
-    /// As [`check`](Ledger::check), where nobody knows at which of two places a directory was left: what has to be there is anywhere. `contents` are those of all files.
+    /// As [`check`](Ledger::check), where nobody knows at which of two places a directory was left:
+    /// what has to be there is anywhere. `contents` are those of all files.
     ///
     /// # Errors
     /// What is missing.
-    pub fn check_anywhere(&self, position: usize, contents: &BTreeSet<Vec<u8>>) -> Result<(), String> {
+    pub fn check_anywhere(
+        &self,
+        position: usize,
+        contents: &BTreeSet<Vec<u8>>,
+    ) -> Result<(), String> {
         for name in &self.names {
-            let Some(Some(known)) =
-                at(&name.history, position).filter(|known| known.as_ref().is_some_and(|known| !known.gone))
+            let Some(Some(known)) = at(&name.history, position)
+                .filter(|known| known.as_ref().is_some_and(|known| !known.gone))
             else {
                 continue;
             };
-            let there = std::iter::once(name.file).chain(known.replaced_by.iter().copied()).any(|file| {
-                at(&self.files[file].history, position)
-                    .unwrap_or(&None)
-                    .as_ref()
-                    .is_none_or(|bytes| contents.contains(&**bytes))
-            });
+            let there =
+                std::iter::once(name.file).chain(known.replaced_by.iter().copied()).any(|file| {
+                    at(&self.files[file].history, position)
+                        .unwrap_or(&None)
+                        .as_ref()
+                        .is_none_or(|bytes| contents.contains(&**bytes))
+                });
             if !there {
                 return Err(format!("what {:?} had when it was synced is nowhere", known.names));
             }
@@ -271,7 +305,10 @@ impl Ledger {
     /// How many names something is certain of at `position`.
     #[must_use]
     pub fn certain(&self, position: usize) -> usize {
-        self.names.iter().filter(|name| matches!(at(&name.history, position), Some(Some(known)) if !known.gone)).count()
+        self.names
+            .iter()
+            .filter(|name| matches!(at(&name.history, position), Some(Some(known)) if !known.gone))
+            .count()
     }
 }
 

@@ -1,4 +1,5 @@
-//! Work for a store whose power will be cut: files that are made, written, synced, renamed over one another, linked, truncated, removed, in directories that come, go and move.
+//! Work for a store whose power will be cut: files that are made, written, synced, renamed over one
+//! another, linked, truncated, removed, in directories that come, go and move.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +59,9 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
 
     fn choose(&mut self, from: &BTreeSet<String>) -> Option<String> {
         let bound = from.len() as u64;
-        (bound > 0).then(|| from.iter().nth(usize::try_from(self.random.below(bound)).expect("small")).cloned())?
+        (bound > 0).then(|| {
+            from.iter().nth(usize::try_from(self.random.below(bound)).expect("small")).cloned()
+        })?
     }
 
     fn file(&mut self) -> Option<String> {
@@ -160,7 +163,10 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
         let Some(path) = self.file() else { return ("nothing".to_owned(), Ok(())) };
         let size = if self.random.one_in(3) { 0 } else { self.random.below(self.size.offset * 2) };
         self.ledger.write(begin, &path);
-        (format!("truncate {path} to {size}"), paths::open(self.store, &path).and_then(|open| open.truncate(size)))
+        (
+            format!("truncate {path} to {size}"),
+            paths::open(self.store, &path).and_then(|open| open.truncate(size)),
+        )
     }
 
     fn sync(&mut self) -> (String, Result<()>) {
@@ -177,7 +183,9 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
 
     fn rename(&mut self, begin: usize) -> (String, Result<()>) {
         let to = if self.random.one_in(2) { self.file() } else { self.fresh('f') };
-        let (Some(from), Some(to)) = (self.file(), to) else { return ("nothing".to_owned(), Ok(())) };
+        let (Some(from), Some(to)) = (self.file(), to) else {
+            return ("nothing".to_owned(), Ok(()));
+        };
         let same = paths::find(self.store, &from).map(|found| found.node).ok()
             == paths::find(self.store, &to).map(|found| found.node).ok();
         let result = paths::rename(self.store, &from, &to);
@@ -190,7 +198,9 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
     }
 
     fn link(&mut self, begin: usize) -> (String, Result<()>) {
-        let (Some(from), Some(to)) = (self.file(), self.fresh('f')) else { return ("nothing".to_owned(), Ok(())) };
+        let (Some(from), Some(to)) = (self.file(), self.fresh('f')) else {
+            return ("nothing".to_owned(), Ok(()));
+        };
         let result = paths::link(self.store, &from, &to);
         if result.is_ok() {
             self.ledger.link_path(begin, &from, &to);
@@ -208,8 +218,11 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
             self.files.remove(&path);
         }
         let what = format!("unlink {path}{}", if open.is_some() { ", open" } else { "" });
-        // With another name left it is no removed file: what is written to it would be a change of that one.
-        let nameless = |open: &Opened<'a, S>| self.store.attributes(open.node()).is_ok_and(|now| now.links == 0);
+        // With another name left it is no removed file: what is written to it would be a change of
+        // that one.
+        let nameless = |open: &Opened<'a, S>| {
+            self.store.attributes(open.node()).is_ok_and(|now| now.links == 0)
+        };
         let open = open.and_then(Result::ok).filter(nameless);
         self.open.extend(open);
         (what, result)
@@ -246,10 +259,19 @@ impl<'a, S: Store + ?Sized> Load<'a, S> {
     fn rename_directory(&mut self, begin: usize) -> (String, Result<()>) {
         let from = self.directory();
         // To a new name, or over one that is empty.
-        let over =
-            self.random.one_in(3).then(|| self.directory()).filter(|path| !path.is_empty() && self.is_empty(path));
-        let Some(to) = over.or_else(|| self.fresh('d')) else { return ("nothing".to_owned(), Ok(())) };
-        if from.is_empty() || to == from || to.starts_with(&format!("{from}/")) || from.starts_with(&format!("{to}/")) {
+        let over = self
+            .random
+            .one_in(3)
+            .then(|| self.directory())
+            .filter(|path| !path.is_empty() && self.is_empty(path));
+        let Some(to) = over.or_else(|| self.fresh('d')) else {
+            return ("nothing".to_owned(), Ok(()));
+        };
+        if from.is_empty()
+            || to == from
+            || to.starts_with(&format!("{from}/"))
+            || from.starts_with(&format!("{to}/"))
+        {
             return ("nothing".to_owned(), Ok(()));
         }
         let result = paths::rename(self.store, &from, &to);

@@ -30,7 +30,9 @@ pub fn bars(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
     for (metric, title) in METRICS {
         let of: Vec<&Row> = rows
             .iter()
-            .filter(|r| r.identity.metric == metric && !r.notes.contains_key("is") && bench == "servers")
+            .filter(|r| {
+                r.identity.metric == metric && !r.notes.contains_key("is") && bench == "servers"
+            })
             .collect();
         let mut cores: Vec<usize> = of.iter().map(|r| r.identity.vps).collect();
         cores.sort_unstable();
@@ -38,7 +40,8 @@ pub fn bars(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
         for cores in cores {
             let name = format!("{bench}-bars-{metric}-cores-{cores}.svg");
             let bars: Vec<_> = of.iter().copied().filter(|r| r.identity.vps == cores).collect();
-            let svg = draw(&format!("{title} (ms), cores={cores}"), &bars).map_err(|e| format!("{name}: {e}"))?;
+            let svg = draw(&format!("{title} (ms), cores={cores}"), &bars)
+                .map_err(|e| format!("{name}: {e}"))?;
             plots.push(Plot { name, svg });
         }
     }
@@ -61,10 +64,11 @@ fn draw(title: &str, rows: &[&Row]) -> Result<String, Box<dyn std::error::Error>
             let key = |key: &str| row.identity.keys.get(key).map_or("", String::as_str);
             let organisation = key("organisation");
             // An organisation has one colour, however its threads are allotted.
-            let colour = colours.iter().position(|other| *other == organisation).unwrap_or_else(|| {
-                colours.push(organisation);
-                colours.len() - 1
-            });
+            let colour =
+                colours.iter().position(|other| *other == organisation).unwrap_or_else(|| {
+                    colours.push(organisation);
+                    colours.len() - 1
+                });
             let (top, height) = (TOP + each * i as i32, (each * 3 / 4).max(1));
             let middle = top + height / 2;
             let name = match key("threads") {
@@ -74,9 +78,16 @@ fn draw(title: &str, rows: &[&Row]) -> Result<String, Box<dyn std::error::Error>
             root.draw(&Text::new(name, (8, middle - 7), ("sans-serif", 14)))?;
             let bar = [(NAMES, top), (x(row.summary.median), top + height)];
             root.draw(&Rectangle::new(bar, COLOURS[(colour + 1) % COLOURS.len()].filled()))?;
-            root.draw(&PathElement::new(vec![(x(row.summary.min), middle), (x(row.summary.max), middle)], BLACK))?;
+            root.draw(&PathElement::new(
+                vec![(x(row.summary.min), middle), (x(row.summary.max), middle)],
+                BLACK,
+            ))?;
             let number = table::number(row.summary.median);
-            root.draw(&Text::new(number, (x(row.summary.max) + 8, middle - 7), ("sans-serif", 14)))?;
+            root.draw(&Text::new(
+                number,
+                (x(row.summary.max) + 8, middle - 7),
+                ("sans-serif", 14),
+            ))?;
         }
         root.present()?;
     }
@@ -102,8 +113,13 @@ mod tests {
         }
         let plots = bars("servers", &rows).unwrap();
         let names: Vec<_> = plots.iter().map(|plot| plot.name.as_str()).collect();
-        assert_eq!(names, ["servers-bars-time_both-cores-1.svg", "servers-bars-time_both-cores-2.svg"]);
-        assert!(plots[0].svg.contains("kernel-threads, pool") && !plots[0].svg.contains("best-other"));
+        assert_eq!(
+            names,
+            ["servers-bars-time_both-cores-1.svg", "servers-bars-time_both-cores-2.svg"]
+        );
+        assert!(
+            plots[0].svg.contains("kernel-threads, pool") && !plots[0].svg.contains("best-other")
+        );
         assert!(bars("echo", &rows).unwrap().is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! Our side of one benchmark, as a process of its own: the same command line and output as the rival programs have.
+//! Our side of one benchmark, as a process of its own: the same command line and output as the
+//! rival programs have.
 
 use kumihimo_bench_kit::Request;
 

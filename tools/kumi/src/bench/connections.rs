@@ -1,4 +1,5 @@
-//! `connections`: what an idle connection costs the server in memory of its own. One server at a time, each connection served one request.
+//! `connections`: what an idle connection costs the server in memory of its own. One server at a
+//! time, each connection served one request.
 
 use rustix::process::{Resource, getrlimit};
 
@@ -12,7 +13,8 @@ const CONNECTIONS: usize = 10_000;
 const BENCH: &str = "connections";
 /// Descriptors for other things than connections, at either end.
 const OTHERS: u64 = 200;
-/// What a connection may take at most, both ends, the kernel's buffers included. Half of what is available may be used.
+/// What a connection may take at most, both ends, the kernel's buffers included. Half of what is
+/// available may be used.
 const BYTES_EACH: u64 = 64 << 10;
 /// Memory does not scatter much.
 const RUNS: usize = 2;
@@ -44,12 +46,14 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
 
 /// As many as descriptors and memory allow.
 fn possible() -> usize {
-    let descriptors = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX).saturating_sub(OTHERS);
+    let descriptors =
+        getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX).saturating_sub(OTHERS);
     let available = machine::available() / 2 / BYTES_EACH;
     usize::try_from(descriptors.min(available)).unwrap_or(usize::MAX)
 }
 
-/// Growth of the server's resident memory, from when it listens until every connection was served once and is idle.
+/// Growth of the server's resident memory, from when it listens until every connection was served
+/// once and is idle.
 fn once(contender: Contender, programs: &Programs, count: usize) -> Result<Sample, Trouble> {
     let server = Server::start(contender, programs, "echo")?;
     let before = server.memory()?;

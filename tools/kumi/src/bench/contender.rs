@@ -1,4 +1,5 @@
-//! Running a contender: a program of its own, started fresh for each run, on as many cores as it has VPs.
+//! Running a contender: a program of its own, started fresh for each run, on as many cores as it
+//! has VPs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,8 +40,15 @@ pub enum Runtime {
 impl Runtime {
     pub const RIVALS: [Runtime; 3] = [Runtime::Go, Runtime::Tokio, Runtime::Std];
     /// Those whose sources are in benches/rivals.
-    pub const BUILT: [Runtime; 7] =
-        [Runtime::Go, Runtime::Tokio, Runtime::Std, Runtime::Floor, Runtime::Linux, Runtime::Rpc, Runtime::Files];
+    pub const BUILT: [Runtime; 7] = [
+        Runtime::Go,
+        Runtime::Tokio,
+        Runtime::Std,
+        Runtime::Floor,
+        Runtime::Linux,
+        Runtime::Rpc,
+        Runtime::Files,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -74,7 +82,8 @@ pub struct Contender {
 pub enum Trouble {
     /// It should have.
     Failed(String),
-    /// This machine refuses what was to be measured: a contender's complaint that begins with `refused: `.
+    /// This machine refuses what was to be measured: a contender's complaint that begins with
+    /// `refused: `.
     Refused(String),
 }
 
@@ -145,7 +154,8 @@ impl Contender {
 
     /// The command, without its streams.
     pub fn command(&self, programs: &Programs, bench: &str, vps: usize) -> Result<Command, String> {
-        let program = programs.get(&self.runtime).ok_or("not asked for")?.as_ref().map_err(String::clone)?;
+        let program =
+            programs.get(&self.runtime).ok_or("not asked for")?.as_ref().map_err(String::clone)?;
         let mut command = Command::new(program);
         if self.runtime == Runtime::Kumihimo {
             command.args(["bench-child", "--variant", self.variant, "--queue", &self.queue]);
@@ -181,7 +191,12 @@ impl Contender {
     }
 
     /// Runs it once to its end and reads its samples.
-    pub fn run(&self, programs: &Programs, bench: &str, vps: usize) -> Result<Vec<Sample>, Trouble> {
+    pub fn run(
+        &self,
+        programs: &Programs,
+        bench: &str,
+        vps: usize,
+    ) -> Result<Vec<Sample>, Trouble> {
         self.run_with(programs, bench, vps, &[])
     }
 
@@ -197,7 +212,8 @@ impl Contender {
         command.args(more);
         let output = output_on(&cores_for(vps), &mut command)?;
         let identity = self.identity(bench, vps);
-        let samples: Vec<_> = output.lines().map(|line| Sample::parse(line, &identity)).collect::<Result<_, _>>()?;
+        let samples: Vec<_> =
+            output.lines().map(|line| Sample::parse(line, &identity)).collect::<Result<_, _>>()?;
         if samples.is_empty() {
             return Err("it printed no sample".into());
         }
@@ -222,7 +238,8 @@ pub fn output_on(cores: &[usize], command: &mut Command) -> Result<String, Troub
     finish(spawn_on(cores, command)?)
 }
 
-/// Waits for the end and returns the standard output; an error says how it failed, with the end of what it complained.
+/// Waits for the end and returns the standard output; an error says how it failed, with the end of
+/// what it complained.
 fn finish(child: Child) -> Result<String, Trouble> {
     let pid = Pid::from_child(&child);
     let (send, receive) = mpsc::channel();
@@ -260,7 +277,8 @@ pub fn cores_for(vps: usize) -> Vec<usize> {
     cores
 }
 
-/// Starts `command` so that all its kernel threads stay on `cores`, from their first instruction on.
+/// Starts `command` so that all its kernel threads stay on `cores`, from their first instruction
+/// on.
 pub fn spawn_on(cores: &[usize], command: &mut Command) -> Result<Child, String> {
     let set_of = |cores: &[usize]| {
         let mut set = CpuSet::new();
@@ -286,7 +304,9 @@ mod tests {
 
     #[test]
     fn a_failure_says_what_it_complained() {
-        let Err(Trouble::Failed(error)) = shell("echo out; echo cause >&2; exit 3") else { panic!("a failure") };
+        let Err(Trouble::Failed(error)) = shell("echo out; echo cause >&2; exit 3") else {
+            panic!("a failure")
+        };
         assert!(error.contains("cause") && error.contains('3'), "{error}");
         let refused = shell("echo kumi: refused: no such kernel >&2; exit 1").unwrap_err();
         assert_eq!(refused, Trouble::Refused("no such kernel".to_owned()));
@@ -307,18 +327,28 @@ mod tests {
         let programs = Programs::from([(Runtime::Kumihimo, Ok(PathBuf::from("kumi")))]);
         let with = |arg: &str| {
             let args = vec![arg.to_owned()];
-            let ours =
-                Contender { runtime: Runtime::Kumihimo, variant: "full", queue: "ring".into(), args, at_most: 1 };
+            let ours = Contender {
+                runtime: Runtime::Kumihimo,
+                variant: "full",
+                queue: "ring".into(),
+                args,
+                at_most: 1,
+            };
             let command = ours.command(&programs, "echo", 1)?;
-            let all: Vec<_> =
-                command.get_envs().map(|(key, value)| (key.to_owned(), value.map(ToOwned::to_owned))).collect();
+            let all: Vec<_> = command
+                .get_envs()
+                .map(|(key, value)| (key.to_owned(), value.map(ToOwned::to_owned)))
+                .collect();
             Ok::<_, String>(all)
         };
         assert_eq!(with("batch=forced").unwrap(), [("KUMI_BATCH".into(), Some("fixed=64".into()))]);
         assert_eq!(with("batch=plain").unwrap(), [("KUMI_BATCH".into(), Some("off".into()))]);
         assert_eq!(with("events=watch").unwrap(), [("KUMI_EVENTS".into(), Some("watch".into()))]);
         assert_eq!(with("way=switch").unwrap(), [("KUMI_BPF".into(), Some("switch".into()))]);
-        assert_eq!(with("events=default").unwrap(), [("KUMI_BPF".into(), None), ("KUMI_EVENTS".into(), None)]);
+        assert_eq!(
+            with("events=default").unwrap(),
+            [("KUMI_BPF".into(), None), ("KUMI_EVENTS".into(), None)]
+        );
         assert_eq!(with("arbiter=on").unwrap(), [("KUMI_ARBITER".into(), Some("on".into()))]);
         assert_eq!(with("directory=/tmp/a").unwrap(), [("KUMI_DIR".into(), Some("/tmp/a".into()))]);
         assert!(with("batch=much").is_err());
@@ -327,7 +357,13 @@ mod tests {
     #[test]
     fn a_missing_program_is_an_error() {
         let programs = Programs::from([(Runtime::Go, Err("Go is not installed".to_owned()))]);
-        let contender = Contender { runtime: Runtime::Go, variant: "-", queue: "-".into(), args: vec![], at_most: 1 };
+        let contender = Contender {
+            runtime: Runtime::Go,
+            variant: "-",
+            queue: "-".into(),
+            args: vec![],
+            at_most: 1,
+        };
         assert_eq!(contender.run(&programs, "yield", 1).unwrap_err(), "Go is not installed".into());
     }
 }

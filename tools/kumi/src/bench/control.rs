@@ -1,5 +1,6 @@
-//! `control`: how long it takes until a microprocess runs no more that is asked to stop (`suspend_*`), how long until 100,000 of ten address spaces are listed
-//! (`ps_100k`), and what it costs a server to be watched by `kumi top` (`watched`).
+//! `control`: how long it takes until a microprocess runs no more that is asked to stop
+//! (`suspend_*`), how long until 100,000 of ten address spaces are listed (`ps_100k`), and what it
+//! costs a server to be watched by `kumi top` (`watched`).
 
 use std::process::{Command, Stdio};
 use std::thread;
@@ -43,8 +44,12 @@ const ANSWERS: &str = "kumi-control";
 /// All three.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     let mut samples = Vec::new();
-    let parts: [(&str, Measure); 4] =
-        [("suspend by=thread", within), ("suspend by=machine", outside), ("ps_100k", list), ("watched", watched)];
+    let parts: [(&str, Measure); 4] = [
+        ("suspend by=thread", within),
+        ("suspend by=machine", outside),
+        ("ps_100k", list),
+        ("watched", watched),
+    ];
     for (what, measure) in parts {
         eprintln!("  {what}");
         match measure(options, programs) {
@@ -59,8 +64,13 @@ fn sample(contender: &Contender, vps: usize, line: &str) -> Result<Sample, Troub
     Ok(Sample::parse(line, &contender.identity(BENCH, vps))?)
 }
 
-/// A part of our side, which lives until it is dropped, and the last word of what it says when it is ready.
-fn start(contender: &Contender, programs: &Programs, vps: usize) -> Result<(Program, String), Trouble> {
+/// A part of our side, which lives until it is dropped, and the last word of what it says when it
+/// is ready.
+fn start(
+    contender: &Contender,
+    programs: &Programs,
+    vps: usize,
+) -> Result<(Program, String), Trouble> {
     let mut program = Program::start(&own_cores(), contender.command(programs, BENCH, vps)?)?;
     let said = program.hear()?;
     let (_, word) = said.rsplit_once(' ').ok_or_else(|| format!("it said {said:?}"))?;
@@ -73,7 +83,12 @@ fn within(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble
     let contender = plan::control(options, "suspend", &directory.argument());
     let mut samples = Vec::new();
     for _ in 0..options.runs {
-        samples.extend(contender.run_with(programs, BENCH, SUSPEND_VPS, &[format!("rounds={ROUNDS}")])?);
+        samples.extend(contender.run_with(
+            programs,
+            BENCH,
+            SUSPEND_VPS,
+            &[format!("rounds={ROUNDS}")],
+        )?);
     }
     Ok(samples)
 }
@@ -132,12 +147,24 @@ fn list(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble> 
             let listed = list(&machine)?;
             let took = begun.elapsed().as_secs_f64();
             if listed < SPACES * EACH {
-                return Err(format!("{listed} were listed, and there are more than {}", SPACES * EACH).into());
+                return Err(format!(
+                    "{listed} were listed, and there are more than {}",
+                    SPACES * EACH
+                )
+                .into());
             }
-            samples.push(sample(&contender, 1, &format!("ps_100k {took} s how={how} listed:={listed}"))?);
+            samples.push(sample(
+                &contender,
+                1,
+                &format!("ps_100k {took} s how={how} listed:={listed}"),
+            )?);
         }
         let mut command = Command::new(std::env::current_exe().map_err(|e| e.to_string())?);
-        command.args(["ps", "--json"]).env("KUMI_DIR", directory.path()).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+            .args(["ps", "--json"])
+            .env("KUMI_DIR", directory.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
         let begun = Instant::now();
         let status = command.status().map_err(|e| format!("kumi ps: {e}"))?;
         let took = begun.elapsed().as_secs_f64();
@@ -162,7 +189,8 @@ fn at_once(machine: &Machine) -> Result<usize, Trouble> {
     lists.into_iter().map(|(_, list)| Ok(asked(list)?.len())).sum()
 }
 
-/// One server and its load, slice by slice with `kumi top` and without, in an order drawn from the seed.
+/// One server and its load, slice by slice with `kumi top` and without, in an order drawn from the
+/// seed.
 fn watched(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
     let directory = Directory::new(BENCH)?;
     let contender = plan::control(options, "watched", &directory.argument());
@@ -184,7 +212,8 @@ fn watched(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Troubl
             }
         }
         let [Some(without), Some(with)] = slices else { return Err("one slice each".into()) };
-        // What is spent on answering alone, which does not drown in how much one slice differs from the next.
+        // What is spent on answering alone, which does not drown in how much one slice differs from
+        // the next.
         let answers = ("answers", 1.0 + answering as f64 / (with.cpu - answering as f64));
         for (of, cost) in costs(&without, &with).into_iter().chain([answers]) {
             samples.push(sample(&contender, 1, &format!("watched {cost} ratio of={of}"))?);
@@ -199,9 +228,13 @@ fn top(directory: &Directory) -> Result<Terminal, Trouble> {
     Ok(Terminal::start(command)?)
 }
 
-/// What a request takes with, over what it takes without: of the clock, and of the server's CPU time. Nothing where nobody was answered.
+/// What a request takes with, over what it takes without: of the clock, and of the server's CPU
+/// time. Nothing where nobody was answered.
 fn costs(without: &Slice, with: &Slice) -> Vec<(&'static str, f64)> {
-    let costs = [("rps", without.rate() / with.rate()), ("cpu", (with.cpu / with.all) / (without.cpu / without.all))];
+    let costs = [
+        ("rps", without.rate() / with.rate()),
+        ("cpu", (with.cpu / with.all) / (without.cpu / without.all)),
+    ];
     costs.into_iter().filter(|(_, cost)| cost.is_finite() && *cost > 0.0).collect()
 }
 

@@ -1,4 +1,5 @@
-//! A run-time directory of the benchmark's own: the address spaces in it are those that it starts, and nobody else's.
+//! A run-time directory of the benchmark's own: the address spaces in it are those that it starts,
+//! and nobody else's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,9 @@ pub struct Directory(PathBuf);
 
 impl Directory {
     pub fn new(bench: &str) -> Result<Directory, String> {
-        Directory::at(std::env::temp_dir().join(format!("kumi-bench-{bench}-{}", std::process::id())))
+        Directory::at(
+            std::env::temp_dir().join(format!("kumi-bench-{bench}-{}", std::process::id())),
+        )
     }
 
     pub fn at(path: PathBuf) -> Result<Directory, String> {

@@ -1,5 +1,6 @@
-//! `echo`: all servers live at once on core 0, each with its own load on core 1; the loads run one at a time, slice by slice and in random
-//! order, so that what disturbs the machine disturbs all alike.
+//! `echo`: all servers live at once on core 0, each with its own load on core 1; the loads run one
+//! at a time, slice by slice and in random order, so that what disturbs the machine disturbs all
+//! alike.
 
 use super::contender::{Contender, Missing, Programs, Runtime};
 use super::order::Order;
@@ -84,7 +85,13 @@ impl Cell<'_> {
     fn entries(&mut self, i: usize) -> Option<Sample> {
         let pair = self.pairs[i].as_mut()?;
         match pair.entries(slice_ms(self.connections)) {
-            Ok(each) => Some(sample(&pair.server.contender, "entries_per_request", each, "1", self.connections)),
+            Ok(each) => Some(sample(
+                &pair.server.contender,
+                "entries_per_request",
+                each,
+                "1",
+                self.connections,
+            )),
             Err(trouble) => {
                 self.missing.note("echo entries_per_request", trouble);
                 None
@@ -93,7 +100,13 @@ impl Cell<'_> {
     }
 }
 
-fn sample(contender: &Contender, metric: &str, value: f64, unit: &str, connections: usize) -> Sample {
+fn sample(
+    contender: &Contender,
+    metric: &str,
+    value: f64,
+    unit: &str,
+    connections: usize,
+) -> Sample {
     let mut line = format!("{metric} {value} {unit} connections={connections}");
     for key in ["batch", CALLS] {
         if let Some(value) = contender.value(key) {
@@ -116,9 +129,11 @@ fn row(contender: &Contender, slice: &Slice, connections: usize) -> Vec<Sample> 
     .into()
 }
 
-/// The floor's better server, metric by metric, as rows of its own (`calls=better`, the note `is` says which).
+/// The floor's better server, metric by metric, as rows of its own (`calls=better`, the note `is`
+/// says which).
 fn better(samples: &[Sample]) -> Vec<Sample> {
-    let floors: Vec<&Sample> = samples.iter().filter(|s| s.identity.runtime == Runtime::Floor.name()).collect();
+    let floors: Vec<&Sample> =
+        samples.iter().filter(|s| s.identity.runtime == Runtime::Floor.name()).collect();
     let mut done = Vec::new();
     let mut better = Vec::new();
     for one in &floors {
@@ -173,7 +188,14 @@ mod tests {
         let better = better(&samples);
         let seen: Vec<_> = better
             .iter()
-            .map(|s| (s.identity.metric.as_str(), s.identity.keys["connections"].as_str(), s.value, &*s.notes["is"]))
+            .map(|s| {
+                (
+                    s.identity.metric.as_str(),
+                    s.identity.keys["connections"].as_str(),
+                    s.value,
+                    &*s.notes["is"],
+                )
+            })
             .collect();
         let expect = [
             ("rps", "10", 120.0, "uring"),
@@ -187,9 +209,24 @@ mod tests {
 
     #[test]
     fn a_row_says_what_it_is_of() {
-        let options = Options { vps: vec![1], rivals: true, full: false, runs: 1, queue: "ring".into(), seed: 1 };
-        let slice =
-            Slice { requests: 10.0, seconds: 0.5, p50: 1.0, p99: 2.0, p999: 3.0, all: 20.0, cpu: 40_000.0, took: 1.0 };
+        let options = Options {
+            vps: vec![1],
+            rivals: true,
+            full: false,
+            runs: 1,
+            queue: "ring".into(),
+            seed: 1,
+        };
+        let slice = Slice {
+            requests: 10.0,
+            seconds: 0.5,
+            p50: 1.0,
+            p99: 2.0,
+            p999: 3.0,
+            all: 20.0,
+            cpu: 40_000.0,
+            took: 1.0,
+        };
         let all = plan::echo_servers(&options);
         let ours = row(&all[0], &slice, 10);
         assert_eq!((ours[0].value, ours[4].value), (20.0, 2.0));

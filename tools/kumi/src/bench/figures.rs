@@ -25,8 +25,8 @@ struct Pick {
     note: &'static str,
 }
 
-/// Whose ratios are medians over rounds, each round with itself: of contenders that are alive at once, slice by slice. Of the others it is
-/// the ratio of the medians.
+/// Whose ratios are medians over rounds, each round with itself: of contenders that are alive at
+/// once, slice by slice. Of the others it is the ratio of the medians.
 const PAIRED: [&str; 2] = ["echo", "kv"];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,7 +102,8 @@ const UNCACHED: &[(&str, &str)] = &[("part", "uncached")];
 
 const PREEMPTED: Pick = Pick { vps: 1, keys: BPF, ..full("preempted") };
 
-/// Whoever becomes ready, by whatever means: in three times the time that a preemption takes on one core.
+/// Whoever becomes ready, by whatever means: in three times the time that a preemption takes on one
+/// core.
 const fn ready(keys: &'static [(&'static str, &'static str)]) -> Figure {
     ratio("priority-local", Pick { keys, ..full("ready_p99") }, PREEMPTED, Goal::AtMost(3.0))
 }
@@ -119,7 +120,11 @@ const fn lost(keys: &'static [(&'static str, &'static str)]) -> Figure {
     alone("trace", Pick { keys, note: "lost", ..full("overhead") }, Goal::AtMost(0.0))
 }
 
-const fn blocked(blocked: &'static [(&'static str, &'static str)], metric: &'static str, most: f64) -> Figure {
+const fn blocked(
+    blocked: &'static [(&'static str, &'static str)],
+    metric: &'static str,
+    most: f64,
+) -> Figure {
     alone("kernel-threads", Pick { keys: blocked, ..full(metric) }, Goal::AtMost(most))
 }
 
@@ -131,7 +136,12 @@ const FIGURES: &[Figure] = {
         ratio("null-fork", full("sequential"), of("go", "sequential"), AtMost(0.4)),
         ratio("null-fork", full("sequential"), of("tokio", "sequential"), AtMost(0.55)),
         ratio("null-fork", full("sequential"), of("std", "sequential"), AtMost(1.0 / 4.2)),
-        ratio("null-fork", full("sequential"), of("process-fork", "sequential"), AtMost(1.0 / 38.0)),
+        ratio(
+            "null-fork",
+            full("sequential"),
+            of("process-fork", "sequential"),
+            AtMost(1.0 / 38.0),
+        ),
         ratio("null-fork", full("bulk_warm"), of("go", "bulk_warm"), AtMost(0.5)),
         ratio("null-fork", full("bulk_cold"), of("std", "bulk_cold"), AtMost(0.35)),
         alone("null-fork", Pick { note: "alive_max", ..full("bulk_warm") }, AtLeast(100_000.0)),
@@ -142,8 +152,19 @@ const FIGURES: &[Figure] = {
         ratio("sieve", full("primes700"), of("tokio", "primes700"), AtMost(0.5)),
         ratio("sieve", full("primes2000"), of("go", "primes2000"), AtMost(0.35)),
         ratio("sieve", full("primes2000"), of("tokio", "primes2000"), AtMost(0.5)),
-        Figure { at: &[2], ..ratio("sieve", full("primes700"), Pick { vps: 1, ..full("primes700") }, AtMost(0.999)) },
-        Figure { at: &[2], ..ratio("sieve", full("primes2000"), Pick { vps: 1, ..full("primes2000") }, AtMost(0.999)) },
+        Figure {
+            at: &[2],
+            ..ratio("sieve", full("primes700"), Pick { vps: 1, ..full("primes700") }, AtMost(0.999))
+        },
+        Figure {
+            at: &[2],
+            ..ratio(
+                "sieve",
+                full("primes2000"),
+                Pick { vps: 1, ..full("primes2000") },
+                AtMost(0.999),
+            )
+        },
         ratio("skynet", Pick { keys: CHILD, ..full("total") }, of("tokio", "total"), AtMost(0.85)),
         ratio("skynet", Pick { keys: CHILD, ..lean("total") }, of("tokio", "total"), AtMost(0.26)),
         alone("parked", Pick { keys: FULL_MIN, ..full("rss") }, AtMost(9_216.0)),
@@ -174,7 +195,12 @@ const FIGURES: &[Figure] = {
             AtLeast(0.95),
         ),
         ratio("files", full("tree"), of("std", "tree"), AtMost(1.0)),
-        ratio("stall", Pick { keys: NONE_BPF, ..full("p99") }, Pick { keys: NONE, ..of("go", "p99") }, AtMost(1.2)),
+        ratio(
+            "stall",
+            Pick { keys: NONE_BPF, ..full("p99") },
+            Pick { keys: NONE, ..of("go", "p99") },
+            AtMost(1.2),
+        ),
         ratio(
             "events",
             Pick { keys: TOLD, ..full("blocked") },
@@ -190,7 +216,11 @@ const FIGURES: &[Figure] = {
         alone("events", Pick { keys: TOLD, ..full("unblocked_exact") }, AtLeast(100_000.0)),
         alone("events", Pick { keys: TOLD, note: "eintr", ..full("unblocked_exact") }, AtMost(0.0)),
         alone("events", Pick { keys: STICKY, ..full("unblocked_exact") }, AtLeast(100_000.0)),
-        alone("events", Pick { keys: STICKY, note: "eintr", ..full("unblocked_exact") }, AtMost(0.0)),
+        alone(
+            "events",
+            Pick { keys: STICKY, note: "eintr", ..full("unblocked_exact") },
+            AtMost(0.0),
+        ),
         idle_cost(&[("events", "bpf"), ("work", "yield")]),
         idle_cost(&[("events", "bpf"), ("work", "message")]),
         idle_cost(&[("events", "bpf"), ("work", "echo")]),
@@ -224,7 +254,8 @@ const FIGURES: &[Figure] = {
         traced(&[("load", "hashing"), ("trace", "on")]),
         lost(&[("load", "echo"), ("trace", "on")]),
         lost(&[("load", "hashing"), ("trace", "on")]),
-        // As in `parked`: 200 bytes each of 100,000; and a kernel stack of 16 KiB, its task and its page tables.
+        // As in `parked`: 200 bytes each of 100,000; and a kernel stack of 16 KiB, its task and its
+        // page tables.
         blocked(&[("events", "bpf"), ("blocked", "0")], "kernel_bytes", 20_000_000.0),
         blocked(&[("events", "bpf"), ("blocked", "1000")], "kernel_each_blocked", 49_152.0),
     ]
@@ -258,7 +289,8 @@ impl Verdict {
 }
 
 fn all() -> impl Iterator<Item = &'static Figure> {
-    let others = io::FIGURES.iter().chain(control::FIGURES).chain(gates::FIGURES).chain(servers::FIGURES);
+    let others =
+        io::FIGURES.iter().chain(control::FIGURES).chain(gates::FIGURES).chain(servers::FIGURES);
     FIGURES.iter().chain(others).chain(unwrapped::figures())
 }
 
@@ -270,7 +302,8 @@ pub fn judge(bench: &str, rows: &[Row], options: &Options) -> Vec<Verdict> {
         for vps in at {
             let measured = figure.measured(bench, rows, options, vps);
             let counts = measured.filter(|_| !figure.ours.fell_short(bench, rows, options, vps));
-            let holds = |goal: Goal, value: Option<f64>| value.is_some_and(|value| goal.holds(value));
+            let holds =
+                |goal: Goal, value: Option<f64>| value.is_some_and(|value| goal.holds(value));
             let aimed = figure.aim.map(|aim| {
                 let other = aim.of.map(|pick| pick.read(bench, rows, options, vps));
                 holds(aim.goal, other.unwrap_or(counts))
@@ -324,17 +357,28 @@ impl Goal {
 }
 
 impl Pick {
-    /// Whether its row says that the work was not done as it was to be (`reached:=0`). Then no value of it reaches a figure.
+    /// Whether its row says that the work was not done as it was to be (`reached:=0`). Then no
+    /// value of it reaches a figure.
     fn fell_short(&self, bench: &str, rows: &[Row], options: &Options, vps: usize) -> bool {
         Pick { note: "reached", ..*self }.read(bench, rows, options, vps) == Some(0.0)
     }
 
     fn read(&self, bench: &str, rows: &[Row], options: &Options, vps: usize) -> Option<f64> {
         let row = self.row(bench, rows, options, vps)?;
-        if self.note.is_empty() { Some(row.summary.median) } else { row.notes.get(self.note)?.parse().ok() }
+        if self.note.is_empty() {
+            Some(row.summary.median)
+        } else {
+            row.notes.get(self.note)?.parse().ok()
+        }
     }
 
-    fn row<'a>(&self, bench: &str, rows: &'a [Row], options: &Options, vps: usize) -> Option<&'a Row> {
+    fn row<'a>(
+        &self,
+        bench: &str,
+        rows: &'a [Row],
+        options: &Options,
+        vps: usize,
+    ) -> Option<&'a Row> {
         let vps = if self.vps == 0 { vps } else { self.vps };
         let queue = if self.queue.is_empty() { options.queue.as_str() } else { self.queue };
         rows.iter().find(|row| {
@@ -345,13 +389,19 @@ impl Pick {
                 && id.runtime == self.runtime
                 && id.vps == vps
                 && (rival || (id.variant == self.variant && id.queue == queue))
-                && self.keys.iter().all(|(key, value)| id.keys.get(*key).is_some_and(|v| v == value))
+                && self
+                    .keys
+                    .iter()
+                    .all(|(key, value)| id.keys.get(*key).is_some_and(|v| v == value))
         })
     }
 
     fn what(&self) -> String {
-        let metric =
-            if self.note.is_empty() { self.metric.to_owned() } else { format!("{} {}", self.metric, self.note) };
+        let metric = if self.note.is_empty() {
+            self.metric.to_owned()
+        } else {
+            format!("{} {}", self.metric, self.note)
+        };
         let keys: String = self.keys.iter().map(|(key, value)| format!(" {key}={value}")).collect();
         let vps = if self.vps == 0 { String::new() } else { format!(" at {} VP", self.vps) };
         let who = match (self.runtime, self.queue) {
@@ -384,7 +434,9 @@ impl Figure {
         match self.aim {
             None => goal,
             Some(Aim { of: None, goal: aim }) => format!("{goal}, aim {}", aim.text()),
-            Some(Aim { of: Some(pick), goal: aim }) => format!("{goal}, aim {} {}", pick.metric, aim.text()),
+            Some(Aim { of: Some(pick), goal: aim }) => {
+                format!("{goal}, aim {} {}", pick.metric, aim.text())
+            }
         }
     }
 
@@ -420,11 +472,19 @@ mod tests {
 
     #[test]
     fn reached_missed_and_not_measured() {
-        let verdicts = judge("yield", &rows(&[("kumihimo", "switch 21 ns"), ("go", "switch 80 ns")]), &options());
+        let verdicts = judge(
+            "yield",
+            &rows(&[("kumihimo", "switch 21 ns"), ("go", "switch 80 ns")]),
+            &options(),
+        );
         assert_eq!(verdicts.len(), 2);
         assert_eq!((verdicts[0].measured, verdicts[0].word()), (None, "missed (not measured)"));
         assert_eq!(verdicts[1].word(), "missed");
-        let verdicts = judge("yield", &rows(&[("kumihimo", "switch 20 ns"), ("floor", "switch 10 ns")]), &options());
+        let verdicts = judge(
+            "yield",
+            &rows(&[("kumihimo", "switch 20 ns"), ("floor", "switch 10 ns")]),
+            &options(),
+        );
         assert_eq!((verdicts[0].measured, verdicts[0].word()), (Some(2.0), "reached"));
         assert_eq!(verdicts[1].word(), "missed (not measured)");
     }
@@ -432,13 +492,20 @@ mod tests {
     #[test]
     fn round_by_round_where_slices_alternate() {
         let mut rows = Rows::default();
-        for (runtime, value) in
-            [("kumihimo", 10), ("redis", 10), ("kumihimo", 50), ("redis", 20), ("kumihimo", 90), ("redis", 300)]
-        {
+        for (runtime, value) in [
+            ("kumihimo", 10),
+            ("redis", 10),
+            ("kumihimo", 50),
+            ("redis", 20),
+            ("kumihimo", 90),
+            ("redis", 300),
+        ] {
             let line = format!("rps {value} 1/s command=set connections=50 pipeline=16");
             rows.add(Sample::parse(&line, &from("kv", runtime, 1)).unwrap()).unwrap();
         }
-        let judged = |rows: &Rows| judge("kv", &rows.rows(), &options()).into_iter().find_map(|v| v.measured);
+        let judged = |rows: &Rows| {
+            judge("kv", &rows.rows(), &options()).into_iter().find_map(|v| v.measured)
+        };
         // 1, 2.5 and 0.3; the medians are 50 and 20.
         assert_eq!(judged(&rows), Some(1.0));
         let line = "rps 20 1/s command=set connections=50 pipeline=16";

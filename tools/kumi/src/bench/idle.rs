@@ -1,4 +1,5 @@
-//! `idle_cost` of `events`: what a source costs when nothing blocks. Each work without a source, with each, and without again.
+//! `idle_cost` of `events`: what a source costs when nothing blocks. Each work without a source,
+//! with each, and without again.
 
 use super::contender::{Contender, Missing, Programs, Trouble};
 use super::pair::Pair;
@@ -28,7 +29,8 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     let mut samples = Vec::new();
     for work in WORKS {
         eprintln!("  idle_cost work={}", work.name);
-        // The first is what the others are compared with; the last says how far two of the same lie apart.
+        // The first is what the others are compared with; the last says how far two of the same lie
+        // apart.
         let mut runs: Vec<_> = ["off"]
             .into_iter()
             .chain(plan::SOURCES)
@@ -41,11 +43,16 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
                 match time_of(contender, programs, &work) {
                     Ok(time) => match base {
                         None => base = Some(time),
-                        Some(base) => samples.push(ratio(contender, source, work.name, time / base)),
+                        Some(base) => {
+                            samples.push(ratio(contender, source, work.name, time / base))
+                        }
                     },
                     Err(trouble) => {
                         *takes_part = false;
-                        missing.note(&format!("idle_cost work={} events={source}", work.name), trouble);
+                        missing.note(
+                            &format!("idle_cost work={} events={source}", work.name),
+                            trouble,
+                        );
                         if base.is_none() {
                             break;
                         }
@@ -63,8 +70,14 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
 
 fn time_of(contender: &Contender, programs: &Programs, work: &Work) -> Result<f64, Trouble> {
     let samples = contender.run(programs, work.bench, VPS)?;
-    let ours = |s: &&Sample| s.identity.metric == work.metric && s.identity.runtime == contender.runtime.name();
-    Ok(samples.iter().find(ours).ok_or_else(|| format!("no {} among its samples", work.metric))?.value)
+    let ours = |s: &&Sample| {
+        s.identity.metric == work.metric && s.identity.runtime == contender.runtime.name()
+    };
+    Ok(samples
+        .iter()
+        .find(ours)
+        .ok_or_else(|| format!("no {} among its samples", work.metric))?
+        .value)
 }
 
 fn ratio(contender: &Contender, source: &str, work: &str, value: f64) -> Sample {
@@ -72,7 +85,8 @@ fn ratio(contender: &Contender, source: &str, work: &str, value: f64) -> Sample 
     Sample::parse(&line, &contender.identity("events", VPS)).expect("a sample")
 }
 
-/// All servers live at once, as in the benchmark; slices in turn. The ratio is that of the time a request.
+/// All servers live at once, as in the benchmark; slices in turn. The ratio is that of the time a
+/// request.
 fn echo(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
     eprintln!("  idle_cost work=echo");
     let mut pairs = Vec::new();
@@ -99,7 +113,8 @@ fn echo(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sa
                     missing.note(&format!("idle_cost work=echo events={source}"), why.into());
                     return samples;
                 }
-                // On a busy machine there may be no reply within a slice, and then nothing to compare.
+                // On a busy machine there may be no reply within a slice, and then nothing to
+                // compare.
                 _ => {}
             }
         }

@@ -1,5 +1,5 @@
-//! `inversion`: on one core, a caller of high priority waits for a server of low priority, whom one in the middle keeps from the core; three
-//! processes.
+//! `inversion`: on one core, a caller of high priority waits for a server of low priority, whom one
+//! in the middle keeps from the core; three processes.
 
 use std::time::Duration;
 
@@ -19,7 +19,11 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
 }
 
 /// One round: `p50` and `p99`.
-pub fn once(contender: &Contender, programs: &Programs, cores: usize) -> Result<Vec<Sample>, Trouble> {
+pub fn once(
+    contender: &Contender,
+    programs: &Programs,
+    cores: usize,
+) -> Result<Vec<Sample>, Trouble> {
     let place = Place::new(BENCH)?;
     let start = |side: &str| {
         let mut contender = contender.clone();
@@ -40,6 +44,11 @@ pub fn once(contender: &Contender, programs: &Programs, cores: usize) -> Result<
     let _middle = start("middle")?;
     caller.tell("go")?;
     let mut identity = contender.identity(BENCH, cores);
-    identity.keys.insert("inherit".to_owned(), contender.value("inherit").unwrap_or_default().to_owned());
-    ["p50", "p99"].map(|_| Ok(Sample::parse(&caller.hear_within(PATIENCE)?, &identity)?)).into_iter().collect()
+    identity
+        .keys
+        .insert("inherit".to_owned(), contender.value("inherit").unwrap_or_default().to_owned());
+    ["p50", "p99"]
+        .map(|_| Ok(Sample::parse(&caller.hear_within(PATIENCE)?, &identity)?))
+        .into_iter()
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! `kv`: key-value servers that speak Redis' protocol, all alive at once on the first core; redis-benchmark drives one at a time from the
-//! last, slice by slice and in random order.
+//! `kv`: key-value servers that speak Redis' protocol, all alive at once on the first core;
+//! redis-benchmark drives one at a time from the last, slice by slice and in random order.
 
 use std::process::Command;
 
@@ -44,7 +44,10 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
                 match server.slice(&cell) {
                     Ok(some) => round[i] = some,
                     Err(trouble) => {
-                        missing.note(&format!("{} {}", server.contender.describe(BENCH, 1), cell.keys()), trouble);
+                        missing.note(
+                            &format!("{} {}", server.contender.describe(BENCH, 1), cell.keys()),
+                            trouble,
+                        );
                         servers[i] = None;
                     }
                 }
@@ -61,7 +64,11 @@ pub fn pipelined(contender: Contender, programs: &Programs) -> Result<Vec<Sample
     let server = Server::start(contender, programs)?;
     let mut samples = Vec::new();
     for command in COMMANDS {
-        samples.extend(server.slice(&Cell { command, connections: CONNECTIONS[0], pipeline: PIPELINES[1] })?);
+        samples.extend(server.slice(&Cell {
+            command,
+            connections: CONNECTIONS[0],
+            pipeline: PIPELINES[1],
+        })?);
     }
     Ok(samples)
 }
@@ -80,13 +87,18 @@ struct Cell {
 /// Before a value is read it is set.
 fn cells() -> impl Iterator<Item = Cell> {
     CONNECTIONS.into_iter().flat_map(|connections| {
-        PIPELINES.into_iter().flat_map(move |pipeline| COMMANDS.map(|command| Cell { command, connections, pipeline }))
+        PIPELINES.into_iter().flat_map(move |pipeline| {
+            COMMANDS.map(|command| Cell { command, connections, pipeline })
+        })
     })
 }
 
 impl Cell {
     fn keys(&self) -> String {
-        format!("command={} connections={} pipeline={}", self.command, self.connections, self.pipeline)
+        format!(
+            "command={} connections={} pipeline={}",
+            self.command, self.connections, self.pipeline
+        )
     }
 }
 
@@ -117,7 +129,11 @@ impl Server {
         let command = match contender.runtime {
             Runtime::Redis => {
                 let redis = Redis::start(cores)?;
-                return Ok(Server { contender, port: redis.port.to_string(), process: Process::Redis(redis) });
+                return Ok(Server {
+                    contender,
+                    port: redis.port.to_string(),
+                    process: Process::Redis(redis),
+                });
             }
             Runtime::Kumihimo => ours(programs)?,
             _ => contender.command(programs, BENCH, 1)?,
@@ -135,7 +151,8 @@ impl Server {
 
     fn slice(&self, cell: &Cell) -> Result<Vec<Sample>, Trouble> {
         let requests = REQUESTS * cell.pipeline * if cell.connections > 100 { 2 } else { 1 };
-        let [count, connections, pipeline] = [requests, cell.connections, cell.pipeline].map(|n| n.to_string());
+        let [count, connections, pipeline] =
+            [requests, cell.connections, cell.pipeline].map(|n| n.to_string());
         let mut load = Command::new(LOAD);
         load.args(["--csv", "-h", "127.0.0.1", "-p", &self.port, "-t", cell.command]);
         load.args(["-n", &count, "-c", &connections, "-P", &pipeline]);
@@ -143,11 +160,13 @@ impl Server {
         let before = cpu_time(self.process.id());
         let said = output_on(&cores[cores.len() - 1..], &mut load)?;
         let cpu = cpu_time(self.process.id()).saturating_sub(before) as f64 / requests as f64 / 1e3;
-        let (rps, p99) = parse(&said, cell.command).ok_or_else(|| format!("{LOAD} said {said:?}"))?;
+        let (rps, p99) =
+            parse(&said, cell.command).ok_or_else(|| format!("{LOAD} said {said:?}"))?;
         let row = [("rps", rps, "1/s"), ("p99", p99 * 1e3, "us"), ("cpu", cpu, "us")];
         let identity = self.contender.identity(BENCH, 1);
-        let sample =
-            |(metric, value, unit)| Sample::parse(&format!("{metric} {value} {unit} {}", cell.keys()), &identity);
+        let sample = |(metric, value, unit)| {
+            Sample::parse(&format!("{metric} {value} {unit} {}", cell.keys()), &identity)
+        };
         Ok(row.into_iter().map(sample).collect::<Result<_, _>>()?)
     }
 }
@@ -162,7 +181,8 @@ impl Drop for Server {
 
 /// The server as a user starts it, with one VP.
 fn ours(programs: &Programs) -> Result<Command, Trouble> {
-    let kumi = programs.get(&Runtime::Kumihimo).ok_or("not asked for")?.as_ref().map_err(String::clone)?;
+    let kumi =
+        programs.get(&Runtime::Kumihimo).ok_or("not asked for")?.as_ref().map_err(String::clone)?;
     let mut command = Command::new(kumi);
     command.args(["serve", "kv", "--listen", "127.0.0.1:0"]).env("KUMI_VPS", "1");
     Ok(command)
@@ -170,7 +190,9 @@ fn ours(programs: &Programs) -> Result<Command, Trouble> {
 
 /// Requests a second, and the 99th percentile in milliseconds, out of `--csv`.
 fn parse(csv: &str, command: &str) -> Option<(f64, f64)> {
-    let cells = |line: &str| -> Vec<String> { line.split(',').map(|cell| cell.trim_matches('"').to_owned()).collect() };
+    let cells = |line: &str| -> Vec<String> {
+        line.split(',').map(|cell| cell.trim_matches('"').to_owned()).collect()
+    };
     let head = cells(csv.lines().find(|line| line.starts_with("\"test\""))?);
     let row = csv.lines().map(cells).find(|row| row[0].eq_ignore_ascii_case(command))?;
     let of = |name: &str| row.get(head.iter().position(|column| column == name)?)?.parse().ok();
@@ -193,6 +215,9 @@ mod tests {
     fn every_cell_once_and_set_before_get() {
         let keys: Vec<String> = cells().map(|cell| cell.keys()).collect();
         assert_eq!(keys.len(), 8);
-        assert_eq!(keys[..2], ["set", "get"].map(|command| format!("command={command} connections=50 pipeline=1")));
+        assert_eq!(
+            keys[..2],
+            ["set", "get"].map(|command| format!("command={command} connections=50 pipeline=1"))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The load of `echo`: a closed loop over many connections, one kernel thread, epoll. The same for every server.
+//! The load of `echo`: a closed loop over many connections, one kernel thread, epoll. The same for
+//! every server.
 
 use std::io::{BufRead, Read, Write};
 use std::mem::MaybeUninit;
@@ -23,20 +24,28 @@ pub struct Args {
     connections: usize,
 }
 
-/// Connects, says `ready`, then obeys its standard input: each line is a number of milliseconds to run the loop for, and
-/// is answered by `REQUESTS SECONDS P50 P99 P999 ALL` (microseconds, of all replies; all: with those that were under way at the
-/// end). 0: one request over each connection.
+/// Connects, says `ready`, then obeys its standard input: each line is a number of milliseconds to
+/// run the loop for, and is answered by `REQUESTS SECONDS P50 P99 P999 ALL` (microseconds, of all
+/// replies; all: with those that were under way at the end). 0: one request over each connection.
 pub fn run(args: Args) -> Result<(), String> {
     raise_descriptors();
     let mut load = Load::connect(args.port, args.connections).map_err(|e| format!("load: {e}"))?;
     println!("ready");
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|e| format!("load: {e}"))?;
-        let millis: u64 = line.trim().parse().map_err(|_| format!("load: {line:?} is no number of milliseconds"))?;
+        let millis: u64 = line
+            .trim()
+            .parse()
+            .map_err(|_| format!("load: {line:?} is no number of milliseconds"))?;
         let slice = load.run(Duration::from_millis(millis)).map_err(|e| format!("load: {e}"))?;
         let late = &slice.late;
         let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|q| late.us(q));
-        println!("{} {} {p50} {p99} {p999} {}", slice.requests, slice.took.as_secs_f64(), late.len());
+        println!(
+            "{} {} {p50} {p99} {p999} {}",
+            slice.requests,
+            slice.took.as_secs_f64(),
+            late.len()
+        );
     }
     Ok(())
 }
@@ -63,7 +72,8 @@ pub struct Slice {
     pub requests: u64,
 }
 
-/// Connections from one address to one port, as far as ports go: the system's choice is from 28,232 unless told otherwise.
+/// Connections from one address to one port, as far as ports go: the system's choice is from 28,232
+/// unless told otherwise.
 const FROM_ONE: usize = 20_000;
 
 /// So many connections, and an epoll on all of them by their numbers.
@@ -74,10 +84,16 @@ pub fn connect(port: u16, count: usize) -> std::io::Result<(OwnedFd, Vec<Connect
         let stream = connect_from(i / FROM_ONE, port)?;
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        // Edge-triggered: the kernel looks at each ready socket once. A load that costs more than the servers would measure itself.
+        // Edge-triggered: the kernel looks at each ready socket once. A load that costs more than
+        // the servers would measure itself.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &stream, epoll::EventData::new_u64(i as u64), flags)?;
-        connections.push(Connection { stream, request: [0; SIZE], got: 0, sent_at: Instant::now() });
+        connections.push(Connection {
+            stream,
+            request: [0; SIZE],
+            got: 0,
+            sent_at: Instant::now(),
+        });
     }
     Ok((epoll, connections))
 }
@@ -112,7 +128,8 @@ impl Load {
         while under_way > 0 {
             let (ready, _) = epoll::wait(&self.epoll, &mut events, Some(&patience))?;
             if ready.is_empty() {
-                let message = format!("{under_way} replies are missing after {} s", PATIENCE.as_secs());
+                let message =
+                    format!("{under_way} replies are missing after {} s", PATIENCE.as_secs());
                 return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, message));
             }
             for event in ready {
@@ -130,7 +147,8 @@ impl Load {
                 }
             }
         }
-        // On a busy machine there may be no reply within the whole slice: that is a rate of 0, and not a failure.
+        // On a busy machine there may be no reply within the whole slice: that is a rate of 0, and
+        // not a failure.
         Ok(Slice { late, took: length, requests })
     }
 }
@@ -138,7 +156,8 @@ impl Load {
 impl Connection {
     /// The next request.
     pub fn send(&mut self, now: Instant) -> std::io::Result<()> {
-        let number = u64::from_le_bytes(self.request[..8].try_into().expect("eight bytes")).wrapping_add(1);
+        let number =
+            u64::from_le_bytes(self.request[..8].try_into().expect("eight bytes")).wrapping_add(1);
         self.request[..8].copy_from_slice(&number.to_le_bytes());
         self.got = 0;
         self.sent_at = now;
@@ -148,7 +167,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the reply is complete now. One read takes what there is: more than the rest of a reply never is, and less makes an edge.
+    /// Whether the reply is complete now. One read takes what there is: more than the rest of a
+    /// reply never is, and less makes an edge.
     pub fn receive(&mut self) -> std::io::Result<bool> {
         let mut reply = [0; SIZE];
         let read = self.stream.read(&mut reply[self.got..])?;
@@ -156,7 +176,10 @@ impl Connection {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
         if reply[self.got..self.got + read] != self.request[self.got..self.got + read] {
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the reply is not what was sent"));
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::InvalidData,
+                "the reply is not what was sent",
+            ));
         }
         self.got += read;
         Ok(self.got == SIZE)

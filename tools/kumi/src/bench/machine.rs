@@ -5,7 +5,8 @@ use std::fs;
 /// Name and value, in the order to print.
 pub fn description() -> Vec<(&'static str, String)> {
     let uname = rustix::system::uname();
-    let kernel = format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy());
+    let kernel =
+        format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy());
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = after(&cpuinfo, "model name").unwrap_or("unknown").to_owned();
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -20,14 +21,18 @@ pub fn description() -> Vec<(&'static str, String)> {
         ("rustc", version_of("rustc")),
         ("go", go_version()),
         ("huge pages", bracketed("/sys/kernel/mm/transparent_hugepage/enabled")),
-        ("load at the start", fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned()),
+        (
+            "load at the start",
+            fs::read_to_string("/proc/loadavg").unwrap_or_default().trim().to_owned(),
+        ),
     ]
 }
 
 /// Memory that the kernel could give out, in bytes.
 pub fn available() -> u64 {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kilobytes = after(&memory, "MemAvailable").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    let kilobytes =
+        after(&memory, "MemAvailable").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }
 

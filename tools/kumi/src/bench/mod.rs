@@ -50,9 +50,11 @@ use row::Rows;
 
 /// Without `--full` a benchmark starts no further round that would end later.
 const BUDGET: Duration = Duration::from_secs(50);
-/// `servers` has more contenders than any other, each a mount of its own: all together within 300 s.
+/// `servers` has more contenders than any other, each a mount of its own: all together within 300
+/// s.
 const SERVERS_BUDGET: Duration = Duration::from_secs(270);
-/// But so many, if as many were asked for: one run of a tail is a throw of dice on a shared machine.
+/// But so many, if as many were asked for: one run of a tail is a throw of dice on a shared
+/// machine.
 const FEWEST: usize = 3;
 
 #[derive(clap::Args)]
@@ -66,8 +68,8 @@ pub struct Args {
     /// Build and run the rivals too: Go, Tokio, kernel threads
     #[arg(long)]
     rivals: bool,
-    /// Rounds; in each, every contender runs once [default: 5; 20 of servers --full; 9 of unwrapped with
-    /// rivals, else 1]
+    /// Rounds; in each, every contender runs once [default: 5; 20 of servers --full; 9 of unwrapped
+    /// with rivals, else 1]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
     /// Every cell, not only those that the figures name
@@ -82,10 +84,12 @@ pub struct Args {
     /// Our run queues
     #[arg(long, value_parser = plan::QUEUES, default_value = child::default_queue())]
     queue: String,
-    /// Simulate `spread` on up to 128 processors, or `resources` on up to 64 cores, instead of measuring
+    /// Simulate `spread` on up to 128 processors, or `resources` on up to 64 cores, instead of
+    /// measuring
     #[arg(long)]
     simulate: bool,
-    /// What single steps take, for `--simulate`: a JSON object, as `kumihimo-bench-simulate` says; without it, built-in ones
+    /// What single steps take, for `--simulate`: a JSON object, as `kumihimo-bench-simulate` says;
+    /// without it, built-in ones
     #[arg(long, requires = "simulate")]
     times: Option<PathBuf>,
     /// Write there what single steps of `resources` take, as measured in this run, for `--times`
@@ -100,7 +104,10 @@ pub struct Args {
 pub fn run(args: Args) -> Result<(), String> {
     let names = match args.simulate {
         true => simulate::names(&args.name, args.times.is_some())?,
-        false => plan::NAMES.into_iter().filter(|&name| args.name == "all" || args.name == name).collect(),
+        false => plan::NAMES
+            .into_iter()
+            .filter(|&name| args.name == "all" || args.name == name)
+            .collect(),
     };
     let mut vps: Vec<usize> = Vec::new();
     for n in args.vps.into_iter().map(usize::from) {
@@ -117,13 +124,19 @@ pub fn run(args: Args) -> Result<(), String> {
         seed: args.seed,
     };
     if args.write_times.is_some() && !names.contains(&"resources") {
-        return Err(format!("--write-times: only `resources` measures such steps, and not {}", args.name));
+        return Err(format!(
+            "--write-times: only `resources` measures such steps, and not {}",
+            args.name
+        ));
     }
-    let programs = if args.simulate { Programs::new() } else { rivals::programs(args.rivals, &names) };
+    let programs =
+        if args.simulate { Programs::new() } else { rivals::programs(args.rivals, &names) };
     // Opened now: an unwritable path should not cost an hour of measuring.
     let mut json = match &args.json {
         None => None,
-        Some(path) => Some(std::fs::File::create(path).map_err(|e| format!("{}: {e}", path.display()))?),
+        Some(path) => {
+            Some(std::fs::File::create(path).map_err(|e| format!("{}: {e}", path.display()))?)
+        }
     };
     if let Some(folder) = &args.report {
         std::fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -206,7 +219,14 @@ fn one(bench: &str, options: &Options, programs: &Programs) -> Outcome {
     // A part of the work says nothing about figures that are of the whole.
     let judged = bench != "unwrapped" || plan::is_whole(options);
     let verdicts = if judged { figures::judge(bench, &rows.rows(), options) } else { Vec::new() };
-    Outcome { bench: bench.to_owned(), rows, verdicts, failures: missing.failures, refused: missing.refused, notes }
+    Outcome {
+        bench: bench.to_owned(),
+        rows,
+        verdicts,
+        failures: missing.failures,
+        refused: missing.refused,
+        notes,
+    }
 }
 
 /// Round after round; within one, the contenders of each cell in turn.
@@ -263,13 +283,16 @@ fn rounds(
     samples
 }
 
-/// What `priority-local` is compared with, measured in the same minutes: the rows `preempted` of `events`, ours.
+/// What `priority-local` is compared with, measured in the same minutes: the rows `preempted` of
+/// `events`, ours.
 fn preempted(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<row::Sample> {
     let contender = plan::preempted(options);
     let mut samples = Vec::new();
     for _ in 0..options.runs {
         match contender.run(programs, "events", 1) {
-            Ok(some) => samples.extend(some.into_iter().filter(|s| s.identity.metric == "preempted")),
+            Ok(some) => {
+                samples.extend(some.into_iter().filter(|s| s.identity.metric == "preempted"))
+            }
             Err(trouble) => {
                 missing.note("priority-local, compared with preempted", trouble);
                 break;
@@ -284,7 +307,8 @@ fn preempted(options: &Options, programs: &Programs, missing: &mut Missing) -> V
 
 /// P4's figure: one sample for each pair of runs in which both came to be even.
 fn locked_over_ring(rows: &Rows) -> Vec<row::Sample> {
-    let of = |metric: &str| rows.samples().filter(|s| s.identity.metric == metric).collect::<Vec<_>>();
+    let of =
+        |metric: &str| rows.samples().filter(|s| s.identity.metric == metric).collect::<Vec<_>>();
     let even = |s: &row::Sample| s.notes.get("even").is_none_or(|even| even == "1");
     let pairs = of("locked").into_iter().zip(of("ring"));
     pairs
@@ -310,9 +334,14 @@ mod tests {
     #[test]
     fn the_ratio_of_spread_comes_from_pairs() {
         let mut rows = Rows::default();
-        for line in
-            ["ring 10 us", "locked 40 us", "ring 20 us", "locked 60 us", "ring 1 us even:=1", "locked 9 us even:=0"]
-        {
+        for line in [
+            "ring 10 us",
+            "locked 40 us",
+            "ring 20 us",
+            "locked 60 us",
+            "ring 1 us even:=1",
+            "locked 9 us even:=0",
+        ] {
             rows.add(Sample::parse(line, &from("spread", "kumihimo", 8)).unwrap()).unwrap();
         }
         let values: Vec<f64> = locked_over_ring(&rows).iter().map(|s| s.value).collect();
@@ -321,7 +350,14 @@ mod tests {
 
     #[test]
     fn a_missing_contender_is_a_failure_and_not_silence() {
-        let options = Options { vps: vec![1], rivals: true, full: false, runs: 1, queue: "ring".into(), seed: 1 };
+        let options = Options {
+            vps: vec![1],
+            rivals: true,
+            full: false,
+            runs: 1,
+            queue: "ring".into(),
+            seed: 1,
+        };
         let outcome = one("message", &options, &Programs::new());
         assert_eq!(outcome.failures.len(), 5);
         assert!(outcome.verdicts.iter().all(|v| v.word() == "missed (not measured)"));

@@ -2,7 +2,8 @@
 
 use kumihimo_bench_kit::work::Dice;
 
-/// Another order for each round, drawn from a seed: what comes always after the same is not measured by itself.
+/// Another order for each round, drawn from a seed: what comes always after the same is not
+/// measured by itself.
 pub struct Order(Dice);
 
 impl Order {

@@ -1,4 +1,5 @@
-//! An echo server on the first core and its load on the last, both alive as long as they are wanted.
+//! An echo server on the first core and its load on the last, both alive as long as they are
+//! wanted.
 
 use std::fs;
 use std::process::Command;
@@ -21,12 +22,14 @@ pub struct Server {
 
 impl Server {
     pub fn start(contender: Contender, programs: &Programs, bench: &str) -> Result<Self, Trouble> {
-        let mut program = Program::start(&own_cores()[..1], contender.command(programs, bench, 1)?)?;
+        let mut program =
+            Program::start(&own_cores()[..1], contender.command(programs, bench, 1)?)?;
         let said = program.hear().map_err(|e| format!("the server: {e}"))?;
         if let Some(why) = said.strip_prefix("refused: ") {
             return Err(Trouble::Refused(why.to_owned()));
         }
-        let ports = said.strip_prefix("listening ").ok_or_else(|| format!("the server said {said:?}"))?;
+        let ports =
+            said.strip_prefix("listening ").ok_or_else(|| format!("the server said {said:?}"))?;
         let ports = ports.split(' ').map(str::to_owned).collect();
         Ok(Server { contender, program, ports })
     }
@@ -87,7 +90,11 @@ impl Slice {
 
 impl Pair {
     /// Both, warmed up.
-    pub fn start(contender: Contender, programs: &Programs, connections: usize) -> Result<Self, Trouble> {
+    pub fn start(
+        contender: Contender,
+        programs: &Programs,
+        connections: usize,
+    ) -> Result<Self, Trouble> {
         let mut pair = Pair::connect(Server::start(contender, programs, "echo")?, connections)?;
         pair.slice(WARM_UP_MS)?;
         Ok(pair)
@@ -108,9 +115,11 @@ impl Pair {
         Slice::parse(&said, self.server.cpu_time().saturating_sub(before) as f64, took)
     }
 
-    /// How often the server enters the kernel for a request, over a slice of its own: counting is not for nothing.
+    /// How often the server enters the kernel for a request, over a slice of its own: counting is
+    /// not for nothing.
     pub fn entries(&mut self, ms: u64) -> Result<f64, Trouble> {
-        let counted = Entries::of(self.server.program.id()).map_err(|e| Trouble::Refused(e.to_string()))?;
+        let counted =
+            Entries::of(self.server.program.id()).map_err(|e| Trouble::Refused(e.to_string()))?;
         let count = || counted.count().map_err(|e| format!("entries: {e}"));
         let before = count()?;
         let slice = self.slice(ms)?;
@@ -151,9 +160,12 @@ fn cpu_time_of(pid: u32, is_meant: impl Fn(&str) -> bool) -> u64 {
     threads
         .iter()
         .filter(|thread| {
-            fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm")).is_ok_and(|comm| is_meant(&comm))
+            fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm"))
+                .is_ok_and(|comm| is_meant(&comm))
         })
-        .filter_map(|thread| fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok())
+        .filter_map(|thread| {
+            fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()
+        })
         .filter_map(|text| text.split(' ').next()?.parse::<u64>().ok())
         .sum()
 }

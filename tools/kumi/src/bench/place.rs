@@ -8,7 +8,8 @@ use super::directory::Directory;
 
 const MEMORY: &str = "/dev/shm";
 
-/// Gone when it is dropped, with all that is in it, and with what is beside it under its name (iceoryx2 puts its segments there).
+/// Gone when it is dropped, with all that is in it, and with what is beside it under its name
+/// (iceoryx2 puts its segments there).
 pub struct Place {
     path: PathBuf,
     /// In which our address spaces find each other.
@@ -21,7 +22,11 @@ impl Place {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let memory = Path::new(MEMORY);
         let below = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        let path = below.join(format!("kumi-{bench}-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed)));
+        let path = below.join(format!(
+            "kumi-{bench}-{}-{}",
+            std::process::id(),
+            MADE.fetch_add(1, Relaxed)
+        ));
         fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let directory = Directory::at(path.join("machine"));
         match directory {
@@ -42,7 +47,8 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
-        let beside = self.path.file_name().map(|name| format!("{}_", name.display())).unwrap_or_default();
+        let beside =
+            self.path.file_name().map(|name| format!("{}_", name.display())).unwrap_or_default();
         for entry in fs::read_dir(MEMORY).into_iter().flatten().flatten() {
             if entry.file_name().to_str().is_some_and(|name| name.starts_with(&beside)) {
                 let _ = fs::remove_file(entry.path());
@@ -60,7 +66,8 @@ mod tests {
         let (one, other) = (Place::new("place-test").unwrap(), Place::new("place-test").unwrap());
         assert_ne!(one.path, other.path);
         fs::write(one.path.join("file"), "").unwrap();
-        let beside = one.path.with_file_name(format!("{}_beside", one.path.file_name().unwrap().display()));
+        let beside =
+            one.path.with_file_name(format!("{}_beside", one.path.file_name().unwrap().display()));
         let in_memory = beside.starts_with(MEMORY);
         fs::write(&beside, "").unwrap();
         let paths = [one.path.clone(), other.path.clone()];

@@ -117,13 +117,17 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
     match bench {
         "yield" => each(&|_| join([plan.both(&[]), plan.rivals(&[], 5)])),
         "null-fork" => join([
-            each(&|_| join([plan.both(&["part=sequential"]), plan.rivals(&["part=sequential"], 5)])),
+            each(&|_| {
+                join([plan.both(&["part=sequential"]), plan.rivals(&["part=sequential"], 5)])
+            }),
             each(&|_| join([plan.both(&["part=bulk"]), plan.rivals(&["part=bulk"], 3)])),
             each(&|_| plan.rival(Runtime::Std, &["part=process"], 3)),
         ]),
         "message" => each(&|_| join([plan.both(&[]), plan.rivals(&[], 5)])),
         "sieve" => join([
-            each(&|_| join([plan.full_or_both(&["part=primes700"]), plan.rivals(&["part=primes700"], 5)])),
+            each(&|_| {
+                join([plan.full_or_both(&["part=primes700"]), plan.rivals(&["part=primes700"], 5)])
+            }),
             each(&|_| plan.sieve_2000()),
         ]),
         "skynet" => each(&|_| plan.skynet()),
@@ -137,17 +141,23 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "stall" => plan.stall(),
         "unwrapped" => plan.unwrapped(),
         // A hand-off at each sleep (sticky off), and the default.
-        "events" => [&["part=wakes", "sticky=off"][..], &["part=wakes", "sticky=on"], &["part=preempts"]]
-            .map(|part| Cell {
-                vps: 1,
-                contenders: join(
-                    SOURCES.map(|s| plan.sourced(s, part, if part[0] == "part=wakes" { 1 } else { usize::MAX })),
-                ),
-            })
-            .into(),
-        "preempt" => vec![Cell { vps: 1, contenders: join(QUANTA.map(|quantum| plan.preempt(quantum))) }],
+        "events" => {
+            [&["part=wakes", "sticky=off"][..], &["part=wakes", "sticky=on"], &["part=preempts"]]
+                .map(|part| Cell {
+                    vps: 1,
+                    contenders: join(SOURCES.map(|s| {
+                        plan.sourced(s, part, if part[0] == "part=wakes" { 1 } else { usize::MAX })
+                    })),
+                })
+                .into()
+        }
+        "preempt" => {
+            vec![Cell { vps: 1, contenders: join(QUANTA.map(|quantum| plan.preempt(quantum))) }]
+        }
         "priority-local" => each(&|_| join(POLICIES.map(|policy| plan.designs("full", &[policy])))),
-        "spin-holder" => each(&|_| join(["lock=with", "lock=without"].map(|lock| plan.ours("full", &[lock])))),
+        "spin-holder" => {
+            each(&|_| join(["lock=with", "lock=without"].map(|lock| plan.ours("full", &[lock]))))
+        }
         "kernel-threads" => plan.kernel_threads(),
         "resources" => plan.resources(),
         "transaction" => vec![Cell { vps: 1, contenders: plan.ours("full", &[]) }],
@@ -156,7 +166,9 @@ pub fn cells(bench: &str, options: &Options) -> Vec<Cell> {
         "priority" => plan.priority(),
         "inversion" => plan.inversion(),
         "servers" => plan.servers(),
-        "trace" => vec![Cell { vps: 1, contenders: TRACED.map(|trace| traced(options, trace)).into() }],
+        "trace" => {
+            vec![Cell { vps: 1, contenders: TRACED.map(|trace| traced(options, trace)).into() }]
+        }
         _ => Vec::new(),
     }
 }
@@ -176,7 +188,10 @@ pub fn echo_servers(options: &Options) -> Vec<Contender> {
     join([
         join(BATCHES.map(|batch| plan.ours("full", &[batch]))),
         plan.rivals(&[], usize::MAX),
-        join(FLOORS.map(|calls| plan.rival(Runtime::Floor, &[&format!("calls={calls}")], usize::MAX))),
+        join(
+            FLOORS
+                .map(|calls| plan.rival(Runtime::Floor, &[&format!("calls={calls}")], usize::MAX)),
+        ),
     ])
 }
 
@@ -204,7 +219,8 @@ pub fn with_source(options: &Options, source: &str, arg: &str) -> Contender {
     Plan { options }.sourced(source, &[arg], usize::MAX).remove(0)
 }
 
-/// Every value of `trace` in the benchmark of that name; the first is what the other is compared with.
+/// Every value of `trace` in the benchmark of that name; the first is what the other is compared
+/// with.
 pub const TRACED: [&str; 2] = ["trace=off", "trace=on"];
 
 /// Our contender of a part of `control`, whose address spaces are those of `directory`.
@@ -236,7 +252,14 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    fn make(&self, runtime: Runtime, variant: &'static str, queue: &str, args: &[&str], at_most: usize) -> Contender {
+    fn make(
+        &self,
+        runtime: Runtime,
+        variant: &'static str,
+        queue: &str,
+        args: &[&str],
+        at_most: usize,
+    ) -> Contender {
         let args = args.iter().map(|&a| a.to_owned()).collect();
         Contender { runtime, variant, queue: queue.to_owned(), args, at_most }
     }
@@ -254,11 +277,18 @@ impl Plan<'_> {
     }
 
     fn designs(&self, variant: &'static str, args: &[&str]) -> Vec<Contender> {
-        QUEUES.iter().map(|queue| self.make(Runtime::Kumihimo, variant, queue, args, usize::MAX)).collect()
+        QUEUES
+            .iter()
+            .map(|queue| self.make(Runtime::Kumihimo, variant, queue, args, usize::MAX))
+            .collect()
     }
 
     fn rival(&self, runtime: Runtime, args: &[&str], at_most: usize) -> Vec<Contender> {
-        if self.options.rivals { vec![self.make(runtime, "-", "-", args, at_most)] } else { Vec::new() }
+        if self.options.rivals {
+            vec![self.make(runtime, "-", "-", args, at_most)]
+        } else {
+            Vec::new()
+        }
     }
 
     /// Go and Tokio as often as ours; kernel threads are slow and get `std_at_most` runs.
@@ -279,28 +309,38 @@ impl Plan<'_> {
     /// fio reads directly, so it is beside our direct reads only.
     fn files(&self) -> Vec<Contender> {
         let parts = ["part=cached", "part=uncached", "part=tree"];
-        let both = |part| join([self.ours("full", &[part]), self.rival(Runtime::Std, &[part], usize::MAX)]);
+        let both = |part| {
+            join([self.ours("full", &[part]), self.rival(Runtime::Std, &[part], usize::MAX)])
+        };
         join([join(parts.map(both)), self.rival(Runtime::Std, &["part=fio"], usize::MAX)])
     }
 
-    /// A cell a kind. Without `full`: what tells nothing more is left out (Go, Tokio in plain calls and kernel threads know no
-    /// annotation; who hands nothing over is held up by all kinds alike).
+    /// A cell a kind. Without `full`: what tells nothing more is left out (Go, Tokio in plain calls
+    /// and kernel threads know no annotation; who hands nothing over is held up by all kinds
+    /// alike).
     fn stall(&self) -> Vec<Cell> {
         let full = self.options.full;
         let cell = |kind: &str| {
             let arg = format!("stall={kind}");
             let arg = arg.as_str();
             let ours = SOURCES.map(|source| self.sourced(source, &[arg], usize::MAX));
-            let only =
-                |kinds: &[&str], who: Vec<Contender>| if full || kinds.contains(&kind) { who } else { Vec::new() };
+            let only = |kinds: &[&str], who: Vec<Contender>| {
+                if full || kinds.contains(&kind) { who } else { Vec::new() }
+            };
             let tokio = |args: &[&str]| self.rival(Runtime::Tokio, args, usize::MAX);
             let contenders = join([
                 join(ours),
                 only(&["none", "read", "blocking"], self.sourced("off", &[arg], 2)),
-                only(&["none", "fault", "flock", "read", "fuse"], self.rival(Runtime::Go, &[arg], usize::MAX)),
+                only(
+                    &["none", "fault", "flock", "read", "fuse"],
+                    self.rival(Runtime::Go, &[arg], usize::MAX),
+                ),
                 only(&["none", "read", "fault"], tokio(&[arg])),
                 only(&["none", "fault", "flock", "read", "fuse"], tokio(&[arg, "calls=blocking"])),
-                only(&["none", "fault", "flock", "read", "fuse"], self.rival(Runtime::Std, &[arg], usize::MAX)),
+                only(
+                    &["none", "fault", "flock", "read", "fuse"],
+                    self.rival(Runtime::Std, &[arg], usize::MAX),
+                ),
             ]);
             Cell { vps: STALL_VPS, contenders }
         };
@@ -308,15 +348,20 @@ impl Plan<'_> {
         ["none"].into_iter().chain(STALLS).map(cell).chain(loops).collect()
     }
 
-    /// Nobody is preempted with `off`: a loop would hold its VP to the end. Goroutines have no priority, nor have Tokio's; kernel threads are
-    /// nice, and where Tokio's are plain ones (`calls=blocking`) equal.
+    /// Nobody is preempted with `off`: a loop would hold its VP to the end. Goroutines have no
+    /// priority, nor have Tokio's; kernel threads are nice, and where Tokio's are plain ones
+    /// (`calls=blocking`) equal.
     fn loops(&self, priority: &str) -> Vec<Contender> {
         let args = ["stall=loop", &format!("priority={priority}")];
         let equal = |who: Vec<Contender>| if priority == "equal" { who } else { Vec::new() };
         join([
             join(SOURCES.map(|source| self.sourced(source, &args, usize::MAX))),
             equal(self.rival(Runtime::Go, &args, usize::MAX)),
-            equal(self.rival(Runtime::Tokio, &[&args[..], &["calls=blocking"]].concat(), usize::MAX)),
+            equal(self.rival(
+                Runtime::Tokio,
+                &[&args[..], &["calls=blocking"]].concat(),
+                usize::MAX,
+            )),
             self.rival(Runtime::Std, &args, usize::MAX),
         ])
     }
@@ -324,14 +369,18 @@ impl Plan<'_> {
     /// Go preempts after 10 ms, whatever is asked for; kernel threads when the kernel thinks so.
     fn preempt(&self, quantum: &str) -> Vec<Contender> {
         let rivals = if quantum == "quantum=10ms" {
-            join([self.rival(Runtime::Go, &[quantum], usize::MAX), self.rival(Runtime::Std, &[], usize::MAX)])
+            join([
+                self.rival(Runtime::Go, &[quantum], usize::MAX),
+                self.rival(Runtime::Std, &[], usize::MAX),
+            ])
         } else {
             Vec::new()
         };
         join([self.ours("full", &[quantum]), rivals])
     }
 
-    /// A cell a load and number of VPs, so that what is divided by each other is measured at once. The parts that are simulated need a second core.
+    /// A cell a load and number of VPs, so that what is divided by each other is measured at once.
+    /// The parts that are simulated need a second core.
     fn resources(&self) -> Vec<Cell> {
         let over = if self.options.full { &OVER_COMMITTED[..] } else { &[] };
         let mut vps = self.options.vps.clone();
@@ -345,7 +394,8 @@ impl Plan<'_> {
                 let args = [load.as_str(), &format!("locking={locking}")];
                 vec![self.make(Runtime::Kumihimo, "full", &self.options.queue, &args, runs)]
             });
-            // A process that joins is one of the kernel's, and nothing else: that is `create` there.
+            // A process that joins is one of the kernel's, and nothing else: that is `create`
+            // there.
             let linux = !joins && self.options.vps.contains(&vps);
             let linux = if linux { self.rival(Runtime::Linux, &[&load], 3) } else { Vec::new() };
             Cell { vps, contenders: join([join(ours), linux]) }
@@ -362,7 +412,8 @@ impl Plan<'_> {
     /// Without a source one that blocks would hold a VP up for ever.
     fn kernel_threads(&self) -> Vec<Cell> {
         let cell = |blocked: &str| {
-            let ours = |source| self.sourced(source, &[blocked], if self.options.full { 3 } else { 1 });
+            let ours =
+                |source| self.sourced(source, &[blocked], if self.options.full { 3 } else { 1 });
             let off = if blocked == "blocked=0" { ours("off") } else { Vec::new() };
             Cell { vps: 2, contenders: join([join(SOURCES.map(ours)), off]) }
         };
@@ -374,12 +425,15 @@ impl Plan<'_> {
         let go = self.rival(Runtime::Go, part, usize::MAX);
         let tokio = self.rival(Runtime::Tokio, part, usize::MAX);
         // Ten seconds a run.
-        let threads = if self.options.full { self.rival(Runtime::Std, part, 1) } else { Vec::new() };
+        let threads =
+            if self.options.full { self.rival(Runtime::Std, part, 1) } else { Vec::new() };
         join([self.full_or_both(part), go, tokio, threads])
     }
 
     fn skynet(&self) -> Vec<Contender> {
-        let parent = |variant| self.make(Runtime::Kumihimo, variant, &self.options.queue, &["order=parent"], 2);
+        let parent = |variant| {
+            self.make(Runtime::Kumihimo, variant, &self.options.queue, &["order=parent"], 2)
+        };
         join([
             self.both(&["order=child"]),
             if self.options.full { vec![parent("full"), parent("lean")] } else { Vec::new() },
@@ -388,7 +442,8 @@ impl Plan<'_> {
         ])
     }
 
-    /// Memory does not depend on the number of VPs: the last of the list is taken, and two runs are enough.
+    /// Memory does not depend on the number of VPs: the last of the list is taken, and two runs are
+    /// enough.
     fn parked(&self) -> Vec<Cell> {
         let Some(&vps) = self.options.vps.last() else { return Vec::new() };
         let ours = |variant: &'static str, args: &[&str]| {
@@ -435,7 +490,9 @@ impl Plan<'_> {
     /// The capacity rule is swept under `ring`, whose rule it is.
     fn spread(&self) -> Vec<Contender> {
         let rules = ["fixed1", "fixed8", "fixed32", "fixed128", "slack0", "slack4", "slack16"];
-        let swept = |rule| self.make(Runtime::Kumihimo, "full", "ring", &[&format!("capacity={rule}")], usize::MAX);
+        let swept = |rule| {
+            self.make(Runtime::Kumihimo, "full", "ring", &[&format!("capacity={rule}")], usize::MAX)
+        };
         let sweep = if self.options.full { rules.map(swept).into() } else { Vec::new() };
         join([self.designs("full", &[]), sweep])
     }
@@ -445,7 +502,8 @@ impl Plan<'_> {
         join(works.map(|work| self.designs("full", &[&format!("work={work}")])))
     }
 
-    /// Each wake of the equal one waits for a turn of a thousand others: only `full` takes enough for a good p999, and all designs.
+    /// Each wake of the equal one waits for a turn of a thousand others: only `full` takes enough
+    /// for a good p999, and all designs.
     fn latency(&self) -> Vec<Contender> {
         let wakes = if self.options.full { "wakes=1000" } else { "wakes=150" };
         let ours = |priority| {
@@ -472,7 +530,10 @@ mod tests {
         for bench in NAMES.iter().filter(|bench| !apart.contains(bench)) {
             for full in [false, true] {
                 let cells = cells(bench, &options(full));
-                assert!(!cells.is_empty() && cells.iter().all(|c| !c.contenders.is_empty()), "{bench}");
+                assert!(
+                    !cells.is_empty() && cells.iter().all(|c| !c.contenders.is_empty()),
+                    "{bench}"
+                );
             }
         }
         let servers = [echo_servers, kv_servers, priority_servers, connection_servers];
@@ -498,7 +559,11 @@ mod tests {
     fn every_load_of_the_paper_under_every_locking_beside_the_kernel() {
         let who = |full, vps, runtime| {
             let all = cells("resources", &options(full));
-            all.iter().filter(|c| c.vps == vps).flat_map(|c| &c.contenders).filter(|c| c.runtime == runtime).count()
+            all.iter()
+                .filter(|c| c.vps == vps)
+                .flat_map(|c| &c.contenders)
+                .filter(|c| c.runtime == runtime)
+                .count()
         };
         // Four loads under three designs; the parts are measured on two.
         assert_eq!([1, 2, 4].map(|vps| who(false, vps, Runtime::Kumihimo)), [12, 13, 0]);

@@ -1,4 +1,5 @@
-//! Curves as SVG: of each metric that was measured at several values of a numeric key, one chart, with a line for each contender.
+//! Curves as SVG: of each metric that was measured at several values of a numeric key, one chart,
+//! with a line for each contender.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +64,8 @@ impl Ord for Number {
 /// Every chart that the rows of `bench` make.
 pub fn plots(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
     // What is a copy of another row says so, and would hide it.
-    let samples: Vec<&Sample> = rows.samples().filter(|sample| !sample.notes.contains_key("is")).collect();
+    let samples: Vec<&Sample> =
+        rows.samples().filter(|sample| !sample.notes.contains_key("is")).collect();
     let mut metrics: Vec<&str> = Vec::new();
     for sample in &samples {
         if !metrics.contains(&sample.identity.metric.as_str()) {
@@ -72,7 +74,8 @@ pub fn plots(bench: &str, rows: &Rows) -> Result<Vec<Plot>, String> {
     }
     let mut plots = Vec::new();
     for metric in metrics {
-        let of: Vec<&Sample> = samples.iter().copied().filter(|s| s.identity.metric == metric).collect();
+        let of: Vec<&Sample> =
+            samples.iter().copied().filter(|s| s.identity.metric == metric).collect();
         for (name, chart) in charts(&of, metric) {
             let svg = chart.draw(bench).map_err(|e| format!("{bench} {name}: {e}"))?;
             plots.push(Plot { name: format!("{bench}-{name}.svg"), svg });
@@ -87,13 +90,20 @@ fn charts(samples: &[&Sample], name: &str) -> Vec<(String, Chart)> {
         Made::Chart(chart) => vec![(name.to_owned(), chart)],
         Made::Nothing => Vec::new(),
         Made::TooMany(key) => {
-            let value = |sample: &Sample| sample.identity.keys.get(&key).and_then(|text| text.parse().ok()).map(Number);
-            let mut values: Vec<Number> = samples.iter().filter_map(|sample| value(sample)).collect();
+            let value = |sample: &Sample| {
+                sample.identity.keys.get(&key).and_then(|text| text.parse().ok()).map(Number)
+            };
+            let mut values: Vec<Number> =
+                samples.iter().filter_map(|sample| value(sample)).collect();
             values.sort();
             values.dedup();
-            let of =
-                |at: Number| -> Vec<&Sample> { samples.iter().copied().filter(|s| value(s) == Some(at)).collect() };
-            values.into_iter().flat_map(|at| charts(&of(at), &format!("{name}-{key}-{}", at.0))).collect()
+            let of = |at: Number| -> Vec<&Sample> {
+                samples.iter().copied().filter(|s| value(s) == Some(at)).collect()
+            };
+            values
+                .into_iter()
+                .flat_map(|at| charts(&of(at), &format!("{name}-{key}-{}", at.0)))
+                .collect()
         }
     }
 }
@@ -125,11 +135,16 @@ impl Chart {
         };
         let Some(key) = most("") else { return Made::Nothing };
         // What all lines say alike tells none from another.
-        let mut common: Vec<&str> = samples.iter().flat_map(|s| s.identity.keys.keys().map(String::as_str)).collect();
-        common.retain(|key| samples.iter().all(|s| s.identity.keys.get(*key) == samples[0].identity.keys.get(*key)));
+        let mut common: Vec<&str> =
+            samples.iter().flat_map(|s| s.identity.keys.keys().map(String::as_str)).collect();
+        common.retain(|key| {
+            samples.iter().all(|s| s.identity.keys.get(*key) == samples[0].identity.keys.get(*key))
+        });
         let mut lines: Vec<(String, BTreeMap<Number, Vec<f64>>)> = Vec::new();
         for sample in samples {
-            let Some(at) = sample.identity.keys.get(&key).and_then(|text| text.parse().ok()) else { continue };
+            let Some(at) = sample.identity.keys.get(&key).and_then(|text| text.parse().ok()) else {
+                continue;
+            };
             let line = line_name(sample, &key, &common);
             let i = lines.iter().position(|(other, _)| *other == line).unwrap_or_else(|| {
                 lines.push((line, BTreeMap::new()));
@@ -144,7 +159,10 @@ impl Chart {
             return most(&key).map_or(Made::Nothing, Made::TooMany);
         }
         let lines = lines.into_iter().map(|(name, points)| {
-            (name, points.into_iter().filter_map(|(at, all)| Some((at, quartiles(&all)?))).collect())
+            (
+                name,
+                points.into_iter().filter_map(|(at, all)| Some((at, quartiles(&all)?))).collect(),
+            )
         });
         let unit = samples.first().map(|first| first.unit.clone()).unwrap_or_default();
         Made::Chart(Chart { name: name.to_owned(), unit, key, lines: lines.collect() })
@@ -161,7 +179,9 @@ impl Chart {
             let ys = || self.lines.iter().flat_map(|(_, line)| line.values().flatten().copied());
             let (x, y) = (Axis::of(xs()), Axis::of(ys()));
             match (x.logarithmic, y.logarithmic) {
-                (true, true) => self.on(&root, (x.low..x.high).log_scale(), (y.low..y.high).log_scale())?,
+                (true, true) => {
+                    self.on(&root, (x.low..x.high).log_scale(), (y.low..y.high).log_scale())?
+                }
                 (true, false) => self.on(&root, (x.low..x.high).log_scale(), y.low..y.high)?,
                 (false, true) => self.on(&root, x.low..x.high, (y.low..y.high).log_scale())?,
                 (false, false) => self.on(&root, x.low..x.high, y.low..y.high)?,
@@ -171,7 +191,12 @@ impl Chart {
         Ok(svg)
     }
 
-    fn on<X, Y>(&self, root: &DrawingArea<SVGBackend<'_>, Shift>, x: X, y: Y) -> Result<(), Box<dyn std::error::Error>>
+    fn on<X, Y>(
+        &self,
+        root: &DrawingArea<SVGBackend<'_>, Shift>,
+        x: X,
+        y: Y,
+    ) -> Result<(), Box<dyn std::error::Error>>
     where
         X: plotters::coord::ranged1d::AsRangedCoord<Value = f64>,
         Y: plotters::coord::ranged1d::AsRangedCoord<Value = f64>,
@@ -198,13 +223,18 @@ impl Chart {
         let right = SIZE.0 as i32 - LEGEND as i32 + 12;
         for (i, (name, line)) in self.lines.iter().enumerate() {
             let (colour, hollow) = (COLOURS[i % COLOURS.len()], i >= COLOURS.len());
-            chart.draw_series(LineSeries::new(line.iter().map(|(at, [_, median, _])| (at.0, *median)), colour))?;
+            chart.draw_series(LineSeries::new(
+                line.iter().map(|(at, [_, median, _])| (at.0, *median)),
+                colour,
+            ))?;
             let whisker = |(at, [low, _, high]): (&Number, &[f64; 3])| {
                 PathElement::new(vec![(at.0, *low), (at.0, *high)], colour.mix(0.6))
             };
             chart.draw_series(line.iter().map(whisker))?;
             let filled = if hollow { colour.stroke_width(1) } else { colour.filled() };
-            chart.draw_series(line.iter().map(|(at, [_, median, _])| Circle::new((at.0, *median), 3, filled)))?;
+            chart.draw_series(
+                line.iter().map(|(at, [_, median, _])| Circle::new((at.0, *median), 3, filled)),
+            )?;
             let at = 40 + 17 * i as i32;
             root.draw(&Circle::new((right, at + 6), 4, filled))?;
             root.draw(&Text::new(name.clone(), (right + 10, at), ("sans-serif", 13)))?;
@@ -238,12 +268,18 @@ struct Axis {
 
 impl Axis {
     fn of(values: impl Iterator<Item = f64>) -> Axis {
-        let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
+        let (low, high) =
+            values.fold((f64::MAX, f64::MIN), |(low, high), v| (low.min(v), high.max(v)));
         if low > 0.0 && high / low > DECADES {
             return Axis { low: low / 1.3, high: high * 1.3, logarithmic: true };
         }
-        // From zero, so that what looks twice as much is twice as much. All zero: anything, but not nothing.
-        Axis { low: low.min(0.0), high: if high > 0.0 { high * 1.05 } else { 1.0 }, logarithmic: false }
+        // From zero, so that what looks twice as much is twice as much. All zero: anything, but not
+        // nothing.
+        Axis {
+            low: low.min(0.0),
+            high: if high > 0.0 { high * 1.05 } else { 1.0 },
+            logarithmic: false,
+        }
     }
 }
 
@@ -282,7 +318,13 @@ mod tests {
         assert_eq!(names, ["echo-rps.svg", "echo-p50.svg"]);
         let svg = &plots[0].svg;
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-        for word in ["go full ring", "tokio full ring", "kumihimo full ring batch=plain", "connections", "1/s"] {
+        for word in [
+            "go full ring",
+            "tokio full ring",
+            "kumihimo full ring batch=plain",
+            "connections",
+            "1/s",
+        ] {
             assert!(svg.contains(word), "{word}");
         }
     }
@@ -292,20 +334,28 @@ mod tests {
         let mut lines = Vec::new();
         for (word, callers) in (0..15).flat_map(|word| [1, 16, 64].map(|callers| (word, callers))) {
             for cores in [1, 2] {
-                lines.push(format!("calls {callers} 1/s callers={callers} cores={cores} way=w{word} check=all"));
+                lines.push(format!(
+                    "calls {callers} 1/s callers={callers} cores={cores} way=w{word} check=all"
+                ));
             }
         }
         let lines: Vec<_> = lines.iter().map(|line| ("go", line.as_str())).collect();
         let plots = plots("rpc", &rows(&lines)).unwrap();
         let names: Vec<_> = plots.iter().map(|plot| plot.name.as_str()).collect();
         assert_eq!(names, ["rpc-calls-cores-1.svg", "rpc-calls-cores-2.svg"]);
-        assert!(plots.iter().all(|plot| plot.svg.contains("way=w14") && !plot.svg.contains("check=all")));
+        assert!(
+            plots
+                .iter()
+                .all(|plot| plot.svg.contains("way=w14") && !plot.svg.contains("check=all"))
+        );
     }
 
     #[test]
     fn words_make_no_axis() {
         assert!(
-            plots("stall", &rows(&[("go", "p99 1 us stall=none"), ("go", "p99 2 us stall=read")])).unwrap().is_empty()
+            plots("stall", &rows(&[("go", "p99 1 us stall=none"), ("go", "p99 2 us stall=read")]))
+                .unwrap()
+                .is_empty()
         );
     }
 

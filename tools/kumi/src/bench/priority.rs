@@ -1,5 +1,5 @@
-//! `priority`: one process computes on all cores at low priority; another has one of high priority, on the first core, that wakes again and again
-//! for a burst.
+//! `priority`: one process computes on all cores at low priority; another has one of high priority,
+//! on the first core, that wakes again and again for a burst.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -31,8 +31,12 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
 fn autogroup(text: &str) -> Result<(), Trouble> {
     match text.trim() {
         "1" => Ok(()),
-        "0" => Err(Trouble::Refused(format!("{AUTOGROUP} is 0: the kernel does not tell sessions apart"))),
-        _ => Err(Trouble::Refused(format!("no {AUTOGROUP}: this kernel does not tell sessions apart"))),
+        "0" => Err(Trouble::Refused(format!(
+            "{AUTOGROUP} is 0: the kernel does not tell sessions apart"
+        ))),
+        _ => Err(Trouble::Refused(format!(
+            "no {AUTOGROUP}: this kernel does not tell sessions apart"
+        ))),
     }
 }
 
@@ -59,7 +63,9 @@ fn once(contender: &Contender, programs: &Programs) -> Result<Vec<Sample>, Troub
     let (begun, before) = (Instant::now(), cpu_time(low.id()));
     let mut high = start("high", &cores[..1])?;
     let mut samples = ["ready_p99", "done_p50"]
-        .map(|_| Ok(Sample::parse(&high.hear_within(PATIENCE)?, &identity(contender, cores.len()))?))
+        .map(|_| {
+            Ok(Sample::parse(&high.hear_within(PATIENCE)?, &identity(contender, cores.len()))?)
+        })
         .into_iter()
         .collect::<Result<Vec<_>, Trouble>>()?;
     let taken = (cpu_time(low.id()) - before) as f64 / begun.elapsed().as_nanos() as f64;
@@ -76,7 +82,8 @@ fn identity(contender: &Contender, cores: usize) -> Identity {
         identity.runtime = contender.value("policy").unwrap_or_default().to_owned();
     }
     let keys = ["burst", "session", "by"].into_iter();
-    identity.keys = keys.filter_map(|key| Some((key.to_owned(), contender.value(key)?.to_owned()))).collect();
+    identity.keys =
+        keys.filter_map(|key| Some((key.to_owned(), contender.value(key)?.to_owned()))).collect();
     identity
 }
 
@@ -88,7 +95,9 @@ mod tests {
     fn where_sessions_are_alike_it_is_said() {
         assert_eq!(autogroup("1\n"), Ok(()));
         for text in ["0\n", ""] {
-            assert!(matches!(autogroup(text), Err(Trouble::Refused(why)) if why.contains("sessions")));
+            assert!(
+                matches!(autogroup(text), Err(Trouble::Refused(why)) if why.contains("sessions"))
+            );
         }
     }
 }

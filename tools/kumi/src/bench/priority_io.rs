@@ -1,5 +1,5 @@
-//! `priority-io`: many connections of low priority saturate the server, few of high priority are timed; beside the same server without
-//! priorities, slice by slice.
+//! `priority-io`: many connections of low priority saturate the server, few of high priority are
+//! timed; beside the same server without priorities, slice by slice.
 
 use super::contender::{Missing, Programs, Trouble};
 use super::order::Order;
@@ -34,8 +34,11 @@ fn slices(options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble
     for contender in plan::priority_servers(options) {
         eprintln!("  {}", contender.describe(BENCH, 1));
         let server = Server::start(contender, programs, BENCH)?;
-        let [low, high] = server.ports.as_slice() else { return Err("the server does not listen twice".into()) };
-        let mut load = start_load("bench-priority-load", &[low, &LOW.to_string(), high, &HIGH.to_string()])?;
+        let [low, high] = server.ports.as_slice() else {
+            return Err("the server does not listen twice".into());
+        };
+        let mut load =
+            start_load("bench-priority-load", &[low, &LOW.to_string(), high, &HIGH.to_string()])?;
         ask(&mut load, WARM_UP_MS)?;
         pairs.push(Pair { load, server });
     }
@@ -67,7 +70,9 @@ fn slice(pair: &mut Pair) -> Result<Vec<Sample>, String> {
     let busy = cpu / seconds;
     [("low_rps", requests / seconds, "1/s"), ("high_p50", p50, "us"), ("high_p99", p99, "us")]
         .map(|(metric, value, unit)| {
-            let line = format!("{metric} {value} {unit} priorities={priorities} busy:={busy:.2} timed:={timed}");
+            let line = format!(
+                "{metric} {value} {unit} priorities={priorities} busy:={busy:.2} timed:={timed}"
+            );
             Sample::parse(&line, &contender.identity(BENCH, 1))
         })
         .into_iter()
@@ -79,7 +84,8 @@ fn ratios(with: &[Sample], without: &[Sample]) -> Vec<Sample> {
     let ratio = |metric: &str| {
         let of = |row: &[Sample]| row.iter().find(|s| s.identity.metric == metric).cloned();
         let (with, without) = (of(with)?, of(without)?);
-        let mut ratio = Sample { value: with.value / without.value, unit: "ratio".to_owned(), ..with };
+        let mut ratio =
+            Sample { value: with.value / without.value, unit: "ratio".to_owned(), ..with };
         ratio.identity.metric = format!("{metric}_ratio");
         ratio.identity.keys.clear();
         ratio.notes.clear();

@@ -1,4 +1,5 @@
-//! The load of `priority-io`: many connections in a closed loop, few in an open one, which is what is timed. The same for every server.
+//! The load of `priority-io`: many connections in a closed loop, few in an open one, which is what
+//! is timed. The same for every server.
 
 use std::collections::VecDeque;
 use std::io::BufRead;
@@ -32,8 +33,9 @@ pub struct Args {
     high_connections: usize,
 }
 
-/// Connects, says `ready`, then obeys its standard input: each line is a number of milliseconds to go on for, and is answered by
-/// `LOW_REQUESTS SECONDS HIGH_REQUESTS HIGH_P50 HIGH_P99` (microseconds since a request was due).
+/// Connects, says `ready`, then obeys its standard input: each line is a number of milliseconds to
+/// go on for, and is answered by `LOW_REQUESTS SECONDS HIGH_REQUESTS HIGH_P50 HIGH_P99`
+/// (microseconds since a request was due).
 pub fn run(args: Args) -> Result<(), String> {
     let said = |e: std::io::Error| format!("load: {e}");
     raise_descriptors();
@@ -42,7 +44,10 @@ pub fn run(args: Args) -> Result<(), String> {
     println!("ready");
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(said)?;
-        let millis: u64 = line.trim().parse().map_err(|_| format!("load: {line:?} is no number of milliseconds"))?;
+        let millis: u64 = line
+            .trim()
+            .parse()
+            .map_err(|_| format!("load: {line:?} is no number of milliseconds"))?;
         let length = Duration::from_millis(millis);
         let (slice, late) = thread::scope(|scope| {
             let high = scope.spawn(|| high.run(length));
@@ -56,8 +61,9 @@ pub fn run(args: Args) -> Result<(), String> {
     Ok(())
 }
 
-/// An open loop: requests are due at fixed times, over one connection after the other. A connection whose last reply is still missing has
-/// its next request as soon as that is there; it counts from when it was due.
+/// An open loop: requests are due at fixed times, over one connection after the other. A connection
+/// whose last reply is still missing has its next request as soon as that is there; it counts from
+/// when it was due.
 struct Paced {
     epoll: OwnedFd,
     connections: Vec<Connection>,
@@ -95,11 +101,14 @@ impl Paced {
             if next >= end && !owed {
                 return Ok(late);
             }
-            let wait = if next < end { next.saturating_duration_since(Instant::now()) } else { PATIENCE };
-            let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
+            let wait =
+                if next < end { next.saturating_duration_since(Instant::now()) } else { PATIENCE };
+            let wait =
+                Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() };
             let (ready, _) = epoll::wait(&self.epoll, &mut events, Some(&wait))?;
             if ready.is_empty() && next >= end {
-                let message = format!("replies of high priority are missing after {} s", PATIENCE.as_secs());
+                let message =
+                    format!("replies of high priority are missing after {} s", PATIENCE.as_secs());
                 return Err(std::io::Error::new(std::io::ErrorKind::TimedOut, message));
             }
             for event in ready {

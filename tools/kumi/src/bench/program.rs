@@ -38,7 +38,8 @@ impl Program {
 
     /// Asks it to end, by SIGTERM: for those that do not mind their standard input.
     pub fn terminate(&self) {
-        // Not waited for yet, so the id is still this child's; should it be gone, it needs no asking.
+        // Not waited for yet, so the id is still this child's; should it be gone, it needs no
+        // asking.
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
     }
 
@@ -51,7 +52,10 @@ impl Program {
     /// The next line that it says, unless it takes longer than anything that works does.
     pub fn hear_within(&mut self, patience: Duration) -> Result<String, String> {
         if self.output.buffer().is_empty() {
-            let wait = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+            let wait = Timespec {
+                tv_sec: patience.as_secs() as i64,
+                tv_nsec: patience.subsec_nanos().into(),
+            };
             let mut output = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
             if poll(&mut output, Some(&wait)).map_err(|e| e.to_string())? == 0 {
                 return Err(format!("said nothing for {} s", patience.as_secs_f64()));
@@ -106,7 +110,9 @@ mod tests {
         assert_eq!(program.hear().unwrap(), "one");
         drop(program);
         let mut silent = Program::start(&own_cores(), Command::new("cat")).unwrap();
-        assert!(silent.hear_within(Duration::from_millis(10)).unwrap_err().contains("said nothing"));
+        assert!(
+            silent.hear_within(Duration::from_millis(10)).unwrap_err().contains("said nothing")
+        );
         silent.tell("two").unwrap();
         assert_eq!(silent.hear_within(Duration::from_secs(30)).unwrap(), "two");
         let mut gone = Program::start(&own_cores(), Command::new("true")).unwrap();

@@ -38,10 +38,21 @@ impl Redis {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("kumi-redis-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
         let directory = std::env::temp_dir().join(name);
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).map_err(|e| e.to_string())?;
+        let free = TcpListener::bind("127.0.0.1:0")
+            .and_then(|one| one.local_addr())
+            .map_err(|e| e.to_string())?;
         let port = free.port();
         let mut command = Command::new("redis-server");
-        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
+        command.args([
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &port.to_string(),
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
         command.arg("--dir").arg(&directory);
         std::fs::create_dir(&directory).map_err(|e| format!("{}: {e}", directory.display()))?;
         match Program::start(cores, command) {
@@ -89,7 +100,9 @@ mod tests {
     #[test]
     fn what_is_not_installed_is_said() {
         let why = output_on(&own_cores(), &mut Command::new("/no/such/program")).unwrap_err();
-        let Trouble::Refused(why) = not_installed(why, "redis-server", "redis-server") else { panic!("refused") };
+        let Trouble::Refused(why) = not_installed(why, "redis-server", "redis-server") else {
+            panic!("refused")
+        };
         assert!(why.contains("apt-get"));
     }
 }

@@ -10,8 +10,10 @@ use super::plot::{Plot, plots};
 use super::row::{Row, Rows};
 use super::table;
 
-const ROWS: [&str; 11] =
-    ["metric", "runtime", "variant", "queue", "vps", "median", "min", "max", "unit", "runs", "remarks"];
+const ROWS: [&str; 11] = [
+    "metric", "runtime", "variant", "queue", "vps", "median", "min", "max", "unit", "runs",
+    "remarks",
+];
 const FIGURES: [&str; 5] = ["figure", "vps", "to reach", "measured", ""];
 
 /// One benchmark's outcome.
@@ -116,10 +118,13 @@ impl Outcome {
     }
 }
 
-/// Writes `report.md`, `rows.jsonl`, `samples.jsonl` (every single sample) and a chart of every curve into `folder`, which it makes.
+/// Writes `report.md`, `rows.jsonl`, `samples.jsonl` (every single sample) and a chart of every
+/// curve into `folder`, which it makes.
 pub fn write(folder: &Path, command: &str, outcomes: &[Outcome]) -> Result<(), String> {
     let draw = |o: &Outcome| {
-        Ok::<_, String>([bars(&o.bench, &o.rows)?, plots(&o.bench, &o.rows)?].into_iter().flatten().collect())
+        Ok::<_, String>(
+            [bars(&o.bench, &o.rows)?, plots(&o.bench, &o.rows)?].into_iter().flatten().collect(),
+        )
     };
     let drawn = outcomes.iter().map(draw).collect::<Result<Vec<_>, _>>()?;
     let text = whole(command, outcomes, &drawn);
@@ -140,8 +145,10 @@ fn whole(command: &str, outcomes: &[Outcome], plots: &[Vec<Plot>]) -> String {
     let mut text = format!(
         "# Measurements\n\nMade by `{command}`. Medians of alternating runs; `samples.jsonl` has every sample.\n\n"
     );
-    let machine: Vec<_> =
-        machine::description().into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    let machine: Vec<_> = machine::description()
+        .into_iter()
+        .map(|(name, value)| vec![name.to_owned(), value])
+        .collect();
     text += &table::markdown(&["machine", ""], &machine);
     let verdicts: Vec<_> = outcomes.iter().flat_map(|o| &o.verdicts).collect();
     let reached = verdicts.iter().filter(|v| v.reached).count();
@@ -204,12 +211,16 @@ mod tests {
 
     #[test]
     fn a_table_stands_for_the_rows_on_the_terminal_only() {
-        assert!(outcome().plain().contains("kumihimo") && outcome().plain().contains("Nobody knows why."));
+        assert!(
+            outcome().plain().contains("kumihimo")
+                && outcome().plain().contains("Nobody knows why.")
+        );
         let table = || Note::Table(vec!["who".into()], vec![vec!["all".into()]]);
         let with = Outcome { notes: vec![table()], ..outcome() };
         assert!(!with.plain().contains("kumihimo") && with.plain().ends_with("\nwho\nall\n"));
         assert!(
-            with.markdown(&[]).contains("kumihimo") && with.markdown(&[]).ends_with("\n| who |\n| --- |\n| all |\n")
+            with.markdown(&[]).contains("kumihimo")
+                && with.markdown(&[]).ends_with("\n| who |\n| --- |\n| all |\n")
         );
     }
 

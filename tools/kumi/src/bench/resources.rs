@@ -1,5 +1,6 @@
-//! `resources`: the paper's loads (P3, 5.2.1), round after round; `create_space`, which is the command's to time; from both, how the time scales; and what
-//! single steps take, for the simulation.
+//! `resources`: the paper's loads (P3, 5.2.1), round after round; `create_space`, which is the
+//! command's to time; from both, how the time scales; and what single steps take, for the
+//! simulation.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -39,15 +40,23 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
         let mut contender = contender.clone();
         let joins = contender.value("load") == Some("join");
         contender.args.push(directory.argument());
-        if joins { create_space(&contender, programs, vps) } else { contender.run(programs, BENCH, vps) }
+        if joins {
+            create_space(&contender, programs, vps)
+        } else {
+            contender.run(programs, BENCH, vps)
+        }
     });
     samples.extend(scales(&samples));
     samples
 }
 
-/// 24 kernel threads, in turn on each of the cores, each starting programs one after the other that join the machine and end; from when the first starts one until
-/// the last has ended.
-fn create_space(contender: &Contender, programs: &Programs, vps: usize) -> Result<Vec<Sample>, Trouble> {
+/// 24 kernel threads, in turn on each of the cores, each starting programs one after the other that
+/// join the machine and end; from when the first starts one until the last has ended.
+fn create_space(
+    contender: &Contender,
+    programs: &Programs,
+    vps: usize,
+) -> Result<Vec<Sample>, Trouble> {
     let cores = cores_for(vps);
     let gate = Barrier::new(WORKERS);
     let spans: Vec<Result<(Instant, Instant), String>> = thread::scope(|scope| {
@@ -61,7 +70,8 @@ fn create_space(contender: &Contender, programs: &Programs, vps: usize) -> Resul
                 for _ in 0..SPACES_EACH {
                     let mut command = contender.command(programs, BENCH, 1)?;
                     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
-                    let status = status.map_err(|e| format!("{}: {e}", command.get_program().display()))?;
+                    let status =
+                        status.map_err(|e| format!("{}: {e}", command.get_program().display()))?;
                     if !status.success() {
                         return Err(format!("a program that joins: {status}"));
                     }
@@ -78,7 +88,8 @@ fn create_space(contender: &Contender, programs: &Programs, vps: usize) -> Resul
     let locking = contender.value("locking").unwrap_or("?");
     let over = if cores.len() < vps { " over_committed:=yes" } else { "" };
     let ms = (last - first).as_secs_f64() * 1e3;
-    let line = format!("time {ms} ms load=create_space iterations={SPACES_EACH} locking={locking}{over}");
+    let line =
+        format!("time {ms} ms load=create_space iterations={SPACES_EACH} locking={locking}{over}");
     Ok(vec![Sample::parse(&line, &contender.identity(BENCH, vps))?])
 }
 
@@ -94,7 +105,8 @@ fn scales(samples: &[Sample]) -> Vec<Sample> {
     let mut scales = Vec::new();
     let is_timed = |s: &&Sample| {
         let (load, iterations) = (&s.identity.keys["load"], s.identity.keys["iterations"].as_str());
-        s.identity.metric == "time" && (iterations != FEW || s.identity.runtime == "linux" && load == "create")
+        s.identity.metric == "time"
+            && (iterations != FEW || s.identity.runtime == "linux" && load == "create")
     };
     let times: Vec<&Sample> =
         samples.iter().filter(|s| s.identity.keys.contains_key("load")).filter(is_timed).collect();
@@ -126,10 +138,13 @@ pub fn write_times(path: &Path, rows: &Rows) -> Result<(), String> {
     std::fs::write(path, text).map_err(|e| format!("--write-times {}: {e}", path.display()))
 }
 
-/// What an operation takes is the time of its load on one VP (`vp`: the least for locks) over the operations. What lies in sections cannot be seen from outside: it is
-/// the sum of parts that were measured alone. An entry opened and closed is what each section of the table does; there are three in `create` (stack, share,
-/// microprocess), two in `region` (its entry, its place in the list of free ones). Under the lock of a mailbox are its lists, about as long, and the message's 4 KB.
-/// What a kind has in common lies with each VP but for overflows, which these loads do not have, and none of them is named: neither has a part.
+/// What an operation takes is the time of its load on one VP (`vp`: the least for locks) over the
+/// operations. What lies in sections cannot be seen from outside: it is the sum of parts that were
+/// measured alone. An entry opened and closed is what each section of the table does; there are
+/// three in `create` (stack, share, microprocess), two in `region` (its entry, its place in the
+/// list of free ones). Under the lock of a mailbox are its lists, about as long, and the message's
+/// 4 KB. What a kind has in common lies with each VP but for overflows, which these loads do not
+/// have, and none of them is named: neither has a part.
 fn times(rows: &Rows) -> Result<Times, String> {
     let rows = rows.rows();
     let median = |what: &str, is: &dyn Fn(&super::row::Identity) -> bool| {
@@ -140,7 +155,9 @@ fn times(rows: &Rows) -> Result<Times, String> {
     let total = |load: &str| {
         let keys = [("load", load), ("locking", "vp"), ("iterations", ITERATIONS)];
         let ms = median(&format!("{load} on one VP"), &|id| {
-            id.metric == "time" && id.vps == 1 && keys.iter().all(|(k, v)| id.keys.get(*k).is_some_and(|it| it == v))
+            id.metric == "time"
+                && id.vps == 1
+                && keys.iter().all(|(k, v)| id.keys.get(*k).is_some_and(|it| it == v))
         })?;
         Ok::<_, String>(ms * 1e6 / (WORKERS as f64 * ITERATIONS.parse::<f64>().expect("a number")))
     };
@@ -153,8 +170,10 @@ fn times(rows: &Rows) -> Result<Times, String> {
         names_ns: 0.0,
         shared_ns: 0.0,
     };
-    let cpu =
-        machine::description().into_iter().find(|(name, _)| *name == "cpu").map_or_else(String::new, |(_, cpu)| cpu);
+    let cpu = machine::description()
+        .into_iter()
+        .find(|(name, _)| *name == "cpu")
+        .map_or_else(String::new, |(_, cpu)| cpu);
     let times = Times {
         machine: format!(
             "{cpu}, {} cores, measured by kumi bench resources: times of the loads on one VP; sections as sums of parts measured alone (an entry opened and closed \
@@ -183,8 +202,16 @@ mod tests {
     fn scales_come_from_pairs_of_one_round() {
         let mut samples = Vec::new();
         for (one, two) in [(10, 6), (20, 10)] {
-            samples.push(sample("kumihimo", 1, &format!("time {one} ms load=region locking=id iterations=10000")));
-            samples.push(sample("kumihimo", 2, &format!("time {two} ms load=region locking=id iterations=10000")));
+            samples.push(sample(
+                "kumihimo",
+                1,
+                &format!("time {one} ms load=region locking=id iterations=10000"),
+            ));
+            samples.push(sample(
+                "kumihimo",
+                2,
+                &format!("time {two} ms load=region locking=id iterations=10000"),
+            ));
             samples.push(sample("kumihimo", 2, "time 1 ms load=region locking=id iterations=100"));
             samples.push(sample("kumihimo", 2, "slot 1 ns locking=kind"));
         }
@@ -193,27 +220,44 @@ mod tests {
         // Nobody ran it on one.
         samples.push(sample("kumihimo", 2, "time 5 ms load=message locking=vp iterations=10000"));
         let scales = scales(&samples);
-        let told: Vec<_> =
-            scales.iter().map(|s| (s.identity.metric.as_str(), s.identity.runtime.as_str(), s.value)).collect();
+        let told: Vec<_> = scales
+            .iter()
+            .map(|s| (s.identity.metric.as_str(), s.identity.runtime.as_str(), s.value))
+            .collect();
         assert_eq!(
             told,
-            [("region_scale", "kumihimo", 0.6), ("region_scale", "kumihimo", 0.5), ("create_scale", "linux", 0.5)]
+            [
+                ("region_scale", "kumihimo", 0.6),
+                ("region_scale", "kumihimo", 0.5),
+                ("create_scale", "linux", 0.5)
+            ]
         );
-        assert_eq!((scales[0].identity.keys["locking"].as_str(), scales[0].identity.vps), ("id", 2));
+        assert_eq!(
+            (scales[0].identity.keys["locking"].as_str(), scales[0].identity.vps),
+            ("id", 2)
+        );
     }
 
     #[test]
     fn times_for_the_simulation_come_from_the_rows() {
         let mut rows = Rows::default();
         for load in ["create", "region", "message"] {
-            rows.add(sample("kumihimo", 1, &format!("time 72 ms load={load} locking=vp iterations=10000"))).unwrap();
+            rows.add(sample(
+                "kumihimo",
+                1,
+                &format!("time 72 ms load={load} locking=vp iterations=10000"),
+            ))
+            .unwrap();
         }
         assert!(times(&rows).unwrap_err().contains("slot was not measured"));
         for line in ["slot 20 ns locking=kind", "copy 90 ns", "hand_over 40 ns"] {
             rows.add(sample("kumihimo", 2, line)).unwrap();
         }
         let times = times(&rows).unwrap();
-        assert_eq!((times.hand_over_ns, times.create.total_ns, times.create.resource_ns), (40.0, 300.0, 60.0));
+        assert_eq!(
+            (times.hand_over_ns, times.create.total_ns, times.create.resource_ns),
+            (40.0, 300.0, 60.0)
+        );
         assert_eq!((times.region.resource_ns, times.message.resource_ns), (40.0, 110.0));
     }
 
@@ -221,7 +265,12 @@ mod tests {
     fn parts_are_no_more_than_the_whole() {
         let mut rows = Rows::default();
         for load in ["create", "region", "message"] {
-            rows.add(sample("kumihimo", 1, &format!("time 7.2 ms load={load} locking=vp iterations=10000"))).unwrap();
+            rows.add(sample(
+                "kumihimo",
+                1,
+                &format!("time 7.2 ms load={load} locking=vp iterations=10000"),
+            ))
+            .unwrap();
         }
         for line in ["slot 20 ns locking=kind", "copy 90 ns", "hand_over 40 ns"] {
             rows.add(sample("kumihimo", 2, line)).unwrap();

@@ -7,10 +7,15 @@ use super::contender::{Programs, Runtime};
 
 /// The repository, as it was when `kumi` was built.
 pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("tools/kumi is two below").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .expect("tools/kumi is two below")
+        .to_owned()
 }
 
-/// `kumi` itself, and the rivals of `benches` if asked for. Never fails as a whole: a rival that cannot be built says why.
+/// `kumi` itself, and the rivals of `benches` if asked for. Never fails as a whole: a rival that
+/// cannot be built says why.
 pub fn programs(with_rivals: bool, benches: &[&str]) -> Programs {
     let me = std::env::current_exe().map_err(|e| format!("own program: {e}"));
     let mut programs = Programs::from([(Runtime::Kumihimo, me)]);
@@ -27,7 +32,8 @@ pub fn programs(with_rivals: bool, benches: &[&str]) -> Programs {
     programs
 }
 
-/// Whether it takes part. What takes minutes to build, the first time, is built for its own benchmark only.
+/// Whether it takes part. What takes minutes to build, the first time, is built for its own
+/// benchmark only.
 fn is_of(rival: Runtime, benches: &[&str]) -> bool {
     match rival {
         Runtime::Rpc => benches.contains(&"rpc"),
@@ -60,7 +66,10 @@ fn build(rival: Runtime) -> Result<PathBuf, String> {
     let source = repository().join("benches/rivals").join(rival.name());
     let target = target(rival);
     if !source.is_dir() {
-        return Err(format!("{} is not there: `kumi bench` needs the repository it was built from", source.display()));
+        return Err(format!(
+            "{} is not there: `kumi bench` needs the repository it was built from",
+            source.display()
+        ));
     }
     if rival == Runtime::Go {
         let program = target.join("rival-go");
@@ -83,14 +92,19 @@ fn build(rival: Runtime) -> Result<PathBuf, String> {
         return Ok(program);
     }
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--locked", "--quiet", "--target-dir"]).arg(&target).current_dir(&source);
+    cargo
+        .args(["build", "--release", "--locked", "--quiet", "--target-dir"])
+        .arg(&target)
+        .current_dir(&source);
     run(&mut cargo, "cargo")?;
     Ok(by_cargo(rival))
 }
 
 fn run(command: &mut Command, what: &str) -> Result<(), String> {
     match command.output() {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(format!("{what} is not installed")),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Err(format!("{what} is not installed"))
+        }
         Err(e) => Err(format!("{what}: {e}")),
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
@@ -113,8 +127,11 @@ mod tests {
 
     #[test]
     fn nobody_is_built_for_nothing() {
-        let built = |benches: &[&str]| Runtime::BUILT.into_iter().filter(|r| is_of(*r, benches)).count();
-        let counts = [&["rpc"][..], &["servers"], &["unwrapped"], &["yield"], &["yield", "rpc", "servers"]].map(built);
+        let built =
+            |benches: &[&str]| Runtime::BUILT.into_iter().filter(|r| is_of(*r, benches)).count();
+        let counts =
+            [&["rpc"][..], &["servers"], &["unwrapped"], &["yield"], &["yield", "rpc", "servers"]]
+                .map(built);
         assert_eq!(counts, [1, 1, 1, 5, 7]);
     }
 

@@ -28,13 +28,17 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// Reads `metric value unit [key=value ...] [key:=value ...]`. What `from` says of runtime, variant, queue and
-    /// vps holds unless the line says otherwise.
+    /// Reads `metric value unit [key=value ...] [key:=value ...]`. What `from` says of runtime,
+    /// variant, queue and vps holds unless the line says otherwise.
     pub fn parse(line: &str, from: &Identity) -> Result<Self, String> {
         let bad = || format!("not a sample: {line:?}");
         let mut words = line.split_whitespace();
         let metric = words.next().ok_or_else(bad)?.to_owned();
-        let value: f64 = words.next().and_then(|v| v.parse().ok()).filter(|v: &f64| v.is_finite()).ok_or_else(bad)?;
+        let value: f64 = words
+            .next()
+            .and_then(|v| v.parse().ok())
+            .filter(|v: &f64| v.is_finite())
+            .ok_or_else(bad)?;
         let unit = words.next().ok_or_else(bad)?.to_owned();
         let mut identity = Identity { metric, ..from.clone() };
         let mut notes = BTreeMap::new();
@@ -126,7 +130,10 @@ impl Rows {
         match samples.first() {
             None => self.order.push(sample.identity.clone()),
             Some(first) if first.unit != sample.unit => {
-                return Err(format!("{:?} in {} and in {}", sample.identity, first.unit, sample.unit));
+                return Err(format!(
+                    "{:?} in {} and in {}",
+                    sample.identity, first.unit, sample.unit
+                ));
             }
             Some(_) => {}
         }
@@ -134,7 +141,8 @@ impl Rows {
         Ok(())
     }
 
-    /// All rows. Of a note that differs between runs the smallest number stands: `alive_max` must hold in every run.
+    /// All rows. Of a note that differs between runs the smallest number stands: `alive_max` must
+    /// hold in every run.
     pub fn rows(&self) -> Vec<Row> {
         let row = |identity: &Identity| {
             let samples = &self.samples[identity];
@@ -186,7 +194,11 @@ pub mod tests {
 
     #[test]
     fn reads_a_line() {
-        let s = Sample::parse("total 0.5 s order=child alive_max:=7 runtime=floor", &from("skynet", "go", 2)).unwrap();
+        let s = Sample::parse(
+            "total 0.5 s order=child alive_max:=7 runtime=floor",
+            &from("skynet", "go", 2),
+        )
+        .unwrap();
         assert_eq!((s.identity.metric.as_str(), s.value, s.unit.as_str()), ("total", 0.5, "s"));
         assert_eq!(s.identity.runtime, "floor");
         assert_eq!(s.identity.keys["order"], "child");
@@ -243,8 +255,8 @@ pub mod tests {
         assert_eq!(
             keys,
             [
-                "bench", "metric", "runtime", "variant", "queue", "vps", "unit", "median", "min", "max", "runs", "n",
-                "order"
+                "bench", "metric", "runtime", "variant", "queue", "vps", "unit", "median", "min",
+                "max", "runs", "n", "order"
             ]
         );
         assert_eq!(object["n"], 3);

@@ -1,5 +1,5 @@
-//! `rpc`: two processes, one calls the other. Each pair is started, warmed up, measured over one slice and ended, one pair at a time: some of them
-//! spin.
+//! `rpc`: two processes, one calls the other. Each pair is started, warmed up, measured over one
+//! slice and ended, one pair at a time: some of them spin.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -81,7 +81,11 @@ pub struct Slice {
 }
 
 impl Pair {
-    pub fn start(contender: &Contender, programs: &Programs, cores: usize) -> Result<Pair, Trouble> {
+    pub fn start(
+        contender: &Contender,
+        programs: &Programs,
+        cores: usize,
+    ) -> Result<Pair, Trouble> {
         Pair::begin(cores, |more| {
             let mut contender = contender.clone();
             contender.args.extend(more);
@@ -90,17 +94,23 @@ impl Pair {
     }
 
     /// Of any programs that say and hear what these do: `command` is given each side's arguments.
-    pub fn begin(cores: usize, command: impl Fn(Vec<String>) -> Result<Command, String>) -> Result<Pair, Trouble> {
+    pub fn begin(
+        cores: usize,
+        command: impl Fn(Vec<String>) -> Result<Command, String>,
+    ) -> Result<Pair, Trouble> {
         let place = Place::new(BENCH)?;
         let start = |side: &str| {
-            let side_and_place = [format!("side={side}")].into_iter().chain(place.arguments()).collect();
+            let side_and_place =
+                [format!("side={side}")].into_iter().chain(place.arguments()).collect();
             let mut program = Program::start(&cores_for(cores), command(side_and_place)?)?;
             let said = program.hear_within(PATIENCE).map_err(|e| format!("the {side}: {e}"))?;
             if let Some(why) = said.strip_prefix("refused: ") {
                 return Err(Trouble::Refused(why.to_owned()));
             }
-            let beside = said.strip_prefix("ready").ok_or_else(|| format!("the {side} said {said:?}"))?;
-            let beside: Vec<u32> = beside.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+            let beside =
+                said.strip_prefix("ready").ok_or_else(|| format!("the {side} said {said:?}"))?;
+            let beside: Vec<u32> =
+                beside.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
             Ok((program, beside))
         };
         let (server, beside) = start("server")?;
@@ -114,7 +124,8 @@ impl Pair {
 
     pub fn slice(&mut self, ms: u64) -> Result<Slice, Trouble> {
         let server_cpu = |pair: &Pair| pair.servers().map(cpu_time).sum::<u64>();
-        let switched = |pair: &Pair| pair.servers().chain([pair.client.id()]).map(switches).sum::<u64>();
+        let switched =
+            |pair: &Pair| pair.servers().chain([pair.client.id()]).map(switches).sum::<u64>();
         let before = (server_cpu(self), cpu_time(self.client.id()), switched(self));
         self.client.tell(&ms.to_string()).map_err(|e| format!("the client: {e}"))?;
         let said = self.client.hear_within(PATIENCE).map_err(|e| format!("the client: {e}"))?;
@@ -142,8 +153,12 @@ impl Pair {
         let all = self.servers().chain([self.client.id()]);
         let counted = all.map(|pid| Entries::of(pid).map_err(|e| Trouble::Refused(e.to_string())));
         let counted = counted.collect::<Result<Vec<_>, _>>()?;
-        let count =
-            || counted.iter().map(|one| one.count().map_err(|e| format!("entries: {e}"))).sum::<Result<u64, _>>();
+        let count = || {
+            counted
+                .iter()
+                .map(|one| one.count().map_err(|e| format!("entries: {e}")))
+                .sum::<Result<u64, _>>()
+        };
         let before = count()?;
         let slice = self.slice(ms)?;
         Ok((count()? - before) as f64 / slice.calls)
@@ -153,7 +168,8 @@ impl Pair {
 /// How often the kernel threads of a process have left a core so far, by themselves or not.
 pub fn switches(pid: u32) -> u64 {
     let of = |thread: i32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
+        let status =
+            fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
         let lines = status.lines().filter_map(|line| line.split_once("voluntary_ctxt_switches:"));
         lines.filter_map(|(_, count)| count.trim().parse::<u64>().ok()).sum::<u64>()
     };
@@ -161,7 +177,12 @@ pub fn switches(pid: u32) -> u64 {
 }
 
 impl Slice {
-    fn samples(&self, contender: &Contender, cores: usize, entries: Option<f64>) -> Result<Vec<Sample>, String> {
+    fn samples(
+        &self,
+        contender: &Contender,
+        cores: usize,
+        entries: Option<f64>,
+    ) -> Result<Vec<Sample>, String> {
         let each = |all: f64| all / self.calls;
         let rows = [
             ("null_p50", Some(self.p50), "us"),
@@ -174,7 +195,9 @@ impl Slice {
         ];
         let identity = identity(contender, cores);
         rows.into_iter()
-            .filter_map(|(metric, value, unit)| Some(Sample::parse(&format!("{metric} {} {unit}", value?), &identity)))
+            .filter_map(|(metric, value, unit)| {
+                Some(Sample::parse(&format!("{metric} {} {unit}", value?), &identity))
+            })
             .collect()
     }
 }
@@ -186,17 +209,22 @@ fn identity(contender: &Contender, cores: usize) -> Identity {
         identity.runtime = contender.value("transport").unwrap_or_default().to_owned();
     }
     let keys = ["callers", "bytes", "placement", "check", "by", "as"];
-    let said = keys.iter().filter_map(|key| Some(((*key).to_owned(), contender.value(key)?.to_owned())));
+    let said =
+        keys.iter().filter_map(|key| Some(((*key).to_owned(), contender.value(key)?.to_owned())));
     identity.keys = said.chain([("cores".to_owned(), cores.to_string())]).collect();
     identity
 }
 
-/// Of each contender the row with the best median, whatever its placement and on however many of the cores; the note `is` says which that was.
+/// Of each contender the row with the best median, whatever its placement and on however many of
+/// the cores; the note `is` says which that was.
 fn best(samples: &[Sample]) -> Vec<Sample> {
     let cores = samples.iter().map(|s| s.identity.vps).max().unwrap_or(1);
     // Rows that differ by placement only.
     let mut groups: BTreeMap<Identity, BTreeMap<Identity, Vec<&Sample>>> = BTreeMap::new();
-    for sample in samples.iter().filter(|s| BY_PLACEMENT.iter().any(|(metric, _)| s.identity.metric == *metric)) {
+    for sample in samples
+        .iter()
+        .filter(|s| BY_PLACEMENT.iter().any(|(metric, _)| s.identity.metric == *metric))
+    {
         let mut group = sample.identity.clone();
         group.vps = cores;
         group.keys.insert("cores".to_owned(), cores.to_string());
@@ -211,7 +239,8 @@ fn best(samples: &[Sample]) -> Vec<Sample> {
     for (group, rows) in groups {
         let more = BY_PLACEMENT.contains(&(group.metric.as_str(), true));
         let rows = rows.into_iter().map(|(row, samples)| (median(&samples), row, samples));
-        let Some((_, row, samples)) = rows.min_by(|a, b| if more { b.0.total_cmp(&a.0) } else { a.0.total_cmp(&b.0) })
+        let Some((_, row, samples)) =
+            rows.min_by(|a, b| if more { b.0.total_cmp(&a.0) } else { a.0.total_cmp(&b.0) })
         else {
             continue;
         };
@@ -230,20 +259,31 @@ mod tests {
     use super::*;
 
     fn contender(transport: &str, placement: &str) -> Contender {
-        let line =
-            format!("callers=1 bytes=64 placement={placement} check=whole by=copy as=threads transport={transport}");
+        let line = format!(
+            "callers=1 bytes=64 placement={placement} check=whole by=copy as=threads transport={transport}"
+        );
         let args = line.split(' ').map(str::to_owned).collect();
         Contender { runtime: Runtime::Rpc, variant: "-", queue: "-".into(), args, at_most: 1 }
     }
 
     fn slice(p50: f64, calls: f64) -> Slice {
-        Slice { calls, seconds: 0.5, p50, p99: 2.0 * p50, server_cpu: 2e6, client_cpu: 1e6, switches: 10.0 }
+        Slice {
+            calls,
+            seconds: 0.5,
+            p50,
+            p99: 2.0 * p50,
+            server_cpu: 2e6,
+            client_cpu: 1e6,
+            switches: 10.0,
+        }
     }
 
     #[test]
     fn a_row_has_every_key_and_what_a_call_takes() {
-        let samples = slice(5.0, 1_000.0).samples(&contender("futex", "spin"), 2, Some(4.0)).unwrap();
-        let values: Vec<_> = samples.iter().map(|s| (s.identity.metric.as_str(), s.value)).collect();
+        let samples =
+            slice(5.0, 1_000.0).samples(&contender("futex", "spin"), 2, Some(4.0)).unwrap();
+        let values: Vec<_> =
+            samples.iter().map(|s| (s.identity.metric.as_str(), s.value)).collect();
         let expected = [
             ("null_p50", 5.0),
             ("null_p99", 10.0),
@@ -273,13 +313,21 @@ mod tests {
             ("dbus", "scheduled", 1, 60.0, 10.0),
             ("dbus", "scheduled", 2, 80.0, 30.0),
         ] {
-            samples.extend(slice(p50, calls).samples(&contender(transport, placement), cores, None).unwrap());
+            samples.extend(
+                slice(p50, calls).samples(&contender(transport, placement), cores, None).unwrap(),
+            );
         }
         let seen: Vec<_> = best(&samples)
             .into_iter()
             .map(|s| {
-                assert_eq!((s.identity.keys["placement"].as_str(), s.identity.keys["cores"].as_str()), ("best", "2"));
-                format!("{} {} {} {}", s.identity.runtime, s.identity.metric, s.value, s.notes["is"])
+                assert_eq!(
+                    (s.identity.keys["placement"].as_str(), s.identity.keys["cores"].as_str()),
+                    ("best", "2")
+                );
+                format!(
+                    "{} {} {} {}",
+                    s.identity.runtime, s.identity.metric, s.value, s.notes["is"]
+                )
             })
             .collect();
         for row in [

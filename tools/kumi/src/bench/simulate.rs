@@ -1,4 +1,5 @@
-//! `--simulate`: what two cores cannot measure, by discrete-event simulation; and how far that agrees with the papers' own figures.
+//! `--simulate`: what two cores cannot measure, by discrete-event simulation; and how far that
+//! agrees with the papers' own figures.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,13 +38,21 @@ pub fn names(name: &str, times: bool) -> Result<Vec<&'static str>, String> {
 /// One simulation, as often as `--runs` says, each from a seed of its own.
 pub fn one(name: &str, options: &Options, times: Option<&Path>) -> Result<Outcome, String> {
     let seeds = options.seed..options.seed.saturating_add(options.runs as u64);
-    let mut simulation = Simulation { bench: name, rows: Rows::default(), verdicts: Vec::new(), notes: Vec::new() };
+    let mut simulation =
+        Simulation { bench: name, rows: Rows::default(), verdicts: Vec::new(), notes: Vec::new() };
     match name {
         "spread" => simulation.spread(seeds, &given(times, Costs::today, Costs::check)?),
         _ => simulation.resources(seeds, &given(times, Times::today, Times::check)?),
     }
     let Simulation { rows, verdicts, notes, .. } = simulation;
-    Ok(Outcome { bench: name.to_owned(), rows, verdicts, failures: Vec::new(), refused: Vec::new(), notes })
+    Ok(Outcome {
+        bench: name.to_owned(),
+        rows,
+        verdicts,
+        failures: Vec::new(),
+        refused: Vec::new(),
+        notes,
+    })
 }
 
 /// What is in the file, or the built-in ones.
@@ -69,7 +78,15 @@ struct Simulation<'a> {
 
 impl Simulation<'_> {
     /// One sample of a design; its keys as in a contender's line.
-    fn add(&mut self, runtime: &str, design: &str, metric: &str, value: f64, unit: &str, keys: &str) {
+    fn add(
+        &mut self,
+        runtime: &str,
+        design: &str,
+        metric: &str,
+        value: f64,
+        unit: &str,
+        keys: &str,
+    ) {
         let from = Identity {
             bench: self.bench.to_owned(),
             metric: String::new(),
@@ -79,7 +96,8 @@ impl Simulation<'_> {
             vps: 1,
             keys: BTreeMap::new(),
         };
-        let sample = Sample::parse(&format!("{metric} {value} {unit} {keys}"), &from).expect("a sample");
+        let sample =
+            Sample::parse(&format!("{metric} {value} {unit} {keys}"), &from).expect("a sample");
         self.rows.add(sample).expect("one unit a metric");
     }
 
@@ -97,9 +115,16 @@ impl Simulation<'_> {
             let values: Vec<f64> = self
                 .rows
                 .samples()
-                .filter(|s| s.identity.runtime == runtime && s.identity.queue == design && s.identity.metric == metric)
+                .filter(|s| {
+                    s.identity.runtime == runtime
+                        && s.identity.queue == design
+                        && s.identity.metric == metric
+                })
                 .filter(|s| s.identity.keys.get(key).is_some_and(|v| *v == at.to_string()))
-                .filter(|s| keys.iter().all(|(key, value)| s.identity.keys.get(*key).is_some_and(|v| v == value)))
+                .filter(|s| {
+                    keys.iter()
+                        .all(|(key, value)| s.identity.keys.get(*key).is_some_and(|v| v == value))
+                })
                 .map(|s| s.value)
                 .collect();
             summary(&values).map_or("-".to_owned(), |s| table::number(s.median))
@@ -114,17 +139,23 @@ impl Simulation<'_> {
     fn resources(&mut self, seeds: Range<u64>, times: &Times) {
         let paper = tender::times();
         for seed in seeds.clone() {
-            for (whose, times, ways) in [(OURS, times, &Waiting::ALL[..]), (PAPER, &paper, &[Waiting::Spinning])] {
+            for (whose, times, ways) in
+                [(OURS, times, &Waiting::ALL[..]), (PAPER, &paper, &[Waiting::Spinning])]
+            {
                 for (name, load) in times.loads() {
-                    for (locking, waiting) in Locking::ALL.iter().flat_map(|l| ways.iter().map(move |w| (*l, *w))) {
+                    for (locking, waiting) in
+                        Locking::ALL.iter().flat_map(|l| ways.iter().map(move |w| (*l, *w)))
+                    {
                         // Without locks it does not matter how one waits.
                         if locking == Locking::Vp && waiting == Waiting::Fifo {
                             continue;
                         }
                         for cores in locks::CORES {
-                            let machine = Machine { cores, waiting, hand_over_ns: times.hand_over_ns };
+                            let machine =
+                                Machine { cores, waiting, hand_over_ns: times.hand_over_ns };
                             let value = locks::relative(&load, locking, &machine, seed);
-                            let keys = format!("locking={locking} wait={} cores={cores}", waiting.name());
+                            let keys =
+                                format!("locking={locking} wait={} cores={cores}", waiting.name());
                             self.add(whose, "-", name, value, "of_one_core", &keys);
                         }
                     }
@@ -156,13 +187,17 @@ impl Simulation<'_> {
         let head = head.chain(locks::CORES.iter().map(|cores| cores.to_string())).collect();
         let mut body = Vec::new();
         for load in ["create", "region", "message"] {
-            for (locking, waiting) in Locking::ALL.iter().flat_map(|l| Waiting::ALL.map(|w| (l.name(), w.name()))) {
+            for (locking, waiting) in
+                Locking::ALL.iter().flat_map(|l| Waiting::ALL.map(|w| (l.name(), w.name())))
+            {
                 let keys = [("locking", locking), ("wait", waiting)];
                 let cells = self.line(whose, "-", load, "cores", &locks::CORES, &keys);
                 if cells.iter().all(|cell| cell == "-") {
                     continue;
                 }
-                body.push([load, locking, waiting].map(str::to_owned).into_iter().chain(cells).collect());
+                body.push(
+                    [load, locking, waiting].map(str::to_owned).into_iter().chain(cells).collect(),
+                );
             }
         }
         Note::Table(head, body)
@@ -174,29 +209,45 @@ impl Simulation<'_> {
                 for processors in PROCESSORS {
                     let least = spread::least_of_even(processors);
                     let keys = format!("idle={idle} processors={processors}");
-                    let outcomes =
-                        spread::Design::ALL.map(|design| (design, spread::run(design, processors, &costs, seed)));
+                    let outcomes = spread::Design::ALL
+                        .map(|design| (design, spread::run(design, processors, &costs, seed)));
                     for (design, outcome) in outcomes {
                         for (metric, time) in [("even", outcome.even), ("busy", outcome.busy)] {
                             if let Some(ns) = time {
-                                // Where a share is two, even is who has one: the other row's points.
-                                let note = if metric == "even" && least == 1 { " is:=busy" } else { "" };
+                                // Where a share is two, even is who has one: the other row's
+                                // points.
+                                let note =
+                                    if metric == "even" && least == 1 { " is:=busy" } else { "" };
                                 let keys = format!("{keys}{note}");
                                 self.add(OURS, design.name(), metric, ns as f64 / 1e3, "us", &keys);
                             }
                         }
-                        self.add(OURS, design.name(), "least", outcome.least as f64, "threads", &keys);
+                        self.add(
+                            OURS,
+                            design.name(),
+                            "least",
+                            outcome.least as f64,
+                            "threads",
+                            &keys,
+                        );
                     }
                     let even = outcomes.map(|(_, outcome)| outcome.even);
                     if let [Some(ring), Some(locked), _] = even {
-                        self.add(OURS, "-", "locked_over_ring", locked as f64 / ring as f64, "ratio", &keys);
+                        self.add(
+                            OURS,
+                            "-",
+                            "locked_over_ring",
+                            locked as f64 / ring as f64,
+                            "ratio",
+                            &keys,
+                        );
                     }
                 }
             }
             for processors in PROCESSORS {
                 let keys = format!("idle=up processors={processors}");
-                let times =
-                    paper::Design::ALL.map(|design| lesser_bear::ms(design, processors, lesser_bear::costs(), seed));
+                let times = paper::Design::ALL
+                    .map(|design| lesser_bear::ms(design, processors, lesser_bear::costs(), seed));
                 for (design, ms) in ["ring", "locked"].into_iter().zip(times) {
                     if let Some(ms) = ms {
                         self.add(PAPER, design, "even", ms * 1e3, "us", &keys);
@@ -214,7 +265,8 @@ impl Simulation<'_> {
         self.notes.push(self.table_of_spread());
         let paper = [("ring", lesser_bear::RING_MS), ("locked", lesser_bear::CONVENTIONAL_MS)];
         for ((design, ms), simulated) in paper.into_iter().zip(paper::Design::ALL) {
-            let measured = lesser_bear::ms(simulated, lesser_bear::PROCESSORS, lesser_bear::costs(), 1);
+            let measured =
+                lesser_bear::ms(simulated, lesser_bear::PROCESSORS, lesser_bear::costs(), 1);
             self.verdicts.push(Verdict {
                 bench: "spread",
                 what: format!("P4's {design}, ms, fitted"),
@@ -234,13 +286,28 @@ impl Simulation<'_> {
         let head = head.chain(PROCESSORS.iter().map(|n| n.to_string())).collect();
         let mut body = Vec::new();
         for (whose, idle) in [(OURS, "asleep"), (OURS, "up"), (PAPER, "up")] {
-            for (metric, unit) in [("even", "us"), ("busy", "us"), ("least", "threads"), ("locked_over_ring", "ratio")]
-            {
+            for (metric, unit) in [
+                ("even", "us"),
+                ("busy", "us"),
+                ("least", "threads"),
+                ("locked_over_ring", "ratio"),
+            ] {
                 for design in ["ring", "locked", "steal", "-"] {
-                    let cells = self.line(whose, design, metric, "processors", &PROCESSORS, &[("idle", idle)]);
+                    let cells = self.line(
+                        whose,
+                        design,
+                        metric,
+                        "processors",
+                        &PROCESSORS,
+                        &[("idle", idle)],
+                    );
                     if cells.iter().any(|cell| cell != "-") {
                         body.push(
-                            [metric, unit, whose, idle, design].map(str::to_owned).into_iter().chain(cells).collect(),
+                            [metric, unit, whose, idle, design]
+                                .map(str::to_owned)
+                                .into_iter()
+                                .chain(cells)
+                                .collect(),
                         );
                     }
                 }
@@ -279,16 +346,24 @@ mod tests {
 
     #[test]
     fn given_times_take_the_place_of_the_built_in_ones() {
-        let create = Load { kinds: 1, total_ns: 100.0, resource_ns: 20.0, names_ns: 30.0, shared_ns: 0.0 };
-        let times = Times { machine: "another".into(), hand_over_ns: 0.0, create, ..Times::today() };
+        let create =
+            Load { kinds: 1, total_ns: 100.0, resource_ns: 20.0, names_ns: 30.0, shared_ns: 0.0 };
+        let times =
+            Times { machine: "another".into(), hand_over_ns: 0.0, create, ..Times::today() };
         let path = file("good", &serde_json::to_string(&times).unwrap());
         let outcome = one("resources", &options(), Some(&path));
         fs::remove_file(&path).unwrap();
         let outcome = outcome.unwrap();
         assert!(outcome.plain().contains("simulated: another."));
         // Nothing is lost by waiting any more: on 64 cores it is the one tree's share.
-        let at_64 = |s: &&Sample| s.identity.keys["cores"] == "64" && s.identity.keys["locking"] == "kind";
-        let create = outcome.rows.samples().filter(at_64).find(|s| s.identity.keys["wait"] == "spin").unwrap();
+        let at_64 =
+            |s: &&Sample| s.identity.keys["cores"] == "64" && s.identity.keys["locking"] == "kind";
+        let create = outcome
+            .rows
+            .samples()
+            .filter(at_64)
+            .find(|s| s.identity.keys["wait"] == "spin")
+            .unwrap();
         assert!((create.value - 0.3).abs() < 0.01, "{}", create.value);
     }
 
@@ -298,15 +373,28 @@ mod tests {
             ("spread", "{", "EOF"),
             ("spread", "{}", "missing field `machine`"),
             ("resources", "[1, 2]", "invalid"),
-            ("resources", &serde_json::to_string(&Costs::today()).unwrap(), "unknown field `create_ns`"),
-            ("spread", &serde_json::to_string(&Costs { switch_ns: 0, ..Costs::today() }).unwrap(), "switch_ns: 0"),
+            (
+                "resources",
+                &serde_json::to_string(&Costs::today()).unwrap(),
+                "unknown field `create_ns`",
+            ),
+            (
+                "spread",
+                &serde_json::to_string(&Costs { switch_ns: 0, ..Costs::today() }).unwrap(),
+                "switch_ns: 0",
+            ),
         ] {
             let path = file(name, text);
             let refused = one(name, &options(), Some(&path)).err().expect("refused");
             fs::remove_file(&path).unwrap();
             assert!(refused.contains(why) && refused.contains("kumi-times"), "{refused}");
         }
-        assert!(one("spread", &options(), Some(Path::new("/nowhere/times"))).err().unwrap().contains("/nowhere/times"));
+        assert!(
+            one("spread", &options(), Some(Path::new("/nowhere/times")))
+                .err()
+                .unwrap()
+                .contains("/nowhere/times")
+        );
     }
 
     #[test]

@@ -13,7 +13,8 @@ use super::program::Program;
 use super::row::Sample;
 use super::stats::summary;
 
-/// Share of what we can do when nobody stalls. The same rate for everybody: half of one's own would give the slowest the least to do.
+/// Share of what we can do when nobody stalls. The same rate for everybody: half of one's own would
+/// give the slowest the least to do.
 const LOAD: f64 = 0.5;
 /// Requests by which the capacity is found, and how often.
 const REQUESTS: usize = 40_000;
@@ -73,7 +74,10 @@ fn once(
     if let Some(why) = said.strip_prefix("refused: ") {
         return Err(Trouble::Refused(why.to_owned()));
     }
-    let manner = said.strip_prefix("ready ").ok_or_else(|| format!("the other side said {said:?}"))?.to_owned();
+    let manner = said
+        .strip_prefix("ready ")
+        .ok_or_else(|| format!("the other side said {said:?}"))?
+        .to_owned();
     let own = [format!("dir={path}"), format!("rate={rate}"), format!("count={count}")];
     let mut samples = contender.run_with(programs, "stall", vps, &[&own, more].concat())?;
     for sample in &mut samples {
@@ -88,7 +92,8 @@ struct Directory(Place);
 impl Directory {
     fn new() -> Result<Directory, String> {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("kumi-stall-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let name =
+            format!("kumi-stall-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = PathBuf::from(DISK).join(name);
         std::fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(Directory(Place::new(path)))
@@ -105,8 +110,9 @@ impl Drop for Directory {
     }
 }
 
-/// `p99_ratio` and `p999_ratio`, on rows with `stall=worst`: run by run, the worst kind over `none`. A kind that is missing, or did not
-/// stall often enough, is said (`short`) and makes the row count as missed (`reached:=0`).
+/// `p99_ratio` and `p999_ratio`, on rows with `stall=worst`: run by run, the worst kind over
+/// `none`. A kind that is missing, or did not stall often enough, is said (`short`) and makes the
+/// row count as missed (`reached:=0`).
 fn worst(samples: &[Sample]) -> Vec<Sample> {
     let of = |like: &Sample, kind: &str| -> Vec<&Sample> {
         samples
@@ -120,7 +126,9 @@ fn worst(samples: &[Sample]) -> Vec<Sample> {
     };
     let mut ratios = Vec::new();
     let mut seen = Vec::new();
-    for none in samples.iter().filter(|s| s.identity.keys.get("stall").is_some_and(|kind| kind == "none")) {
+    for none in
+        samples.iter().filter(|s| s.identity.keys.get("stall").is_some_and(|kind| kind == "none"))
+    {
         let metric = none.identity.metric.as_str();
         if seen.contains(&&none.identity) || !["p99", "p999"].contains(&metric) {
             continue;
@@ -131,21 +139,32 @@ fn worst(samples: &[Sample]) -> Vec<Sample> {
         let rival = none.identity.runtime != "kumihimo";
         let kinds: Vec<_> = plan::STALLS.iter().map(|&kind| (kind, of(none, kind))).collect();
         for (i, calm) in calm.iter().enumerate() {
-            let stalled: Vec<_> = kinds.iter().filter_map(|(kind, of)| Some((*kind, *of.get(i)?))).collect();
-            let Some((kind, most)) = stalled.iter().max_by(|a, b| a.1.value.total_cmp(&b.1.value)) else { continue };
-            let reaches = |kind: &str| {
-                stalled.iter().any(|(k, s)| *k == kind && s.notes.get("reached").is_some_and(|reached| reached == "1"))
+            let stalled: Vec<_> =
+                kinds.iter().filter_map(|(kind, of)| Some((*kind, *of.get(i)?))).collect();
+            let Some((kind, most)) = stalled.iter().max_by(|a, b| a.1.value.total_cmp(&b.1.value))
+            else {
+                continue;
             };
-            let must = |kind: &str| !rival || kinds.iter().any(|(k, of)| *k == kind && !of.is_empty());
-            let short: Vec<&str> = plan::STALLS.into_iter().filter(|&kind| must(kind) && !reaches(kind)).collect();
+            let reaches = |kind: &str| {
+                stalled.iter().any(|(k, s)| {
+                    *k == kind && s.notes.get("reached").is_some_and(|reached| reached == "1")
+                })
+            };
+            let must =
+                |kind: &str| !rival || kinds.iter().any(|(k, of)| *k == kind && !of.is_empty());
+            let short: Vec<&str> =
+                plan::STALLS.into_iter().filter(|&kind| must(kind) && !reaches(kind)).collect();
             let mut ratio = (*calm).clone();
             ratio.identity.metric = format!("{metric}_ratio");
             ratio.identity.keys.insert("stall".to_owned(), "worst".to_owned());
             ratio.value = most.value / calm.value;
             ratio.unit = "ratio".to_owned();
-            ratio.notes = [("worst", (*kind).to_owned()), ("reached", u8::from(short.is_empty()).to_string())]
-                .map(|(key, value)| (key.to_owned(), value))
-                .into();
+            ratio.notes = [
+                ("worst", (*kind).to_owned()),
+                ("reached", u8::from(short.is_empty()).to_string()),
+            ]
+            .map(|(key, value)| (key.to_owned(), value))
+            .into();
             if !short.is_empty() {
                 ratio.notes.insert("short".to_owned(), short.join(","));
             }
@@ -155,13 +174,16 @@ fn worst(samples: &[Sample]) -> Vec<Sample> {
     ratios
 }
 
-/// `p99_ratio` and `p999_ratio` of those beside loops, on rows with `stall=loop`: run by run, over `none`.
+/// `p99_ratio` and `p999_ratio` of those beside loops, on rows with `stall=loop`: run by run, over
+/// `none`.
 fn loops(samples: &[Sample]) -> Vec<Sample> {
     let mut seen: Vec<&Sample> = Vec::new();
     let mut ratios = Vec::new();
     for looped in samples {
         let metric = looped.identity.metric.as_str();
-        if looped.identity.keys.get("stall").is_none_or(|kind| kind != "loop") || !["p99", "p999"].contains(&metric) {
+        if looped.identity.keys.get("stall").is_none_or(|kind| kind != "loop")
+            || !["p99", "p999"].contains(&metric)
+        {
             continue;
         }
         let mut calm = looped.identity.clone();
@@ -186,7 +208,10 @@ mod tests {
     use super::*;
 
     fn samples(lines: &[String]) -> Vec<Sample> {
-        lines.iter().map(|line| Sample::parse(line, &from("stall", "kumihimo", 2)).unwrap()).collect()
+        lines
+            .iter()
+            .map(|line| Sample::parse(line, &from("stall", "kumihimo", 2)).unwrap())
+            .collect()
     }
 
     #[test]
@@ -194,7 +219,8 @@ mod tests {
         let mut lines = vec!["p99 100 us stall=none events=watch reached:=1".to_owned()];
         for (kind, p99) in plan::STALLS.iter().zip([150, 300, 120, 110, 100]) {
             lines.push(format!("p99 {p99} us stall={kind} events=watch reached:=1"));
-            // Another source's, a second run without its `none`, and another metric: they do not count.
+            // Another source's, a second run without its `none`, and another metric: they do not
+            // count.
             lines.push(format!("p99 9000 us stall={kind} events=off reached:=1"));
             lines.push(format!("p99 9000 us stall={kind} events=watch reached:=1"));
             lines.push(format!("p50 9000 us stall={kind} events=watch reached:=1"));
@@ -203,14 +229,20 @@ mod tests {
         assert_eq!(ratios.len(), 1);
         assert_eq!((ratios[0].value, ratios[0].identity.metric.as_str()), (3.0, "p99_ratio"));
         assert_eq!(ratios[0].identity.keys["stall"], "worst");
-        assert_eq!((ratios[0].notes["worst"].as_str(), ratios[0].notes["reached"].as_str()), (plan::STALLS[1], "1"));
+        assert_eq!(
+            (ratios[0].notes["worst"].as_str(), ratios[0].notes["reached"].as_str()),
+            (plan::STALLS[1], "1")
+        );
     }
 
     #[test]
     fn what_did_not_stall_enough_is_said() {
         let mut lines = vec!["p999 100 us stall=none reached:=1".to_owned()];
         for kind in &plan::STALLS[1..] {
-            lines.push(format!("p999 50 us stall={kind} reached:={}", u8::from(*kind != plan::STALLS[2])));
+            lines.push(format!(
+                "p999 50 us stall={kind} reached:={}",
+                u8::from(*kind != plan::STALLS[2])
+            ));
         }
         let ratios = worst(&samples(&lines));
         assert_eq!(ratios[0].notes["reached"], "0");
@@ -219,8 +251,10 @@ mod tests {
 
     #[test]
     fn loops_over_none_run_by_run() {
-        let mut lines =
-            vec!["p99 100 us stall=none events=bpf reached:=1", "p99 200 us stall=none events=bpf reached:=1"];
+        let mut lines = vec![
+            "p99 100 us stall=none events=bpf reached:=1",
+            "p99 200 us stall=none events=bpf reached:=1",
+        ];
         lines.extend(["p99 150 us stall=loop priority=lower events=bpf reached:=1"; 2]);
         // Nothing to compare with, and another metric.
         lines.extend([

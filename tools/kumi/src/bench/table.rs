@@ -3,7 +3,9 @@
 /// Columns padded to their widest cell; numbers to the right.
 pub fn plain(head: &[&str], body: &[Vec<String>]) -> String {
     let columns = head.len();
-    let width = |c: usize| body.iter().map(|row| row[c].chars().count()).chain([head[c].chars().count()]).max();
+    let width = |c: usize| {
+        body.iter().map(|row| row[c].chars().count()).chain([head[c].chars().count()]).max()
+    };
     let widths: Vec<usize> = (0..columns).map(|c| width(c).unwrap_or(0)).collect();
     let mut text = String::new();
     let mut line = |cells: &[&str]| {
@@ -86,9 +88,15 @@ mod tests {
 
     #[test]
     fn tables_line_up() {
-        let body = vec![vec!["go".to_owned(), "80".to_owned()], vec!["kumihimo".to_owned(), "9".to_owned()]];
+        let body = vec![
+            vec!["go".to_owned(), "80".to_owned()],
+            vec!["kumihimo".to_owned(), "9".to_owned()],
+        ];
         let text = plain(&["who", "ns"], &body);
         assert_eq!(text, "who       ns\ngo        80\nkumihimo   9\n");
-        assert!(markdown(&["who", "ns"], &body).starts_with("| who | ns |\n| --- | --- |\n| go | 80 |\n"));
+        assert!(
+            markdown(&["who", "ns"], &body)
+                .starts_with("| who | ns |\n| --- | --- |\n| go | 80 |\n")
+        );
     }
 }

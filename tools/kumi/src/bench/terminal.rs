@@ -1,4 +1,5 @@
-//! A terminal for a program that draws: nobody looks at its picture, but it is taken, as a terminal takes it.
+//! A terminal for a program that draws: nobody looks at its picture, but it is taken, as a terminal
+//! takes it.
 
 use std::fs::File;
 use std::io::Read;
@@ -28,7 +29,8 @@ impl Terminal {
     /// The program in a pseudo-terminal (pty(7)), once it has drawn something.
     pub fn start(mut command: Command) -> Result<Terminal, String> {
         let failed = |e: rustix::io::Errno| format!("pseudo-terminal: {e}");
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).map_err(failed)?;
+        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
+            .map_err(failed)?;
         grantpt(&ours).and_then(|()| unlockpt(&ours)).map_err(failed)?;
         let name = ptsname(&ours, Vec::new()).map_err(failed)?;
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -36,7 +38,8 @@ impl Terminal {
         tcsetwinsize(&its, SIZE).map_err(failed)?;
         let side = || its.try_clone().map(Stdio::from).map_err(|e| e.to_string());
         command.stdin(side()?).stdout(side()?).stderr(side()?).env("TERM", "xterm-256color");
-        let program = command.spawn().map_err(|e| format!("{}: {e}", command.get_program().display()))?;
+        let program =
+            command.spawn().map_err(|e| format!("{}: {e}", command.get_program().display()))?;
         let drawn = Arc::new(AtomicU64::new(0));
         let counted = drawn.clone();
         // Ends when nobody has the other side open any more.

@@ -1,4 +1,5 @@
-//! `trace`: what tracing costs on real work. Off, on, off again in each round; the last says how far two of the same lie apart.
+//! `trace`: what tracing costs on real work. Off, on, off again in each round; the last says how
+//! far two of the same lie apart.
 
 use std::path::Path;
 
@@ -15,7 +16,8 @@ const VPS: usize = 1;
 
 /// Both loads.
 pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec<Sample> {
-    let contenders = [plan::TRACED[0], plan::TRACED[1], plan::TRACED[0]].map(|trace| plan::traced(options, trace));
+    let contenders = [plan::TRACED[0], plan::TRACED[1], plan::TRACED[0]]
+        .map(|trace| plan::traced(options, trace));
     let mut samples = hashing(&contenders, options, programs).unwrap_or_else(|trouble| {
         missing.note("trace load=hashing", trouble);
         Vec::new()
@@ -33,14 +35,21 @@ fn ratio(contender: &Contender, load: &str, value: f64, lost: &str) -> Sample {
     Sample::parse(&line, &contender.identity("trace", VPS)).expect("a sample")
 }
 
-fn hashing(contenders: &[Contender], options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
+fn hashing(
+    contenders: &[Contender],
+    options: &Options,
+    programs: &Programs,
+) -> Result<Vec<Sample>, Trouble> {
     eprintln!("  overhead load=hashing");
     let mut samples = Vec::new();
     for _ in 0..options.runs {
         let mut base = None;
         for contender in contenders {
             let run = contender.run(programs, "trace", VPS)?;
-            let time = run.iter().find(|s| s.identity.metric == "time").ok_or("no time among its samples")?;
+            let time = run
+                .iter()
+                .find(|s| s.identity.metric == "time")
+                .ok_or("no time among its samples")?;
             let Some(base) = base else {
                 base = Some(time.value);
                 continue;
@@ -52,8 +61,13 @@ fn hashing(contenders: &[Contender], options: &Options, programs: &Programs) -> 
     Ok(samples)
 }
 
-/// All servers live at once, slices in turn, as in the benchmark `echo`. The ratio is that of the time a request.
-fn echo(contenders: &[Contender], options: &Options, programs: &Programs) -> Result<Vec<Sample>, Trouble> {
+/// All servers live at once, slices in turn, as in the benchmark `echo`. The ratio is that of the
+/// time a request.
+fn echo(
+    contenders: &[Contender],
+    options: &Options,
+    programs: &Programs,
+) -> Result<Vec<Sample>, Trouble> {
     eprintln!("  overhead load=echo");
     let start = |contender: &Contender| Pair::start(contender.clone(), programs, CONNECTIONS);
     let mut pairs = contenders.iter().map(start).collect::<Result<Vec<_>, _>>()?;
@@ -80,9 +94,14 @@ fn echo(contenders: &[Contender], options: &Options, programs: &Programs) -> Res
         // It is converting what nobody wants when it is told to end, and gets no time for that.
         let _ = std::fs::remove_file(session::spool_path(Path::new(TRACE), pid));
         lost.push(match traced {
-            true => said?.strip_prefix("lost ").ok_or("the server did not say what it lost")?.to_owned(),
+            true => {
+                said?.strip_prefix("lost ").ok_or("the server did not say what it lost")?.to_owned()
+            }
             false => "0".to_owned(),
         });
     }
-    Ok(ratios.into_iter().map(|(i, value)| ratio(&contenders[i], "echo", value, &lost[i])).collect())
+    Ok(ratios
+        .into_iter()
+        .map(|(i, value)| ratio(&contenders[i], "echo", value, &lost[i]))
+        .collect())
 }

@@ -1,6 +1,8 @@
-//! The cost of a wait outside of the runtime, on this machine: clients exchange bytes with kernel threads over std's pipes.
+//! The cost of a wait outside of the runtime, on this machine: clients exchange bytes with kernel
+//! threads over std's pipes.
 //!
-//! Several clients run at once, so that no core idles: waking an idle core costs as much as ten waits.
+//! Several clients run at once, so that no core idles: waking an idle core costs as much as ten
+//! waits.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::time::Duration;
@@ -44,13 +46,18 @@ pub fn measure() -> Result<(), String> {
 
 fn show(name: &str, took: Duration, thread: Duration, what: &str) {
     let us = |took: Duration| took.as_secs_f64() * 1e6 / f64::from(WAITS * CLIENTS);
-    println!("{name:<24} {:.1} us of CPU time, {:.2} times a thread's ({what})", us(took), us(took) / us(thread));
+    println!(
+        "{name:<24} {:.1} us of CPU time, {:.2} times a thread's ({what})",
+        us(took),
+        us(took) / us(thread)
+    );
 }
 
 /// A client, which calls `then` after each answer. Its peer has already started.
 fn ask(then: fn()) -> io::Result<impl FnOnce() -> io::Result<()> + Send> {
     let ((mut asked, mut to), (mut from, mut answers)) = (io::pipe()?, io::pipe()?);
-    let answer = move || -> io::Result<()> { (0..WAITS).try_for_each(|_| pass(&mut asked, &mut answers)) };
+    let answer =
+        move || -> io::Result<()> { (0..WAITS).try_for_each(|_| pass(&mut asked, &mut answers)) };
     let answers = std::thread::Builder::new().spawn(answer)?;
     Ok(move || {
         for _ in 0..WAITS {

@@ -43,8 +43,14 @@ struct Looker {
 pub fn run(machine: Machine, every: Duration, orders: &Receiver<Order>, to: &Sender<Message>) {
     let hasty = machine.clone().time_limit(PATIENCE);
     let board = board::path(&machine).ok();
-    let mut looker =
-        Looker { machine, hasty, start: Instant::now(), board, known: BTreeMap::new(), wanted: Wanted::default() };
+    let mut looker = Looker {
+        machine,
+        hasty,
+        start: Instant::now(),
+        board,
+        known: BTreeMap::new(),
+        wanted: Wanted::default(),
+    };
     let mut next = Instant::now();
     loop {
         let message = match orders.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -87,7 +93,10 @@ impl Looker {
             Err(error) => return self.look(Err(error.to_string()), true),
         };
         let mut before = std::mem::take(&mut self.known);
-        let all = spaces.into_iter().map(|fresh| before.remove(&fresh.number()).unwrap_or(fresh)).collect();
+        let all = spaces
+            .into_iter()
+            .map(|fresh| before.remove(&fresh.number()).unwrap_or(fresh))
+            .collect();
         let wanted = &self.wanted;
         let asked = each(all, |neighbour: &mut Neighbour| sight(neighbour, true, wanted));
         self.keep(asked, true)
@@ -115,13 +124,17 @@ impl Looker {
 
     fn look(&self, sights: Result<Vec<Sight>, String>, whole: bool) -> Look {
         // Where it cannot be looked at there is nothing to show: `kumi doctor` says why.
-        let board = self.board.as_ref().filter(|_| whole).and_then(|path| Seen::at(path).ok().flatten());
+        let board =
+            self.board.as_ref().filter(|_| whole).and_then(|path| Seen::at(path).ok().flatten());
         Look { at: self.start.elapsed(), sights, board, whole }
     }
 
     /// By a connection of its own: what is done may take longer than a look.
     fn act(&self, id: Id, action: Action) -> (String, bool) {
-        let done = self.machine.neighbour(id.location().space()).and_then(|mut neighbour| neighbour.act(id, action));
+        let done = self
+            .machine
+            .neighbour(id.location().space())
+            .and_then(|mut neighbour| neighbour.act(id, action));
         match done {
             Ok(done) => (format!("{}: {}", short(id), Told(action, done)), false),
             Err(error) => (format!("{}: {error}", short(id)), true),
@@ -129,9 +142,11 @@ impl Looker {
     }
 }
 
-/// What one address space shows; `None`: it has ended. And whether its connection can be used again.
+/// What one address space shows; `None`: it has ended. And whether its connection can be used
+/// again.
 fn sight(neighbour: &mut Neighbour, itself: bool, wanted: &Wanted) -> (Option<Sight>, bool) {
-    let mut sight = Sight { number: neighbour.number(), itself: None, microprocesses: None, resources: None };
+    let mut sight =
+        Sight { number: neighbour.number(), itself: None, microprocesses: None, resources: None };
     let listed = wanted.lists.contains(&sight.number);
     let mut ask = || -> Result<(), Error> {
         if itself {

@@ -1,7 +1,8 @@
 //! `kumi top`: the microprocesses of the machine, live.
 //!
-//! Three parts: the model (what is known, what a key does), the view (how it looks), and this loop between keys, looks and signals. Each of
-//! those three comes from a kernel thread of its own, over one channel.
+//! Three parts: the model (what is known, what a key does), the view (how it looks), and this loop
+//! between keys, looks and signals. Each of those three comes from a kernel thread of its own, over
+//! one channel.
 
 mod look;
 mod model;
@@ -66,7 +67,8 @@ enum End {
 /// There is no terminal any more: as by the signal that tells of it, wherever that goes.
 const GONE: End = End::Signal(SIGHUP);
 
-/// Shows them until told to end. By a signal it ends as that signal's default has it; without its terminal, as by SIGHUP.
+/// Shows them until told to end. By a signal it ends as that signal's default has it; without its
+/// terminal, as by SIGHUP.
 pub fn run(args: Args) -> Result<ExitCode, String> {
     let machine = args.whose.machine()?;
     let (to, messages) = mpsc::channel();
@@ -82,7 +84,11 @@ pub fn run(args: Args) -> Result<ExitCode, String> {
     }
 }
 
-fn begin(machine: Machine, every: Duration, to: &Sender<Message>) -> std::io::Result<Sender<Order>> {
+fn begin(
+    machine: Machine,
+    every: Duration,
+    to: &Sender<Message>,
+) -> std::io::Result<Sender<Order>> {
     screen::watch(to)?;
     screen::keys(to)?;
     let (orders, ordered) = mpsc::channel();
@@ -103,7 +109,11 @@ impl Drop for Last {
     }
 }
 
-fn until_the_end(mut screen: Screen, messages: &mpsc::Receiver<Message>, orders: &Sender<Order>) -> End {
+fn until_the_end(
+    mut screen: Screen,
+    messages: &mpsc::Receiver<Message>,
+    orders: &Sender<Order>,
+) -> End {
     let mut model = Model::default();
     let mut wanted = Wanted::default();
     loop {

@@ -1,4 +1,5 @@
-//! What `kumi top` knows and shows, and what a key does to it. Pure: no terminal, no clock, no socket.
+//! What `kumi top` knows and shows, and what a key does to it. Pure: no terminal, no clock, no
+//! socket.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +50,8 @@ pub struct Look {
     pub whole: bool,
 }
 
-/// What is to be asked for, beside every address space itself: the lists of those whose rows are on the screen.
+/// What is to be asked for, beside every address space itself: the lists of those whose rows are on
+/// the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// Numbers of address spaces.
@@ -204,7 +206,8 @@ impl Model {
             self.blind = None;
             self.looked = true;
             self.board = look.board;
-            let mut before: BTreeMap<u16, Known> = self.known.drain(..).map(|known| (known.number, known)).collect();
+            let mut before: BTreeMap<u16, Known> =
+                self.known.drain(..).map(|known| (known.number, known)).collect();
             let known = |sight: &Sight| {
                 before.remove(&sight.number).unwrap_or_else(|| Known {
                     number: sight.number,
@@ -242,7 +245,10 @@ impl Model {
     pub fn wanted(&self) -> Wanted {
         let mut lists = Vec::new();
         for row in self.rows.iter().skip(self.offset).take(self.height) {
-            let (Row::Space(at) | Row::Summary(at) | Row::Microprocess(at, _) | Row::Resource(at, _)) = *row;
+            let (Row::Space(at)
+            | Row::Summary(at)
+            | Row::Microprocess(at, _)
+            | Row::Resource(at, _)) = *row;
             let known = &self.known[at];
             if known.is_unfolded() && lists.last() != Some(&known.number) {
                 lists.push(known.number);
@@ -310,8 +316,12 @@ impl Model {
             }
             KeyCode::Char('s') => return self.wish(|_| Action::Suspend),
             KeyCode::Char('r') => return self.wish(|_| Action::Resume),
-            KeyCode::Char('+' | '=') => return self.wish(|m| Action::Priority((m.priority + 1).min(63))),
-            KeyCode::Char('-') => return self.wish(|m| Action::Priority(m.priority.saturating_sub(1))),
+            KeyCode::Char('+' | '=') => {
+                return self.wish(|m| Action::Priority((m.priority + 1).min(63)));
+            }
+            KeyCode::Char('-') => {
+                return self.wish(|m| Action::Priority(m.priority.saturating_sub(1)));
+            }
             KeyCode::Char('c') => {
                 if let Some(Wish::Act(id, _)) = self.wish(|_| Action::Cancel) {
                     self.mode = Mode::Confirm(id);
@@ -361,7 +371,11 @@ impl Model {
     fn wish(&mut self, action: impl Fn(&Microprocess) -> Action) -> Option<Wish> {
         let wish = self.microprocess().map(|one| Wish::Act(one.id, action(one)));
         if wish.is_none() {
-            self.told("choose a microprocess first: up and down; Enter unfolds an address space".to_owned(), true);
+            self.told(
+                "choose a microprocess first: up and down; Enter unfolds an address space"
+                    .to_owned(),
+                true,
+            );
         }
         wish
     }
@@ -388,7 +402,8 @@ impl Model {
     /// Folds or unfolds the address space of the chosen row; a folded one's own row is chosen then.
     fn fold(&mut self, to: Option<bool>) {
         let Some(row) = self.rows.get(self.selected) else { return };
-        let (Row::Space(at) | Row::Summary(at) | Row::Microprocess(at, _) | Row::Resource(at, _)) = *row;
+        let (Row::Space(at) | Row::Summary(at) | Row::Microprocess(at, _) | Row::Resource(at, _)) =
+            *row;
         let known = &mut self.known[at];
         let unfolded = to.unwrap_or(!known.is_unfolded());
         known.unfolded = Some(unfolded);
@@ -403,7 +418,10 @@ impl Model {
 
     fn scroll(&mut self) {
         let last = self.rows.len().saturating_sub(self.height);
-        self.offset = self.offset.clamp((self.selected + 1).saturating_sub(self.height), self.selected).min(last);
+        self.offset = self
+            .offset
+            .clamp((self.selected + 1).saturating_sub(self.height), self.selected)
+            .min(last);
     }
 
     fn who(&self, row: Row) -> Who {
@@ -433,10 +451,18 @@ impl Model {
             self.rows.push(Row::Summary(at));
             let before = self.rows.len();
             if self.usage {
-                let shown = known.resources.iter().enumerate().filter(|(_, r)| itself || resource_contains(r, &filter));
+                let shown = known
+                    .resources
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, r)| itself || resource_contains(r, &filter));
                 self.rows.extend(shown.map(|(one, _)| Row::Resource(at, one)));
             } else {
-                let shown = known.microprocesses.iter().enumerate().filter(|(_, m)| itself || contains(m, &filter));
+                let shown = known
+                    .microprocesses
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, m)| itself || contains(m, &filter));
                 self.rows.extend(shown.map(|(one, _)| Row::Microprocess(at, one)));
             }
             if self.rows.len() == before && !itself {
@@ -473,7 +499,8 @@ impl Known {
     }
 
     fn contains(&self, filter: &str) -> bool {
-        let program = self.space.as_ref().is_some_and(|space| space.program.to_lowercase().contains(filter));
+        let program =
+            self.space.as_ref().is_some_and(|space| space.program.to_lowercase().contains(filter));
         program || filter.is_empty()
     }
 }

@@ -19,7 +19,12 @@ pub fn sight(number: u16, living: u64, some: &[(u32, State)]) -> Sight {
         name: Some(format!("worker-{slot}")),
         ..example(&format!("{number}.{slot}.1"), *state)
     });
-    Sight { number, itself: Some(Ok((space, Vec::new()))), microprocesses: Some(rows.collect()), resources: None }
+    Sight {
+        number,
+        itself: Some(Ok((space, Vec::new()))),
+        microprocesses: Some(rows.collect()),
+        resources: None,
+    }
 }
 
 /// A look at all, some seconds after the start.
@@ -68,7 +73,10 @@ fn two_spaces() -> Model {
     model.fit(20);
     model.look(look(
         1,
-        vec![sight(3, 3, &[(1, State::Running), (2, State::Waiting), (7, State::Suspended)]), sight(5, 1000, &[])],
+        vec![
+            sight(3, 3, &[(1, State::Running), (2, State::Waiting), (7, State::Suspended)]),
+            sight(5, 1000, &[]),
+        ],
     ));
     model
 }
@@ -91,7 +99,10 @@ fn folding_from_a_row_within_chooses_the_address_space() {
     assert_eq!(shown(&model), ["space 3", "space 5", "summary 5"]);
     assert_eq!((model.selected, model.wanted().lists), (1, vec![5]));
     // A large one that was unfolded, and a small one that was folded, stay so at the next look.
-    model.look(look(2, vec![sight(3, 3, &[(1, State::Running)]), sight(5, 1000, &[(4, State::Blocked)])]));
+    model.look(look(
+        2,
+        vec![sight(3, 3, &[(1, State::Running)]), sight(5, 1000, &[(4, State::Blocked)])],
+    ));
     assert_eq!(shown(&model), ["space 3", "space 5", "summary 5", "5.4.1"]);
 }
 
@@ -173,7 +184,10 @@ fn the_filter_shows_what_contains_it() {
 fn wishes_are_about_the_chosen_one() {
     let mut model = two_spaces();
     assert_eq!(press(&mut model, "s"), None);
-    assert!(model.said.as_ref().is_some_and(|(_, refused)| *refused), "an address space is no microprocess");
+    assert!(
+        model.said.as_ref().is_some_and(|(_, refused)| *refused),
+        "an address space is no microprocess"
+    );
     press(&mut model, "<down><down>");
     let id = model.microprocess().expect("one").id;
     assert_eq!(press(&mut model, "s"), Some(Wish::Act(id, Action::Suspend)));
@@ -217,7 +231,10 @@ fn controls_work_in_every_mode() {
         let mut model = two_spaces();
         press(&mut model, before);
         for (key, want) in [('c', Wish::End), ('z', Wish::Stop), ('l', Wish::Redraw)] {
-            assert_eq!(model.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL)), Some(want));
+            assert_eq!(
+                model.key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::CONTROL)),
+                Some(want)
+            );
         }
     }
 }
@@ -265,7 +282,12 @@ fn one_that_does_not_answer_keeps_its_place_and_its_rows() {
 #[test]
 fn a_directory_that_cannot_be_read_is_said() {
     let mut model = two_spaces();
-    model.look(Look { at: Duration::ZERO, sights: Err("no directory".to_owned()), board: None, whole: true });
+    model.look(Look {
+        at: Duration::ZERO,
+        sights: Err("no directory".to_owned()),
+        board: None,
+        whole: true,
+    });
     assert_eq!((model.blind.as_deref(), shown(&model).len()), (Some("no directory"), 6));
     model.look(look(2, vec![]));
     assert_eq!((model.blind.as_deref(), shown(&model).len()), (None, 0));

@@ -5,7 +5,8 @@ use std::time::Duration;
 use kumihimo_machine::answer::Metric;
 use kumihimo_resource::id::Id;
 
-/// The metrics that are shown, as the runtime names them. One that an address space does not have is shown as unknown.
+/// The metrics that are shown, as the runtime names them. One that an address space does not have
+/// is shown as unknown.
 const SWITCHES: &str = "kumihimo_vp_switches_total";
 const SPAWNED: &str = "kumihimo_spawned_total";
 const CPU: &str = "kumihimo_vp_cpu_seconds_total";
@@ -50,7 +51,8 @@ fn named<'a>(metrics: &'a [Metric], name: &str) -> Option<&'a Metric> {
 }
 
 fn sum(metrics: &[Metric], name: &str) -> Option<f64> {
-    named(metrics, name).map(|metric| metric.samples.iter().fold(0.0, |all, (_, value)| all + value))
+    named(metrics, name)
+        .map(|metric| metric.samples.iter().fold(0.0, |all, (_, value)| all + value))
 }
 
 impl Totals {
@@ -77,11 +79,14 @@ fn rate(before: Option<f64>, now: Option<f64>, seconds: f64) -> Option<f64> {
 }
 
 impl Rates {
-    /// What the metrics of address space `id` were at `at`. One that has taken over its number starts anew.
+    /// What the metrics of address space `id` were at `at`. One that has taken over its number
+    /// starts anew.
     pub fn seen(&mut self, at: Duration, id: Id, metrics: &[Metric]) {
         let now = Totals::of(metrics);
         let (seconds, before) = match &self.last {
-            Some((then, of, before)) if *of == id => (at.saturating_sub(*then).as_secs_f64(), before.clone()),
+            Some((then, of, before)) if *of == id => {
+                (at.saturating_sub(*then).as_secs_f64(), before.clone())
+            }
             _ => (0.0, Totals::default()),
         };
         self.switches = rate(before.switches, now.switches, seconds);
@@ -104,8 +109,12 @@ mod tests {
     use super::*;
 
     fn metrics(switches: [f64; 2], spawned: f64) -> Vec<Metric> {
-        let metric =
-            |name: &str, samples| Metric { name: name.to_owned(), help: String::new(), counter: true, samples };
+        let metric = |name: &str, samples| Metric {
+            name: name.to_owned(),
+            help: String::new(),
+            counter: true,
+            samples,
+        };
         let vp = |n: &str, value| (vec![(VP.to_owned(), n.to_owned())], value);
         vec![
             metric(SWITCHES, vec![vp("0", switches[0]), vp("1", switches[1])]),
@@ -117,7 +126,8 @@ mod tests {
 
     #[test]
     fn what_was_counted_between_two_looks() {
-        let (one, other): (Id, Id) = ("1.space.0.1".parse().unwrap(), "1.space.0.2".parse().unwrap());
+        let (one, other): (Id, Id) =
+            ("1.space.0.1".parse().unwrap(), "1.space.0.2".parse().unwrap());
         let mut rates = Rates::default();
         rates.seen(Duration::from_secs(1), one, &metrics([10.0, 5.0], 3.0));
         assert_eq!((rates.switches, rates.by_vp.len(), rates.misbehaved), (None, 0, 2));

@@ -19,7 +19,8 @@ use super::Message;
 use super::model::Model;
 use super::view;
 
-/// The terminal while it is ours. Ratatui's own drop would complain on standard error, which may be the terminal that is gone: that panics.
+/// The terminal while it is ours. Ratatui's own drop would complain on standard error, which may be
+/// the terminal that is gone: that panics.
 pub struct Screen(ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>);
 
 /// Gives the terminal back. Nothing can be done about one that is gone.
@@ -40,7 +41,10 @@ impl Screen {
     /// There is none, or it does not let itself be taken.
     pub fn take() -> Result<Screen, String> {
         if !stdin().is_terminal() || !stdout().is_terminal() {
-            return Err("top needs a terminal for its keys and its picture: kumi ps shows the same once".to_owned());
+            return Err(
+                "top needs a terminal for its keys and its picture: kumi ps shows the same once"
+                    .to_owned(),
+            );
         }
         if std::env::var("TERM").is_ok_and(|term| term == "dumb") {
             return Err(
@@ -74,7 +78,8 @@ impl Screen {
     /// # Errors
     /// It is gone.
     pub fn redraw(&mut self) -> io::Result<()> {
-        // Not `clear`: it asks the terminal for its cursor, and would wait for the answer that the kernel thread of the keys reads.
+        // Not `clear`: it asks the terminal for its cursor, and would wait for the answer that the
+        // kernel thread of the keys reads.
         let size = self.0.size()?;
         self.0.resize(Rect::from((Position::ORIGIN, size)))
     }
@@ -106,7 +111,8 @@ impl Drop for Screen {
     }
 }
 
-/// Says on which signals, and when the terminal is gone. Crossterm's reader does not tell the end of a terminal, but reads on and on.
+/// Says on which signals, and when the terminal is gone. Crossterm's reader does not tell the end
+/// of a terminal, but reads on and on.
 ///
 /// # Errors
 /// Of sigaction(2), or no kernel thread.
@@ -115,7 +121,8 @@ pub fn watch(to: &Sender<Message>) -> io::Result<()> {
     let told = to.clone();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
-            let message = if signal == SIGCONT { Message::Continued } else { Message::Signal(signal) };
+            let message =
+                if signal == SIGCONT { Message::Continued } else { Message::Signal(signal) };
             if told.send(message).is_err() {
                 return;
             }
@@ -146,7 +153,9 @@ pub fn keys(to: &Sender<Message>) -> io::Result<()> {
     thread::Builder::new().name("keys".to_owned()).spawn(move || {
         loop {
             let message = match event::read() {
-                Ok(event::Event::Key(key)) if key.kind != event::KeyEventKind::Release => Message::Key(key),
+                Ok(event::Event::Key(key)) if key.kind != event::KeyEventKind::Release => {
+                    Message::Key(key)
+                }
                 Ok(event::Event::Resize(..)) => Message::Resized,
                 Ok(_) => continue,
                 Err(_) => Message::Gone,

@@ -18,7 +18,8 @@ const LEAST: (u16, u16) = (60, 10);
 /// Lines about those who did not do their part.
 const OFFENCES: usize = 3;
 
-/// Columns of a row of an address space, and of one of a microprocess; the last of each has the rest.
+/// Columns of a row of an address space, and of one of a microprocess; the last of each has the
+/// rest.
 const SPACE: [(&str, usize); 9] = [
     ("SPACE", 7),
     ("PROGRAM", 13),
@@ -30,11 +31,20 @@ const SPACE: [(&str, usize); 9] = [
     ("SPAWN/s", 8),
     ("BATCH/s", 8),
 ];
-const ONE: [(&str, usize); 7] =
-    [("ID", 17), ("NAME", 15), ("STATE", 11), ("PRI", 6), ("VP", 4), ("THREAD", 9), ("WAITS-FOR", 0)];
-const USED: [(&str, usize); 5] = [("KIND", 14), ("SERIAL", 16), ("OWNER", 17), ("STATE", 14), ("NAMES", 0)];
+const ONE: [(&str, usize); 7] = [
+    ("ID", 17),
+    ("NAME", 15),
+    ("STATE", 11),
+    ("PRI", 6),
+    ("VP", 4),
+    ("THREAD", 9),
+    ("WAITS-FOR", 0),
+];
+const USED: [(&str, usize); 5] =
+    [("KIND", 14), ("SERIAL", 16), ("OWNER", 17), ("STATE", 14), ("NAMES", 0)];
 
-const KEYS: &str = "q end ? help / find <> sort Enter fold u used s suspend r resume c cancel +- pri";
+const KEYS: &str =
+    "q end ? help / find <> sort Enter fold u used s suspend r resume c cancel +- pri";
 
 const HELP: [&str; 19] = [
     "up down PgUp PgDn Home End   choose a row (also k j g G)",
@@ -62,15 +72,23 @@ const HELP: [&str; 19] = [
 pub fn draw(frame: &mut Frame, model: &mut Model) {
     let area = frame.area();
     if area.width < LEAST.0 || area.height < LEAST.1 {
-        let said = format!("too small: {}x{}, {}x{} needed", area.width, area.height, LEAST.0, LEAST.1);
+        let said =
+            format!("too small: {}x{}, {}x{} needed", area.width, area.height, LEAST.0, LEAST.1);
         frame.render_widget(Line::raw(said), area);
         return;
     }
     let bar = Constraint::Length(1);
     let wrong = offences(model);
-    let [title, offences, spaces, columns, body, said, keys] =
-        Layout::vertical([bar, Constraint::Length(wrong.len() as u16), bar, bar, Constraint::Min(1), bar, bar])
-            .areas(area);
+    let [title, offences, spaces, columns, body, said, keys] = Layout::vertical([
+        bar,
+        Constraint::Length(wrong.len() as u16),
+        bar,
+        bar,
+        Constraint::Min(1),
+        bar,
+        bar,
+    ])
+    .areas(area);
     model.fit(usize::from(body.height));
     frame.render_widget(head(model), title);
     lines(frame, offences, wrong);
@@ -82,7 +100,11 @@ pub fn draw(frame: &mut Frame, model: &mut Model) {
         lines(frame, body, [Line::raw(empty(model))]);
     } else {
         let shown = model.rows.iter().enumerate().skip(model.offset).take(usize::from(body.height));
-        lines(frame, body, shown.map(|(at, row)| choose(row_line(model, *row), at == model.selected, body.width)));
+        lines(
+            frame,
+            body,
+            shown.map(|(at, row)| choose(row_line(model, *row), at == model.selected, body.width)),
+        );
     }
     frame.render_widget(message(model), said);
     frame.render_widget(Line::raw(KEYS).style(Style::new().add_modifier(Modifier::REVERSED)), keys);
@@ -97,14 +119,18 @@ fn lines<'a>(frame: &mut Frame, area: Rect, all: impl IntoIterator<Item = Line<'
 fn empty(model: &Model) -> &'static str {
     match (model.looked, model.filter.is_empty()) {
         (false, _) => "looking ...",
-        (true, true) => "no address space of yours runs: one joins when a program starts its first microprocess",
+        (true, true) => {
+            "no address space of yours runs: one joins when a program starts its first microprocess"
+        }
         (true, false) => "nothing contains the filter's text: Esc drops it",
     }
 }
 
 fn head(model: &Model) -> Line<'_> {
-    let living: u64 = model.known.iter().filter_map(|known| Some(known.space.as_ref()?.living)).sum();
-    let switches = model.known.iter().filter_map(|known| known.rates.switches).reduce(|all, one| all + one);
+    let living: u64 =
+        model.known.iter().filter_map(|known| Some(known.space.as_ref()?.living)).sum();
+    let switches =
+        model.known.iter().filter_map(|known| known.rates.switches).reduce(|all, one| all + one);
     let spaces = model.known.len();
     let mut line = Line::from(vec![
         Span::raw("kumi top").bold(),
@@ -128,8 +154,11 @@ fn head(model: &Model) -> Line<'_> {
 fn offences(model: &Model) -> Vec<Line<'static>> {
     let all = model.offenders().count();
     let shown = if all > OFFENCES { OFFENCES - 1 } else { all };
-    let mut lines: Vec<Line> =
-        model.offenders().take(shown).map(|one| Line::raw(board::offence(one)).fg(Color::Red)).collect();
+    let mut lines: Vec<Line> = model
+        .offenders()
+        .take(shown)
+        .map(|one| Line::raw(board::offence(one)).fg(Color::Red))
+        .collect();
     if all > shown {
         lines.push(Line::raw(format!("and {} more: kumi board", all - shown)).fg(Color::Red));
     }
@@ -138,8 +167,12 @@ fn offences(model: &Model) -> Vec<Line<'static>> {
 
 fn message(model: &Model) -> Line<'_> {
     match &model.mode {
-        Mode::Filter(_) => Line::raw(format!("filter: {}_   (Enter keeps it, Esc drops it)", Plain(&model.filter))),
-        Mode::Confirm(id) => Line::raw(format!("cancel {}? y does it, any other key does not", short(*id))).yellow(),
+        Mode::Filter(_) => {
+            Line::raw(format!("filter: {}_   (Enter keeps it, Esc drops it)", Plain(&model.filter)))
+        }
+        Mode::Confirm(id) => {
+            Line::raw(format!("cancel {}? y does it, any other key does not", short(*id))).yellow()
+        }
         Mode::Normal | Mode::Help => match &model.said {
             Some((said, refused)) => {
                 let line = Line::raw(Plain(said).to_string());
@@ -277,7 +310,8 @@ fn summary(model: &Model, known: &Known) -> Line<'static> {
         let counts = STATES.iter().zip(known.counts()).filter(|(_, n)| *n > 0);
         parts.extend(counts.map(|(state, n)| format!("{n} {state}")));
     }
-    let by_vp = known.rates.by_vp.iter().map(|(vp, n)| format!("VP {} {}/s", Plain(vp), rate(Some(*n))));
+    let by_vp =
+        known.rates.by_vp.iter().map(|(vp, n)| format!("VP {} {}/s", Plain(vp), rate(Some(*n))));
     parts.extend(by_vp);
     let threads = known.space.as_ref().and_then(ps::kernel_threads);
     parts.extend(threads.map(|threads| format!("{threads} kernel threads")));
@@ -325,7 +359,13 @@ fn microprocess(one: &Microprocess) -> Line<'static> {
 fn resource(one: &Resource) -> Line<'static> {
     let owner = one.owner.map_or_else(|| "-".to_owned(), |owner| short(owner).to_string());
     let names = one.names.iter().map(|name| Plain(name).to_string()).collect::<Vec<_>>().join(" ");
-    let cells = [one.id.kind().to_string(), one.id.serial().to_string(), owner, Doing(&one.state).to_string(), names];
+    let cells = [
+        one.id.kind().to_string(),
+        one.id.serial().to_string(),
+        owner,
+        Doing(&one.state).to_string(),
+        names,
+    ];
     let mut line = "  ".to_owned();
     for (cell, (_, width)) in cells.iter().zip(USED) {
         pad(&mut line, cell, width);

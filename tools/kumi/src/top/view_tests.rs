@@ -25,7 +25,8 @@ fn lines(terminal: &mut Terminal<TestBackend>, model: &mut Model) -> Vec<String>
 }
 
 fn counter(name: &str, samples: &[(&str, f64)]) -> Metric {
-    let labels = |vp: &str| if vp.is_empty() { vec![] } else { vec![("vp".to_owned(), vp.to_owned())] };
+    let labels =
+        |vp: &str| if vp.is_empty() { vec![] } else { vec![("vp".to_owned(), vp.to_owned())] };
     let samples = samples.iter().map(|(vp, value)| (labels(vp), *value)).collect();
     Metric { name: name.to_owned(), help: String::new(), counter: true, samples }
 }
@@ -33,14 +34,18 @@ fn counter(name: &str, samples: &[(&str, f64)]) -> Metric {
 fn busy() -> Model {
     let mut model = Model::default();
     for (seconds, n) in [(1, 0.0), (2, 12_345.0)] {
-        let mut one = sight(3, 3, &[(1, State::Running), (2, State::Waiting), (7, State::Suspended)]);
+        let mut one =
+            sight(3, 3, &[(1, State::Running), (2, State::Waiting), (7, State::Suspended)]);
         let rows = one.microprocesses.as_mut().expect("some");
         rows[1].waits_for = Some("mutex 0x7f00, held by 3.1.1".to_owned());
         rows[1].inherited = Some(40);
         rows[0].kernel_thread = Some(4711);
         let Some(Ok((_, metrics))) = &mut one.itself else { panic!("a sight") };
         metrics.push(counter("kumihimo_vp_switches_total", &[("0", n), ("1", n / 10.0)]));
-        metrics.push(counter("kumihimo_vp_cpu_seconds_total", &[("0", n / 12_345.0), ("1", n / 24_690.0)]));
+        metrics.push(counter(
+            "kumihimo_vp_cpu_seconds_total",
+            &[("0", n / 12_345.0), ("1", n / 24_690.0)],
+        ));
         metrics.push(counter("kumihimo_spawned_total", &[("", n / 1000.0)]));
         metrics.push(counter("kumihimo_misbehaved_total", &[("", 1.0)]));
         metrics.push(counter("kumihimo_control_refused_total", &[("", 2.0)]));
@@ -66,7 +71,9 @@ fn at_80_by_24() {
     ];
     assert_eq!(lines[..want.len()], want, "{lines:#?}");
     assert!(lines[want.len()..23].iter().all(String::is_empty), "{lines:#?}");
-    for key in ["q end", "? help", "/ find", "u used", "s suspend", "r resume", "c cancel", "+- pri"] {
+    for key in
+        ["q end", "? help", "/ find", "u used", "s suspend", "r resume", "c cancel", "+- pri"]
+    {
         assert!(lines[23].contains(key), "{}", lines[23]);
     }
 }
@@ -78,7 +85,8 @@ fn what_is_suspended_or_wrong_stands_out() {
     let mut terminal = terminal(120, 24);
     let lines = lines(&mut terminal, &mut model);
     assert!(
-        lines[3].ends_with("1 misbehaved, 2 refused") && lines[4].ends_with("1 misbehaved, 2 refused"),
+        lines[3].ends_with("1 misbehaved, 2 refused")
+            && lines[4].ends_with("1 misbehaved, 2 refused"),
         "{lines:#?}"
     );
     let buffer = terminal.backend().buffer();
@@ -108,7 +116,8 @@ fn who_did_not_do_its_part_at_the_board_is_named() {
     assert_eq!(terminal.backend().buffer()[(0, 1)].fg, Color::Red);
     // Only some find room; what is long ago is not shown.
     let one = board.offenders[0].clone();
-    board.offenders = (0..5).map(|n| Offender { name: format!("name-{n}\x1b"), ..one.clone() }).collect();
+    board.offenders =
+        (0..5).map(|n| Offender { name: format!("name-{n}\x1b"), ..one.clone() }).collect();
     board.offenders.push(Offender { ago: Duration::from_secs(301), ..one });
     let mut seen = look(4, vec![]);
     seen.board = Some(board);
@@ -126,7 +135,11 @@ fn every_size_is_drawn_or_said_to_be_too_small() {
             let lines = lines(&mut terminal(width, height), &mut model);
             let fits = width >= 60 && height >= 10;
             assert_eq!(lines.len(), usize::from(height));
-            assert_eq!(lines.first().is_some_and(|line| line.starts_with("kumi top")), fits, "{width}x{height}");
+            assert_eq!(
+                lines.first().is_some_and(|line| line.starts_with("kumi top")),
+                fits,
+                "{width}x{height}"
+            );
             if width >= 40 && height > 0 && !fits {
                 assert_eq!(lines[0], format!("too small: {width}x{height}, 60x10 needed"));
             }
@@ -157,7 +170,10 @@ fn help_explains_the_keys_at_80_by_24() {
     let mut model = busy();
     press(&mut model, "?");
     let drawn = lines(&mut terminal(80, 24), &mut model);
-    assert!(drawn[3].starts_with("up down PgUp") && drawn[21].starts_with("any key goes back"), "{drawn:#?}");
+    assert!(
+        drawn[3].starts_with("up down PgUp") && drawn[21].starts_with("any key goes back"),
+        "{drawn:#?}"
+    );
     let wide = lines(&mut terminal(200, 24), &mut model);
     assert_eq!(drawn[3..22], wide[3..22], "nothing is cut");
     press(&mut model, "x");
@@ -192,7 +208,8 @@ fn nothing_to_show_is_said() {
 fn one_that_does_not_answer_says_why() {
     let mut model = busy();
     let mut silent = sight(3, 0, &[]);
-    silent.itself = Some(Err("address space 3 is stopped, so nobody answers: kill -CONT 300".to_owned()));
+    silent.itself =
+        Some(Err("address space 3 is stopped, so nobody answers: kill -CONT 300".to_owned()));
     silent.microprocesses = None;
     model.look(look(3, vec![silent, sight(5, 1, &[])]));
     let drawn = lines(&mut terminal(100, 24), &mut model);

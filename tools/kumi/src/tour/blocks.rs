@@ -1,4 +1,5 @@
-//! Chapter 7: a clock on the same VP as a page fault, a lock and a pipe that keep their microprocesses waiting in the kernel.
+//! Chapter 7: a clock on the same VP as a page fault, a lock and a pipe that keep their
+//! microprocesses waiting in the kernel.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -55,18 +56,21 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     draw(&reports);
     println!();
     for report in &reports {
-        report
-            .left_out
-            .iter()
-            .for_each(|why| text::say(&format!("(Left out with {}: {why}.)", events(&report.source))));
+        report.left_out.iter().for_each(|why| {
+            text::say(&format!("(Left out with {}: {why}.)", events(&report.source)))
+        });
     }
     say_source(reports.last().map_or("", |last| &last.source));
     for report in &reports {
         let during = report.turns();
         if report.source == Events::Off.name() {
-            check(during == 0, || format!("{during} ticks while the only VP was blocked, without events"))?;
+            check(during == 0, || {
+                format!("{during} ticks while the only VP was blocked, without events")
+            })?;
         } else {
-            check(during > 0, || format!("no tick while others were blocked, with {}", report.source))?;
+            check(during > 0, || {
+                format!("no tick while others were blocked, with {}", report.source)
+            })?;
         }
         let what = format!("ticks of 1 ms beside blocks, p99 late by, {}", events(&report.source));
         figures.add(what, "", text::time(report.quantile(0.99)));
@@ -79,7 +83,9 @@ fn say_source(used: &str) {
     if std::env::var_os("KUMI_EVENTS").is_some() {
         return text::say(&format!("The source of events: {used}, as KUMI_EVENTS says."));
     }
-    text::say(&format!("The source of events: {used}, the best one that this machine allows (`kumi doctor`)."));
+    text::say(&format!(
+        "The source of events: {used}, the best one that this machine allows (`kumi doctor`)."
+    ));
     for (kind, refused) in source::probe() {
         if let Some(refused) = refused {
             text::say(&format!("Not {kind}: {refused}."));
@@ -98,7 +104,8 @@ fn ask(source: Option<Events>) -> Result<Report, String> {
     let done = command.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&done.stderr);
     check(done.status.success(), || format!("the clock's process: {}: {said}", done.status))?;
-    Report::from_json(&String::from_utf8_lossy(&done.stdout)).ok_or("the clock's process made no sense".into())
+    Report::from_json(&String::from_utf8_lossy(&done.stdout))
+        .ok_or("the clock's process made no sense".into())
 }
 
 /// The child process.
@@ -113,7 +120,10 @@ pub fn child() -> Result<(), String> {
 enum Span {
     For(Duration),
     /// Until the clock has ticked so often: only where it does, beside a block.
-    #[cfg_attr(not(test), expect(dead_code, reason = "a tour must end on a machine where it does not"))]
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "a tour must end on a machine where it does not")
+    )]
     Ticks(usize),
 }
 
@@ -153,9 +163,18 @@ impl Report {
         let of = |name| value[name].as_array();
         Some(Report {
             source: value["source"].as_str()?.to_owned(),
-            late: of("late_ns")?.iter().map(|ns| ns.as_u64().map(Duration::from_nanos)).collect::<Option<_>>()?,
-            blocks: of("blocks")?.iter().map(|n| n.as_u64()?.try_into().ok()).collect::<Option<_>>()?,
-            left_out: of("left_out")?.iter().map(|why| why.as_str().map(str::to_owned)).collect::<Option<_>>()?,
+            late: of("late_ns")?
+                .iter()
+                .map(|ns| ns.as_u64().map(Duration::from_nanos))
+                .collect::<Option<_>>()?,
+            blocks: of("blocks")?
+                .iter()
+                .map(|n| n.as_u64()?.try_into().ok())
+                .collect::<Option<_>>()?,
+            left_out: of("left_out")?
+                .iter()
+                .map(|why| why.as_str().map(str::to_owned))
+                .collect::<Option<_>>()?,
         })
     }
 }
@@ -168,7 +187,8 @@ struct Block {
 
 type Prepare = fn() -> Result<Block, String>;
 
-const KINDS: [(&str, Prepare); 3] = [("the page fault", fault), ("the lock", lock), ("the pipe", pipe)];
+const KINDS: [(&str, Prepare); 3] =
+    [("the page fault", fault), ("the lock", lock), ("the pipe", pipe)];
 
 fn fault() -> Result<Block, String> {
     let (page, provider) = AwaitedPage::new().map_err(|e| format!("userfaultfd: {e}"))?;
@@ -177,12 +197,14 @@ fn fault() -> Result<Block, String> {
 }
 
 fn lock() -> Result<Block, String> {
-    let file = memfd_create("kumi-lock", MemfdFlags::CLOEXEC).map_err(|e| format!("memfd_create: {e}"))?;
+    let file =
+        memfd_create("kumi-lock", MemfdFlags::CLOEXEC).map_err(|e| format!("memfd_create: {e}"))?;
     // Opened once more: locks belong to what open(2) gave.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let holder = File::open(&path).map_err(|e| format!("{path}: {e}"))?;
     flock(&holder, FlockOperation::LockExclusive).map_err(|e| format!("flock: {e}"))?;
-    let call = move || flock(&file, FlockOperation::LockExclusive).map_err(|e| format!("flock: {e}"));
+    let call =
+        move || flock(&file, FlockOperation::LockExclusive).map_err(|e| format!("flock: {e}"));
     Ok(Block { call: Box::new(call), end: Box::new(move || drop(holder)) })
 }
 
@@ -216,7 +238,8 @@ impl Clock {
         self.alone.store(true, SeqCst);
     }
 
-    /// Ticks so often, then on until the others have ended. A tick whose time has passed comes at once, and counts as late.
+    /// Ticks so often, then on until the others have ended. A tick whose time has passed comes at
+    /// once, and counts as late.
     pub fn run(&self, ticks: usize) -> Vec<Duration> {
         let (start, mut late) = (Instant::now(), Vec::with_capacity(2 * ticks));
         while late.len() < ticks || !self.alone.load(SeqCst) {
@@ -230,15 +253,22 @@ impl Clock {
         late
     }
 
-    /// Blocks again and again until the clock has ticked `until` times. Ticks during each block, or why there is none.
-    fn blocks(&self, prepare: Prepare, ender: &mpsc::Sender<Box<dyn FnOnce() + Send>>, until: usize) -> Blocks {
+    /// Blocks again and again until the clock has ticked `until` times. Ticks during each block, or
+    /// why there is none.
+    fn blocks(
+        &self,
+        prepare: Prepare,
+        ender: &mpsc::Sender<Box<dyn FnOnce() + Send>>,
+        until: usize,
+    ) -> Blocks {
         let mut during = Vec::new();
         while self.ticks.load(SeqCst) < until {
             let block = match prepare() {
                 Ok(block) => block,
                 Err(why) => return Ok(Err(why)),
             };
-            // Nobody else has a turn on the only VP between this and the end of the call, unless the VP goes away under it.
+            // Nobody else has a turn on the only VP between this and the end of the call, unless
+            // the VP goes away under it.
             let before = self.ticks.load(SeqCst);
             ender.send(block.end).map_err(|_| "who ends the blocks is gone")?;
             (block.call)()?;
@@ -296,7 +326,10 @@ fn clock_beside_blocks(runtime: Runtime, ticks: usize, span: Span) -> Result<Rep
         let source = runtime::metrics().map_or("?", |metrics| metrics.events).to_owned();
         let mut report = Report { source, late, blocks: Vec::new(), left_out: Vec::new() };
         for (name, outcome) in outcomes {
-            match outcome.map_err(|_| format!("{name}: it panicked"))?.map_err(|why| format!("{name}: {why}"))? {
+            match outcome
+                .map_err(|_| format!("{name}: it panicked"))?
+                .map_err(|why| format!("{name}: {why}"))?
+            {
                 Ok(during) => report.blocks.extend(during),
                 Err(why) => report.left_out.push(format!("{name}: {why}")),
             }
@@ -327,9 +360,14 @@ fn draw(reports: &[Report]) {
         .iter()
         .map(|report| {
             let blocks = report.blocks.len();
-            let turns = if blocks == 0 { "".into() } else { format!("{:.1}", report.turns() as f64 / blocks as f64) };
+            let turns = if blocks == 0 {
+                "".into()
+            } else {
+                format!("{:.1}", report.turns() as f64 / blocks as f64)
+            };
             let figures = [0.5, 0.99, 1.0].map(|q| text::time(report.quantile(q)));
-            let counts = [text::number(report.late.len() as u64), text::number(blocks as u64), turns];
+            let counts =
+                [text::number(report.late.len() as u64), text::number(blocks as u64), turns];
             let name = std::iter::once(events(&report.source));
             name.chain(counts).chain(figures).collect()
         })
@@ -339,12 +377,15 @@ fn draw(reports: &[Report]) {
 
 /// Side by side.
 pub fn histograms(reports: &[&Report]) -> Vec<String> {
-    let head = reports.iter().map(|report| format!("  {:<w$}", events(&report.source), w = WIDE + 7));
-    let mut lines = vec![format!("  {:<9}{}", "late by", head.collect::<String>()).trim_end().to_owned()];
+    let head =
+        reports.iter().map(|report| format!("  {:<w$}", events(&report.source), w = WIDE + 7));
+    let mut lines =
+        vec![format!("  {:<9}{}", "late by", head.collect::<String>()).trim_end().to_owned()];
     let mut above = None;
     for (name, bound) in BOUNDS {
         let bars = reports.iter().map(|report| {
-            let within = |late: &&Duration| above.is_none_or(|above| **late > above) && **late <= bound;
+            let within =
+                |late: &&Duration| above.is_none_or(|above| **late > above) && **late <= bound;
             let n = report.late.iter().filter(within).count();
             // One is seen, however many others there are.
             let bar = "#".repeat((n * WIDE).div_ceil(report.late.len().max(1)));
@@ -383,7 +424,9 @@ mod tests {
             return;
         }
         let report = report(Some(Events::Off), Span::For(Duration::from_millis(5)));
-        assert!(report.late.len() >= 100 && report.blocks.len() >= KINDS.len() - report.left_out.len());
+        assert!(
+            report.late.len() >= 100 && report.blocks.len() >= KINDS.len() - report.left_out.len()
+        );
         assert_eq!((report.source.as_str(), report.turns()), ("off", 0), "{report:?}");
     }
 
@@ -406,7 +449,12 @@ mod tests {
 
     fn made_up(source: &str, ms: &[u64]) -> Report {
         let late = ms.iter().copied().map(Duration::from_millis).collect();
-        Report { source: source.into(), late, blocks: vec![3, 4], left_out: vec!["the pipe: broken".into()] }
+        Report {
+            source: source.into(),
+            late,
+            blocks: vec![3, 4],
+            left_out: vec!["the pipe: broken".into()],
+        }
     }
 
     #[test]
@@ -426,11 +474,19 @@ mod tests {
 
     #[test]
     fn every_tick_is_in_one_bar() {
-        let lines = histograms(&[&made_up("off", &[0, 1, 2, 10, 11, 101, 900]), &made_up("bpf", &[0; 10_000])]);
+        let lines = histograms(&[
+            &made_up("off", &[0, 1, 2, 10, 11, 101, 900]),
+            &made_up("bpf", &[0; 10_000]),
+        ]);
         assert_eq!(lines.len(), 1 + BOUNDS.len());
         assert!(lines.iter().all(|line| line.len() <= 100));
-        let counts: Vec<&str> = lines[1..].iter().map(|line| line[11..].split_whitespace().next().unwrap()).collect();
+        let counts: Vec<&str> =
+            lines[1..].iter().map(|line| line[11..].split_whitespace().next().unwrap()).collect();
         assert_eq!(counts, ["1", "1", "2", "1", "2"]);
-        assert!(lines[1].contains("10,000") && lines[1].ends_with(&"#".repeat(WIDE)) && lines[2].ends_with(" 0"));
+        assert!(
+            lines[1].contains("10,000")
+                && lines[1].ends_with(&"#".repeat(WIDE))
+                && lines[2].ends_with(" 0")
+        );
     }
 }

@@ -16,13 +16,27 @@ use kumihimo_trace::{Summary, summaries};
 use super::{check, text};
 
 const VPS: usize = 2;
-/// Of each priority how many, how often each has something to do, and for how long it computes then.
+/// Of each priority how many, how often each has something to do, and for how long it computes
+/// then.
 const CROWD: [Kind; 3] = [
-    Kind { level: 44, sign: '#', count: 1, every: Duration::from_millis(4), work: Duration::from_micros(1_200) },
-    Kind { level: 32, sign: 'o', count: 2, every: Duration::from_millis(7), work: Duration::from_micros(2_500) },
+    Kind {
+        level: 44,
+        sign: '#',
+        count: 1,
+        every: Duration::from_millis(4),
+        work: Duration::from_micros(1_200),
+    },
+    Kind {
+        level: 32,
+        sign: 'o',
+        count: 2,
+        every: Duration::from_millis(7),
+        work: Duration::from_micros(2_500),
+    },
     Kind { level: 20, sign: '.', count: 2 * VPS, every: Duration::ZERO, work: Duration::MAX },
 ];
-/// It goes on for so long, and until there are so many marks: on a busy machine few come in that time. But no longer than `LONGEST`.
+/// It goes on for so long, and until there are so many marks: on a busy machine few come in that
+/// time. But no longer than `LONGEST`.
 const LENGTH: Duration = Duration::from_millis(60);
 const MARKS: u64 = 3_500;
 const LONGEST: Duration = Duration::from_secs(3);
@@ -55,8 +69,10 @@ struct Mark {
 /// Leaves a trace of it behind, at `trace`.
 pub fn run(trace: &Path) -> Result<(), String> {
     println!();
-    let words: Vec<String> =
-        CROWD.iter().map(|kind| format!("{} at priority {} ({})", kind.count, kind.level, kind.sign)).collect();
+    let words: Vec<String> = CROWD
+        .iter()
+        .map(|kind| format!("{} at priority {} ({})", kind.count, kind.level, kind.sign))
+        .collect();
     text::say(&format!(
         "It is priorities that say who gives way. On {VPS} VPs, {}: those of {} compute without end; each of {} wants {} every {}, \
          the one of {} wants {} every {}. All of them note, while they compute, when and where. What ran when on each VP, \
@@ -84,11 +100,16 @@ pub fn run(trace: &Path) -> Result<(), String> {
         text::number(preempted),
     ));
     match unwritten {
-        Some(why) => text::say(&format!("No trace of that is left behind: {}: {why} (--trace FILE).", trace.display())),
+        Some(why) => text::say(&format!(
+            "No trace of that is left behind: {}: {why} (--trace FILE).",
+            trace.display()
+        )),
         None => left_behind(trace)?,
     }
     for kind in CROWD {
-        check(marks.iter().any(|mark| mark.level == kind.level), || format!("nobody of priority {} ran", kind.level))?;
+        check(marks.iter().any(|mark| mark.level == kind.level), || {
+            format!("nobody of priority {} ran", kind.level)
+        })?;
     }
     check(preempted > 0, || "nobody was preempted".to_owned())
 }
@@ -106,13 +127,19 @@ fn left_behind(trace: &Path) -> Result<(), String> {
         text::number(sum(|s| s.lost)),
     ));
     println!();
-    println!("  to look at it   open it at https://ui.perfetto.dev (\"Open trace file\"); it stays on this machine");
-    println!("  to prove from it that priorities were exact   kumi trace check {}", trace.display());
+    println!(
+        "  to look at it   open it at https://ui.perfetto.dev (\"Open trace file\"); it stays on this machine"
+    );
+    println!(
+        "  to prove from it that priorities were exact   kumi trace check {}",
+        trace.display()
+    );
     Ok(())
 }
 
 fn record(trace: &Path, writable: bool) -> Result<(Vec<Mark>, u64), String> {
-    let runtime = Runtime::builder().vps(VPS).policy(RoundRobin::with_quantum(Duration::from_millis(3)));
+    let runtime =
+        Runtime::builder().vps(VPS).policy(RoundRobin::with_quantum(Duration::from_millis(3)));
     let runtime = if writable { runtime.trace(trace) } else { runtime };
     let runtime = runtime.build().map_err(|e| format!("no runtime: {e}"))?;
     runtime.run(|| {
@@ -193,13 +220,15 @@ impl Book {
     }
 }
 
-/// A row a VP. A VP may go on under another kernel thread: that one takes the row of one that does not come again.
+/// A row a VP. A VP may go on under another kernel thread: that one takes the row of one that does
+/// not come again.
 fn rows(marks: &[Mark]) -> Vec<Vec<Mark>> {
     let last: BTreeMap<i32, u64> = marks.iter().map(|mark| (mark.carrier, mark.seq)).collect();
     let mut rows: Vec<(i32, Vec<Mark>)> = Vec::new();
     for mark in marks {
         let row = rows.iter().position(|(carrier, _)| *carrier == mark.carrier);
-        let gone = || rows.iter().position(|(carrier, _)| rows.len() >= VPS && last[carrier] < mark.seq);
+        let gone =
+            || rows.iter().position(|(carrier, _)| rows.len() >= VPS && last[carrier] < mark.seq);
         let row = row.or_else(gone);
         match row {
             Some(row) => {
@@ -260,7 +289,13 @@ mod tests {
 
     #[test]
     fn who_ran_for_the_greater_part_is_drawn() {
-        let marks = [mark(0, 0, 7, 20), mark(1, 0, 7, 44), mark(2, 0, 7, 44), mark(3, 2, 7, 32), mark(4, 2, 8, 20)];
+        let marks = [
+            mark(0, 0, 7, 20),
+            mark(1, 0, 7, 44),
+            mark(2, 0, 7, 44),
+            mark(3, 2, 7, 32),
+            mark(4, 2, 8, 20),
+        ];
         assert_eq!(drawn(&marks), ["# o", "  ."]);
     }
 
@@ -272,7 +307,8 @@ mod tests {
 
     #[test]
     fn it_begins_where_most_was_computed() {
-        let marks = [mark(0, 0, 7, 20), mark(1, 200, 7, 20), mark(2, 201, 7, 20), mark(3, 400, 7, 20)];
+        let marks =
+            [mark(0, 0, 7, 20), mark(1, 200, 7, 20), mark(2, 201, 7, 20), mark(3, 400, 7, 20)];
         assert_eq!(busiest(&marks), marks[1].at);
         assert_eq!(busiest(&[]), Duration::ZERO);
     }

@@ -1,4 +1,5 @@
-//! Chapter 5: an echo server with a thread for each of a thousand TCP connections, and as many clients.
+//! Chapter 5: an echo server with a thread for each of a thousand TCP connections, and as many
+//! clients.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -42,16 +43,23 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     };
     let (micro, threads) = {
         let _watch = Watch::open("microprocesses");
-        in_runtime(|| Ok((all::<Micro>(connections)?, runtime::metrics().map_or(0, |m| m.kernel_threads))))?
+        in_runtime(|| {
+            Ok((all::<Micro>(connections)?, runtime::metrics().map_or(0, |m| m.kernel_threads)))
+        })?
     };
-    let rate = |took: &Took| text::number(((connections * ROUNDS) as f64 / took.time.as_secs_f64()) as u64);
+    let rate = |took: &Took| {
+        text::number(((connections * ROUNDS) as f64 / took.time.as_secs_f64()) as u64)
+    };
     let row = |name: &str, took: &Took, threads: usize| {
         let each = text::time(took.cpu / (connections * ROUNDS) as u32);
         vec![name.to_owned(), text::number(threads as u64), text::time(took.time), rate(took), each]
     };
     text::table(
         &["", "kernel threads", "time", "requests/s", "CPU time a request, both ends"],
-        &[row("kernel threads", &kernel, 2 * connections + 1), row("microprocesses", &micro, threads)],
+        &[
+            row("kernel threads", &kernel, 2 * connections + 1),
+            row("microprocesses", &micro, threads),
+        ],
     );
     println!();
     text::say(&format!(
@@ -73,8 +81,12 @@ fn possible(limit: u64) -> usize {
 trait Net: Kind {
     type Stream: Read + Write + Send + 'static;
 
-    /// Listens, and gives each connection to `serve` in a thread of its own, until there were `count`. Returns the port.
-    fn listen(count: usize, serve: fn(Self::Stream) -> io::Result<u64>) -> io::Result<(u16, Self::Handle<Served>)>;
+    /// Listens, and gives each connection to `serve` in a thread of its own, until there were
+    /// `count`. Returns the port.
+    fn listen(
+        count: usize,
+        serve: fn(Self::Stream) -> io::Result<u64>,
+    ) -> io::Result<(u16, Self::Handle<Served>)>;
     fn connect(port: u16) -> io::Result<Self::Stream>;
 }
 
@@ -86,7 +98,10 @@ macro_rules! net {
         impl Net for $kind {
             type Stream = $net::net::TcpStream;
 
-            fn listen(count: usize, serve: fn(Self::Stream) -> Served) -> io::Result<(u16, Self::Handle<Served>)> {
+            fn listen(
+                count: usize,
+                serve: fn(Self::Stream) -> Served,
+            ) -> io::Result<(u16, Self::Handle<Served>)> {
                 let listener = $net::net::TcpListener::bind("127.0.0.1:0")?;
                 let port = listener.local_addr()?.port();
                 let server = Self::spawn(move || {
@@ -172,7 +187,9 @@ fn client(stream: &mut (impl Read + Write), number: usize) -> io::Result<()> {
         let mut reply = [0; BYTES];
         stream.read_exact(&mut reply)?;
         if reply != request {
-            return Err(io::Error::other(format!("another reply than the request, in round {round}")));
+            return Err(io::Error::other(format!(
+                "another reply than the request, in round {round}"
+            )));
         }
     }
     Ok(())

@@ -26,7 +26,9 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     let payload = caught?.err().ok_or("a panic did not arrive at join")?;
     let words = payload.downcast_ref::<&str>().copied().unwrap_or("");
     check(words == "it slipped", || format!("join returned another panic: {words:?}"))?;
-    text::say(&format!("A microprocess panicked. join() returned Err(\"{words}\"); nobody else noticed."));
+    text::say(&format!(
+        "A microprocess panicked. join() returned Err(\"{words}\"); nobody else noticed."
+    ));
     println!();
     text::say(
         "Another one, in a child process, calls itself without end, until it meets the guard page at the end of its \
@@ -34,7 +36,8 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     );
     println!();
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let child = Command::new(program).args(["tour", "--overflow"]).output().map_err(|e| e.to_string())?;
+    let child =
+        Command::new(program).args(["tour", "--overflow"]).output().map_err(|e| e.to_string())?;
     let output = String::from_utf8_lossy(&child.stderr);
     output.lines().for_each(text::say);
     let signal = child.status.signal();
@@ -54,7 +57,11 @@ pub fn overflow() -> Result<(), String> {
     // No core file for an abort that is meant.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     in_runtime(|| {
-        let one = Builder::new().name(NAME.into()).stack_size(STACK).spawn(|| dig(0)).map_err(|e| e.to_string())?;
+        let one = Builder::new()
+            .name(NAME.into())
+            .stack_size(STACK)
+            .spawn(|| dig(0))
+            .map_err(|e| e.to_string())?;
         Err(format!("the stack had no end: {:?}", one.join()))
     })
 }
@@ -70,7 +77,9 @@ mod tests {
 
     #[test]
     fn a_line_that_names_it() {
-        assert!(is_named("kumihimo: microprocess 'digger' (id 3) overflowed its stack of 64 KiB; set it\n"));
+        assert!(is_named(
+            "kumihimo: microprocess 'digger' (id 3) overflowed its stack of 64 KiB; set it\n"
+        ));
         assert!(!is_named("Segmentation fault\n") && !is_named(""));
     }
 }

@@ -1,4 +1,5 @@
-//! Chapter 4: every file of a folder hashed, by a thread of its own, and compared with what `sha256sum` prints.
+//! Chapter 4: every file of a folder hashed, by a thread of its own, and compared with what
+//! `sha256sum` prints.
 
 mod tree;
 
@@ -50,8 +51,10 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     let (pooled, took_pool) = hashed("a pool of kernel threads", || pool(&paths))?;
     let mut threads = 0;
     let (micro, took) = hashed("microprocesses", || {
-        // As many are inside `blocking` at a time: their kernel threads are kept, not ended and made again.
-        let runtime = Runtime::builder().concurrency(OPEN).build().map_err(|e| format!("no runtime: {e}"))?;
+        // As many are inside `blocking` at a time: their kernel threads are kept, not ended and
+        // made again.
+        let runtime =
+            Runtime::builder().concurrency(OPEN).build().map_err(|e| format!("no runtime: {e}"))?;
         runtime.run(|| {
             let done = each::<Micro>(&paths)?;
             threads = runtime::metrics().map_or(0, |m| m.kernel_threads);
@@ -68,18 +71,29 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
         rows.push(row("sha256sum, one after the other".into(), alone, None, 1));
     }
     rows.push(of("a kernel thread each", &took_kernel, kernel.most_open));
-    rows.push(of(&format!("a pool of {} kernel threads", pool_size()), &took_pool, pooled.most_open));
+    rows.push(of(
+        &format!("a pool of {} kernel threads", pool_size()),
+        &took_pool,
+        pooled.most_open,
+    ));
     rows.push(of("a microprocess each", &took, micro.most_open));
     text::table(&["", "time", "rate", "CPU time", "open at once, at most"], &rows);
     println!();
-    check(kernel.lines == micro.lines && pooled.lines == micro.lines, || "two runs have other digests".to_owned())?;
+    check(kernel.lines == micro.lines && pooled.lines == micro.lines, || {
+        "two runs have other digests".to_owned()
+    })?;
     check(micro.bytes == bytes, || format!("{} bytes read, not {bytes}", micro.bytes))?;
     check(micro.most_open <= OPEN, || format!("{} files were open at once", micro.most_open))?;
     match reference {
         Ok(lines) => {
             let other = lines.iter().zip(&micro.lines).find(|(theirs, ours)| theirs != ours);
-            check(lines.len() == micro.lines.len() && other.is_none(), || format!("not as sha256sum: {other:?}"))?;
-            text::say(&format!("All {} lines are those of sha256sum.", text::number(lines.len() as u64)));
+            check(lines.len() == micro.lines.len() && other.is_none(), || {
+                format!("not as sha256sum: {other:?}")
+            })?;
+            text::say(&format!(
+                "All {} lines are those of sha256sum.",
+                text::number(lines.len() as u64)
+            ));
         }
         Err(why) => text::say(&format!("Not compared with sha256sum: {why}.")),
     }
@@ -110,7 +124,10 @@ struct Took {
     cpu: Duration,
 }
 
-fn hashed(what: &'static str, job: impl FnOnce() -> Result<Hashed, String>) -> Result<(Hashed, Took), String> {
+fn hashed(
+    what: &'static str,
+    job: impl FnOnce() -> Result<Hashed, String>,
+) -> Result<(Hashed, Took), String> {
     let _watch = Watch::open(what);
     let (start, cpu) = (Instant::now(), CpuClock::now());
     let done = job()?;
@@ -126,7 +143,11 @@ struct Door {
 
 impl Door {
     fn new(permits: usize) -> Door {
-        Door { permits: Semaphore::new(permits), open: AtomicUsize::new(0), most: AtomicUsize::new(0) }
+        Door {
+            permits: Semaphore::new(permits),
+            open: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+        }
     }
 
     /// The line that `sha256sum` prints, and the length of the file.
@@ -166,7 +187,9 @@ fn pool(paths: &Arc<[PathBuf]>) -> Result<Hashed, String> {
     let next = AtomicUsize::new(0);
     let mut all: Vec<(usize, Result<_, _>)> = std::thread::scope(|scope| {
         let take = || {
-            let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)).filter(|&i| i < paths.len()));
+            let mine = std::iter::from_fn(|| {
+                Some(next.fetch_add(1, Relaxed)).filter(|&i| i < paths.len())
+            });
             mine.map(|i| (i, door.hash(&paths[i]))).collect::<Vec<_>>()
         };
         let threads: Vec<_> = (0..pool_size()).map(|_| scope.spawn(take)).collect();

@@ -1,5 +1,5 @@
-//! Chapter 11: two processes and a gate between them, beside a Unix socket and gRPC; and a call that a third process keeps from the core, without and with the
-//! arbiter.
+//! Chapter 11: two processes and a gate between them, beside a Unix socket and gRPC; and a call
+//! that a third process keeps from the core, without and with the arbiter.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -48,11 +48,15 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     let p50 = |slice: &Slice| Duration::from_secs_f64(slice.p50 / 1e6);
     bars(one.iter().map(|(way, slice)| (way.name(), slice.p50, text::time(p50(slice)))));
     println!();
-    text::say(&format!("{MANY} callers at once, which share one lane and one wake-up. Calls a second:"));
+    text::say(&format!(
+        "{MANY} callers at once, which share one lane and one wake-up. Calls a second:"
+    ));
     println!();
     let many = measured(&ways, MANY, &programs)?;
     let rate = |slice: &Slice| slice.calls / slice.seconds;
-    bars(many.iter().map(|(way, slice)| (way.name(), rate(slice), text::number(rate(slice) as u64))));
+    bars(
+        many.iter().map(|(way, slice)| (way.name(), rate(slice), text::number(rate(slice) as u64))),
+    );
     println!();
     if !ways.contains(&Way::Grpc) {
         text::say(
@@ -60,7 +64,11 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
         );
         println!();
     }
-    figures.add("a call to another process, one core, p50", text::time(p50(&one[1].1)), text::time(p50(&one[0].1)));
+    figures.add(
+        "a call to another process, one core, p50",
+        text::time(p50(&one[1].1)),
+        text::time(p50(&one[0].1)),
+    );
     let rates = [&many[1].1, &many[0].1].map(|slice| text::number(rate(slice) as u64));
     let [socket, gate] = rates;
     figures.add(format!("calls to another process, {MANY} callers, calls/s"), socket, gate);
@@ -123,14 +131,20 @@ fn contender(runtime: Runtime, args: Vec<String>) -> Contender {
 }
 
 /// One after the other.
-fn measured(ways: &[Way], callers: usize, programs: &Programs) -> Result<Vec<(Way, Slice)>, String> {
+fn measured(
+    ways: &[Way],
+    callers: usize,
+    programs: &Programs,
+) -> Result<Vec<(Way, Slice)>, String> {
     let _watch = Watch::open("two processes");
     let one = |way: &Way| {
         let mut pair = way.begin(callers, programs)?;
         pair.slice(WARM_UP_MS)?;
         Ok((*way, pair.slice(SLICE_MS)?))
     };
-    ways.iter().map(|way| one(way).map_err(|why| format!("{}: {}", way.name(), said(why)))).collect()
+    ways.iter()
+        .map(|way| one(way).map_err(|why| format!("{}: {}", way.name(), said(why))))
+        .collect()
 }
 
 fn said(why: Trouble) -> String {
@@ -155,8 +169,11 @@ fn drawn(rows: &[(&str, f64, String)]) -> Vec<String> {
 }
 
 /// Whether there is an arbiter, and inheritance through the gate.
-const CASES: [(&str, &str, &str); 3] =
-    [("no arbiter", "off", "off"), ("arbiter, no inheritance", "on", "off"), ("arbiter and inheritance", "on", "on")];
+const CASES: [(&str, &str, &str); 3] = [
+    ("no arbiter", "off", "off"),
+    ("arbiter, no inheritance", "on", "off"),
+    ("arbiter and inheritance", "on", "on"),
+];
 
 fn inverted(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     text::say(&format!(
@@ -168,7 +185,8 @@ fn inverted(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     let mut late = BTreeMap::new();
     for (name, arbiter, inherit) in CASES {
         let _watch = Watch::open("three processes");
-        let args = [format!("inherit={inherit}"), format!("arbiter={arbiter}"), format!("calls={CALLS}")];
+        let args =
+            [format!("inherit={inherit}"), format!("arbiter={arbiter}"), format!("calls={CALLS}")];
         let samples = inversion::once(&contender(Runtime::Kumihimo, args.into()), programs, 1);
         let samples = samples.map_err(|why| format!("{name}: {}", said(why)))?;
         let p99 = samples.iter().find(|sample| sample.identity.metric == "p99");
@@ -176,13 +194,20 @@ fn inverted(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     }
     let time = |us: f64| text::time(Duration::from_secs_f64(us / 1e6));
     bars(CASES.iter().map(|(name, ..)| (*name, late[name], time(late[name]))));
-    figures.add("a call of 0.5 ms that one in the middle keeps from the core, p99", "", time(late[CASES[2].0]));
-    check(late.values().all(|late| *late >= 500.0), || "a call took less than its handler".to_owned())
+    figures.add(
+        "a call of 0.5 ms that one in the middle keeps from the core, p99",
+        "",
+        time(late[CASES[2].0]),
+    );
+    check(late.values().all(|late| *late >= 500.0), || {
+        "a call took less than its handler".to_owned()
+    })
 }
 
 /// One side of calls over a Unix socket: with std's threads, one a caller on either side.
 pub fn child(line: Vec<String>) -> Result<(), String> {
-    let request = Request::parse(std::iter::once("rpc".to_owned()).chain(line)).map_err(|e| e.to_string())?;
+    let request =
+        Request::parse(std::iter::once("rpc".to_owned()).chain(line)).map_err(|e| e.to_string())?;
     let plan = Plan::of(&request)?;
     let path = plan.place.join("socket");
     let at_path = |e: std::io::Error| format!("{}: {e}", path.display());
@@ -227,11 +252,17 @@ mod tests {
 
     #[test]
     fn bars_are_as_long_as_what_they_stand_for() {
-        let lines =
-            drawn(&[("one", 100.0, "100 us".into()), ("another", 25.0, "25 us".into()), ("none", 0.0, "0".into())]);
+        let lines = drawn(&[
+            ("one", 100.0, "100 us".into()),
+            ("another", 25.0, "25 us".into()),
+            ("none", 0.0, "0".into()),
+        ]);
         let lengths: Vec<usize> = lines.iter().map(|line| line.matches('#').count()).collect();
         assert_eq!(lengths, [COLUMNS, COLUMNS / 4, 1]);
-        assert!(lines[0].starts_with("  one      #") && lines[0].ends_with("# 100 us"), "{lines:?}");
+        assert!(
+            lines[0].starts_with("  one      #") && lines[0].ends_with("# 100 us"),
+            "{lines:?}"
+        );
         assert!(lines.iter().all(|line| line.len() <= 100));
     }
 }

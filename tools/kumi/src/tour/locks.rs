@@ -1,4 +1,5 @@
-//! Chapter 10: all locking in the resource table, in three designs: what each costs on one VP and on two, and how many lines it takes.
+//! Chapter 10: all locking in the resource table, in three designs: what each costs on one VP and
+//! on two, and how many lines it takes.
 
 use std::process::Command;
 use std::time::Duration;
@@ -19,7 +20,9 @@ const RUNS: usize = 3;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
-        text::say("Left out: where microprocesses are kernel threads, they are the kernel's resources and not ours.");
+        text::say(
+            "Left out: where microprocesses are kernel threads, they are the kernel's resources and not ours.",
+        );
         return Ok(());
     }
     text::say(&format!(
@@ -31,13 +34,19 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     ));
     println!();
     let times = times()?;
-    let head: Vec<String> =
-        LOADS.iter().flat_map(|(load, _)| [format!("{load}, 1 VP"), "2 VPs".to_owned(), "of it".to_owned()]).collect();
+    let head: Vec<String> = LOADS
+        .iter()
+        .flat_map(|(load, _)| [format!("{load}, 1 VP"), "2 VPs".to_owned(), "of it".to_owned()])
+        .collect();
     let head: Vec<&str> = std::iter::once("").chain(head.iter().map(String::as_str)).collect();
-    let rows: Vec<Vec<String>> = Locking::ALL.iter().zip(&times).map(|(design, loads)| row(*design, loads)).collect();
+    let rows: Vec<Vec<String>> =
+        Locking::ALL.iter().zip(&times).map(|(design, loads)| row(*design, loads)).collect();
     text::table(&head, &rows);
     println!();
-    let own = &times[Locking::ALL.iter().position(|design| *design == Locking::default()).expect("one of them")];
+    let own = &times[Locking::ALL
+        .iter()
+        .position(|design| *design == Locking::default())
+        .expect("one of them")];
     let ratios: Vec<String> = own.iter().map(|cell| ratio(*cell)).collect();
     figures.add("create, region, message: 2 VPs against 1", "", ratios.join(", "));
     text::say(
@@ -58,7 +67,8 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
 type Cell = [Duration; VPS.len()];
 
 fn row(design: Locking, loads: &[Cell]) -> Vec<String> {
-    let cells = loads.iter().flat_map(|cell| [text::time(cell[0]), text::time(cell[1]), ratio(*cell)]);
+    let cells =
+        loads.iter().flat_map(|cell| [text::time(cell[0]), text::time(cell[1]), ratio(*cell)]);
     std::iter::once(design.to_string()).chain(cells).collect()
 }
 
@@ -90,15 +100,18 @@ fn times() -> Result<[[Cell; LOADS.len()]; Locking::ALL.len()], String> {
 /// The time of one operation.
 fn one(load: &str, iterations: u32, vps: usize, locking: Locking) -> Result<Duration, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
-    let keys = [format!("load={load}"), format!("iterations={iterations}"), format!("locking={locking}")];
+    let keys =
+        [format!("load={load}"), format!("iterations={iterations}"), format!("locking={locking}")];
     let mut command = Command::new(program);
     let queue = crate::bench::child::default_queue();
-    command.args(["bench-child", "--queue", queue, "resources", "--vps", &vps.to_string()]).args(&keys);
+    command
+        .args(["bench-child", "--queue", queue, "resources", "--vps", &vps.to_string()])
+        .args(&keys);
     let child = command.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&child.stderr);
     check(child.status.success(), || format!("{load} with {locking}: {}: {said}", child.status))?;
-    let whole =
-        milliseconds(&String::from_utf8_lossy(&child.stdout), iterations).ok_or("a measurement made no sense")?;
+    let whole = milliseconds(&String::from_utf8_lossy(&child.stdout), iterations)
+        .ok_or("a measurement made no sense")?;
     Ok(Duration::from_secs_f64(whole / 1e3 / f64::from(WORKERS * iterations)))
 }
 
@@ -124,7 +137,8 @@ fn counted() -> Result<Option<Vec<Vec<String>>>, String> {
 
 fn count(row: &Row<'_>) -> Vec<String> {
     let share = format!("{:.2}", row.per_cent());
-    let [code, locking, files, touched] = [row.lines.code, row.lines.locking, row.files, row.touched].map(text::number);
+    let [code, locking, files, touched] =
+        [row.lines.code, row.lines.locking, row.files, row.touched].map(text::number);
     vec![row.name.to_owned(), code, locking, share, files, touched]
 }
 
@@ -136,7 +150,13 @@ mod tests {
     fn a_sample_is_read() {
         let both = "time 1.5 ms load=create iterations=100\ntime 12.5 ms load=create iterations=2000 locking=vp\n";
         assert_eq!(milliseconds(both, 2_000), Some(12.5));
-        for none in ["", "time 12.5 us iterations=7\n", "time 12.5 ms\n", "time 0 ms iterations=7\n", "time\n"] {
+        for none in [
+            "",
+            "time 12.5 us iterations=7\n",
+            "time 12.5 ms\n",
+            "time 0 ms iterations=7\n",
+            "time\n",
+        ] {
             assert_eq!(milliseconds(none, 7), None, "{none:?}");
         }
     }

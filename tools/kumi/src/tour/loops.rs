@@ -47,7 +47,10 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
     histograms(&reports).iter().for_each(|line| println!("{line}"));
     println!();
     let rows: Vec<Vec<String>> = all.iter().map(Seen::row).collect();
-    text::table(&["", "ticks", "beside the loop", "preemptions", "late by: p50", "p99", "at most"], &rows);
+    text::table(
+        &["", "ticks", "beside the loop", "preemptions", "late by: p50", "p99", "at most"],
+        &rows,
+    );
     println!();
     for seen in &all {
         let (source, during) = (seen.report.source.as_str(), seen.report.turns());
@@ -57,8 +60,14 @@ pub fn run(args: &Args, figures: &mut Figures) -> Result<(), String> {
             text::say("(Nobody is preempted here: a debugger is attached, or KUMI_PREEMPT=off.)");
         } else {
             check(during > 0, || format!("no tick beside a loop, with {source}"))?;
-            check(seen.preempted > 0, || format!("ticks beside a loop, and no preemption, with {source}"))?;
-            text::say(&format!("Interrupted by {}, {} times.", seen.means, text::number(seen.preempted)));
+            check(seen.preempted > 0, || {
+                format!("ticks beside a loop, and no preemption, with {source}")
+            })?;
+            text::say(&format!(
+                "Interrupted by {}, {} times.",
+                seen.means,
+                text::number(seen.preempted)
+            ));
         }
         let what = format!("ticks of 1 ms beside a loop, p99 late by, {}", events(source));
         figures.add(what, "", text::time(seen.report.quantile(0.99)));
@@ -77,7 +86,8 @@ fn ask(source: Option<Events>) -> Result<Seen, String> {
     let done = command.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&done.stderr);
     check(done.status.success(), || format!("the clock's process: {}: {said}", done.status))?;
-    Seen::from_json(&String::from_utf8_lossy(&done.stdout)).ok_or("the clock's process made no sense".into())
+    Seen::from_json(&String::from_utf8_lossy(&done.stdout))
+        .ok_or("the clock's process made no sense".into())
 }
 
 /// The child process.
@@ -102,7 +112,8 @@ impl Seen {
     }
 
     fn row(&self) -> Vec<String> {
-        let counts = [self.report.late.len() as u64, self.report.turns() as u64, self.preempted].map(text::number);
+        let counts = [self.report.late.len() as u64, self.report.turns() as u64, self.preempted]
+            .map(text::number);
         let late = [0.5, 0.99, 1.0].map(|q| text::time(self.report.quantile(q)));
         std::iter::once(events(&self.report.source)).chain(counts).chain(late).collect()
     }
@@ -153,14 +164,25 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
             })
         };
         let (rounds, wrong) = looping.join().map_err(|_| "the loop panicked")?;
-        check(rounds > 0 && wrong == 0, || format!("{wrong} of {rounds} rounds of the loop came out wrong"))?;
+        check(rounds > 0 && wrong == 0, || {
+            format!("{wrong} of {rounds} rounds of the loop came out wrong")
+        })?;
         clock.alone();
         let late = ticker.join().map_err(|_| "the clock panicked")?;
         // It has ended, or all but: it ended the loop.
         let during = during.join().map_err(|_| "who ends the loop panicked")?;
         let metrics = runtime::metrics().ok_or("no runtime")?;
-        let report = Report { source: metrics.events.to_owned(), late, blocks: vec![during], left_out: Vec::new() };
-        Ok(Seen { report, means: metrics.preemption, preempted: metrics.preempted + metrics.stood_aside })
+        let report = Report {
+            source: metrics.events.to_owned(),
+            late,
+            blocks: vec![during],
+            left_out: Vec::new(),
+        };
+        Ok(Seen {
+            report,
+            means: metrics.preemption,
+            preempted: metrics.preempted + metrics.stood_aside,
+        })
     })
 }
 
@@ -184,13 +206,17 @@ mod tests {
         if one_to_one() {
             // Past libtest's capture: the scripts count these lines.
             let line = "\n[skip] tour::loops: microprocesses are kernel threads here\n";
-            std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("standard error is open");
+            std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())
+                .expect("standard error is open");
             return None;
         }
         let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let builder = Runtime::builder().vps(1);
         let builder = source.into_iter().fold(builder, |builder, source| builder.events(source));
-        Some(clock_beside_loop(builder.build().expect("a runtime"), 20, Duration::from_millis(100)).expect("no error"))
+        Some(
+            clock_beside_loop(builder.build().expect("a runtime"), 20, Duration::from_millis(100))
+                .expect("no error"),
+        )
     }
 
     #[test]

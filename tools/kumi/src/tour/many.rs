@@ -1,5 +1,5 @@
-//! Chapter 6: an echo server with ten thousand connections, how often it enters the kernel and what batching does to that; and a server that
-//! people know.
+//! Chapter 6: an echo server with ten thousand connections, how often it enters the kernel and what
+//! batching does to that; and a server that people know.
 
 use std::time::{Duration, Instant};
 
@@ -41,20 +41,25 @@ fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
     raise_descriptors();
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let most = if one_to_one() { THREADS } else { CONNECTIONS };
-    let connections = usize::try_from(limit.saturating_sub(OTHERS)).map_or(most, |n| n.clamp(1, most));
+    let connections =
+        usize::try_from(limit.saturating_sub(OTHERS)).map_or(most, |n| n.clamp(1, most));
     text::say(&format!(
         "The same server as a process of its own on one core, with {} connections; the load is another process, which sends over \
          each of them the next request of 64 bytes when it has the reply to the last one. Requests a second, as they are served:",
         text::number(connections as u64),
     ));
     if connections < most {
-        text::say(&format!("(Not {}: the limit on open descriptors is {limit}.)", text::number(most as u64)));
+        text::say(&format!(
+            "(Not {}: the limit on open descriptors is {limit}.)",
+            text::number(most as u64)
+        ));
     }
     println!();
     let mut rows = Vec::new();
     let mut uncounted = None;
     for (batch, slices) in [("adaptive", SHOWN), ("forced", UNSHOWN), ("plain", UNSHOWN)] {
-        let mut pair = Pair::start(ours(&format!("batch={batch}")), programs, connections).map_err(why)?;
+        let mut pair =
+            Pair::start(ours(&format!("batch={batch}")), programs, connections).map_err(why)?;
         let (mut all, start) = (Vec::new(), Instant::now());
         while all.len() < slices && start.elapsed() < LONGEST {
             let slice = pair.slice(SLICE_MS)?;
@@ -75,7 +80,8 @@ fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
         let cpu = us(slice.cpu / slice.all / 1e3);
         let rate = text::number(rate(&slice) as u64);
         if batch == "adaptive" {
-            let what = format!("echo, {} connections, requests/s", text::number(connections as u64));
+            let what =
+                format!("echo, {} connections, requests/s", text::number(connections as u64));
             figures.add(format!("{what}, one core"), "", rate.clone());
         }
         rows.push(vec![batch.to_owned(), rate, us(slice.p50), us(slice.p99), cpu, entries]);
@@ -86,7 +92,10 @@ fn echo(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
          they always do (forced), and if they never do (plain):",
     );
     println!();
-    text::table(&["batching", "requests/s", "p50", "p99", "CPU a request", "kernel entries a request"], &rows);
+    text::table(
+        &["batching", "requests/s", "p50", "p99", "CPU a request", "kernel entries a request"],
+        &rows,
+    );
     if let Some(why) = uncounted {
         text::say(&format!("(The entries could not be counted: {why}.)"));
     }
@@ -155,7 +164,9 @@ fn curves(programs: &Programs) -> Result<Vec<(String, Curve)>, String> {
         if of("batch").is_none_or(|batch| batch != "fixed") {
             continue;
         }
-        let (Some(op), Some(n)) = (of("op"), of("n").and_then(|n| n.parse().ok())) else { continue };
+        let (Some(op), Some(n)) = (of("op"), of("n").and_then(|n| n.parse().ok())) else {
+            continue;
+        };
         let i = curves.iter().position(|(known, _)| known == op).unwrap_or_else(|| {
             curves.push((op.clone(), Vec::new()));
             curves.len() - 1
@@ -179,11 +190,14 @@ fn drawn(op: &str, curve: &[(u32, f64)]) -> Vec<String> {
 
 /// Redis' own benchmark, if it is installed, against our server and against Redis.
 fn known(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
-    let redis = Contender { runtime: Runtime::Redis, variant: "-", queue: "-".to_owned(), ..ours("") };
+    let redis =
+        Contender { runtime: Runtime::Redis, variant: "-", queue: "-".to_owned(), ..ours("") };
     let samples = match kv::pipelined(ours(""), programs) {
         Ok(samples) => samples,
         Err(Trouble::Refused(why)) => {
-            text::say(&format!("`kumi serve kv` is a key-value server that speaks Redis' protocol. Not shown: {why}."));
+            text::say(&format!(
+                "`kumi serve kv` is a key-value server that speaks Redis' protocol. Not shown: {why}."
+            ));
             return Ok(());
         }
         Err(Trouble::Failed(why)) => return Err(why),
@@ -204,8 +218,10 @@ fn known(programs: &Programs, figures: &mut Figures) -> Result<(), String> {
 
 fn row(name: &str, samples: &[Sample]) -> Vec<String> {
     let of = |metric: &str, command: &str| {
-        let one =
-            |s: &&Sample| s.identity.metric == metric && s.identity.keys.get("command").is_some_and(|c| c == command);
+        let one = |s: &&Sample| {
+            s.identity.metric == metric
+                && s.identity.keys.get("command").is_some_and(|c| c == command)
+        };
         samples.iter().find(one).map_or(0.0, |s| s.value)
     };
     let rate = |command| text::number(of("rps", command) as u64);

@@ -18,7 +18,8 @@ const MILLION: usize = 1_000_000;
 const LEAN_BYTES: u64 = 4_600;
 const FULL_BYTES: u64 = 11_000;
 const KERNEL_THREADS: usize = 1_000;
-/// No more are made after this: the tour has to end also on a machine that is busy with other things.
+/// No more are made after this: the tour has to end also on a machine that is busy with other
+/// things.
 const LEAN_PATIENCE: Duration = Duration::from_secs(28);
 const FULL_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -49,7 +50,16 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
         ]
     };
     text::table(
-        &["", "alive", "to make", "to wake, join", "CPU each", "resident", "page tables", "memory each"],
+        &[
+            "",
+            "alive",
+            "to make",
+            "to wake, join",
+            "CPU each",
+            "resident",
+            "page tables",
+            "memory each",
+        ],
         &[row("lean", &lean), row("full", &full), row("kernel threads", &kernel)],
     );
     println!();
@@ -100,7 +110,10 @@ struct Wanted {
 
 fn fitting(memory: u64, each: u64) -> Wanted {
     if super::one_to_one() {
-        return Wanted { count: KERNEL_THREADS, short: Some("each is a kernel thread here".to_owned()) };
+        return Wanted {
+            count: KERNEL_THREADS,
+            short: Some("each is a kernel thread here".to_owned()),
+        };
     }
     let mappings = (stack::guard_kind() == "mprotect").then(status::most_mappings).flatten();
     fewest(usize::try_from(memory / each).unwrap_or(MILLION), mappings, memory)
@@ -124,7 +137,11 @@ fn fewest(fit: usize, mappings: Option<usize>, memory: u64) -> Wanted {
 fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
     let Wanted { count, mut short } = wanted;
     let (standing, gate) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
-    let (what, patience) = if lean { ("making lean ones", LEAN_PATIENCE) } else { ("making full ones", FULL_PATIENCE) };
+    let (what, patience) = if lean {
+        ("making lean ones", LEAN_PATIENCE)
+    } else {
+        ("making full ones", FULL_PATIENCE)
+    };
     let watch = Watch::new(what, count);
     // The list of handles is no part of what one takes: touched before the first look.
     let mut made: Vec<Option<thread::JoinHandle<usize>>> = Vec::new();
@@ -144,7 +161,10 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
         if alive % 10_000 == 0 {
             watch.at(alive);
             if start.elapsed() > patience {
-                short = Some(format!("{} have passed: this machine is slow or busy now", text::time(patience)));
+                short = Some(format!(
+                    "{} have passed: this machine is slow or busy now",
+                    text::time(patience)
+                ));
                 break;
             }
         }
@@ -170,9 +190,14 @@ fn crowd(lean: bool, wanted: Wanted) -> Result<Crowd, String> {
         }
     }
     let (ended, cpu) = (start.elapsed(), cpu.elapsed());
-    // The one that made them lives as well. Kernel threads instead of microprocesses are not counted.
-    check(living > alive as u64 || super::one_to_one(), || format!("{living} alive, not {alive} and one"))?;
-    check(alive > 0 && sum == alive * (alive - 1) / 2, || format!("the sum of their numbers is {sum}"))?;
+    // The one that made them lives as well. Kernel threads instead of microprocesses are not
+    // counted.
+    check(living > alive as u64 || super::one_to_one(), || {
+        format!("{living} alive, not {alive} and one")
+    })?;
+    check(alive > 0 && sum == alive * (alive - 1) / 2, || {
+        format!("the sum of their numbers is {sum}")
+    })?;
     Ok(Crowd { count: alive, made: took, ended, cpu, memory, in_kernel: 0, short })
 }
 
@@ -217,7 +242,15 @@ fn kernel_threads() -> Crowd {
     for one in made {
         one.join().expect("no panic");
     }
-    Crowd { count, made: took, ended: start.elapsed(), cpu: cpu.elapsed(), memory, in_kernel, short }
+    Crowd {
+        count,
+        made: took,
+        ended: start.elapsed(),
+        cpu: cpu.elapsed(),
+        memory,
+        in_kernel,
+        short,
+    }
 }
 
 #[cfg(test)]
@@ -231,7 +264,10 @@ mod tests {
         let few = fewest(5_000, None, 50_000_000);
         assert!(few.count == 5_000 && few.short.is_some_and(|why| why.contains("50.0 MB")));
         let guarded = fewest(MILLION, Some(65_530), 0);
-        assert!(guarded.count == 13_106 && guarded.short.is_some_and(|why| why.contains("max_map_count")));
+        assert!(
+            guarded.count == 13_106
+                && guarded.short.is_some_and(|why| why.contains("max_map_count"))
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Chapter 12: an image of ext2 made, mounted and worked in; P1's first load raced by five organisations of the same server; and what e2fsck says afterwards.
+//! Chapter 12: an image of ext2 made, mounted and worked in; P1's first load raced by five
+//! organisations of the same server; and what e2fsck says afterwards.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +14,8 @@ use kumihimo_bench_kit::work::Dice;
 use super::gates::bars;
 use super::{Args, Figures, check, text};
 
-const ORGANISATIONS: [&str; 5] = ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"];
+const ORGANISATIONS: [&str; 5] =
+    ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"];
 /// Blocks of the file that is read, more than the server has memory for.
 const BLOCKS: u64 = 4096;
 const READS: u64 = 500;
@@ -30,7 +32,9 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
         return Ok(());
     }
     let Some(image) = Image::make()? else {
-        text::say("Left out: there is no mke2fs to make a file system with (apt-get install e2fsprogs).");
+        text::say(
+            "Left out: there is no mke2fs to make a file system with (apt-get install e2fsprogs).",
+        );
         return Ok(());
     };
     text::say(
@@ -55,7 +59,17 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
             "sequential" | "processes" => &[],
             _ => &["--threads", "3"],
         };
-        let how = ["--organisation", organisation, "--delay", DELAY, "--cache", "1m", "--timeout", "0", "--uring=off"];
+        let how = [
+            "--organisation",
+            organisation,
+            "--delay",
+            DELAY,
+            "--cache",
+            "1m",
+            "--timeout",
+            "0",
+            "--uring=off",
+        ];
         let server = image.mounted(&[&how[..], threads].concat())?;
         let time = image.race()?;
         server.end()?;
@@ -72,7 +86,10 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     println!();
     let [sequential, .., kernel, micro] = &took[..] else { unreachable!("five") };
     figures.add(
-        format!("{QUESTIONS} questions for the time beside reads (one loop: {})", text::time(sequential.1)),
+        format!(
+            "{QUESTIONS} questions for the time beside reads (one loop: {})",
+            text::time(sequential.1)
+        ),
         text::time(kernel.1),
         text::time(micro.1),
     );
@@ -87,7 +104,11 @@ fn done(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{name}: {e}"))?;
     check(output.status.success(), || {
-        format!("{name}: {}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+        format!(
+            "{name}: {}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        )
     })
 }
 
@@ -139,8 +160,11 @@ impl Image {
             .arg(self.clock())
             .arg(self.file())
             .arg(self.files());
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(|e| format!("kumi mount: {e}"))?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("kumi mount: {e}"))?;
         let mut line = String::new();
         if let Some(said) = child.stdout.take() {
             BufReader::new(said).read_line(&mut line).map_err(|e| format!("kumi mount: {e}"))?;
@@ -153,7 +177,9 @@ impl Image {
     /// Clones the repository that we are in, or a new one, and lets git check the clone.
     fn cloned(&self) -> Result<String, String> {
         let inside = Command::new("git").args(["rev-parse", "--show-toplevel"]).output();
-        let Ok(inside) = inside else { return Ok("(there is no git here, so nothing is cloned)".to_owned()) };
+        let Ok(inside) = inside else {
+            return Ok("(there is no git here, so nothing is cloned)".to_owned());
+        };
         let from = match std::str::from_utf8(&inside.stdout) {
             Ok(path) if inside.status.success() => PathBuf::from(path.trim_end()),
             _ => self.repository()?,
@@ -185,8 +211,10 @@ impl Image {
         let path = self.0.join("repository");
         fs::create_dir(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         for n in 0..100 {
-            let mut file = File::create(path.join(format!("file{n}"))).map_err(|e| e.to_string())?;
-            write!(file, "{}", format!("line of {n}\n").repeat(n + 1)).map_err(|e| e.to_string())?;
+            let mut file =
+                File::create(path.join(format!("file{n}"))).map_err(|e| e.to_string())?;
+            write!(file, "{}", format!("line of {n}\n").repeat(n + 1))
+                .map_err(|e| e.to_string())?;
         }
         let author = ["-c", "user.name=kumi", "-c", "user.email=kumi@example.invalid"];
         for arguments in [&["init", "-q"][..], &["add", "."], &["commit", "-q", "-m", "one"]] {
@@ -217,7 +245,8 @@ impl Image {
                     read
                 })
             });
-            // On a busy machine all would be answered before the other one was there. (An error: it failed, and says so below.)
+            // On a busy machine all would be answered before the other one was there. (An error: it
+            // failed, and says so below.)
             let _ = began.recv();
             let start = Instant::now();
             let asked = clock::run(&self.clock(), QUESTIONS, &mut || ());
@@ -249,7 +278,8 @@ struct Server(Child);
 
 impl Server {
     fn tell(&self) {
-        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw)
+        {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
     }
@@ -260,8 +290,12 @@ impl Server {
         let end = Instant::now() + PATIENCE;
         loop {
             match self.0.try_wait().map_err(|e| format!("kumi mount: {e}"))? {
-                Some(status) => return check(status.success(), || format!("kumi mount ended badly: {status}")),
-                None if Instant::now() > end => return Err(format!("kumi mount did not end within {PATIENCE:?}")),
+                Some(status) => {
+                    return check(status.success(), || format!("kumi mount ended badly: {status}"));
+                }
+                None if Instant::now() > end => {
+                    return Err(format!("kumi mount did not end within {PATIENCE:?}"));
+                }
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         }

@@ -33,7 +33,11 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
          was runnable on each VP:",
     ));
     println!();
-    let runtime = Runtime::builder().vps(VPS).queue(Design::Ring).build().map_err(|e| format!("no runtime: {e}"))?;
+    let runtime = Runtime::builder()
+        .vps(VPS)
+        .queue(Design::Ring)
+        .build()
+        .map_err(|e| format!("no runtime: {e}"))?;
     let looks = runtime.run(spread);
     let (took, last) = looks.last().ok_or("nothing was seen")?;
     if stdout().is_terminal() {
@@ -70,7 +74,8 @@ fn spread() -> Vec<Look> {
         .collect();
     let mut looks: Vec<Look> = Vec::new();
     loop {
-        let now: Vec<usize> = runtime::metrics().map_or(Vec::new(), |m| m.vps.iter().map(|vp| vp.runnable).collect());
+        let now: Vec<usize> =
+            runtime::metrics().map_or(Vec::new(), |m| m.vps.iter().map(|vp| vp.runnable).collect());
         let time = start.elapsed();
         let done = is_even(&now) || time > PATIENCE;
         if done || looks.last().is_none_or(|(_, before)| *before != now) {
@@ -93,10 +98,13 @@ fn is_even(runnable: &[usize]) -> bool {
     runnable.len() == VPS && runnable.iter().all(|&n| n >= CROWD / VPS * 3 / 4)
 }
 
-/// At most `n` pictures, in each about as much further than in the one before; the first and the last look among them.
+/// At most `n` pictures, in each about as much further than in the one before; the first and the
+/// last look among them.
 fn chosen(looks: &[Look], n: usize) -> Vec<&Look> {
     // The fullest VP has still as many more than its share.
-    let left = |(_, runnable): &Look| runnable.iter().max().map_or(0, |most| most.saturating_sub(CROWD / VPS));
+    let left = |(_, runnable): &Look| {
+        runnable.iter().max().map_or(0, |most| most.saturating_sub(CROWD / VPS))
+    };
     let Some(last) = looks.last() else { return Vec::new() };
     let begin = looks.iter().map(left).max().unwrap_or(0);
     let mut pictures: Vec<&Look> = Vec::new();
@@ -140,9 +148,11 @@ mod tests {
 
     #[test]
     fn pictures_are_equally_far_apart() {
-        let looks: Vec<Look> =
-            (0..=224).map(|i| (Duration::from_millis(i), vec![256 - i as usize, i as usize])).collect();
-        let times: Vec<u128> = chosen(&looks[..=200], 5).iter().map(|look| look.0.as_millis()).collect();
+        let looks: Vec<Look> = (0..=224)
+            .map(|i| (Duration::from_millis(i), vec![256 - i as usize, i as usize]))
+            .collect();
+        let times: Vec<u128> =
+            chosen(&looks[..=200], 5).iter().map(|look| look.0.as_millis()).collect();
         assert_eq!((times.first(), times.last()), (Some(&0), Some(&200)));
         assert!(times.is_sorted() && times.len() <= 5);
         assert_eq!(chosen(&looks[..1], 4), [&looks[0]]);

@@ -1,4 +1,5 @@
-//! Chapter 1: the prime sieve of the paper, a chain of filters that send each other numbers and wait until each is received.
+//! Chapter 1: the prime sieve of the paper, a chain of filters that send each other numbers and
+//! wait until each is received.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -52,7 +53,9 @@ fn median(watch: &Watch, done: usize, once: fn() -> (usize, u64)) -> Result<Dura
         let start = Instant::now();
         let found = once();
         took.push(start.elapsed());
-        check(found == (PRIMES_700.primes, PRIMES_700.sum), || format!("primes and their sum: {found:?}"))?;
+        check(found == (PRIMES_700.primes, PRIMES_700.sum), || {
+            format!("primes and their sum: {found:?}")
+        })?;
         watch.at(done + round + 1);
     }
     took.sort_unstable();
@@ -87,7 +90,8 @@ fn filter<K: Kind, L: Link>(from: L::In) -> (usize, u64) {
     (count + 1, sum + u64::from(prime))
 }
 
-/// What connects two filters. Sending returns when the number was received; dropping the sending side is the end.
+/// What connects two filters. Sending returns when the number was received; dropping the sending
+/// side is the end.
 trait Link: 'static {
     type Out: Send + 'static;
     type In: Send + 'static;
@@ -97,7 +101,8 @@ trait Link: 'static {
     fn receive(from: &Self::In) -> Option<u32>;
 }
 
-/// The synchronous message of the paper. From kernel threads too: all of `kumihimo::sync` serves both kinds.
+/// The synchronous message of the paper. From kernel threads too: all of `kumihimo::sync` serves
+/// both kinds.
 struct Message;
 
 impl Link for Message {

@@ -1,4 +1,5 @@
-//! Chapter 9: this process as others see it, a `kumi ps` of itself; and one of its microprocesses suspended and resumed from outside, drawn while it happens.
+//! Chapter 9: this process as others see it, a `kumi ps` of itself; and one of its microprocesses
+//! suspended and resumed from outside, drawn while it happens.
 
 use std::hint::black_box;
 use std::io::{IsTerminal, Write, stdout};
@@ -32,7 +33,9 @@ const ROUNDS: u32 = 15_000;
 
 pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     if one_to_one() {
-        text::say("Left out: where microprocesses are kernel threads, the system's own tools see and steer them.");
+        text::say(
+            "Left out: where microprocesses are kernel threads, the system's own tools see and steer them.",
+        );
         return Ok(());
     }
     let runtime = builder().build().map_err(|e| format!("no runtime: {e}"))?;
@@ -61,7 +64,9 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     ));
     println!();
     seen.table.lines().for_each(|line| println!("  {line}"));
-    check(seen.meanwhile[ONE] == 0, || format!("it was suspended, and computed {} rounds", seen.meanwhile[ONE]))?;
+    check(seen.meanwhile[ONE] == 0, || {
+        format!("it was suspended, and computed {} rounds", seen.meanwhile[ONE])
+    })?;
     for (row, name) in NAMES.iter().enumerate() {
         check(row == ONE || seen.meanwhile[row] > 0, || format!("'{name}' stood still, too"))?;
     }
@@ -97,7 +102,10 @@ struct Seen {
 
 impl Sheet {
     fn new() -> Sheet {
-        Sheet { start: Instant::now(), rounds: [const { [const { AtomicU32::new(0) }; COLUMNS] }; NAMES.len()] }
+        Sheet {
+            start: Instant::now(),
+            rounds: [const { [const { AtomicU32::new(0) }; COLUMNS] }; NAMES.len()],
+        }
     }
 
     /// The column of this moment; beyond the last one it is over.
@@ -126,14 +134,20 @@ impl Sheet {
     fn picture(&self, seen: Option<&Seen>) -> String {
         let mut text = String::new();
         for (name, rounds) in NAMES.iter().zip(&self.rounds) {
-            let line: String = rounds.iter().map(|n| if n.load(Relaxed) == 0 { ' ' } else { '=' }).collect();
+            let line: String =
+                rounds.iter().map(|n| if n.load(Relaxed) == 0 { ' ' } else { '=' }).collect();
             text += format!("  {name:<5}  {line}").trim_end();
             text.push('\n');
         }
         let (from, to) = seen.map_or((COLUMNS, COLUMNS), |seen| seen.at);
-        let mark = |at, word| if at < COLUMNS { format!("{:at$}^ {word}", "") } else { String::new() };
+        let mark =
+            |at, word| if at < COLUMNS { format!("{:at$}^ {word}", "") } else { String::new() };
         let first = mark(from, "suspended");
-        let second = if to < COLUMNS { mark(to.saturating_sub(from + 11), "resumed") } else { String::new() };
+        let second = if to < COLUMNS {
+            mark(to.saturating_sub(from + 11), "resumed")
+        } else {
+            String::new()
+        };
         text += format!("         {first}{second}").trim_end();
         text.push('\n');
         text
@@ -170,7 +184,8 @@ fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
 fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let said = |e: machine::Error| e.to_string();
     let id = ids[ONE];
-    let mut process = Machine::mine().map_err(said)?.neighbour(id.location().space()).map_err(said)?;
+    let mut process =
+        Machine::mine().map_err(said)?.neighbour(id.location().space()).map_err(said)?;
     let space = process.space().map_err(said)?;
     let mut film = Film { live, drawn: false };
     film.until(sheet, SUSPENDED, None);
@@ -179,9 +194,16 @@ fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let done = process.act(id, Action::Suspend).map_err(said)?;
     let took = asked.elapsed();
     let before = sheet.totals();
-    // From here on it has to be let go again. Asked for one by one: a list visits the records of the million, too.
+    // From here on it has to be let go again. Asked for one by one: a list visits the records of
+    // the million, too.
     let rows: Result<Vec<_>, _> = ids.iter().map(|id| process.microprocess(*id)).collect();
-    let mut seen = Seen { took, at: (from, COLUMNS), meanwhile: [0; NAMES.len()], total: 0, table: String::new() };
+    let mut seen = Seen {
+        took,
+        at: (from, COLUMNS),
+        meanwhile: [0; NAMES.len()],
+        total: 0,
+        table: String::new(),
+    };
     film.until(sheet, RESUMED, Some(&seen));
     let after = sheet.totals();
     seen.at.1 = sheet.column();
@@ -229,11 +251,13 @@ mod tests {
 
     #[test]
     fn one_that_is_suspended_stands_still_and_goes_on() {
-        let _one = crate::tour::ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _one =
+            crate::tour::ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let runtime = builder().build().expect("a runtime");
         if one_to_one() || machine::number().is_err() {
             // Past libtest's capture: the scripts count these lines.
-            let line = "\n[skip] tour::steered: microprocesses cannot be steered from outside here\n";
+            let line =
+                "\n[skip] tour::steered: microprocesses cannot be steered from outside here\n";
             std::io::stderr().write_all(line.as_bytes()).expect("standard error is open");
             return;
         }
@@ -251,14 +275,18 @@ mod tests {
             sheet.rounds[row][column].store(1, Relaxed);
         }
         let none = [0; NAMES.len()];
-        let seen = Seen { took: COLUMN, at: (5, 30), meanwhile: none, total: 0, table: String::new() };
+        let seen =
+            Seen { took: COLUMN, at: (5, 30), meanwhile: none, total: 0, table: String::new() };
         let drawn = sheet.picture(Some(&seen));
         let lines: Vec<&str> = drawn.lines().collect();
         assert_eq!(lines.len(), NAMES.len() + 1);
         assert_eq!(lines[0], format!("  north  ={:19}=", ""));
         assert_eq!(lines[1], format!("  east   ={:82}=", ""));
         assert_eq!(lines[3], "  west");
-        assert_eq!((lines[4].find("^ suspended"), lines[4].find("^ resumed")), (Some(9 + 5), Some(9 + 30)));
+        assert_eq!(
+            (lines[4].find("^ suspended"), lines[4].find("^ resumed")),
+            (Some(9 + 5), Some(9 + 30))
+        );
         assert!(lines.iter().all(|line| line.len() <= 100));
     }
 }

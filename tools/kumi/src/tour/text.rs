@@ -1,4 +1,5 @@
-//! What the tour prints: paragraphs, tables, numbers that one can read. No line is longer than 100 columns.
+//! What the tour prints: paragraphs, tables, numbers that one can read. No line is longer than 100
+//! columns.
 
 use std::time::Duration;
 
@@ -41,8 +42,9 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) {
 fn layout(head: &[&str], rows: &[Vec<String>]) -> Vec<String> {
     let head: Vec<String> = head.iter().map(|&cell| cell.to_owned()).collect();
     let all: Vec<&Vec<String>> = std::iter::once(&head).chain(rows).collect();
-    let widths: Vec<usize> =
-        (0..head.len()).map(|c| all.iter().map(|row| row[c].chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..head.len())
+        .map(|c| all.iter().map(|row| row[c].chars().count()).max().unwrap_or(0))
+        .collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).enumerate().map(|(c, (cell, &width))| match c {
             0 => format!("  {cell:<width$}"),
@@ -112,14 +114,16 @@ mod tests {
 
     #[test]
     fn figures_stand_below_each_other() {
-        let lines = layout(&["", "a"], &[vec!["one".into(), "1".into()], vec!["ten".into(), "10".into()]]);
+        let lines =
+            layout(&["", "a"], &[vec!["one".into(), "1".into()], vec!["ten".into(), "10".into()]]);
         assert_eq!(lines, ["        a", "  one   1", "  ten  10"]);
     }
 
     #[test]
     fn times_have_three_figures() {
         let texts = [12, 1_234, 56_700, 890_000_000, 1_999_000_000, 61_000_000_000];
-        let texts: Vec<String> = texts.into_iter().map(|ns| time(Duration::from_nanos(ns))).collect();
+        let texts: Vec<String> =
+            texts.into_iter().map(|ns| time(Duration::from_nanos(ns))).collect();
         assert_eq!(texts, ["12.0 ns", "1.23 us", "56.7 us", "890 ms", "2.00 s", "61.0 s"]);
     }
 
@@ -134,6 +138,9 @@ mod tests {
 
     #[test]
     fn numbers_have_commas() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(|n: u64| number(n)), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0, 999, 1_000, 1_234_567].map(|n: u64| number(n)),
+            ["0", "999", "1,000", "1,234,567"]
+        );
     }
 }

@@ -17,7 +17,8 @@ use super::pty::{Controlling, Pty};
 /// Nothing takes long; whoever gets here hangs. Not a measure of speed.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A process at the board of a folder that has a name of its own, and one virtual processor: all of them are on the same core.
+/// A process at the board of a folder that has a name of its own, and one virtual processor: all of
+/// them are on the same core.
 struct One(Child);
 
 impl One {
@@ -84,7 +85,10 @@ fn child() {
                         },
                     }
                 };
-                Builder::new().priority(priority).spawn_scoped(scope, runs).expect("a microprocess");
+                Builder::new()
+                    .priority(priority)
+                    .spawn_scoped(scope, runs)
+                    .expect("a microprocess");
             }
         });
     });
@@ -120,7 +124,8 @@ fn scribble() {
     }
 }
 
-/// A meek process that wants the cores, and one of that name that has them: as soon as that is so it is provoked, and `kumi top` and `kumi board` name it.
+/// A meek process that wants the cores, and one of that name that has them: as soon as that is so
+/// it is provoked, and `kumi top` and `kumi board` name it.
 fn is_named(test: &str, name: &str, reason: &str, provoke: impl FnOnce(&One)) {
     if is_child(test) {
         return child();
@@ -141,7 +146,9 @@ fn is_named(test: &str, name: &str, reason: &str, provoke: impl FnOnce(&One)) {
             let spaces = view.spaces();
             let row = spaces.iter().find(|space| space.pid == offender.id()).map(|space| space.row);
             let cores = view.cores();
-            cores.iter().any(|core| core.holder.map(|stand| stand.row) == row && !core.waiting.is_empty())
+            cores
+                .iter()
+                .any(|core| core.holder.map(|stand| stand.row) == row && !core.waiting.is_empty())
         };
         while !holds() {
             assert!(begun.elapsed() < LIMIT, "it never has the core: {:?}", view.cores());
@@ -166,9 +173,12 @@ fn one_that_is_killed_is_named() {
 
 #[test]
 fn one_that_is_stopped_is_named() {
-    is_named("board::one_that_is_stopped_is_named", "stopped", "is stopped, and held a core", |one| {
-        one.signal(Signal::STOP)
-    });
+    is_named(
+        "board::one_that_is_stopped_is_named",
+        "stopped",
+        "is stopped, and held a core",
+        |one| one.signal(Signal::STOP),
+    );
 }
 
 #[test]
@@ -183,7 +193,12 @@ fn one_that_loops_while_masked_is_named() {
 
 #[test]
 fn one_that_scribbles_is_named() {
-    is_named("board::one_that_scribbles_is_named", "scribbler", "writes nonsense over the board", |_| {});
+    is_named(
+        "board::one_that_scribbles_is_named",
+        "scribbler",
+        "writes nonsense over the board",
+        |_| {},
+    );
 }
 
 #[test]
@@ -193,10 +208,15 @@ fn the_rule_of_feedback_is_set_for_all_who_come() {
     let kumi = |args: &[&str]| folder.kumi(args);
     let (code, told, _) = kumi(&["board"]);
     assert!(code == 0 && told.contains("none yet") && !path.exists(), "{told}");
-    for (rule, said) in [("on", "feedback 40ms,8"), ("5ms,3", "feedback 5ms,3"), ("off", "feedback off")] {
+    for (rule, said) in
+        [("on", "feedback 40ms,8"), ("5ms,3", "feedback 5ms,3"), ("off", "feedback off")]
+    {
         let (code, told, complaints) = kumi(&["board", "--feedback", rule]);
         assert!(
-            code == 0 && complaints.is_empty() && told.contains(said) && told.contains("nobody there"),
+            code == 0
+                && complaints.is_empty()
+                && told.contains(said)
+                && told.contains("nobody there"),
             "{told}{complaints}"
         );
         let rule = View::open(&path).expect("a board").feedback();
@@ -210,7 +230,10 @@ fn the_rule_of_feedback_is_set_for_all_who_come() {
     assert_eq!(View::open(&path).expect("a board").feedback(), None);
     // Where there is none, and where something else is.
     let told = folder.command(&["board"]).env("KUMI_BOARD", "off").output().expect("kumi");
-    assert!(told.status.code() == Some(1) && String::from_utf8_lossy(&told.stderr).contains("KUMI_BOARD=off"));
+    assert!(
+        told.status.code() == Some(1)
+            && String::from_utf8_lossy(&told.stderr).contains("KUMI_BOARD=off")
+    );
     std::fs::write(&path, "something else").expect("ours");
     let (code, _, complaints) = kumi(&["board"]);
     assert!(code == 1 && complaints.contains("it is no board"), "{complaints}");

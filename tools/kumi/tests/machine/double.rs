@@ -1,4 +1,5 @@
-//! An address space whose microprocesses are rows of a table, behind the real control socket, in a run-time directory of the test's own.
+//! An address space whose microprocesses are rows of a table, behind the real control socket, in a
+//! run-time directory of the test's own.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -7,7 +8,9 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use kumihimo_machine::answer::{Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State};
+use kumihimo_machine::answer::{
+    Action, Answer, Done, Metric, Microprocess, Refused, Resource, Space, State,
+};
 use kumihimo_machine::directory::Directory;
 use kumihimo_machine::space::{Control, Number};
 use kumihimo_resource::id::{Id, Kind, Serial};
@@ -41,7 +44,9 @@ impl Folder {
 
     /// An address space that is made ready before anybody finds it.
     pub fn space_with(&self, ready: impl FnOnce(&Table)) -> Double {
-        let number = Arc::new(Number::take_in(Directory::own(&self.0).expect("it is there")).expect("a number"));
+        let number = Arc::new(
+            Number::take_in(Directory::own(&self.0).expect("it is there")).expect("a number"),
+        );
         let table = Arc::new(Table::new(&number));
         ready(&table);
         let answer: Arc<dyn Answer> = table.clone();
@@ -162,7 +167,8 @@ impl Table {
     pub fn count(&self, name: &str, vp: &str, value: f64) {
         let labels = vec![("vp".to_owned(), vp.to_owned())];
         let help = "Counted.".to_owned();
-        let metric = Metric { name: name.to_owned(), help, counter: true, samples: vec![(labels, value)] };
+        let metric =
+            Metric { name: name.to_owned(), help, counter: true, samples: vec![(labels, value)] };
         self.metrics.lock().expect("metrics").push(metric);
     }
 
@@ -224,7 +230,10 @@ impl Answer for Table {
 
     fn resources(&self, kind: Option<Kind>, each: &mut dyn FnMut(Resource)) {
         let all = self.resources.lock().expect("resources");
-        all.iter().filter(|row| kind.is_none_or(|kind| row.id.kind() == kind)).cloned().for_each(each);
+        all.iter()
+            .filter(|row| kind.is_none_or(|kind| row.id.kind() == kind))
+            .cloned()
+            .for_each(each);
     }
 
     fn act(&self, id: Id, action: Action) -> Result<Done, Refused> {
@@ -275,7 +284,9 @@ impl Answer for Table {
 
     fn trace(&self, out: &mut dyn Write) -> std::io::Result<()> {
         match self.traced.load(Ordering::Relaxed) {
-            0 => Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "nothing is traced here")),
+            0 => {
+                Err(std::io::Error::new(std::io::ErrorKind::Unsupported, "nothing is traced here"))
+            }
             bytes => out.write_all(&vec![b'x'; bytes as usize]),
         }
     }

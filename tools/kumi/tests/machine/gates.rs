@@ -77,7 +77,8 @@ fn client() {
     for _ in 0..2 {
         let named = kumihimo::thread::Builder::new().name("caller".into());
         let holds = holds.clone();
-        let calls = named.spawn(move || holds.call(&1).expect_err("it is cut")).expect("there is room");
+        let calls =
+            named.spawn(move || holds.call(&1).expect_err("it is cut")).expect("there is room");
         say(&format!("{:?}", calls.join().expect("no panic").kind()));
         hear();
     }
@@ -93,7 +94,11 @@ fn all<T: serde::de::DeserializeOwned>(folder: &Folder, args: &[&str]) -> Vec<T>
 #[test]
 fn gates_and_links_are_seen_and_ended() {
     if process::is_child(NAME) {
-        return if std::env::var("KUMI_TEST_SIDE").is_ok_and(|side| side == "server") { server() } else { client() };
+        return if std::env::var("KUMI_TEST_SIDE").is_ok_and(|side| side == "server") {
+            server()
+        } else {
+            client()
+        };
     }
     if process::is_one_to_one() {
         return kumihimo_tests::skip(NAME, "microprocesses are kernel threads here");
@@ -112,10 +117,18 @@ fn gates_and_links_are_seen_and_ended() {
         (&["/gate/holds".to_owned()][..], "1 links, 1 handled, 0 wait")
     );
     let links: Vec<Resource> = all(&folder, &["resources", "--kind", "link", "--json"]);
-    let ends = |how: &str| links.iter().find(|link| link.state.starts_with(how)).map(|link| link.state.as_str());
+    let ends = |how: &str| {
+        links.iter().find(|link| link.state.starts_with(how)).map(|link| link.state.as_str())
+    };
     let of_user = format!("of user {}: 1 under way", rustix::process::geteuid().as_raw());
-    assert_eq!(ends("serves"), Some(format!("serves gate holds to process {client_pid} {of_user}").as_str()));
-    assert_eq!(ends("calls"), Some(format!("calls gate holds of process {server_pid} {of_user}").as_str()));
+    assert_eq!(
+        ends("serves"),
+        Some(format!("serves gate holds to process {client_pid} {of_user}").as_str())
+    );
+    assert_eq!(
+        ends("calls"),
+        Some(format!("calls gate holds of process {server_pid} {of_user}").as_str())
+    );
     let (_, said, _) = folder.kumi(&["resources", "--named"]);
     assert!(said.contains("/gate/holds") && said.contains(&gates[0].id.to_string()), "{said}");
     // Who serves, and who waits for that.
@@ -127,7 +140,12 @@ fn gates_and_links_are_seen_and_ended() {
     assert_eq!(waits, Some(format!("address space {space}, through a gate")));
 
     // A link, of which its other side hears, and then the gate.
-    let link = links.iter().find(|link| link.state.starts_with("serves")).expect("as above").id.to_string();
+    let link = links
+        .iter()
+        .find(|link| link.state.starts_with("serves"))
+        .expect("as above")
+        .id
+        .to_string();
     let (code, said, complaints) = folder.kumi(&["cancel", &link]);
     assert_eq!((code, complaints.as_str()), (0, ""), "{said}");
     assert_eq!(client.line(), "Gone");

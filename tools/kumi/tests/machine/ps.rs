@@ -21,7 +21,12 @@ fn some(folder: &Folder) -> Double {
         table.add(2, "worker", State::Running);
         table.add(3, "worker", State::Suspended);
         let id = table.add(4, "", State::Blocked);
-        table.put(Microprocess { kernel_thread: Some(4711), stopping: true, priority: 50, ..table.row(id) });
+        table.put(Microprocess {
+            kernel_thread: Some(4711),
+            stopping: true,
+            priority: 50,
+            ..table.row(id)
+        });
     })
 }
 
@@ -56,21 +61,31 @@ fn what_is_named_alone() {
     let (a, b) = (one.table.number, other.table.number);
     let ids = |args: &[&str]| {
         let (code, said, complaints) = folder.kumi(&[&["ps"], args].concat());
-        let ids = said.lines().filter_map(|line| line.split_whitespace().next()).filter(|word| word.contains('.'));
+        let ids = said
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .filter(|word| word.contains('.'));
         (code, ids.map(str::to_owned).collect::<Vec<_>>(), complaints)
     };
-    let of = |space: u16, slots: &[u32]| slots.iter().map(|slot| format!("{space}.{slot}.1")).collect::<Vec<_>>();
+    let of = |space: u16, slots: &[u32]| {
+        slots.iter().map(|slot| format!("{space}.{slot}.1")).collect::<Vec<_>>()
+    };
     assert_eq!(ids(&[&b.to_string()]).1, of(b, &[1, 2, 3, 4]));
     assert_eq!(ids(&[&other.table.id().to_string()]).1, of(b, &[1, 2, 3, 4]));
-    assert_eq!(ids(&[&format!("{b}.2.1"), &format!("{a}.microprocess.4.1")]).1, [of(a, &[4]), of(b, &[2])].concat());
+    assert_eq!(
+        ids(&[&format!("{b}.2.1"), &format!("{a}.microprocess.4.1")]).1,
+        [of(a, &[4]), of(b, &[2])].concat()
+    );
     assert_eq!(ids(&[&format!("{a}/worker"), &format!("{a}.2.1")]).1, of(a, &[2, 3]));
     assert_eq!(ids(&["--state", "running,blocked", &a.to_string()]).1, of(a, &[2, 4]));
     assert_eq!(ids(&["--sort", "priority", &a.to_string()]).1, of(a, &[4, 1, 2, 3]));
     // What is not there is said; the rest is shown.
-    let (code, shown, complaints) = ids(&[&format!("{a}/nobody"), &format!("{a}.2.1"), &format!("{b}.9.1")]);
+    let (code, shown, complaints) =
+        ids(&[&format!("{a}/nobody"), &format!("{a}.2.1"), &format!("{b}.9.1")]);
     assert_eq!((code, shown), (1, of(a, &[2])));
     assert!(
-        complaints.contains("is named \"nobody\"") && complaints.contains(&format!("{b}.microprocess.9.1 has ended"))
+        complaints.contains("is named \"nobody\"")
+            && complaints.contains(&format!("{b}.microprocess.9.1 has ended"))
     );
     assert_eq!(complaints.lines().count(), 2, "{complaints}");
 }
@@ -85,8 +100,10 @@ fn json_is_an_object_a_line() {
         said.lines().map(str::to_owned).collect()
     };
     let rows = lines(&["ps", "--json"]);
-    let rows: Vec<Microprocess> = rows.iter().map(|line| serde_json::from_str(line).expect("a row")).collect();
-    let want: Vec<Microprocess> = (1..5).map(|slot| one.table.row(one.table.microprocess_id(slot, 1))).collect();
+    let rows: Vec<Microprocess> =
+        rows.iter().map(|line| serde_json::from_str(line).expect("a row")).collect();
+    let want: Vec<Microprocess> =
+        (1..5).map(|slot| one.table.row(one.table.microprocess_id(slot, 1))).collect();
     assert_eq!(rows, want);
     let spaces = lines(&["ps", "--spaces", "--json"]);
     let space: Space = serde_json::from_str(&spaces[0]).expect("a space");
@@ -103,16 +120,30 @@ fn a_hundred_thousand_are_shown_and_a_reader_that_leaves_is_no_failure() {
     });
     let (code, said, _) = folder.kumi(&["ps"]);
     assert_eq!((code, said.lines().count()), (0, 100_002));
-    assert!(said.ends_with(&format!("{}.99999.1  worker  waiting  32        0   -\n", one.table.number)));
+    assert!(
+        said.ends_with(&format!(
+            "{}.99999.1  worker  waiting  32        0   -\n",
+            one.table.number
+        ))
+    );
     for args in [&["ps"][..], &["ps", "--json"]] {
-        let mut child = folder.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kumi");
+        let mut child = folder
+            .command(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("kumi");
         let mut first = String::new();
         let mut out = BufReader::with_capacity(64, child.stdout.take().expect("a pipe"));
         out.read_line(&mut first).expect("a line");
         drop(out);
         let mut complaints = String::new();
         child.stderr.take().expect("a pipe").read_to_string(&mut complaints).expect("text");
-        assert_eq!((child.wait().expect("it ends").code(), complaints.as_str()), (Some(0), ""), "{first}");
+        assert_eq!(
+            (child.wait().expect("it ends").code(), complaints.as_str()),
+            (Some(0), ""),
+            "{first}"
+        );
     }
 }
 
@@ -127,7 +158,10 @@ fn names_of_others_steer_no_terminal() {
     for args in [&["ps"][..], &["backtrace", &id], &["ps", "--json"]] {
         let (code, said, complaints) = folder.kumi(args);
         let steers = |c: char| c.is_control() && c != '\n';
-        assert!(code == 0 && !said.contains(steers) && !complaints.contains(steers), "{said:?} {complaints:?}");
+        assert!(
+            code == 0 && !said.contains(steers) && !complaints.contains(steers),
+            "{said:?} {complaints:?}"
+        );
     }
     assert_eq!(folder.kumi(&["ps"]).1.lines().count(), 3);
 }
@@ -139,8 +173,18 @@ fn the_usage_table() {
         let of = |kind, slot| Id::new(table.id().location(), kind, Serial::new(slot, 1));
         let owner = Some(table.microprocess_id(3, 1));
         let names = vec!["/mailbox/post".to_owned()];
-        table.has(Resource { id: of(Kind::MAILBOX, 7), owner, state: "2 waiting".to_owned(), names });
-        table.has(Resource { id: of(Kind::VP, 0), owner: None, state: "running".to_owned(), names: vec![] });
+        table.has(Resource {
+            id: of(Kind::MAILBOX, 7),
+            owner,
+            state: "2 waiting".to_owned(),
+            names,
+        });
+        table.has(Resource {
+            id: of(Kind::VP, 0),
+            owner: None,
+            state: "running".to_owned(),
+            names: vec![],
+        });
     });
     let a = one.table.number;
     let (code, said, complaints) = folder.kumi(&["resources"]);
@@ -152,7 +196,10 @@ fn the_usage_table() {
     );
     assert_eq!((code, said, complaints.as_str()), (0, want, ""));
     let (_, said, _) = folder.kumi(&["resources", "--named"]);
-    assert!(said.ends_with(&format!("{a}.mailbox.7.1  {a}.3.1  2 waiting  /mailbox/post\n")), "{said}");
+    assert!(
+        said.ends_with(&format!("{a}.mailbox.7.1  {a}.3.1  2 waiting  /mailbox/post\n")),
+        "{said}"
+    );
     let (_, said, _) = folder.kumi(&["resources", "--kind", "vp", "--json", &a.to_string()]);
     let row: Resource = serde_json::from_str(&said).expect("one row");
     assert_eq!(row.id.kind(), Kind::VP);
@@ -175,8 +222,12 @@ fn metrics_of_all_in_one_text() {
         assert!(said.contains(&line), "{said}");
     }
     let (_, said, _) = folder.kumi(&["metrics", "--json", &other.table.number.to_string()]);
-    let first: serde_json::Value = serde_json::from_str(said.lines().next().expect("a line")).expect("JSON");
-    assert_eq!((&first["space"], &first["name"]), (&other.table.number.into(), &"kumihimo_vp_switches_total".into()));
+    let first: serde_json::Value =
+        serde_json::from_str(said.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(
+        (&first["space"], &first["name"]),
+        (&other.table.number.into(), &"kumihimo_vp_switches_total".into())
+    );
 }
 
 #[test]

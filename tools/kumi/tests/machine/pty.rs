@@ -38,13 +38,23 @@ pub enum Controlling {
 
 impl Pty {
     /// `kumi` with these arguments, in a terminal of this size.
-    pub fn start(folder: &Folder, args: &[&str], (width, height): (u16, u16), controlling: Controlling) -> Pty {
-        let master: OwnedFd = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pty");
+    pub fn start(
+        folder: &Folder,
+        args: &[&str],
+        (width, height): (u16, u16),
+        controlling: Controlling,
+    ) -> Pty {
+        let master: OwnedFd =
+            openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pty");
         grantpt(&master).and_then(|()| unlockpt(&master)).expect("its other side");
         let name = ptsname(&master, Vec::new()).expect("its name");
         let name = PathBuf::from(name.to_str().expect("text"));
-        let slave =
-            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open(name).expect("its other side");
+        let slave = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOCTTY)
+            .open(name)
+            .expect("its other side");
         let mut command = match controlling {
             Controlling::Yes => {
                 let mut command = Command::new("setsid");
@@ -157,7 +167,8 @@ impl Drop for Pty {
     }
 }
 
-/// Waits until a process has really stopped: the signal alone comes at once, and all of its kernel threads a little later.
+/// Waits until a process has really stopped: the signal alone comes at once, and all of its kernel
+/// threads a little later.
 pub fn until_stopped(child: &Child) {
     let stopped = waitpid(Some(Pid::from_child(child)), WaitOptions::UNTRACED).expect("it is ours");
     let (_, status) = stopped.expect("waited for");

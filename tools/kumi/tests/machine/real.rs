@@ -65,17 +65,32 @@ fn a_server_is_seen_and_steered() {
     let (code, said, complaints) = folder.kumi(&["ps"]);
     assert_eq!((code, complaints.as_str()), (0, ""), "{said}");
     assert!(said.contains(&format!("pid {}", server.0.id())), "{said}");
-    let one = rows(&folder).into_iter().find(|row| row.state == State::Waiting).expect("one waits for connections");
+    let one = rows(&folder)
+        .into_iter()
+        .find(|row| row.state == State::Waiting)
+        .expect("one waits for connections");
     let id = one.id.to_string();
     let (code, said, complaints) = folder.kumi(&["suspend", &id]);
     assert_eq!((code, complaints.as_str()), (0, ""), "{said}");
     // At once, or when it comes to where it can.
-    let suspended =
-        || rows(&folder).into_iter().any(|row| row.id == one.id && (row.state == State::Suspended || row.stopping));
+    let suspended = || {
+        rows(&folder)
+            .into_iter()
+            .any(|row| row.id == one.id && (row.state == State::Suspended || row.stopping))
+    };
     assert!(suspended());
-    for args in [&["backtrace", &id][..], &["priority", "40", &id], &["resume", &id], &["resources"], &["metrics"]] {
+    for args in [
+        &["backtrace", &id][..],
+        &["priority", "40", &id],
+        &["resume", &id],
+        &["resources"],
+        &["metrics"],
+    ] {
         let (code, said, complaints) = folder.kumi(args);
-        assert!(code == 0 && complaints.is_empty() && !said.is_empty(), "{args:?}: {said}{complaints}");
+        assert!(
+            code == 0 && complaints.is_empty() && !said.is_empty(),
+            "{args:?}: {said}{complaints}"
+        );
     }
     assert!(!suspended());
     let row = rows(&folder).into_iter().find(|row| row.id == one.id).expect("it lives");

@@ -16,8 +16,15 @@ use super::double::{Folder, KUMI, told};
 use super::pty::until_stopped;
 
 /// Every subcommand that asks, about one microprocess or all.
-const ABOUT_ONE: [&[&str]; 7] =
-    [&["ps"], &["suspend"], &["resume"], &["cancel"], &["priority", "5"], &["backtrace"], &["watch"]];
+const ABOUT_ONE: [&[&str]; 7] = [
+    &["ps"],
+    &["suspend"],
+    &["resume"],
+    &["cancel"],
+    &["priority", "5"],
+    &["backtrace"],
+    &["watch"],
+];
 
 /// One line on standard error that contains `why`, exit code 1, nothing on standard output.
 #[track_caller]
@@ -30,11 +37,24 @@ fn refuses(folder: &Folder, args: &[&str], why: &str) {
 
 #[test]
 fn a_run_time_directory_that_cannot_be() {
-    for (place, why) in [("/no/such/folder/kumi", "/no/such/folder/kumi"), ("relative", "absolute")] {
-        for args in [&["ps"][..], &["resources"], &["metrics"], &["suspend", "1.1.1"], &["watch", "1.1.1"], &["top"]] {
-            let output = Command::new(KUMI).args(args).env("KUMI_DIR", place).output().expect("kumi");
+    for (place, why) in [("/no/such/folder/kumi", "/no/such/folder/kumi"), ("relative", "absolute")]
+    {
+        for args in [
+            &["ps"][..],
+            &["resources"],
+            &["metrics"],
+            &["suspend", "1.1.1"],
+            &["watch", "1.1.1"],
+            &["top"],
+        ] {
+            let output =
+                Command::new(KUMI).args(args).env("KUMI_DIR", place).output().expect("kumi");
             let (code, said, complaints) = told(&output);
-            assert_eq!((code, said.as_str(), complaints.lines().count()), (1, "", 1), "{args:?}: {complaints}");
+            assert_eq!(
+                (code, said.as_str(), complaints.lines().count()),
+                (1, "", 1),
+                "{args:?}: {complaints}"
+            );
             assert!(complaints.contains(why), "{complaints}");
         }
     }
@@ -126,8 +146,11 @@ fn what_is_no_id_or_of_another_kind() {
 /// A process with an address space of one microprocess, what it says, and its number.
 fn process_of_its_own(test: &str, folder: &Folder) -> (Child, impl Iterator<Item = String>, u16) {
     let mut child = process::start(test, &[("KUMI_DIR", folder.path().to_str().expect("text"))]);
-    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
-    let number = lines.find_map(|line| line.split_once("number ").map(|(_, number)| number.parse().expect("a number")));
+    let mut lines =
+        BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    let number = lines.find_map(|line| {
+        line.split_once("number ").map(|(_, number)| number.parse().expect("a number"))
+    });
     (child, lines, number.expect("it says its number"))
 }
 
@@ -154,12 +177,17 @@ fn a_stopped_target() {
     until_stopped(&child);
     let id = format!("{a}.1.1");
     let why = format!("address space {a} is stopped, so nobody answers: kill -CONT {}", child.id());
-    let late = format!("{why}, or end its debugger; if it was heard, it may still be done when it goes on");
+    let late = format!(
+        "{why}, or end its debugger; if it was heard, it may still be done when it goes on"
+    );
     refuses(&folder, &["suspend", &id], &late);
     // Others are shown nevertheless.
     let other = folder.space();
     let (code, said, complaints) = folder.kumi(&["ps"]);
-    assert!(code == 1 && said.starts_with(&format!("address space {}: ", other.table.number)), "{said}");
+    assert!(
+        code == 1 && said.starts_with(&format!("address space {}: ", other.table.number)),
+        "{said}"
+    );
     assert!(complaints.contains(&why) && complaints.lines().count() == 1, "{complaints}");
     kill_process(pid, Signal::CONT).expect("it lives");
     let (code, said, complaints) = folder.kumi(&["suspend", &id]);
@@ -177,9 +205,13 @@ fn a_target_that_dies() {
     let folder = Folder::new("dies");
     let (mut child, _lines, a) = process_of_its_own(NAME, &folder);
     let id = format!("{a}.1.1");
-    let mut watch =
-        folder.command(&["watch", "--every", "1", &id]).stdout(std::process::Stdio::piped()).spawn().expect("kumi");
-    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    let mut watch = folder
+        .command(&["watch", "--every", "1", &id])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("kumi");
+    let mut lines =
+        BufReader::new(watch.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(lines.next().expect("a line").contains("worker running"));
     child.kill().expect("it lives");
     child.wait().expect("it ends");
@@ -217,7 +249,11 @@ fn another_version_and_another_program() {
     let a = stranger(&folder, |to| {
         let _ = to.write_all(b"\x1b[2JHTTP/1.1 400 Bad Request\r\n\r\n");
     });
-    refuses(&folder, &["metrics", &a.to_string()], &format!("address space {a}: its answer cannot be understood"));
+    refuses(
+        &folder,
+        &["metrics", &a.to_string()],
+        &format!("address space {a}: its answer cannot be understood"),
+    );
 }
 
 #[test]
@@ -227,7 +263,11 @@ fn one_that_does_not_let_us_in() {
         let _ = to.write_all(b"{\"error\":{\"kind\":\"denied\",\"message\":\"user 0 may not ask address space 1\"}}\n");
     });
     for args in ABOUT_ONE {
-        refuses(&folder, &[args, &[&*format!("{a}.1.1")]].concat(), "user 0 may not ask address space 1");
+        refuses(
+            &folder,
+            &[args, &[&*format!("{a}.1.1")]].concat(),
+            "user 0 may not ask address space 1",
+        );
     }
 }
 
@@ -240,7 +280,10 @@ fn another_user() {
     let folder = Folder::new("user");
     let as_somebody = |args: &[&str]| Command::new(KUMI).args(args).uid(SOMEBODY_ELSE).output();
     if !as_somebody(&["--version"]).is_ok_and(|output| output.status.success()) {
-        return kumihimo_tests::skip(NAME, "only root can be somebody else, where others can run what was built");
+        return kumihimo_tests::skip(
+            NAME,
+            "only root can be somebody else, where others can run what was built",
+        );
     }
     let one = folder.space();
     let id = one.table.add(1, "worker", State::Running);

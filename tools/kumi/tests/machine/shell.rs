@@ -8,7 +8,8 @@ use super::double::{Folder, KUMI, told};
 /// The subcommands that `kumi --help` lists.
 fn subcommands() -> Vec<String> {
     let (_, help, _) = told(&Command::new(KUMI).arg("--help").output().expect("kumi"));
-    let list = help.split_once("Commands:\n").expect("a list").1.split_once("\n\n").expect("its end").0;
+    let list =
+        help.split_once("Commands:\n").expect("a list").1.split_once("\n\n").expect("its end").0;
     let names: Vec<String> =
         list.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
     assert!(names.len() > 15 && names.iter().any(|name| name == "ps"), "{names:?}");
@@ -30,7 +31,12 @@ fn every_shell_is_told_of_all_subcommands() {
 #[test]
 fn bash_takes_its_completions() {
     let output = Command::new(KUMI).args(["completions", "bash"]).output().expect("kumi");
-    let mut bash = Command::new("bash").arg("-n").stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("bash");
+    let mut bash = Command::new("bash")
+        .arg("-n")
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("bash");
     bash.stdin.take().expect("a pipe").write_all(&output.stdout).expect("it reads");
     let output = bash.wait_with_output().expect("it ends");
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
@@ -38,7 +44,8 @@ fn bash_takes_its_completions() {
     let script = format!(
         "source <({KUMI} completions bash) && COMP_WORDS=(kumi ps --state s) COMP_CWORD=3 && _kumi kumi s --state && echo \"${{COMPREPLY[@]}}\""
     );
-    let (code, said, complaints) = told(&Command::new("bash").args(["-c", &script]).output().expect("bash"));
+    let (code, said, complaints) =
+        told(&Command::new("bash").args(["-c", &script]).output().expect("bash"));
     assert_eq!((code, said.as_str()), (0, "suspended\n"), "{complaints}");
 }
 
@@ -47,7 +54,9 @@ fn every_subcommand_has_its_page() {
     let folder = Folder::new("man");
     let path = folder.path().to_str().expect("text");
     assert_eq!(folder.kumi(&["man", path]), (0, String::new(), String::new()));
-    let page = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let page = |name: &str| {
+        std::fs::read_to_string(folder.path().join(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+    };
     assert!(page("kumi.1").contains(".TH"));
     for name in subcommands() {
         let text = page(&format!("kumi-{name}.1"));
@@ -62,8 +71,11 @@ fn every_subcommand_has_its_page() {
 
 #[test]
 fn how_to_install_is_in_the_help() {
-    for (command, place) in [("completions", "bash-completion/completions/kumi"), ("man", "share/man/man1")] {
-        let (_, help, _) = told(&Command::new(KUMI).args([command, "--help"]).output().expect("kumi"));
+    for (command, place) in
+        [("completions", "bash-completion/completions/kumi"), ("man", "share/man/man1")]
+    {
+        let (_, help, _) =
+            told(&Command::new(KUMI).args([command, "--help"]).output().expect("kumi"));
         assert!(help.contains(place), "{help}");
     }
 }

@@ -17,7 +17,8 @@ fn each_has_its_own_outcome() {
     table.add(3, "fortress", State::Waiting);
     table.add(4, "stubborn", State::Running);
     let [one_id, two, three, four, gone] = [1, 2, 3, 4, 9].map(|slot| format!("{a}.{slot}.1"));
-    let (code, said, complaints) = folder.kumi(&["suspend", &one_id, &two, &three, &gone, &four, &one_id]);
+    let (code, said, complaints) =
+        folder.kumi(&["suspend", &one_id, &two, &three, &gone, &four, &one_id]);
     assert_eq!(code, 1);
     let want = format!(
         "{one_id}: suspended\n\
@@ -59,7 +60,9 @@ fn a_name_is_resolved_if_one_alone_has_it() {
     let (code, said, _) = folder.kumi(&["suspend", &format!("{a}/a/b")]);
     assert_eq!((code, said), (0, format!("{a}.1.1 ({a}/a/b): suspended\n")));
     let (code, _, complaints) = folder.kumi(&["cancel", &format!("{a}/worker")]);
-    let want = format!("{a}/worker is 4 microprocesses: give the id of one ({a}.2.1, {a}.3.1, {a}.4.1, ...)");
+    let want = format!(
+        "{a}/worker is 4 microprocesses: give the id of one ({a}.2.1, {a}.3.1, {a}.4.1, ...)"
+    );
     assert!(code == 1 && complaints.contains(&want), "{complaints}");
     let (code, _, complaints) = folder.kumi(&["cancel", &format!("{a}/nobody")]);
     assert!(code == 1 && complaints.contains(&format!("see kumi ps {a}")), "{complaints}");
@@ -77,8 +80,12 @@ fn json_tells_outcomes_and_refusals() {
     let (code, said, complaints) =
         folder.kumi(&["suspend", "--json", &named, &format!("{a}.3.1"), &format!("{a}.9.1")]);
     assert_eq!((code, complaints.as_str()), (1, ""));
-    let lines: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert_eq!((&lines[0]["id"], &lines[0]["of"]), (&format!("{a}.microprocess.1.1").into(), &named.into()));
+    let lines: Vec<serde_json::Value> =
+        said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(
+        (&lines[0]["id"], &lines[0]["of"]),
+        (&format!("{a}.microprocess.1.1").into(), &named.into())
+    );
     assert_eq!(lines[0]["done"], "now");
     assert_eq!(lines[1]["refused"]["kind"], "denied");
     assert_eq!((&lines[2]["refused"]["kind"], lines.len()), (&"stale".into(), 3));
@@ -96,7 +103,15 @@ fn watched_until_it_ends() {
     let other = table.add(2, "", State::Waiting);
     let (first, second) = (format!("{a}.1.1"), format!("{a}/worker"));
     let mut child = folder
-        .command(&["watch", "--every", "1", &first, &second, &format!("{a}.2.1"), &format!("{a}.9.1")])
+        .command(&[
+            "watch",
+            "--every",
+            "1",
+            &first,
+            &second,
+            &format!("{a}.2.1"),
+            &format!("{a}.9.1"),
+        ])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -139,8 +154,9 @@ fn watched_ones_end_with_their_address_space() {
         .spawn()
         .expect("kumi");
     let mut out = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    let mut next =
-        || -> serde_json::Value { serde_json::from_str(&out.next().expect("a line").expect("text")).expect("JSON") };
+    let mut next = || -> serde_json::Value {
+        serde_json::from_str(&out.next().expect("a line").expect("text")).expect("JSON")
+    };
     assert_eq!(next()["state"], "running");
     drop(one);
     assert_eq!(next()["ended"], true);

@@ -26,7 +26,11 @@ fn ends_well(mut pty: Pty) {
     assert!(pty.is_taken());
     pty.send("q");
     assert_eq!(pty.wait().code(), Some(0));
-    assert!(!pty.is_taken() && pty.is_cooked() && !pty.screen().contains("kumi top"), "{}", pty.screen());
+    assert!(
+        !pty.is_taken() && pty.is_cooked() && !pty.screen().contains("kumi top"),
+        "{}",
+        pty.screen()
+    );
 }
 
 #[test]
@@ -103,12 +107,18 @@ fn the_chosen_one_is_steered() {
     pty.send("n");
     pty.until_shown("not cancelled");
     pty.send("cy");
-    pty.until(|screen| screen.contains(&format!("{a}.2.1: cancelled")) && !screen.contains("reader"));
+    pty.until(|screen| {
+        screen.contains(&format!("{a}.2.1: cancelled")) && !screen.contains("reader")
+    });
     pty.send("s");
     pty.until_shown("lets nobody steer it");
     assert_eq!(table.row(fortress).state, State::Waiting);
-    let want =
-        [(worker, Action::Suspend), (worker, Action::Resume), (worker, Action::Priority(33)), (reader, Action::Cancel)];
+    let want = [
+        (worker, Action::Suspend),
+        (worker, Action::Resume),
+        (worker, Action::Priority(33)),
+        (reader, Action::Cancel),
+    ];
     assert_eq!(table.acted(), want);
     ends_well(pty);
 }
@@ -213,5 +223,10 @@ fn without_a_terminal_it_says_what_to_use() {
     let folder = Folder::new("top-none");
     let output = folder.command(&["top"]).stdin(Stdio::null()).output().expect("kumi");
     let said = String::from_utf8(output.stderr).expect("text");
-    assert!(output.status.code() == Some(1) && said.contains("needs a terminal") && said.contains("kumi ps"), "{said}");
+    assert!(
+        output.status.code() == Some(1)
+            && said.contains("needs a terminal")
+            && said.contains("kumi ps"),
+        "{said}"
+    );
 }

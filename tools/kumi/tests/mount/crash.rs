@@ -10,11 +10,20 @@ fn killed(name: &str, organisation: Organisation) {
     if !has_e2fsprogs(name) {
         return;
     }
-    let times = std::env::var("KUMI_CRASHES").map_or(10, |text| text.parse().expect("KUMI_CRASHES is a number"));
+    let times = std::env::var("KUMI_CRASHES")
+        .map_or(10, |text| text.parse().expect("KUMI_CRASHES is a number"));
     eprintln!("{name}: KUMI_SEED={}", seed());
-    let own = name.bytes().fold(seed(), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let own = name
+        .bytes()
+        .fold(seed(), |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     // Of the ten, each organisation has two.
-    crash::kill_while_writing(kumi(), &Options::new(organisation), &Image::new(64, 1024), times / 5, &mut Random(own));
+    crash::kill_while_writing(
+        kumi(),
+        &Options::new(organisation),
+        &Image::new(64, 1024),
+        times / 5,
+        &mut Random(own),
+    );
 }
 
 crate::organisations::organisations!(killed);

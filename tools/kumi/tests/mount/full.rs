@@ -29,7 +29,10 @@ fn no_room_left(name: &str, organisation: Organisation) {
     let size = big.metadata().expect("stat").len();
     assert!(size > 5 << 20, "{size}");
     drop(big);
-    assert_eq!(std::fs::read(mounted.path().join("keep")).expect("it is there"), vec![b'k'; 100_000]);
+    assert_eq!(
+        std::fs::read(mounted.path().join("keep")).expect("it is there"),
+        vec![b'k'; 100_000]
+    );
     let back = std::fs::read(mounted.path().join("big")).expect("it is there");
     assert!(back.iter().all(|byte| *byte == b'b'));
     std::fs::remove_file(mounted.path().join("big")).expect("it goes");
@@ -43,10 +46,14 @@ fn no_room_left(name: &str, organisation: Organisation) {
     };
     assert!(none.kind() == ErrorKind::StorageFull && made > 20, "{none} after {made}");
     std::fs::remove_file(mounted.path().join("n0")).expect("it goes");
-    // The kernel tells that it has forgotten an inode when it likes, after later requests too; only then the inode is free.
+    // The kernel tells that it has forgotten an inode when it likes, after later requests too; only
+    // then the inode is free.
     let begun = Instant::now();
     while let Err(e) = std::fs::write(mounted.path().join("again"), "room") {
-        assert!(e.kind() == ErrorKind::StorageFull && begun.elapsed() < LIMIT, "there is no room again: {e}");
+        assert!(
+            e.kind() == ErrorKind::StorageFull && begun.elapsed() < LIMIT,
+            "there is no room again: {e}"
+        );
         std::thread::yield_now();
     }
     mounted.unmount();

@@ -21,9 +21,14 @@ fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).expect("an error of the kernel")
 }
 
-/// A server that takes so long for each block that clients wait whenever it is killed, and whose attributes the kernel does not keep.
+/// A server that takes so long for each block that clients wait whenever it is killed, and whose
+/// attributes the kernel does not keep.
 fn slow(organisation: Organisation, image: &Image) -> Mounted {
-    Mounted::start(kumi(), &Options::new(organisation).with(&["--delay", "20ms", "--timeout", "0"]), image.path())
+    Mounted::start(
+        kumi(),
+        &Options::new(organisation).with(&["--delay", "20ms", "--timeout", "0"]),
+        image.path(),
+    )
 }
 
 /// Clients get an error, and what is left is cleared by `kumi umount`.
@@ -71,7 +76,9 @@ crate::organisations::organisations!(killed_while_clients_wait);
 /// Until dd waits for its input: read(2), which is call 0, of descriptor 0; proc_pid_syscall(5).
 fn until_it_reads(dd: &mut Child) {
     let begun = Instant::now();
-    while !std::fs::read_to_string(format!("/proc/{}/syscall", dd.id())).is_ok_and(|said| said.starts_with("0 0x0 ")) {
+    while !std::fs::read_to_string(format!("/proc/{}/syscall", dd.id()))
+        .is_ok_and(|said| said.starts_with("0 0x0 "))
+    {
         assert!(dd.try_wait().expect("a child").is_none(), "it ended before it was killed");
         assert!(begun.elapsed() < LIMIT, "dd never reads");
         std::thread::yield_now();
@@ -96,7 +103,8 @@ fn clients_that_are_killed_while_they_wait() {
                 let input = format!("if={}", mounted.path().join("f").display());
                 let skip = format!("skip={}", 500 + 700 * n);
                 let mut dd = Command::new("dd");
-                dd.args([&input, "of=/dev/null", "bs=1k", "iflag=direct", &skip]).stderr(Stdio::null());
+                dd.args([&input, "of=/dev/null", "bs=1k", "iflag=direct", &skip])
+                    .stderr(Stdio::null());
                 dd.spawn().expect("dd(1)")
             })
             .collect();
@@ -108,7 +116,10 @@ fn clients_that_are_killed_while_they_wait() {
             let status = client.wait().expect("it ends");
             assert!(!status.success());
         }
-        assert_eq!(std::fs::metadata(mounted.path().join("f")).expect("it is served").len(), 4_000_000);
+        assert_eq!(
+            std::fs::metadata(mounted.path().join("f")).expect("it is served").len(),
+            4_000_000
+        );
         mounted.unmount();
         image.expect_clean();
     }
@@ -150,13 +161,19 @@ fn ten_thousand_open_files() {
         if most.is_some_and(|most| most < 10_100) {
             return kumihimo_tests::skip(NAME, "the hard limit of open files is less");
         }
-        setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).expect("up to the hard limit");
+        setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })
+            .expect("up to the hard limit");
         let image = Image::with(64, 1024, &["-N", "12000"]);
         let mounted = serve(Organisation::Microprocesses, &image);
         let files: Vec<File> = (0..10_000u32)
             .map(|n| {
                 let path = mounted.path().join(format!("f{n}"));
-                let mut file = File::options().create_new(true).read(true).write(true).open(path).expect("it opens");
+                let mut file = File::options()
+                    .create_new(true)
+                    .read(true)
+                    .write(true)
+                    .open(path)
+                    .expect("it opens");
                 file.write_all(&n.to_ne_bytes()).expect("it is written");
                 file
             })
@@ -172,10 +189,12 @@ fn ten_thousand_open_files() {
     });
 }
 
-/// Without `-f` the command returns when the mount is served; the server ends with the mount, whoever takes it away.
+/// Without `-f` the command returns when the mount is served; the server ends with the mount,
+/// whoever takes it away.
 fn in_the_background(organisation: Organisation, clock: bool) {
     let image = Image::new(16, 1024);
-    let (point, clock_point, run) = (image.directory("point"), image.directory("clock"), image.directory("run"));
+    let (point, clock_point, run) =
+        (image.directory("point"), image.directory("clock"), image.directory("run"));
     let log = image.directory("log").join("file");
     let begin = || {
         let mut command = Command::new(kumi());
@@ -202,10 +221,12 @@ fn in_the_background(organisation: Organisation, clock: bool) {
     // The server writes what is left and gives the image back: then the lock is free.
     let given_back = || {
         let lock = File::open(image.path()).expect("the image");
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("it is given back");
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)
+            .expect("it is given back");
     };
     unmount(kumi(), &["umount"], &point);
-    // In one process with the clock, that is served until its mount is taken away, too; a clock of its own ends with the files.
+    // In one process with the clock, that is served until its mount is taken away, too; a clock of
+    // its own ends with the files.
     if clock && organisation != Organisation::Processes {
         unmount(kumi(), &["umount"], &clock_point);
     }

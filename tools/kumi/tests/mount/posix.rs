@@ -1,6 +1,8 @@
 //! POSIX, call by call, beside the kernel's own driver, or beside the directory itself.
 
-use kumihimo_conformance::{Image, Mounted, Options, Organisation, Scratch, Store, compare, differences};
+use kumihimo_conformance::{
+    Image, Mounted, Options, Organisation, Scratch, Store, compare, differences,
+};
 use kumihimo_tests::skip;
 
 use crate::ground::{can_mount, has_e2fsprogs, kumi, serve};
@@ -10,7 +12,9 @@ fn of_ext2(name: &str, organisation: Organisation, block: u32, options: &[&str])
         return;
     }
     let (theirs, ours) = (Image::new(256, block), Image::new(256, block));
-    let Some(kernel) = theirs.by_the_kernel(false) else { return skip(name, "no loop mounts of ext2 here") };
+    let Some(kernel) = theirs.by_the_kernel(false) else {
+        return skip(name, "no loop mounts of ext2 here");
+    };
     let mounted = Mounted::start(kumi(), &Options::new(organisation).with(options), ours.path());
     let compared = compare(kernel.path(), mounted.path(), &differences(Store::Ext2));
     mounted.unmount();
@@ -52,7 +56,12 @@ mod ext2 {
     /// Nothing is believed for a moment.
     #[test]
     fn without_caches() {
-        of_ext2("posix::ext2::without_caches", Organisation::Microprocesses, 4096, &["--timeout", "0"]);
+        of_ext2(
+            "posix::ext2::without_caches",
+            Organisation::Microprocesses,
+            4096,
+            &["--timeout", "0"],
+        );
     }
 
     #[test]
@@ -77,7 +86,12 @@ mod ext2 {
 
     #[test]
     fn with_readdirplus() {
-        of_ext2("posix::ext2::with_readdirplus", Organisation::Microprocesses, 4096, &["--readdirplus"]);
+        of_ext2(
+            "posix::ext2::with_readdirplus",
+            Organisation::Microprocesses,
+            4096,
+            &["--readdirplus"],
+        );
     }
 }
 
@@ -91,7 +105,11 @@ mod host {
 
     #[test]
     fn without_caches() {
-        of_a_directory("posix::host::without_caches", Organisation::Microprocesses, &["--timeout", "0"]);
+        of_a_directory(
+            "posix::host::without_caches",
+            Organisation::Microprocesses,
+            &["--timeout", "0"],
+        );
     }
 }
 

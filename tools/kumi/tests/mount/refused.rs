@@ -13,10 +13,16 @@ use kumihimo_tests::skip;
 use crate::ground::{can_mount, has_e2fsprogs, kumi, serve};
 
 fn run<S: AsRef<OsStr>>(program: impl AsRef<OsStr>, arguments: &[S]) -> Output {
-    Command::new(program).args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).output().expect("it starts")
+    Command::new(program)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .expect("it starts")
 }
 
-/// Expects one line of complaint that contains `fragment`, exit status 1, and nothing mounted at `point`.
+/// Expects one line of complaint that contains `fragment`, exit status 1, and nothing mounted at
+/// `point`.
 fn expect_refusal(case: &str, output: &Output, fragment: &str, point: Option<&Path>) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let is_one_line = said.starts_with("kumi: ") && said.trim_end().lines().count() == 1;
@@ -64,7 +70,8 @@ fn stores() {
     }
     let scratch = Scratch::new("refused");
     let point = scratch.directory("point");
-    let random: Vec<u8> = (0..1u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let random: Vec<u8> =
+        (0..1u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let mut xfs = vec![0; 1 << 20];
     xfs[..4].copy_from_slice(b"XFSB");
     let mut btrfs = vec![0; 1 << 20];
@@ -72,32 +79,70 @@ fn stores() {
     let fifo = scratch.path().join("fifo");
     assert!(run("mkfifo", &[&fifo]).status.success());
     let cut = made(&scratch, "cut", &["-t", "ext2"]);
-    OpenOptions::new().write(true).open(&cut).expect("it is there").set_len(5 << 20).expect("it is cut");
+    OpenOptions::new()
+        .write(true)
+        .open(&cut)
+        .expect("it is there")
+        .set_len(5 << 20)
+        .expect("it is cut");
     let tiny = made(&scratch, "tiny", &["-t", "ext2"]);
-    OpenOptions::new().write(true).open(&tiny).expect("it is there").set_len(1500).expect("it is cut");
+    OpenOptions::new()
+        .write(true)
+        .open(&tiny)
+        .expect("it is there")
+        .set_len(1500)
+        .expect("it is cut");
     let table: [(&str, PathBuf, &[&str], &str); 16] = [
         ("missing", scratch.path().join("none"), &[], "none: No such file or directory"),
         ("empty", file(&scratch, "empty", b"", 0), &[], "empty: not an ext2 file system"),
         ("zeros", file(&scratch, "zeros", b"", 1 << 20), &[], "zeros: not an ext2 file system"),
-        ("random bytes", file(&scratch, "random", &random, 0), &[], "random: not an ext2 file system"),
-        ("text", file(&scratch, "text", b"this is a text\n", 0), &[], "text: not an ext2 file system"),
+        (
+            "random bytes",
+            file(&scratch, "random", &random, 0),
+            &[],
+            "random: not an ext2 file system",
+        ),
+        (
+            "text",
+            file(&scratch, "text", b"this is a text\n", 0),
+            &[],
+            "text: not an ext2 file system",
+        ),
         ("xfs", file(&scratch, "xfs", &xfs, 0), &[], "XFS"),
         ("btrfs", file(&scratch, "btrfs", &btrfs, 0), &[], "Btrfs"),
         ("ext4", made(&scratch, "ext4", &["-t", "ext4"]), &[], "extents"),
         ("ext3", made(&scratch, "ext3", &["-t", "ext3"]), &[], "journal"),
         ("64bit", made(&scratch, "64bit", &["-t", "ext2", "-O", "extents,64bit"]), &[], "64bit"),
-        ("inline_data", made(&scratch, "inline", &["-t", "ext2", "-O", "inline_data"]), &[], "inline_data"),
+        (
+            "inline_data",
+            made(&scratch, "inline", &["-t", "ext2", "-O", "inline_data"]),
+            &[],
+            "inline_data",
+        ),
         ("truncated", cut, &[], "cut: "),
         ("truncated in the superblock", tiny, &[], "tiny: "),
-        ("a directory as an image", scratch.directory("directory"), &["--store", "ext2"], "a directory, and no image"),
-        ("a file as a directory", file(&scratch, "file", b"", 9), &["--store", "host"], "no directory"),
+        (
+            "a directory as an image",
+            scratch.directory("directory"),
+            &["--store", "ext2"],
+            "a directory, and no image",
+        ),
+        (
+            "a file as a directory",
+            file(&scratch, "file", b"", 9),
+            &["--store", "host"],
+            "no directory",
+        ),
         ("a FIFO", fifo, &[], "neither a regular file nor a block device"),
     ];
     for (case, store, more, fragment) in table {
         let output = mount(&store, &point, more);
         let said = String::from_utf8_lossy(&output.stderr).to_lowercase();
         expect_refusal(case, &output, "kumi: ", Some(&point));
-        assert!(said.contains(&fragment.to_lowercase()), "{case}: {said:?} does not say {fragment:?}");
+        assert!(
+            said.contains(&fragment.to_lowercase()),
+            "{case}: {said:?} does not say {fragment:?}"
+        );
     }
 }
 
@@ -131,17 +176,30 @@ fn mount_points() {
         return;
     }
     let image = Image::new(16, 1024);
-    let (full, file, busy) = (image.directory("full"), image.directory("d").join("file"), image.directory("busy"));
+    let (full, file, busy) =
+        (image.directory("full"), image.directory("d").join("file"), image.directory("busy"));
     std::fs::write(full.join("something"), "").expect("a file");
     std::fs::write(&file, "").expect("a file");
-    assert!(run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), busy.as_os_str()]).status.success());
+    assert!(
+        run("mount", &["-t".as_ref(), "tmpfs".as_ref(), "none".as_ref(), busy.as_os_str()])
+            .status
+            .success()
+    );
     let refused = [
-        ("missing", mount(image.path(), &image.path().with_file_name("none"), &[]), "make the directory first"),
+        (
+            "missing",
+            mount(image.path(), &image.path().with_file_name("none"), &[]),
+            "make the directory first",
+        ),
         ("a file", mount(image.path(), &file, &[]), "not a directory"),
         ("not empty", mount(image.path(), &full, &[]), "not empty"),
         ("busy", mount(image.path(), &busy, &[]), "tmpfs"),
         ("not ours", run(kumi(), &["umount".as_ref(), busy.as_os_str()]), "not ours"),
-        ("nothing there", run(kumi(), &["umount".as_ref(), full.as_os_str()]), "nothing is mounted there"),
+        (
+            "nothing there",
+            run(kumi(), &["umount".as_ref(), full.as_os_str()]),
+            "nothing is mounted there",
+        ),
         ("no such point", run(kumi(), &["umount", "/none/at/all"]), "No such file or directory"),
     ];
     assert!(run("umount", &[&busy]).status.success());
@@ -158,11 +216,23 @@ fn an_image_that_is_mounted_already() {
     }
     let image = Image::new(16, 1024);
     let point = image.directory("point");
-    let Some(kernel) = image.by_the_kernel(false) else { return skip(name, "no loop mounts of ext2 here") };
-    expect_refusal("by the kernel", &mount(image.path(), &point, &[]), "the kernel has it mounted", Some(&point));
+    let Some(kernel) = image.by_the_kernel(false) else {
+        return skip(name, "no loop mounts of ext2 here");
+    };
+    expect_refusal(
+        "by the kernel",
+        &mount(image.path(), &point, &[]),
+        "the kernel has it mounted",
+        Some(&point),
+    );
     drop(kernel);
     let ours = serve(Organisation::Microprocesses, &image);
-    expect_refusal("by us", &mount(image.path(), &point, &[]), "another server has it mounted", Some(&point));
+    expect_refusal(
+        "by us",
+        &mount(image.path(), &point, &[]),
+        "another server has it mounted",
+        Some(&point),
+    );
     expect_refusal("on ours", &mount(image.path(), ours.path(), &[]), "is mounted there", None);
     let reading = mount(image.path(), &point, &["--read-only"]);
     expect_refusal("by us, to be read", &reading, "another server has it mounted", Some(&point));
@@ -172,8 +242,14 @@ fn an_image_that_is_mounted_already() {
     image.expect_clean();
     // Two that read do no harm to each other.
     let options = Options::new(Organisation::Microprocesses).with(&["--read-only"]);
-    let (one, other) = (Mounted::start(kumi(), &options, image.path()), Mounted::start(kumi(), &options, image.path()));
-    assert_eq!(std::fs::read(one.path().join("f")).expect("f"), std::fs::read(other.path().join("f")).expect("f"));
+    let (one, other) = (
+        Mounted::start(kumi(), &options, image.path()),
+        Mounted::start(kumi(), &options, image.path()),
+    );
+    assert_eq!(
+        std::fs::read(one.path().join("f")).expect("f"),
+        std::fs::read(other.path().join("f")).expect("f")
+    );
     one.unmount();
     other.unmount();
 }
@@ -186,7 +262,10 @@ fn a_medium_that_is_read_only() {
     }
     let image = Image::new(16, 1024);
     let point = image.directory("point");
-    let looped = run("losetup", &["-f".as_ref(), "--show".as_ref(), "-r".as_ref(), image.path().as_os_str()]);
+    let looped = run(
+        "losetup",
+        &["-f".as_ref(), "--show".as_ref(), "-r".as_ref(), image.path().as_os_str()],
+    );
     if !looped.status.success() {
         return skip(name, "no loop devices here");
     }
@@ -267,8 +346,14 @@ fn without_the_device() {
     let image = Image::new(16, 1024);
     let point = image.directory("point");
     let script = "mount -t tmpfs none /dev && exec \"$0\" mount -f \"$1\" \"$2\"";
-    let arguments: [&OsStr; 6] =
-        ["-m".as_ref(), "sh".as_ref(), "-c".as_ref(), script.as_ref(), kumi().as_os_str(), image.path().as_os_str()];
+    let arguments: [&OsStr; 6] = [
+        "-m".as_ref(),
+        "sh".as_ref(),
+        "-c".as_ref(),
+        script.as_ref(),
+        kumi().as_os_str(),
+        image.path().as_os_str(),
+    ];
     let output = run("unshare", &[&arguments[..], &[point.as_os_str()]].concat());
     expect_refusal("no /dev/fuse", &output, "/dev/fuse: No such file or directory", Some(&point));
 }
@@ -292,16 +377,23 @@ fn without_privileges() {
     let as_nobody = |path: &str, arguments: &[&OsStr]| {
         let mut command = Command::new("setpriv");
         // env(1) sets the path behind setpriv(1), which has to be found itself.
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/env"]).arg(format!("PATH={path}"));
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/env"])
+            .arg(format!("PATH={path}"));
         command.arg(&copy).args(arguments).env("KUMI_DIR", &run_directory).stdin(Stdio::null());
         command
     };
     let mounts: [&OsStr; 3] = ["mount".as_ref(), served.as_os_str(), point.as_os_str()];
-    let foreground: [&OsStr; 4] = ["mount".as_ref(), "-f".as_ref(), served.as_os_str(), point.as_os_str()];
-    let Ok(without) = as_nobody("/none", &foreground).output() else { return skip(name, "no setpriv(1) here") };
+    let foreground: [&OsStr; 4] =
+        ["mount".as_ref(), "-f".as_ref(), served.as_os_str(), point.as_os_str()];
+    let Ok(without) = as_nobody("/none", &foreground).output() else {
+        return skip(name, "no setpriv(1) here");
+    };
     expect_refusal("no fusermount3", &without, "fusermount3", Some(&point));
     let path = std::env::var("PATH").expect("a path");
-    let begun = as_nobody(&path, &mounts).stderr(File::create(scratch.path().join("errors")).expect("a file")).status();
+    let begun = as_nobody(&path, &mounts)
+        .stderr(File::create(scratch.path().join("errors")).expect("a file"))
+        .status();
     if !begun.expect("setpriv(1)").success() {
         let said = std::fs::read_to_string(scratch.path().join("errors")).expect("what it said");
         assert!(said.starts_with("kumi: "), "{said}");
@@ -309,7 +401,8 @@ fn without_privileges() {
     }
     // Others do not get in, root among them.
     let root = std::fs::read_dir(&point).map(|_| ()).map_err(|e| e.kind());
-    let ended = as_nobody(&path, &["umount".as_ref(), point.as_os_str()]).output().expect("kumi umount");
+    let ended =
+        as_nobody(&path, &["umount".as_ref(), point.as_os_str()]).output().expect("kumi umount");
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     assert_eq!(root, Err(std::io::ErrorKind::PermissionDenied));
 }
@@ -328,6 +421,10 @@ fn arguments() {
     for (arguments, fragment) in table {
         let output = run(kumi(), arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && said.contains(fragment), "{arguments:?}: {}: {said}", output.status);
+        assert!(
+            output.status.code() == Some(2) && said.contains(fragment),
+            "{arguments:?}: {}: {said}",
+            output.status
+        );
     }
 }

@@ -33,8 +33,8 @@ fn on_ext2(name: &str, organisation: Organisation, block: u32, options: &[&str])
         return;
     }
     let (image, scratch) = (Image::new(1024, block), Scratch::new("work"));
-    // The kernel that caches writes keeps times of its own, and tells them only where they differ from those it told
-    // last: the store then stamps the write itself, some milliseconds later.
+    // The kernel that caches writes keeps times of its own, and tells them only where they differ
+    // from those it told last: the store then stamps the write itself, some milliseconds later.
     let tree = if options.contains(&"--writeback") { Tree::of } else { Tree::with_attributes };
     let options = Options::new(organisation).with(options);
     let mounted = Mounted::start(kumi(), &options, image.path());
@@ -82,13 +82,23 @@ mod ext2 {
     #[test]
     fn writeback_and_readdirplus() {
         let options = ["--writeback", "--readdirplus"];
-        on_ext2("work::ext2::writeback_and_readdirplus", Organisation::Microprocesses, 4096, &options);
+        on_ext2(
+            "work::ext2::writeback_and_readdirplus",
+            Organisation::Microprocesses,
+            4096,
+            &options,
+        );
     }
 
     /// The cache holds less than a bitmap and an indirect block of each file.
     #[test]
     fn with_little_memory() {
-        on_ext2("work::ext2::with_little_memory", Organisation::KernelThreads, 2048, &["--cache", "1m"]);
+        on_ext2(
+            "work::ext2::with_little_memory",
+            Organisation::KernelThreads,
+            2048,
+            &["--cache", "1m"],
+        );
     }
 }
 
@@ -102,7 +112,8 @@ mod verified {
         }
         let image = Image::new(256, 1024);
         for mut round in rounds(name) {
-            let mounted = Mounted::start(kumi(), &Options::new(organisation).with(options), image.path());
+            let mounted =
+                Mounted::start(kumi(), &Options::new(organisation).with(options), image.path());
             let place = job(mounted.path(), "fio");
             work::verifies(&place, round.random.below(u64::MAX));
             std::fs::remove_dir_all(place).expect("removed");
@@ -118,7 +129,11 @@ mod verified {
 
     #[test]
     fn with_writeback() {
-        with("verified::with_writeback", Organisation::Microprocesses, &["--writeback", "--readdirplus"]);
+        with(
+            "verified::with_writeback",
+            Organisation::Microprocesses,
+            &["--writeback", "--readdirplus"],
+        );
     }
 
     #[test]

@@ -65,7 +65,9 @@ fn git(root: &Path, args: &[&str]) -> Result<String, String> {
     command.arg("-C").arg(root).args(args).stdin(Stdio::null());
     let line = line_of(&command);
     let output = command.output().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => "git is not installed; bench-check needs it to check BASE out".to_owned(),
+        std::io::ErrorKind::NotFound => {
+            "git is not installed; bench-check needs it to check BASE out".to_owned()
+        }
         _ => format!("`{line}`: {e}"),
     })?;
     if !output.status.success() {
@@ -101,9 +103,13 @@ impl Workshop {
     /// The full hash of a commit.
     pub fn resolve(&self, commit: &str) -> Result<String, String> {
         let revision = format!("{commit}^{{commit}}");
-        git(&self.root, &["rev-parse", "--verify", "--quiet", "--end-of-options", &revision]).map_err(|_| {
-            format!("BASE: {commit:?} is no commit of {}; name a commit, tag or branch", self.root.display())
-        })
+        git(&self.root, &["rev-parse", "--verify", "--quiet", "--end-of-options", &revision])
+            .map_err(|_| {
+                format!(
+                    "BASE: {commit:?} is no commit of {}; name a commit, tag or branch",
+                    self.root.display()
+                )
+            })
     }
 
     /// Changed and new files, one a line as `git status --short` prints them; empty if none.
@@ -168,10 +174,13 @@ impl Workshop {
         let status = cargo.status().map_err(|e| format!("`{line}`: {e}"))?;
         if !status.success() {
             let place = source.display();
-            return Err(format!("the build of {title} failed; the errors stand above (`{line}` in {place})"));
+            return Err(format!(
+                "the build of {title} failed; the errors stand above (`{line}` in {place})"
+            ));
         }
         let built = target.join("release").join(PROGRAM);
-        fs::copy(&built, to).map_err(|e| format!("{} to {}: {e}", built.display(), to.display()))?;
+        fs::copy(&built, to)
+            .map_err(|e| format!("{} to {}: {e}", built.display(), to.display()))?;
         Ok(())
     }
 }
@@ -180,7 +189,10 @@ impl Workshop {
 fn toolchain() -> String {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let version = Command::new(rustc).arg("--version").output();
-    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let flags = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"].map(|name| std::env::var(name).unwrap_or_default());
+    let version = version
+        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+        .unwrap_or_default();
+    let flags = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"]
+        .map(|name| std::env::var(name).unwrap_or_default());
     format!("{}\n{}\n", version.trim(), flags.join("\n"))
 }

@@ -125,14 +125,23 @@ impl Running {
         let output = BufReader::new(child.stdout.take().expect("piped"));
         let mut errors = child.stderr.take().expect("piped");
         let (send, receive) = mpsc::channel();
-        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| send.send(line)));
+        thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| send.send(line))
+        });
         let complaint = thread::spawn(move || {
             let mut text = Vec::new();
             let _ = errors.read_to_end(&mut text);
             String::from_utf8_lossy(&text).into_owned()
         });
         let input = child.stdin.take();
-        Ok(Running { child, line, input, output: receive, complaint: Some(complaint), instructions })
+        Ok(Running {
+            child,
+            line,
+            input,
+            output: receive,
+            complaint: Some(complaint),
+            instructions,
+        })
     }
 
     /// Writes a line to the program.
@@ -232,7 +241,8 @@ impl Running {
     /// The error of a program that ended too early or with a failure.
     fn ended(&mut self) -> Trouble {
         let Some(status) = self.wait(END) else { return self.hangs() };
-        let complaint = self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let complaint =
+            self.complaint.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
         classify(&self.line, &status, &complaint)
     }
 }
@@ -242,10 +252,12 @@ fn classify(line: &str, status: &ExitStatus, complaint: &str) -> Trouble {
     if let Some((_, why)) = complaint.lines().find_map(|line| line.split_once("refused: ")) {
         return Trouble::Refused(why.to_owned());
     }
-    let said: Vec<&str> = complaint.lines().filter(|line| !line.trim().is_empty()).take(COMPLAINT).collect();
+    let said: Vec<&str> =
+        complaint.lines().filter(|line| !line.trim().is_empty()).take(COMPLAINT).collect();
     let why = format!("`{line}` ended with {status}: {}", said.join(" / "));
     // The first is kumi's own; the others are clap's.
-    let unknown = ["no such benchmark", "unrecognized subcommand", "unexpected argument", "invalid value"];
+    let unknown =
+        ["no such benchmark", "unrecognized subcommand", "unexpected argument", "invalid value"];
     match unknown.iter().any(|words| complaint.contains(words)) {
         true => Trouble::Missing(why),
         false => Trouble::Failed(why),
@@ -268,5 +280,6 @@ impl Drop for Running {
 
 /// Creates a directory and names it in errors.
 pub fn make(path: &Path) -> Result<(), String> {
-    std::fs::create_dir_all(path).map_err(|e| format!("{} could not be created: {e}", path.display()))
+    std::fs::create_dir_all(path)
+        .map_err(|e| format!("{} could not be created: {e}", path.display()))
 }

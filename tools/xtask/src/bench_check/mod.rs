@@ -62,15 +62,21 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut budget = Budget::new(Duration::from_secs(60 * u64::from(args.minutes)));
     let samples = workshop.folder().join("samples.jsonl");
     let mut driver = Driver::new(&base, &new, &rows, &samples)?;
-    let outcomes = run_schedule(&rows, args.pairs.into(), &mut budget, &mut |program, side, pair| {
-        driver.measure(program, side, pair)
-    });
+    let outcomes =
+        run_schedule(&rows, args.pairs.into(), &mut budget, &mut |program, side, pair| {
+            driver.measure(program, side, pair)
+        });
     if let Some(why) = driver.unwritten {
         return Err(format!("{}: {why}", samples.display()).into());
     }
     notes.push(driver.setting.describe());
-    notes.push(format!("measured for {:.0} s of {} min", budget.spent().as_secs_f64(), args.minutes));
-    let report = Report { base: base.title, new: new.title, notes, named: !named.is_empty(), outcomes };
+    notes.push(format!(
+        "measured for {:.0} s of {} min",
+        budget.spent().as_secs_f64(),
+        args.minutes
+    ));
+    let report =
+        Report { base: base.title, new: new.title, notes, named: !named.is_empty(), outcomes };
     let path = workshop.folder().join("report.md");
     fs::write(&path, report.markdown()).map_err(|e| format!("{}: {e}", path.display()))?;
     print!("{}", report.plain());
@@ -81,19 +87,26 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Both builds: of `base`, and of the current commit or, if it was changed, the working tree.
-fn build(workshop: &Workshop, base: &str, notes: &mut Vec<String>) -> Result<(Build, Build), String> {
+fn build(
+    workshop: &Workshop,
+    base: &str,
+    notes: &mut Vec<String>,
+) -> Result<(Build, Build), String> {
     let hash = workshop.resolve(base)?;
     let changes = workshop.changes()?;
     let base = workshop.commit(&hash)?;
     if changes.is_empty() {
         let head = workshop.resolve("HEAD")?;
         if head == hash {
-            notes.push("both builds are of the same commit: the intervals show the noise".to_owned());
+            notes.push(
+                "both builds are of the same commit: the intervals show the noise".to_owned(),
+            );
         }
         return Ok((base, workshop.commit(&head)?));
     }
     let count = changes.lines().count();
-    let note = format!("the tree has {count} uncommitted changes; the new build is of the working tree");
+    let note =
+        format!("the tree has {count} uncommitted changes; the new build is of the working tree");
     eprintln!("bench-check: {note}");
     notes.push(note);
     Ok((base, workshop.working_tree()?))
@@ -106,8 +119,12 @@ fn machine() -> Vec<String> {
         notes.push(format!("this machine counts no instructions: {e}"));
     }
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    if let Some(load) = load.split(' ').next().and_then(|one| one.parse::<f64>().ok()).filter(|&load| load > IDLE) {
-        notes.push(format!("the load average was {load} at the beginning: the machine was not idle"));
+    if let Some(load) =
+        load.split(' ').next().and_then(|one| one.parse::<f64>().ok()).filter(|&load| load > IDLE)
+    {
+        notes.push(format!(
+            "the load average was {load} at the beginning: the machine was not idle"
+        ));
     }
     let set: Vec<String> = std::env::vars()
         .filter(|(name, _)| name.starts_with("KUMI_"))
@@ -134,7 +151,12 @@ struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    fn new(base: &'a Build, new: &'a Build, rows: &'a [Row], samples: &Path) -> Result<Driver<'a>, String> {
+    fn new(
+        base: &'a Build,
+        new: &'a Build,
+        rows: &'a [Row],
+        samples: &Path,
+    ) -> Result<Driver<'a>, String> {
         let file = File::create(samples).map_err(|e| format!("{}: {e}", samples.display()))?;
         Ok(Driver {
             builds: [base, new],
@@ -147,15 +169,29 @@ impl<'a> Driver<'a> {
         })
     }
 
-    fn measure(&mut self, program: Program, side: Side, pair: Option<usize>) -> (Result<Sample, Trouble>, Duration) {
+    fn measure(
+        &mut self,
+        program: Program,
+        side: Side,
+        pair: Option<usize>,
+    ) -> (Result<Sample, Trouble>, Duration) {
         if let Some(number) = pair.filter(|&number| number >= self.told) {
             self.told = number + 1;
-            eprintln!("bench-check: pair {}, after {:.0} s", self.told, self.begun.elapsed().as_secs_f64());
+            eprintln!(
+                "bench-check: pair {}, after {:.0} s",
+                self.told,
+                self.begun.elapsed().as_secs_f64()
+            );
         }
         let begun = Instant::now();
         let result = measure(program, &self.builds[side as usize].kumi, &mut self.setting);
         let took = begun.elapsed();
-        let rows: Vec<&str> = self.rows.iter().filter(|row| row.program.is_same(program)).map(|row| row.name).collect();
+        let rows: Vec<&str> = self
+            .rows
+            .iter()
+            .filter(|row| row.program.is_same(program))
+            .map(|row| row.name)
+            .collect();
         let mut line = json!({ "rows": rows, "build": side.name(), "pair": pair, "seconds": took.as_secs_f64() });
         match &result {
             Ok(sample) => {

@@ -121,7 +121,12 @@ pub struct Setting {
 impl Setting {
     /// For loads of this program, which is BASE's.
     pub fn new(load: &Path) -> Setting {
-        Setting { load: load.to_owned(), source: micro::source(load), stall_rate: None, store: None }
+        Setting {
+            load: load.to_owned(),
+            source: micro::source(load),
+            stall_rate: None,
+            store: None,
+        }
     }
 
     /// For reports.

@@ -23,7 +23,8 @@ pub struct Report {
     pub outcomes: Vec<Outcome>,
 }
 
-const HEAD: [&str; 9] = ["row", "unit", "base", "new", "ratio", "95 % interval", "pairs", "instructions", "verdict"];
+const HEAD: [&str; 9] =
+    ["row", "unit", "base", "new", "ratio", "95 % interval", "pairs", "instructions", "verdict"];
 
 impl Report {
     fn compared(&self) -> impl Iterator<Item = (&Outcome, &Comparison)> {
@@ -43,14 +44,19 @@ impl Report {
         let mut failures = Vec::new();
         for one in &self.outcomes {
             match &one.result {
-                Ok(comparison) if comparison.verdict.fails() => failures.push(loss(one, comparison)),
+                Ok(comparison) if comparison.verdict.fails() => {
+                    failures.push(loss(one, comparison))
+                }
                 Ok(_) if one.cut_short && one.pairs < PAIRS => failures.push(format!(
                     "{}: the time for measuring ended after {} pairs, {PAIRS} are needed",
                     one.row.name, one.pairs
                 )),
                 Err(Uncompared::Failed(why)) => failures.push(format!("{}: {why}", one.row.name)),
                 Err(Uncompared::Unmeasured) => {
-                    failures.push(format!("{}: the time for measuring ended before its first pair", one.row.name));
+                    failures.push(format!(
+                        "{}: the time for measuring ended before its first pair",
+                        one.row.name
+                    ));
                 }
                 _ => {}
             }
@@ -77,7 +83,10 @@ impl Report {
             one.result.as_ref().is_ok_and(|comparison| wanted(comparison.verdict))
         };
         list(self.names(|one| is(one, |verdict| verdict == Verdict::Undecided)), "undecided");
-        list(self.names(|one| one.cut_short && one.result.is_ok()), "with fewer pairs, for want of time");
+        list(
+            self.names(|one| one.cut_short && one.result.is_ok()),
+            "with fewer pairs, for want of time",
+        );
         let skipped = |one: &Outcome| matches!(one.result, Err(Uncompared::Skipped(_)));
         list(self.names(skipped), "skipped, because BASE does not have them");
         let refused = |one: &Outcome| matches!(one.result, Err(Uncompared::Refused(_)));
@@ -103,14 +112,16 @@ impl Report {
     pub fn plain(&self) -> String {
         let mut rows = vec![HEAD.map(str::to_owned)];
         rows.extend(self.cells());
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let width =
+            |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let widths: [usize; 9] = std::array::from_fn(width);
         let mut text = format!("base: {}\nnew:  {}\n\n", self.base, self.new);
         for row in &rows {
-            let padded = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
-                0 | 1 | 8 => format!("{cell:<width$}"),
-                _ => format!("{cell:>width$}"),
-            });
+            let padded =
+                row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match column {
+                    0 | 1 | 8 => format!("{cell:<width$}"),
+                    _ => format!("{cell:>width$}"),
+                });
             let _ = writeln!(text, "{}", padded.collect::<Vec<_>>().join("  ").trim_end());
         }
         text.push('\n');
@@ -147,7 +158,9 @@ fn loss(one: &Outcome, comparison: &Comparison) -> String {
     match comparison.verdict {
         Verdict::Drifted => {
             let median = interval.median;
-            format!("{name}: the interval stays wide, and the median ratio {median:.3} is more than 10 % worse")
+            format!(
+                "{name}: the interval stays wide, and the median ratio {median:.3} is more than 10 % worse"
+            )
         }
         _ => {
             let (low, high) = (interval.low, interval.high);

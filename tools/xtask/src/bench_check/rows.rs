@@ -79,14 +79,26 @@ const BULK: Micro = micro("null-fork", &["part=bulk", "count=20000"], "bulk_warm
 const MESSAGE: Micro = micro("message", &[], "roundtrip", 1.1e6, 3);
 const SIEVE: Micro = micro("sieve", &["part=primes700"], "primes700", 101.0 * 8_929.0, 4);
 const SKYNET: Micro = micro("skynet", &["order=child"], "total", 2.0 * 1_111_111.0, 2);
-const MUTEX: Micro = Micro { vps: 2, better: Higher, ..micro("mutex", &["rounds=20000"], "ops", 64.0 * 20_000.0, 4) };
+const MUTEX: Micro = Micro {
+    vps: 2,
+    better: Higher,
+    ..micro("mutex", &["rounds=20000"], "ops", 64.0 * 20_000.0, 4)
+};
 const PARKED: Micro = micro("parked", &["stack=min", "count=20000"], "rss", 20e3, 1);
 const TIMERS: Micro = micro("timer", &["count=50000"], "cost", 150e3, 1);
 const LATENCY: Micro = micro("latency", &["priority=high", "wakes=200"], "p50", 200.0, 4);
-const EVENTS: Micro =
-    Micro { needs_source: true, ..micro("events", &["part=wakes", "sticky=off", "sleeps=400"], "blocked", 800.0, 3) };
+const EVENTS: Micro = Micro {
+    needs_source: true,
+    ..micro("events", &["part=wakes", "sticky=off", "sleeps=400"], "blocked", 800.0, 3)
+};
 
-const fn row(name: &'static str, program: Program, metric: &'static str, unit: &'static str, better: Better) -> Row {
+const fn row(
+    name: &'static str,
+    program: Program,
+    metric: &'static str,
+    unit: &'static str,
+    better: Better,
+) -> Row {
     Row { name, program, metric, unit, better }
 }
 

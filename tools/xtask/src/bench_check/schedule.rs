@@ -106,11 +106,17 @@ pub struct Comparison {
 
 /// One measurement: of a program, with a build, for the pair of this number (`None`: discarded).
 /// Returns the sample and the time that it took.
-pub type Measure<'a> = dyn FnMut(Program, Side, Option<usize>) -> (Result<Sample, Trouble>, Duration) + 'a;
+pub type Measure<'a> =
+    dyn FnMut(Program, Side, Option<usize>) -> (Result<Sample, Trouble>, Duration) + 'a;
 
 /// Measures rows: one discarded round first, which shows what cannot be measured, then `pairs`
 /// rounds, then further rounds of undecided rows, while the budget lasts.
-pub fn run(rows: &[Row], pairs: usize, budget: &mut Budget, measure: &mut Measure<'_>) -> Vec<Outcome> {
+pub fn run(
+    rows: &[Row],
+    pairs: usize,
+    budget: &mut Budget,
+    measure: &mut Measure<'_>,
+) -> Vec<Outcome> {
     let mut all = series(rows, pairs);
     for one in &mut all {
         one.warm_up(budget, measure);
@@ -227,11 +233,16 @@ impl Series {
 
     fn compare(&self, row: &Row) -> Option<Comparison> {
         let of = |sample: &Sample| sample.metrics[row.metric];
-        let ratios: Vec<f64> = self.pairs.iter().map(|pair| of(&pair.new) / of(&pair.base)).collect();
+        let ratios: Vec<f64> =
+            self.pairs.iter().map(|pair| of(&pair.new) / of(&pair.base)).collect();
         let interval = bootstrap(&ratios)?;
-        let middle = |of: &dyn Fn(&Pair) -> f64| median(&self.pairs.iter().map(of).collect::<Vec<_>>());
-        let counted: Vec<(f64, f64)> =
-            self.pairs.iter().filter_map(|pair| pair.base.instructions.zip(pair.new.instructions)).collect();
+        let middle =
+            |of: &dyn Fn(&Pair) -> f64| median(&self.pairs.iter().map(of).collect::<Vec<_>>());
+        let counted: Vec<(f64, f64)> = self
+            .pairs
+            .iter()
+            .filter_map(|pair| pair.base.instructions.zip(pair.new.instructions))
+            .collect();
         let base: Vec<f64> = counted.iter().map(|(base, _)| *base).collect();
         let new: Vec<f64> = counted.iter().map(|(_, new)| *new).collect();
         Some(Comparison {

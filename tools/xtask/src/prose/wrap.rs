@@ -28,8 +28,9 @@ pub fn wrapped(text: &str) -> String {
             at += 1;
             continue;
         };
-        let is_same =
-            |one: &Option<Comment<'_>>| one.is_some_and(|one| (one.indent, one.marker) == (first.indent, first.marker));
+        let is_same = |one: &Option<Comment<'_>>| {
+            one.is_some_and(|one| (one.indent, one.marker) == (first.indent, first.marker))
+        };
         let end = at + comments[at..].iter().take_while(|one| is_same(one)).count();
         block(&lines[at..end], &comments[at..end], &mut out);
         at = end;
@@ -46,9 +47,11 @@ fn comments(text: &str) -> Vec<Option<Comment<'_>>> {
         let begin = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
         let indent = &text[begin..at];
         if matches!(token.kind, TokenKind::LineComment { .. }) && indent.trim().is_empty() {
-            let marker = if of.starts_with("//!") || of.starts_with("///") { &of[..3] } else { &of[..2] };
+            let marker =
+                if of.starts_with("//!") || of.starts_with("///") { &of[..3] } else { &of[..2] };
             let rest = of[marker.len()..].trim_end();
-            all[line] = Some(Comment { indent, marker, text: rest.strip_prefix(' ').unwrap_or(rest) });
+            all[line] =
+                Some(Comment { indent, marker, text: rest.strip_prefix(' ').unwrap_or(rest) });
         }
         line += of.matches('\n').count();
         at += token.len as usize;
@@ -73,7 +76,12 @@ fn block(lines: &[&str], comments: &[Option<Comment<'_>>], out: &mut Vec<String>
         let goes_on = |one: &&Option<Comment<'_>>| one.is_some_and(|one| continues(one.text, hang));
         let end = at + 1 + comments[at + 1..].iter().take_while(goes_on).count();
         if lines[at..end].iter().any(|line| line.chars().count() > WIDTH) {
-            let words = comments[at..end].iter().flatten().map(|one| one.text.trim()).collect::<Vec<_>>().join(" ");
+            let words = comments[at..end]
+                .iter()
+                .flatten()
+                .map(|one| one.text.trim())
+                .collect::<Vec<_>>()
+                .join(" ");
             let prefix = format!("{}{} ", comment.indent, comment.marker);
             fill(&words, &prefix, hang, out);
         } else {
@@ -109,8 +117,13 @@ fn is_text(text: &str) -> bool {
 /// Whether a line continues a paragraph with that indent.
 fn continues(text: &str, hang: usize) -> bool {
     match hang {
-        0 => is_text(text) && self::hang(text) == Some(0),
-        _ => text.len() > hang && text[..hang].trim().is_empty() && self::hang(&text[hang..]) == Some(0),
+        // A safety argument begins a paragraph: Clippy looks for it at the beginning of a line.
+        0 => is_text(text) && self::hang(text) == Some(0) && !text.starts_with("SAFETY:"),
+        _ => {
+            text.len() > hang
+                && text[..hang].trim().is_empty()
+                && self::hang(&text[hang..]) == Some(0)
+        }
     }
 }
 
@@ -142,7 +155,8 @@ fn fill(text: &str, prefix: &str, hang: usize, out: &mut Vec<String>) {
 
 fn begins_something(word: &str) -> bool {
     let digits = word.chars().take_while(char::is_ascii_digit).count();
-    word.starts_with(['-', '+', '*', '>', '#', '|', '=', '~']) || digits > 0 && word[digits..].starts_with(['.', ')'])
+    word.starts_with(['-', '+', '*', '>', '#', '|', '=', '~'])
+        || digits > 0 && word[digits..].starts_with(['.', ')'])
 }
 
 /// Words; code between backticks is one.
@@ -187,7 +201,8 @@ mod tests {
 
     #[test]
     fn list_items_keep_their_indent() {
-        let text = format!("    /// - {}\n    ///   and `a b` {}\n    /// - next", wide(12), wide(12));
+        let text =
+            format!("    /// - {}\n    ///   and `a b` {}\n    /// - next", wide(12), wide(12));
         let lines = wrapped(&text);
         let all: Vec<_> = lines.lines().collect();
         assert_eq!(all.len(), 3, "{lines}");
@@ -199,6 +214,9 @@ mod tests {
     fn no_line_begins_with_a_list_marker_by_chance() {
         let text = format!("// {} a - b 2. {}", wide(18), wide(5));
         let lines = wrapped(&text);
-        assert!(lines.lines().all(|line| !begins_something(line.trim_start_matches("// "))), "{lines}");
+        assert!(
+            lines.lines().all(|line| !begins_something(line.trim_start_matches("// "))),
+            "{lines}"
+        );
     }
 }

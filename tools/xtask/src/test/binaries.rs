@@ -107,7 +107,9 @@ mod tests {
 
     #[test]
     fn other_lines_give_nothing() {
-        for line in ["", "nonsense", &LINE.replace("true", "false"), "{\"reason\":\"build-finished\"}"] {
+        for line in
+            ["", "nonsense", &LINE.replace("true", "false"), "{\"reason\":\"build-finished\"}"]
+        {
             assert_eq!(artifact(line), None, "{line}");
         }
     }

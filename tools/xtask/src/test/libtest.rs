@@ -67,7 +67,9 @@ impl Run {
                         self.skipped.insert(format!("{name}: ignored"));
                     }
                     _ => {
-                        let said = event["stdout"].as_str().map_or_else(|| self.said_astray(), str::to_owned);
+                        let said = event["stdout"]
+                            .as_str()
+                            .map_or_else(|| self.said_astray(), str::to_owned);
                         self.failed.push((name, said));
                     }
                 }
@@ -88,8 +90,8 @@ impl Run {
         self.stray.push_back(line.to_owned());
     }
 
-    /// Output of a failed test that libtest did not capture, because its microprocesses panic on other
-    /// kernel threads: from the last panic on, or all stray lines.
+    /// Output of a failed test that libtest did not capture, because its microprocesses panic on
+    /// other kernel threads: from the last panic on, or all stray lines.
     fn said_astray(&self) -> String {
         let from = self.stray.iter().rposition(|line| line.contains("panicked at")).unwrap_or(0);
         let lines: Vec<_> = self.stray.iter().skip(from).map(String::as_str).collect();
@@ -163,7 +165,10 @@ mod tests {
             r#"{ "type": "test", "name": "one", "event": "failed", "exec_time": 0.1 }"#,
         ]);
         let said = &run.failed[0].1;
-        assert!(said.ends_with("thread '<unnamed>' panicked at b.rs:2:2:\nleft is not right"), "{said}");
+        assert!(
+            said.ends_with("thread '<unnamed>' panicked at b.rs:2:2:\nleft is not right"),
+            "{said}"
+        );
         let run = fed(&["", r#"{ "type": "test", "name": "one", "event": "failed" }"#]);
         assert_eq!(run.failed[0].1, "(it printed nothing)");
     }

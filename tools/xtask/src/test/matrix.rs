@@ -223,7 +223,9 @@ mod tests {
 
     #[test]
     fn each_pair_of_values_is_in_a_row() {
-        let works = |&(events, preempt): &(Events, Preempt)| events != Events::Off || preempt == Preempt::Off;
+        let works = |&(events, preempt): &(Events, Preempt)| {
+            events != Events::Off || preempt == Preempt::Off
+        };
         let combined = pairs(&EVENTS, &PREEMPT).filter(works);
         assert_eq!(missing(combined, |row| (row.events, row.preempt)), 0);
         assert_eq!(missing(pairs(&EVENTS, &BATCH), |row| (row.events, row.batch)), 0);

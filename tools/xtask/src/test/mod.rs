@@ -64,7 +64,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Failure> {
         binaries.retain(|binary| args.only.iter().any(|part| binary.name().contains(part)));
     }
     let mut report = Report::default();
-    let mut jobs = if args.no_defaults { Vec::new() } else { plan::defaults(&binaries, args.matrix) };
+    let mut jobs =
+        if args.no_defaults { Vec::new() } else { plan::defaults(&binaries, args.matrix) };
     let rows = if args.matrix { allowed_rows(&mut report)? } else { one_row(args.row)? };
     for number in rows {
         println!("row {number} of the matrix (ROW=n names another): {}", ROWS[number]);

@@ -31,7 +31,10 @@ const MANY_GATES: &str = "bad_input::a_hundred_thousand_gates";
 const THOROUGH: [(&str, &[&str]); 2] = [
     ("kumihimo-tests/gates", &[MANY_GATES]),
     // Real work (git, tar, make, rsync, sqlite3) in the organisations that are no default.
-    ("kumi/mount", &["work::ext2::kernel_threads", "work::ext2::processes", "work::ext2::user_threads"]),
+    (
+        "kumi/mount",
+        &["work::ext2::kernel_threads", "work::ext2::processes", "work::ext2::user_threads"],
+    ),
 ];
 
 /// Programs of the integration suite that the event source does not reach unless it is off.
@@ -60,7 +63,8 @@ fn without(tests: &[&str]) -> Vec<String> {
 /// Every suite as the runtime works here by default, a suite a package; and the conformance suite
 /// of the events on the minimal user scheduler. Unless `thorough`, without some long tests.
 pub fn defaults(binaries: &[Binary], thorough: bool) -> Vec<Job> {
-    let mut jobs: Vec<Job> = binaries.iter().map(|binary| job(&binary.package, binary, &[])).collect();
+    let mut jobs: Vec<Job> =
+        binaries.iter().map(|binary| job(&binary.package, binary, &[])).collect();
     for job in jobs.iter_mut().filter(|_| !thorough) {
         let name = job.binary.name();
         let skipped = THOROUGH.iter().filter(|(program, _)| *program == name);
@@ -97,7 +101,8 @@ fn reaches(row: &Row, binary: &Binary) -> bool {
     if of_table {
         return row.locking != Locking::Vp;
     }
-    if binary.package != "kumihimo-tests" || binary.target == "lib" || binary.target == "documents" {
+    if binary.package != "kumihimo-tests" || binary.target == "lib" || binary.target == "documents"
+    {
         return false;
     }
     if !ONLY_EVENTS.contains(&binary.target.as_str()) {
@@ -122,7 +127,12 @@ mod tests {
     fn binary(name: &str) -> Binary {
         let (package, target) = name.split_once('/').expect("package/target");
         let path = PathBuf::from("/");
-        Binary { package: package.to_owned(), target: target.to_owned(), folder: path.clone(), path }
+        Binary {
+            package: package.to_owned(),
+            target: target.to_owned(),
+            folder: path.clone(),
+            path,
+        }
     }
 
     fn chosen(number: usize, names: &[&str]) -> Vec<String> {
@@ -162,7 +172,8 @@ mod tests {
     #[test]
     fn defaults_have_each_program_and_the_minimal_scheduler() {
         let binaries = [binary("kumihimo-tests/events"), binary("kumi/trace")];
-        let suites: Vec<String> = defaults(&binaries, false).into_iter().map(|job| job.suite).collect();
+        let suites: Vec<String> =
+            defaults(&binaries, false).into_iter().map(|job| job.suite).collect();
         let wanted = ["kumihimo-tests", "kumi", "conformance of the minimal scheduler"];
         assert_eq!(suites, wanted);
     }

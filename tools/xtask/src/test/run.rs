@@ -58,7 +58,9 @@ impl Ended {
         let Counts { passed, failed, skipped } = self.counts();
         let (name, seconds) = (self.job.binary.name(), self.time.as_secs_f64());
         let row = if self.job.environment.is_empty() { "" } else { &self.job.suite };
-        println!("{name}: {passed} passed, {failed} failed, {skipped} skipped, {seconds:.1} s {row}");
+        println!(
+            "{name}: {passed} passed, {failed} failed, {skipped} skipped, {seconds:.1} s {row}"
+        );
         if !self.failure.is_empty() {
             println!("{}", self.failure);
         }
@@ -74,7 +76,9 @@ pub fn run(job: Job, number: usize) -> Result<Ended, Failure> {
     let mut command = Command::new(&job.binary.path);
     command.args(&job.arguments).args(libtest::ARGUMENTS).current_dir(&job.binary.folder);
     // The variables that cargo sets for a test program, and that the tests read.
-    command.env("CARGO_MANIFEST_DIR", &job.binary.folder).env("CARGO_PKG_NAME", &job.binary.package);
+    command
+        .env("CARGO_MANIFEST_DIR", &job.binary.folder)
+        .env("CARGO_PKG_NAME", &job.binary.package);
     command.env("RUSTC_BOOTSTRAP", "1").env("KUMI_DIR", &place.0);
     command.envs(job.environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
@@ -161,7 +165,8 @@ fn copy(stream: impl Read, state: &Mutex<State>, log: &Mutex<File>) {
 
 /// What hangs: the tests that run, and where each process of the group stands.
 fn describe(pid: u32, why: &str, state: &Mutex<State>) -> String {
-    let running: Vec<String> = state.lock().expect("no reader panics").run.running.iter().cloned().collect();
+    let running: Vec<String> =
+        state.lock().expect("no reader panics").run.running.iter().cloned().collect();
     let mut text = format!("hangs: {why}; running: {}\n", running.join(", "));
     for process in kumihimo_hang::family(pid) {
         let command = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();

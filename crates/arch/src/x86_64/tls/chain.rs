@@ -1,10 +1,11 @@
 //! The chain of all blocks, and when it hangs in the C library's list of threads.
 //!
-//! A library with initial-exec variables that is loaded late is written into every block on the C library's list. To be
-//! on it for good would cost every set*id a system call a block and every fork a walk. So our blocks form a chain of
-//! their own that looks as if it hung between two donors, neighbours on that list; two stores put it there, around
-//! dlopen, and two take it off. Nobody else ever writes those two words: the C library inserts at the list's head and
-//! unlinks elements, and donors are never unlinked.
+//! A library with initial-exec variables that is loaded late is written into every block on the C
+//! library's list. To be on it for good would cost every set*id a system call a block and every
+//! fork a walk. So our blocks form a chain of their own that looks as if it hung between two
+//! donors, neighbours on that list; two stores put it there, around dlopen, and two take it off.
+//! Nobody else ever writes those two words: the C library inserts at the list's head and unlinks
+//! elements, and donors are never unlinked.
 
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -15,7 +16,8 @@ use crate::lock::Lock;
 
 struct Chain {
     lock: Lock,
-    /// The upper and the lower anchor (FS bases); null: the chain hangs nowhere (after fork, until there are new donors).
+    /// The upper and the lower anchor (FS bases); null: the chain hangs nowhere (after fork, until
+    /// there are new donors).
     before: AtomicPtr<u8>,
     after: AtomicPtr<u8>,
     first: AtomicPtr<u8>,
@@ -40,7 +42,8 @@ const fn null() -> AtomicPtr<u8> {
     AtomicPtr::new(std::ptr::null_mut())
 }
 
-// All fields but the lock are written under it only, hence Relaxed; the words of the list itself are the exception.
+// All fields but the lock are written under it only, hence Relaxed; the words of the list itself
+// are the exception.
 fn get(p: &AtomicPtr<u8>) -> *mut u8 {
     p.load(Ordering::Relaxed)
 }
@@ -60,7 +63,8 @@ unsafe fn set_prev(layout: &Layout, fs: *mut u8, prev: *mut u8) {
     unsafe { set_word(fs, layout.list + 8, prev as u64) }
 }
 
-/// Makes the first two donors the anchors, the second one the upper, if they are neighbours on the C library's list.
+/// Makes the first two donors the anchors, the second one the upper, if they are neighbours on the
+/// C library's list.
 pub(super) fn anchor(layout: &Layout, donors: &[Donor; 3]) -> bool {
     let [after, before, _] = donors.map(|d| d.fs);
     // SAFETY: donors are never freed.
@@ -141,15 +145,23 @@ pub(super) fn enter(layout: &Layout) {
     });
 }
 
-/// It has ended. `renewed`: the template for what is loaded now, if that is known. `entered`: [`enter`] was called before.
+/// It has ended. `renewed`: the template for what is loaded now, if that is known. `entered`:
+/// [`enter`] was called before.
 ///
-/// Blocks made meanwhile may or may not have been on the list when ld.so walked it. The anchors tell: it writes the upper
-/// one before the chain and the lower one after it. If it has written neither, it will find the new blocks; if both, the
-/// renewed template has what they lack; in between the two differ, and no template can be made.
+/// Blocks made meanwhile may or may not have been on the list when ld.so walked it. The anchors
+/// tell: it writes the upper one before the chain and the lower one after it. If it has written
+/// neither, it will find the new blocks; if both, the renewed template has what they lack; in
+/// between the two differ, and no template can be made.
 ///
-/// `always`: the chain hangs in the list for good. Then ld.so has written into all blocks, who builds one brings it up to date himself, and those of the
-/// chain may have begun to use what a patch would overwrite.
-pub(super) fn leave(layout: &Layout, renewed: Option<&'static Template>, entered: bool, always: bool) {
+/// `always`: the chain hangs in the list for good. Then ld.so has written into all blocks, who
+/// builds one brings it up to date himself, and those of the chain may have begun to use what a
+/// patch would overwrite.
+pub(super) fn leave(
+    layout: &Layout,
+    renewed: Option<&'static Template>,
+    entered: bool,
+    always: bool,
+) {
     CHAIN.lock.with(|| {
         // SAFETY: lock held; blocks are never freed; templates are leaked.
         unsafe {
@@ -198,8 +210,9 @@ pub(super) fn unlock() {
     CHAIN.lock.unlock();
 }
 
-/// In the child of a fork, before `unlock`. The C library has emptied its list and unlinked the caller's block from its
-/// neighbours: ours, if the caller was a microprocess. Donors are no longer listed there.
+/// In the child of a fork, before `unlock`. The C library has emptied its list and unlinked the
+/// caller's block from its neighbours: ours, if the caller was a microprocess. Donors are no longer
+/// listed there.
 pub(super) fn after_fork(layout: &Layout, me: *mut u8) {
     let (b, a) = (get(&CHAIN.before), get(&CHAIN.after));
     if b.is_null() {

@@ -1,8 +1,9 @@
 //! Donors: blocks that the C library made itself.
 //!
-//! A donor is a pthread on a stack of ours that ends at once, by the bare system call, so that the C library never learns
-//! of it: the kernel thread is gone, the block stays. Three of them are the models that [`super::template`] compares;
-//! where that comparison fails, every microprocess gets a donor of its own.
+//! A donor is a pthread on a stack of ours that ends at once, by the bare system call, so that the
+//! C library never learns of it: the kernel thread is gone, the block stays. Three of them are the
+//! models that [`super::template`] compares; where that comparison fails, every microprocess gets a
+//! donor of its own.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -24,7 +25,8 @@ pub(super) struct Donor {
     pub size: usize,
 }
 
-// SAFETY: a donor is a description of memory that is never freed; who may write it is said where it is used.
+// SAFETY: a donor is a description of memory that is never freed; who may write it is said where it
+// is used.
 unsafe impl Send for Donor {}
 // SAFETY: as above.
 unsafe impl Sync for Donor {}
@@ -40,12 +42,12 @@ struct Start {
     mask: u64,         // 32: signals to block
 }
 
-/// The donor's whole life. Assembly, because nothing may run here that uses thread-local state (which is being copied)
-/// or that a sanitizer instruments.
+/// The donor's whole life. Assembly, because nothing may run here that uses thread-local state
+/// (which is being copied) or that a sanitizer instruments.
 ///
-/// set*id marks every thread it knows, signals it, and waits for its answer. So, like a thread that ends in the C
-/// library: say that we are ending (later calls pass us over), wait until an earlier mark is gone (signal 33 is not
-/// blocked), and only then hide the id and go.
+/// set*id marks every thread it knows, signals it, and waits for its answer. So, like a thread that
+/// ends in the C library: say that we are ending (later calls pass us over), wait until an earlier
+/// mark is gone (signal 33 is not blocked), and only then hide the id and go.
 #[unsafe(naked)]
 unsafe extern "C" fn donor_main(start: *mut c_void) -> *mut c_void {
     core::arch::naked_asm!(
@@ -72,7 +74,8 @@ unsafe extern "C" fn donor_main(start: *mut c_void) -> *mut c_void {
         "mov rax, [r12 + 16]",
         "mov ecx, [r12 + 4]",
         "mov [r13 + rax], ecx",
-        // set_robust_list(NULL, 24): the kernel shall not walk the block's list when this thread ends
+        // set_robust_list(NULL, 24): the kernel shall not walk the block's list when this thread
+        // ends
         "mov eax, 273",
         "xor edi, edi",
         "mov esi, 24",
@@ -88,12 +91,18 @@ unsafe extern "C" fn donor_main(start: *mut c_void) -> *mut c_void {
     )
 }
 
-/// Makes a donor on the stack [lo, lo + size). The block lies at its top, where the C library puts it. Blocks the kernel
-/// thread until the donor has ended [35-180 us].
+/// Makes a donor on the stack [lo, lo + size). The block lies at its top, where the C library puts
+/// it. Blocks the kernel thread until the donor has ended [35-180 us].
 ///
 /// # Safety
-/// The memory must be mapped, writable, unused, zero, and stay mapped for ever: the block is on the C library's list.
-pub(super) unsafe fn make(calls: &Calls, layout: &Layout, lo: usize, size: usize) -> io::Result<Donor> {
+/// The memory must be mapped, writable, unused, zero, and stay mapped for ever: the block is on the
+/// C library's list.
+pub(super) unsafe fn make(
+    calls: &Calls,
+    layout: &Layout,
+    lo: usize,
+    size: usize,
+) -> io::Result<Donor> {
     // SAFETY: granted by the caller.
     unsafe { make_with(calls, layout, lo, size, &mut Start::new()) }
 }
@@ -104,7 +113,13 @@ impl Start {
     }
 }
 
-unsafe fn make_with(calls: &Calls, layout: &Layout, lo: usize, size: usize, start: &mut Start) -> io::Result<Donor> {
+unsafe fn make_with(
+    calls: &Calls,
+    layout: &Layout,
+    lo: usize,
+    size: usize,
+    start: &mut Start,
+) -> io::Result<Donor> {
     *start = Start {
         word: AtomicU32::new(1),
         tid: next_tid(),
@@ -114,7 +129,8 @@ unsafe fn make_with(calls: &Calls, layout: &Layout, lo: usize, size: usize, star
         mask: !(1 << 32), // all but signal 33
     };
     let start: *mut Start = start;
-    // SAFETY: the structs are valid for the calls; `start` outlives the donor because we wait for its end below.
+    // SAFETY: the structs are valid for the calls; `start` outlives the donor because we wait for
+    // its end below.
     unsafe {
         let mut attr: libc::pthread_attr_t = std::mem::zeroed();
         check(libc::pthread_attr_init(&mut attr))?;
@@ -125,27 +141,41 @@ unsafe fn make_with(calls: &Calls, layout: &Layout, lo: usize, size: usize, star
         // The new thread inherits this mask: no handler of the program runs on the donor.
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
         let mut id: libc::pthread_t = 0;
-        let r = if set == 0 { (calls.pthread_create)(&mut id, &attr, donor_main, start.cast()) } else { set };
+        let r = if set == 0 {
+            (calls.pthread_create)(&mut id, &attr, donor_main, start.cast())
+        } else {
+            set
+        };
         libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
         libc::pthread_attr_destroy(&mut attr);
         check(r)?;
         // Acquire: everything the donor wrote is seen once its end is.
         while (*start).word.load(Ordering::Acquire) != 0 {
             // Not FUTEX_PRIVATE: the kernel's wake-up at a thread's end is a shared one.
-            libc::syscall(libc::SYS_futex, (*start).word.as_ptr(), libc::FUTEX_WAIT, 1, std::ptr::null::<c_void>());
+            libc::syscall(
+                libc::SYS_futex,
+                (*start).word.as_ptr(),
+                libc::FUTEX_WAIT,
+                1,
+                std::ptr::null::<c_void>(),
+            );
         }
         let start = start.read_volatile();
         let fs = start.fs as *mut u8;
         if id as usize != start.fs || start.fs <= lo || start.fs + layout.size > lo + size {
-            return Err(io::Error::other("pthread_create put the thread block at an unknown place"));
+            return Err(io::Error::other(
+                "pthread_create put the thread block at an unknown place",
+            ));
         }
-        // The block lives on: it may be marked by set*id again (which finds no thread of its id and goes on).
+        // The block lives on: it may be marked by set*id again (which finds no thread of its id and
+        // goes on).
         (*fs.offset(layout.cancel).cast::<AtomicU32>()).fetch_and(!EXITING, Ordering::Relaxed);
         Ok(Donor { fs, lo, size })
     }
 }
 
-/// A donor on a stack of `size` bytes of its own. All of these get the same argument: the block keeps it.
+/// A donor on a stack of `size` bytes of its own. All of these get the same argument: the block
+/// keeps it.
 pub(super) fn make_model(calls: &Calls, layout: &Layout, size: usize) -> io::Result<Donor> {
     // SAFETY: a fresh mapping, never unmapped.
     unsafe {
@@ -161,12 +191,14 @@ pub(super) fn make_model(calls: &Calls, layout: &Layout, size: usize) -> io::Res
             return Err(io::Error::last_os_error());
         }
         libc::madvise(p, size, libc::MADV_NOHUGEPAGE);
-        START_LOCK.with(|| make_with(calls, layout, p as usize, size, &mut *START.0.get())).inspect_err(|e| {
-            // The system's word for it: no kernel thread has begun there.
-            if e.raw_os_error().is_some() {
-                libc::munmap(p, size);
-            }
-        })
+        START_LOCK
+            .with(|| make_with(calls, layout, p as usize, size, &mut *START.0.get()))
+            .inspect_err(|e| {
+                // The system's word for it: no kernel thread has begun there.
+                if e.raw_os_error().is_some() {
+                    libc::munmap(p, size);
+                }
+            })
     }
 }
 

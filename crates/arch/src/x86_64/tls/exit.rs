@@ -54,7 +54,8 @@ pub(super) unsafe fn exit_current(inner: &Inner, kind: Kind) {
 
 /// Lets libc free what it holds for this thread and what a rewrite would lose.
 unsafe fn forget_libc_state() {
-    // SAFETY: calls about the calling thread only. The first dlerror reports an error, the second one frees it.
+    // SAFETY: calls about the calling thread only. The first dlerror reports an error, the second
+    // one frees it.
     unsafe {
         libc::dlerror();
         libc::dlerror();
@@ -62,11 +63,11 @@ unsafe fn forget_libc_state() {
     }
 }
 
-/// Marks the robust mutexes that the microprocess still holds as "owner died". For a kernel thread the kernel does this;
-/// it does not know our list.
+/// Marks the robust mutexes that the microprocess still holds as "owner died". For a kernel thread
+/// the kernel does this; it does not know our list.
 unsafe fn release_robust(layout: &Layout, fs: *mut u8) {
-    // SAFETY: the list head lies in the block; entries were linked by pthread_mutex_lock and are mapped, or the program
-    // is broken in the same way as it would be with kernel threads.
+    // SAFETY: the list head lies in the block; entries were linked by pthread_mutex_lock and are
+    // mapped, or the program is broken in the same way as it would be with kernel threads.
     unsafe {
         let head = fs.offset(layout.robust).cast::<[usize; 3]>();
         let [mut at, futex, pending] = head.read();
@@ -103,7 +104,12 @@ unsafe fn owner_died(word_at: usize, tid: u32) {
     let mut now = lock.load(Ordering::Relaxed);
     while now & TID == tid {
         // Release: what the dead owner wrote is seen by the next one.
-        match lock.compare_exchange(now, (now & WAITERS) | OWNER_DIED, Ordering::Release, Ordering::Relaxed) {
+        match lock.compare_exchange(
+            now,
+            (now & WAITERS) | OWNER_DIED,
+            Ordering::Release,
+            Ordering::Relaxed,
+        ) {
             Ok(_) if now & WAITERS != 0 => {
                 // SAFETY: wakes a waiter of that word, in whatever process it is.
                 unsafe { libc::syscall(libc::SYS_futex, word_at, libc::FUTEX_WAKE, 1) };
@@ -140,7 +146,9 @@ unsafe fn thorough(layout: &Layout, fs: *mut u8, template: &'static Template) {
     let head = head(fs, layout.below);
     // SAFETY: as for `recycle`.
     unsafe {
-        if template.complete && ((*head).dirty & DIRTY_STATE != 0 || !std::ptr::eq((*head).template, template)) {
+        if template.complete
+            && ((*head).dirty & DIRTY_STATE != 0 || !std::ptr::eq((*head).template, template))
+        {
             template.rewrite(fs, (*head).lo, (*head).size);
         }
         if (*head).dirty & DIRTY_DTV != 0 {

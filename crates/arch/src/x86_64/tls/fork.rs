@@ -1,9 +1,10 @@
 //! fork: the child has the caller alone, whatever the others were doing.
 //!
-//! Our locks are taken before and released after, so that no state is half written in the child. There the C library has
-//! emptied its list of threads: blocks other than the caller's are dead memory, which may be built upon no more but is
-//! not handed out again either; the anchors are made anew when somebody builds a block or loads a library. The caller's
-//! block has been given the child's real thread id.
+//! Our locks are taken before and released after, so that no state is half written in the child.
+//! There the C library has emptied its list of threads: blocks other than the caller's are dead
+//! memory, which may be built upon no more but is not handed out again either; the anchors are made
+//! anew when somebody builds a block or loads a library. The caller's block has been given the
+//! child's real thread id.
 
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,9 @@
-//! What has to be known of the C library: where it keeps things in a thread's block, and its private entry points.
+//! What has to be known of the C library: where it keeps things in a thread's block, and its
+//! private entry points.
 //!
-//! Everything comes from symbols that glibc exports for its own parts and for debuggers (`GLIBC_PRIVATE`), or from asking
-//! the running thread; no offset is written down here. A library that does not tell is not used.
+//! Everything comes from symbols that glibc exports for its own parts and for debuggers
+//! (`GLIBC_PRIVATE`), or from asking the running thread; no offset is written down here. A library
+//! that does not tell is not used.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
@@ -20,14 +22,15 @@ pub(super) type PthreadCreate = unsafe extern "C" fn(
 pub(super) struct Calls {
     /// Runs and empties the current block's list of C++ and Rust thread-local destructors.
     pub call_tls_dtors: unsafe extern "C" fn(),
-    pub cxa_thread_atexit: unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, *mut c_void) -> c_int,
+    pub cxa_thread_atexit:
+        unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, *mut c_void) -> c_int,
     /// Points the current block's character tables at the global locale.
     pub ctype_init: unsafe extern "C" fn(),
     /// Gives a block at this address a dtv and the initial images of all loaded modules.
     pub allocate_tls: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
     pub deallocate_tls: unsafe extern "C" fn(*mut c_void, bool),
-    /// The C library's own function, not a sanitizer's wrapper: its donors must carry nothing but what the C library
-    /// put there.
+    /// The C library's own function, not a sanitizer's wrapper: its donors must carry nothing but
+    /// what the C library put there.
     pub pthread_create: PthreadCreate,
 }
 
@@ -60,7 +63,11 @@ pub(super) const KEYS_A_TABLE: usize = 32;
 fn private(name: &CStr) -> Result<usize, String> {
     // SAFETY: both strings are NUL-terminated; dlvsym has no other precondition.
     let p = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), c"GLIBC_PRIVATE".as_ptr()) };
-    if p.is_null() { Err(format!("the C library has no {}", name.to_string_lossy())) } else { Ok(p as usize) }
+    if p.is_null() {
+        Err(format!("the C library has no {}", name.to_string_lossy()))
+    } else {
+        Ok(p as usize)
+    }
 }
 
 fn public(name: &CStr) -> Option<usize> {
@@ -69,7 +76,8 @@ fn public(name: &CStr) -> Option<usize> {
     (!p.is_null()).then_some(p as usize)
 }
 
-/// A debugger's field descriptor, {bits of an element, number of elements, offset}, as (bytes, offset).
+/// A debugger's field descriptor, {bits of an element, number of elements, offset}, as (bytes,
+/// offset).
 fn field(name: &CStr) -> Result<(u32, isize), String> {
     // SAFETY: glibc's thread_db descriptors are three 32-bit words.
     let d = unsafe { *(private(name)? as *const [u32; 3]) };
@@ -78,11 +86,15 @@ fn field(name: &CStr) -> Result<(u32, isize), String> {
 
 impl Calls {
     pub(super) fn find() -> Result<Calls, String> {
-        let atexit = public(c"__cxa_thread_atexit_impl").ok_or("the C library has no __cxa_thread_atexit_impl")?;
+        let atexit = public(c"__cxa_thread_atexit_impl")
+            .ok_or("the C library has no __cxa_thread_atexit_impl")?;
         let allocate_tls = private(c"_dl_allocate_tls")?;
         // SAFETY: dlopen with RTLD_NOLOAD only looks the library up; dlsym as in `private`.
         let create = unsafe {
-            let libc_so = super::dlopen::next_dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            let libc_so = super::dlopen::next_dlopen(
+                c"libc.so.6".as_ptr(),
+                libc::RTLD_LAZY | libc::RTLD_NOLOAD,
+            );
             if libc_so.is_null() {
                 return Err("the C library is not glibc's libc.so.6".into());
             }
@@ -91,21 +103,31 @@ impl Calls {
         if create.is_null() {
             return Err("libc.so.6 has no pthread_create".into());
         }
-        // SAFETY: the signatures are glibc's, unchanged since 2.3 (2.18 for the destructor functions).
+        // SAFETY: the signatures are glibc's, unchanged since 2.3 (2.18 for the destructor
+        // functions).
         unsafe {
             Ok(Calls {
-                call_tls_dtors: std::mem::transmute::<usize, unsafe extern "C" fn()>(private(c"__call_tls_dtors")?),
+                call_tls_dtors: std::mem::transmute::<usize, unsafe extern "C" fn()>(private(
+                    c"__call_tls_dtors",
+                )?),
                 cxa_thread_atexit: std::mem::transmute::<
                     usize,
-                    unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, *mut c_void) -> c_int,
+                    unsafe extern "C" fn(
+                        unsafe extern "C" fn(*mut c_void),
+                        *mut c_void,
+                        *mut c_void,
+                    ) -> c_int,
                 >(atexit),
-                ctype_init: std::mem::transmute::<usize, unsafe extern "C" fn()>(private(c"__ctype_init")?),
-                allocate_tls: std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void) -> *mut c_void>(
-                    allocate_tls,
-                ),
-                deallocate_tls: std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void, bool)>(private(
-                    c"_dl_deallocate_tls",
+                ctype_init: std::mem::transmute::<usize, unsafe extern "C" fn()>(private(
+                    c"__ctype_init",
                 )?),
+                allocate_tls: std::mem::transmute::<
+                    usize,
+                    unsafe extern "C" fn(*mut c_void) -> *mut c_void,
+                >(allocate_tls),
+                deallocate_tls: std::mem::transmute::<usize, unsafe extern "C" fn(*mut c_void, bool)>(
+                    private(c"_dl_deallocate_tls")?,
+                ),
                 pthread_create: std::mem::transmute::<*mut c_void, PthreadCreate>(create),
             })
         }
@@ -162,14 +184,16 @@ impl Layout {
         if !sane {
             return Err("the C library's thread block has an unknown form".into());
         }
-        // The main thread's robust head lies in its block too; were it elsewhere, the probe refuses.
+        // The main thread's robust head lies in its block too; were it elsewhere, the probe
+        // refuses.
         if !inside(robust, 24) {
             return Err("the robust list head is not in the thread block".into());
         }
         let rseq = match (public(c"__rseq_offset"), public(c"__rseq_size")) {
             (Some(offset), Some(bytes)) => {
                 // SAFETY: ptrdiff_t and unsigned int, exported since glibc 2.35.
-                let (offset, bytes) = unsafe { (*(offset as *const isize), *(bytes as *const u32)) };
+                let (offset, bytes) =
+                    unsafe { (*(offset as *const isize), *(bytes as *const u32)) };
                 // The kernel's own minimum is 32 bytes, aligned to 32.
                 offset..offset + (bytes.max(32) as isize + 31) / 32 * 32
             }
@@ -216,7 +240,11 @@ impl Layout {
 
     /// Words that have rules of their own and are never compared or copied.
     pub(super) fn special(&self, o: isize) -> bool {
-        o == self.dtv || o == self.list || o == self.list + 8 || o == self.tid & !7 || self.rseq.contains(&o)
+        o == self.dtv
+            || o == self.list
+            || o == self.list + 8
+            || o == self.tid & !7
+            || self.rseq.contains(&o)
     }
 }
 
@@ -225,7 +253,8 @@ impl Layout {
 /// # Safety
 /// The word must lie in the block.
 pub(super) unsafe fn word(fs: *const u8, offset: isize) -> u64 {
-    // SAFETY: granted by the caller. Volatile: donors and listed blocks are written by the C library behind our back.
+    // SAFETY: granted by the caller. Volatile: donors and listed blocks are written by the C
+    // library behind our back.
     unsafe { fs.offset(offset).cast::<u64>().read_volatile() }
 }
 
@@ -238,13 +267,16 @@ pub(super) unsafe fn set_word(fs: *mut u8, offset: isize, value: u64) {
     unsafe { fs.offset(offset).cast::<u64>().write(value) }
 }
 
-/// The least fake thread id. Above every id of a kernel thread (4,194,304), below 2^30 (futex words keep flags there).
+/// The least fake thread id. Above every id of a kernel thread (4,194,304), below 2^30 (futex words
+/// keep flags there).
 pub(super) const FAKE_TID: u32 = 0x1000_0000;
 
-/// A thread id for a block. glibc compares it to tell lock owners apart; the kernel never sees a thread of that id.
+/// A thread id for a block. glibc compares it to tell lock owners apart; the kernel never sees a
+/// thread of that id.
 pub(super) fn next_tid() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(FAKE_TID);
-    // Relaxed: only uniqueness counts. 800 million blocks are made before it would leave its range; memory ends first.
+    // Relaxed: only uniqueness counts. 800 million blocks are made before it would leave its range;
+    // memory ends first.
     NEXT.fetch_add(1, Ordering::Relaxed)
 }

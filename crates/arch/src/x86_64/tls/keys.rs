@@ -1,8 +1,9 @@
 //! Destructors of pthread keys at the end of a microprocess.
 //!
-//! The C library keeps that routine to itself, so here is one of our own over its data: the block's key tables, whose
-//! place debuggers are told, and the table of destructors, whose place we find by making two keys with a destructor that
-//! nobody else can have and looking for it in libc's variables.
+//! The C library keeps that routine to itself, so here is one of our own over its data: the block's
+//! key tables, whose place debuggers are told, and the table of destructors, whose place we find by
+//! making two keys with a destructor that nobody else can have and looking for it in libc's
+//! variables.
 
 use std::ffi::c_void;
 
@@ -40,7 +41,11 @@ struct Ranges {
     found: Vec<(usize, usize)>,
 }
 
-unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, ranges: *mut c_void) -> i32 {
+unsafe extern "C" fn visit(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    ranges: *mut c_void,
+) -> i32 {
     // SAFETY: dl_iterate_phdr passes a valid info and the pointer it was given.
     unsafe {
         let ranges = &mut *ranges.cast::<Ranges>();
@@ -75,7 +80,8 @@ impl Keys {
         let mut hits = Vec::new();
         for (start, end) in ranges.found {
             for at in (start.next_multiple_of(8)..end & !7).step_by(8) {
-                // SAFETY: a word of libc's writable segments. Volatile: other threads may be writing there.
+                // SAFETY: a word of libc's writable segments. Volatile: other threads may be
+                // writing there.
                 if unsafe { (at as *const usize).read_volatile() } == wanted {
                     hits.push(at);
                 }
@@ -88,12 +94,18 @@ impl Keys {
             }
             _ => 0,
         } as *const KeyInfo;
-        // SAFETY: the table's entries for both keys exist, if it was found; the keys are ours to delete.
+        // SAFETY: the table's entries for both keys exist, if it was found; the keys are ours to
+        // delete.
         unsafe {
-            let sound = !table.is_null() && keys.iter().all(|k| (*table.add(*k as usize)).sequence & 1 == 1);
+            let sound = !table.is_null()
+                && keys.iter().all(|k| (*table.add(*k as usize)).sequence & 1 == 1);
             libc::pthread_key_delete(keys[0]);
             libc::pthread_key_delete(keys[1]);
-            if sound { Ok(Keys { table, used: 0 }) } else { Err("the table of pthread keys was not found".into()) }
+            if sound {
+                Ok(Keys { table, used: 0 })
+            } else {
+                Err("the table of pthread keys was not found".into())
+            }
         }
     }
 
@@ -106,14 +118,15 @@ impl Keys {
         unsafe { fs.offset(self.used).read() != 0 }
     }
 
-    /// Runs the destructors as pthread_exit would: up to four rounds, each key's value cleared first. Leaves the tables
-    /// as in a fresh block.
+    /// Runs the destructors as pthread_exit would: up to four rounds, each key's value cleared
+    /// first. Leaves the tables as in a fresh block.
     ///
     /// # Safety
     /// Must run on the block `fs`.
     #[cold]
     pub(super) unsafe fn destroy(&self, layout: &Layout, fs: *mut u8) {
-        // SAFETY: the tables are the caller's own; keys may be made and deleted meanwhile, as for any thread.
+        // SAFETY: the tables are the caller's own; keys may be made and deleted meanwhile, as for
+        // any thread.
         unsafe {
             let tables = fs.offset(layout.specific).cast::<*mut KeyData>();
             for _ in 0..4 {

@@ -1,8 +1,9 @@
 //! Thread-local storage of a microprocess: a block that the C library takes for a thread's.
 //!
-//! FS points to a block: below the pointer lie the thread-local variables of all modules loaded at start, above it the C
-//! library's `struct pthread`. A microprocess with a block of its own may be moved between kernel threads at any switch:
-//! `thread_local!`, errno, exceptions, `malloc`'s caches and pthread keys go with it.
+//! FS points to a block: below the pointer lie the thread-local variables of all modules loaded at
+//! start, above it the C library's `struct pthread`. A microprocess with a block of its own may be
+//! moved between kernel threads at any switch: `thread_local!`, errno, exceptions, `malloc`'s
+//! caches and pthread keys go with it.
 //!
 //! | [`Kind`] | how a block is made |
 //! |---|---|
@@ -10,14 +11,16 @@
 //! | `Donor` | by pthread_create, whose kernel thread ends at once [35-180 us] |
 //! | `Kernel` | not at all: a microprocess is a kernel thread |
 //!
-//! Nothing here is tied to a version of glibc: the tests pass with 2.35, 2.36, 2.39, 2.41 and 2.43, with cloned blocks in each.
-//! [`get`] decides at the first call, by a self-test; `KUMI_TLS=clone|donor|kernel` asks for less.
+//! Nothing here is tied to a version of glibc: the tests pass with 2.35, 2.36, 2.39, 2.41 and 2.43,
+//! with cloned blocks in each. [`get`] decides at the first call, by a self-test;
+//! `KUMI_TLS=clone|donor|kernel` asks for less.
 //!
-//! What glibc's functions make of a block: pthread_self, mutexes of all ordinary kinds, keys, `pthread_getattr_np` and
-//! `pthread_getaffinity_np` work. The thread id in it is no kernel thread's, so pthread_kill, pthread_cancel and
-//! pthread_join of a microprocess find nobody (ESRCH, or wait for ever), and contended priority-inheritance mutexes fail.
-//! pthread_exit unwinds to the next `catch_unwind`, where std aborts, as it does on a std thread. A block is never freed once it was
-//! used: it is on the C library's list at times, and malloc's cache hangs on it. Reuse it.
+//! What glibc's functions make of a block: pthread_self, mutexes of all ordinary kinds, keys,
+//! `pthread_getattr_np` and `pthread_getaffinity_np` work. The thread id in it is no kernel
+//! thread's, so pthread_kill, pthread_cancel and pthread_join of a microprocess find nobody (ESRCH,
+//! or wait for ever), and contended priority-inheritance mutexes fail. pthread_exit unwinds to the
+//! next `catch_unwind`, where std aborts, as it does on a std thread. A block is never freed once
+//! it was used: it is on the C library's list at times, and malloc's cache hangs on it. Reuse it.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -139,9 +142,11 @@ fn found() -> Option<&'static Tls> {
     unsafe { FOUND.load(Ordering::Acquire).as_ref() }
 }
 
-/// Examines the C library at the first call, and remembers [0.3-1 ms; makes three short-lived kernel threads]. Never panics.
+/// Examines the C library at the first call, and remembers [0.3-1 ms; makes three short-lived
+/// kernel threads]. Never panics.
 ///
-/// `KUMI_TLS` may ask for `clone`, `donor` or `kernel`; what the machine cannot do falls to the next, and [`Tls::why`] says so.
+/// `KUMI_TLS` may ask for `clone`, `donor` or `kernel`; what the machine cannot do falls to the
+/// next, and [`Tls::why`] says so.
 pub fn get() -> &'static Tls {
     found().unwrap_or_else(|| examine_unless(|_| true))
 }
@@ -192,7 +197,12 @@ impl Tls {
             "" | "clone" => Kind::Clone,
             "donor" => Kind::Donor,
             "kernel" => return kernel("KUMI_TLS=kernel".into(), State::AsAsked),
-            other => return kernel(format!("KUMI_TLS={other} is none of clone, donor, kernel"), State::Degraded),
+            other => {
+                return kernel(
+                    format!("KUMI_TLS={other} is none of clone, donor, kernel"),
+                    State::Degraded,
+                );
+            }
         };
         let mut why = if asked.is_empty() { String::new() } else { format!("KUMI_TLS={asked}") };
         if best == Kind::Clone {
@@ -207,7 +217,12 @@ impl Tls {
                     if why.is_empty() {
                         why = "a clone equals a thread block of the C library in every word".into();
                     }
-                    return Tls { kind: Kind::Clone, why, inner: Some(inner), state: State::AsAsked };
+                    return Tls {
+                        kind: Kind::Clone,
+                        why,
+                        inner: Some(inner),
+                        state: State::AsAsked,
+                    };
                 }
                 Err(Failure::Short(e)) => return short(e),
                 Err(Failure::Final(e)) => why = format!("blocks cannot be cloned: {e}"),
@@ -216,7 +231,9 @@ impl Tls {
         match Inner::examine(Kind::Donor) {
             Ok(inner) => Tls { kind: Kind::Donor, why, inner: Some(inner), state: State::AsAsked },
             Err(Failure::Short(e)) => short(e),
-            Err(Failure::Final(e)) if why.is_empty() => kernel(format!("no blocks: {e}"), State::Degraded),
+            Err(Failure::Final(e)) if why.is_empty() => {
+                kernel(format!("no blocks: {e}"), State::Degraded)
+            }
             Err(Failure::Final(e)) => kernel(format!("{why}; no donors: {e}"), State::Degraded),
         }
     }
@@ -225,7 +242,10 @@ impl Tls {
 impl Inner {
     fn examine(kind: Kind) -> Result<&'static Inner, Failure> {
         if thread_sanitizer() {
-            return Err("ThreadSanitizer keeps its own state of each kernel thread in thread-local storage".into());
+            return Err(
+                "ThreadSanitizer keeps its own state of each kernel thread in thread-local storage"
+                    .into(),
+            );
         }
         let layout = Layout::find()?;
         let calls = Calls::find()?;
@@ -236,17 +256,25 @@ impl Inner {
         let scan = modules::scan(&calls, &layout)?;
         for d in &donors {
             // SAFETY: donors have a dtv that nobody has used.
-            let dtv = unsafe { modules::read_dtv(glibc::word(d.fs, layout.dtv) as *const _, d.fs, &layout)? };
+            let dtv = unsafe {
+                modules::read_dtv(glibc::word(d.fs, layout.dtv) as *const _, d.fs, &layout)?
+            };
             if dtv != scan.dtv {
                 return Err("ld.so gives a donor another dtv than scratch memory (a dlopen at the same time?)".into());
             }
         }
-        let outside =
-            |o: isize| scan.regions.iter().any(|r| !r.libc && o + 8 > r.offset && o < r.offset + r.len as isize);
+        let outside = |o: isize| {
+            scan.regions
+                .iter()
+                .any(|r| !r.libc && o + 8 > r.offset && o < r.offset + r.len as isize)
+        };
         let mut libc_words = Vec::new();
         let template = if kind == Kind::Clone {
             let mut t = Template::derive(&layout, &donors[0], &donors[1], &scan)?;
-            let fs = Template::place(&layout, leaked_memory(layout.below + layout.size + HEAD + 2 * layout.align)?);
+            let fs = Template::place(
+                &layout,
+                leaked_memory(layout.below + layout.size + HEAD + 2 * layout.align)?,
+            );
             // SAFETY: fresh zero memory around `fs`, never unmapped, used by nobody else.
             unsafe {
                 t.write(&layout, fs, donors[2].lo, donors[2].size).map_err(|e| e.to_string())?;
@@ -297,7 +325,8 @@ impl Inner {
         self.lock.with(|| unsafe { *self.donors.get() })
     }
 
-    /// Asks ld.so for the state of things and returns the template for it, the very same one if nothing changed.
+    /// Asks ld.so for the state of things and returns the template for it, the very same one if
+    /// nothing changed.
     fn renewed(&self) -> Option<&'static Template> {
         let scan = modules::scan(&self.calls, &self.layout).ok()?;
         let [a, b, _] = self.donors();
@@ -331,7 +360,8 @@ impl Inner {
             // A ticket taken before looking: who takes a later one has seen at least what we have.
             let ticket = self.scans.fetch_add(1, Ordering::AcqRel) + 1;
             if let Some(new) = self.renewed() {
-                publish = (self.published.fetch_max(ticket, Ordering::AcqRel) < ticket).then_some(new);
+                publish =
+                    (self.published.fetch_max(ticket, Ordering::AcqRel) < ticket).then_some(new);
                 break;
             }
             // Another thread is in the middle of a dlopen: models differ.
@@ -412,15 +442,16 @@ impl Tls {
         })
     }
 
-    /// Makes a block at the top of the stack [lo, hi) and returns its FS base. It carries a fresh dtv from `malloc`, and
-    /// may be run on by any kernel thread, one at a time.
+    /// Makes a block at the top of the stack [lo, hi) and returns its FS base. It carries a fresh
+    /// dtv from `malloc`, and may be run on by any kernel thread, one at a time.
     ///
     /// # Errors
     /// Out of memory; for donors, that no kernel thread can be made; [`Kind::Kernel`].
     ///
     /// # Safety
-    /// [lo, hi) is mapped, writable, all zero (its top [`Tls::bytes`] at least), unused, and is never unmapped; `lo` is
-    /// page-aligned and `hi` 64-aligned. After an error the memory's contents are unspecified.
+    /// [lo, hi) is mapped, writable, all zero (its top [`Tls::bytes`] at least), unused, and is
+    /// never unmapped; `lo` is page-aligned and `hi` 64-aligned. After an error the memory's
+    /// contents are unspecified.
     pub unsafe fn build(&self, lo: *mut u8, hi: *mut u8) -> io::Result<*mut u8> {
         let Some(inner) = self.inner else {
             return Err(io::Error::new(io::ErrorKind::Unsupported, self.why.clone()));
@@ -439,14 +470,17 @@ impl Tls {
             template.write(layout, fs, lo, size)?;
             chain::add(layout, fs, template);
             if inner.listed {
-                // ld.so counts a library before it writes its image into the blocks: if the count is the old one, the
-                // block was on the list in time.
+                // ld.so counts a library before it writes its image into the blocks: if the count
+                // is the old one, the block was on the list in time.
                 inner.catch_up();
                 template::current().patch(&*(*template::head(fs, layout.below)).template, fs);
             }
         }
-        // A library that the C library loaded for itself has passed us by; its image shows in the donors.
-        if inner.builds.fetch_add(1, Ordering::Relaxed) % 256 == 255 && template.stale(layout, &inner.donors()[0]) {
+        // A library that the C library loaded for itself has passed us by; its image shows in the
+        // donors.
+        if inner.builds.fetch_add(1, Ordering::Relaxed) % 256 == 255
+            && template.stale(layout, &inner.donors()[0])
+        {
             inner.changed(false);
         }
         Ok(fs)
@@ -461,8 +495,8 @@ impl Tls {
         template::head(fs, below).cast()
     }
 
-    /// To be called on the block, first thing of every microprocess that starts on it: points its character tables at the
-    /// locale in force [2 ns].
+    /// To be called on the block, first thing of every microprocess that starts on it: points its
+    /// character tables at the locale in force [2 ns].
     ///
     /// # Safety
     /// The caller runs on a block from [`Tls::build`].
@@ -473,12 +507,14 @@ impl Tls {
         }
     }
 
-    /// To be called on the block at the microprocess's end: runs the destructors of thread-local variables and of pthread keys,
-    /// lets go of robust mutexes, and notes what [`Tls::recycle`] has to do. Destructors are the program's code: they may
-    /// block or switch. A Rust destructor that panics aborts the process, as on any thread.
+    /// To be called on the block at the microprocess's end: runs the destructors of thread-local
+    /// variables and of pthread keys, lets go of robust mutexes, and notes what [`Tls::recycle`]
+    /// has to do. Destructors are the program's code: they may block or switch. A Rust destructor
+    /// that panics aborts the process, as on any thread.
     ///
     /// # Safety
-    /// The caller runs on a block from [`Tls::build`], and afterwards uses no thread-local variable with a destructor.
+    /// The caller runs on a block from [`Tls::build`], and afterwards uses no thread-local variable
+    /// with a destructor.
     pub unsafe fn exit_current(&self) {
         if let Some(inner) = self.inner {
             // SAFETY: granted by the caller.
@@ -486,26 +522,31 @@ impl Tls {
         }
     }
 
-    /// Where the lines of memory lie, counted from the FS base, that [`first_run`](Tls::first_run), [`exit_current`](Tls::exit_current)
-    /// and [`recycle`](Tls::recycle) look at: for who wants to have them at hand before a microprocess begins.
+    /// Where the lines of memory lie, counted from the FS base, that [`first_run`](Tls::first_run),
+    /// [`exit_current`](Tls::exit_current) and [`recycle`](Tls::recycle) look at: for who wants to
+    /// have them at hand before a microprocess begins.
     pub fn lines(&self) -> Vec<isize> {
         let Some(inner) = self.inner else { return Vec::new() };
         let (layout, template) = (&inner.layout, template::current());
-        let words = [layout.errno, layout.h_errno, layout.robust, layout.tid, layout.dtv, inner.keys.used];
+        let words =
+            [layout.errno, layout.h_errno, layout.robust, layout.tid, layout.dtv, inner.keys.used];
         let head = -(layout.below as isize) - HEAD as isize;
         let watched = template.watched.iter().map(|(o, ..)| *o);
-        let mut lines: Vec<isize> = words.into_iter().chain([head]).chain(watched).map(|o| o & !63).collect();
+        let mut lines: Vec<isize> =
+            words.into_iter().chain([head]).chain(watched).map(|o| o & !63).collect();
         lines.sort_unstable();
         lines.dedup();
         lines
     }
 
-    /// Makes a used block fresh: every thread-local variable has its initial value, errno is 0; malloc's cache, thread id and
-    /// memory stay [3-20 ns; 200-500 ns if the last user changed the C library's own state: locale, dynamic thread-local
-    /// variables, or if libraries were loaded meanwhile].
+    /// Makes a used block fresh: every thread-local variable has its initial value, errno is 0;
+    /// malloc's cache, thread id and memory stay [3-20 ns; 200-500 ns if the last user changed the
+    /// C library's own state: locale, dynamic thread-local variables, or if libraries were loaded
+    /// meanwhile].
     ///
     /// # Safety
-    /// Nobody runs on `fs`, which is from [`Tls::build`] with the same `lo` and `hi`; [`Tls::exit_current`] has run on it.
+    /// Nobody runs on `fs`, which is from [`Tls::build`] with the same `lo` and `hi`;
+    /// [`Tls::exit_current`] has run on it.
     pub unsafe fn recycle(&self, fs: *mut u8, _lo: *mut u8, _hi: *mut u8) {
         if let Some(inner) = self.inner {
             if inner.listed {
@@ -519,14 +560,20 @@ impl Tls {
 
 impl Inner {
     /// [`Tls::build`] for [`Kind::Donor`].
-    unsafe fn donate(&self, lo: usize, size: usize, template: &'static Template) -> io::Result<*mut u8> {
+    unsafe fn donate(
+        &self,
+        lo: usize,
+        size: usize,
+        template: &'static Template,
+    ) -> io::Result<*mut u8> {
         let layout = &self.layout;
         // SAFETY: granted by the caller of `build`.
         unsafe {
             let d = donor::make(&self.calls, layout, lo, size)?;
             let frames = lo as u64..(d.fs as usize - layout.below) as u64;
             for o in layout.words().filter(|o| *o >= 0 && !layout.special(*o)) {
-                // Where pthread_exit would unwind to, in the donor's dead frames. `lo` itself is the stack's base.
+                // Where pthread_exit would unwind to, in the donor's dead frames. `lo` itself is
+                // the stack's base.
                 let w = glibc::word(d.fs, o);
                 if frames.contains(&w) && w != frames.start {
                     glibc::set_word(d.fs, o, template::head(d.fs, layout.below) as u64);
@@ -540,9 +587,11 @@ impl Inner {
     }
 }
 
-/// Three donors, two of which are neighbours on the C library's list: threads of others may come between, so a few tries.
+/// Three donors, two of which are neighbours on the C library's list: threads of others may come
+/// between, so a few tries.
 fn models(calls: &Calls, layout: &Layout) -> Result<[Donor; 3], Failure> {
-    let make = |size| donor::make_model(calls, layout, size).map_err(|e| Failure::of("a donor", &e));
+    let make =
+        |size| donor::make_model(calls, layout, size).map_err(|e| Failure::of("a donor", &e));
     let mut d = [make(64 << 10)?, make(72 << 10)?, make(84 << 10)?];
     for _ in 0..8 {
         // SAFETY: donors are never freed.
@@ -558,9 +607,12 @@ fn models(calls: &Calls, layout: &Layout) -> Result<[Donor; 3], Failure> {
 /// The list of robust mutexes is empty: head and the word below it point to the head.
 fn robust_list_is_known(layout: &Layout, d: &Donor) -> Result<(), String> {
     let at = d.fs.wrapping_offset(layout.robust) as u64;
-    // SAFETY: the words lie in the block (`Layout::find` has checked the head; the list of keys and flags lies below).
+    // SAFETY: the words lie in the block (`Layout::find` has checked the head; the list of keys and
+    // flags lies below).
     let known = layout.robust >= 8
-        && unsafe { glibc::word(d.fs, layout.robust) == at && glibc::word(d.fs, layout.robust - 8) == at };
+        && unsafe {
+            glibc::word(d.fs, layout.robust) == at && glibc::word(d.fs, layout.robust - 8) == at
+        };
     if known { Ok(()) } else { Err("the list of robust mutexes has an unknown form".into()) }
 }
 
@@ -588,7 +640,8 @@ fn leaked_memory(bytes: usize) -> Result<*mut u8, Failure> {
 /// Whether this program was built with ThreadSanitizer: its runtime is linked in then.
 fn thread_sanitizer() -> bool {
     let at: usize;
-    // SAFETY: loads an address from the global offset table; null if nobody defines the (weak) symbol.
+    // SAFETY: loads an address from the global offset table; null if nobody defines the (weak)
+    // symbol.
     unsafe {
         core::arch::asm!(
             ".weak __tsan_init",

@@ -20,7 +20,8 @@ pub(super) struct Scan {
     pub regions: Vec<Region>,
     /// `below` bytes, as words.
     pub image: Vec<u64>,
-    /// Entry by module id, from 0 (the generation): the value relative to the thread pointer where it points into static TLS.
+    /// Entry by module id, from 0 (the generation): the value relative to the thread pointer where
+    /// it points into static TLS.
     pub dtv: Vec<Slot>,
 }
 
@@ -69,7 +70,11 @@ unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, walk: *m
     0
 }
 
-unsafe extern "C" fn read_counts(info: *mut libc::dl_phdr_info, _size: usize, counts: *mut c_void) -> i32 {
+unsafe extern "C" fn read_counts(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    counts: *mut c_void,
+) -> i32 {
     // SAFETY: dl_iterate_phdr passes a valid info and the pointer it was given.
     unsafe { *counts.cast::<u64>() = (*info).dlpi_adds.wrapping_add((*info).dlpi_subs) };
     1
@@ -83,13 +88,15 @@ pub(super) fn loads() -> u64 {
     counts
 }
 
-/// Lets the C library prepare a thread block in scratch memory and reads the result. Allocates; takes ld.so's locks.
+/// Lets the C library prepare a thread block in scratch memory and reads the result. Allocates;
+/// takes ld.so's locks.
 pub(super) fn scan(calls: &Calls, layout: &Layout) -> Result<Scan, String> {
     let bytes = layout.below + layout.size + 2 * layout.align;
     let mut memory = vec![0u128; bytes.div_ceil(16)];
     let base = memory.as_mut_ptr() as usize;
     let fs = (base + layout.below).next_multiple_of(layout.align) as *mut u8;
-    // SAFETY: the scratch block is writable over [fs - below, fs + size); nobody runs on it. ld.so takes its own locks.
+    // SAFETY: the scratch block is writable over [fs - below, fs + size); nobody runs on it. ld.so
+    // takes its own locks.
     unsafe {
         if (calls.allocate_tls)(fs.cast()).is_null() {
             return Err("no memory for a dtv".into());
@@ -101,7 +108,9 @@ pub(super) fn scan(calls: &Calls, layout: &Layout) -> Result<Scan, String> {
     // SAFETY: allocate_tls left a dtv there, and static images below.
     let (dtv, image) = unsafe {
         let dtv = read_dtv(word(fs, layout.dtv) as *const [u64; 2], fs, layout);
-        let image = (0..layout.below / 8).map(|i| word(fs, i as isize * 8 - layout.below as isize)).collect();
+        let image = (0..layout.below / 8)
+            .map(|i| word(fs, i as isize * 8 - layout.below as isize))
+            .collect();
         (calls.deallocate_tls)(fs.cast(), false);
         (dtv?, image)
     };
@@ -115,11 +124,16 @@ pub(super) fn scan(calls: &Calls, layout: &Layout) -> Result<Scan, String> {
     Ok(Scan { regions, image, dtv })
 }
 
-/// Reads a dtv that no thread has used yet. `[-1]` holds its length, `[0]` the generation, then an entry a module.
+/// Reads a dtv that no thread has used yet. `[-1]` holds its length, `[0]` the generation, then an
+/// entry a module.
 ///
 /// # Safety
 /// `dtv` must be the dtv of the block `fs`.
-pub(super) unsafe fn read_dtv(dtv: *const [u64; 2], fs: *const u8, layout: &Layout) -> Result<Vec<Slot>, String> {
+pub(super) unsafe fn read_dtv(
+    dtv: *const [u64; 2],
+    fs: *const u8,
+    layout: &Layout,
+) -> Result<Vec<Slot>, String> {
     // SAFETY: granted by the caller.
     let len = unsafe { (*dtv.sub(1))[0] } as usize;
     if !(1..1 << 20).contains(&len) {
@@ -150,8 +164,8 @@ pub(super) unsafe fn read_dtv(dtv: *const [u64; 2], fs: *const u8, layout: &Layo
     Ok(slots)
 }
 
-/// The parts of static TLS that a new microprocess must find as a new thread would: everything but libc's and ld.so's.
-/// Neighbours are joined, so that few copies do.
+/// The parts of static TLS that a new microprocess must find as a new thread would: everything but
+/// libc's and ld.so's. Neighbours are joined, so that few copies do.
 pub(super) fn restored(regions: &[Region]) -> Vec<(isize, usize)> {
     let mut out: Vec<(isize, usize)> = Vec::new();
     for r in regions {

@@ -43,7 +43,11 @@ fn use_libc((calls, resolver): (&Calls, &mut usize)) {
         let mut bytes = [0u8; 8];
         libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0);
         *resolver = __res_state() as usize;
-        (calls.cxa_thread_atexit)(nothing, std::ptr::null_mut(), (&raw const MODULE).cast_mut().cast());
+        (calls.cxa_thread_atexit)(
+            nothing,
+            std::ptr::null_mut(),
+            (&raw const MODULE).cast_mut().cast(),
+        );
         (calls.call_tls_dtors)();
         *libc::__errno_location() = 0;
     }
@@ -63,7 +67,8 @@ fn use_key(key: libc::pthread_key_t) {
 /// # Safety
 /// `fs` is a complete block that nobody runs on; `f` does not unwind.
 unsafe fn on_block<A>(fs: *mut u8, f: fn(A), argument: A) {
-    // SAFETY: the block is complete; nothing between the two switches uses thread-local state but `f`, which is not inlined.
+    // SAFETY: the block is complete; nothing between the two switches uses thread-local state but
+    // `f`, which is not inlined.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut old: libc::sigset_t = std::mem::zeroed();
@@ -85,7 +90,8 @@ fn snapshot(layout: &Layout, fs: *mut u8) -> Vec<u64> {
 /// Probes the clone at `fs`. `outside(offset)`: the word belongs to a module other than libc.
 ///
 /// # Safety
-/// `fs` is a complete block that nobody runs on. It must stay for ever: malloc's cache is in it now.
+/// `fs` is a complete block that nobody runs on. It must stay for ever: malloc's cache is in it
+/// now.
 pub(super) unsafe fn probe(
     calls: &Calls,
     layout: &Layout,
@@ -94,7 +100,12 @@ pub(super) unsafe fn probe(
 ) -> Result<Found, String> {
     let offsets: Vec<isize> = layout.words().collect();
     let differing = |a: &[u64], b: &[u64]| {
-        offsets.iter().zip(a.iter().zip(b)).filter(|(_, (x, y))| x != y).map(|(o, _)| *o).collect::<Vec<_>>()
+        offsets
+            .iter()
+            .zip(a.iter().zip(b))
+            .filter(|(_, (x, y))| x != y)
+            .map(|(o, _)| *o)
+            .collect::<Vec<_>>()
     };
     // The first table of keys lies in the block itself.
     // SAFETY: the word lies in the block.

@@ -1,9 +1,10 @@
 //! What a fresh block looks like, found by comparing donors, and how to write one.
 //!
-//! Two donors with stacks of different sizes are compared word by word: equal words are constants; words that differ by
-//! the distance of the blocks are addresses in the block; stack base and size are recognised by their values; thread id,
-//! list, dtv and rseq area have rules of their own; anything else makes us refuse. A clone written for the third donor's
-//! address must then equal that donor in every word. A template never changes once it is published.
+//! Two donors with stacks of different sizes are compared word by word: equal words are constants;
+//! words that differ by the distance of the blocks are addresses in the block; stack base and size
+//! are recognised by their values; thread id, list, dtv and rseq area have rules of their own;
+//! anything else makes us refuse. A clone written for the third donor's address must then equal
+//! that donor in every word. A template never changes once it is published.
 
 use std::io;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -14,10 +15,11 @@ use super::modules::{Region, Scan, Slot, read_dtv, restored};
 
 /// Our own words about a block, between it and its stack.
 ///
-/// The block also takes it for a `struct pthread_unwind_buf`: where pthread_exit shall stop unwinding. At each frame it
-/// asks whether the saved stack pointer there (mangled with the pointer guard) is above the frame. So we say: only at the
-/// very top of the stack. Unwinding then meets the first `catch_unwind`, where glibc aborts with a
-/// message, as on a std thread; it never comes to the end.
+/// The block also takes it for a `struct pthread_unwind_buf`: where pthread_exit shall stop
+/// unwinding. At each frame it asks whether the saved stack pointer there (mangled with the pointer
+/// guard) is above the frame. So we say: only at the very top of the stack. Unwinding then meets
+/// the first `catch_unwind`, where glibc aborts with a message, as on a std thread; it never comes
+/// to the end.
 #[repr(C, align(64))]
 pub(super) struct Head {
     /// The template whose images the block holds.
@@ -36,8 +38,11 @@ const _: () = assert!(std::mem::offset_of!(Head, unwind_to) == 48 && size_of::<H
 impl Head {
     pub(super) fn new(template: *const Template, lo: usize, size: usize) -> Head {
         let guard: u64;
-        // SAFETY: reads the pointer guard, which glibc keeps at fs:0x30 of every block, the same in all.
-        unsafe { core::arch::asm!("mov {}, fs:[0x30]", out(reg) guard, options(nostack, preserves_flags, readonly)) };
+        // SAFETY: reads the pointer guard, which glibc keeps at fs:0x30 of every block, the same in
+        // all.
+        unsafe {
+            core::arch::asm!("mov {}, fs:[0x30]", out(reg) guard, options(nostack, preserves_flags, readonly))
+        };
         // As PTR_MANGLE in glibc's sysdeps/unix/sysv/linux/x86_64/pointer_guard.h.
         let unwind_to = ((lo + size - 1) as u64 ^ guard).rotate_left(0x11);
         Head { template, lo, size, dirty: 0, _registers: [0; 2], unwind_to, _rest: [0; 9] }
@@ -81,7 +86,8 @@ pub(super) struct Template {
 pub(super) static CURRENT: AtomicPtr<Template> = AtomicPtr::new(std::ptr::null_mut());
 
 pub(super) fn current() -> &'static Template {
-    // SAFETY: templates are leaked boxes, published with Release; callers run after the first publication.
+    // SAFETY: templates are leaked boxes, published with Release; callers run after the first
+    // publication.
     unsafe { &*CURRENT.load(Ordering::Acquire) }
 }
 
@@ -95,16 +101,29 @@ impl Template {
     }
 
     /// Compares two donors.
-    pub(super) fn derive(layout: &Layout, a: &Donor, b: &Donor, scan: &Scan) -> Result<Template, String> {
-        let mut t = Template { below: layout.below, size: layout.size, complete: true, ..Template::default() };
+    pub(super) fn derive(
+        layout: &Layout,
+        a: &Donor,
+        b: &Donor,
+        scan: &Scan,
+    ) -> Result<Template, String> {
+        let mut t = Template {
+            below: layout.below,
+            size: layout.size,
+            complete: true,
+            ..Template::default()
+        };
         t.image = vec![0; (t.below + t.size) / 8];
         let apart = (b.fs as u64).wrapping_sub(a.fs as u64);
-        let (a_block, a_end) = ((a.fs as usize - layout.below) as u64, (a.fs as usize + layout.size) as u64);
+        let (a_block, a_end) =
+            ((a.fs as usize - layout.below) as u64, (a.fs as usize + layout.size) as u64);
         for o in layout.words().filter(|o| !layout.special(*o)) {
             let (x, y) = (model_word(layout, a, o), model_word(layout, b, o));
             if x == y {
                 if (a.lo as u64..(a.lo + a.size) as u64).contains(&x) {
-                    return Err(format!("word {o:+} is an address in one donor's stack, in both donors"));
+                    return Err(format!(
+                        "word {o:+} is an address in one donor's stack, in both donors"
+                    ));
                 }
                 let i = t.index(o);
                 t.image[i] = x;
@@ -133,7 +152,8 @@ impl Template {
         Ok(t)
     }
 
-    /// The same with the static TLS area of `live`, a listed donor, into which ld.so has written since.
+    /// The same with the static TLS area of `live`, a listed donor, into which ld.so has written
+    /// since.
     pub(super) fn renewed(
         &self,
         layout: &Layout,
@@ -155,7 +175,8 @@ impl Template {
                 t.image[i] = x;
             }
         }
-        // The dtv of a new block stays the first one: like any thread from before the dlopen, it learns the rest from ld.so.
+        // The dtv of a new block stays the first one: like any thread from before the dlopen, it
+        // learns the rest from ld.so.
         t.regions(scan)?;
         t.spans();
         Ok(t)
@@ -186,10 +207,15 @@ impl Template {
 
     fn regions(&mut self, scan: &Scan) -> Result<(), String> {
         self.restore = restored(&scan.regions);
-        if self.restore.iter().any(|(o, len)| *o < -(self.below as isize) || o + *len as isize > 0) {
+        if self.restore.iter().any(|(o, len)| *o < -(self.below as isize) || o + *len as isize > 0)
+        {
             return Err("a module's variables lie outside the static TLS area".into());
         }
-        if self.relocations.iter().any(|(r, _)| self.restore.iter().any(|(o, l)| r >= o && *r < o + *l as isize)) {
+        if self
+            .relocations
+            .iter()
+            .any(|(r, _)| self.restore.iter().any(|(o, l)| r >= o && *r < o + *l as isize))
+        {
             return Err("a module's initial image holds an address in the block".into());
         }
         let count = self.below / 8;
@@ -198,8 +224,9 @@ impl Template {
             bytes_of(x)[at..at + len] == bytes_of(y)[at..at + len]
         };
         if self.complete {
-            // Two witnesses for what new threads find: a donor's memory, and what ld.so writes into scratch memory.
-            // Module by module: between two modules, a donor may hold remains of a closed library.
+            // Two witnesses for what new threads find: a donor's memory, and what ld.so writes into
+            // scratch memory. Module by module: between two modules, a donor may hold remains of a
+            // closed library.
             let mut of_modules = scan.regions.iter().filter(|r| !r.libc && r.len != 0);
             if !of_modules.all(|r| bytes_match(r.offset, r.len, &self.image, &scan.image)) {
                 return Err("a donor's variables differ from the modules' initial images".into());
@@ -217,21 +244,28 @@ impl Template {
             let o = i as isize * 8 - below;
             match spans.last_mut() {
                 // Copying a few zeros is cheaper than starting another copy.
-                Some((start, len)) if o - (*start + *len as isize) <= 32 => *len = (o + 8 - *start) as usize,
+                Some((start, len)) if o - (*start + *len as isize) <= 32 => {
+                    *len = (o + 8 - *start) as usize
+                }
                 _ => spans.push((o, 8)),
             }
         }
         self.spans = spans;
     }
 
-    /// Learns which words survive a rewrite (`keep`: malloc's cache, libc's buffers and caches) and from that which words
-    /// to watch: a change of one of them makes a rewrite necessary.
+    /// Learns which words survive a rewrite (`keep`: malloc's cache, libc's buffers and caches) and
+    /// from that which words to watch: a change of one of them makes a rewrite necessary.
     pub(super) fn settle(&mut self, layout: &Layout, regions: &[Region], keep: &[isize]) {
-        let kept =
-            |o: isize| layout.special(o) || keep.contains(&o) || (layout.robust - 8..layout.robust + 24).contains(&o);
-        // Not the rest of static TLS: modules' variables are restored in any case, and ld.so may be writing the image of a
-        // library that is being loaded into what is left.
-        let libcs = |o: isize| regions.iter().any(|r| r.libc && o + 8 > r.offset && o < r.offset + r.len as isize);
+        let kept = |o: isize| {
+            layout.special(o)
+                || keep.contains(&o)
+                || (layout.robust - 8..layout.robust + 24).contains(&o)
+        };
+        // Not the rest of static TLS: modules' variables are restored in any case, and ld.so may be
+        // writing the image of a library that is being loaded into what is left.
+        let libcs = |o: isize| {
+            regions.iter().any(|r| r.libc && o + 8 > r.offset && o < r.offset + r.len as isize)
+        };
         self.rewritten.clear();
         for o in layout.words().filter(|o| (*o >= 0 || libcs(*o)) && !kept(*o)) {
             match self.rewritten.last_mut() {
@@ -244,8 +278,8 @@ impl Template {
         for r in regions.iter().filter(|r| r.libc) {
             watched.extend((r.offset & !7..r.offset + r.len as isize).step_by(8));
         }
-        // Cleanup handlers and cancellation: the words up to `cancelhandling`, and those after the key tables, where
-        // newer versions keep the cancellation type and state.
+        // Cleanup handlers and cancellation: the words up to `cancelhandling`, and those after the
+        // key tables, where newer versions keep the cancellation type and state.
         watched.extend((0..3).map(|i| (layout.cancel & !7) - 8 * i));
         let after_keys = layout.specific + 8 * KEY_TABLES as isize;
         watched.extend((0..4).map(|i| after_keys + 8 * i));
@@ -283,11 +317,18 @@ impl Template {
         hi.with_addr(at)
     }
 
-    /// Writes a block at `fs` over fresh, zero memory, with the stack [lo, lo + size), and gives it a dtv.
+    /// Writes a block at `fs` over fresh, zero memory, with the stack [lo, lo + size), and gives it
+    /// a dtv.
     ///
     /// # Safety
     /// [fs - below - HEAD, fs + size) must be writable, zero and unused.
-    pub(super) unsafe fn write(&self, layout: &Layout, fs: *mut u8, lo: usize, size: usize) -> io::Result<()> {
+    pub(super) unsafe fn write(
+        &self,
+        layout: &Layout,
+        fs: *mut u8,
+        lo: usize,
+        size: usize,
+    ) -> io::Result<()> {
         let dtv = self.new_dtv(fs)?;
         let image = bytes_of(&self.image);
         // SAFETY: all offsets lie within the block, which the caller grants.
@@ -320,8 +361,9 @@ impl Template {
         }
     }
 
-    /// From calloc, since ld.so reallocates it when a module with a higher number comes. It is as short as ld.so's
-    /// checks allow (the highest entry in use must not be the last: dl_iterate_phdr), which saves 200 bytes a block.
+    /// From calloc, since ld.so reallocates it when a module with a higher number comes. It is as
+    /// short as ld.so's checks allow (the highest entry in use must not be the last:
+    /// dl_iterate_phdr), which saves 200 bytes a block.
     fn new_dtv(&self, fs: *mut u8) -> io::Result<*mut [u64; 2]> {
         let len = self.dtv.len() + 1;
         // SAFETY: calloc's result is checked and holds len + 2 entries.
@@ -357,7 +399,8 @@ impl Template {
         unsafe {
             let dtv = word(fs, layout.dtv) as *const [u64; 2];
             let Slot::Plain(generation) = self.dtv[0] else { return true };
-            // Every later module makes ld.so raise the generation before it gives the block anything.
+            // Every later module makes ld.so raise the generation before it gives the block
+            // anything.
             if (*dtv)[0] != generation {
                 return true;
             }
@@ -370,8 +413,8 @@ impl Template {
     /// # Safety
     /// Nobody runs on the block.
     pub(super) unsafe fn reset_dtv(&self, layout: &Layout, fs: *mut u8) {
-        // SAFETY: entries 1 ..= length exist; the second word of an entry is null or came from ld.so's malloc, which is
-        // the program's malloc.
+        // SAFETY: entries 1 ..= length exist; the second word of an entry is null or came from
+        // ld.so's malloc, which is the program's malloc.
         unsafe {
             let dtv = word(fs, layout.dtv) as *mut [u64; 2];
             let len = (*dtv.sub(1))[0] as usize;
@@ -391,11 +434,18 @@ impl Template {
         let image = bytes_of(&self.image).as_ptr();
         for (o, len) in &self.restore {
             // SAFETY: regions lie in the static TLS area, checked in `regions`.
-            unsafe { std::ptr::copy_nonoverlapping(image.offset(o + self.below as isize), fs.offset(*o), *len) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    image.offset(o + self.below as isize),
+                    fs.offset(*o),
+                    *len,
+                )
+            };
         }
     }
 
-    /// Writes the C library's part of the block anew, but for list, id, dtv, and the words in `keep`.
+    /// Writes the C library's part of the block anew, but for list, id, dtv, and the words in
+    /// `keep`.
     ///
     /// # Safety
     /// Nobody runs on the block `fs`, which was built from a complete template.
@@ -404,7 +454,11 @@ impl Template {
         // SAFETY: all words lie in the block.
         unsafe {
             for (o, len) in &self.rewritten {
-                std::ptr::copy_nonoverlapping(image.offset(o + self.below as isize), fs.offset(*o), *len);
+                std::ptr::copy_nonoverlapping(
+                    image.offset(o + self.below as isize),
+                    fs.offset(*o),
+                    *len,
+                );
             }
             self.rules(fs, lo, size);
         }
@@ -437,7 +491,9 @@ impl Template {
             let dead_frame = mine == head(c.fs, layout.below) as u64
                 && (c.lo as u64..(c.fs as usize - layout.below) as u64).contains(&theirs);
             if mine != theirs && !dead_frame {
-                return Err(format!("self-test: word {o:+} of a clone is {mine:#x}, of a donor {theirs:#x}"));
+                return Err(format!(
+                    "self-test: word {o:+} of a clone is {mine:#x}, of a donor {theirs:#x}"
+                ));
             }
         }
         // SAFETY: donors have a dtv.
@@ -449,8 +505,8 @@ impl Template {
     }
 }
 
-/// Which bits of a watched word count: not errno's, which every recycle resets, and not set*id's mark, which comes and
-/// goes.
+/// Which bits of a watched word count: not errno's, which every recycle resets, and not set*id's
+/// mark, which comes and goes.
 fn watch_mask(layout: &Layout, o: isize) -> u64 {
     let mut mask = !0u64;
     for int in [layout.errno, layout.h_errno] {
@@ -476,7 +532,8 @@ pub(super) fn head(fs: *mut u8, below: usize) -> *mut Head {
     fs.wrapping_sub(below + HEAD).cast()
 }
 
-/// Tells the C library that this block has no restartable-sequence area registered with the kernel: cpu_id = -2.
+/// Tells the C library that this block has no restartable-sequence area registered with the kernel:
+/// cpu_id = -2.
 ///
 /// # Safety
 /// The block is ours.

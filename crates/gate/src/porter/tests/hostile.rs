@@ -55,7 +55,9 @@ fn send_with(raw: &OwnedFd, record: &[u8], descriptors: usize) {
 
 /// How many descriptors of this process are memory of this test program's name.
 fn memories() -> usize {
-    let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|one| fs::read_link(one.ok()?.path()).ok());
+    let links = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .filter_map(|one| fs::read_link(one.ok()?.path()).ok());
     links.filter(|path| path.to_string_lossy().contains("memfd:leak")).count()
 }
 
@@ -70,11 +72,17 @@ fn another_version_is_named_on_both_sides() {
     let (count, there) = served.porter.refused();
     assert_eq!((count, &there.unwrap().1), (1, &here));
     assert_eq!(here.kind(), ErrorKind::Version);
-    assert!(here.to_string().contains("version 7") && here.to_string().contains("version 1"), "{here}");
+    assert!(
+        here.to_string().contains("version 7") && here.to_string().contains("version 1"),
+        "{here}"
+    );
     // What the gate says is told as it is; a panic of its is an error.
     for (types, kind) in [(0, ErrorKind::Version), (1, ErrorKind::Panicked)] {
         let wanted = Hello { types: Some(types), ..hello("clock") };
-        assert_eq!(served.porter.knock(&served.room.machine(), &wanted, LONG).unwrap_err().kind(), kind);
+        assert_eq!(
+            served.porter.knock(&served.room.machine(), &wanted, LONG).unwrap_err().kind(),
+            kind
+        );
     }
     let other = Hello { types: Some(2), ..hello("clock") };
     served.porter.knock(&served.room.machine(), &other, LONG).unwrap();
@@ -84,7 +92,8 @@ fn another_version_is_named_on_both_sides() {
 fn callers_that_send_garbage_are_told_so_and_cut() {
     let served = served();
     let good = hello("clock").encode();
-    let garbage: [&[u8]; 5] = [b"x", b"GET / HTTP/1.1\r\n\r\n", &[0; LONGEST], &[b'K'; 4096], &good[..good.len() - 1]];
+    let garbage: [&[u8]; 5] =
+        [b"x", b"GET / HTTP/1.1\r\n\r\n", &[0; LONGEST], &[b'K'; 4096], &good[..good.len() - 1]];
     for bytes in garbage {
         let raw = served.raw();
         send(&raw, bytes, None, true).unwrap();
@@ -176,7 +185,9 @@ fn answered(bytes: &[u8], descriptors: usize) -> Error {
             let mut fds = [rustix::event::PollFd::new(&gates, rustix::event::PollFlags::IN)];
             rustix::event::poll(&mut fds, None).unwrap();
             let raw = accept_with(&gates, SocketFlags::CLOEXEC).unwrap();
-            let Packet::Record(_) = receive(&raw, true).unwrap() else { panic!("it says what it wants") };
+            let Packet::Record(_) = receive(&raw, true).unwrap() else {
+                panic!("it says what it wants")
+            };
             match descriptors {
                 0 => send(&raw, bytes, None, true).unwrap(),
                 n => send_with(&raw, bytes, n),
@@ -193,7 +204,10 @@ fn servers_that_answer_garbage_are_errors() {
     other[4..6].copy_from_slice(&7_u16.to_le_bytes());
     let version = answered(&other, 1);
     assert_eq!(version.kind(), ErrorKind::Version);
-    assert!(version.to_string().contains("version 7") && version.to_string().contains("version 1"), "{version}");
+    assert!(
+        version.to_string().contains("version 7") && version.to_string().contains("version 1"),
+        "{version}"
+    );
     for (bytes, descriptors) in [
         (&welcome[..], 0),
         (&welcome, 2),
@@ -202,7 +216,11 @@ fn servers_that_answer_garbage_are_errors() {
         (b"x", 0),
         (b"KUMI\x01\0\x03\x01", 0),
     ] {
-        assert_eq!(answered(bytes, descriptors).kind(), ErrorKind::Malformed, "{bytes:?}, {descriptors}");
+        assert_eq!(
+            answered(bytes, descriptors).kind(),
+            ErrorKind::Malformed,
+            "{bytes:?}, {descriptors}"
+        );
     }
     assert_eq!(answered(b"", 0).kind(), ErrorKind::Gone);
     // Nothing of what it says reaches a terminal as more than text.
@@ -215,7 +233,11 @@ fn a_server_that_does_not_answer_is_a_timeout() {
     let room = Room::new();
     let gates = Gates::open(room.number()).unwrap();
     gates.bind("clock").unwrap();
-    let knock = || Porter::new().knock(&room.machine(), &hello("clock"), Duration::from_millis(50)).unwrap_err();
+    let knock = || {
+        Porter::new()
+            .knock(&room.machine(), &hello("clock"), Duration::from_millis(50))
+            .unwrap_err()
+    };
     let late = knock();
     assert!(late.kind() == ErrorKind::TimedOut && late.to_string().contains("clock"), "{late}");
 }
@@ -250,7 +272,11 @@ fn a_panic_of_who_is_told_ends_its_link_only() {
     };
     served.porter.link(knocked, opens).unwrap();
     opened(&served.told).ring();
-    assert_eq!(gone(&served.told).kind(), ErrorKind::Gone, "this side's own hold was dropped at once");
+    assert_eq!(
+        gone(&served.told).kind(),
+        ErrorKind::Gone,
+        "this side's own hold was dropped at once"
+    );
     its.ring();
     assert!(matches!(next(&others), Told::Rang));
     drop((other, link));

@@ -75,7 +75,11 @@ fn wait_for_end() {
 /// What the other process does; no test where nobody asks for it.
 #[test]
 fn other_process() {
-    let (Ok(role), Some(path)) = (std::env::var("KUMI_GATE_ROLE"), std::env::var_os("KUMI_GATE_ROOM")) else { return };
+    let (Ok(role), Some(path)) =
+        (std::env::var("KUMI_GATE_ROLE"), std::env::var_os("KUMI_GATE_ROOM"))
+    else {
+        return;
+    };
     let room = std::mem::ManuallyDrop::new(Room(path.into()));
     match role.split_once(' ').unwrap_or((&role, "")) {
         ("serve", allowed) => serves(&room, allowed.parse().ok()),
@@ -164,9 +168,15 @@ fn two_processes_shake_hands_ring_and_pass_memory() {
     assert_eq!(link.forget_region(7).unwrap_err().kind(), ErrorKind::Gone);
     link.ring();
     let nobody = porter.knock(&room.machine(), &hello("nobody"), LONG).unwrap_err();
-    assert!(nobody.kind() == ErrorKind::NotFound && nobody.to_string().contains("nobody"), "{nobody}");
+    assert!(
+        nobody.kind() == ErrorKind::NotFound && nobody.to_string().contains("nobody"),
+        "{nobody}"
+    );
     server.ends_well();
-    assert_eq!(porter.knock(&room.machine(), &hello("clock"), LONG).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        porter.knock(&room.machine(), &hello("clock"), LONG).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
 }
 
 #[test]
@@ -194,7 +204,10 @@ fn a_killed_servers_name_goes_to_the_next_and_its_callers_hear_of_it() {
     assert!(matches!(next(&told), Told::Rang));
     // Links outlive the name.
     drop(serving);
-    assert_eq!(porter.knock(&room.machine(), &hello("clock"), LONG).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(
+        porter.knock(&room.machine(), &hello("clock"), LONG).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
     link.ring();
     assert!(matches!(next(&served), Told::Rang));
     drop(its);
@@ -268,7 +281,9 @@ fn count(of: &str) -> usize {
 /// The mask of the porter's kernel thread.
 fn blocked() -> u64 {
     let tasks = fs::read_dir("/proc/self/task").unwrap().map(|one| one.unwrap().path());
-    let porter = tasks.filter(|path| fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "kumi-gates\n"));
+    let porter = tasks.filter(|path| {
+        fs::read_to_string(path.join("comm")).is_ok_and(|name| name == "kumi-gates\n")
+    });
     let status = fs::read_to_string(porter.last().expect("it is there").join("status")).unwrap();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
     u64::from_str_radix(mask.trim(), 16).unwrap()
@@ -290,7 +305,14 @@ fn a_thousand(room: &Room) {
         let callers: Vec<_> = (0..1_000).map(|_| linked(&porter, room, "clock")).collect();
         let hosts: Vec<_> = callers.iter().map(|_| opened(&told)).collect();
         assert_eq!(count("task"), threads + 1);
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGURG, libc::SIGPROF, libc::SIGCHLD, libc::SIGRTMAX()] {
+        for signal in [
+            libc::SIGINT,
+            libc::SIGTERM,
+            libc::SIGURG,
+            libc::SIGPROF,
+            libc::SIGCHLD,
+            libc::SIGRTMAX(),
+        ] {
             assert_ne!(blocked() & 1 << (signal - 1), 0, "signal {signal}");
         }
         assert_eq!(count("fd"), descriptors + 3 + 2_000, "epoll, bell, listener, and two ends");
@@ -305,7 +327,10 @@ fn a_thousand(room: &Room) {
         }
         drop(hosts);
         until(|| count("task") == threads, || "the kernel thread has not ended".into());
-        until(|| count("fd") == descriptors, || format!("{} descriptors, not {descriptors}", count("fd")));
+        until(
+            || count("fd") == descriptors,
+            || format!("{} descriptors, not {descriptors}", count("fd")),
+        );
         assert_eq!(machine.gates().unwrap(), []);
     }
     say("well");
@@ -324,7 +349,8 @@ fn a_thousand_links_leave_nothing() {
     other.ends_well();
 }
 
-/// The listener and the kernel thread come and go all the time, and no caller of a gate that is there is turned away.
+/// The listener and the kernel thread come and go all the time, and no caller of a gate that is
+/// there is turned away.
 #[test]
 fn gates_that_come_and_go_at_once() {
     let room = Room::new();
@@ -372,7 +398,9 @@ fn forks(room: &Room) {
             porter.serve(&number, "more", &[], desk).err().unwrap(),
             porter.knock(&room.machine(), &hello("clock"), LONG).unwrap_err(),
         ];
-        assert!(refused.iter().all(|e| e.kind() == ErrorKind::Io && e.to_string().contains("fork")));
+        assert!(
+            refused.iter().all(|e| e.kind() == ErrorKind::Io && e.to_string().contains("fork"))
+        );
         link.ring();
         assert_eq!(link.forget_region(1).unwrap_err().kind(), ErrorKind::Gone);
         drop((link, serving, told));

@@ -12,7 +12,12 @@ const fn scale(metric: &'static str, keys: Keys) -> Figure {
 
 /// `vp` over `id`.
 const fn no_slower(vp: Keys, id: Keys) -> Figure {
-    ratio("resources", Pick { keys: vp, ..full("time") }, Pick { keys: id, ..full("time") }, AtMost(1.0))
+    ratio(
+        "resources",
+        Pick { keys: vp, ..full("time") },
+        Pick { keys: id, ..full("time") },
+        AtMost(1.0),
+    )
 }
 
 macro_rules! no_slower {

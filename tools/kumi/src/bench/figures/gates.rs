@@ -8,7 +8,13 @@ type Keys = &'static [(&'static str, &'static str)];
 /// The keys of one cell of `rpc`, with the placement and what is checked.
 macro_rules! keys {
     ($callers:literal, $bytes:literal, $cores:literal, $placement:literal) => {
-        &[("callers", $callers), ("bytes", $bytes), ("cores", $cores), ("placement", $placement), ("check", "whole")]
+        &[
+            ("callers", $callers),
+            ("bytes", $bytes),
+            ("cores", $cores),
+            ("placement", $placement),
+            ("check", "whole"),
+        ]
     };
 }
 
@@ -17,8 +23,19 @@ const fn on(cores: &'static [usize], figure: Figure) -> Figure {
     Figure { at: cores, ..figure }
 }
 
-const fn rpc(metric: &'static str, ours: Keys, runtime: &'static str, other: Keys, goal: Goal) -> Figure {
-    ratio("rpc", Pick { keys: ours, ..full(metric) }, Pick { keys: other, ..of(runtime, metric) }, goal)
+const fn rpc(
+    metric: &'static str,
+    ours: Keys,
+    runtime: &'static str,
+    other: Keys,
+    goal: Goal,
+) -> Figure {
+    ratio(
+        "rpc",
+        Pick { keys: ours, ..full(metric) },
+        Pick { keys: other, ..of(runtime, metric) },
+        goal,
+    )
 }
 
 /// Ours over all of another's.
@@ -55,10 +72,16 @@ const LONG: Keys = priority!("5ms", "same");
 const LONG_SEPARATE: Keys = priority!("5ms", "separate");
 
 const fn priority(metric: &'static str, keys: Keys, runtime: &'static str, most: f64) -> Figure {
-    ratio("priority", Pick { keys, ..full(metric) }, Pick { keys, ..of(runtime, metric) }, AtMost(most))
+    ratio(
+        "priority",
+        Pick { keys, ..full(metric) },
+        Pick { keys, ..of(runtime, metric) },
+        AtMost(most),
+    )
 }
 
-/// What a call takes the server of `inversion`, and what all else may take: that it gets the core, and that the caller gets it back.
+/// What a call takes the server of `inversion`, and what all else may take: that it gets the core,
+/// and that the caller gets it back.
 const SERVICE_US: f64 = 500.0;
 const REST_US: f64 = 500.0;
 
@@ -92,12 +115,21 @@ pub const FIGURES: &[Figure] = &[
     more_calls!("64", "1048576", "2", 2, "unix-socket", 1.0),
     on(
         &[1],
-        ratio("rpc", Pick { keys: LARGE, ..full("null_p50") }, Pick { keys: SMALL, ..full("null_p50") }, AtMost(1.2)),
+        ratio(
+            "rpc",
+            Pick { keys: LARGE, ..full("null_p50") },
+            Pick { keys: SMALL, ..full("null_p50") },
+            AtMost(1.2),
+        ),
     ),
     priority("ready_p99", SHORT, "linux", 0.1),
     priority("done_p50", LONG, "linux", 0.55),
     priority("done_p50", LONG_SEPARATE, "linux", 0.65),
     priority("ready_p99", SHORT, "nice", 1.0),
     priority("done_p50", LONG, "nice", 1.0),
-    alone("inversion", Pick { keys: &[("inherit", "on")], ..full("p99") }, AtMost(SERVICE_US + REST_US)),
+    alone(
+        "inversion",
+        Pick { keys: &[("inherit", "on")], ..full("p99") },
+        AtMost(SERVICE_US + REST_US),
+    ),
 ];

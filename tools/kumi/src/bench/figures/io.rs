@@ -33,17 +33,32 @@ const MYRIAD: Cell = cell!("10000");
 
 /// Ours, adaptive, over a rival's.
 const fn rival(cell: &Cell, metric: &'static str, runtime: &'static str, goal: Goal) -> Figure {
-    ratio("echo", Pick { keys: cell.adaptive, ..full(metric) }, Pick { keys: cell.rival, ..of(runtime, metric) }, goal)
+    ratio(
+        "echo",
+        Pick { keys: cell.adaptive, ..full(metric) },
+        Pick { keys: cell.rival, ..of(runtime, metric) },
+        goal,
+    )
 }
 
 /// Ours, adaptive, over the floor's.
 const fn floor(cell: &Cell, metric: &'static str, goal: Goal) -> Figure {
-    ratio("echo", Pick { keys: cell.adaptive, ..full(metric) }, Pick { keys: cell.floor, ..of("floor", metric) }, goal)
+    ratio(
+        "echo",
+        Pick { keys: cell.adaptive, ..full(metric) },
+        Pick { keys: cell.floor, ..of("floor", metric) },
+        goal,
+    )
 }
 
 /// Adaptive over forced, or plain.
 const fn adaptive(cell: &Cell, other: Keys) -> Figure {
-    ratio("echo", Pick { keys: cell.adaptive, ..full("rps") }, Pick { keys: other, ..full("rps") }, AtLeast(0.97))
+    ratio(
+        "echo",
+        Pick { keys: cell.adaptive, ..full("rps") },
+        Pick { keys: other, ..full("rps") },
+        AtLeast(0.97),
+    )
 }
 
 const fn kv(metric: &'static str, keys: Keys, goal: Goal) -> Figure {
@@ -52,7 +67,11 @@ const fn kv(metric: &'static str, keys: Keys, goal: Goal) -> Figure {
 
 macro_rules! kv {
     ($metric:literal, $command:literal, $connections:literal, $pipeline:literal, $goal:expr) => {
-        kv($metric, &[("command", $command), ("connections", $connections), ("pipeline", $pipeline)], $goal)
+        kv(
+            $metric,
+            &[("command", $command), ("connections", $connections), ("pipeline", $pipeline)],
+            $goal,
+        )
     };
 }
 
@@ -131,5 +150,9 @@ pub const FIGURES: &[Figure] = &[
     kv!("cpu", "get", "1000", "1", AtMost(0.9)),
     alone("priority-io", full("high_p99_ratio"), AtMost(0.2)),
     alone("priority-io", full("low_rps_ratio"), AtLeast(0.95)),
-    alone("connections", Pick { keys: &[("connections", "10000")], ..full("rss") }, AtMost(16_384.0)),
+    alone(
+        "connections",
+        Pick { keys: &[("connections", "10000")], ..full("rss") },
+        AtMost(16_384.0),
+    ),
 ];

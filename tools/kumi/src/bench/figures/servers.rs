@@ -23,7 +23,12 @@ const fn on(cores: &'static [usize], figure: Figure) -> Figure {
 
 /// Ours over another organisation's time.
 const fn paper(metric: &'static str, other: Keys, most: f64) -> Figure {
-    ratio("servers", Pick { keys: MICROPROCESSES, ..full(metric) }, Pick { keys: other, ..full(metric) }, AtMost(most))
+    ratio(
+        "servers",
+        Pick { keys: MICROPROCESSES, ..full(metric) },
+        Pick { keys: other, ..full(metric) },
+        AtMost(most),
+    )
 }
 
 /// The keys of our rows under the load of today, and of others'.
@@ -53,7 +58,13 @@ const MANY: Keys = ours!("microprocesses", "ext2", "16");
 const MANY_OF_HOST: Keys = ours!("microprocesses", "host", "16");
 
 /// Ours over a rival's rate, on two cores.
-const fn rate(metric: &'static str, keys: Keys, runtime: &'static str, other: Keys, least: f64) -> Figure {
+const fn rate(
+    metric: &'static str,
+    keys: Keys,
+    runtime: &'static str,
+    other: Keys,
+    least: f64,
+) -> Figure {
     let ours = Pick { keys, ..full(metric) };
     on(&[2], ratio("servers", ours, Pick { keys: other, ..of(runtime, metric) }, AtLeast(least)))
 }
@@ -68,14 +79,23 @@ const fn many_of_host(metric: &'static str, runtime: &'static str, least: f64) -
 
 /// One client: beside the floor, and beside kernel threads.
 const fn one(metric: &'static str) -> [Figure; 2] {
-    let [ours, theirs] = [Pick { keys: ONE, ..full(metric) }, Pick { keys: ONE_BY_KERNEL_THREADS, ..full(metric) }];
-    [rate(metric, ONE, "floor", BEST_OF_ONE, 0.9), on(&[2], ratio("servers", ours, theirs, AtLeast(1.0)))]
+    let [ours, theirs] =
+        [Pick { keys: ONE, ..full(metric) }, Pick { keys: ONE_BY_KERNEL_THREADS, ..full(metric) }];
+    [
+        rate(metric, ONE, "floor", BEST_OF_ONE, 0.9),
+        on(&[2], ratio("servers", ours, theirs, AtLeast(1.0))),
+    ]
 }
 
 /// The keys of our rows beside a thousand slow requests.
 macro_rules! slow {
     ($blocks:literal) => {
-        &[("load", "slow"), ("organisation", "microprocesses"), ("threads", "pool"), ("blocks", $blocks)]
+        &[
+            ("load", "slow"),
+            ("organisation", "microprocesses"),
+            ("threads", "pool"),
+            ("blocks", $blocks),
+        ]
     };
 }
 
@@ -94,9 +114,23 @@ const PREAD: [Figure; 2] = one("pread");
 const CREATE: [Figure; 2] = one("create");
 
 pub const FIGURES: &[Figure] = &[
-    on(&[1], alone("servers", Pick { keys: MICROPROCESSES, ..full("time_ratio_vs_sequential") }, AtLeast(2.5))),
+    on(
+        &[1],
+        alone(
+            "servers",
+            Pick { keys: MICROPROCESSES, ..full("time_ratio_vs_sequential") },
+            AtLeast(2.5),
+        ),
+    ),
     on(&[1], paper("time_both", USER_THREADS, 1.0 / 2.5)),
-    on(&[2], alone("servers", Pick { keys: MICROPROCESSES, ..full("time_ratio_vs_sequential") }, AtLeast(1.3))),
+    on(
+        &[2],
+        alone(
+            "servers",
+            Pick { keys: MICROPROCESSES, ..full("time_ratio_vs_sequential") },
+            AtLeast(1.3),
+        ),
+    ),
     on(&[2], paper("time_both", USER_THREADS, 1.0 / 1.3)),
     paper("time_both", BEST_OTHER, 1.0),
     paper("fileread_both", SEQUENTIAL, 1.2),

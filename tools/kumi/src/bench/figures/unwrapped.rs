@@ -9,13 +9,19 @@ type Keys = &'static [(&'static str, &'static str)];
 const BENCH: &str = "unwrapped";
 
 const fn ours(metric: &'static str, keys: Keys, goal: Goal, aim: Goal) -> Figure {
-    Figure { aim: Some(Aim { of: None, goal: aim }), ..alone(BENCH, Pick { keys, ..full(metric) }, goal) }
+    Figure {
+        aim: Some(Aim { of: None, goal: aim }),
+        ..alone(BENCH, Pick { keys, ..full(metric) }, goal)
+    }
 }
 
 /// Both cores are busy: the clock is as good as std's, and at best as a clock on an idle machine.
 const fn clock_beside_busy_cores(keys: Keys) -> Figure {
     let aim = Aim { of: Some(Pick { keys, ..full("clock_p99") }), goal: AtMost(1_000.0) };
-    Figure { aim: Some(aim), ..alone(BENCH, Pick { keys, ..full("clock_p99_excess") }, AtMost(0.0)) }
+    Figure {
+        aim: Some(aim),
+        ..alone(BENCH, Pick { keys, ..full("clock_p99_excess") }, AtMost(0.0))
+    }
 }
 
 /// The figures under one source.

@@ -1,6 +1,7 @@
 //! Files that are slow to read: as much of the FUSE protocol as that takes.
 //!
-//! Source: linux/fuse.h (protocol 7.31), fuse(4). No crate: `fuser` alone would bring 25 more, two versions of `syn` among them.
+//! Source: linux/fuse.h (protocol 7.31), fuse(4). No crate: `fuser` alone would bring 25 more, two
+//! versions of `syn` among them.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -45,7 +46,13 @@ impl Mount {
         let device = Arc::new(OpenOptions::new().read(true).write(true).open("/dev/fuse")?);
         let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
         let options = CString::new(options).expect("no 0 in it");
-        mount("kumi-bench", &path, "fuse", MountFlags::NODEV | MountFlags::NOSUID, options.as_c_str())?;
+        mount(
+            "kumi-bench",
+            &path,
+            "fuse",
+            MountFlags::NODEV | MountFlags::NOSUID,
+            options.as_c_str(),
+        )?;
         let mount = Mount { path };
         for _ in 0..SERVERS {
             let device = device.clone();
@@ -118,7 +125,8 @@ impl Out {
 
     /// struct fuse_attr.
     fn attributes(self, node: u64) -> Self {
-        let (mode, size) = if node == ROOT { (S_IFDIR | 0o755, 0) } else { (S_IFREG | 0o444, SIZE) };
+        let (mode, size) =
+            if node == ROOT { (S_IFDIR | 0o755, 0) } else { (S_IFREG | 0o444, SIZE) };
         self.u64s(&[node, size, 0, 0, 0, 0]).u32s(&[0, 0, 0, mode, 1, 0, 0, 0, PAGE as u32, 0])
     }
 }
@@ -126,7 +134,12 @@ impl Out {
 impl<'a> Request<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Request<'a>> {
         let body = bytes.get(IN_HEADER..)?;
-        Some(Request { opcode: u32_at(bytes, 4)?, unique: u64_at(bytes, 8)?, node: u64_at(bytes, 16)?, body })
+        Some(Request {
+            opcode: u32_at(bytes, 4)?,
+            unique: u64_at(bytes, 8)?,
+            node: u64_at(bytes, 16)?,
+            body,
+        })
     }
 
     /// `None`: nothing is answered.
@@ -138,7 +151,9 @@ impl<'a> Request<'a> {
             // GETATTR: attributes are valid for an hour.
             3 => Ok(Out::default().u64s(&[3_600]).u32s(&[0, 0]).attributes(self.node)),
             // OPEN: what is mapped must go through the page cache, what is read must not.
-            14 => Ok(Out::default().u64s(&[0]).u32s(&[if self.is_mapped() { 0 } else { FOPEN_DIRECT_IO }, 0])),
+            14 => Ok(Out::default()
+                .u64s(&[0])
+                .u32s(&[if self.is_mapped() { 0 } else { FOPEN_DIRECT_IO }, 0])),
             15 => self.read(),
             // RELEASE, FLUSH, DESTROY.
             18 | 25 | 38 => Ok(Out::default()),
@@ -149,7 +164,8 @@ impl<'a> Request<'a> {
             Ok(out) => (0, out.0),
             Err(error) => (-error, Vec::new()),
         };
-        let mut reply = Out::default().u32s(&[16 + body.len() as u32, error as u32]).u64s(&[self.unique]).0;
+        let mut reply =
+            Out::default().u32s(&[16 + body.len() as u32, error as u32]).u64s(&[self.unique]).0;
         reply.extend_from_slice(&body);
         Some(reply)
     }
@@ -165,7 +181,12 @@ impl<'a> Request<'a> {
     }
 
     fn look_up(&self) -> Result<Out, i32> {
-        let name = self.body.split(|b| *b == 0).next().and_then(|name| std::str::from_utf8(name).ok()).ok_or(ENOENT)?;
+        let name = self
+            .body
+            .split(|b| *b == 0)
+            .next()
+            .and_then(|name| std::str::from_utf8(name).ok())
+            .ok_or(ENOENT)?;
         let numbered = |prefix: &str, first: u64| {
             let i: u64 = name.strip_prefix(prefix)?.parse().ok()?;
             (i < STALLERS as u64).then_some(first + i)
@@ -216,7 +237,11 @@ mod tests {
     #[test]
     fn what_is_not_there_and_what_is_not_known() {
         for name in ["read8", "page", "other", "read-1"] {
-            assert_eq!(u32_at(&ask(1, ROOT, format!("{name}\0").as_bytes()), 4), Some(-ENOENT as u32), "{name}");
+            assert_eq!(
+                u32_at(&ask(1, ROOT, format!("{name}\0").as_bytes()), 4),
+                Some(-ENOENT as u32),
+                "{name}"
+            );
         }
         assert_eq!(u32_at(&ask(28, ROOT, &[]), 4), Some(-ENOSYS as u32));
         assert!(Request::parse(&[0; 10]).is_none());

@@ -1,5 +1,5 @@
-//! The load: an open loop over some connections. At each intended time a request comes over each of them: a sleep for each request would
-//! cost a virtual machine more than the requests.
+//! The load: an open loop over some connections. At each intended time a request comes over each of
+//! them: a sleep for each request would cost a virtual machine more than the requests.
 
 use std::io::{self, Write};
 use std::num::NonZeroU64;
@@ -14,16 +14,18 @@ use rustix::thread::{ClockId, Timespec, clock_nanosleep_absolute, set_current_ti
 
 /// A contender that takes nothing for a while shall not stop the load at once.
 const BUFFER: usize = 16 << 20;
-/// Nanoseconds between two times when requests are to come as fast as they are taken: still a sleep of the load for each, which costs as
-/// much as the request on a virtual machine.
+/// Nanoseconds between two times when requests are to come as fast as they are taken: still a sleep
+/// of the load for each, which costs as much as the request on a virtual machine.
 const AT_ONCE: u64 = 20_000;
 
-/// Accepts the contender's connections, and then sends `count` requests in all over them, rounded up to one for each connection.
+/// Accepts the contender's connections, and then sends `count` requests in all over them, rounded
+/// up to one for each connection.
 pub fn listen(place: &Place, rate: f64, count: usize) -> io::Result<()> {
     let listener = UnixListener::bind(place.load())?;
     thread::Builder::new().spawn(move || {
         precise();
-        let connections: io::Result<Vec<_>> = (0..CONNECTIONS).map(|_| Ok(listener.accept()?.0)).collect();
+        let connections: io::Result<Vec<_>> =
+            (0..CONNECTIONS).map(|_| Ok(listener.accept()?.0)).collect();
         let connections = connections.expect("accept");
         for connection in &connections {
             // Without the right to it the buffer stays as it is.
@@ -38,7 +40,8 @@ pub fn listen(place: &Place, rate: f64, count: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// This kernel thread's sleeps end when they are to: without this they are coalesced over 50 us (prctl(2), PR_SET_TIMERSLACK).
+/// This kernel thread's sleeps end when they are to: without this they are coalesced over 50 us
+/// (prctl(2), PR_SET_TIMERSLACK).
 pub fn precise() {
     // A sandbox that refuses it makes the load late, and the latencies with it, for all alike.
     let _ = set_current_timer_slack(NonZeroU64::new(1));
@@ -59,14 +62,15 @@ impl Times {
     }
 }
 
-/// At each time that is due, one request over each connection. Never skips: what could not be sent in time is sent as soon as possible,
-/// with the time at which it was due.
+/// At each time that is due, one request over each connection. Never skips: what could not be sent
+/// in time is sent as soon as possible, with the time at which it was due.
 fn send(connections: &[UnixStream], mut due: impl FnMut() -> u64, count: usize) -> io::Result<()> {
     for first in (0..count).step_by(connections.len()) {
         let due = due();
         if due > now_ns() {
             let until = Duration::from_nanos(due);
-            let until = Timespec { tv_sec: until.as_secs() as i64, tv_nsec: until.subsec_nanos().into() };
+            let until =
+                Timespec { tv_sec: until.as_secs() as i64, tv_nsec: until.subsec_nanos().into() };
             clock_nanosleep_absolute(ClockId::Monotonic, &until)?;
         }
         for (i, mut connection) in connections.iter().enumerate() {
@@ -99,7 +103,10 @@ mod tests {
             its.read_to_end(&mut bytes).unwrap();
             let now = now_ns();
             let got: Vec<_> = requests_in(&bytes).collect();
-            assert_eq!(got.iter().map(|r| r.1).collect::<Vec<_>>(), (i..200).step_by(2).collect::<Vec<_>>());
+            assert_eq!(
+                got.iter().map(|r| r.1).collect::<Vec<_>>(),
+                (i..200).step_by(2).collect::<Vec<_>>()
+            );
             assert!(got.iter().all(|r| (begin..=now).contains(&r.0)));
             assert!(got.is_sorted());
             dues.push(got.iter().map(|r| r.0).collect::<Vec<_>>());

@@ -1,4 +1,5 @@
-//! The other side of `stall`, a process of its own and the same for every contender: the load, and whatever the stallers wait for.
+//! The other side of `stall`, a process of its own and the same for every contender: the load, and
+//! whatever the stallers wait for.
 
 mod fuse;
 mod load;
@@ -52,7 +53,10 @@ pub fn run(args: Args) -> Result<(), String> {
         "fuse" | "fault" => {
             if args.kind == "fault" {
                 if statfs(place.directory()).map_err(|e| said(e.into()))?.f_type == TMPFS {
-                    println!("refused: {} is on a tmpfs: no page of it comes from a disk", place.directory().display());
+                    println!(
+                        "refused: {} is on a tmpfs: no page of it comes from a disk",
+                        place.directory().display()
+                    );
                     return Ok(());
                 }
                 pages(&place).map_err(said)?;
@@ -76,8 +80,12 @@ pub fn run(args: Args) -> Result<(), String> {
     Ok(())
 }
 
-/// The FIFOs of all stallers, and a kernel thread for each. Returns when all have dropped their `ready`.
-fn pipes(place: &Place, serve: fn(&Place, usize, mpsc::Sender<()>) -> io::Result<()>) -> io::Result<()> {
+/// The FIFOs of all stallers, and a kernel thread for each. Returns when all have dropped their
+/// `ready`.
+fn pipes(
+    place: &Place,
+    serve: fn(&Place, usize, mpsc::Sender<()>) -> io::Result<()>,
+) -> io::Result<()> {
     for path in (0..STALLERS).flat_map(|i| [place.ask(i), place.answer(i)]) {
         mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
     }
@@ -105,7 +113,8 @@ fn pages(place: &Place) -> io::Result<()> {
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }
 
-/// How long reading page `page` of a slow file takes, in microseconds: the stallers put their wish into the offset.
+/// How long reading page `page` of a slow file takes, in microseconds: the stallers put their wish
+/// into the offset.
 fn slowness(mapped: bool, page: u64) -> u64 {
     if mapped { u64::from(LONG_US) } else { page }
 }

@@ -57,14 +57,24 @@ impl Server {
     fn new(listener: TcpListener) -> io::Result<Server> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
-        Ok(Server { epoll, listener, connections: HashMap::new(), accepted: 0, due: BinaryHeap::new() })
+        Ok(Server {
+            epoll,
+            listener,
+            connections: HashMap::new(),
+            accepted: 0,
+            due: BinaryHeap::new(),
+        })
     }
 
     fn serve(&mut self) -> io::Result<()> {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 256];
         loop {
-            let wait = self.due.peek().map(|Reverse((at, ..))| at.saturating_duration_since(Instant::now()));
-            let wait = wait.map(|w| Timespec { tv_sec: w.as_secs() as i64, tv_nsec: w.subsec_nanos().into() });
+            let wait = self
+                .due
+                .peek()
+                .map(|Reverse((at, ..))| at.saturating_duration_since(Instant::now()));
+            let wait = wait
+                .map(|w| Timespec { tv_sec: w.as_secs() as i64, tv_nsec: w.subsec_nanos().into() });
             let (ready, _) = epoll::wait(&self.epoll, &mut events, wait.as_ref())?;
             for event in ready {
                 match event.data.u64() {
@@ -86,7 +96,12 @@ impl Server {
             stream.set_nonblocking(true)?;
             let number = self.accepted;
             self.accepted += 1;
-            epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
+            epoll::add(
+                &self.epoll,
+                &stream,
+                epoll::EventData::new_u64(number),
+                epoll::EventFlags::IN,
+            )?;
             self.connections.insert(number, Connection { stream, request: Vec::new() });
         }
     }
@@ -96,7 +111,9 @@ impl Server {
         let Some(connection) = self.connections.get_mut(&number) else { return };
         let mut buffer = [0; SIZE];
         match connection.stream.read(&mut buffer) {
-            Ok(n) if n > 0 && connection.request.len() < SIZE => connection.request.extend(&buffer[..n]),
+            Ok(n) if n > 0 && connection.request.len() < SIZE => {
+                connection.request.extend(&buffer[..n])
+            }
             Err(e) if e.kind() == ErrorKind::WouldBlock => return,
             _ => {
                 self.connections.remove(&number);

@@ -35,13 +35,18 @@ fn serve(contender: TcpStream) -> io::Result<()> {
         _ => return Err(invalid(&line)),
     };
     match (port, connections, requests) {
-        (Ok(port), Ok(connections), Ok(requests)) if requests > 0 => drive(port, connections, requests),
+        (Ok(port), Ok(connections), Ok(requests)) if requests > 0 => {
+            drive(port, connections, requests)
+        }
         _ => Err(invalid(&line)),
     }
 }
 
 fn invalid(line: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("{line:?}: PORT CONNECTIONS REQUESTS are expected"))
+    io::Error::new(
+        ErrorKind::InvalidData,
+        format!("{line:?}: PORT CONNECTIONS REQUESTS are expected"),
+    )
 }
 
 /// Sends so many requests over each connection, and closes it after the last reply.
@@ -122,7 +127,10 @@ impl Connection {
             done => done?,
         };
         if self.expected[self.received..].get(..n) != Some(&buffer[..n]) {
-            return Err(io::Error::new(ErrorKind::InvalidData, "the reply differs from what was expected"));
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "the reply differs from what was expected",
+            ));
         }
         self.received += n;
         Ok(self.received == self.expected.len())

@@ -13,7 +13,8 @@ use super::redis::Redis;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// redis: a Redis server; http: clients of the contender's server; long: a server with late answers
+    /// redis: a Redis server; http: clients of the contender's server; long: a server with late
+    /// answers
     #[arg(value_parser = ["redis", "http", "long"])]
     kind: String,
 }

@@ -25,8 +25,9 @@ struct Calls<'a> {
 }
 
 impl Plan<'_> {
-    /// Without `full`, the cells of the figures: all ways for one caller of 64 bytes, ours beside `unix-socket` everywhere, both ways to multiplex
-    /// for 64 callers; and what is left of a large payload when it is not read.
+    /// Without `full`, the cells of the figures: all ways for one caller of 64 bytes, ours beside
+    /// `unix-socket` everywhere, both ways to multiplex for 64 callers; and what is left of a large
+    /// payload when it is not read.
     pub(super) fn rpc(&self) -> Vec<Cell> {
         let full = self.options.full;
         let mut cells = Vec::new();
@@ -49,12 +50,15 @@ impl Plan<'_> {
 
     /// A cell a burst and session.
     pub(super) fn priority(&self) -> Vec<Cell> {
-        let causes: &[&str] = if self.options.full { &["by=thread", "by=timer"] } else { &["by=thread"] };
+        let causes: &[&str] =
+            if self.options.full { &["by=thread", "by=timer"] } else { &["by=thread"] };
         let mut cells = Vec::new();
         for session in ["session=same", "session=separate"] {
             for burst in ["burst=100us", "burst=5ms"] {
                 for by in causes {
-                    let rival = |policy| self.rival(Runtime::Std, &[policy, burst, session, by], usize::MAX);
+                    let rival = |policy| {
+                        self.rival(Runtime::Std, &[policy, burst, session, by], usize::MAX)
+                    };
                     let rivals = ["policy=linux", "policy=nice", "policy=fifo"].map(rival);
                     let contenders = join([self.ours("full", &[burst, session, by]), join(rivals)]);
                     cells.push(Cell { vps: own_cores().len(), contenders });
@@ -104,12 +108,14 @@ impl Calls<'_> {
 
     fn contenders(self, full: bool) -> Vec<Contender> {
         let null = self.callers == 1 && self.bytes == 64;
-        let when = |wanted: bool, who: Vec<Contender>| if full || wanted { who } else { Vec::new() };
+        let when =
+            |wanted: bool, who: Vec<Contender>| if full || wanted { who } else { Vec::new() };
         let scheduled = |transport, callers_as| self.rival(transport, "scheduled", callers_as);
         // Two who spin want a core each.
         let can_spin = self.cores > 1 && self.callers == 1;
         let spinning = |who: Vec<Contender>| if can_spin { who } else { Vec::new() };
-        let iceoryx = |who: Vec<Contender>| if self.callers <= ICEORYX_CALLERS { who } else { Vec::new() };
+        let iceoryx =
+            |who: Vec<Contender>| if self.callers <= ICEORYX_CALLERS { who } else { Vec::new() };
         let many = self.callers == 64 && self.bytes == 64;
         join([
             vec![self.ours("adaptive")],
@@ -146,7 +152,8 @@ mod tests {
     use super::*;
 
     fn contenders(bench: &str, full: bool) -> Vec<Contender> {
-        let options = Options { vps: vec![1, 2], rivals: true, full, runs: 1, queue: "ring".into(), seed: 1 };
+        let options =
+            Options { vps: vec![1, 2], rivals: true, full, runs: 1, queue: "ring".into(), seed: 1 };
         cells(bench, &options).into_iter().flat_map(|cell| cell.contenders).collect()
     }
 
@@ -163,12 +170,16 @@ mod tests {
     #[test]
     fn ours_is_beside_the_socket_in_every_cell_of_the_figures() {
         let all = contenders("rpc", false);
-        let of =
-            |is: &dyn Fn(&Contender) -> bool| all.iter().filter(|c| c.value("check") == Some("whole") && is(c)).count();
+        let of = |is: &dyn Fn(&Contender) -> bool| {
+            all.iter().filter(|c| c.value("check") == Some("whole") && is(c)).count()
+        };
         assert_eq!(of(&|c| c.value("placement") == Some("adaptive")), 18);
         assert_eq!(of(&|c| c.value("transport") == Some("unix-socket")), 18);
         assert_eq!(of(&|c| c.value("placement") == Some("spin")), 3);
         assert!(contenders("rpc", true).len() > 4 * all.len());
-        assert_eq!([contenders("priority", false).len(), contenders("priority", true).len()], [16, 32]);
+        assert_eq!(
+            [contenders("priority", false).len(), contenders("priority", true).len()],
+            [16, 32]
+        );
     }
 }

@@ -4,7 +4,8 @@ use super::super::contender::{Contender, Runtime};
 use super::{Cell, Plan, join};
 
 /// P1's three, and the two that it left open.
-pub const ORGANISATIONS: [&str; 5] = ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"];
+pub const ORGANISATIONS: [&str; 5] =
+    ["sequential", "user-threads", "processes", "kernel-threads", "microprocesses"];
 
 /// How an organisation that has threads allots them; the first is the default.
 const THREADS: [&str; 4] = ["pool", "3", "per-request", "per-file"];
@@ -25,16 +26,23 @@ fn has_threads(organisation: &str) -> bool {
 }
 
 impl Plan<'_> {
-    /// Without `full`, what the figures name: the organisations on P1's first load; ours on two cores beside the rivals; and slow requests.
+    /// Without `full`, what the figures name: the organisations on P1's first load; ours on two
+    /// cores beside the rivals; and slow requests.
     pub(super) fn servers(&self) -> Vec<Cell> {
         let full = self.options.full;
         let mut cells = Vec::new();
         for &cores in &self.options.vps {
             let cell = |contenders| Cell { vps: cores, contenders };
-            cells.push(cell(join(ORGANISATIONS.map(|o| self.organised("paper", o, "ext2", full, usize::MAX)))));
-            cells.push(cell(join(ORGANISATIONS.map(|o| self.organised("gate", o, "ext2", false, GATE_RUNS)))));
+            cells.push(cell(join(
+                ORGANISATIONS.map(|o| self.organised("paper", o, "ext2", full, usize::MAX)),
+            )));
+            cells.push(cell(join(
+                ORGANISATIONS.map(|o| self.organised("gate", o, "ext2", false, GATE_RUNS)),
+            )));
             if full {
-                cells.push(cell(join(ORGANISATIONS.map(|o| self.organised("commands", o, "ext2", false, usize::MAX)))));
+                cells.push(cell(join(
+                    ORGANISATIONS.map(|o| self.organised("commands", o, "ext2", false, usize::MAX)),
+                )));
             }
             if full || cores == RIVALS_AT {
                 cells.push(cell(self.modern()));
@@ -44,7 +52,14 @@ impl Plan<'_> {
         cells
     }
 
-    fn served(&self, load: &str, organisation: &str, threads: &str, store: &str, at_most: usize) -> Contender {
+    fn served(
+        &self,
+        load: &str,
+        organisation: &str,
+        threads: &str,
+        store: &str,
+        at_most: usize,
+    ) -> Contender {
         let args = [
             format!("load={load}"),
             format!("organisation={organisation}"),
@@ -56,13 +71,23 @@ impl Plan<'_> {
     }
 
     /// One organisation, with each way to allot threads if that is asked for.
-    fn organised(&self, load: &str, organisation: &str, store: &str, each: bool, at_most: usize) -> Vec<Contender> {
+    fn organised(
+        &self,
+        load: &str,
+        organisation: &str,
+        store: &str,
+        each: bool,
+        at_most: usize,
+    ) -> Vec<Contender> {
         let threads = match (has_threads(organisation), each) {
             (false, _) => &["1"][..],
             (true, false) => &THREADS[..1],
             (true, true) => &THREADS[..],
         };
-        threads.iter().map(|threads| self.served(load, organisation, threads, store, at_most)).collect()
+        threads
+            .iter()
+            .map(|threads| self.served(load, organisation, threads, store, at_most))
+            .collect()
     }
 
     fn other(&self, server: &str, threads: &str, store: &str) -> Vec<Contender> {
@@ -82,12 +107,16 @@ impl Plan<'_> {
 
     fn modern(&self) -> Vec<Contender> {
         let runs = self.other_runs();
-        let ours = |organisation: &str, store: &str| self.organised("modern", organisation, store, false, runs);
+        let ours = |organisation: &str, store: &str| {
+            self.organised("modern", organisation, store, false, runs)
+        };
         let ours = match self.options.full {
             true => join(["ext2", "host"].map(|store| join(ORGANISATIONS.map(|o| ours(o, store))))),
-            false => {
-                join([ours("microprocesses", "ext2"), ours("kernel-threads", "ext2"), ours("microprocesses", "host")])
-            }
+            false => join([
+                ours("microprocesses", "ext2"),
+                ours("kernel-threads", "ext2"),
+                ours("microprocesses", "host"),
+            ]),
         };
         join([
             ours,
@@ -100,9 +129,12 @@ impl Plan<'_> {
         ])
     }
 
-    /// Who waits for one request before it takes the next would be at a thousand slow ones for the better part of a minute: they have no row.
+    /// Who waits for one request before it takes the next would be at a thousand slow ones for the
+    /// better part of a minute: they have no row.
     fn slow(&self) -> Vec<Contender> {
-        let of = |organisation, threads| vec![self.served("slow", organisation, threads, "ext2", self.other_runs())];
+        let of = |organisation, threads| {
+            vec![self.served("slow", organisation, threads, "ext2", self.other_runs())]
+        };
         let rest = if self.options.full {
             join([
                 of("kernel-threads", "pool"),
@@ -122,13 +154,16 @@ mod tests {
     use super::*;
 
     fn contenders(full: bool, rivals: bool) -> Vec<Contender> {
-        let options = Options { vps: vec![1, 2], rivals, full, runs: 1, queue: "ring".into(), seed: 1 };
+        let options =
+            Options { vps: vec![1, 2], rivals, full, runs: 1, queue: "ring".into(), seed: 1 };
         cells("servers", &options).into_iter().flat_map(|cell| cell.contenders).collect()
     }
 
     #[test]
     fn every_organisation_on_the_papers_load_with_each_way_to_allot_threads() {
-        let on = |full, load: &str| contenders(full, true).iter().filter(|c| c.value("load") == Some(load)).count();
+        let on = |full, load: &str| {
+            contenders(full, true).iter().filter(|c| c.value("load") == Some(load)).count()
+        };
         assert_eq!([on(false, "paper"), on(true, "paper")], [2 * 5, 2 * (2 + 3 * 4)]);
         assert_eq!([on(false, "commands"), on(true, "commands")], [0, 2 * 5]);
         assert_eq!([on(false, "modern"), on(true, "modern")], [3 + 8, 2 * (2 * 5 + 8)]);
@@ -140,7 +175,10 @@ mod tests {
             for key in ["load", "threads", "store"] {
                 assert!(contender.value(key).is_some(), "{key}: {contender:?}");
             }
-            assert_ne!(contender.value("organisation").is_some(), contender.value("server").is_some());
+            assert_ne!(
+                contender.value("organisation").is_some(),
+                contender.value("server").is_some()
+            );
         }
     }
 }

@@ -49,9 +49,13 @@ impl Plan<'_> {
         let sources = if is_whole(self.options) { &SOURCES[..] } else { &SOURCES[..1] };
         let cell = |work: &[&str]| {
             let ours = sources.iter().map(|source| self.ours("full", &[work, source].concat()));
-            let std =
-                |more: &[&str]| -> Vec<Contender> { self.rival(Runtime::Std, &[work, more].concat(), usize::MAX) };
-            Cell { vps: own_cores().len(), contenders: join(ours.chain([std(&[]), std(&["control=again"])])) }
+            let std = |more: &[&str]| -> Vec<Contender> {
+                self.rival(Runtime::Std, &[work, more].concat(), usize::MAX)
+            };
+            Cell {
+                vps: own_cores().len(),
+                contenders: join(ours.chain([std(&[]), std(&["control=again"])])),
+            }
         };
         WORKS.iter().map(|work| cell(work)).collect()
     }
@@ -64,10 +68,18 @@ mod tests {
 
     #[test]
     fn every_source_is_beside_two_of_std() {
-        let options = |rivals, full| Options { vps: vec![1], rivals, full, runs: 1, queue: "ring".into(), seed: 1 };
+        let options = |rivals, full| Options {
+            vps: vec![1],
+            rivals,
+            full,
+            runs: 1,
+            queue: "ring".into(),
+            seed: 1,
+        };
         let of = |options: &Options| cells("unwrapped", options);
-        let counts = [(true, false), (false, true), (false, false)]
-            .map(|(rivals, full)| of(&options(rivals, full)).iter().map(|cell| cell.contenders.len()).sum::<usize>());
+        let counts = [(true, false), (false, true), (false, false)].map(|(rivals, full)| {
+            of(&options(rivals, full)).iter().map(|cell| cell.contenders.len()).sum::<usize>()
+        });
         assert_eq!(counts, [12 * 7, 12 * 5, 12]);
         // Every work has a cell, and every peer is one that there is.
         let all = of(&options(true, true));

@@ -1,4 +1,5 @@
-//! P1's second load: `date`, `ls`, `make`, `pwd` and `whoami` on the mount, their questions for the time asked of the clock.
+//! P1's second load: `date`, `ls`, `make`, `pwd` and `whoami` on the mount, their questions for the
+//! time asked of the clock.
 
 use kumihimo_bench_files::COMMANDS;
 
@@ -15,6 +16,8 @@ pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sa
     let shim = bench.stores.shim()?;
     let mounted = Mounted::start(bench, contender, paper::SETTING, cores)?;
     let outcome = mounted.load()?.ask(&format!("commands {} {TIMES}", shim.display()))?;
-    let row = |(name, _): &(&str, _)| sample(contender, cores, &format!("{name} {} us", outcome.get(name)?));
+    let row = |(name, _): &(&str, _)| {
+        sample(contender, cores, &format!("{name} {} us", outcome.get(name)?))
+    };
     COMMANDS.iter().map(row).collect()
 }

@@ -7,7 +7,8 @@ use super::super::row::{Identity, Sample};
 use super::super::stats::summary;
 use super::modern::OPERATIONS;
 
-/// The one that the others are compared with on P1's load, and the one that the best of them is looked for beside.
+/// The one that the others are compared with on P1's load, and the one that the best of them is
+/// looked for beside.
 const BASELINE: &str = ORGANISATIONS[0];
 const OURS: &str = ORGANISATIONS[4];
 /// Words in place of an organisation, and of a number of threads.
@@ -26,21 +27,33 @@ fn says(sample: &Sample, key: &str, value: &str) -> bool {
     sample.identity.keys.get(key).is_some_and(|said| said == value)
 }
 
-/// `time_ratio_vs_sequential`: how many times faster the clock answers beside `fileread` than in one sequential process, run by run.
+/// `time_ratio_vs_sequential`: how many times faster the clock answers beside `fileread` than in
+/// one sequential process, run by run.
 fn against_sequential(samples: &[Sample]) -> Vec<Sample> {
     let both = || samples.iter().filter(|s| s.identity.metric == "time_both");
     let mut ratios = Vec::new();
     for cores in cores(samples) {
         let on = |sample: &&Sample| sample.identity.vps == cores;
-        let baseline: Vec<f64> =
-            both().filter(on).filter(|s| says(s, "organisation", BASELINE)).map(|s| s.value).collect();
+        let baseline: Vec<f64> = both()
+            .filter(on)
+            .filter(|s| says(s, "organisation", BASELINE))
+            .map(|s| s.value)
+            .collect();
         let mut runs: BTreeMap<&Identity, usize> = BTreeMap::new();
         for sample in both().filter(on) {
             let run = runs.entry(&sample.identity).or_default();
             if let Some(sequential) = baseline.get(*run) {
-                let identity = Identity { metric: "time_ratio_vs_sequential".to_owned(), ..sample.identity.clone() };
+                let identity = Identity {
+                    metric: "time_ratio_vs_sequential".to_owned(),
+                    ..sample.identity.clone()
+                };
                 let value = sequential / sample.value;
-                ratios.push(Sample { identity, value, unit: "ratio".to_owned(), notes: BTreeMap::new() });
+                ratios.push(Sample {
+                    identity,
+                    value,
+                    unit: "ratio".to_owned(),
+                    notes: BTreeMap::new(),
+                });
             }
             *run += 1;
         }
@@ -48,7 +61,8 @@ fn against_sequential(samples: &[Sample]) -> Vec<Sample> {
     ratios
 }
 
-/// Of all organisations but ours, with their default threads, the one whose clock answers soonest beside `fileread`.
+/// Of all organisations but ours, with their default threads, the one whose clock answers soonest
+/// beside `fileread`.
 fn best_other(samples: &[Sample]) -> Vec<Sample> {
     let others = samples.iter().filter(|s| {
         s.identity.metric == "time_both"
@@ -64,15 +78,17 @@ fn best_other(samples: &[Sample]) -> Vec<Sample> {
 
 /// Of the servers that answer from memory the fastest, operation by operation.
 fn floor(samples: &[Sample]) -> Vec<Sample> {
-    let floors =
-        samples.iter().filter(|s| s.identity.runtime == "floor" && OPERATIONS.contains(&s.identity.metric.as_str()));
+    let floors = samples.iter().filter(|s| {
+        s.identity.runtime == "floor" && OPERATIONS.contains(&s.identity.metric.as_str())
+    });
     best(floors, true, |identity| identity.keys.insert("threads".to_owned(), BEST.to_owned()))
 }
 
 /// A row among those that are made alike: who it is, and its samples.
 type Alike<'a> = (Option<String>, Vec<&'a Sample>);
 
-/// Of the rows that `common` makes alike the one with the best median, under the common name; `common` returns who it was, for the note `is`.
+/// Of the rows that `common` makes alike the one with the best median, under the common name;
+/// `common` returns who it was, for the note `is`.
 fn best<'a>(
     samples: impl Iterator<Item = &'a Sample>,
     more: bool,
@@ -82,7 +98,13 @@ fn best<'a>(
     for sample in samples {
         let mut group = sample.identity.clone();
         let is = common(&mut group);
-        groups.entry(group).or_default().entry(&sample.identity).or_insert((is, Vec::new())).1.push(sample);
+        groups
+            .entry(group)
+            .or_default()
+            .entry(&sample.identity)
+            .or_insert((is, Vec::new()))
+            .1
+            .push(sample);
     }
     let median = |samples: &[&Sample]| {
         let values: Vec<f64> = samples.iter().map(|s| s.value).collect();
@@ -91,7 +113,8 @@ fn best<'a>(
     let mut chosen = Vec::new();
     for (group, rows) in groups {
         let rows = rows.into_values().map(|(is, samples)| (median(&samples), is, samples));
-        let Some((_, is, samples)) = rows.min_by(|a, b| if more { b.0.total_cmp(&a.0) } else { a.0.total_cmp(&b.0) })
+        let Some((_, is, samples)) =
+            rows.min_by(|a, b| if more { b.0.total_cmp(&a.0) } else { a.0.total_cmp(&b.0) })
         else {
             continue;
         };
@@ -118,7 +141,10 @@ mod tests {
     use super::*;
 
     fn samples(lines: &[&str]) -> Vec<Sample> {
-        lines.iter().map(|line| Sample::parse(line, &from("servers", "kumihimo", 1)).unwrap()).collect()
+        lines
+            .iter()
+            .map(|line| Sample::parse(line, &from("servers", "kumihimo", 1)).unwrap())
+            .collect()
     }
 
     #[test]
@@ -132,7 +158,11 @@ mod tests {
         ]);
         let ratios = against_sequential(&all);
         let of = |organisation: &str| {
-            ratios.iter().filter(|s| says(s, "organisation", organisation)).map(|s| s.value).collect::<Vec<_>>()
+            ratios
+                .iter()
+                .filter(|s| says(s, "organisation", organisation))
+                .map(|s| s.value)
+                .collect::<Vec<_>>()
         };
         assert_eq!((of("sequential"), of("processes")), (vec![1.0, 1.0], vec![5.0, 10.0]));
     }

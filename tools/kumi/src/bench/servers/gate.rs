@@ -1,4 +1,5 @@
-//! The time server asked at a gate instead of a mount: what one server's request to another costs in each organisation.
+//! The time server asked at a gate instead of a mount: what one server's request to another costs
+//! in each organisation.
 
 use kumihimo::gate::Gate;
 use kumihimo_bench_files::{Outcome, Spent};
@@ -23,7 +24,8 @@ pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sa
     Ok(vec![sample(contender, cores, &format!("gate_request {each} us"))?])
 }
 
-/// The load's side: so many calls by a kernel thread, one after the other; the time that each brings is later than the one before.
+/// The load's side: so many calls by a kernel thread, one after the other; the time that each
+/// brings is later than the one before.
 pub fn call(name: &str, calls: u32) -> Result<Outcome, String> {
     let told = |e| format!("gate {name}: {e}");
     let clock = Gate::<Reading, i64>::connect(name).map_err(told)?;

@@ -1,4 +1,5 @@
-//! `servers`: one file server and clock in five organisations, on the loads of P1 and on those of today, beside other servers of files.
+//! `servers`: one file server and clock in five organisations, on the loads of P1 and on those of
+//! today, beside other servers of files.
 //!
 //! Each contender is mounted, warmed up, measured and unmounted, one at a time, round after round.
 
@@ -45,13 +46,14 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
         }
     };
     let bench = Bench { options, programs, stores: &stores };
-    let mut samples = super::rounds(BENCH, options, missing, |contender, cores| match contender.value("load") {
-        Some("paper") => paper::once(&bench, contender, cores),
-        Some("commands") => commands::once(&bench, contender, cores),
-        Some("gate") => gate::once(&bench, contender, cores),
-        Some("slow") => slow::once(&bench, contender, cores),
-        _ => modern::once(&bench, contender, cores),
-    });
+    let mut samples =
+        super::rounds(BENCH, options, missing, |contender, cores| match contender.value("load") {
+            Some("paper") => paper::once(&bench, contender, cores),
+            Some("commands") => commands::once(&bench, contender, cores),
+            Some("gate") => gate::once(&bench, contender, cores),
+            Some("slow") => slow::once(&bench, contender, cores),
+            _ => modern::once(&bench, contender, cores),
+        });
     samples.extend(derived::all(&samples));
     samples
 }
@@ -68,7 +70,8 @@ fn identity(contender: &Contender, cores: usize) -> Identity {
         .to_owned();
     }
     let keys = ["load", "organisation", "threads", "store"];
-    let said = keys.iter().filter_map(|key| Some(((*key).to_owned(), contender.value(key)?.to_owned())));
+    let said =
+        keys.iter().filter_map(|key| Some(((*key).to_owned(), contender.value(key)?.to_owned())));
     identity.keys = said.chain([("cores".to_owned(), cores.to_string())]).collect();
     if contender.value("server") == Some("memfs_ll") {
         identity.keys.insert("threads".to_owned(), "memfs_ll".to_owned());
@@ -94,10 +97,22 @@ mod tests {
             args: line.split(' ').map(str::to_owned).collect(),
             at_most: 1,
         };
-        let floor = identity(&contender(Runtime::Files, "load=modern server=memory threads=2 store=memory"), 2);
-        assert_eq!((floor.runtime.as_str(), floor.keys["threads"].as_str(), floor.vps), ("floor", "2", 2));
-        let ours = identity(&contender(Runtime::Kumihimo, "load=paper organisation=processes threads=1 store=ext2"), 1);
+        let floor = identity(
+            &contender(Runtime::Files, "load=modern server=memory threads=2 store=memory"),
+            2,
+        );
+        assert_eq!(
+            (floor.runtime.as_str(), floor.keys["threads"].as_str(), floor.vps),
+            ("floor", "2", 2)
+        );
+        let ours = identity(
+            &contender(Runtime::Kumihimo, "load=paper organisation=processes threads=1 store=ext2"),
+            1,
+        );
         let keys: Vec<_> = ours.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        assert_eq!(keys, ["cores=1", "load=paper", "organisation=processes", "store=ext2", "threads=1"]);
+        assert_eq!(
+            keys,
+            ["cores=1", "load=paper", "organisation=processes", "store=ext2", "threads=1"]
+        );
     }
 }

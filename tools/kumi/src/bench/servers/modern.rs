@@ -1,4 +1,5 @@
-//! The load of today: `stat`, `pread`, `create` by one client and by sixteen, and one large file from end to end.
+//! The load of today: `stat`, `pread`, `create` by one client and by sixteen, and one large file
+//! from end to end.
 
 use super::super::contender::{Contender, Trouble};
 use super::super::row::Sample;

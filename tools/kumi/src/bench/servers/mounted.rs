@@ -47,7 +47,8 @@ impl MountPoint {
 
 impl Drop for MountPoint {
     fn drop(&mut self) {
-        // A server that ended by itself has unmounted it, and then it is no mount (EINVAL). Without privileges it is fusermount3's to do.
+        // A server that ended by itself has unmounted it, and then it is no mount (EINVAL). Without
+        // privileges it is fusermount3's to do.
         if unmount(&self.0, UnmountFlags::DETACH) == Err(rustix::io::Errno::PERM) {
             let mut fusermount = Command::new("fusermount3");
             let _ = fusermount.args(["-u", "-z", "-q"]).arg(&self.0).stderr(Stdio::null()).status();
@@ -57,12 +58,23 @@ impl Drop for MountPoint {
 
 impl Mounted {
     /// On as many cores, ready for requests.
-    pub fn start(bench: &Bench, contender: &Contender, setting: Setting, cores: usize) -> Result<Mounted, Trouble> {
-        let loader = bench.programs.get(&Runtime::Kumihimo).ok_or("not asked for")?.as_ref().map_err(String::clone)?;
+    pub fn start(
+        bench: &Bench,
+        contender: &Contender,
+        setting: Setting,
+        cores: usize,
+    ) -> Result<Mounted, Trouble> {
+        let loader = bench
+            .programs
+            .get(&Runtime::Kumihimo)
+            .ok_or("not asked for")?
+            .as_ref()
+            .map_err(String::clone)?;
         let files = MountPoint(bench.stores.mount_point("mnt")?);
         // A rival's clock, if it has one, is among its files.
         let ours = contender.runtime == Runtime::Kumihimo;
-        let clock = MountPoint(if ours { bench.stores.mount_point("clock")? } else { files.0.clone() });
+        let clock =
+            MountPoint(if ours { bench.stores.mount_point("clock")? } else { files.0.clone() });
         let mut mounted = Mounted {
             server: None,
             files,
@@ -75,7 +87,8 @@ impl Mounted {
             mounted.by_the_kernel(&bench.stores.image("kernel")?)?;
             return Ok(mounted);
         }
-        let command = serving::command(bench, contender, setting, &mounted.files.0, &mounted.clock.0, cores)?;
+        let command =
+            serving::command(bench, contender, setting, &mounted.files.0, &mounted.clock.0, cores)?;
         let mut server = Program::start(&cores_for(cores), command)?;
         if ours || contender.value("server") == Some("memory") {
             let said = server.hear_within(PATIENCE).map_err(|e| format!("the server: {e}"))?;
@@ -124,14 +137,19 @@ impl Mounted {
 
     fn loading(&self) -> Command {
         let mut command = Command::new(&self.loader);
-        command.arg("bench-files").arg(&self.files.0).arg(&self.clock.0).env("KUMI_DIR", &self.directory);
+        command
+            .arg("bench-files")
+            .arg(&self.files.0)
+            .arg(&self.clock.0)
+            .env("KUMI_DIR", &self.directory);
         command
     }
 
     /// One who calls a gate of it so often, from the same cores.
     pub fn caller(&self, gate: &str, calls: u32) -> Result<Outcome, Trouble> {
         let mut command = self.loading();
-        let said = output_on(&cores_for(self.cores), command.args(["--gate", gate, &calls.to_string()]))?;
+        let said =
+            output_on(&cores_for(self.cores), command.args(["--gate", gate, &calls.to_string()]))?;
         Ok(said.trim().parse::<Outcome>()?)
     }
 
@@ -147,7 +165,8 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        // It unmounts and leaves its store clean; whatever it leaves mounted goes with the mount points.
+        // It unmounts and leaves its store clean; whatever it leaves mounted goes with the mount
+        // points.
         if let Some(server) = &self.server {
             server.terminate();
         }

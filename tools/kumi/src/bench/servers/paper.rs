@@ -18,7 +18,8 @@ fn value(metric: &str, value: f64, unit: &str) -> String {
     format!("{metric} {value} {unit}")
 }
 
-/// One run: `fileread_alone`, `time_alone`, `fileread_both`, `time_both`, and what both took together.
+/// One run: `fileread_alone`, `time_alone`, `fileread_both`, `time_both`, and what both took
+/// together.
 pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sample>, Trouble> {
     let mounted = Mounted::start(bench, contender, SETTING, cores)?;
     let family = Family::of(mounted.server());
@@ -38,7 +39,11 @@ pub fn once(bench: &Bench, contender: &Contender, cores: usize) -> Result<Vec<Sa
     for (name, load, line) in [("fileread", &mut reader, &fileread), ("time", &mut asker, &time)] {
         let (outcome, server_ms) = alone(load, line)?;
         lines.push(value(&format!("{name}_alone"), outcome.get("ms")?, "ms"));
-        lines.push(value(&format!("{name}_alone_system"), outcome.get("system_ms")? + server_ms, "ms"));
+        lines.push(value(
+            &format!("{name}_alone_system"),
+            outcome.get("system_ms")? + server_ms,
+            "ms",
+        ));
         if name == "time" {
             lines.push(value("null_request", outcome.get("ms")? * 1e3 / f64::from(REQUESTS), "us"));
         }

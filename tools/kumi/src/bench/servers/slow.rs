@@ -7,14 +7,16 @@ use super::serving::Setting;
 use super::usage::{Family, Watch};
 use super::{Bench, sample};
 
-/// A slow disk, and a cache that holds little of what the slow ones read but all that the others do.
+/// A slow disk, and a cache that holds little of what the slow ones read but all that the others
+/// do.
 const SETTING: Setting = Setting { cache: "16m", delay: "50ms", gate: None };
 const READERS: usize = 1_000;
 const WARM_UP_MS: u64 = 200;
 const SLICE_MS: u64 = 1_000;
 const FULL_SLICE_MS: u64 = 2_000;
 
-/// Blocks that a slow one reads at once. One: as many requests as there can be, 20,000 a second for the disk alone. Eight: they are under way for longer, and all that changes is how many come.
+/// Blocks that a slow one reads at once. One: as many requests as there can be, 20,000 a second for
+/// the disk alone. Eight: they are under way for longer, and all that changes is how many come.
 const BLOCKS: [usize; 2] = [1, 8];
 
 /// One run: the others' p99 without and with them.

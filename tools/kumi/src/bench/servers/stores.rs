@@ -14,7 +14,8 @@ const MEMORY: &str = "/dev/shm";
 /// Bytes of a block of the image, as of most disks.
 const BLOCK: &str = "4096";
 
-/// In memory where there is such a file system: what a disk costs is injected where it is wanted. Gone when it is dropped.
+/// In memory where there is such a file system: what a disk costs is injected where it is wanted.
+/// Gone when it is dropped.
 pub struct Stores {
     path: PathBuf,
     /// In which our address spaces find each other.
@@ -55,23 +56,29 @@ impl Stores {
         self.directory.path()
     }
 
-    /// An image for one kind of server: what one writes, another does not read. Made when it is first wanted.
+    /// An image for one kind of server: what one writes, another does not read. Made when it is
+    /// first wanted.
     pub fn image(&self, whose: &str) -> Result<PathBuf, Trouble> {
         let path = self.path.join(format!("{whose}.ext2"));
         if !path.exists() {
             let file = fs::File::create(&path).map_err(told(&path))?;
             file.set_len(tree::STORE_BYTES).map_err(told(&path))?;
             let mut mke2fs = Command::new("mke2fs");
-            mke2fs.args(["-q", "-F", "-t", "ext2", "-b", BLOCK, "-m", "0", "-d"]).arg(self.files()).arg(&path);
+            mke2fs
+                .args(["-q", "-F", "-t", "ext2", "-b", BLOCK, "-m", "0", "-d"])
+                .arg(self.files())
+                .arg(&path);
             let made = mke2fs.output().map_err(|e| match e.kind() {
-                std::io::ErrorKind::NotFound => {
-                    Trouble::Refused("mke2fs is not installed (apt-get install e2fsprogs)".to_owned())
-                }
+                std::io::ErrorKind::NotFound => Trouble::Refused(
+                    "mke2fs is not installed (apt-get install e2fsprogs)".to_owned(),
+                ),
                 _ => Trouble::Failed(format!("mke2fs: {e}")),
             })?;
             if !made.status.success() {
                 fs::remove_file(&path).map_err(told(&path))?;
-                return Err(format!("mke2fs: {}", String::from_utf8_lossy(&made.stderr).trim()).into());
+                return Err(
+                    format!("mke2fs: {}", String::from_utf8_lossy(&made.stderr).trim()).into()
+                );
             }
         }
         Ok(path)

@@ -61,8 +61,10 @@ impl Family {
     }
 
     pub fn resources(&self) -> Resources {
-        let status = |pid: u32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let memory = |pid: u32| fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        let status =
+            |pid: u32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let memory =
+            |pid: u32| fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
         Resources {
             kernel_threads: self.0.iter().map(|&pid| number(&status(pid), "Threads:")).sum(),
             pss: self.0.iter().map(|&pid| number(&memory(pid), "Pss:") / 1e3).sum(),
@@ -73,11 +75,15 @@ impl Family {
 impl Usage {
     /// Since `before`.
     pub fn since(self, before: Usage) -> Usage {
-        Usage { cpu_ms: (self.cpu_ms - before.cpu_ms).max(0.0), switches: (self.switches - before.switches).max(0.0) }
+        Usage {
+            cpu_ms: (self.cpu_ms - before.cpu_ms).max(0.0),
+            switches: (self.switches - before.switches).max(0.0),
+        }
     }
 }
 
-/// Every process, and who made it: the fourth field of /proc/PID/stat, behind a name that may hold anything.
+/// Every process, and who made it: the fourth field of /proc/PID/stat, behind a name that may hold
+/// anything.
 fn parents() -> Vec<(u32, u32)> {
     let of = |entry: fs::DirEntry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -114,8 +120,11 @@ impl Watch {
             let (over, threads, family) = (over.clone(), threads.clone(), family.clone());
             thread::spawn(move || {
                 while !over.load(Relaxed) {
-                    let status = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-                    let now: f64 = family.0.iter().map(|pid| number(&status(pid), "Threads:")).sum();
+                    let status = |pid: &u32| {
+                        fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default()
+                    };
+                    let now: f64 =
+                        family.0.iter().map(|pid| number(&status(pid), "Threads:")).sum();
                     threads.fetch_max(now as u64, Relaxed);
                     thread::sleep(LOOK);
                 }
@@ -130,7 +139,10 @@ impl Watch {
         // It has no way to panic, and what it has seen stands anyway.
         let _ = self.looking.join();
         let now = self.family.resources();
-        Resources { kernel_threads: now.kernel_threads.max(self.threads.load(Relaxed) as f64), ..now }
+        Resources {
+            kernel_threads: now.kernel_threads.max(self.threads.load(Relaxed) as f64),
+            ..now
+        }
     }
 }
 
@@ -142,8 +154,11 @@ mod tests {
 
     #[test]
     fn a_family_is_whom_it_made_too() {
-        let mut shell =
-            Command::new("sh").args(["-c", "sleep 60 & read line; kill $!"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 60 & read line; kill $!"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut family = Family::of(Some(shell.id()));
         while family.0.len() < 2 {
             assert!(shell.try_wait().unwrap().is_none(), "the shell has ended");

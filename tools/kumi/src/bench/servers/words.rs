@@ -1,4 +1,5 @@
-//! The answer to P1's open question, in words and tables made of this run's numbers, with what the paper found beside them.
+//! The answer to P1's open question, in words and tables made of this run's numbers, with what the
+//! paper found beside them.
 
 use super::super::plan::ORGANISATIONS;
 use super::super::report::Note;
@@ -8,7 +9,8 @@ use super::super::table::number;
 /// Less than this apart is the same: of two runs of one thing on a shared machine, too.
 const SAME: f64 = 1.1;
 
-/// What the paper says of each organisation on its first load (section 6.2.1), and of those that it could not build (6.2.2, 7).
+/// What the paper says of each organisation on its first load (section 6.2.1), and of those that it
+/// could not build (6.2.2, 7).
 const PAPER: [(&str, &str); 5] = [
     ("sequential", "MINIX's FS, the baseline"),
     ("user-threads", "MTFS: as the baseline, one blocking read stops all"),
@@ -88,16 +90,20 @@ impl Seen<'_> {
     }
 
     fn row(&self, metric: &str, cores: usize, keys: &[(&str, &str)]) -> Option<&Row> {
-        let says =
-            |row: &Row, (key, value): &(&str, &str)| row.identity.keys.get(*key).is_some_and(|said| said == value);
+        let says = |row: &Row, (key, value): &(&str, &str)| {
+            row.identity.keys.get(*key).is_some_and(|said| said == value)
+        };
         self.0.iter().find(|row| {
-            row.identity.metric == metric && row.identity.vps == cores && keys.iter().all(|key| says(row, key))
+            row.identity.metric == metric
+                && row.identity.vps == cores
+                && keys.iter().all(|key| says(row, key))
         })
     }
 
     /// The median under one of P1's loads, threads as by default.
     fn paper(&self, load: &str, metric: &str, cores: usize, organisation: &str) -> Option<f64> {
-        let keys = [("load", load), ("organisation", organisation), ("threads", threads(organisation))];
+        let keys =
+            [("load", load), ("organisation", organisation), ("threads", threads(organisation))];
         self.row(metric, cores, &keys).map(|row| row.summary.median)
     }
 
@@ -112,7 +118,9 @@ impl Seen<'_> {
 
     /// The organisation with the least (or most) of something.
     fn least(&self, metric: &str, cores: usize) -> Vec<(&'static str, f64)> {
-        let of = |&organisation: &&'static str| Some((organisation, self.paper("paper", metric, cores, organisation)?));
+        let of = |&organisation: &&'static str| {
+            Some((organisation, self.paper("paper", metric, cores, organisation)?))
+        };
         let mut all: Vec<_> = ORGANISATIONS.iter().filter_map(of).collect();
         all.sort_by(|a, b| a.1.total_cmp(&b.1));
         all
@@ -127,7 +135,9 @@ impl Seen<'_> {
         );
         let fastest = self.least("time_both", cores);
         if let Some((winner, _)) = fastest.first() {
-            let ratio = self.ratio(cores, winner).map_or(String::new(), |r| format!(", {} than sequential", faster(r)));
+            let ratio = self
+                .ratio(cores, winner)
+                .map_or(String::new(), |r| format!(", {} than sequential", faster(r)));
             text += &format!(" `time` is answered soonest beside `fileread` in {winner}{ratio}.");
         }
         if let Some(r) = self.ratio(cores, "processes") {
@@ -146,11 +156,16 @@ impl Seen<'_> {
         }
         for (organisation, what) in [
             ("kernel-threads", "Kernel threads, which it expected to do better"),
-            ("microprocesses", "Microprocesses, user-level threads with which the kernel cooperates"),
+            (
+                "microprocesses",
+                "Microprocesses, user-level threads with which the kernel cooperates",
+            ),
         ] {
             if let Some(r) = self.ratio(cores, organisation) {
                 text += &format!(" {what}: {}", faster(r));
-                if let (Some(mpfs), Some(own)) = (self.time(cores, "processes"), self.time(cores, organisation)) {
+                if let (Some(mpfs), Some(own)) =
+                    (self.time(cores, "processes"), self.time(cores, organisation))
+                {
                     text += &format!(", and {} beside processes", faster(mpfs / own));
                 }
                 text.push('.');
@@ -159,7 +174,8 @@ impl Seen<'_> {
         text + &self.costs(cores)
     }
 
-    /// System and user time: the paper finds the longest system time in MPFS, by context switches, and the same user time everywhere.
+    /// System and user time: the paper finds the longest system time in MPFS, by context switches,
+    /// and the same user time everywhere.
     fn costs(&self, cores: usize) -> String {
         let mut text = String::new();
         if let Some((most, ms)) = self.least("system_both", cores).last() {
@@ -173,24 +189,33 @@ impl Seen<'_> {
         }
         let user = self.least("user_both", cores);
         if let (Some((_, least)), Some((_, most))) = (user.first(), user.last()) {
-            text += &format!(" User time: {} to {} ms (the paper: no difference).", number(*least), number(*most));
+            text += &format!(
+                " User time: {} to {} ms (the paper: no difference).",
+                number(*least),
+                number(*most)
+            );
         }
         text
     }
 
     fn first_load(&self, cores: usize) -> Option<Note> {
         let all = self.0.iter().filter(|row| {
-            row.identity.metric == "time_both" && row.identity.vps == cores && !row.notes.contains_key("is")
+            row.identity.metric == "time_both"
+                && row.identity.vps == cores
+                && !row.notes.contains_key("is")
         });
         let cells = |row: &Row| {
             let said = |key: &str| row.identity.keys.get(key).map_or("", String::as_str);
             let (organisation, allotted) = (said("organisation"), said("threads"));
             let keys = [("load", "paper"), ("organisation", organisation), ("threads", allotted)];
-            let median =
-                |metric| self.row(metric, cores, &keys).map_or("-".to_owned(), |row| number(row.summary.median));
+            let median = |metric| {
+                self.row(metric, cores, &keys)
+                    .map_or("-".to_owned(), |row| number(row.summary.median))
+            };
             let spread = format!("{} to {}", number(row.summary.min), number(row.summary.max));
             let mean = number(row.values.iter().sum::<f64>() / row.values.len() as f64);
-            let paper = PAPER.iter().find(|(name, _)| *name == organisation).map_or("", |(_, found)| found);
+            let paper =
+                PAPER.iter().find(|(name, _)| *name == organisation).map_or("", |(_, found)| found);
             [
                 vec![
                     cores.to_string(),
@@ -200,9 +225,16 @@ impl Seen<'_> {
                     median("time_both"),
                 ],
                 vec![mean, spread, median("time_ratio_vs_sequential")],
-                ["fileread_alone", "fileread_both", "both", "user_both", "system_both", "switches_both"]
-                    .map(median)
-                    .to_vec(),
+                [
+                    "fileread_alone",
+                    "fileread_both",
+                    "both",
+                    "user_both",
+                    "system_both",
+                    "switches_both",
+                ]
+                .map(median)
+                .to_vec(),
                 vec![paper.to_owned()],
             ]
             .concat()
@@ -241,7 +273,12 @@ impl Seen<'_> {
                 (None, _) => "-".to_owned(),
             };
             let own = [cores.to_string(), (*command).to_owned()];
-            Some(own.into_iter().chain(times.iter().map(told)).chain([(*paper).to_owned()]).collect())
+            Some(
+                own.into_iter()
+                    .chain(times.iter().map(told))
+                    .chain([(*paper).to_owned()])
+                    .collect(),
+            )
         };
         let body: Vec<Vec<String>> = PAPER_COMMANDS.iter().filter_map(cells).collect();
         let head: Vec<String> = [
@@ -257,13 +294,20 @@ impl Seen<'_> {
         let cells = |&organisation: &&str| {
             let paper = |metric| self.paper("paper", metric, cores, organisation);
             let one = |metric| {
-                let keys = [("load", "modern"), ("organisation", organisation), ("store", "ext2"), ("clients", "1")];
+                let keys = [
+                    ("load", "modern"),
+                    ("organisation", organisation),
+                    ("store", "ext2"),
+                    ("clients", "1"),
+                ];
                 self.row(metric, cores, &keys).map(|row| row.summary.median)
             };
             paper("null_request")?;
-            let over = |metric| Some(paper(metric)? / self.paper("paper", metric, cores, "sequential")?);
+            let over =
+                |metric| Some(paper(metric)? / self.paper("paper", metric, cores, "sequential")?);
             let told = |value: Option<f64>| value.map_or("-".to_owned(), number);
-            let ratio = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
+            let ratio =
+                |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.2}"));
             Some(vec![
                 cores.to_string(),
                 organisation.to_owned(),
@@ -298,10 +342,15 @@ impl Seen<'_> {
     /// What slow requests do to the others, wherever that was measured.
     fn slow(&self) -> Option<String> {
         let said = |row: &Row| {
-            let keys: Vec<(&str, &str)> =
-                row.identity.keys.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            let keys: Vec<(&str, &str)> = row
+                .identity
+                .keys
+                .iter()
+                .map(|(key, value)| (key.as_str(), value.as_str()))
+                .collect();
             let of = |metric| {
-                self.row(metric, row.identity.vps, &keys).map_or("-".to_owned(), |row| number(row.summary.median))
+                self.row(metric, row.identity.vps, &keys)
+                    .map_or("-".to_owned(), |row| number(row.summary.median))
             };
             format!(
                 "{} ({}, cores={}, {} blocks each): p99 of the others {} us without and {} us with them, {} times; {} kernel threads (idle {}), {} slow reads a second",
@@ -317,8 +366,13 @@ impl Seen<'_> {
                 of("slow_reads"),
             )
         };
-        let all: Vec<String> = self.0.iter().filter(|row| row.identity.metric == "p99_ratio").map(said).collect();
-        if all.is_empty() { None } else { Some(format!("A thousand slow requests under way: {}.", all.join("; "))) }
+        let all: Vec<String> =
+            self.0.iter().filter(|row| row.identity.metric == "p99_ratio").map(said).collect();
+        if all.is_empty() {
+            None
+        } else {
+            Some(format!("A thousand slow requests under way: {}.", all.join("; ")))
+        }
     }
 }
 
@@ -376,7 +430,10 @@ mod tests {
             "time_both 1000 ms load=paper organisation=sequential threads=1",
             "time_both 2000 ms load=paper organisation=processes threads=1",
         ])));
-        assert!(other.contains("Processes: 2.0 times slower") && other.contains("does not hold"), "{other}");
+        assert!(
+            other.contains("Processes: 2.0 times slower") && other.contains("does not hold"),
+            "{other}"
+        );
     }
 
     #[test]

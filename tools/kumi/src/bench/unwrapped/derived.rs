@@ -17,8 +17,20 @@ const HANDOFFS: [&str; 3] = ["redis", "http", "pipe"];
 /// Works in which it should not change often between the runtime's waits and others.
 const CHANGES: [&str; 3] = ["mix/1", "mix/4", "mix/16"];
 /// All works.
-const ALL: [&str; 12] =
-    ["redis", "http", "pipe", "mix/1", "mix/4", "mix/16", "long/4096", "long/none", "full", "mutex", "fault", "levels"];
+const ALL: [&str; 12] = [
+    "redis",
+    "http",
+    "pipe",
+    "mix/1",
+    "mix/4",
+    "mix/16",
+    "long/4096",
+    "long/none",
+    "full",
+    "mutex",
+    "fault",
+    "levels",
+];
 
 /// `wall_ratio`, `cpu_ratio` and `clock_p99_excess`, round by round; and on rows with `work=worst`
 /// the work with the worst median of a metric.
@@ -42,8 +54,12 @@ fn label(identity: &Identity) -> String {
 
 /// What std's sample of the same work and metric is called.
 fn of_std(identity: &Identity) -> Identity {
-    let mut of_std =
-        Identity { runtime: "std".to_owned(), variant: "-".to_owned(), queue: "-".to_owned(), ..identity.clone() };
+    let mut of_std = Identity {
+        runtime: "std".to_owned(),
+        variant: "-".to_owned(),
+        queue: "-".to_owned(),
+        ..identity.clone()
+    };
     SOURCE_KEYS.iter().for_each(|&key| _ = of_std.keys.remove(key));
     of_std
 }
@@ -91,26 +107,38 @@ fn beside_std(samples: &[Sample]) -> Vec<Sample> {
 /// For each source, and for std's control, the work with the worst median. Works that are missing,
 /// or were not done as they were to be, are named (`short`) and make the row count as missed
 /// (`reached:=0`).
-fn worst<'a>(samples: impl Iterator<Item = &'a Sample>, metric: &str, works: &[&str]) -> Vec<Sample> {
+fn worst<'a>(
+    samples: impl Iterator<Item = &'a Sample>,
+    metric: &str,
+    works: &[&str],
+) -> Vec<Sample> {
     let mut sources: BTreeMap<Identity, Vec<&Sample>> = BTreeMap::new();
-    for sample in samples.filter(|s| s.identity.metric == metric && works.contains(&&*label(&s.identity))) {
+    for sample in
+        samples.filter(|s| s.identity.metric == metric && works.contains(&&*label(&s.identity)))
+    {
         let mut source = sample.identity.clone();
         source.keys.retain(|key, _| SOURCE_KEYS.contains(&key.as_str()));
         source.keys.insert("work".to_owned(), "worst".to_owned());
         sources.entry(source).or_default().push(sample);
     }
-    sources.into_iter().filter_map(|(identity, samples)| worst_of(identity, &samples, works)).collect()
+    sources
+        .into_iter()
+        .filter_map(|(identity, samples)| worst_of(identity, &samples, works))
+        .collect()
 }
 
 fn worst_of(identity: Identity, samples: &[&Sample], works: &[&str]) -> Option<Sample> {
     // Of std over std, a deviation in either direction is bad.
-    let badness = |value: f64| if identity.keys.contains_key(CONTROL) { value.ln().abs() } else { value };
+    let badness =
+        |value: f64| if identity.keys.contains_key(CONTROL) { value.ln().abs() } else { value };
     let (mut worst, mut short) = (None, Vec::new());
     for work in works {
         let of: Vec<&&Sample> = samples.iter().filter(|s| label(&s.identity) == *work).collect();
         let values: Vec<f64> = of.iter().map(|s| s.value).collect();
-        let reached = of.iter().all(|s| s.notes.get("reached").is_none_or(|reached| reached != "0"));
-        let Some(median) = summary(&values).map(|summary| summary.median).filter(|_| reached) else {
+        let reached =
+            of.iter().all(|s| s.notes.get("reached").is_none_or(|reached| reached != "0"));
+        let Some(median) = summary(&values).map(|summary| summary.median).filter(|_| reached)
+        else {
             short.push(*work);
             continue;
         };
@@ -133,7 +161,9 @@ mod tests {
     use super::*;
 
     fn samples(lines: &[(&str, String)]) -> Vec<Sample> {
-        let parse = |(runtime, line): &(&str, String)| Sample::parse(line, &from("unwrapped", runtime, 2)).unwrap();
+        let parse = |(runtime, line): &(&str, String)| {
+            Sample::parse(line, &from("unwrapped", runtime, 2)).unwrap()
+        };
         let mut samples: Vec<Sample> = lines.iter().map(parse).collect();
         for sample in &mut samples {
             if sample.identity.runtime == "std" {
@@ -145,7 +175,8 @@ mod tests {
 
     fn shown(samples: &[Sample]) -> Vec<String> {
         let show = |s: &Sample| {
-            let keys: Vec<_> = s.identity.keys.iter().chain(&s.notes).map(|(k, v)| format!(" {k}={v}")).collect();
+            let keys: Vec<_> =
+                s.identity.keys.iter().chain(&s.notes).map(|(k, v)| format!(" {k}={v}")).collect();
             format!("{} {}{}", s.identity.metric, s.value, keys.concat())
         };
         samples.iter().map(show).collect()
@@ -155,15 +186,24 @@ mod tests {
     fn each_round_is_compared_with_std_of_the_same_round() {
         let mut lines = Vec::new();
         for (ours, std) in [(10, 5), (30, 10), (7, 1)] {
-            lines.push(("kumihimo", format!("wall {ours} s work=mix every=4 events=bpf way=thread source:=bpf")));
+            lines.push((
+                "kumihimo",
+                format!("wall {ours} s work=mix every=4 events=bpf way=thread source:=bpf"),
+            ));
             lines.push(("std", format!("wall {std} s work=mix every=4")));
         }
         // Another cell, another work, and a metric that is not compared.
-        for line in ["wall 9 s work=mix every=1", "wall 9 s work=pipe", "kernel_threads 3 threads work=mix every=4"] {
+        for line in [
+            "wall 9 s work=mix every=1",
+            "wall 9 s work=pipe",
+            "kernel_threads 3 threads work=mix every=4",
+        ] {
             lines.push(("std", line.to_owned()));
         }
-        lines.push(("kumihimo", "kernel_threads 9 threads work=mix every=4 events=perf".to_owned()));
-        let ratios = [2, 3, 7].map(|r| format!("wall_ratio {r} events=bpf every=4 way=thread work=mix"));
+        lines
+            .push(("kumihimo", "kernel_threads 9 threads work=mix every=4 events=perf".to_owned()));
+        let ratios =
+            [2, 3, 7].map(|r| format!("wall_ratio {r} events=bpf every=4 way=thread work=mix"));
         assert_eq!(shown(&beside_std(&samples(&lines))), ratios);
     }
 
@@ -174,7 +214,10 @@ mod tests {
             ("kumihimo", "clock_p99 400 us work=redis events=perf ticks:=9".to_owned()),
             ("kumihimo", "clock_p99 400 us work=levels events=perf ticks:=9".to_owned()),
         ];
-        assert_eq!(shown(&beside_std(&samples(&lines))), ["clock_p99_excess -500 events=perf work=redis"]);
+        assert_eq!(
+            shown(&beside_std(&samples(&lines))),
+            ["clock_p99_excess -500 events=perf work=redis"]
+        );
     }
 
     fn of_all(works: &[&str], value: impl Fn(usize) -> f64) -> Vec<(&'static str, String)> {
@@ -192,7 +235,10 @@ mod tests {
     #[test]
     fn the_worst_work_of_a_source_is_named() {
         let all = samples(&of_all(&ALL, |i| (i % 6) as f64));
-        assert_eq!(shown(&worst(all.iter(), "looks", &ALL)), ["looks 5 events=watch work=worst is=mix/16"]);
+        assert_eq!(
+            shown(&worst(all.iter(), "looks", &ALL)),
+            ["looks 5 events=watch work=worst is=mix/16"]
+        );
         let some = samples(&of_all(&ALL[..2], |i| i as f64));
         let expected = "looks 1 events=watch work=worst is=http reached=0 short=pipe";
         assert_eq!(shown(&worst(some.iter(), "looks", &HANDOFFS)), [expected]);
@@ -203,11 +249,17 @@ mod tests {
         let mut lines = Vec::new();
         for work in ["redis", "fault"] {
             lines.push(("std", format!("cpu 1 s work={work} reached:=1")));
-            lines.push(("kumihimo", format!("cpu 2 s work={work} events=perf reached:={}", u8::from(work == "redis"))));
+            lines.push((
+                "kumihimo",
+                format!("cpu 2 s work={work} events=perf reached:={}", u8::from(work == "redis")),
+            ));
         }
         let ratios = beside_std(&samples(&lines));
         let worst = worst(ratios.iter(), "cpu_ratio", &["redis", "fault"]);
-        assert_eq!(shown(&worst), ["cpu_ratio 2 events=perf work=worst is=redis reached=0 short=fault"]);
+        assert_eq!(
+            shown(&worst),
+            ["cpu_ratio 2 events=perf work=worst is=redis reached=0 short=fault"]
+        );
     }
 
     #[test]

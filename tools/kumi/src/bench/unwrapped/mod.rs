@@ -28,7 +28,9 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
             for i in order.round(cell.contenders.len()) {
                 let contender = &cell.contenders[i];
                 let source = source_of(contender);
-                if failed.contains(&(c, i)) || source.as_ref().is_some_and(|source| refused.contains(source)) {
+                if failed.contains(&(c, i))
+                    || source.as_ref().is_some_and(|source| refused.contains(source))
+                {
                     continue;
                 }
                 let name = contender.describe(BENCH, cell.vps);
@@ -41,7 +43,9 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
                         failed.push((c, i));
                         match (source, &trouble) {
                             // The same for every work: reported once.
-                            (Some(source), Trouble::Refused(why)) if why.starts_with(event_source(&source)) => {
+                            (Some(source), Trouble::Refused(why))
+                                if why.starts_with(event_source(&source)) =>
+                            {
                                 missing.note(&format!("kumihimo {BENCH} {source}"), trouble);
                                 refused.push(source);
                             }
@@ -80,7 +84,12 @@ fn event_source(source: &str) -> &str {
 }
 
 /// One run, with its peer beside it.
-fn once(contender: &Contender, programs: &Programs, vps: usize, whole: bool) -> Result<Vec<Sample>, Trouble> {
+fn once(
+    contender: &Contender,
+    programs: &Programs,
+    vps: usize,
+    whole: bool,
+) -> Result<Vec<Sample>, Trouble> {
     let peer = contender.value("work").and_then(plan::peer_of).map(Peer::start).transpose()?;
     let port = peer.as_ref().map(|peer| peer.port.clone());
     let short = if whole { None } else { Some(SHORT.to_owned()) };
@@ -104,7 +113,10 @@ impl Peer {
         if let Some(why) = said.strip_prefix("refused: ") {
             return Err(Trouble::Refused(why.to_owned()));
         }
-        let port = said.strip_prefix("ready ").ok_or_else(|| format!("the peer said {said:?}"))?.to_owned();
+        let port = said
+            .strip_prefix("ready ")
+            .ok_or_else(|| format!("the peer said {said:?}"))?
+            .to_owned();
         Ok(Peer { _program: program, port })
     }
 }
@@ -119,7 +131,13 @@ mod tests {
         let with = |args: &[&str]| {
             let args = args.iter().map(|&arg| arg.to_owned()).collect();
             let runtime = Runtime::Kumihimo;
-            source_of(&Contender { runtime, variant: "full", queue: "ring".into(), args, at_most: 1 })
+            source_of(&Contender {
+                runtime,
+                variant: "full",
+                queue: "ring".into(),
+                args,
+                at_most: 1,
+            })
         };
         assert_eq!(with(&["work=pipe", "events=perf"]).as_deref(), Some("events=perf"));
         assert_eq!(with(&["events=bpf", "way=switch"]).as_deref(), Some("events=bpf way=switch"));

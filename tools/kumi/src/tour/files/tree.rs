@@ -16,8 +16,8 @@ pub struct File {
     pub bytes: u64,
 }
 
-/// The folder asked for, or one that every machine with a Rust toolchain has; and its regular files by name, within the
-/// limits above. Folders and files that may not be read are left out.
+/// The folder asked for, or one that every machine with a Rust toolchain has; and its regular files
+/// by name, within the limits above. Folders and files that may not be read are left out.
 pub fn find(asked: Option<&Path>) -> Result<(PathBuf, Vec<File>), String> {
     if let Some(folder) = asked {
         let folder = folder.canonicalize().map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -29,7 +29,8 @@ pub fn find(asked: Option<&Path>) -> Result<(PathBuf, Vec<File>), String> {
         };
     }
     let mut best: Option<(PathBuf, Vec<File>)> = None;
-    for folder in [Some(PathBuf::from("/usr/share/doc")), toolchain(), std::env::current_dir().ok()] {
+    for folder in [Some(PathBuf::from("/usr/share/doc")), toolchain(), std::env::current_dir().ok()]
+    {
         let Some(folder) = folder.and_then(|f| f.canonicalize().ok()) else { continue };
         let files = walk(&folder);
         if files.len() >= ENOUGH {
@@ -39,7 +40,8 @@ pub fn find(asked: Option<&Path>) -> Result<(PathBuf, Vec<File>), String> {
             best = Some((folder, files));
         }
     }
-    best.filter(|(_, files)| !files.is_empty()).ok_or_else(|| "no file to hash was found: use --dir".to_owned())
+    best.filter(|(_, files)| !files.is_empty())
+        .ok_or_else(|| "no file to hash was found: use --dir".to_owned())
 }
 
 fn toolchain() -> Option<PathBuf> {
@@ -59,7 +61,11 @@ fn walk(folder: &Path) -> Vec<File> {
             let mut below: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
             below.sort_unstable_by(|a, b| b.cmp(a));
             open.extend(below);
-        } else if about.is_file() && about.len() <= LARGEST && is_plain(&path) && std::fs::File::open(&path).is_ok() {
+        } else if about.is_file()
+            && about.len() <= LARGEST
+            && is_plain(&path)
+            && std::fs::File::open(&path).is_ok()
+        {
             if files.len() == MOST_FILES || bytes + about.len() > MOST_BYTES {
                 break;
             }
@@ -83,17 +89,26 @@ mod tests {
     #[test]
     fn files_come_by_name() {
         let (folder, files) = find(Some(Path::new(env!("CARGO_MANIFEST_DIR")))).unwrap();
-        assert!(folder.is_absolute() && files.iter().any(|f| f.path.ends_with("src/main.rs") && f.bytes > 0));
+        assert!(
+            folder.is_absolute()
+                && files.iter().any(|f| f.path.ends_with("src/main.rs") && f.bytes > 0)
+        );
         assert!(files.is_sorted_by(|a, b| a.path < b.path));
     }
 
     #[test]
     fn a_folder_that_is_missing_is_named() {
-        assert!(find(Some(Path::new("/nonexistent"))).is_err_and(|why| why.contains("/nonexistent")));
+        assert!(
+            find(Some(Path::new("/nonexistent"))).is_err_and(|why| why.contains("/nonexistent"))
+        );
     }
 
     #[test]
     fn names_that_would_be_escaped_are_left_out() {
-        assert!(is_plain(Path::new("/a b")) && !is_plain(Path::new("/a\\b")) && !is_plain(Path::new("/a\nb")));
+        assert!(
+            is_plain(Path::new("/a b"))
+                && !is_plain(Path::new("/a\\b"))
+                && !is_plain(Path::new("/a\nb"))
+        );
     }
 }

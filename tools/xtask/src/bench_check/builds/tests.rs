@@ -19,7 +19,14 @@ impl Repository {
     }
 
     fn git(&self, args: &[&str]) {
-        let identity = ["-c", "user.name=Test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false"];
+        let identity = [
+            "-c",
+            "user.name=Test",
+            "-c",
+            "user.email=test@localhost",
+            "-c",
+            "commit.gpgsign=false",
+        ];
         git(&self.0, &[&identity, args].concat()).unwrap();
     }
 }
@@ -69,7 +76,9 @@ fn changes_are_listed_and_ignored_files_are_not() {
 fn worktree_follows_the_commit() {
     let repository = Repository::new("worktree");
     let workshop = Workshop::open(&repository.0).unwrap();
-    for (commit, text) in [("HEAD~1", "area: begin"), ("HEAD", "area: go on"), ("HEAD~1", "area: begin")] {
+    for (commit, text) in
+        [("HEAD~1", "area: begin"), ("HEAD", "area: go on"), ("HEAD~1", "area: begin")]
+    {
         let source = workshop.check_out(&workshop.resolve(commit).unwrap()).unwrap();
         assert_eq!(fs::read_to_string(source.join("file")).unwrap(), text);
         fs::write(source.join("file"), "edited").unwrap();

@@ -46,7 +46,9 @@ fn refusal_is_told_from_a_failure() {
 
 #[test]
 fn unknown_benchmark_or_option_is_missing() {
-    for complaint in ["kumi: sideways: no such benchmark", "error: unrecognized subcommand 'bench-child'"] {
+    for complaint in
+        ["kumi: sideways: no such benchmark", "error: unrecognized subcommand 'bench-child'"]
+    {
         let error = shell(&format!("echo \"{complaint}\" >&2; exit 2")).finish().unwrap_err();
         assert!(matches!(error, Trouble::Missing(_)), "{error:?}");
     }
@@ -55,7 +57,10 @@ fn unknown_benchmark_or_option_is_missing() {
 #[test]
 fn unexpected_line_is_an_error_that_repeats_it() {
     let error = shell("echo hello; read line").hear_word("ready").unwrap_err();
-    assert!(error.to_string().contains("\"hello\"") && error.to_string().contains("ready"), "{error}");
+    assert!(
+        error.to_string().contains("\"hello\"") && error.to_string().contains("ready"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -44,7 +44,10 @@ impl Store {
         let made = File::create(&image).and_then(|file| file.set_len(IMAGE_BYTES));
         made.map_err(|e| format!("{}: {e}", image.display()))?;
         let mut mke2fs = Command::new("mke2fs");
-        mke2fs.args(["-q", "-F", "-t", "ext2", "-b", "4096", "-m", "0", "-d"]).arg(&files).arg(&image);
+        mke2fs
+            .args(["-q", "-F", "-t", "ext2", "-b", "4096", "-m", "0", "-d"])
+            .arg(&files)
+            .arg(&image);
         let output = mke2fs.stdin(Stdio::null()).output().map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => {
                 Trouble::Refused("mke2fs is not installed (apt-get install e2fsprogs)".to_owned())
@@ -52,7 +55,9 @@ impl Store {
             _ => Trouble::Failed(format!("mke2fs: {e}")),
         })?;
         if !output.status.success() {
-            return Err(format!("mke2fs: {}", String::from_utf8_lossy(&output.stderr).trim()).into());
+            return Err(
+                format!("mke2fs: {}", String::from_utf8_lossy(&output.stderr).trim()).into()
+            );
         }
         Ok(Store { _directory: directory, image })
     }
@@ -82,7 +87,15 @@ pub fn measure(kumi: &Path, setting: &mut Setting) -> Result<Sample, Trouble> {
     let [mount, machine] = ["mount", "machine"].map(|name| directory.path().join(name));
     make(&mount)?;
     let mut command = Command::new(kumi);
-    command.args(["mount", "-f", "--timeout", "0", "--uring=off", "--organisation", "microprocesses"]);
+    command.args([
+        "mount",
+        "-f",
+        "--timeout",
+        "0",
+        "--uring=off",
+        "--organisation",
+        "microprocesses",
+    ]);
     command.args(["--threads", "pool", "--store", "ext2", "--cache", "256m"]);
     command.arg(&store.image).arg(&mount).env("KUMI_DIR", &machine);
     let mut server = Running::start(command, Cores::Last(1))?;

@@ -85,7 +85,12 @@ impl Load {
 }
 
 /// Sends `request` so often over each stream, and then reads as many of `reply` from each.
-fn exchange<S: Read + Write>(streams: &mut [S], request: &str, reply: &str, times: usize) -> Result<(), String> {
+fn exchange<S: Read + Write>(
+    streams: &mut [S],
+    request: &str,
+    reply: &str,
+    times: usize,
+) -> Result<(), String> {
     let (requests, replies) = (request.repeat(times), reply.repeat(times));
     let lost = |e: std::io::Error| format!("a connection to the server of kv: {e}");
     for stream in &mut *streams {

@@ -25,7 +25,11 @@ pub fn measure(micro: &Micro, kumi: &Path, setting: &Setting) -> Result<Sample, 
 }
 
 /// Output and instructions of one run.
-fn once(micro: &Micro, kumi: &Path, source: Option<&str>) -> Result<(Vec<String>, Option<u64>), Trouble> {
+fn once(
+    micro: &Micro,
+    kumi: &Path,
+    source: Option<&str>,
+) -> Result<(Vec<String>, Option<u64>), Trouble> {
     let directory = Scratch::in_memory()?;
     let key = source.map(|source| format!("events={source}"));
     let args: Vec<&str> = micro.keys.iter().copied().chain(key.as_deref()).collect();
@@ -41,7 +45,9 @@ fn once(micro: &Micro, kumi: &Path, source: Option<&str>) -> Result<(Vec<String>
 pub fn find_metric(lines: &[String], metric: &str, bench: &str) -> Result<f64, Trouble> {
     find(lines, metric).map_err(|why| match why {
         Unread::Absent => Trouble::Missing(format!("{bench} printed no metric {metric:?}")),
-        Unread::Nonsense(line) => Trouble::Failed(format!("{bench} printed {line:?}, expected METRIC NUMBER UNIT")),
+        Unread::Nonsense(line) => {
+            Trouble::Failed(format!("{bench} printed {line:?}, expected METRIC NUMBER UNIT"))
+        }
     })
 }
 

@@ -15,9 +15,21 @@ pub fn measure(callers: usize, kumi: &Path) -> Result<Sample, Trouble> {
     let (directory, place) = (Scratch::in_memory()?, Scratch::in_memory()?);
     make(place.path())?;
     let start = |side: &str| {
-        let [side, callers, place] =
-            [format!("side={side}"), format!("callers={callers}"), format!("place={}", place.path().display())];
-        let args = ["bytes=64", "placement=adaptive", "check=whole", "by=copy", "as=threads", &callers, &side, &place];
+        let [side, callers, place] = [
+            format!("side={side}"),
+            format!("callers={callers}"),
+            format!("place={}", place.path().display()),
+        ];
+        let args = [
+            "bytes=64",
+            "placement=adaptive",
+            "check=whole",
+            "by=copy",
+            "as=threads",
+            &callers,
+            &side,
+            &place,
+        ];
         let mut running = Running::start(child(kumi, &directory, "rpc", &args, 1), Cores::Last(1))?;
         running.hear_word("ready")?;
         Ok::<_, Trouble>(running)
@@ -45,7 +57,8 @@ struct Slice {
 fn slice(client: &mut Running, ms: &str) -> Result<Slice, Trouble> {
     client.tell(ms)?;
     let said = client.hear()?;
-    let [calls, seconds, p50, _p99] = numbers(&said).ok_or_else(|| client.nonsense(&said, "CALLS SECONDS P50 P99"))?;
+    let [calls, seconds, p50, _p99] =
+        numbers(&said).ok_or_else(|| client.nonsense(&said, "CALLS SECONDS P50 P99"))?;
     if calls < 1.0 || seconds <= 0.0 {
         return Err(client.nonsense(&said, "at least one call"));
     }

@@ -31,7 +31,8 @@ pub fn measure(kumi: &Path, setting: &mut Setting) -> Result<Sample, Trouble> {
     let (warm, ms) = (format!("warm={}", count / 10), format!("ms={SLICE_MS}"));
     let mut sample = Sample::default();
     for _ in 0..RUNS {
-        let (lines, instructions) = run(kumi, &setting.load, &["stall=read", &warm, &ms], &source, rate, count)?;
+        let (lines, instructions) =
+            run(kumi, &setting.load, &["stall=read", &warm, &ms], &source, rate, count)?;
         for metric in ["p50", "p99"] {
             sample.note(metric, Better::Lower, find_metric(&lines, metric, "stall")?);
         }

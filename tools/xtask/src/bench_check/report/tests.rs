@@ -4,7 +4,8 @@ use super::*;
 
 fn compared(row: usize, low: f64, median: f64, high: f64, verdict: Verdict) -> Outcome {
     let interval = Interval { low, median, high };
-    let comparison = Comparison { base: 10.0, new: 10.0 * median, interval, verdict, instructions: None };
+    let comparison =
+        Comparison { base: 10.0, new: 10.0 * median, interval, verdict, instructions: None };
     Outcome { row: ROWS[row], pairs: 15, cut_short: false, result: Ok(comparison) }
 }
 
@@ -17,7 +18,13 @@ fn same(row: usize) -> Outcome {
 }
 
 fn report(named: bool, outcomes: Vec<Outcome>) -> Report {
-    Report { base: "1234 a".into(), new: "5678 b".into(), notes: vec!["idle".into()], named, outcomes }
+    Report {
+        base: "1234 a".into(),
+        new: "5678 b".into(),
+        notes: vec!["idle".into()],
+        named,
+        outcomes,
+    }
 }
 
 #[test]
@@ -35,14 +42,19 @@ fn regressed_and_drifted_rows_fail_by_name() {
     outcomes[1] = compared(1, 0.9, 1.2, 1.5, Verdict::Drifted);
     let failures = report(false, outcomes).failures();
     assert_eq!(failures.len(), 2);
-    assert!(failures[0].starts_with("yield: ") && failures[0].contains("1.040..1.060"), "{failures:?}");
+    assert!(
+        failures[0].starts_with("yield: ") && failures[0].contains("1.040..1.060"),
+        "{failures:?}"
+    );
     assert!(failures[1].starts_with("fork: ") && failures[1].contains("1.200"), "{failures:?}");
 }
 
 #[test]
 fn fewer_than_twelve_decided_rows_fail_unless_rows_were_named() {
     let wide = |row| compared(row, 0.9, 1.0, 1.1, Verdict::Undecided);
-    let outcomes = |decided: usize| (0..20).map(|row| if row < decided { same(row) } else { wide(row) }).collect();
+    let outcomes = |decided: usize| {
+        (0..20).map(|row| if row < decided { same(row) } else { wide(row) }).collect()
+    };
     assert_eq!(report(false, outcomes(12)).failures(), Vec::<String>::new());
     let failures = report(false, outcomes(11)).failures();
     assert!(failures[0].contains("only 11 of 20") && failures[0].contains("idle"), "{failures:?}");
@@ -70,10 +82,16 @@ fn skipped_rows_are_counted_and_named_and_not_decided() {
 
 #[test]
 fn failed_and_unmeasured_rows_fail() {
-    let outcomes = vec![uncompared(0, Uncompared::Failed("new: died".into())), uncompared(1, Uncompared::Unmeasured)];
+    let outcomes = vec![
+        uncompared(0, Uncompared::Failed("new: died".into())),
+        uncompared(1, Uncompared::Unmeasured),
+    ];
     let failures = report(true, outcomes).failures();
     assert_eq!(failures.len(), 2);
-    assert!(failures[0].contains("yield: new: died") && failures[1].contains("fork"), "{failures:?}");
+    assert!(
+        failures[0].contains("yield: new: died") && failures[1].contains("fork"),
+        "{failures:?}"
+    );
 }
 
 #[test]
@@ -93,7 +111,10 @@ fn undecided_rows_are_named() {
     outcomes[8] = compared(8, 0.9, 1.0, 1.1, Verdict::Undecided);
     outcomes[8].cut_short = true;
     let text = report(false, outcomes).markdown();
-    assert!(text.contains("1 undecided: echo-p99") && text.contains("for want of time: echo-p99"), "{text}");
+    assert!(
+        text.contains("1 undecided: echo-p99") && text.contains("for want of time: echo-p99"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -107,7 +128,9 @@ fn instructions_stand_beside_where_they_are_counted() {
 
 #[test]
 fn figures_have_four_digits() {
-    for (value, text) in [(0.0, "0"), (0.012345, "0.01235"), (12.3456, "12.35"), (123_456.7, "123457")] {
+    for (value, text) in
+        [(0.0, "0"), (0.012345, "0.01235"), (12.3456, "12.35"), (123_456.7, "123457")]
+    {
         assert_eq!(figure(value), text);
     }
 }

@@ -10,7 +10,8 @@ fn rows(names: &[&str]) -> Vec<Row> {
 
 /// A sample with the same value for every metric of every row.
 fn sample(value: f64) -> Sample {
-    let metrics = super::super::rows::ROWS.iter().map(|row| (row.metric.to_owned(), value)).collect();
+    let metrics =
+        super::super::rows::ROWS.iter().map(|row| (row.metric.to_owned(), value)).collect();
     Sample { metrics, instructions: None }
 }
 
@@ -35,9 +36,10 @@ fn builds_alternate_after_a_discarded_round() {
 #[test]
 fn equal_builds_are_decided_after_fifteen_pairs() {
     let mut random = Random(1);
-    let outcomes = run(&rows(&["yield", "echo-rate", "echo-cpu"]), 15, &mut plenty(), &mut |_, _, _| {
-        (Ok(sample(100.0 + random.below(100) as f64 / 100.0)), SECOND)
-    });
+    let outcomes =
+        run(&rows(&["yield", "echo-rate", "echo-cpu"]), 15, &mut plenty(), &mut |_, _, _| {
+            (Ok(sample(100.0 + random.below(100) as f64 / 100.0)), SECOND)
+        });
     for outcome in outcomes {
         let comparison = outcome.result.unwrap();
         assert_eq!((outcome.pairs, comparison.verdict), (15, Verdict::Same));
@@ -51,7 +53,8 @@ fn slower_build_is_found() {
         (Ok(sample(if side == Side::New { 110.0 } else { 100.0 })), SECOND)
     });
     // For the rate of `mutex`, the same change is a gain.
-    let verdicts: Vec<Verdict> = outcomes.iter().map(|one| one.result.as_ref().unwrap().verdict).collect();
+    let verdicts: Vec<Verdict> =
+        outcomes.iter().map(|one| one.result.as_ref().unwrap().verdict).collect();
     assert_eq!(verdicts, [Verdict::Regressed, Verdict::Improved]);
 }
 
@@ -73,7 +76,8 @@ fn undecided_row_gets_sixty_pairs_and_a_quiet_one_fifteen() {
 
 #[test]
 fn fewer_pairs_than_fifteen_are_not_extended() {
-    let outcomes = run(&rows(&["yield"]), 2, &mut plenty(), &mut |_, _, _| (Ok(sample(1.0)), SECOND));
+    let outcomes =
+        run(&rows(&["yield"]), 2, &mut plenty(), &mut |_, _, _| (Ok(sample(1.0)), SECOND));
     assert_eq!(outcomes[0].pairs, 2);
     assert!(!outcomes[0].cut_short);
 }
@@ -82,7 +86,9 @@ fn fewer_pairs_than_fifteen_are_not_extended() {
 fn spent_budget_ends_further_pairs_and_names_the_rows_cut_short() {
     let mut random = Random(5);
     let mut budget = Budget::new(100 * SECOND);
-    let outcomes = run(&rows(&["yield", "fork"]), 15, &mut budget, &mut |_, _, _| (Ok(scattered(&mut random)), SECOND));
+    let outcomes = run(&rows(&["yield", "fork"]), 15, &mut budget, &mut |_, _, _| {
+        (Ok(scattered(&mut random)), SECOND)
+    });
     assert_eq!(budget.spent(), 100 * SECOND);
     // 4 of 100 measurements are discarded, the rest are 24 pairs of two rows.
     for outcome in &outcomes {
@@ -94,11 +100,13 @@ fn spent_budget_ends_further_pairs_and_names_the_rows_cut_short() {
 #[test]
 fn budget_below_fifteen_pairs_decides_nothing() {
     let mut budget = Budget::new(20 * SECOND);
-    let outcomes = run(&rows(&["yield"]), 15, &mut budget, &mut |_, _, _| (Ok(sample(1.0)), SECOND));
+    let outcomes =
+        run(&rows(&["yield"]), 15, &mut budget, &mut |_, _, _| (Ok(sample(1.0)), SECOND));
     assert_eq!(outcomes[0].pairs, 9);
     assert_eq!(outcomes[0].result.as_ref().unwrap().verdict, Verdict::Undecided);
     let mut budget = Budget::new(SECOND);
-    let outcomes = run(&rows(&["yield"]), 15, &mut budget, &mut |_, _, _| (Ok(sample(1.0)), SECOND));
+    let outcomes =
+        run(&rows(&["yield"]), 15, &mut budget, &mut |_, _, _| (Ok(sample(1.0)), SECOND));
     assert_eq!(outcomes[0].result.as_ref().unwrap_err(), &Uncompared::Unmeasured);
 }
 
@@ -128,7 +136,8 @@ fn row_that_the_machine_refuses_is_refused_only_if_base_is_refused() {
 fn row_fails_when_a_build_fails_in_the_middle() {
     let mut runs = 0;
     let outcomes = run(&rows(&["yield", "fork"]), 15, &mut plenty(), &mut |program, side, pair| {
-        let dies = program.is_same(rows(&["yield"])[0].program) && side == Side::New && pair == Some(7);
+        let dies =
+            program.is_same(rows(&["yield"])[0].program) && side == Side::New && pair == Some(7);
         runs += 1;
         (if dies { Err(Trouble::Failed("died".into())) } else { Ok(sample(1.0)) }, SECOND)
     });
@@ -143,9 +152,14 @@ fn row_fails_when_a_build_fails_in_the_middle() {
 #[test]
 fn missing_metric_or_a_value_of_zero_is_no_sample() {
     let outcome = |of: Sample| {
-        run(&rows(&["yield"]), 15, &mut plenty(), &mut |_, _, _| (Ok(of.clone()), SECOND)).remove(0).result.unwrap_err()
+        run(&rows(&["yield"]), 15, &mut plenty(), &mut |_, _, _| (Ok(of.clone()), SECOND))
+            .remove(0)
+            .result
+            .unwrap_err()
     };
-    assert!(matches!(outcome(Sample::default()), Uncompared::Skipped(why) if why.contains("switch")));
+    assert!(
+        matches!(outcome(Sample::default()), Uncompared::Skipped(why) if why.contains("switch"))
+    );
     assert!(matches!(outcome(sample(0.0)), Uncompared::Failed(why) if why.contains("switch is 0")));
 }
 

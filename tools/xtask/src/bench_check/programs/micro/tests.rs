@@ -25,7 +25,9 @@ fn metric_that_was_not_printed_is_absent() {
 
 #[test]
 fn line_without_number_or_unit_is_nonsense() {
-    for line in ["switch", "switch fast ns", "switch 3", "switch NaN ns", "switch inf ns", "switch -1 ns"] {
+    for line in
+        ["switch", "switch fast ns", "switch 3", "switch NaN ns", "switch inf ns", "switch -1 ns"]
+    {
         assert_eq!(find(&lines(line), "switch"), Err(Unread::Nonsense(line.to_owned())), "{line}");
     }
 }
