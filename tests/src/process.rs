@@ -21,8 +21,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// How it ended and what it wrote, set in: who counts results, or reads those of the outer
-    /// test, must not take its for the outer one's.
+    /// How it ended and what it wrote, set in: a reader that counts results, or reads those of the
+    /// outer test, must not take its for the outer one's.
     #[must_use]
     pub fn told(&self) -> String {
         let written = self.stdout.lines().chain(self.stderr.lines());
@@ -138,7 +138,7 @@ pub fn alone(name: &str, body: impl FnOnce()) {
         return body();
     }
     let ended = again(name, &[]);
-    // Skips are counted by who reads our standard error.
+    // Skips are counted by the reader of our standard error.
     for line in ended.stderr.lines().filter(|line| line.starts_with("[skip]")) {
         let _ = writeln!(std::io::stderr(), "\n{line}");
     }

@@ -228,8 +228,8 @@ fn no_memory_for_a_kernel_thread() {
                     "every microprocess is a kernel thread",
                 );
             }
-            // Whoever is just beginning needs memory, or has more than it keeps: glibc maps an
-            // arena of twice its size, and cuts it.
+            // A thread that is just beginning needs memory, or has more than it keeps: glibc maps
+            // an arena of twice its size, and cuts it.
             others_sleep();
             // Less than a kernel thread's stack is left.
             set_limit(libc::RLIMIT_AS, address_space() + (64 << 10));
@@ -269,8 +269,8 @@ fn no_kernel_threads_for_a_runtime() {
     alone("no_kernel_threads_for_a_runtime", || {
         // What is made once a process is made.
         with_vps(1, || ());
-        // SAFETY: no pointers. The limit does not bind root; and who changes its user must ask to
-        // see its own descriptors again.
+        // SAFETY: no pointers. The limit does not bind root; and a process that changes its user
+        // must ask to see its own descriptors again.
         let changed = unsafe {
             libc::geteuid() != 0
                 || libc::setuid(54_321) == 0 && libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) == 0
@@ -564,8 +564,8 @@ fn a_panic_hook_of_the_runtime_that_panics() {
     );
 }
 
-/// Who was away in the kernel, and whose virtual processor another one computes on meanwhile, is
-/// still the runtime's.
+/// A microprocess that was away in the kernel, and on whose virtual processor another one computes
+/// meanwhile, is still the runtime's.
 #[test]
 fn a_panic_hook_hears_of_one_without_its_vp() {
     alone("a_panic_hook_hears_of_one_without_its_vp", || {
@@ -605,7 +605,7 @@ fn a_panic_hook_hears_of_one_without_its_vp() {
 fn deadlines_and_times_at_the_ends_of_the_clock() {
     alone("deadlines_and_times_at_the_ends_of_the_clock", || {
         with_vps(1, || {
-            // Whoever polls lets the others run.
+            // A polling loop lets the others run.
             for poll in [thread::sleep, thread::park_timeout] {
                 let done = Arc::new(AtomicBool::new(false));
                 let seen = done.clone();

@@ -171,10 +171,7 @@ fn is_reported(name: &str, said: &str, body: impl FnOnce() + Send) {
         return runtime.run(body);
     }
     if is_one_to_one() {
-        return skip(
-            name,
-            "the runtime does not know who waits where microprocesses are kernel threads",
-        );
+        return skip(name, "the runtime knows no waits where microprocesses are kernel threads");
     }
     let Ended { status, stderr, .. } = again(name, &[]);
     assert!(!status.success() && stderr.contains(said), "{status}\n{stderr}");

@@ -91,7 +91,7 @@ fn load(
     let file = format!("kumi-exact-{}-{}.perfetto", std::process::id(), NEXT.fetch_add(1, SeqCst));
     let path = std::env::temp_dir().join(file);
     let runtime = Runtime::builder().vps(VPS).queue(design).policy(policy).capacity(capacity);
-    // So that nothing is lost while the one who writes it out has no core.
+    // So that nothing is lost while the thread that writes it out has no core.
     let runtime = runtime.trace(&path).trace_buffer(1 << 19);
     let mut random = random.split();
     let scheduled = runtime.build().expect("a runtime").run(move || {
@@ -303,8 +303,8 @@ fn beside_an_overridden_vp(design: Design) {
 /// Two that run at the bottom, where a switch point comes again and again, and one that is woken:
 /// it runs on one of the two VPs.
 #[test]
-fn one_that_is_woken_from_outside_outranks_whoever_is_lowest() {
-    const NAME: &str = "one_that_is_woken_from_outside_outranks_whoever_is_lowest";
+fn wake_from_outside_outranks_the_lowest() {
+    const NAME: &str = "wake_from_outside_outranks_the_lowest";
     alone(NAME, || {
         for design in DESIGNS {
             let runtime = Runtime::builder()
@@ -426,8 +426,8 @@ fn one_that_is_woken_in_the_middle_of_a_switch_outranks_the_next() {
     });
 }
 
-/// Those that run, and whose priority sinks below what is queued, wherever that is, give way to it;
-/// and whoever rises runs.
+/// A running one whose priority sinks below what is queued, wherever that is, gives way to it; and
+/// one that rises runs.
 #[test]
 fn a_running_one_that_sinks_gives_way_to_what_waits_elsewhere() {
     const NAME: &str = "a_running_one_that_sinks_gives_way_to_what_waits_elsewhere";

@@ -106,7 +106,7 @@ fn other_faults_keep_the_programs_handler() {
     assert!(!ended.stderr.contains("overflowed"), "{ended:#?}");
 }
 
-/// Two mutexes, each held by one who wants the other.
+/// Two mutexes, each held by one microprocess that wants the other.
 fn embrace() {
     let locks = Arc::new((Mutex::new(()), Mutex::new(())));
     let both = Arc::new(kumihimo::sync::Barrier::new(2));
@@ -127,18 +127,15 @@ fn embrace() {
 }
 
 #[test]
-fn a_deadlock_of_all_says_who_waits_for_what() {
-    let name = "a_deadlock_of_all_says_who_waits_for_what";
+fn deadlock_report_lists_all_waits() {
+    let name = "deadlock_report_lists_all_waits";
     if is_child(name) {
         let runtime =
             Runtime::builder().vps(2).on_deadlock(OnDeadlock::Abort).build().expect("a runtime");
         return runtime.run(embrace);
     }
     if is_one_to_one() {
-        return skip(
-            name,
-            "the runtime does not know who waits where microprocesses are kernel threads",
-        );
+        return skip(name, "the runtime knows no waits where microprocesses are kernel threads");
     }
     let ended = again(name, &[]);
     assert_eq!(ended.status.signal(), ABORTED, "{ended:#?}");
@@ -148,8 +145,8 @@ fn a_deadlock_of_all_says_who_waits_for_what() {
         .lines()
         .find_map(|line| line.strip_prefix("mutexes "))
         .expect("it says where they are");
-    for who in wanted.split(", ") {
-        assert!(ended.stderr.contains(who), "{who}: {ended:#?}");
+    for name in wanted.split(", ") {
+        assert!(ended.stderr.contains(name), "{name}: {ended:#?}");
     }
 }
 
@@ -174,10 +171,7 @@ fn a_reported_deadlock_may_still_be_resolved() {
         });
     }
     if is_one_to_one() {
-        return skip(
-            name,
-            "the runtime does not know who waits where microprocesses are kernel threads",
-        );
+        return skip(name, "the runtime knows no waits where microprocesses are kernel threads");
     }
     let mut child = start(name, &[]);
     let mut errors = BufReader::new(child.stderr.take().expect("piped"));

@@ -207,8 +207,8 @@ fn a_million_microprocesses_leave_nothing() {
     });
 }
 
-/// Whoever steals, on whichever microprocess's stack. (Queues with state in thread-local storage
-/// left 2 KB with each one that stole for the first time while it ended.)
+/// A thief on any microprocess's stack. (Queues with state in thread-local storage left 2 KB with
+/// each one that stole for the first time while it ended.)
 #[test]
 fn millions_that_may_be_stolen_leave_nothing() {
     alone("millions_that_may_be_stolen_leave_nothing", || {

@@ -1,5 +1,5 @@
-//! Policies under real loads: who computes does not get the place of who waits for input, and
-//! nobody starves. Counts and order, no times.
+//! Policies under real loads: a computation does not get the place of a wait for input, and nothing
+//! starves. Counts and order, no times.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -28,7 +28,7 @@ fn compute() {
 
 type ById = HashMap<u64, Vec<(Why, Placement)>>;
 
-/// What feedback answered to whom.
+/// What feedback answered to which one.
 #[derive(Clone, Default)]
 struct Answers(Arc<Mutex<ById>>);
 
@@ -57,9 +57,9 @@ impl Answers {
     }
 }
 
-/// The paper's first trap: whoever computes got the priority of the one whose block it followed.
-/// Here some compute, and others block in all ways there are: on a socket, in the kernel (the VP
-/// goes on with those that compute), asleep, and on a lock that a computing one holds.
+/// The paper's first trap: a computation got the priority of the one whose block it followed. Here
+/// some compute, and others block in all ways there are: on a socket, in the kernel (the VP goes on
+/// with the computing ones), asleep, and on a lock that a computing one holds.
 #[test]
 fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
     const NAME: &str = "computing_ones_do_not_inherit_from_those_that_wait_for_input";
@@ -114,7 +114,7 @@ fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
                         near.read_exact(&mut [0]).expect("readable");
                         thread::blocking(|| std::thread::sleep(Duration::from_micros(50)));
                         thread::sleep(Duration::from_micros(100));
-                        // Seldom: who holds it goes on computing, and lets the others have their
+                        // Seldom: its holder goes on computing, and lets the others have their
                         // turns in between.
                         if round % 16 == 0 {
                             drop(lock.lock().expect("not poisoned"));
@@ -173,7 +173,7 @@ fn computing_ones_do_not_inherit_from_those_that_wait_for_input() {
     });
 }
 
-/// As for SCHED_FIFO (sched(7)): whoever is outranked is still the first of its level.
+/// As for SCHED_FIFO (sched(7)): an outranked one is still the first of its level.
 #[test]
 fn an_outranked_one_goes_on_before_its_equals() {
     const NAME: &str = "an_outranked_one_goes_on_before_its_equals";
@@ -196,7 +196,7 @@ fn an_outranked_one_goes_on_before_its_equals() {
                         return false;
                     }
                     thread::current().set_priority(Priority::HIGHEST);
-                    // Who draws a number touches no page that is not there yet: a block would be a
+                    // Drawing a number touches no page that is not there yet: a block would be a
                     // reason for the other one to run.
                     let (outranked, next) =
                         (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));

@@ -81,7 +81,8 @@ fn a_panic_cancels_the_others_too() {
     });
 }
 
-/// Whoever is cancelled while its children run takes them along, and unwinds only after them.
+/// A microprocess that is cancelled while its children run takes them along, and unwinds only after
+/// them.
 #[test]
 fn a_cancelled_owner_takes_its_children_along() {
     everywhere("a_cancelled_owner_takes_its_children_along", || {

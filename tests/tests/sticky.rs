@@ -441,7 +441,7 @@ fn a_limit_on_kernel_threads_is_no_deadlock() {
     under_each("a_limit_on_kernel_threads_is_no_deadlock", with, body, well);
 }
 
-/// Each sleep is counted: while it is told, by who tells; else by the kernel, for its thread.
+/// Each sleep is counted: while it is told, by the source; else by the kernel, for its thread.
 #[test]
 fn no_sleep_is_forgotten() {
     const SLEEPS: u64 = 2_000;

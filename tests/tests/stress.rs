@@ -368,7 +368,7 @@ fn play(random: &mut Random) {
 
     server.cancel();
     assert!(server.join().expect_err("it never returns").is::<Cancelled>());
-    let world = Arc::into_inner(world).expect("all who knew it have ended");
+    let world = Arc::into_inner(world).expect("all its users have ended");
     let ledger = world.ledger.into_inner().expect("not poisoned");
     assert_eq!((ledger.0, ledger.1), (world.entries.load(Relaxed), world.entries.load(Relaxed)));
     assert_eq!(world.made.load(Relaxed), world.dropped.load(Relaxed));

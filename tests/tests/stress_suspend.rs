@@ -20,7 +20,7 @@ use kumihimo_tests::process::{finish, has_vps, is_child, start};
 use kumihimo_tests::{Random, rounds, seed, skip};
 use kumihimo_trace::check;
 
-/// Whom anybody may stop, those who are one steerer's alone, and those who are the other process's.
+/// Workers that any steerer may stop, those of one steerer alone, and those of the other process.
 const COMMON: usize = 12;
 const OWN: usize = 2;
 const FAR: usize = 4;
@@ -35,14 +35,14 @@ const REMEMBERED: usize = 32;
 /// A panic that the test asked for: not worth a report.
 struct Asked;
 
-/// What the workers share. The steerers take none of its locks: whoever holds one may be stopped.
+/// What the workers share. The steerers take none of its locks: a holder of one may be stopped.
 struct World {
     book: Mutex<(u64, u64)>,
     entries: AtomicU64,
     /// Pieces of work that were done.
     done: AtomicU64,
-    /// Children, for those who steer. Its locks are the runtime's, which nobody keeps while he is
-    /// stopped.
+    /// Children, for the steerers. Its locks are the runtime's, which no stopped microprocess
+    /// keeps.
     newcomers: (mpmc::Sender<Thread>, mpmc::Receiver<Thread>),
 }
 
@@ -252,13 +252,13 @@ fn steer(world: &World, mut random: Random, own: &[Worker], common: &[Worker]) {
                 for one in &some {
                     let _ = one.suspend().expect("a microprocess");
                 }
-                // What everybody needs, from one who is not held.
+                // What every microprocess needs, from one that is not held.
                 assert_eq!(thread::spawn(|| 5).join().expect("no panic"), 5);
                 thread::sleep(short(&mut random));
                 some.iter().for_each(resume);
             }
         }
-        // Whoever stopped himself.
+        // Those that stopped themselves.
         if random.one_in(2) {
             common.iter().chain(own).for_each(|one| resume(&one.thread));
         }
@@ -314,7 +314,7 @@ fn play(random: &mut Random) {
     }
     let book = world.book.lock().expect("not poisoned");
     assert_eq!((book.0, book.1), (world.entries.load(SeqCst), world.entries.load(SeqCst)));
-    // Whom nobody resumes: the end of the runtime does.
+    // Those that are not resumed: the end of the runtime does.
     for _ in 0..random.below(4) {
         let _ = thread::spawn(thread::park).thread().suspend().expect("a microprocess");
     }
@@ -344,8 +344,8 @@ fn round(mut random: Random, trace: PathBuf) {
     });
 }
 
-/// The process that steers from outside, until the other one has ended. Returns who ran while it
-/// was suspended.
+/// The process that steers from outside, until the other one has ended. Returns those that ran
+/// while they were suspended.
 fn from_outside(
     machine: &Machine,
     random: &mut Random,
@@ -399,7 +399,7 @@ fn turn(
     for one in some {
         let _ = or_stale(space.act(one.id, Action::Resume))?;
     }
-    // Whoever stopped himself, or was stopped by a request that was answered too late.
+    // Those that stopped themselves, or were stopped by a request that was answered too late.
     for one in space.microprocesses()?.iter().filter(is_steered) {
         if one.state == State::Suspended || one.stopping {
             let _ = or_stale(space.act(one.id, Action::Resume))?;
@@ -427,8 +427,7 @@ fn suspended_and_resumed_from_everywhere() {
     if !has_vps(NAME) {
         return;
     }
-    // Whoever is stopped may hold its allocator's spin lock, for which others spin inside the
-    // runtime.
+    // A stopped one may hold its allocator's spin lock, for which others spin inside the runtime.
     if cfg!(kumihimo_asan) {
         return skip(
             NAME,

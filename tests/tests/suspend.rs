@@ -64,7 +64,7 @@ fn one_that_computes() {
         return;
     }
     each(NAME, 2, || {
-        // Whoever computes does not keep it from its turn.
+        // A computation does not keep it from its turn.
         thread::current().set_priority(Priority::HIGHEST);
         let (handle, count, stop) = counting();
         goes_on(&count);
@@ -377,8 +377,7 @@ fn under_stress() {
     const NAME: &str = "under_stress";
     const WORKERS: usize = 24;
     const PIECES: u64 = 150;
-    // Whoever is stopped may hold its allocator's spin lock, for which others spin inside the
-    // runtime.
+    // A stopped one may hold its allocator's spin lock, for which others spin inside the runtime.
     if cfg!(kumihimo_asan) {
         return skip(
             NAME,
@@ -429,7 +428,7 @@ fn under_stress() {
                         for one in &some {
                             let _ = one.suspend().expect("a microprocess");
                         }
-                        // What everybody needs, by one who is not held.
+                        // What every microprocess needs, by one that is not held.
                         assert_eq!(thread::spawn(|| 5).join().expect("no panic"), 5);
                         thread::sleep(Duration::from_micros(random.below(200)));
                         for one in &some {

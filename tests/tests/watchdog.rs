@@ -1,5 +1,5 @@
 //! The runtime under the watchdog: its own users can keep a virtual processor from its part; what
-//! is said then, and who goes on. And that nobody is accused who does his part.
+//! is said then, and which ones go on. And that no well-behaved one is accused.
 #![cfg(not(kumihimo_asan))]
 
 use std::io::{Read, Write};
@@ -223,8 +223,8 @@ fn a_lean_one_that_never_gives_way() {
 }
 
 #[test]
-fn nobody_is_accused_who_does_his_part() {
-    const NAME: &str = "nobody_is_accused_who_does_his_part";
+fn well_behaved_scheduler_is_not_accused() {
+    const NAME: &str = "well_behaved_scheduler_is_not_accused";
     if is_child(NAME) {
         return load();
     }

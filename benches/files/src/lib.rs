@@ -1,4 +1,4 @@
-//! The loads of `servers`: what is done with files on a mount, whoever serves it. Source: P1 (its
+//! The loads of `servers`: what is done with files on a mount, under any server. Source: P1 (its
 //! two loads), and what file servers are measured by today.
 //!
 //! A program that loads is told what to do line by line ([`obey`]); it lives as long as the mount,

@@ -1,4 +1,4 @@
-//! Many who read what takes the store long, and one beside them who does not.
+//! Many readers of what takes the store long, and one beside them that reads something else.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -128,7 +128,7 @@ pub struct Bursts {
 }
 
 impl Bursts {
-    /// All rounds of a plan, by whoever calls this.
+    /// All rounds of a plan, run by the caller.
     ///
     /// # Panics
     /// If a kernel thread cannot be made.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes of a read.
 pub const BLOCK: usize = 4096;
-/// Readers at a time, and those who index.
+/// Readers at a time, and indexers.
 pub const READERS: usize = 16;
 /// Bytes of the large file.
 pub const SIZE: u64 = 256 << 20;

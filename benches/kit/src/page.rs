@@ -11,8 +11,8 @@ use rustix::mm::{MapFlags, ProtFlags, UserfaultfdFlags, mmap_anonymous, munmap, 
 
 const BYTES: usize = 4096;
 
-/// A page of memory that is not there: who reads it sleeps in a page fault, in the kernel, until
-/// its [`Provider`] is dropped.
+/// A page of memory that is not there: a reader sleeps in a page fault, in the kernel, until its
+/// [`Provider`] is dropped.
 #[derive(Debug)]
 pub struct AwaitedPage(NonNull<c_void>);
 

@@ -1,4 +1,4 @@
-//! What `rpc` calls, checks and times, whoever carries it: a client with so many callers, each in a
+//! What `rpc` calls, checks and times, over any transport: a client with so many callers, each in a
 //! closed loop, and a server in another process that checks every payload. Both say `ready` when
 //! they are. The server ends with its standard input; the client is told there, line by line, for
 //! how many milliseconds to go on, and answers with a [`Slice`].

@@ -217,7 +217,7 @@ impl Objects {
             file.metadata().expect("stat").len() > (64 * 2 * BLOCK) as u64,
             "a file of 512 KB at least"
         );
-        // Into memory: who does not wait for the disk finds it there.
+        // Into memory: a read that does not wait for the disk finds it there.
         file.read_exact_at(&mut vec![0; 64 * 2 * BLOCK], 0).expect("readable");
         let most = match what {
             What::Recv | What::Send => 256,

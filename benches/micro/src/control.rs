@@ -1,6 +1,6 @@
 //! `control`: `part=suspend`: one microprocess suspends another, which computes and calls nothing.
-//! `part=target`: such a one, for whoever asks from outside. `part=crowd`: many that are parked, to
-//! be listed.
+//! `part=target`: such a one, for a steering process outside. `part=crowd`: many that are parked,
+//! to be listed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};

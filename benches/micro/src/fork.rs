@@ -78,7 +78,7 @@ pub fn skynet(request: &Request) {
     sample("peak_rss", peak as f64, "bytes", &keys);
 }
 
-/// The whole tree once, for those who measure something else with it.
+/// The whole tree once, for other measurements with it.
 pub fn skynet_once(variant: Variant) {
     assert_eq!(tree::<false>(variant), SKYNET_SUM);
 }

@@ -1,6 +1,6 @@
 //! `spin-holder`: a spin lock whose holder sleeps in the kernel now and then, or computes until its
-//! quantum is over and beyond, and what those do meanwhile that wait for it: `lock=with`, ours,
-//! whose waiters give way; `lock=without`, one that knows nothing of who runs.
+//! quantum is over and beyond, and what its waiters do meanwhile: `lock=with`, ours, whose waiters
+//! give way; `lock=without`, one that does not know which threads run.
 
 use std::cell::UnsafeCell;
 use std::hint::{black_box, spin_loop};
@@ -58,7 +58,7 @@ struct Plain {
     value: UnsafeCell<u64>,
 }
 
-// SAFETY: whoever has set `locked` is alone with the value.
+// SAFETY: the thread that has set `locked` is alone with the value.
 unsafe impl Sync for Plain {}
 
 impl Lock for Plain {

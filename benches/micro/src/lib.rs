@@ -128,8 +128,8 @@ pub fn run(request: &Request) -> Result<(), String> {
     Ok(())
 }
 
-/// Those that are told to begin have somebody who waits for their first word: what is refused is
-/// said there too.
+/// A contender that is told to begin has a reader of its first word: what is refused is said there
+/// too.
 fn said<T>(done: Result<T, String>) -> Result<T, String> {
     done.inspect_err(|why| println!("{why}"))
 }

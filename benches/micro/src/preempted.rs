@@ -111,7 +111,7 @@ impl Round {
 /// How microprocesses are preempted.
 ///
 /// # Panics
-/// If they are not: who computes without end would never be interrupted, and the benchmark not end.
+/// If they are not: an endless computation would never be interrupted, and the benchmark not end.
 pub fn means() -> String {
     let means = runtime::metrics().expect("a runtime runs").preemption;
     assert_ne!(means, "off", "nobody would be preempted");
@@ -258,7 +258,7 @@ fn floor(rounds: usize) -> Lateness {
         send.send(tid).expect("it is awaited");
         (shared.run(), shared.chunks())
     });
-    let tid = receive.recv().expect("it says who it is");
+    let tid = receive.recv().expect("it tells its id");
     let mut late = Lateness::default();
     for n in 1..=rounds {
         looping.await_progress(looping.chunks());

@@ -1,4 +1,4 @@
-//! `priority-io`: an echo server that listens twice: whoever connects to the second port is of high
+//! `priority-io`: an echo server that listens twice: connections to the second port are of high
 //! priority. Says on which ports, ends when its standard input does.
 
 use kumihimo::net::TcpListener;

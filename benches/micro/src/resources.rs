@@ -3,10 +3,10 @@
 //!
 //! `create`: a microprocess with its stack, its share of the processor and its entries in the
 //! table, begun and joined. `region`: 4 KB got and given back. `message`: 24 pairs, 4 KB from a
-//! sender to a receiver and an empty answer; a pair comes together on one VP, since who is woken by
-//! a message goes on where its peer ran. `join`: nothing but to be there, which the command times
-//! from outside (`create_space`), since it starts programs. `parts`: what the simulation is fed
-//! with, each alone in a loop.
+//! sender to a receiver and an empty answer; a pair comes together on one VP, since a microprocess
+//! woken by a message goes on where its peer ran. `join`: nothing but to be there, which the
+//! command times from outside (`create_space`), since it starts programs. `parts`: what the
+//! simulation is fed with, each alone in a loop.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const BYTES: usize = 4096;
 /// As often as needed for a time of some milliseconds, of which the best part counts.
 const ALONE: usize = 100_000;
 const BATCH: usize = 1_000;
-/// Whoever is not found by then, or not spread, will not be.
+/// A worker that is not found by then, or not spread, will not be.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// When a worker began and when it had done.
@@ -71,7 +71,7 @@ fn cores_here() -> Vec<usize> {
 
 /// Keeps the kernel threads that carry the VPs on a core each, in turn, as the paper places its
 /// processes: a run is over before the kernel would have parted two that began on one core. How
-/// many were found: who idles all the time carries nobody.
+/// many were found: a VP that idles all the time has no carrier.
 fn place(vps: usize) -> usize {
     let found = Arc::new(Mutex::new(Vec::new()));
     let until = Instant::now() + PATIENCE;
@@ -112,7 +112,7 @@ fn run(begin: Begin, iterations: usize) -> (f64, f64) {
     let workers: Vec<_> = (0..WORKERS).map(|_| begin(&gate, iterations)).collect();
     until_even();
     let before = ended();
-    // Whoever opens the gate may be the last one to go on: the workers look at the clock
+    // The opener of the gate may be the last one to go on: the workers look at the clock
     // themselves.
     gate.store(true, Release);
     let spans: Vec<Span> =

@@ -288,7 +288,7 @@ impl Caller {
         let memory = File::create(&path).expect("a file in memory");
         std::fs::remove_file(path).expect("just made");
         let file = File::open("/proc/self/exe").expect("this program");
-        // Into memory: who does not wait for the disk finds it there.
+        // Into memory: a read that does not wait for the disk finds it there.
         file.read_exact_at(&mut vec![0; BLOCKS as usize * BLOCK], 0).expect("readable");
         Caller { near, far, file, memory }
     }

@@ -19,7 +19,7 @@
 //!   queues that a creation or a switch touches is assumed.
 //! - With those costs the ratio is 3.2 at 2 processors, 4.3 at 8, where the lock is taken all the
 //!   time, and falls again when the ring becomes long: 3.9 at 32, 3.3 at 64. (At 128 a share is
-//!   two, and even is who has one.)
+//!   two, and even a processor with one is at rest.)
 
 use crate::spread::paper::{Costs, Design, run};
 

@@ -26,9 +26,9 @@ const FINE: f64 = 1000.0;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// In a queue, each on a cache line of its own: a lock is handed over by one transfer of a
-    /// line, to whoever came first.
+    /// line, to the first waiter.
     Fifo,
-    /// All on the line of the lock: when it is released the line goes through all who wait, and any
+    /// All on the line of the lock: when it is released the line goes through all waiters, and any
     /// of them gets it.
     Spinning,
 }
@@ -340,7 +340,7 @@ impl<'a> World<'a> {
                 Waiting::Fifo => (0, self.hand_over),
                 Waiting::Spinning => (self.engine.draw(many), self.hand_over * many as Time),
             };
-            let (next, length) = lock.waiting.remove(next).expect("one of those who wait");
+            let (next, length) = lock.waiting.remove(next).expect("one of the waiters");
             self.engine.after(cost + length, Event::Released(next, n));
         }
         self.go_on(core);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn without_locks_it_scales_but_for_who_has_one_more() {
+    fn without_locks_it_scales_but_for_one_more_item() {
         for cores in CORES.into_iter().chain([5, 24]) {
             let time = run(&machine(cores), &same(24, &[Step::Compute(10.0)]), 100, 1);
             assert_eq!(time, 24_usize.div_ceil(cores) as f64 * 1000.0, "{cores} cores");

@@ -19,15 +19,15 @@ use crate::engine::Time;
 
 /// What comes out, for a report.
 pub const FINDINGS: &str = "Ours, processors up (they spin, as P4's did): the ring is even some microseconds after the last thread was created (32 us), up to 16 \
-    processors; locked and steal never, since whoever idles takes its share of the few that are there, and then nobody idles any more. \
+    processors; locked and steal never, since an idle one takes its share of the few that are there, and then nobody idles any more. \
     Ours, processors asleep, as in the benchmark: to wake one takes 41 us, and that is most of it. In the ring each wakes the next; under locked the creator wakes all, and \
     what they find is nearly the whole crowd, so that at 2 to 8 processors locked is even sooner: the paper's 4.3 is 0.5 to 1 here. A removal under \
     the lock costs 40 ns today, and one is enough for a whole share. From 16 on locked does not become even. \
-    At 32 and 64 the ring comes to rest unevenly, too: who runs a thread already keeps a whole share of what it takes over besides, the slack of one lets it, and little is left \
+    At 32 and 64 the ring comes to rest unevenly, too: a processor that runs a thread already keeps a whole share of what it takes over besides, the slack of one lets it, and little is left \
     for the last. So does the real one (over-committed on two cores, at rest after 2 s): of 16 virtual processors 12 kept 17 and the last had 7, of 32 most kept 9 and the poorest had 1. \
     With a slack of 0 both, and the simulation, become even to one. Moves of the real one on 4, 8, 16, 32 and 64: 381 to 382, 855 to 884, 1,877 to 2,043, 2,922 to 4,049 and \
     4,717 to 8,083 (within a second); simulated 383, 902, 1,919, 3,967 and 8,064. \
-    (128: a share is two, and even is who has one.) Not in the model: what a thread's data cost that follow it, the lost races of a thief with an owner that pops (steal is shown better \
+    (128: a share is two, and even one with one is at rest.) Not in the model: what a thread's data cost that follow it, the lost races of a thief with an owner that pops (steal is shown better \
     than it is), virtual processors that share a core (so the benchmark's times on two cores cannot be compared).";
 
 /// Threads created at once.
@@ -61,7 +61,7 @@ pub struct Costs {
     pub spin_ns: Time,
     /// From waking a processor that sleeps until it looks around.
     pub wake_ns: Time,
-    /// What it takes whoever wakes it: a system call.
+    /// What a wake-up costs the waker: a system call.
     pub call_ns: Time,
 }
 

@@ -6,7 +6,7 @@
 //! | unknown | from |
 //! |---|---|
 //! | the name tree's share of `create` | by kind, 2 cores: -24.5 % |
-//! | what handing a lock over costs, for each who spins | `create` by kind, 4 cores: -19.3 %. On 2 cores one waits, on 4 three do: each costs a 150th of an operation |
+//! | what handing a lock over costs, for each spinning waiter | `create` by kind, 4 cores: -19.3 %. On 2 cores one waits, on 4 three do: each costs a 150th of an operation |
 //! | the name tree's share of `region` | by kind, 2 cores: -26.0 % |
 //! | the container's share of `message` | by kind, 4 cores: -3.1 % (table 3: 0.00024 % a line, times 128 lines; the text says that nothing is gained) |
 //! | of that, what the kind has in common | by id, 4 cores: -55.2 % |
@@ -31,19 +31,19 @@
 //!   figures leave, two cores should have gained 5.7 % by kind; the text says nothing was.
 //! - Beyond four cores there are no figures. That spinning makes `kind` slower than one core from
 //!   16 cores on, and that `id` is best at 4, holds if a hand-over goes on costing the same for
-//!   each who waits.
+//!   each waiter.
 
 use crate::locks::{Load, Locking, Machine, Times, Waiting, relative};
 
 /// What an operation is long: the paper does not say, and the ratios do not depend on it.
 const OPERATION_NS: f64 = 1e6;
-/// Cost of a hand-over for each who spins, in operations. The name tree is visited four times in
-/// one.
+/// Cost of a hand-over for each spinning waiter, in operations. The name tree is visited four times
+/// in one.
 const HAND_OVER: f64 = (0.807 - 0.755) / 2.0 / 4.0;
 
 /// The same for a report.
 pub const FINDINGS: &str = "P3: five of the paper's figures determine the model (the name tree's share of create and of region, the container's \
-    share of message and what containers have in common, the cost of a hand-over for each who spins), three are predicted, within 1.5 % of the time on one core (a bound set when they were known). \
+    share of message and what containers have in common, the cost of a hand-over for each spinning waiter), three are predicted, within 1.5 % of the time on one core (a bound set when they were known). \
     By id the simulation gains 1.1 to 1.4 % more: its sections are all of one length and fall into step. The loss by kind between 2 and 4 cores \
     follows from spinning; queued locks would have kept what 2 cores gained. message has as many unknowns as figures: described, not predicted; \
     and table 3 says 3.1 % less time by kind, where the text says none. Beyond 4 cores the paper has no figures.";

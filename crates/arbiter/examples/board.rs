@@ -1,5 +1,5 @@
-//! Shows a board: `board PATH`. Who is there, who holds which core, who waits, who was overridden
-//! and why.
+//! Prints a board: `board PATH`. Its address spaces, the holder of each core, the waiters, and the
+//! overridden ones with the reason.
 
 use std::path::PathBuf;
 

@@ -1,10 +1,10 @@
 //! The board's file: made, checked and mapped.
 //!
-//! Only its owner may write it, so whoever can write nonsense there could also signal or trace its
-//! owner's processes: a board keeps mistakes and crashes of one program from the others, and is no
-//! border between users. For the same reason it does not guard against its file being cut short, by
-//! which every process that then touches it would be ended by SIGBUS; that there be no such end
-//! because the file system is full, all of it is allocated when it is made.
+//! Only its owner may write it, so a process that can write nonsense there could also signal or
+//! trace its owner's processes: a board keeps mistakes and crashes of one program from the others,
+//! and is no border between users. For the same reason it does not guard against its file being cut
+//! short, by which every process that then touches it would be ended by SIGBUS; that there be no
+//! such end because the file system is full, all of it is allocated when it is made.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -72,7 +72,7 @@ impl Board {
         Rule::unpacked(self.whole().header.feedback.load(Ordering::Relaxed))
     }
 
-    /// What somebody scribbled who is gone is forgotten.
+    /// Clears what a process that is gone has scribbled.
     pub(crate) fn wipe(&self) {
         self.locks.with_file(|file| scribbled::wipe(file));
     }
@@ -125,7 +125,7 @@ fn size(path: &Path, fd: &OwnedFd) -> Result<u64, Error> {
     Ok(rustix::fs::fstat(fd).map_err(|e| Error::io(path)(e.into()))?.st_size as u64)
 }
 
-/// False: it is empty, or whoever made it did not finish.
+/// False: it is empty, or its maker did not finish.
 pub(crate) fn is_board(path: &Path, fd: &OwnedFd) -> Result<bool, Error> {
     let length = size(path, fd)?;
     if length == 0 {

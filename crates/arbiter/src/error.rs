@@ -23,7 +23,8 @@ pub enum Error {
     Full(PathBuf, io::Error),
     /// All rows are taken, or the address space has more virtual processors than a row has cells.
     NoRoom(PathBuf, String),
-    /// Whoever makes the board or claims a row did not finish in time: it is stopped, perhaps.
+    /// The process that makes the board or claims a row did not finish in time: it is stopped,
+    /// perhaps.
     Busy(PathBuf),
     /// Anything else that the system refused.
     Io(PathBuf, io::Error),

@@ -179,7 +179,7 @@ mod tests {
     proptest! {
         /// A simulated clock: one computes without end, one in bursts of a tenth of its budget.
         #[test]
-        fn who_computes_sinks_and_who_waits_rises(rule in rules(), steps in 1u64..2_000) {
+        fn computing_sinks_and_waiting_raises(rule in rules(), steps in 1u64..2_000) {
             prop_assert_eq!(Rule::unpacked(rule.packed()), Some(rule));
             let (mut computes, mut waits) = (Depth::default(), Depth::default());
             for _ in 0..steps {

@@ -1,5 +1,5 @@
-//! What stands in the file of a board: a header, a slot a core, a row an address space, who was
-//! overridden of late. All of it atomic words, and all of it to be doubted.
+//! Layout of a board's file: a header, a slot a core, a row an address space, the recently
+//! overridden ones. All of it atomic words, and all of it to be doubted.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -53,8 +53,7 @@ pub(crate) struct Record {
     /// By what it is told what concerns its VPs; 0: it is not.
     pub(crate) ear: AtomicU32,
     _room: AtomicU32,
-    /// Copies for whoever looks: its share, and how far it has sunk. The address space goes by its
-    /// own.
+    /// Copies for observers: its share, and how far it has sunk. The address space goes by its own.
     pub(crate) share: AtomicU64,
     pub(crate) sunk: AtomicU64,
     pub(crate) cells: [Cell; CELLS],

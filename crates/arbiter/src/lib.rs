@@ -1,4 +1,4 @@
-//! One priority scale for the machine (P0, section 3): who runs on which core, agreed between
+//! One priority scale for the machine (P0, section 3): which VP runs on which core, agreed between
 //! address spaces over a shared board, without a daemon.
 //!
 //! | module | what it holds |
@@ -9,7 +9,7 @@
 //! | [`member`] | an address space at the board: its row, how many others there are |
 //! | [`seat`] | a virtual processor at the board, and what it does about holders that do not leave |
 //! | [`share`], [`feedback`] | the rules by which an address space counts lower than its level |
-//! | [`offences`] | who was overridden of late |
+//! | [`offences`] | recently overridden address spaces |
 //! | [`tell`] | how a virtual processor of another address space is told |
 //! | [`view`] | the board, to be looked at |
 #![deny(unsafe_op_in_unsafe_fn)]

@@ -1,10 +1,10 @@
-//! The kernel's word on who lives: locks on bytes of the board's file, far behind its end.
+//! Liveness by the kernel's word: locks on bytes of the board's file, far behind its end.
 //!
 //! A row is held by an *open file description* lock (fcntl(2), F_OFD_SETLK): it goes when the last
 //! descriptor of that opening is closed, however its process ends. Beside it stands a plain record
-//! lock, of which the kernel tells the process id, translated into the pid namespace of whoever
-//! asks; it is gone as soon as its process closes *any* descriptor of the file, so it says whom to
-//! signal, and not who lives.
+//! lock, of which the kernel tells the process id, translated into the pid namespace of the asking
+//! process; it is gone as soon as its process closes *any* descriptor of the file, so it says which
+//! process to signal, and not which ones live.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -38,7 +38,7 @@ impl Locks {
             }
             Err(e) => return Err(e),
         }
-        // Without it nobody can tell whom to signal, no more.
+        // Without it the process to signal is unknown, no more.
         let _ = self.lock(libc::F_SETLK, libc::F_WRLCK, OWNER + i64::from(row), 1);
         Ok(true)
     }

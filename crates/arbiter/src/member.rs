@@ -1,10 +1,11 @@
 //! An address space at a board: the row that it holds, how many others there are, and what it may
 //! use.
 //!
-//! How many live is counted from the locks of the rows by whoever comes, goes, or finds one dead,
-//! and written into the board's header, where everybody reads it with one load. Two who count at
-//! once: the word holds a serial besides, and who finds it changed counts again; as each takes or
-//! gives up its lock before it reads the word, the last count that is written misses nobody.
+//! The number of live rows is counted from the locks of the rows by each process that comes, goes,
+//! or finds one dead, and written into the board's header, where every process reads it with one
+//! load. Two that count at once: the word holds a serial besides, and a counter that finds it
+//! changed counts again; as each takes or gives up its lock before it reads the word, the last
+//! count that is written misses no row.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use crate::offences;
 use crate::row::{Bed, Reach, Row};
 use crate::share::{Account, Share};
 use crate::slot::{CELLS, CORES, Core, Mark, Place, Places, ROWS};
-use crate::tell::{Tell, Whom};
+use crate::tell::{Receiver, Tell};
 
 /// This address space's place among others, or by itself.
 #[derive(Debug)]
@@ -195,9 +196,9 @@ impl Member {
         })
     }
 
-    /// Counts who lives, by the kernel's word; gives back what the dead held. Some microseconds and
-    /// more: once in a second or so it keeps the count right even where somebody wrote nonsense
-    /// over it.
+    /// Counts the live rows, by the kernel's word, and gives back what dead ones held. Takes some
+    /// microseconds and more; called once in a second or so, it keeps the count right even where a
+    /// process wrote nonsense over it.
     pub fn recount(&self) {
         if let Some((board, number)) = self.board() {
             self.restate();
@@ -232,7 +233,7 @@ impl Member {
         }
     }
 
-    /// Says once more who it is, in case that somebody wrote over it: others look for its waiting
+    /// Writes its identity once more, in case that it was overwritten: others look for its waiting
     /// VPs by it.
     pub(crate) fn restate(&self) {
         if let Some(record) = self.record() {
@@ -267,17 +268,17 @@ impl Member {
         }
     }
 
-    /// Has a VP of the board told, if anybody can say whom that is.
+    /// Notifies a VP of the board, if its kernel thread is known.
     pub(crate) fn tell(&self, place: Place, tell: &dyn Tell) {
         if let (Some(pid), Some((board, _))) = (self.pid(place.row), self.board()) {
             let thread = board.whole().cell(place).thread().unwrap_or(0);
             let ear = board.whole().records[usize::from(place.row)].ear.load(Ordering::Relaxed);
-            tell.tell(Whom { place, pid, thread, ear });
+            tell.tell(Receiver { place, pid, thread, ear });
         }
     }
 
-    /// From now on this address space hears what others tell it by this: see
-    /// [`Whom::ear`](crate::tell::Whom::ear).
+    /// From now on this address space hears notifications by this: see
+    /// [`Receiver::ear`](crate::tell::Receiver::ear).
     pub fn listens(&self, ear: u32) {
         if let Some(record) = self.record() {
             record.ear.store(ear, Ordering::Relaxed);
@@ -467,7 +468,8 @@ fn update(word: &AtomicU64, how: impl Fn(u64) -> u64) -> u64 {
 }
 
 impl Whole {
-    /// Whoever holds the lock of a row: nobody is in it, holds a core, or waits for one.
+    /// For the holder of the lock of a row: no VP of it is in the row, holds a core, or waits for
+    /// one.
     fn clear(&self, row: u16) {
         let record = &self.records[usize::from(row)];
         for word in [&record.pid, &record.vps, &record.overridden, &record.reason, &record.ear] {
@@ -489,7 +491,7 @@ impl Whole {
     }
 }
 
-/// For one who gives cores back: who is given one is called by its word; one that waits for
+/// For a process that gives cores back: the receiver is called by its word; one that waits for
 /// descriptors looks by itself in time.
 struct Quiet<'a>(&'a Whole);
 

@@ -1,5 +1,5 @@
-//! Who was overridden of late: kept on the board beyond the end of an address space, so that it can
-//! be named when it is gone.
+//! Recently overridden address spaces: kept on the board beyond their end, so that they can be
+//! named when they are gone.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) struct Offence {
 /// A process that did not do its part at the board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offender {
-    /// Its process, as those saw it who overrode it.
+    /// Its process, as the overriding ones saw it.
     pub pid: u32,
     /// Its name; without control characters.
     pub name: String,
@@ -36,8 +36,8 @@ pub struct Offender {
     pub ago: Duration,
 }
 
-/// Once more, or in the place of the one that is longest ago. Two who note at the same time can
-/// lose one.
+/// Notes it once more, or in the place of the oldest one. Two that note at the same time can lose
+/// one.
 pub(crate) fn note(kept: &[Offence; KEPT], name: &str, pid: u32, reason: Reason, now: u64) {
     let is_same = |one: &&Offence| {
         one.pid.load(Ordering::Relaxed) == pid

@@ -6,8 +6,8 @@
 //! looks once more at everything that others may have filled; the waker fills, then looks whether
 //! the VP lies. Both look after a full fence, so one of them sees the other.
 //!
-//! What stands on a board is written by others too, who may write anything. So a cell is only ever
-//! compared with what it may say, and a wrong word costs its own VP time: see [`Cell::call`].
+//! Other processes can write anything on a board. So a cell is only ever compared with what it may
+//! say, and a wrong word costs its own VP time: see [`Cell::call`].
 
 use std::time::Duration;
 
@@ -95,8 +95,8 @@ impl Cell {
     /// By its own address space, after something was put where the VP looks: how the caller has to
     /// wake it, if it has to.
     ///
-    /// Whoever scribbles over the cell can have a call lost: the VP looks again on its own when its
-    /// nap is over, and is then none the worse.
+    /// A process that scribbles over the cell can lose a call: the VP looks again on its own when
+    /// its nap is over, and is then none the worse.
     #[must_use]
     pub fn call(&self) -> Option<Bed> {
         fence(Ordering::SeqCst);
@@ -108,8 +108,8 @@ impl Cell {
     }
 
     /// By another address space: [`Bed::Word`], which the caller has to [wake](Cell::wake); or
-    /// [`Bed::Descriptors`], and nothing is changed: only who can wake it may call it, or nobody
-    /// would any more.
+    /// [`Bed::Descriptors`], and nothing is changed: only a thread that can wake it may call it, or
+    /// no call would reach it any more.
     #[must_use]
     pub fn call_across(&self) -> Option<Bed> {
         fence(Ordering::SeqCst);
@@ -243,8 +243,8 @@ impl Cell {
 /// What all of an address space's virtual processors have in common: what was put before them from
 /// outside, 64 kinds of it.
 ///
-/// A bit says where to look and nothing more. It may be set for nothing, and whoever scribbles can
-/// clear it: then its owner finds what is there when it next looks at everything.
+/// A bit says where to look and nothing more. It may be set for nothing, and a scribbling process
+/// can clear it: then its owner finds what is there when it next looks at everything.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct Head {
@@ -269,9 +269,9 @@ impl Head {
     #[inline]
     pub fn post(&self, bit: u32) {
         let bit = 1 << (bit & 63);
-        // Who sees it set from before has put its own there before the owner took the bit: the
-        // fence orders that against the load, and the owner's swap comes, with another one, before
-        // it looks.
+        // A sender that sees it set from before has put its own there before the owner took the
+        // bit: the fence orders that against the load, and the owner's swap comes, with another
+        // one, before it looks.
         fence(Ordering::SeqCst);
         if self.posted.load(Ordering::Relaxed) & bit == 0 {
             self.posted.fetch_or(bit, Ordering::AcqRel);
@@ -300,7 +300,7 @@ pub struct Row {
     pub head: &'static Head,
     /// A cell a virtual processor.
     pub cells: &'static [Cell],
-    /// Who else sees it.
+    /// The others that see it.
     pub reach: Reach,
 }
 
@@ -317,7 +317,7 @@ pub enum Rang {
     Unreachable,
 }
 
-/// Who rings.
+/// The ringing thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// It is about to wait, on this core.
@@ -385,12 +385,12 @@ impl Row {
     }
 }
 
-/// Who can reach a row.
+/// The processes that can reach a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// This address space only.
     Private,
-    /// Whoever maps its board.
+    /// All that map its board.
     Shared,
 }
 
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_be_woken_is_preferred() {
+    fn wakeable_vps_are_preferred() {
         let row = Row::private(3);
         row.cells.iter().for_each(|cell| cell.note_core(1));
         row.cells.iter().for_each(|cell| cell.lie_down(Bed::Descriptors));

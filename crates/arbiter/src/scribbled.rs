@@ -1,9 +1,9 @@
-//! Who writes over the board what has no business there.
+//! Detects processes that write over the board where they must not.
 //!
-//! A word on the board does not say who wrote it. But a part of the file is nobody's: no address
-//! space reads or writes there. If something stands there, somebody scribbles; and the kernel knows
-//! in which processes a page of it was ever touched, since it is in their page tables
-//! (proc_pid_pagemap(5)). Who looks reads the page by a system call, and is not among them.
+//! A word on the board does not say which process wrote it. But a part of the file is unused: no
+//! address space reads or writes there. If something stands there, a process scribbles; and the
+//! kernel knows in which processes a page of it was ever touched, since it is in their page tables
+//! (proc_pid_pagemap(5)). The detector reads the page by a system call, and is not among them.
 //!
 //! A process that keeps all its memory locked has every page there, and is not suspected; one that
 //! scribbles elsewhere alone is not found out.
@@ -25,9 +25,10 @@ pub(crate) fn is_scribbled(board: impl AsFd) -> bool {
     page[..read].iter().any(|&byte| byte != 0)
 }
 
-/// Nobody has, from now on. By a system call: the caller is not to be taken for one who did.
+/// No process has, from now on. By a system call: the caller is not to be taken for a scribbling
+/// one.
 pub(crate) fn wipe(board: impl AsFd) {
-    // Where it fails it remains as it is: whoever looks may find nobody who did it.
+    // Where it fails it remains as it is: a search may then find no culprit.
     let _ = rustix::io::pwrite(board, &[0; PAGE], NOBODYS_PAGE as u64);
 }
 

@@ -1,5 +1,5 @@
 //! A virtual processor at the board: whether it may run, when it has to leave its core, and what it
-//! does about those who do not.
+//! does about those that do not leave.
 //!
 //! ```text
 //!            runs(level)                       higher one takes the core, or turn_over
@@ -7,13 +7,13 @@
 //!    ▲                          │ idle()                                         at most nap() ──▶ look() ──▶ Go or Wait
 //!    └──────────────────────────┴──────────────────────────────────────────────────┘ idle()
 //! ```
-//! Who waits looks from time to time at whoever holds the core. A holder whose process is dead,
+//! A waiter looks from time to time at the holder of the core. A holder whose process is dead,
 //! which is stopped, or which slept in the kernel from one look to the next loses the core at once.
 //! Any other one is *asked* once its quantum is over: its next step answers; it is told if it does
 //! not at once; and if it does not answer within the bound it loses the core too, whatever its
 //! level. One that has answered is left alone for twice as long, up to four quanta: a look at /proc
-//! costs as much as some switches. So what a holder says, or what somebody wrote in its name,
-//! counts for four quanta and the bound, and no longer.
+//! costs as much as some switches. So what a holder says, or what another process wrote in its
+//! name, counts for four quanta and the bound, and no longer.
 
 use std::cell;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub enum Outcome {
     Wait,
 }
 
-/// Who has used its share up looks no oftener than this.
+/// A VP that has used its share up looks no oftener than this.
 const LATE_LOOK: u64 = 10_000_000;
 
 /// The owner's half of a core's slot, one per virtual processor. Where the address space is alone,
@@ -63,7 +63,7 @@ pub struct Seat {
     held: Option<Held>,
     /// The level at which it waits.
     wanted: Option<u8>,
-    /// It may not run at all before the next period, whoever holds the core.
+    /// It may not run at all before the next period, even on a free core.
     barred: bool,
     watched: Watched,
     pursued: cell::Cell<Option<Pursued>>,
@@ -124,7 +124,7 @@ struct Held {
     since: u64,
 }
 
-/// Whom it took the core from, and who has to leave.
+/// The previous holder of the core, which has to leave.
 #[derive(Clone, Copy)]
 struct Pursued {
     place: Place,
@@ -306,8 +306,8 @@ impl Seat {
         self.idle_after(|| ());
     }
 
-    /// As [`idle`](Seat::idle): the highest one of those who are there after `meanwhile`, which
-    /// finds the core free. For what may wake somebody who wants it.
+    /// As [`idle`](Seat::idle): the highest one of the waiters after `meanwhile`, which finds the
+    /// core free. For a step that may wake a VP that wants it.
     pub fn idle_after(&mut self, meanwhile: impl FnOnce()) {
         self.leave_after(meanwhile);
         self.wanted = None;
@@ -341,14 +341,14 @@ impl Seat {
         self.runs(level, now)
     }
 
-    /// For one that waits and was called, or whose nap is over: may it go? Looks at who holds the
-    /// core, if the time for that has come, which takes some 20 us of system calls.
+    /// For a waiting VP that was called, or whose nap is over: may it go? Looks at the holder of
+    /// the core, if the time for that has come, which takes some 20 us of system calls.
     pub fn look(&mut self, now: u64) -> Outcome {
         let Some(level) = self.wanted else { return Outcome::Go };
         if self.runs(level, now) == Outcome::Go {
             return Outcome::Go;
         }
-        // Who waits for its share's next period waits for nobody.
+        // A VP that waits for its share's next period waits for no holder.
         let Some(at) = self.contended().filter(|_| !self.barred) else { return Outcome::Wait };
         let seen = at.slot().load();
         let Some(holder) = seen.holder() else { return self.runs(level, now) };
@@ -390,7 +390,7 @@ impl Seat {
         }
         match self.member.thread(holder) {
             // A thread that its process does not have is a wrong word on the board, or one that
-            // ended: whoever carries it now will answer.
+            // ended: its present carrier will answer.
             Some((pid, thread)) => match life::look(pid, thread) {
                 Life::Gone => Life::Unknown,
                 life => life,
@@ -415,7 +415,7 @@ impl Seat {
         })
     }
 
-    /// For one that runs, from time to time (a tick): whether whoever it took the core from has
+    /// For a running VP, from time to time (a tick): whether the previous holder of the core has
     /// left; if not, that is noted on the board.
     pub fn tick(&mut self, now: u64) {
         let (Some(mut pursued), Some(at)) = (self.pursued.get(), self.contended()) else { return };
@@ -454,7 +454,7 @@ impl Seat {
         }
     }
 
-    /// For those who may look at it from outside.
+    /// For observers from outside.
     #[must_use]
     pub fn holds(&self) -> Holds {
         Holds { member: self.member.clone(), at: self.at, core: self.shown.clone() }

@@ -3,8 +3,9 @@
 //!
 //! What is used over the share in one period is owed in the next ones, so that in the long run no
 //! more is used than the share; what would take longer than ten seconds (and one period) to work
-//! off is forgiven. Who has used up its share runs below all levels until the next period, so that
-//! it uses only what nobody else wants; with a *hard* bound it does not run at all.
+//! off is forgiven. An address space that has used up its share runs below all levels until the
+//! next period, so that it uses only what no other one wants; with a *hard* bound it does not run
+//! at all.
 //!
 //! Pure functions on words; the time is CLOCK_MONOTONIC in nanoseconds.
 
@@ -251,8 +252,8 @@ mod tests {
             prop_assert_eq!(share.to_string().parse(), Ok(share));
         }
 
-        /// Who runs whenever it may, by quanta, uses its share over many periods, and no more than
-        /// that and one quantum.
+        /// A VP that runs whenever it may, by quanta, uses its share over many periods, and no more
+        /// than that and one quantum.
         #[test]
         fn the_share_holds(per_mille in 1u32..2_000, period_ms in 1u64..200, quantum_us in 50u64..5_000, begins in 0u64..1 << 50) {
             let share = Share::new(per_mille, Duration::from_millis(period_ms), true).unwrap();

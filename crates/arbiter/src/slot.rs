@@ -1,22 +1,22 @@
 //! A core's slot: which virtual processor of which address space holds the core, at what level, and
-//! who waits for it.
+//! which ones wait for it.
 //!
-//! | who | does | and then |
+//! | VP | does | and then |
 //! |---|---|---|
-//! | wants the core, and it is free or held at a lower level | takes it | tells whom it displaced; looks for a higher waiter |
+//! | wants the core, and it is free or held at a lower level | takes it | tells the displaced VP; looks for a higher waiter |
 //! | wants it, and it is held at its level or a higher one | says in its cell that it waits | looks at the slot once more |
 //! | holds it and leaves, or sinks | frees the slot, or lowers its mark | gives it to the highest waiter, and calls that one |
 //! | is given it | accepts, by writing the slot anew | or, if it wants it no longer, leaves |
 //!
-//! No wake-up is lost: a waiter says that it waits and then looks at the slot; whoever lowers a
+//! No wake-up is lost: a waiter says that it waits and then looks at the slot; a VP that lowers a
 //! slot does so and then looks for waiters; a full fence stands between the two on both sides, so
 //! one of them sees the other. In the same way a waiter that goes away and one that just then is
 //! given the slot: it clears what it said and looks at the slot; the giver writes the slot and
 //! looks whether the waiter still waits. Modelled in loom below.
 //!
-//! All of this stands on a board, where others may write anything at any time: a word that makes no
-//! sense counts as a free slot, every loop has an end, and whoever waits looks again from time to
-//! time ([`crate::seat`]).
+//! All of this stands on a board, where other processes may write anything at any time: a word that
+//! makes no sense counts as a free slot, every loop has an end, and a waiter looks again from time
+//! to time ([`crate::seat`]).
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::row::Cell;
@@ -86,7 +86,7 @@ pub struct Saw {
     /// Rises by one with every change, 30 bits: what several processes saw of one slot is in order
     /// by it.
     pub serial: u32,
-    /// Who had the core; none: it was free.
+    /// The previous holder of the core; none: it was free.
     pub holder: Option<(Place, Mark)>,
     /// Given, and not yet accepted.
     pub given: bool,
@@ -206,7 +206,7 @@ fn bit(row: u16) -> u64 {
     1 << (row % 64)
 }
 
-/// A slot, its core's number, and who may be there: the protocol.
+/// A slot, its core's number, and the VPs that may be there: the protocol.
 pub(crate) struct Core<'a, P> {
     pub(crate) slot: &'a Slot,
     pub(crate) number: u16,
@@ -223,8 +223,8 @@ impl<P: Places> Core<'_, P> {
         done
     }
 
-    /// `me` wants to run at `mark`. Ok: it holds the core, as this word says. Err: it waits, for
-    /// whoever holds the core.
+    /// `me` wants to run at `mark`. Ok: it holds the core, as this word says. Err: it waits for the
+    /// holder of the core.
     ///
     /// `only_one`: no other VP of its row is ever at this core.
     pub(crate) fn enter(&self, me: Place, mark: Mark, only_one: bool) -> Result<Word, Word> {
@@ -274,7 +274,7 @@ impl<P: Places> Core<'_, P> {
         }
     }
 
-    /// `me` does not want the core: if it has it, the highest waiter gets it, of those who are
+    /// `me` does not want the core: if it has it, the highest waiter gets it, of those that are
     /// there after `meanwhile`.
     pub(crate) fn leave(&self, me: Place, only_one: bool, meanwhile: impl FnOnce()) {
         self.withdraw(me, only_one);
@@ -292,8 +292,8 @@ impl<P: Places> Core<'_, P> {
         }
     }
 
-    /// `me` holds the core at `mark` and has had its turn: whoever waits at no lower a level gets
-    /// it. False: nobody does.
+    /// `me` holds the core at `mark` and has had its turn: a waiter at no lower a level gets it.
+    /// False: there is none.
     pub(crate) fn turn_over(&self, me: Place, mark: Mark) -> bool {
         let seen = self.slot.load();
         seen.holder() == Some(me) && self.give(seen, Mark(mark.0 - 1)) == Some(true)
@@ -324,8 +324,8 @@ impl<P: Places> Core<'_, P> {
         }
     }
 
-    /// The highest of those who wait above `above` gets the slot. Some(false): nobody waits so.
-    /// None: it changed just now.
+    /// The highest of the waiters above `above` gets the slot. Some(false): none waits so. None: it
+    /// changed just now.
     fn give(&self, seen: Word, above: Mark) -> Option<bool> {
         let Some((place, mark)) = self.highest(seen, above) else { return Some(false) };
         let given = seen.given(place, mark);

@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::atomic::AtomicU64 as Noted;
 
-/// Rows of one VP each; notes who was displaced, a bit a row.
+/// Rows of one VP each; notes the displaced ones, a bit a row.
 struct Rows {
     cells: Vec<Cell>,
     called: Vec<AtomicU64>,
@@ -94,7 +94,7 @@ mod plain {
     }
 
     proptest! {
-        /// Whatever stands in a slot and in the cells: no panic, an end, and who enters knows
+        /// Whatever stands in a slot and in the cells: no panic, an end, and a VP that enters knows
         /// whether it has the core.
         #[test]
         fn nonsense_is_survived(word: u64, bits: [u64; 4], waits: [u32; 4], level in 0u8..=63) {
@@ -111,7 +111,7 @@ mod plain {
         }
 
         /// Any sequence of what four address spaces can do: at the end of each step the core's
-        /// holder is none lower than anybody who waits.
+        /// holder is none lower than any waiter.
         #[test]
         fn the_holder_is_the_highest(steps in proptest::collection::vec((0u16..4, 0u8..5, 0u8..8), 0..200)) {
             let (slot, rows) = (Slot::new(), Rows::new(4));

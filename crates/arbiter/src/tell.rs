@@ -2,9 +2,9 @@
 
 use crate::slot::Place;
 
-/// Whom to tell.
+/// The receiver of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Whom {
+pub struct Receiver {
     /// Its place on the board.
     pub place: Place,
     /// Its process, as the kernel says.
@@ -20,5 +20,5 @@ pub struct Whom {
 pub trait Tell: Send + Sync {
     /// Tells it. Must not block, and may be for nothing: it may have ended by now, or be another
     /// one.
-    fn tell(&self, whom: Whom);
+    fn tell(&self, receiver: Receiver);
 }

@@ -31,9 +31,9 @@ pub struct View {
 pub struct CoreView {
     /// Its number.
     pub core: usize,
-    /// Who holds it.
+    /// Its holder.
     pub holder: Option<Stand>,
-    /// Who waits for it, the highest first.
+    /// Its waiters, the highest first.
     pub waiting: Vec<Stand>,
 }
 
@@ -81,8 +81,8 @@ impl View {
     /// As [`Board::open`](crate::board::Board::open); there is none ([`Error::Io`], `NotFound`).
     pub fn open(path: &Path) -> Result<View, Error> {
         let fd = OwnedFd::from(board::opened(path, std::fs::File::options().read(true))?);
-        // What is scribbled over may not say any more that it is a board. It is looked at all the
-        // same, to name who did that.
+        // A scribbled file may not say any more that it is a board. It is looked at all the same,
+        // to name the culprit.
         let is_whole = rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_size as usize == SIZE);
         let is_known = is_whole && scribbled::is_scribbled(&fd);
         if !is_known && !board::is_board(path, &fd)? {
@@ -161,10 +161,10 @@ impl View {
         Rule::unpacked(self.map.whole().header.feedback.load(Ordering::Relaxed))
     }
 
-    /// Who did not do its part, the latest first: those that were overridden of late, be they gone
-    /// by now; and while they live, those that write over the board where nobody has any business,
-    /// the first of all. If somebody does so, /proc is searched for him, which takes some
-    /// milliseconds.
+    /// The address spaces that did not do their part, the latest first: those that were overridden
+    /// of late, be they gone by now; and while they live, those that write over the unused part of
+    /// the board, the first of all. If a process does so, /proc is searched for it, which takes
+    /// some milliseconds.
     #[must_use]
     pub fn offenders(&self) -> Vec<Offender> {
         let mut all = Vec::new();

@@ -1,5 +1,5 @@
-//! A holder of a core as somebody sees it who waits for that core: what is to be done about it, by
-//! what the kernel says of it and whether it answers.
+//! A holder of a core as a waiter sees it: what is to be done about it, by what the kernel says of
+//! it and whether it answers.
 //!
 //! Pure functions on times: CLOCK_MONOTONIC, nanoseconds.
 
@@ -30,7 +30,7 @@ pub(crate) const FIRST_LOOK: u64 = 500_000;
 /// One that the kernel lets wait for a core is overridden after so many bounds.
 const STARVED: u64 = 10;
 
-/// The holder for whom it waits.
+/// The holder that it waits for.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Watched {
     identity: u64,
@@ -82,8 +82,8 @@ impl Watched {
     }
 
     /// It has the core for a moment only, as far as is known here; or it is trusted, and not asked
-    /// yet. A look costs as much as a call through a gate, and who is called by one that is about
-    /// to leave the core waits for it for some microseconds.
+    /// yet. A look costs as much as a call through a gate, and a VP called by one that is about to
+    /// leave the core waits for it for some microseconds.
     pub(crate) fn is_left_alone(&self, now: u64, bounds: &Bounds) -> bool {
         let quantum = nanoseconds(bounds.quantum) << self.trust;
         let has_had = now.saturating_sub(self.since);
@@ -98,7 +98,7 @@ impl Watched {
         let used = match life {
             Life::Gone => return Verdict::Override(Reason::Dead),
             Life::Stopped => return Verdict::Override(Reason::Stopped),
-            // One that was given the core sleeps until whoever gave it has called it.
+            // One that was given the core sleeps until the giver has called it.
             Life::Asleep(used) if self.slept == Some(used) && (!given || waited >= bound) => {
                 return Verdict::Override(Reason::Asleep);
             }
@@ -124,9 +124,9 @@ impl Watched {
             return Verdict::Ask;
         };
         let waited = now.saturating_sub(asked);
-        // Who was ready all the time since it was told, and got no core from the kernel, could not
-        // answer, and is given more time. What it ran before that says nothing: it may have passed
-        // no step.
+        // A thread that was ready all the time since it was told, and got no core from the kernel,
+        // could not answer, and is given more time. What it ran before that says nothing: it may
+        // have passed no step.
         let could_answer = self.told.is_some_and(|then| used.saturating_sub(then) >= bound / 8)
             || waited >= bound.saturating_mul(STARVED);
         if waited >= bound && could_answer {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_is_left_alone_for_longer_and_no_longer_than_four_quanta() {
+    fn answering_holder_is_left_alone_for_at_most_four_quanta() {
         let bounds = Bounds::default();
         let (mut watched, mut now) = (Watched::of(1, 0), 0);
         for quanta in [1, 2, 4, 4] {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_answer_is_overridden_at_the_bound() {
+    fn silent_holder_is_overridden_at_the_bound() {
         let bounds = Bounds::default();
         for life in [|now| Life::Runs(now / 2), |_| Life::Unknown] {
             let mut watched = Watched::of(1, 0);

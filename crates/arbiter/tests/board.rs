@@ -165,7 +165,7 @@ fn a_board_that_was_not_finished_is_finished() {
     let room = Room::new();
     drop(Board::open(&room.path()).expect("a board"));
     let file = File::options().write(true).open(room.path()).expect("it is ours");
-    // Whoever made it died before it wrote the magic number; or before it allocated anything.
+    // Its maker died before it wrote the magic number; or before it allocated anything.
     file.write_all_at(&[0; 8], 0).expect("room");
     let error = View::open(&room.path()).expect_err("nothing to see yet").to_string();
     assert!(error.contains("not finished"), "{error}");
@@ -176,7 +176,7 @@ fn a_board_that_was_not_finished_is_finished() {
 }
 
 #[test]
-fn whoever_keeps_it_locked_is_not_waited_for_long() {
+fn locked_board_is_not_waited_for_long() {
     let room = Room::new();
     let file = File::create(room.path()).expect("a file");
     file.set_permissions(PermissionsExt::from_mode(0o600)).expect("it is ours");
@@ -367,7 +367,7 @@ fn a_hard_share_holds_even_alone() {
 }
 
 #[test]
-fn who_used_up_its_share_is_below_all_others() {
+fn used_up_share_ranks_below_all_others() {
     const MS: u64 = 1_000_000;
     let room = Room::new();
     let (high, low) = (room.member(1), room.member(1));

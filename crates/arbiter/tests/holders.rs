@@ -153,7 +153,7 @@ fn a_killed_holder_loses_its_core() {
 }
 
 #[test]
-fn a_killed_holder_is_named_by_whoever_finds_it() {
+fn killed_holder_is_named_by_the_finder() {
     let room = Room::new();
     let member = room.member(1);
     let mut holder = Other::start(&room.path(), "steps 63");
@@ -331,7 +331,7 @@ fn one_that_scribbles_keeps_nobody_from_the_core() {
     let view_now = room.view();
     assert!(
         view_now.offenders().iter().any(|one| one.pid == scribbler.child.id()),
-        "by one who comes later, too"
+        "by a later one, too"
     );
     assert!(!scribbles(std::process::id()), "and nobody else");
     let mut others: Vec<Other> = Vec::new();
@@ -364,8 +364,8 @@ fn one_that_scribbles_keeps_nobody_from_the_core() {
                 .all(|h| h.level.is_none_or(|level| level < 64))
         );
     }
-    // Whoever got in before the header was scribbled over is done, too. Who did not, has ended with
-    // an error.
+    // A process that got in before the header was scribbled over is done, too. The others have
+    // ended with an error.
     for mut other in others {
         while !matches!(other.line().as_str(), "done" | "") {}
     }
@@ -373,7 +373,7 @@ fn one_that_scribbles_keeps_nobody_from_the_core() {
     // As soon as it stops, the count is right again.
     member.recount();
     assert_eq!(member.others(), 0);
-    assert!(view.offenders().iter().all(|one| one.reason != Reason::Scribbled), "nobody who lives");
+    assert!(view.offenders().iter().all(|one| one.reason != Reason::Scribbled), "no living one");
 }
 
 #[test]

@@ -5,9 +5,9 @@
 //! for the length of one `mmap`.
 
 //!
-//! Whoever waits long sleeps: a microprocess may be stopped while it holds the lock (a fault, a
-//! contended `mmap`), and wait for a virtual processor before it goes on. Waiters that spun, one on
-//! each of those, would keep it waiting for ever; of sleepers the kernel's half learns.
+//! A long wait sleeps: a microprocess may be stopped while it holds the lock (a fault, a contended
+//! `mmap`), and wait for a virtual processor before it goes on. Waiters that spun, one on each of
+//! those, would keep it waiting for ever; of sleepers the kernel's half learns.
 
 //!
 //! Nor is the holder preempted, if the user scheduler has said how to keep it from that
@@ -22,9 +22,9 @@ static STILL: OnceLock<Still> = OnceLock::new();
 
 type Still = (fn(), fn());
 
-/// Says how whoever holds a lock of this crate is kept from being preempted: `begin` is called
+/// Registers how a holder of a lock of this crate is kept from being preempted: `begin` is called
 /// before one is taken, `end` after it was released, on the same kernel thread; they nest. Once a
-/// process; before that nobody is.
+/// process; before that no holder is.
 pub fn hold_still(begin: fn(), end: fn()) {
     let _ = STILL.set((begin, end));
 }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_long_sleeps() {
+    fn long_waits_sleep() {
         let (lock, (tell, told)) = (&Lock::new(), mpsc::channel());
         std::thread::scope(|s| {
             lock.lock();

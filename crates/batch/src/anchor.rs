@@ -49,8 +49,8 @@ pub struct Anchor {
 struct Shared {
     /// Reads that the anchor has not taken yet, the last one first.
     sent: AtomicPtr<Read<'static>>,
-    /// The anchor sleeps, or looks at `sent` once more before it does. SeqCst with `sent`: either
-    /// who sends sees that it sleeps, or it sees what was sent.
+    /// The anchor sleeps, or looks at `sent` once more before it does. SeqCst with `sent`: either a
+    /// sender sees that it sleeps, or it sees what was sent.
     sleeps: AtomicBool,
     ending: AtomicBool,
     /// An eventfd.
@@ -81,8 +81,8 @@ impl Read<'_> {
     }
 }
 
-/// Whoever leaves by a panic waits all the same, with the kernel thread: until then its frame is
-/// the kernel's.
+/// A reader that leaves by a panic waits all the same, with the kernel thread: until then its frame
+/// is the kernel's.
 struct Stays<'a>(&'a Read<'a>);
 
 impl Drop for Stays<'_> {
@@ -426,7 +426,7 @@ mod tests {
 
     /// The read is over before the frame is left: the buffer has what was read.
     #[test]
-    fn who_panics_while_it_waits_stays() {
+    fn panicking_reader_stays_until_the_read_is_over() {
         let Some(anchor) = anchor() else { return };
         let file = numbered(1 << 16);
         for n in 0..500 {

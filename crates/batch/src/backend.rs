@@ -1,4 +1,4 @@
-//! Who makes the requests of a batch.
+//! The maker of a batch's requests.
 
 use std::io;
 

@@ -25,7 +25,7 @@ const SEGMENTS: usize = 64;
 pub struct Call<'a> {
     /// What is asked.
     pub op: Op<'a>,
-    /// Priority of who waits for it.
+    /// Priority of its waiter.
     pub level: u8,
     /// What came of it, once its batch has run.
     pub outcome: Option<Outcome>,
@@ -81,7 +81,7 @@ impl Batch {
         }
     }
 
-    /// Who makes the requests.
+    /// The maker of the requests.
     pub fn backend(&self) -> &'static str {
         self.backend.name()
     }

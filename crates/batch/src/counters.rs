@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Batch sizes are counted in classes: 1, 2, 3-4, 5-8, 9-16, 17-32, 33-64.
 pub const BUCKETS: usize = 7;
 
-/// Written by whoever runs the batches, one at a time; anyone may read. Relaxed: they say nothing
-/// about each other.
+/// Written by the thread that runs the batches, one at a time; anyone may read. Relaxed: they say
+/// nothing about each other.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Batches run.

@@ -4,7 +4,7 @@
 //! Nothing here knows of microprocesses, and nothing waits: a [`Batch`] takes [`Call`]s, puts them
 //! in [`order`], makes one request of those that can be merged, and gives the requests to a
 //! [`Backend`], which makes all of them before it returns. Each call then has the outcome that it
-//! would have had alone. When a batch starts is a [`Policy`]'s affair; who waits for it, the
+//! would have had alone. When a batch starts is a [`Policy`]'s affair; its waiters are the
 //! runtime's.
 //!
 //! The paper's batch is synchronous and so is this one: no request is under way when [`Batch::run`]

@@ -1,7 +1,7 @@
 //! In which order the calls of a batch enter the kernel, and which of them become one (the paper's
 //! second open problem).
 //!
-//! By the priority of who waits: higher first. By content, among equals: what can be one system
+//! By the priority of the waiters: higher first. By content, among equals: what can be one system
 //! call becomes one, cheap ones go before long ones, and those that are always plain go last. Else
 //! as they came. Any order is right, since calls of different microprocesses are concurrent; but of
 //! two calls that could be one, the earlier stays before the later.

@@ -129,8 +129,8 @@ impl Policy {
     pub fn gathers_from(self, kind: Kind, costs: &Costs) -> Option<usize> {
         match (self, kind) {
             (Policy::Adaptive, _) if kind.is_always_plain() => None,
-            // Equal questions get one answer, which is less than the costs say; but who waits for
-            // it waits.
+            // Equal questions get one answer, which is less than the costs say; but its waiter
+            // waits.
             (Policy::Adaptive, Kind::Nop) => costs.of(kind).map(|_| NOPS),
             (Policy::Adaptive, _) => costs.of(kind).and_then(|cost| cost.pays_from(LEAVING)),
             _ => None,

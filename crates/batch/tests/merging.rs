@@ -130,7 +130,7 @@ fn the_first_to_a_peer_that_is_gone_hears_of_it_and_the_others_find_it_so() {
         // Closed with something unread: reset.
         drop(far);
         loop {
-            // Until the reset is there; it leaves its error to who sends first.
+            // Until the reset is there; it leaves its error to the first sender.
             let mut poll =
                 libc::pollfd { fd: std::os::fd::AsRawFd::as_raw_fd(&near), events: 0, revents: 0 };
             // SAFETY: one live pollfd.
@@ -196,7 +196,7 @@ proptest! {
                     full |= *outcome != Ok(message.len());
                 }
                 if full {
-                    // Still so for who comes now with as much.
+                    // Still so for a later one with as much.
                     near.set_nonblocking(true).unwrap();
                     let again = (&near).write(&vec![0; 1 << 20]);
                     if let Ok(n) = again {
@@ -237,8 +237,8 @@ proptest! {
         }
     }
 
-    /// A kernel that fails now and then: who repeats what was left over, as every user of sockets
-    /// must, loses nothing.
+    /// A kernel that fails now and then: a caller that repeats what was left over, as every user of
+    /// sockets must, loses nothing.
     #[test]
     fn faults_lose_nothing(seed in any::<u64>(), lengths in prop::collection::vec(1usize..5_000, 2..40)) {
         let mut batch = Batch::new(Box::new(Faulty::new(kumihimo_batch::open(LARGEST as u32).0, seed, 3)));

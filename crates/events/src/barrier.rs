@@ -11,7 +11,7 @@
 //!    kernel thread that ran there has left it for the caller, and leaving a CPU is a full barrier;
 //!    one that moved to another CPU meanwhile has left one too.
 //!
-//! A full fence on both sides would do as well for whoever writes `light`, but not for
+//! A full fence on both sides would do as well for a writer of `light`, but not for
 //! [`Slot::enter`](crate::Slot::enter), which has none. Changing the page tables is no way: where
 //! the CPU can flush others' (INVLPGB), nothing interrupts them.
 
@@ -109,7 +109,7 @@ mod real {
                 let mut one: Cpus = [0; WORDS];
                 one[cpu / 64] = 1 << (cpu % 64);
                 match set_affinity(&one) {
-                    // It went offline, or out of the cpuset: whoever ran there had to leave.
+                    // It went offline, or out of the cpuset: threads that ran there had to leave.
                     Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {}
                     other => other?,
                 }

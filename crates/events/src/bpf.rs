@@ -2,7 +2,7 @@
 //! is back.
 //!
 //! When an attached kernel thread goes to sleep unmasked, with a VP in its slot, a BPF program
-//! marks the VP [`LENT`], writes a record into a buffer and wakes who waits for it: **Blocked**. If
+//! marks the VP [`LENT`], writes a record into a buffer and wakes a waiting spare: **Blocked**. If
 //! the slot wants it, the thread gets a SIGTRAP ([`SIG_DATA`]) that is delivered on its way back to
 //! user mode, before the interrupted call returns and without EINTR: **Unblocked**.
 //!
@@ -244,8 +244,8 @@ impl Bpf {
             return Err(("no such slot", io::ErrorKind::InvalidInput.into()));
         }
         let kept = match &self.program {
-            // Whom the scheduler meets on its way to here has no VP in its slot yet: nothing is
-            // told of it.
+            // A thread that the scheduler meets on its way to here has no VP in its slot yet:
+            // nothing is reported for it.
             Program::Tracepoint(follower) => Kept::Followed(follower.follow(slot)?),
             Program::Filter(program) => {
                 // Disabled: without its filter it would trap at every switch. The link keeps it

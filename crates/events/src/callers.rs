@@ -3,10 +3,10 @@
 //!
 //! Suspects of the watchdog ([`crate::watchdog`]) are asked by a signal, wherever they are: a
 //! system call that it interrupts goes on (SA_RESTART), but for those that never do (signal(7):
-//! epoll_wait, nanosleep), which end with EINTR. Those that run on a core when all are dumped are
+//! epoll_wait, nanosleep), which end with EINTR. Threads that run on a core when all are dumped are
 //! asked by the bell that preempts them ([`crate::preempt`]), which has the reach and the faults of
-//! that. The handler makes a system call and takes no lock; who asked unwinds the copy and finds
-//! names.
+//! that. The handler makes a system call and takes no lock; the asking thread unwinds the copy and
+//! finds names.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -38,10 +38,11 @@ static QUESTION: AtomicU64 = AtomicU64::new(0);
 /// The kernel thread that is asked by its bell, which tells no number; 0: none is.
 static BY_BELL: AtomicI32 = AtomicI32::new(0);
 
-/// What the handler writes while the question is WRITING, and who asked reads once it is WRITTEN.
+/// Written by the handler while the question is WRITING, and read by the asking thread once it is
+/// WRITTEN.
 struct Answer(UnsafeCell<(Option<From>, usize, [u8; MOST])>);
-// SAFETY: handed over by QUESTION, which at most one handler turns to WRITING, and who asked waits
-// for WRITTEN, under the lock.
+// SAFETY: handed over by QUESTION, which at most one handler turns to WRITING, and the asking
+// thread waits for WRITTEN, under the lock.
 unsafe impl Sync for Answer {}
 /// Registers, bytes of the stack, and these.
 static ANSWER: Answer = Answer(UnsafeCell::new((None, 0, [0; MOST])));
@@ -131,8 +132,8 @@ pub(crate) fn ask(
             return stack.ok_or_else(|| "it answered nothing".into());
         }
         if since.elapsed() > patience {
-            // Who is writing needs a core; else the question is taken back. One that never ends is
-            // asked nothing any more, nor is anybody.
+            // A writing handler needs a core; else the question is taken back. A handler that never
+            // ends blocks all further questions.
             let taken_back =
                 QUESTION.compare_exchange(asked, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
             if taken_back || since.elapsed() > patience * 4 {

@@ -1,9 +1,9 @@
 //! The shared page says what nobody can have written: the process ends.
 //!
-//! Who may write there (code of this process that has gone astray; with a pinned seat, another
-//! process of the same user) may make two kernel threads believe that they carry one VP. What
-//! contradicts the kernel's half's own records, in memory of its own, is found where a VP changes
-//! hands. What agrees with them cannot be told from the truth.
+//! Code of this process that has gone astray (with a pinned seat, another process of the same user)
+//! may make two kernel threads believe that they carry one VP. What contradicts the kernel's half's
+//! own records, in memory of its own, is found where a VP changes hands. What agrees with them
+//! cannot be told from the truth.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ impl Patience {
     /// of them at most goes by.
     const NAPS: u32 = 5000;
     const SPINS: u32 = 1000;
-    /// As long, for who looks from time to time.
+    /// The same patience, for a thread that looks from time to time.
     #[cfg(not(loom))]
     pub(crate) const NANOSECONDS: u64 = Patience::NAPS as u64 * 1_000_000;
 

@@ -8,10 +8,10 @@ use crate::slot::Slot;
 use crate::watch;
 
 impl Kernel {
-    /// Whether `vp` does not come round to what runs next: nobody carries it, and whoever is to may
-    /// be at a lock that a microprocess holds (malloc's, or the C library's for its list of
-    /// threads), starting a kernel thread; or its kernel thread sleeps, in the user scheduler
-    /// (P0 3.3.2) or untold. For [`await_turn`](crate::KernelThread::await_turn): true at times
+    /// Whether `vp` is unlikely to come round to what runs next: it has no carrier, and the next
+    /// one may be at a lock that a microprocess holds (malloc's, or the C library's for its list of
+    /// threads), starting a kernel thread; or its kernel thread sleeps, in the user scheduler (P0
+    /// 3.3.2) or unreported. For [`await_turn`](crate::KernelThread::await_turn): true at times
     /// where nothing is wrong. Async-signal-safe.
     #[must_use]
     pub fn is_held_up(&self, vp: u32) -> bool {

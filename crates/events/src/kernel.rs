@@ -9,8 +9,8 @@
 //!             the spare carries it: Resumed ... until the VP is gone from its slot
 //!             back to the pool, or, if that holds enough, the end
 //! ```
-//! There is no kernel thread between the cause and the one that goes on: whoever is woken takes the
-//! VP itself, and first makes sure that somebody waits in its place (`pool.rs`).
+//! There is no kernel thread between the cause and the successor: the woken thread takes the VP
+//! itself, and first makes sure that another one waits in its place (`pool.rs`).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -71,18 +71,18 @@ pub struct Kernel {
     pub(crate) limit: Limit,
     /// Highest slot ever used.
     pub(crate) high: AtomicU32,
-    /// There is a barrier for claims from those who are not off their core: see [`barrier`].
+    /// There is a barrier for claims from threads that may be on their cores: see [`barrier`].
     may_claim: bool,
     /// The source tells of returns, and the handler of its traps is in place.
     wants_returns: AtomicBool,
     said_no_barrier: AtomicBool,
     pub(crate) keep: AtomicUsize,
-    /// Kernel threads that wait in the pool and can carry: what the pool says, for who may not have
-    /// its lock.
+    /// Kernel threads that wait in the pool and can carry: a copy of the pool's count, readable
+    /// without its lock.
     pub(crate) spares: AtomicUsize,
     pool: Mutex<Pool>,
     pub(crate) ended: Condvar,
-    /// Slot of who looks for a source that does not tell by itself; 0: nobody.
+    /// Slot of the thread that looks on behalf of a source that does not report by itself; 0: none.
     pub(crate) on_watch: AtomicU32,
     /// Slot of the kernel thread that carries each VP; 0: none.
     pub(crate) carriers: Box<[AtomicU32]>,
@@ -238,12 +238,12 @@ unsafe fn owned(fd: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Wakes those who wait on `epoll`, one a time, when `fd` becomes readable.
+/// Wakes the waiters on `epoll`, one a time, when `fd` becomes readable.
 ///
 /// # Errors
 /// What epoll_ctl(2) says.
 pub fn watch_for(epoll: BorrowedFd<'_>, fd: BorrowedFd<'_>, data: u64) -> io::Result<()> {
-    // Edge-triggered: one wake-up of one waiter for each cause. Whoever is woken takes all there
+    // Edge-triggered: one wake-up of one waiter for each cause. The woken thread takes all there
     // is.
     let mut event = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: data };
     // SAFETY: a live event.
@@ -358,11 +358,11 @@ impl Kernel {
     }
 
     /// As [`resume`](Kernel::resume), but async-signal-safe: it starts no kernel thread. The next
-    /// one that is in the pool, or comes there, takes `vp`. Whoever puts a VP down comes to the
-    /// pool, and one stays there as long as the source tells anything, or
-    /// [`set_concurrency`](Kernel::set_concurrency) says so; the last one to leave the pool for a
-    /// VP, while there is another that nobody carries, starts a successor. So there is a next one,
-    /// unless no kernel thread is to be had.
+    /// one that is in the pool, or comes there, takes `vp`. A thread that puts a VP down comes to
+    /// the pool, and one stays there as long as the source reports anything, or
+    /// [`set_concurrency`](Kernel::set_concurrency) requires it; the last one to leave the pool for
+    /// a VP, while another VP has no carrier, starts a successor. So there is a next one, unless no
+    /// kernel thread is to be had.
     pub fn call(&self, vp: u32, priority: Option<u8>) {
         self.leave_called(vp, priority);
         self.wake_one();
@@ -412,12 +412,12 @@ impl Kernel {
         }
     }
 
-    /// Raises `event` for whoever carries `vp`: told when its slot is unmasked, or, where it runs
-    /// in user mode without looking, by an interruption ([`crate::preempt`]). Takes a lock: by
+    /// Raises `event` for the carrier of `vp`: delivered when its slot is unmasked, or, where it
+    /// runs in user mode without looking, by an interruption ([`crate::preempt`]). Takes a lock: by
     /// callers that are masked, or no microprocesses, or in a handler outside of the runtime.
     pub fn raise(&self, vp: u32, event: Event) {
-        // With the one in `KernelThread::take`: what the caller queued before is seen by whoever
-        // takes the VP now, or its slot is seen here.
+        // Pairs with the fence in `KernelThread::take`: the thread that takes the VP now sees what
+        // the caller queued before, or its slot is seen here.
         fence(Ordering::SeqCst);
         let index = self.carriers[vp as usize].load(Ordering::Relaxed);
         if index == 0 {
@@ -427,28 +427,28 @@ impl Kernel {
         if event == Event::Preempted {
             self.watchdog.raised(vp);
         }
-        // Whoever finds the bit set relies on who set it to have rung, and on who keeps the time to
-        // ring again.
+        // A thread that finds the bit set relies on the setter to have rung, and on the timekeeper
+        // to ring again.
         if slot.pending.fetch_or(event.bit(), Ordering::SeqCst) & event.bit() == 0 {
             self.bells.ring(index, slot);
         }
     }
 
-    /// Whether something is raised for whoever carries `vp` and not yet told.
+    /// Whether something is raised for the carrier of `vp` and not yet delivered.
     #[must_use]
     pub fn is_raised(&self, vp: u32) -> bool {
         self.carrier(vp).is_some_and(Slot::is_told_of)
     }
 
-    /// Those who wait in line for `vp` go on without: it does not come round. Async-signal-safe.
+    /// The waiters for `vp` go on without: it does not come round. Async-signal-safe.
     pub fn excuse(&self, vp: u32) {
         let high = self.high.load(Ordering::Relaxed) as usize;
         self.turns.iter().take(high + 1).for_each(|turn| turn.excuse(vp));
     }
 
-    /// Has whoever runs on the kernel thread of slot `index`, if it has no VP, interrupted: the
-    /// user scheduler is asked as after [`raise`](Kernel::raise). Harmless to another one that has
-    /// the slot by now. Takes a lock, as that does.
+    /// Interrupts the microprocess on the kernel thread of slot `index`, if it has no VP: the user
+    /// scheduler is asked as after [`raise`](Kernel::raise). Harmless to another one that has the
+    /// slot by now. Takes a lock, as that does.
     pub fn call_back(&self, index: u32) {
         let slot = self.page.slot(index);
         slot.pending.fetch_or(Event::Preempted.bit(), Ordering::SeqCst);
@@ -605,8 +605,9 @@ impl Kernel {
     pub(crate) fn take_lent(&self) {
         let overruled = std::mem::take(&mut self.lock().overruled);
         for index in overruled {
-            // Masked, or left over by one who gets no answer: the watchdog comes again. As with one
-            // that sleeps, the microprocess finds out when it next enters the user scheduler.
+            // Masked, or left over by a thread that gets no answer: the watchdog comes again. As
+            // with a sleeping one, the microprocess finds out when it next enters the user
+            // scheduler.
             self.take_over(index, Slot::claim);
         }
         // One at a time: if the user scheduler does not answer, others find the rest.

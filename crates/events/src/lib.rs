@@ -3,9 +3,9 @@
 //! [`kernel`] has the pool of kernel threads and the hand-off of virtual processors among them;
 //! [`sched`] the events and the user scheduler's side of the interface (paper P0, 3.1); [`page`]
 //! and [`slot`] the shared page, with the protocol by which a virtual processor moves to another
-//! kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`preempt`] how
-//! one that runs is interrupted; [`record`] what happened, step by step; [`watchdog`] finds out who
-//! does not do his part.
+//! kernel thread; [`source`] the four ways to learn that a kernel thread sleeps; [`preempt`] how a
+//! running one is interrupted; [`record`] what happened, step by step; [`watchdog`] detects a user
+//! scheduler that violates the event protocol.
 //!
 //! `examples/minimal` is a user scheduler of its own, to begin one's own from.
 

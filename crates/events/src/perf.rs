@@ -2,10 +2,10 @@
 //!
 //! Each watched kernel thread has a software perf event that counts nothing and writes a record at
 //! every context switch (`perf_event_open(2)`: `context_switch`), with the smallest buffer that the
-//! kernel gives: a page that both sides know and a page of records. Whoever sleeps in epoll on the
-//! event's descriptor is woken when a record is written. **A record is only the bell**: none is
-//! ever read. Whether the kernel thread is away is asked of /proc, after the bell was made ready to
-//! ring again.
+//! kernel gives: a page that both sides know and a page of records. A thread that sleeps in epoll
+//! on the event's descriptor is woken when a record is written. **A record is only the bell**: none
+//! is ever read. Whether the kernel thread is away is asked of /proc, after the bell was made ready
+//! to ring again.
 //!
 //! A record that finds no room is dropped, and rings nothing (kernel/events/ring_buffer.c,
 //! `__perf_output_begin`). How much room there is follows from `data_head`, which the kernel
@@ -303,10 +303,10 @@ impl Watched {
     /// For epoll(7): readable (EPOLLIN) once after it rang; never to be read. Hung up (EPOLLHUP)
     /// when the kernel thread has ended.
     ///
-    /// Whoever adds it to an epoll calls [`is_away`](Watched::is_away) once after that: the kernel
-    /// forgets that it rang when asked, and adding asks. For the same reason it belongs into one
-    /// epoll only. Whoever drops it takes it out of the epoll first (EPOLL_CTL_DEL): a child that
-    /// was forked in between holds the descriptor, and the epoll would go on reporting it.
+    /// After adding it to an epoll, call [`is_away`](Watched::is_away) once: the kernel forgets
+    /// that it rang when asked, and adding asks. For the same reason it belongs into one epoll
+    /// only. Take it out of the epoll before dropping it (EPOLL_CTL_DEL): a child that was forked
+    /// in between holds the descriptor, and the epoll would go on reporting it.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -107,8 +107,8 @@ fn wait_exactly(epoll: i32, events: &mut [libc::epoll_event], time: Option<Durat
         if n >= 0 {
             return n as usize;
         }
-        // SAFETY: this thread's errno. ENOSYS, or whatever a seccomp filter says that does not know
-        // it: who went on asking would hear of nothing.
+        // SAFETY: this thread's errno. ENOSYS, or whatever a seccomp filter returns for an unknown
+        // call: asking again would wait for nothing.
         if unsafe { *libc::__errno_location() } == libc::EINTR {
             return 0;
         }
@@ -329,7 +329,7 @@ impl Kernel {
                 self.end_to_wait(&mut pool);
                 let another = pool.waiting > if pool.dismissed { 0 } else { self.kept() };
                 drop(pool);
-                // It may have been the caller who looked.
+                // The caller may have been the one that looked.
                 if another || self.looks() {
                     self.wake_one();
                 }
@@ -375,8 +375,8 @@ impl Kernel {
         }
     }
 
-    /// Whether there is a VP that nobody carries, nor is about to: who [`call`](Kernel::call)s it
-    /// cannot start a kernel thread.
+    /// Whether there is a VP without a carrier, present or future: a caller of
+    /// [`call`](Kernel::call) cannot start a kernel thread.
     fn may_be_called(&self, pool: &Pool) -> bool {
         let away = pool.threads - pool.waiting;
         let carrying = away.saturating_sub(self.bound.load(Ordering::Relaxed));
@@ -415,8 +415,8 @@ impl Kernel {
         }
     }
 
-    /// For sources that have to look by themselves: one of those who wait does, and sleeps between
-    /// two looks. False: it is not needed, or somebody does.
+    /// For sources that have to look by themselves: one of the waiting threads does, and sleeps
+    /// between two looks. False: it is not needed, or another thread does.
     fn look(&self, me: u32, until: Option<Instant>) -> bool {
         // Both ways acquire and release: one that found it taken has said before what there is to
         // look for.
@@ -442,15 +442,15 @@ impl Kernel {
         if !rests && time.is_some() {
             self.listen(time);
         }
-        // Not if it was taken from the caller, who was long in coming.
+        // Not if it was taken from the caller, which was long in coming.
         let _ = self.on_watch.compare_exchange(me, 0, Ordering::AcqRel, Ordering::Acquire);
-        // At rest anybody is to look who is woken: the call may not come to the caller. One that
-        // came before, to somebody who found the watch taken, is seen.
+        // At rest any woken thread is to look: the call may not come to the caller. An earlier one,
+        // to a thread that found the watch taken, is seen.
         if rests && time.is_some() && !self.is_time_kept() {
             self.listen(time);
         }
-        // Something may have come up between the look and this: whoever saw it relied on the
-        // caller.
+        // Something may have come up between the look and this: the thread that saw it relied on
+        // the caller.
         found || pause.is_some() || self.looks()
     }
 

@@ -18,7 +18,7 @@
 //! The handler asks the user scheduler
 //! ([`UserScheduler::interrupted`](crate::sched::UserScheduler::interrupted)), which may inject a
 //! call into what was interrupted. Not everywhere: then the clock is armed again, a few times, and
-//! later by whoever keeps the time ([`UserScheduler::tick`](crate::sched::UserScheduler::tick)).
+//! later by the timekeeper ([`UserScheduler::tick`](crate::sched::UserScheduler::tick)).
 //!
 //! A kernel thread gets its clock when it is preempted for the first time: most never are, and each
 //! costs a descriptor.
@@ -223,8 +223,8 @@ impl Bells {
         self.means
     }
 
-    /// Has the kernel thread of slot `index` interrupted soon, if it runs in user mode. Takes a
-    /// lock: masked, or in a handler that has interrupted nobody who may have it.
+    /// Interrupts the kernel thread of slot `index` soon, if it runs in user mode. Takes a lock:
+    /// masked, or in a handler that has interrupted no holder of it.
     pub(crate) fn ring(&self, index: u32, slot: &Slot) {
         if self.means == Means::Off {
             return;
@@ -297,7 +297,7 @@ impl Bells {
             return;
         }
         let _alive = self.ringing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Without a clock who keeps the time rings.
+        // Without a clock the timekeeper rings.
         let _ = self.clock_of(index, slot.tid.load(Ordering::Relaxed) as i32).and_then(|fd| {
             set_period(fd, nanoseconds)?;
             arm(fd)
@@ -355,7 +355,7 @@ impl Bells {
         if fd != NONE {
             // Closed it may live on: a child of fork(2) has it, until it runs another program.
             disarm(fd);
-            // SAFETY: ours, and nobody uses it: who rings holds the lock, and the handler runs on
+            // SAFETY: ours, and unused: a ringing thread holds the lock, and the handler runs on
             // this kernel thread.
             drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }

@@ -26,7 +26,7 @@ pub enum Step {
     Resumed = 5,
     /// 6: the next microprocess is chosen and loaded. By the user scheduler.
     Loaded = 6,
-    /// 7: what the microprocess waits for is there. By whoever causes it.
+    /// 7: what the microprocess waits for is there. Recorded by the thread that causes it.
     Interrupt = 7,
     /// 8: its kernel thread was woken.
     Woken = 8,

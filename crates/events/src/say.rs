@@ -1,5 +1,5 @@
-//! What is said to the standard error where neither an allocator nor std's lock of it may be in
-//! reach: signal handlers, and whoever looks after those that are stuck.
+//! Writes to standard error where neither an allocator nor std's lock of it may be used: in signal
+//! handlers, and in code that looks after stuck threads.
 
 use std::fmt::{self, Write};
 

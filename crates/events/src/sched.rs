@@ -1,4 +1,4 @@
-//! The paper's interface between the two halves: events, and who is told of them.
+//! The paper's interface between the two halves: the events, and their receiver.
 //!
 //! Source: P0, sections 3.1 to 3.3. [`Kernel::init_sched`](crate::kernel::Kernel::init_sched) makes
 //! a [`UserScheduler`] known; what it may ask of the kernel's half are the methods of
@@ -160,8 +160,9 @@ pub trait UserScheduler: Send + Sync {
         0
     }
 
-    /// Time passes: whose quantum is over, and who waits? On a kernel thread of the pool, one at a
-    /// time; it may [`raise`](crate::Kernel::raise). Says when it wants to look again.
+    /// Time passes: which quanta are over, and which microprocesses wait? On a kernel thread of the
+    /// pool, one at a time; it may [`raise`](crate::Kernel::raise). Returns when it wants to look
+    /// again.
     fn tick(&self) -> Tick {
         Tick::Rest(None)
     }
@@ -172,9 +173,9 @@ pub trait UserScheduler: Send + Sync {
         true
     }
 
-    /// The last kernel thread has left the pool, and no other is to be had: whoever waits for a
-    /// virtual processor may wait for one that sleeps ([`Kernel::excuse`](crate::Kernel::excuse)).
-    /// On a kernel thread of the pool.
+    /// The last kernel thread has left the pool, and no other is to be had: a thread that waits for
+    /// a VP may wait for a sleeping one ([`Kernel::excuse`](crate::Kernel::excuse)). On a kernel
+    /// thread of the pool.
     fn no_spare(&self) {}
 
     /// What [`Kernel::watch_once`](crate::Kernel::watch_once) was asked to watch for `vp` is ready.

@@ -1,4 +1,4 @@
-//! Who carries which virtual processor, and how it is taken over.
+//! Which kernel thread carries which virtual processor, and how a VP is taken over.
 //!
 //! A spare begins to run microseconds after a kernel thread went to sleep in the kernel, and by
 //! then that thread may be back. So a take-over has to be revocable, and the carrying thread must
@@ -91,8 +91,8 @@ pub struct Slot {
     pub missed: AtomicU64,
     /// When the last Blocked was, nanoseconds of CLOCK_MONOTONIC.
     pub stamp: AtomicU64,
-    /// How often its kernel thread has begun to carry a VP. Whoever took one of them away knows by
-    /// this whether it has another one by now.
+    /// How often its kernel thread has begun to carry a VP. A thread that took one of them away
+    /// knows by this whether it has another one by now.
     pub(crate) times: AtomicU64,
 }
 
@@ -171,8 +171,8 @@ impl Slot {
         self.tid.store(tid, Ordering::Release);
     }
 
-    /// Puts a VP into the slot. Only by the owning kernel thread, masked, or by who hands it a VP
-    /// while it waits for one.
+    /// Puts a VP into the slot. Only by the owning kernel thread, masked, or by the thread that
+    /// hands it a VP while it waits for one.
     pub fn install(&self, token: u64) {
         debug_assert!(token != 0 && token & (CLAIMING | LENT) == 0);
         self.vp.store(token, Ordering::Release);
@@ -223,7 +223,7 @@ impl Slot {
         self.masked.load(Ordering::Relaxed)
     }
 
-    /// Once whoever claims has decided: whether VP `token` is the carrier's.
+    /// Once the claimer has decided: whether VP `token` is the carrier's.
     ///
     /// # Panics
     /// Aborts if the slot holds what nobody wrote: the shared page is corrupt, and whose the VP is

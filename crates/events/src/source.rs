@@ -83,7 +83,7 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Says what wakes those who wait: see epoll_ctl(2). The data is for the source to choose,
+    /// Registers what wakes the waiters: see epoll_ctl(2). The data is for the source to choose,
     /// below 2^32.
     ///
     /// # Errors
@@ -114,8 +114,8 @@ pub trait EventSource: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// The kernel thread of slot `index` no longer carries the one of that `time`. By itself, or by
-    /// who took it; then it may have another one by now.
+    /// The kernel thread of slot `index` no longer carries the one of that `time`. Called by
+    /// itself, or by the thread that took it; then it may have another one by now.
     fn end(&self, _index: u32, _time: u64) {}
 
     /// The calling kernel thread, which carries nothing, will be without a virtual processor for
@@ -127,8 +127,8 @@ pub trait EventSource: fmt::Debug + Send + Sync {
     fn rest(&self, _index: u32, _rests: bool) {}
 
     /// After a wake-up with `data`: calls `blocked` with the index of each slot whose kernel thread
-    /// may sleep with its virtual processor. They are checked by whoever claims. Any number of
-    /// kernel threads may call it at a time.
+    /// may sleep with its virtual processor. The claimer checks them. Any number of kernel threads
+    /// may call it at a time.
     fn told(&self, _data: u32, _page: &Page, _blocked: &mut dyn FnMut(u32)) {}
 
     /// A source that has to look by itself: looks, and says when it wants to look again. One kernel

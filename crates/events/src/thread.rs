@@ -79,13 +79,14 @@ impl KernelThread {
             if self.kernel.wants_returns() && self.may_stand_aside() { WANT_UNBLOCKED } else { 0 };
         slot.wanted.store(WANT_BLOCKED | returns, Ordering::Relaxed);
         self.token.set(token);
-        // What was raised for whoever carried here before, or while this kernel thread waited: it
-        // is about to choose anew, or has just been chosen (P0: Unblocked and Preempted together
-        // are told as one).
+        // What was raised for an earlier carrier here, or while this kernel thread waited, is
+        // dropped: it is about to choose anew, or has just been chosen (P0: Unblocked and Preempted
+        // together are told as one).
         slot.pending.store(0, Ordering::Relaxed);
         self.kernel.carriers[vp as usize].store(self.index, Ordering::Relaxed);
         self.kernel.handed[vp as usize].store(0, Ordering::Relaxed);
-        // Bound until the VP is here: whoever looks for the microprocess finds it in between, too.
+        // Bound until the VP is here: a thread that looks for the microprocess finds it in between,
+        // too.
         let bound = slot.state.load(Ordering::Relaxed) & BOUND;
         slot.state.store(ThreadState::User as u32 | bound, Ordering::Relaxed);
         self.kernel.watchdog.rest(self.index, false);
@@ -127,7 +128,7 @@ impl KernelThread {
     /// back from a sleep.
     pub fn note_lost(&self) {
         if let Some(vp) = self.vp() {
-            // Whoever took it says so at once.
+            // The thread that took it records that at once.
             let mut patience = Patience::default();
             while self.kernel.carriers[vp as usize].load(Ordering::Relaxed) == self.index {
                 if !patience.moment() {
@@ -158,9 +159,9 @@ impl KernelThread {
         self.kernel.source.tells_return(self.index)
     }
 
-    /// The calling kernel thread, masked, its microprocess bound to it, gives its VP to whoever
-    /// comes to the pool next, and is about to [`await_turn`](KernelThread::await_turn).
-    /// Async-signal-safe where [`may_stand_aside`](KernelThread::may_stand_aside) says so.
+    /// The calling kernel thread, masked, its microprocess bound to it, gives its VP to the next
+    /// thread that comes to the pool, and is about to [`await_turn`](KernelThread::await_turn).
+    /// Async-signal-safe where [`may_stand_aside`](KernelThread::may_stand_aside) is true.
     pub fn stand_aside(&self) {
         let Some(vp) = self.vp() else { return };
         let slot = self.slot();
@@ -236,10 +237,10 @@ impl KernelThread {
     /// somebody may take the VP. Unmasks.
     pub fn lend(&self) {
         let slot = self.slot();
-        // Release: whoever sees AWAY and open sees the VP's contents.
+        // Release: a thread that sees AWAY and open sees the VP's contents.
         slot.state.store(AWAY, Ordering::Release);
-        // Masked as long as the lock is held. Who looks before it is unmasked leaves the entry
-        // where it is.
+        // Masked as long as the lock is held. A thread that looks before it is unmasked leaves the
+        // entry where it is.
         self.kernel.lock().lent.push(self.index);
         slot.unmask();
         self.kernel.wake_one();
@@ -264,14 +265,14 @@ impl KernelThread {
         debug_assert_eq!(self.token.get(), 0);
         self.rings_itself.set(0);
         self.kernel.source.leave(self.index);
-        // Who rings for it just now asks for a VP to be taken; then it is closed when that was
-        // given up.
+        // A thread that rings for it just now requests it to take a VP; then it is closed when that
+        // was given up.
         let _ = self.kernel.bells.close(self.index);
         self.slot().state.store(ThreadState::User as u32 | BOUND, Ordering::Relaxed);
     }
 
-    /// *Preempted* and *Changed*, one or both or none ([`Event::bit`]): what was raised for whoever
-    /// carries here is taken, to be acted upon. Only by the calling kernel thread.
+    /// Takes what was raised for the carrier here, *Preempted* and *Changed*, one or both or none
+    /// ([`Event::bit`]), to be acted upon. Only by the calling kernel thread.
     #[must_use]
     pub fn take_raised(&self) -> u32 {
         let events = self.slot().pending.swap(0, Ordering::AcqRel)

@@ -1,12 +1,12 @@
-//! Who keeps the time: one of the kernel threads that wait in the pool asks the user scheduler for
-//! its [`tick`](UserScheduler::tick), as long as somebody runs.
+//! Timekeeper: a kernel thread of the pool that asks the user scheduler for its
+//! [`tick`](UserScheduler::tick), as long as something runs.
 //!
 //! ```text
 //!   NOBODY ── keep_time ──> KEPT ── Tick::Rest(None) ──> NOBODY
 //!                           KEPT ── Tick::Rest(Some) ──> RESTS ── keep_time, or Tick::Again ──> KEPT
 //! ```
-//! At rest no one in particular has the watch: whoever of the pool is woken by
-//! [`Kernel::keep_time`] takes it.
+//! At rest no particular thread has the watch: the thread of the pool that [`Kernel::keep_time`]
+//! wakes takes it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -43,7 +43,7 @@ impl Kernel {
         }
     }
 
-    /// Has whoever keeps the time look now, and not when it wanted to look again.
+    /// Makes the timekeeper look now, and not when it wanted to look again.
     pub fn hurry(&self) {
         self.wake_one();
     }

@@ -1,9 +1,10 @@
 //! A kernel thread that came back without its virtual processor waits for its turn.
 //!
 //! Its microprocess is in a run queue, as any runnable one, but its context is in use: it stands in
-//! the kernel thread's signal handler. So who picks it hands the VP to this kernel thread instead
-//! of switching (P0, figure 6: the returning kernel thread goes on, the other one goes to the
-//! pool). A microprocess thereby never changes kernel threads except where it switches by itself.
+//! the kernel thread's signal handler. So the scheduler that picks it hands the VP to this kernel
+//! thread instead of switching (P0, figure 6: the returning kernel thread goes on, the other one
+//! goes to the pool). A microprocess thereby never changes kernel threads except where it switches
+//! by itself.
 //!
 //! ```text
 //!            begin()          offer()                 hand()
@@ -18,10 +19,10 @@
 //! scheduler, perhaps for a lock that this very microprocess holds (malloc's, say), or because all
 //! kernel threads are in use. Then it goes on without one until it next enters the runtime. There
 //! it leaves its stack and its kernel thread, which may be the only one that could carry a virtual
-//! processor: whoever picks its entry switches to it.
+//! processor: the scheduler that picks its entry switches to it.
 //!
-//! Whoever waits looks now and then whether turns can come at all, for all who wait: how often they
-//! look together does not depend on how many they are.
+//! A waiter looks now and then whether turns can come at all, for all waiters: how often they look
+//! together does not depend on their number.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -31,7 +32,7 @@ const OFFERED: u32 = 2;
 const HANDED: u32 = 3;
 const ASTRAY: u32 = 4;
 
-/// The time between two looks, whoever takes them, in nanoseconds.
+/// The time between two looks of all waiters together, in nanoseconds.
 const LOOK_EVERY: u64 = 2_000_000;
 
 /// How long one of so many waiters sleeps before it looks, in nanoseconds.
@@ -76,8 +77,8 @@ impl Turn {
     #[must_use]
     pub fn begin(&self, of: Option<u32>) -> bool {
         self.of.store(of.unwrap_or(NOBODY), Ordering::Relaxed);
-        // Release: who offers sees what the microprocess did. ASTRAY -> QUEUED unless the entry is
-        // dropped at this moment.
+        // Release: the offering thread sees what the microprocess did. ASTRAY -> QUEUED unless the
+        // entry is dropped at this moment.
         if self.state.compare_exchange(ASTRAY, QUEUED, Ordering::AcqRel, Ordering::Acquire).is_ok()
         {
             return false;
@@ -141,7 +142,7 @@ impl Turn {
         }
     }
 
-    /// By who offered: the VP is the waiter's.
+    /// Called by the offering thread: the VP is the waiter's.
     pub fn hand(&self, token: u64) {
         self.token.store(token, Ordering::Relaxed);
         // Release: the VP's contents go with it. After this the waiter may be gone: only the

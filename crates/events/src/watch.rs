@@ -197,7 +197,8 @@ impl Sight for Proc {
 /// wait by itself.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Per slot: who stood there at the last look, if it was open, and its CPU time then.
+    /// Per slot: the thread that stood there at the last look, if it was open, and its CPU time
+    /// then.
     seen: Vec<Option<(Tid, u64)>>,
     /// When that was.
     at: u64,

@@ -1,14 +1,14 @@
-//! Distrust: a user scheduler that does not do its part is found out, whoever brought it (P0, 3.4).
+//! Watchdog: detects a user scheduler that violates the event protocol, whichever it is (P0, 3.4).
 //!
 //! A kernel thread of its own, which runs nothing of the user scheduler's, looks at the shared page
-//! four times in each *bound*, and sleeps while nobody runs. (Who keeps the time runs
+//! four times in each *bound*, and sleeps while nothing runs. (The timekeeper runs
 //! [`tick`](crate::sched::UserScheduler::tick) and
-//! [`blocked`](crate::sched::UserScheduler::blocked): he may be the one who is stuck.) Nobody else
-//! does anything for it beyond a store where a VP rests, is asked for or raised.
+//! [`blocked`](crate::sched::UserScheduler::blocked), and may itself be stuck.) Other threads do
+//! nothing for it beyond a store where a VP rests, is asked for or raised.
 //!
 //! | case | the proof | overridden |
 //! |---|---|---|
-//! | *mask never cleared* | `PROBE` is set in `pending` of a masked slot; whoever unmasks takes it. Still there after the bound of the kernel thread's own CPU time | the VP is written off |
+//! | *mask never cleared* | `PROBE` is set in `pending` of a masked slot; the next unmask takes it. Still there after the bound of the kernel thread's own CPU time | the VP is written off |
 //! | *Blocked never answered* | the same call of `blocked` is under way after the bound | its kernel thread counts no longer as one of the pool, another takes its place; the VP is written off |
 //! | *no yield after Preempted* | raised, and the same microprocess runs on for the bound of CPU time although [`outranked`](crate::sched::UserScheduler::outranked) says that it should not | the VP is taken from its slot and goes to a spare, as if its kernel thread had blocked |
 //! | *user scheduler itself blocked* | as the first, but the kernel thread sleeps in the kernel, without having said so ([`KernelThread::rest`](crate::KernelThread::rest)) | as the first |
@@ -288,7 +288,7 @@ struct Suspect {
     robbed: Suspicion,
 }
 
-/// Whom it is about.
+/// The accused thread.
 struct Culprit<'a> {
     vp: u32,
     tid: Tid,
@@ -431,8 +431,8 @@ impl Kernel {
         // Another microprocess is loaded, too: the scheduler works.
         let what = [index.into(), times, rests.into(), slot.microprocess.load(Ordering::Relaxed)];
         let masked = &mut suspect.masked;
-        // Whoever has unmasked it since has taken the probe. (Set just now, it may be in the mask
-        // after next: the time begins when it is found again.)
+        // A thread that has unmasked it since has taken the probe. (Set just now, it may be in the
+        // mask after next: the time begins when it is found again.)
         if slot.pending.fetch_or(PROBE, Ordering::Relaxed) & PROBE == 0 {
             masked.drop();
         } else if masked.what != Some(what) {
@@ -449,9 +449,9 @@ impl Kernel {
         true
     }
 
-    /// Whoever takes a VP out of a slot says at once that it carries it. Else somebody wrote over
-    /// the slot, and if its kernel thread now sleeps in a system call, nobody is told: neither that
-    /// kernel thread nor a source will find it.
+    /// A thread that takes a VP out of a slot records at once that it carries it. Else the slot was
+    /// overwritten, and if its kernel thread now sleeps in a system call, neither that thread nor a
+    /// source will find out.
     fn look_for_its_vp(
         &self,
         vp: u32,
@@ -533,7 +533,7 @@ impl Kernel {
     }
 
     /// The VP of slot `index` goes to a spare, which takes it itself: that asks the user scheduler,
-    /// on whom the watchdog does not wait.
+    /// for which the watchdog does not wait.
     fn have_taken(self: &Arc<Kernel>, index: u32) {
         if self.prepare() {
             self.lock().overruled.push(index);
@@ -545,11 +545,11 @@ impl Kernel {
         }
     }
 
-    /// Who was asked, and does not answer, is none of those who wait any more; nor does he keep the
-    /// time.
+    /// The thread that was asked, and does not answer, no longer counts as waiting, and is no
+    /// timekeeper.
     fn replace_who_was_asked(self: &Arc<Kernel>, vp: u32, asked: u64, index: Option<u32>) {
         let mut pool = self.lock();
-        // Under the lock: who answers from here on takes himself off the count under it.
+        // Under the lock: a thread that answers from here on takes itself off the count under it.
         let word = &self.watchdog.vps[vp as usize].asked;
         if word
             .compare_exchange(asked, asked | TOO_LATE, Ordering::Relaxed, Ordering::Relaxed)

@@ -231,7 +231,7 @@ fn changed_priorities_take_effect() {
     });
 }
 
-/// A pipe with somebody who writes into it as soon as `is_so`.
+/// A pipe with a thread that writes into it as soon as `is_so`.
 fn filled_when(
     is_so: impl Fn() -> bool + Send + 'static,
 ) -> (PipeReader, std::thread::JoinHandle<PipeWriter>) {
@@ -329,7 +329,7 @@ fn at_the_limit_of_kernel_threads_a_block_holds_its_vp_up_and_nothing_is_lost() 
     const MOST: usize = 6;
     under_each(2, MOST, |package| {
         let (all, mut writer, begun) = readers(package, 40);
-        // Each kernel thread has one: whoever sleeps now keeps its VP.
+        // Each kernel thread has one: a microprocess that sleeps now keeps its VP.
         until(|| begun.load(SeqCst) == MOST as u32);
         let counts = package.kernel().counts();
         assert_eq!(counts.threads, MOST);

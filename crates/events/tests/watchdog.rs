@@ -37,7 +37,7 @@ fn is_child() -> bool {
 
 fn mode() -> Distrust {
     let on = Distrust::from_name(&std::env::var(MODE).expect("set by `again`")).expect("known").on;
-    // Where everything else wants a core, too, who does his part is not to be hurried.
+    // Where everything else wants a core, too, a well-behaved scheduler is not to be hurried.
     let bound = if on == OnMisbehaviour::Report { BOUND * 3 } else { BOUND };
     Distrust { on, bound }
 }
@@ -306,8 +306,8 @@ fn blocked_that_is_never_answered() {
             kernel.resume(0, None).expect("a kernel thread");
             until(|| kernel.accused(Case::BlockedNeverAnswered) != 0);
             kernel.resume(1, None).expect("a kernel thread");
-            // Twice each: VP 1 although the one who was to be told of it hangs, VP 0 once he has
-            // answered.
+            // Twice each: VP 1 although the thread that was to be told of it hangs, VP 0 once it
+            // has answered.
             until(|| user.done.load(SeqCst) == 4);
             assert_eq!(kernel.counts().overridden, 1);
             kernel.dismiss();
@@ -319,8 +319,8 @@ fn blocked_that_is_never_answered() {
 
 /// Blocks, switches, busy kernel threads, stops: none of it is misbehaviour.
 #[test]
-fn nobody_is_accused_who_does_his_part() {
-    const NAME: &str = "nobody_is_accused_who_does_his_part";
+fn well_behaved_scheduler_is_not_accused() {
+    const NAME: &str = "well_behaved_scheduler_is_not_accused";
     if !is_child() {
         let mut child = command(NAME, "report").spawn().expect("a process");
         for _ in 0..3 {

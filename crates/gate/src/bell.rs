@@ -42,9 +42,8 @@ impl Bell {
         Bell { peer, placement, own, untold: AtomicBool::new(false) }
     }
 
-    /// Whether a call finds the other side on the core that the caller leaves to it only if nobody
-    /// moves. Two that spin want two cores, and who is woken wherever the kernel likes keeps to
-    /// none.
+    /// Whether a call finds the other side on the core that the caller leaves to it only if neither
+    /// side moves. Two that spin want two cores, and a thread that is woken anywhere keeps to none.
     pub(crate) fn keeps_to_cores(&self) -> bool {
         matches!(self.placement, Placement::Adaptive | Placement::Handoff)
     }
@@ -54,7 +53,8 @@ impl Bell {
         if let Some(peer) = self.peer {
             peer.row.head.post(peer.bit);
         }
-        // The push, then the look whether it was told: who clears this afterwards rings afterwards.
+        // The push, then the look whether it was told: a thread that clears this afterwards rings
+        // afterwards.
         fence(Ordering::SeqCst);
         if self.untold.load(Ordering::Relaxed) || self.untold.swap(true, Ordering::AcqRel) {
             return;

@@ -28,7 +28,7 @@ const IDLE: u32 = 0;
 const WAITS: u32 = 1;
 /// The reply is there.
 const THERE: u32 = 2;
-/// Nobody waits any more, or ever did: whoever takes the reply in gives the cell back.
+/// No caller waits any more, or ever did: the thread that takes the reply in gives the cell back.
 const LEFT: u32 = 3;
 /// The link is gone, and no reply comes.
 const GONE: u32 = 4;
@@ -38,15 +38,15 @@ const STOPS: u32 = 5;
 /// What this side keeps of a call under way, by cell.
 struct Slot {
     state: AtomicU32,
-    /// Who waits, and what came. Whoever makes `state` what it is has them: the taker of the cell
-    /// before WAITS, whoever ends that until it has done so, then the taker again.
+    /// The waiter, and what came. The thread that makes `state` what it is has them: the taker of
+    /// the cell before WAITS, the thread that ends that until it has done so, then the taker again.
     held: UnsafeCell<(Option<Waiter>, ReplyHeader)>,
-    /// What is under way names regions. Its taker's, then whoever's who gives the cell back.
+    /// What is under way names regions. Its taker's, then the thread's that gives the cell back.
     names: AtomicBool,
 }
 
-// SAFETY: `state` says who has `held`; each change of it that hands `held` over is a release, and
-// read with acquire.
+// SAFETY: `state` says which thread has `held`; each change of it that hands `held` over is a
+// release, and read with acquire.
 unsafe impl Sync for Slot {}
 
 /// A request, as callers make it.
@@ -94,7 +94,7 @@ pub(crate) struct Client {
     /// Those that wait for a free cell, and how many they are.
     queue: Mutex<VecDeque<Waiter>>,
     queued: AtomicUsize,
-    /// One at a time takes replies in, and nobody who was told of one goes away without.
+    /// One at a time takes replies in, and no notified thread goes away without.
     taking: Mutex<()>,
 }
 
@@ -171,7 +171,7 @@ impl Client {
                 self.queued.fetch_add(1, Ordering::SeqCst);
                 queue.push_back(me.clone());
             }
-            // Whoever gives one back looks whether somebody is queued, after that.
+            // A thread that gives one back looks for queued callers after that.
             fence(Ordering::SeqCst);
             let found = self.caller.take_cell();
             let over = || deadline.is_some_and(|at| Instant::now() >= at);
@@ -361,7 +361,7 @@ impl Client {
         } else {
             // SAFETY: the cell is ours, and nobody waits in it: `held` is the taker's.
             unsafe { (*slot.held.get()).0 = Some(park::current()) };
-            // Release: whoever ends the wait finds who waits.
+            // Release: the thread that ends the wait finds the waiter.
             slot.state.store(WAITS, Ordering::Release);
         }
         self.caller.push_request(cell)?;
@@ -382,9 +382,9 @@ impl Client {
         self.push(cell, &ask, 0, [0; REGIONS], &[])
     }
 
-    /// Ends a stream whose cell this side has: whoever takes the answer in gives the cell back.
-    /// Without that its handler would wait for ever, and send what it has left to the next stream
-    /// in this cell.
+    /// Ends a stream whose cell this side has: the thread that takes the answer in gives the cell
+    /// back. Without that its handler would wait for ever, and send what it has left to the next
+    /// stream in this cell.
     pub(crate) fn stop(&self, cell: CellNo) {
         if porter::is_child() {
             return;
@@ -415,8 +415,8 @@ impl Client {
             return;
         }
         let slot = &self.slots[cell.index()];
-        // Before it is left: from then on whoever takes the reply in gives the cell back, and a
-        // cancel must not come to its next request.
+        // Before it is left: from then on the thread that takes the reply in gives the cell back,
+        // and a cancel must not come to its next request.
         if slot.state.load(Ordering::Acquire) == WAITS && self.caller.push_cancel(cell) {
             self.bell.pushed(&self.side.link);
         }
@@ -424,7 +424,7 @@ impl Client {
         if slot.state.compare_exchange(WAITS, LEFT, Ordering::AcqRel, Ordering::Acquire)
             == Err(THERE)
         {
-            // SAFETY: THERE: `held` is the taker's again, and that is who leaves.
+            // SAFETY: THERE: `held` is the taker's again, which is the leaving thread.
             let header = unsafe { (*slot.held.get()).1 };
             self.put_away(cell, header);
         }
@@ -517,8 +517,8 @@ impl Client {
         let _one = lock(&self.taking);
         let slot = &self.slots[cell.index()];
         if slot.state.compare_exchange(WAITS, GONE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-            // SAFETY: we have ended WAITS, and `taking` keeps out who takes replies in; the taker
-            // does not look at `held` any more.
+            // SAFETY: we have ended WAITS, and `taking` keeps out other threads that take replies
+            // in; the taker does not look at `held` any more.
             let who = unsafe { (*slot.held.get()).0.clone() };
             if let Some(who) = who {
                 who.wake();
@@ -547,9 +547,9 @@ impl Looked for Client {
             self.caller.pop_replies(usize::MAX, |reply| {
                 let slot = &self.slots[reply.cell.index()];
                 if slot.state.load(Ordering::Acquire) == WAITS {
-                    // SAFETY: this side's record of a cell whose reply is being taken in: nobody
-                    // but us ends WAITS with a reply, and who leaves it does not look at `held`.
-                    // Who waits takes nothing before THERE.
+                    // SAFETY: this side's record of a cell whose reply is being taken in: only we
+                    // end WAITS with a reply, and a leaving caller does not look at `held`. A
+                    // waiting one takes nothing before THERE.
                     let who = unsafe {
                         let held = slot.held.get();
                         (*held).1 = reply.header;

@@ -12,10 +12,10 @@ use kumihimo_runtime::membership;
 /// How a gate or a link is seen and ended from outside. The table keeps it, so it does not own its
 /// [`Entered`].
 pub(crate) trait Shown: Send + Sync {
-    /// How it is, in a line: who calls, how often. Called while nobody else of the kind can be
-    /// looked at: it takes no lock, and does not block.
+    /// Its state, in a line: the caller, and how often. Called while nothing else of the kind can
+    /// be looked at: it takes no lock, and does not block.
     fn state(&self) -> String;
-    /// It is asked to end, by somebody who has its id. It ends later, on another kernel thread or
+    /// It is asked to end, by a thread that has its id. It ends later, on another kernel thread or
     /// microprocess: with locking design `kind` all resources of its kind are locked meanwhile, so
     /// no [`Entered`] is made or dropped here. [`Link::close`](crate::link::Link::close) is right.
     fn cancel(&self);

@@ -44,8 +44,8 @@ use crate::{Error, ErrorKind, Region, board, looks, types};
 /// ```
 ///
 /// *At most once*: a request is handled once or not at all. When the server ends in the middle of
-/// it the caller gets an error of kind `Gone` and cannot know which; the next call connects to
-/// whoever serves the gate then.
+/// it the caller gets an error of kind `Gone` and cannot know which; the next call connects to the
+/// server that the gate has then.
 pub struct Gate<Q, R> {
     inner: Arc<Inner>,
     _types: PhantomData<fn(Q) -> R>,
@@ -174,7 +174,7 @@ fn connected(name: &str, options: &Options, types: Option<u64>) -> Result<Arc<Cl
     Error::unless_supported()?;
     runtime::ensure()
         .map_err(|e| Error::new(ErrorKind::Io, format!("gate {name:?}: no runtime: {e}")))?;
-    // So that the server sees who calls, and is on the same board.
+    // So that the server sees the caller, and is on the same board.
     let _ = membership::table();
     let bit = looks::next_bit();
     let hello = Hello {
@@ -326,7 +326,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Gate<Q, R
         })
     }
 
-    /// As [`serve`](Gate::serve), otherwise than by default: the handler learns who calls, and may
+    /// As [`serve`](Gate::serve), otherwise than by default: the handler learns the caller, and may
     /// fail.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! The handshake of a link: who calls says what it wants, who serves says what it gets, or why not.
+//! The handshake of a link: the client says what it wants, the server says what it gets, or why
+//! not.
 //!
 //! Records of fixed layout, little-endian, each one packet:
 //! ```text
@@ -224,7 +225,7 @@ pub(crate) fn told(record: &[u8]) -> Option<Error> {
         return None;
     }
     let kind = ErrorKind::of_number(kind).unwrap_or(ErrorKind::Io);
-    // It may be shown on a terminal, and comes from who knows whom.
+    // It may be shown on a terminal, and its origin is unknown.
     let clean: String = str::from_utf8(text).ok()?.chars().filter(|c| !c.is_control()).collect();
     Some(Error::new(kind, clean))
 }

@@ -42,8 +42,8 @@ pub(crate) struct Hosted {
     pub(crate) peer: Peer,
     pub(crate) side: Side,
     gone: AtomicBool,
-    /// The streams that are handled, by cell. What a client asks of one that is not there is
-    /// answered at once, by whoever looks.
+    /// The streams that are handled, by cell. A request to one that is not there is answered at
+    /// once, by the thread that looks.
     streams: Mutex<HashMap<CellNo, Turn>>,
     /// Names of the regions that this side passes.
     next_region: AtomicU32,
@@ -155,8 +155,8 @@ impl Hosted {
         loop {
             {
                 let mut streams = lock(&self.streams);
-                // Under the lock, which the end of the link takes after it is gone: it finds who
-                // waits.
+                // Under the lock, which the end of the link takes after it is gone: it finds the
+                // waiter.
                 if self.is_gone() || cancel::requested() {
                     return false;
                 }

@@ -109,7 +109,7 @@ fn shake_hands(
     let gone = || {
         Error::new(
             ErrorKind::Gone,
-            format!("who served gate {name:?} ({whose}) has ended: connect again"),
+            format!("the server of gate {name:?} ({whose}) has ended: connect again"),
         )
     };
     match send(&socket, &hello.encode(), None, false) {

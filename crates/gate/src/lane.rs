@@ -7,16 +7,16 @@
 //! cancelled. [`Caller`] is the client's side, [`Host`] the server's; any number of kernel threads
 //! may use either at once.
 //!
-//! Whoever shares the memory may write anything there, at any time. So each word is loaded once and
-//! checked before use, against what this side keeps in memory of its own; payloads are copied out
-//! before anybody looks at them. What does not follow the protocol is
+//! A process that shares the memory may write anything there, at any time. So each word is loaded
+//! once and checked before use, against what this side keeps in memory of its own; payloads are
+//! copied out before they are looked at. What does not follow the protocol is
 //! [`ErrorKind::Malformed`](crate::ErrorKind::Malformed), after which the lane is to be given up.
 //!
 //! # Waking
-//! A lane wakes nobody. A push ends in a release store; whoever then has to wake the other side
-//! calls `Cell::call` of its row (crates/arbiter), which begins with a full fence. Who goes to
-//! sleep asks [`Caller::has_replies`] or [`Host::has_requests`] once more after `Cell::lie_down`,
-//! which ends in one. So one of the two sees the other.
+//! A lane wakes no thread. A push ends in a release store; a thread that then has to wake the other
+//! side calls `Cell::call` of its row (crates/arbiter), which begins with a full fence. A thread
+//! that goes to sleep asks [`Caller::has_replies`] or [`Host::has_requests`] once more after
+//! `Cell::lie_down`, which ends in one. So one of the two sees the other.
 
 mod atomic;
 mod caller;

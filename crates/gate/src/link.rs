@@ -31,7 +31,7 @@ const REGION: u8 = 0x11;
 const FORGET: u8 = 0x12;
 const BYE: u8 = 0x13;
 
-/// Who is at the other end, as the kernel says.
+/// The other end, as the kernel says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// Its effective user when it connected, or listened.
@@ -81,7 +81,7 @@ pub(crate) fn parse(record: &Record) -> Option<Said> {
     }
 }
 
-/// The socket, and who is at its other end.
+/// The socket, and the process at its other end.
 #[derive(Debug)]
 pub(crate) struct Line {
     /// This process's number for it.
@@ -110,8 +110,8 @@ impl Drop for Line {
 }
 
 impl Line {
-    /// Whether the descriptor is still the socket's. Somebody in this process who closes what is
-    /// not his is no event that epoll(7) tells.
+    /// Whether the descriptor is still the socket's. Code in this process that closes descriptors
+    /// of others is no event that epoll(7) reports.
     pub(crate) fn is_whole(&self) -> bool {
         inode(&*self.socket) == self.inode
     }
@@ -123,7 +123,7 @@ impl Line {
         }
         let mut record = vec![BYE];
         put_error(&mut record, why);
-        // Whoever does not take it sees the end all the same.
+        // A peer that does not take it sees the end all the same.
         let _ = send(&*self.socket, &record, None, false);
         let _ = shutdown(&*self.socket, Shutdown::Both);
     }

@@ -1,5 +1,5 @@
-//! All links of this address space, as its virtual processors look at them: who has something for
-//! us, and whom we have not told yet.
+//! All links of this address space, as its virtual processors look at them: which have something
+//! for us, and which we have not told yet.
 //!
 //! A link stands in one of 64 buckets, by the bit that the other side posts in our row. So a look
 //! costs one load as long as nothing came, and else a walk over those few links that share the bit.
@@ -37,7 +37,7 @@ fn bucket(bit: u32) -> Locked<'static, Bucket> {
     lock(&LOOKED[bit as usize % BUCKETS])
 }
 
-/// Who looks at a link as long as this exists.
+/// Looks at a link as long as this exists.
 pub(crate) struct Place {
     bit: u32,
     of: Arc<dyn Looked>,
@@ -93,7 +93,7 @@ pub(crate) fn note_untold(bit: u32) {
     }
 }
 
-/// Tells all who have not been told yet. Anywhere.
+/// Notifies all links that have not been notified yet. Anywhere.
 pub(crate) fn tell(caller: Caller) {
     if UNTOLD.load(Ordering::Relaxed) != 0 {
         each(UNTOLD.swap(0, Ordering::AcqRel), |link| link.tell(caller));

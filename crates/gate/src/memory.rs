@@ -16,8 +16,8 @@ use crate::{Error, ErrorKind};
 /// Most bytes of one mapping. The file of a peer is not larger than it says, but may be larger than
 /// anybody wants to have mapped.
 pub(crate) const MOST: usize = 1 << 30;
-/// What a memfd lies on, other than huge pages, which can run out under whoever has them mapped
-/// (SIGBUS again).
+/// What a memfd lies on, other than huge pages, which can run out while they are mapped (SIGBUS
+/// again).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// It stays as large as it is, and as sealed.
 pub(crate) const SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -46,8 +46,8 @@ pub(crate) struct Memory {
     len: usize,
 }
 
-// SAFETY: a mapping belongs to no kernel thread; what is done through its address is the affair of
-// who does it.
+// SAFETY: a mapping belongs to no kernel thread; an access through its address is the affair of its
+// author.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -150,7 +150,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if self.len > 0 {
-            // SAFETY: our mapping, whole; whoever borrowed from it borrowed `self`.
+            // SAFETY: our mapping, whole; borrows from it borrowed `self`.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
         }
     }

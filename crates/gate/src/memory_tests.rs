@@ -81,7 +81,7 @@ fn what_is_no_memfd_is_refused() {
         file.set_len(LEN as u64).unwrap();
         malformed(Memory::map(file.as_fd(), LEN), "it ");
     }
-    // Huge pages may run out under whoever has them mapped.
+    // Huge pages may run out while they are mapped.
     let flags = MemfdFlags::CLOEXEC
         | MemfdFlags::ALLOW_SEALING
         | MemfdFlags::HUGETLB

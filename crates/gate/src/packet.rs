@@ -45,7 +45,7 @@ impl Record {
     }
 }
 
-/// Sends a record whole. Whoever has closed it is no signal.
+/// Sends a record whole. A closed peer causes no signal.
 pub(crate) fn send(
     socket: impl AsFd,
     record: &[u8],

@@ -1,10 +1,10 @@
 //! A served gate: what has come and waits, and the microprocesses that handle it.
 //!
-//! Requests wait by priority. Whoever receives takes the highest; a microprocess that has handled
-//! one takes the next without a switch, if there is one. As long as something waits and a server is
+//! Requests wait by priority. A receiver takes the highest; a microprocess that has handled one
+//! takes the next without a switch, if there is one. As long as something waits and a server is
 //! free, exactly one is *on its way*, and calls the next one when it has arrived: a burst of
 //! requests that are handled in a moment is handled by one of them, and one that blocks in its
-//! handler holds nobody up.
+//! handler holds no other up.
 //!
 //! A server runs at the priority of what it handles (P0, section 4). If none is free, the one that
 //! handles the lowest inherits the highest that waits.
@@ -117,7 +117,7 @@ struct Handled {
     cell: CellNo,
     serial: u32,
     stream: bool,
-    /// Nobody waits for the answer any more, and who handles it was not cancelled.
+    /// No caller waits for the answer any more, and the handler was not cancelled.
     unwanted: bool,
 }
 
@@ -137,7 +137,7 @@ struct State {
     servers: Vec<Option<Server>>,
     /// Those that wait; the last one has waited for the shortest.
     waiting: Vec<usize>,
-    /// Who waits for the gate's end.
+    /// The waiter for the gate's end.
     keeper: Option<Waiter>,
     closed: bool,
 }
@@ -186,7 +186,7 @@ struct Links {
 
 /// Of one gate.
 const LINKS: usize = 4096;
-/// Of one gate and one user who is not the server's own: others are to find room too.
+/// Of one gate and one user other than the server's own: other users are to find room too.
 const LINKS_OF_OTHERS: usize = 256;
 /// Of all gates of this process.
 static ALL_LINKS: AtomicUsize = AtomicUsize::new(0);
@@ -249,8 +249,8 @@ impl Port {
         drop(server);
     }
 
-    /// What came on a link, put where it waits. Under the lock of the port, so that nobody who goes
-    /// to sleep misses it.
+    /// What came on a link, put where it waits. Under the lock of the port, so that no thread that
+    /// goes to sleep misses it.
     pub(crate) fn take_in(&self, fill: impl FnOnce(&mut dyn FnMut(Request))) {
         let mut state = lock(&self.state);
         let incoming = &mut state.incoming;
@@ -269,7 +269,7 @@ impl Port {
             return;
         }
         if let Some(at) = state.waiting.pop() {
-            let server = state.servers[at].as_mut().expect("who waits serves");
+            let server = state.servers[at].as_mut().expect("a waiting one serves");
             server.state = Doing::Comes(highest);
             if self.own_level.is_none() && server.level != highest {
                 server.level = highest;
@@ -280,7 +280,7 @@ impl Port {
             return;
         }
         if state.servers.iter().flatten().count() < self.limit {
-            // One more is on its way: whoever took the last request saw that none was free.
+            // One more is on its way: the thread that took the last request saw that none was free.
             return;
         }
         let lowest = state
@@ -364,8 +364,9 @@ impl Port {
         state
     }
 
-    /// Nobody waits for the answer to this request any more: whoever of a pool handles it is
-    /// cancelled, a loop of one's own can see it; one that waits is given back, to be answered.
+    /// No caller waits for the answer to this request any more: the pool's microprocess that
+    /// handles it is cancelled, a loop of one's own can see it; a waiting one is given back, to be
+    /// answered.
     pub(crate) fn cancel(&self, link: &Arc<Hosted>, cell: CellNo, serial: u32) -> Option<Request> {
         let mut state = lock(&self.state);
         for server in state.servers.iter_mut().flatten() {

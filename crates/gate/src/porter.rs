@@ -43,7 +43,7 @@ const BELL: u64 = 0;
 const LISTENER: u64 = 1;
 const FIRST: u64 = 2;
 
-/// What a gate does with who wants to call it.
+/// What a gate does with a new client.
 pub(crate) trait Door: Send + Sync {
     /// A caller whose user may come in. On the porter's kernel thread, with no lock held: it does
     /// not block; a panic is told to the caller.
@@ -73,8 +73,8 @@ pub(crate) trait End: Send + Sync {
     fn region(&self, id: u64, fd: OwnedFd, length: u64);
     /// The other side will not use that memory any more.
     fn forgotten(&self, id: u64);
-    /// The link has ended, whoever ended it, this side too: what the other side said, `Gone` or
-    /// `Malformed`. Called once and last.
+    /// The link has ended, by either side: what the other side said, `Gone` or `Malformed`. Called
+    /// once and last.
     fn gone(&self, why: Error);
 }
 
@@ -262,11 +262,11 @@ impl Porter {
     }
 
     /// Begins the link whose other side has let us in: `opened` is given this side's hold of it,
-    /// and says who is told of it.
+    /// and returns the receiver of its notifications.
     ///
     /// # Errors
-    /// `Exhausted`, `Io`: no kernel thread, no descriptors. Nothing is told to who was to be told,
-    /// who is dropped.
+    /// `Exhausted`, `Io`: no kernel thread, no descriptors. The receiver is dropped without a
+    /// notification.
     pub(crate) fn link(
         self: &Arc<Porter>,
         knocked: Knocked,
@@ -352,7 +352,7 @@ impl Porter {
         Ok(running)
     }
 
-    /// Whether there is nothing left to do. Then whoever begins something starts a new kernel
+    /// Whether there is nothing left to do. Then the next beginning link starts a new kernel
     /// thread.
     fn ends(&self) -> bool {
         let mut state = self.lock();
@@ -400,7 +400,7 @@ fn guarded<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|_| {
         Error::new(
             ErrorKind::Panicked,
-            "whoever is told of a link panicked: see standard error of that process",
+            "the receiver of a link panicked: see standard error of that process",
         )
     })
 }

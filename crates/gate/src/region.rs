@@ -101,7 +101,7 @@ impl Region {
 }
 
 impl AsFd for Region {
-    /// The memfd, to be passed to whoever is to [`receive`](Region::receive) it.
+    /// The memfd, to be passed to the process that is to [`receive`](Region::receive) it.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.fd.as_fd()
     }

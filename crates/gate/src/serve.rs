@@ -74,7 +74,7 @@ impl Drop for Serving {
     }
 }
 
-/// Who called, and how.
+/// The caller, and how it called.
 pub struct Context<'a> {
     request: &'a Request,
 }
@@ -280,7 +280,7 @@ impl Pool {
             let request = match next {
                 Next::Handle(request) => request,
                 Next::Surplus => return,
-                // Perhaps by somebody who must not wait for that.
+                // Perhaps by a thread that must not wait for that.
                 Next::Closed => return thread::blocking(|| self.port.hide()),
             };
             if more {
@@ -418,7 +418,7 @@ fn guarded(f: impl FnOnce() -> Outcome) -> Outcome {
 #[derive(Debug)]
 pub struct Server<Q, R> {
     serving: Serving,
-    /// Who has joined, and as which.
+    /// The member that has joined, and as which.
     me: Option<(u64, usize)>,
     _types: PhantomData<fn(Q) -> R>,
 }
@@ -444,7 +444,7 @@ impl std::fmt::Debug for Held {
 }
 
 impl<Q> Item<Q> {
-    /// Who called, and how.
+    /// The caller, and how it called.
     ///
     /// # Panics
     /// Never: an item that is there has not been answered.
@@ -537,7 +537,7 @@ impl<Q: Serialize + DeserializeOwned, R: Serialize + DeserializeOwned> Server<Q,
     }
 
     /// Answers a request and waits for the next one, in one call (P0, section 4): the caller's core
-    /// goes over to whoever waits for the reply.
+    /// goes over to the waiter for the reply.
     ///
     /// # Errors
     /// As [`receive`](Server::receive). That the caller of the first has ended is no error.

@@ -42,8 +42,8 @@ pub(crate) fn patient<T>(mut f: impl FnMut() -> io::Result<T>) -> io::Result<T> 
     }
 }
 
-/// What was found out about the open file. A plain value: Relaxed; whoever finds it out writes the
-/// same.
+/// What was found out about the open file. A plain value: Relaxed; every thread that finds it out
+/// writes the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -108,7 +108,7 @@ impl<S: AsFd> Descriptor<S> {
         Descriptor { source, kind, insists: false, direct, handle, inner }
     }
 
-    /// Whoever set O_NONBLOCK did not ask us: it waits all the same.
+    /// O_NONBLOCK was set without us: it waits all the same.
     pub(crate) fn insisting(self) -> Descriptor<S> {
         Descriptor { insists: true, ..self }
     }
@@ -418,7 +418,7 @@ impl<S: AsFd> Descriptor<S> {
         }
     }
 
-    /// Whether whoever opened it wants `WouldBlock`. Asked only before a wait.
+    /// Whether the descriptor was opened for `WouldBlock`. Asked only before a wait.
     fn is_nonblocking(&self) -> bool {
         !self.insists && flags(self.inner.as_fd()) & libc::O_NONBLOCK != 0
     }

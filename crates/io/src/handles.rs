@@ -1,7 +1,7 @@
 //! Open files and sockets as resources: each handle of this crate has its row in the usage table as
 //! long as it lives.
 //!
-//! Reading and writing through the table is for those who have no more than an id; a handle's own
+//! Reading and writing through the table is for callers with no more than an id; a handle's own
 //! read and write never come by here.
 
 use std::os::fd::{BorrowedFd, RawFd};
@@ -52,7 +52,7 @@ impl Handle {
     }
 }
 
-/// Before the descriptor is closed: nobody who is in the table's procedures has it then.
+/// Before the descriptor is closed: no thread in the table's procedures has it then.
 impl Drop for Handle {
     fn drop(&mut self) {
         if let Some(serial) = self.serial {
@@ -133,7 +133,7 @@ impl Row for Handles {
         })
     }
 
-    /// `shutdown` of a socket: whoever reads or writes there finds its end.
+    /// `shutdown` of a socket: a reader or writer there finds its end.
     fn control(&self, serial: Serial, command: &Command<'_>) -> Result<(), Error> {
         match (self, command) {
             (Handles::Sockets, Command::Cancel | Command::Own("shutdown")) => {

@@ -149,7 +149,7 @@ fn ends_and_errors_are_those_of_pread() {
     });
 }
 
-/// The kernel has the buffer until the read is over, whoever gives the reader up.
+/// The kernel has the buffer until the read is over, even if the reader is given up.
 #[test]
 fn one_that_is_cancelled_leaves_when_its_read_is_over() {
     let _alone = alone();

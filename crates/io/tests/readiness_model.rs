@@ -16,7 +16,7 @@ enum Rules {
     SeenTooLate,
     /// `drained` notes the edges that are known after the system call.
     DrainedTooLate,
-    /// The wait asks for an edge that no wait has returned for yet, whoever's wait.
+    /// The wait asks for an edge that no wait has returned for yet.
     EdgesAreConsumed,
 }
 

@@ -29,7 +29,7 @@ fn listen() -> (TcpListener, SocketAddr) {
     (listener, at)
 }
 
-/// Says hello, so that whoever reads it knows that it is served; then echoes.
+/// Says hello, so that a reader knows that it is served; then echoes.
 fn echo(mut stream: impl Read + Write) {
     stream.write_all(b"hello").unwrap();
     let mut buf = [0; 100];
@@ -103,7 +103,8 @@ fn those_that_do_not_end_are_cancelled() {
     });
 }
 
-/// Who waits for a request has nothing to lose; who has one under way answers it.
+/// A connection that waits for a request has nothing to lose; one with a request under way answers
+/// it.
 #[test]
 fn idle_connections_are_not_waited_for() {
     everywhere(|| {
@@ -173,7 +174,7 @@ fn too_many_connections_are_refused() {
             second.read_exact(&mut [0; 5]).unwrap();
             for _ in 0..5 {
                 let mut late = TcpStream::connect(at).unwrap();
-                // Somebody who speaks first reads the answer all the same.
+                // A client that speaks first reads the answer all the same.
                 let _ = late.write_all(b"request");
                 assert_eq!(rest(late), b"full\n");
             }

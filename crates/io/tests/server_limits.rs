@@ -15,7 +15,7 @@ use socket2::{Domain, Socket, Type};
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn serve(mut stream: TcpStream) {
-    // Whoever was served may be gone by now.
+    // A served client may be gone by now.
     let _ = stream.write_all(b"hello");
     let _ = stream.read(&mut [0]);
 }
@@ -122,7 +122,7 @@ fn a_server_without_microprocesses() {
             let mut streams: Vec<_> = (0..3).map(|_| TcpStream::connect(at).unwrap()).collect();
             assert_eq!(answer(&mut streams[0]), "hello");
             assert_eq!(answer(&mut streams[1]), "hello");
-            // Closed without a word: who would have said it could not begin.
+            // Closed without a word: the microprocess that would have said it could not begin.
             assert_eq!(answer(&mut streams[2]), "");
             drop(streams);
             server.drain(Duration::from_secs(3600));

@@ -53,7 +53,7 @@ fn beside() {
     write!(io::stdout(), "{}", reader.join().unwrap()).unwrap();
 }
 
-/// Whoever has it may take it again; others wait, without holding up the VP.
+/// The holder may take it again; others wait, without holding up the VP.
 fn reentrant() {
     let mut out = io::stdout().lock();
     writeln!(out, "<begin>").unwrap();
@@ -145,7 +145,7 @@ fn files() {
     assert_eq!(said(&all), "A\nB\n");
 }
 
-/// The open file is shared with whoever else has the terminal: its flags stay.
+/// The open file is shared with other users of the terminal: its flags stay.
 #[test]
 fn a_terminal() {
     let (ours, theirs) = terminal();

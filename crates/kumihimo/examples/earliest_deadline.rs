@@ -10,7 +10,7 @@ use kumihimo::policy::{Info, Placement, Policy, Why};
 use kumihimo::runtime::Runtime;
 use kumihimo::thread;
 
-/// Within each priority, whose work is due first runs first; who has no deadline runs last.
+/// Within each priority, the work that is due first runs first; work without a deadline runs last.
 struct EarliestDeadline;
 
 impl Policy for EarliestDeadline {

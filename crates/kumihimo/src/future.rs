@@ -11,7 +11,7 @@
 //!         if std::mem::replace(&mut once, true) {
 //!             return Poll::Ready(42);
 //!         }
-//!         let waker = context.waker().clone(); // for whom it may concern
+//!         let waker = context.waker().clone(); // for another thread
 //!         thread::spawn(move || waker.wake());
 //!         Poll::Pending // the microprocess is parked, its virtual processor goes on with the others
 //!     }))
@@ -24,12 +24,11 @@
 //! (`futures_lite::future::zip`, `futures::join!`).
 //!
 //! # What works through it
-//! A future becomes ready because somebody calls its waker. Which crates work depends on who that
-//! is.
+//! A future becomes ready because its waker is called. Which crates work depends on the caller.
 //!
-//! | who calls the waker | for example | works |
+//! | caller of the waker | for example | works |
 //! |---|---|---|
-//! | whoever sends, unlocks, closes: the crate has no reactor | async-channel, async-lock, async-broadcast, event-listener, futures and futures-lite, flume's async side, tower's services and those layers that use no clock, `tokio::sync` (without its timeouts) and tokio's `JoinHandle` | as it is: `examples/src/bin/future_channel.rs` |
+//! | the sender, unlocker or closer: the crate has no reactor | async-channel, async-lock, async-broadcast, event-listener, futures and futures-lite, flume's async side, tower's services and those layers that use no clock, `tokio::sync` (without its timeouts) and tokio's `JoinHandle` | as it is: `examples/src/bin/future_channel.rs` |
 //! | a kernel thread that the crate starts by itself | async-io, async-net, async-fs, smol's timers, futures-timer | as it is; the I/O is the crate's and not Kumihimo's: its thread is woken for every wait |
 //! | a runtime that has to be there | Tokio's: `tokio::net`, `time`, `fs`, `process`, `signal`, `spawn`, and all that stands on them: hyper-util, reqwest's async client, tonic, sqlx, tokio-postgres, the AWS SDK | beside it, below: `examples/src/bin/beside_tokio.rs` |
 //! | a runtime whose futures must stay on its thread | monoio, glommio, compio, `tokio::task::LocalSet` | not through it: leave them on kernel threads of their own, and talk to those through a channel |

@@ -79,8 +79,8 @@ pub mod runtime {
 ///
 /// A process joins with its first microprocess: it takes a number in its user's run-time directory,
 /// which is part of all its ids, and answers at a socket there, on a kernel thread of its own.
-/// There is no daemon. `KUMI_DIR` names the directory, `KUMI_MACHINE=off` keeps out of it. Who may
-/// ask: the same user, root, and whom [`allow`](machine::allow) lets in.
+/// There is no daemon. `KUMI_DIR` names the directory, `KUMI_MACHINE=off` keeps out of it. The same
+/// user, root, and those that [`allow`](machine::allow) lets in may ask.
 ///
 /// ```
 /// use kumihimo::machine::{self, Action, Done, Machine, State};

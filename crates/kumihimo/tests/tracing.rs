@@ -81,7 +81,7 @@ fn a_subscriber_that_waits_and_spawns_hears_of_all() {
             let all: Vec<_> = (0..20)
                 .map(|i| {
                     let work = move || {
-                        // Each has its own context, wherever it runs and whoever runs in between.
+                        // Each has its own context, wherever it runs, and beside all others.
                         let _work = info_span!(target: "here", "work", i).entered();
                         for _ in 0..10 {
                             info!(target: "here", i, "at work");

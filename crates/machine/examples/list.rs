@@ -93,7 +93,7 @@ fn serve(directory: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let crowd: Arc<dyn Answer> = Arc::new(Crowd(number.location()));
     let _control = Control::start(number, Arc::downgrade(&crowd))?;
     println!();
-    // Until the one who measures is gone.
+    // Until the measuring process is gone.
     io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())
 }

@@ -109,7 +109,7 @@ pub struct Microprocess {
 pub struct Resource {
     /// Kind and serial.
     pub id: Id,
-    /// Who uses it, if somebody does: a microprocess, a virtual processor, an address space.
+    /// Its user, if there is one: a microprocess, a virtual processor, an address space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Id>,
     /// What it is doing, in the words of its kind.
@@ -197,9 +197,9 @@ pub struct Metric {
     pub samples: Vec<(Vec<(String, String)>, f64)>,
 }
 
-/// Who answers for an address space. Called on the kernel thread that serves the control socket: it
-/// may take locks and wait for a bounded time, and nothing that it does stops the microprocesses
-/// that it looks at, unless that is what was asked for.
+/// The answering side of an address space. Called on the kernel thread that serves the control
+/// socket: it may take locks and wait for a bounded time, and nothing that it does stops the
+/// microprocesses that it looks at, unless that is what was asked for.
 pub trait Answer: Send + Sync {
     /// The calling kernel thread hears what neighbours tell: from now on
     /// [`tell`](crate::space::Number::tell) with this number leads to [`told`](Answer::told).

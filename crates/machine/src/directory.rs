@@ -4,14 +4,14 @@
 //! 12          address space 12: locked (flock) while it lives; the generation below which its ids may have been used
 //! 12.socket   its control socket
 //! 12.ear      where neighbours tell it that something on the board concerns it ([`crate::ear`])
-//! 12.gates    where those who call its gates are let in, and
+//! 12.gates    where callers of its gates are let in, and
 //! gate.NAME   a symbolic link to 12: the gate of that name is one of its ([`crate::gates`])
 //! next        the number that is tried next
 //! ```
 //! A lock is the kernel's word that its holder lives: it goes with the process however that ends,
-//! and no process id is compared, which might be another's by now. Who holds the lock of a number,
-//! and nobody else, makes and removes its sockets and names. File `12` stays: a successor begins
-//! above what it says, so that ids of the dead lead to nobody.
+//! and no process id is compared, which might be another's by now. Only the holder of the lock of a
+//! number makes and removes its sockets and names. File `12` stays: a successor begins above what
+//! it says, so that ids of the dead lead to nothing.
 //!
 //! All is done relative to the open directory, and nothing in it is followed: what is not ours, or
 //! could be written by others, is refused.
@@ -311,8 +311,7 @@ impl Directory {
         Ok(Some(fd))
     }
 
-    /// What a file of ours says; 0 where it says nothing yet, since whoever made it died before it
-    /// wrote.
+    /// What a file of ours says; 0 where it says nothing yet, since its maker died before it wrote.
     fn note(&self, name: &str, file: &OwnedFd, most: u32) -> Result<u32, Error> {
         let mut text = [0; NOTE + 1];
         let length = rustix::io::pread(file, &mut text, 0).map_err(|e| self.failed(name, e))?;
@@ -340,8 +339,8 @@ impl Directory {
         // systemd-tmpfiles leaves old files alone where the directory is locked.
         let _ = fs::flock(&self.fd, FlockOperation::NonBlockingLockShared);
         let next = self.open("next", true)?.ok_or_else(|| self.failed("next", Errno::NOENT))?;
-        // Who does not get this lock goes on without: it orders the numbers, and the locks of these
-        // decide whose they are.
+        // A process that does not get this lock goes on without: it orders the numbers, and the
+        // locks of these decide whose they are.
         let _ =
             within(PATIENCE, || fs::flock(&next, FlockOperation::NonBlockingLockExclusive).is_ok());
         let first = self.note("next", &next, u32::from(SPACES))?.max(1) as u16;
@@ -396,7 +395,7 @@ impl Directory {
     /// Whether somebody holds a number; removes what a dead one left. Only the owner can tell.
     pub(crate) fn is_living(&self, number: u16) -> Result<bool, Error> {
         if let Some(lock) = self.open(&number.to_string(), false)? {
-            // Shared, so that of many who look none sees another one's lock.
+            // Shared, so that of many that look none sees another one's lock.
             match fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => return Ok(true),
@@ -413,7 +412,7 @@ impl Directory {
         Ok(false)
     }
 
-    /// For whoever holds the lock.
+    /// For the holder of the lock.
     pub(crate) fn remove_socket(&self, name: &str) -> Result<(), Error> {
         if self.socket(name)? {
             match fs::unlinkat(&self.fd, name, AtFlags::empty()) {

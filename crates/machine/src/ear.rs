@@ -35,8 +35,8 @@ pub(crate) struct Ear {
     number: Arc<Number>,
     socket: Kept,
     /// The socket in an epoll set, which is what is waited for. A socket wakes its reader where the
-    /// sender runs, as one that is about to sleep (net/core/sock.c, WF_SYNC); who tells here has
-    /// just taken that core and goes on. The wake-up by way of the set is an ordinary one
+    /// sender runs, as one that is about to sleep (net/core/sock.c, WF_SYNC); a notifier has just
+    /// taken that core and goes on. The wake-up by way of the set is an ordinary one
     /// (fs/eventpoll.c, ep_poll_safewake).
     set: Kept,
 }
@@ -55,13 +55,13 @@ impl Ear {
         Ok(Ear { number: number.clone(), socket, set })
     }
 
-    /// Whether anything was told since the last time, and from which core, as the last one who told
+    /// Whether a notification came since the last time, and from which core, as the last notifier
     /// says: a hint.
     pub(crate) fn heard(&self) -> Option<u32> {
         let mut core = [0; 4];
         let mut last = None;
-        // As many as the kernel keeps (net.unix.max_dgram_qlen) and a few: who tells all the time
-        // is not to keep the others waiting.
+        // As many as the kernel keeps (net.unix.max_dgram_qlen) and a few: a constant notifier is
+        // not to keep the others waiting.
         for _ in 0..32 {
             match net::recv(&self.socket, &mut core[..], RecvFlags::DONTWAIT) {
                 Ok(_) => last = Some(u32::from_ne_bytes(core)),

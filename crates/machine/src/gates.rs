@@ -1,10 +1,12 @@
-//! Gates by name: who serves the gate of a name, found in the run-time directory without a daemon.
+//! Gates by name: the server of the gate of a name, found in the run-time directory without a
+//! daemon.
 //!
 //! `gate.NAME` is a symbolic link whose text is the number of an address space; it is never
-//! followed. Only who holds the lock of a number makes and removes names that say it, so a name
-//! whose holder is dead is taken over by whoever locks that number: two who do so at once cannot
-//! both. A name is there only while the socket `N.gates` is: who finds the socket of a dead one, or
-//! takes its number, removes its names with it, and who finds none has nothing to look for.
+//! followed. Only the holder of the lock of a number makes and removes names that say it, so a name
+//! whose holder is dead is taken over by the process that locks that number: two that do so at once
+//! cannot both. A name is there only while the socket `N.gates` is: a process that finds the socket
+//! of a dead one, or takes its number, removes its names with it, and without a socket there is
+//! nothing to look for.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -28,7 +30,7 @@ use crate::space::Number;
 pub const LONGEST_NAME: usize = 200;
 
 const PREFIX: &str = "gate.";
-/// Who connects waits here to be let in.
+/// Connecting clients wait here to be let in.
 const BACKLOG: i32 = 1024;
 /// Nobody holds a dead one's lock for longer than it takes to remove its names, unless it is
 /// stopped just there. A hundred thousand names on a disk take 3 s.
@@ -61,7 +63,7 @@ fn link_name(name: &str) -> String {
     format!("{PREFIX}{name}")
 }
 
-/// Where those who call the gates of address space `number` are let in.
+/// The socket where callers of the gates of address space `number` are let in.
 fn gates_name(number: u16) -> String {
     format!("{number}.gates")
 }
@@ -146,10 +148,10 @@ impl Gates {
         Ok(true)
     }
 
-    /// Whether other users may connect, as far as modes go: whom to let in is for whoever accepts.
-    /// They reach the socket only where they may pass through all directories above the run-time
-    /// directory, which is itself opened to them, and stays so: from here on they see which numbers
-    /// and gates there are.
+    /// Whether other users may connect, as far as modes go: admission is decided by the accepting
+    /// server. They reach the socket only where they may pass through all directories above the
+    /// run-time directory, which is itself opened to them, and stays so: from here on they see
+    /// which numbers and gates there are.
     ///
     /// # Errors
     /// What changing the modes of directory and socket says.
@@ -180,7 +182,7 @@ impl Drop for Gates {
     }
 }
 
-/// One who serves gates, reached.
+/// A server of gates, reached.
 #[derive(Debug)]
 pub struct Server {
     /// SOCK_SEQPACKET, connected, close on exec; it blocks.
@@ -192,7 +194,7 @@ pub struct Server {
 }
 
 impl Machine {
-    /// Who serves gate `name`: the number of a living address space. In another user's directory
+    /// The server of gate `name`: the number of a living address space. In another user's directory
     /// that cannot be told: then it may be dead, and does not let in.
     ///
     /// # Errors
@@ -204,7 +206,7 @@ impl Machine {
         Ok(Some(number).filter(|_| lives))
     }
 
-    /// Every gate that is served, by name, and by whom. As [`gate`](Machine::gate).
+    /// Every gate that is served, by name, and its server. As [`gate`](Machine::gate).
     ///
     /// # Errors
     /// [`Error::Directory`]: something was planted there.
@@ -229,7 +231,7 @@ impl Machine {
         Ok(gates)
     }
 
-    /// Connects to whoever serves the gates of address space `number`. Blocks the kernel thread,
+    /// Connects to the server of the gates of address space `number`. Blocks the kernel thread,
     /// until `deadline` at most.
     ///
     /// # Errors
@@ -273,8 +275,8 @@ impl Directory {
         Ok(names)
     }
 
-    /// For whoever holds the lock of `number`: removes its names, and then its socket, without
-    /// which nobody looks for names.
+    /// For the holder of the lock of `number`: removes its names, and then its socket, without
+    /// which the names are not looked for.
     pub(crate) fn sweep_gates(&self, number: u16) -> Result<(), Error> {
         let socket = gates_name(number);
         if !self.socket(&socket)? {
@@ -282,7 +284,7 @@ impl Directory {
         }
         for name in self.gate_names()? {
             let link = link_name(&name);
-            // What was planted is left to whoever wants that name.
+            // What was planted is left to the process that wants that name.
             if matches!(self.holder(&link), Ok(Some(holder)) if holder == number) {
                 fs::unlinkat(&self.fd, &link, AtFlags::empty())
                     .map_err(|e| self.failed(&link, e))?;
@@ -327,8 +329,8 @@ impl Directory {
         Ok(None)
     }
 
-    /// That `holder` lives and serves. Its lock is no proof: who sweeps or looks has it too. Its
-    /// socket is, which the kernel closes with the process.
+    /// Whether `holder` lives and serves. Its lock is no proof: a process that sweeps or looks has
+    /// it too. Its socket is, which the kernel closes with the process.
     fn living(&self, name: &str, holder: u16) -> Option<Error> {
         let by = match socket::reach(
             self,

@@ -1,10 +1,10 @@
 //! Every microprocess of the machine, seen and steered from outside (P0, section 5).
 //!
-//! An address space knows its own microprocesses; nobody keeps a table of them all. The first half
-//! of an id finds the address space, in a directory of the user's ([`directory`]); the second half
-//! is resolved inside it, by whoever answers at its control socket ([`space`], [`answer`]). There
-//! is no daemon: an address space takes a number when it joins and gives it back by ending, however
-//! it ends.
+//! An address space knows its own microprocesses; there is no table of them all. The first half of
+//! an id finds the address space, in a directory of the user's ([`directory`]); the second half is
+//! resolved inside it, by the thread that answers at its control socket ([`space`], [`answer`]).
+//! There is no daemon: an address space takes a number when it joins and gives it back by ending,
+//! however it ends.
 //!
 //! It lies below the runtime, which joins with the first microprocess of a process and answers
 //! through [`answer::Answer`]. To look and steer:
@@ -31,9 +31,9 @@
 //! # }
 //! ```
 //!
-//! [`client`]: who asks. [`space`]: a number, and the control socket. [`answer`]: what is asked,
-//! and who answers. [`directory`]: where numbers and sockets are. [`gates`]: where gates are found
-//! by name. [`descriptors`]: what a fork's child has to close. [`protocol`]: lines of JSON.
+//! [`client`]: the asking side. [`space`]: a number, and the control socket. [`answer`]: questions,
+//! and the answering side. [`directory`]: where numbers and sockets are. [`gates`]: where gates are
+//! found by name. [`descriptors`]: what a fork's child has to close. [`protocol`]: lines of JSON.
 #![forbid(unsafe_code)]
 
 pub mod answer;

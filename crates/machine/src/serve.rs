@@ -1,8 +1,8 @@
-//! The control kernel thread of an address space: one thread, which never waits for one who asks.
+//! The control kernel thread of an address space: one thread, which never waits for a client.
 //!
-//! Who may not ask is told so and let go. Of those who may, none can take the thread, or memory,
-//! from the others: each has one request answered in turn, an answer that is not taken stops its
-//! own connection only, and the longest idle one makes room for a new one.
+//! A client without the right to ask is told so and let go. None of the others can take the thread,
+//! or memory, from the rest: each has one request answered in turn, an answer that is not taken
+//! stops its own connection only, and the longest idle one makes room for a new one.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -236,10 +236,12 @@ impl Server {
                     Ok(After::Traced)
                 };
             }
-            // Whoever answers is on a kernel thread of ours: it may panic, and we go on.
+            // The answering code is on a kernel thread of ours: it may panic, and we go on.
             let answers = || self::answer(&*answer, &ask, connection, &self.shared, open);
             catch_unwind(AssertUnwindSafe(answers))
-                .unwrap_or_else(|_| Err(Refused::Failed("whoever answers there panicked".into())))
+                .unwrap_or_else(|_| {
+                    Err(Refused::Failed("the answering code there panicked".into()))
+                })
                 .map(|count| {
                     connection.append(|output| put_end(output, count));
                     After::Answered
@@ -277,15 +279,15 @@ impl Server {
                     Some(Refused::Unsupported(e.to_string()))
                 }
                 Ok(Err(e)) => Some(Refused::Failed(format!("the trace: {e}"))),
-                Err(_) => Some(Refused::Failed("whoever answers there panicked".into())),
+                Err(_) => Some(Refused::Failed("the answering code there panicked".into())),
             };
             let count = out.count;
             out.connection.append(|output| match &refused {
                 None => put_end(output, count),
                 Some(refused) => put_error(output, refused),
             });
-            // Whoever hears the end may ask for the next one at once; who does not take it keeps
-            // others from it, and no more than one thread.
+            // A client that hears the end may ask for the next one at once; one that does not take
+            // it keeps others from it, and no more than one thread.
             tracing.fetch_sub(1, Ordering::Relaxed);
             out.connection.flush();
             if out.connection.unsent() > 0 {
@@ -320,7 +322,7 @@ impl Server {
             let full = self.connections.len() >= self.limits.connections;
             let goes = self.makes_room(now).filter(|_| full);
             if full && goes.is_none() {
-                // Whoever comes waits, which is better than to be let in and closed before it can
+                // A new client waits, which is better than to be let in and closed before it can
                 // ask.
                 self.closed_until = Some(now + GRACE / 5);
                 return;
@@ -335,7 +337,7 @@ impl Server {
                         return;
                     }
                 };
-            // Nobody, if the kernel does not say who it is.
+            // Refused, if the kernel does not say which process it is.
             let Ok(peer) = getsockopt(&socket, PeerCredentials) else { continue };
             let mut connection = Connection::new(socket, peer.uid(), now);
             if !self.shared.admits(peer.uid()) {
@@ -361,7 +363,7 @@ impl Server {
 
 fn denied(shared: &Shared, uid: u32) -> Refused {
     Refused::Denied(format!(
-        "address space {} belongs to user {}, who does not let user {uid} in",
+        "address space {} belongs to user {} and does not let user {uid} in",
         shared.location(),
         shared.owner()
     ))
@@ -406,7 +408,7 @@ fn answer(
             };
             let open = Metric {
                 name: "kumihimo_control_connections".into(),
-                help: "Connections of those who look at this address space or steer it.".into(),
+                help: "Connections that look at this address space or steer it.".into(),
                 counter: false,
                 samples: vec![(Vec::new(), open as f64)],
             };
@@ -423,7 +425,7 @@ fn answer(
     Ok(1)
 }
 
-/// What is written to it goes to the one who asked, who is waited for.
+/// What is written to it goes to the asking client, which is waited for.
 struct Taken {
     connection: Connection,
     shared: Arc<Shared>,

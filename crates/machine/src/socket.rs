@@ -94,7 +94,7 @@ pub(crate) fn reach(
             }
             Err(Errno::ACCESS | Errno::PERM) => {
                 return Err(Refused::Denied(format!(
-                    "address space {number} belongs to user {}, who does not let you in",
+                    "address space {number} belongs to user {} and does not let you in",
                     directory.owner()
                 ))
                 .into());

@@ -25,7 +25,7 @@ use crate::socket;
 
 /// Answers take lines and names, and unwind stacks; what they do not touch costs nothing.
 const STACK: usize = 512 << 10;
-/// Who is let in waits here; more are told that it is busy.
+/// Admitted clients wait here; more are told that it is busy.
 const BACKLOG: i32 = 128;
 /// An answer may take a second; one that takes longer is left to end by itself.
 const LEAVING: Duration = Duration::from_secs(3);
@@ -143,7 +143,7 @@ impl Shared {
         self.number.directory.owner()
     }
 
-    /// Whether that user may ask; counts those who may not.
+    /// Whether that user may ask; counts the refused ones.
     pub(crate) fn admits(&self, uid: u32) -> bool {
         let admits = uid == self.owner() || uid == 0 || self.allowed().contains(&uid);
         if !admits {
@@ -287,7 +287,7 @@ impl Drop for Control {
         }
         let _ = number.directory.remove_socket(&socket_name(number.number));
         let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
-        // Whoever answers may be dropped by the answer itself.
+        // The answer may drop the answering side by itself.
         let itself = thread.thread().id() == thread::current().id();
         if !itself && matches!(ended.recv_timeout(LEAVING), Err(RecvTimeoutError::Disconnected)) {
             let _ = thread.join();

@@ -150,7 +150,7 @@ fn a_neighbour_connects_again_when_it_was_closed_meanwhile() {
 }
 
 #[test]
-fn a_panic_of_whoever_answers_is_an_error() {
+fn panic_of_the_answering_side_is_an_error() {
     let room = Room::new();
     let panics = Box::new(|| std::panic::panic_any(()));
     let served = room.serve(Double { before: Some(panics), ..Double::with(1) });
@@ -176,8 +176,8 @@ fn one_whose_answerer_is_gone_says_so() {
     });
 }
 
-/// Whoever answers may hold the control socket, and the last one to let go of it may be the control
-/// kernel thread.
+/// The answering side may hold the control socket, and the last one to let go of it may be the
+/// control kernel thread.
 #[test]
 fn an_answerer_that_ends_on_the_control_kernel_thread() {
     let room = Room::new();

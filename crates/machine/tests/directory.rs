@@ -96,7 +96,7 @@ fn another_users_directory_is_refused() {
         fs::create_dir(&path).unwrap();
         fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         std::os::unix::fs::chown(&path, Some(SOMEBODY), None).unwrap();
-        // Root, and a third user who may not even look into it.
+        // Root, and a third user without the right to look into it.
         for uid in [0, SOMEBODY + 1] {
             fork(uid, || {
                 let text = said(Directory::own(&path));
@@ -326,7 +326,7 @@ fn all_numbers_are_taken() {
 
 /// One that stopped, or was stopped, while it took a number does not keep others from it.
 #[test]
-fn whoever_holds_the_turn_is_not_waited_for_for_ever() {
+fn holder_of_the_turn_is_not_waited_for_for_ever() {
     let room = Room::new();
     room.directory();
     next_is(&room, 5);
@@ -447,7 +447,7 @@ fn a_forks_child_keeps_no_number_alive_and_does_no_harm() {
         let (raw, claim) = (served.raw(), served.number.claim());
         let mut held = Some((served, raw));
         let child = fork(0, || {
-            // Whoever forked is to end before it.
+            // The forking process is to end before it.
             // SAFETY: integers.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
             // A test that fails does not open the gate.

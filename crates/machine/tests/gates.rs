@@ -1,4 +1,4 @@
-//! Names of gates in the run-time directory: who has one, what becomes of those of the dead, what
+//! Names of gates in the run-time directory: their holders, what becomes of those of the dead, what
 //! is refused.
 
 mod harness;
@@ -135,7 +135,7 @@ fn a_name_is_its_holders_while_that_lives_and_the_nexts_afterwards() {
     assert!(is_there(&room, "gate.clock"));
     mine.bind("clock").unwrap();
     assert_eq!(machine.gate("clock").unwrap(), Some(mine.number()));
-    // Who looks finds no dead ones, and removes what they left.
+    // A look finds no dead ones, and removes what they left.
     assert_eq!(machine.gates().unwrap(), [("clock".to_owned(), mine.number())]);
     assert!(!is_there(&room, "gate.left") && !is_there(&room, &format!("{number}.gates")));
 }
@@ -421,7 +421,7 @@ fn one_in_another_pid_namespace() {
     process.kill();
 }
 
-/// Whoever listens there must be the one whose directory it is.
+/// The listener there must be the owner of the directory.
 #[test]
 fn a_socket_that_somebody_else_serves_is_not_used() {
     if !is_root() {

@@ -102,13 +102,13 @@ fn one_that_does_not_take_its_answer_disturbs_nobody_and_is_closed() {
     assert_eq!(neighbour.space().unwrap().living, 100_000);
 }
 
-/// How many it has, that of the one who asks included.
+/// How many it has, that of the asking client included.
 fn connections(neighbour: &mut Neighbour) -> Result<f64, Error> {
     let metrics = neighbour.metrics()?;
     Ok(metrics.iter().find(|one| one.name == "kumihimo_control_connections").unwrap().samples[0].1)
 }
 
-/// At most so much is in memory for those who do not take it, however many ask.
+/// At most so much is in memory for clients that do not take it, however many ask.
 #[test]
 fn lists_that_are_not_taken_do_not_fill_memory() {
     let room = Room::new();
@@ -180,7 +180,7 @@ fn a_flood_of_connections_and_garbage() {
             }
             assert!(open.is_err() || open.is_ok_and(|open| open <= 64.0));
         }
-        assert!(answered > 0, "who is let in has time to ask");
+        assert!(answered > 0, "an admitted client has time to ask");
     });
     assert_eq!(served.neighbour().microprocesses().unwrap().len(), 100);
 }

@@ -75,7 +75,7 @@ fn thousands_join_and_die_at_once() {
                     .open(room.path().join("next"));
                 next.unwrap().write_at(b"0000000001\n", 0).unwrap();
             }
-            // Whoever comes from here looks, and sweeps.
+            // Each one that comes from here looks, and sweeps.
             if n.is_multiple_of(10) {
                 match room.machine().spaces() {
                     Ok(spaces) => {

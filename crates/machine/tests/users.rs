@@ -1,4 +1,4 @@
-//! Who may see and steer an address space: its user, root, and whom it lets in.
+//! The users that may see and steer an address space: its own, root, and those that it lets in.
 
 mod harness;
 
@@ -135,7 +135,7 @@ fn others_are_refused_counted_and_change_nothing() {
     server.ends_well();
 }
 
-/// Whoever listens there must be the one whose directory it is.
+/// The listener there must be the owner of the directory.
 #[test]
 fn a_socket_that_somebody_else_serves_is_not_used() {
     let Some(room) = room_of_owner("a_socket_that_somebody_else_serves_is_not_used") else {
@@ -183,7 +183,7 @@ fn dead_ones_of_another_user_are_not_listed_and_not_swept() {
     .ends_well();
 }
 
-/// One of one's own is served by whoever one is, root too.
+/// A user's own directory is served by that user, root too.
 #[test]
 fn ones_own_needs_no_list() {
     let room = Room::new();

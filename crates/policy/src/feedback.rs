@@ -22,10 +22,10 @@ use crate::{Info, Placement, Policy, Why};
 /// | anything else | | unchanged |
 ///
 /// So a computation that now and then waits for a lock stays where it sank: it does not get the
-/// place of one that waits for input. Nothing starves within a priority: the key of whoever waits
+/// place of one that waits for input. Nothing starves within a priority: the key of a waiting one
 /// stays, the keys of newcomers grow with the clock, and after at most `(DEPTHS - 1) * delay` even
 /// those at depth 0 queue behind it. That is why the depths are delays and not levels of their own:
-/// a pure function is not asked about those who wait, so real levels could not age.
+/// a pure function is not asked about waiting ones, so real levels could not age.
 ///
 /// The depth is read back from the last quantum, so no state is kept beside [`Info`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ pub struct Info {
     pub id: u64,
     /// Its own priority.
     pub priority: Priority,
-    /// What it inherits from those who wait for a lock that it holds.
+    /// What it inherits from waiters for a lock that it holds.
     pub inherited: Option<Priority>,
     /// Level of its last placement; before the first one, that of its priority.
     pub level: u8,

@@ -20,7 +20,7 @@ fn delay(info: &Info, placed: Placement) -> u64 {
     placed.key.expect("always keyed") - info.now_ns
 }
 
-/// Who gives way to a higher level has not used anything up.
+/// A microprocess that gives way to a higher level has not used anything up.
 #[test]
 fn one_that_is_outranked_does_not_sink() {
     let policy = Feedback::new();
@@ -241,7 +241,7 @@ proptest! {
         prop_assert!(a.key <= b.key);
     }
 
-    /// Whatever the mix: who is runnable runs within the largest delay plus one quantum each of
+    /// Whatever the mix: a runnable one runs within the largest delay plus one quantum each of
     /// those whose keys can be smaller.
     #[test]
     fn nobody_starves(

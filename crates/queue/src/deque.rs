@@ -1,5 +1,5 @@
-//! A queue with one who puts and many who take, first in, first out: the growing array of Chase and
-//! Lev (*Dynamic Circular Work-Stealing Deque*, SPAA 2005), taken from at one end only.
+//! A queue with one producer and many consumers, first in, first out: the growing array of Chase
+//! and Lev (*Dynamic Circular Work-Stealing Deque*, SPAA 2005), taken from at one end only.
 //!
 //! Items are numbered in the order of their arrival; number n lies in cell n modulo the size.
 //! `front` and `back` are numbers that only grow, so nothing is ever mistaken for what lay there
@@ -83,7 +83,8 @@ impl<T> Deque<T> {
     /// owner.
     #[inline]
     fn numbers(&self) -> (usize, usize) {
-        // Acquire: whoever moved `front` to there had seen a `back` beyond it, so this one is, too.
+        // Acquire: the thread that moved `front` to there had seen a `back` beyond it, so this one
+        // is, too.
         let front = self.front.load(Ordering::Acquire);
         // Acquire: the items before it, where they lie, and what was done to them.
         (front, self.back.load(Ordering::Acquire))
@@ -122,7 +123,8 @@ impl<T> Deque<T> {
     #[inline]
     unsafe fn reserve(&self, more: usize) -> &Cells<T> {
         let back = self.back.load(Ordering::Relaxed);
-        // Acquire: who moved it has read the cells before it, which may be written again.
+        // Acquire: the thread that moved it has read the cells before it, which may be written
+        // again.
         let front = self.front.load(Ordering::Acquire);
         let cells = self.cells();
         let wanted = back.wrapping_sub(front) + more;
@@ -206,7 +208,7 @@ impl<T> Drop for Deque<T> {
     fn drop(&mut self) {
         let mut cells = self.cells.load(Ordering::Relaxed);
         while !cells.is_null() {
-            // SAFETY: made by `Box::into_raw`, and nobody is left who could read them.
+            // SAFETY: made by `Box::into_raw`, and no thread is left that could read them.
             cells = unsafe { Box::from_raw(cells) }.outgrown;
         }
     }

@@ -28,8 +28,8 @@ impl<T: Node> Injector<T> {
         self.last.load(Ordering::Relaxed).is_null()
     }
 
-    /// Hands an item over and says whether the injector was empty: the one who finds it so has to
-    /// see to it that the VP looks. Any kernel thread; lock-free, no allocation.
+    /// Hands an item over and says whether the injector was empty: the thread that finds it so has
+    /// to see to it that the VP looks. Any kernel thread; lock-free, no allocation.
     ///
     /// # Safety
     /// `item` is live and stays so until the VP has taken it, and it is in no injector. (It may be

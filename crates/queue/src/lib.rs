@@ -20,10 +20,10 @@
 //! say "I sleep" (any store);  if owner.has_visible_work() { take it back } else { sleep }
 //! ```
 //! `exchange` and `surplus` return a [`Taker`] when something became visible to other VPs; the
-//! caller then reads who sleeps and wakes one. They end in a sequentially consistent fence in that
-//! case, `has_visible_work` begins with one, so a VP that goes to sleep and one that gives work
-//! away never miss each other. (In `steal` a push makes work visible without a fence: an idle VP
-//! may miss it until the owner's next `surplus`.)
+//! caller then reads which ones sleep and wakes one. They end in a sequentially consistent fence in
+//! that case, `has_visible_work` begins with one, so a VP that goes to sleep and one that gives
+//! work away never miss each other. (In `steal` a push makes work visible without a fence: an idle
+//! VP may miss it until the owner's next `surplus`.)
 //!
 //! # Items
 //! are pointers to records that carry their own [`Links`]; nothing is allocated when one is queued
@@ -102,7 +102,7 @@ impl Design {
     }
 }
 
-/// Who can take what has just become visible.
+/// The VPs that can take what has just become visible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taker {
     /// This VP only.
@@ -379,7 +379,7 @@ impl<T: Node> Set<T> {
     /// If there is no such VP.
     ///
     /// # Safety
-    /// Whoever uses the handle is the carrier of that VP: at most one kernel thread at a time,
+    /// The user of the handle is the carrier of that VP: at most one kernel thread at a time,
     /// successive ones with a happens-before edge between them, and not from within (a signal
     /// handler interrupting) another operation of the same VP. The `Set` outlives its handles.
     #[inline]

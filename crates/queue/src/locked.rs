@@ -23,7 +23,7 @@ use crate::{
 
 /// Items that the owner takes back at once.
 const BATCH: usize = 16;
-/// Turns of the loop before one who waits for a lock goes away. The lock is held for tens of
+/// Turns of the loop before a waiter for a lock goes away. The lock is held for tens of
 /// nanoseconds, unless its holder lost the processor.
 const PATIENCE: u32 = if cfg!(loom) { 2 } else { 256 };
 
@@ -257,8 +257,8 @@ impl<T: Node> LockedQueue<T> {
             return None;
         }
         self.face.shown.waiver_passes.add(1);
-        // The caller looks next who sleeps; who is about to sleep looks here. One of the two must
-        // see the other.
+        // The caller looks next for sleeping VPs; a VP that is about to sleep looks here. One of
+        // the two must see the other.
         fence(Ordering::SeqCst);
         Some(Taker::Any)
     }
@@ -347,10 +347,10 @@ impl<T: Node> RunQueue<T> for LockedQueue<T> {
     }
 
     fn has_visible_work(&self) -> bool {
-        // Pairs with the fences of those who make work visible; the caller has said before that it
+        // Pairs with the fences of VPs that make work visible; the caller has said before that it
         // is about to sleep.
         fence(Ordering::SeqCst);
-        // Our own Waiver Queue too: whoever asked for high levels only, or found its lock taken,
+        // Our own Waiver Queue too: a VP that asked for high levels only, or found its lock taken,
         // has left something there.
         !self.face.injector.is_empty()
             || !self.waiver.is_empty()

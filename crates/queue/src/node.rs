@@ -13,8 +13,8 @@ pub const LEVELS: usize = 64;
 /// - `links` returns the same `Links` for the life of the value, and nobody but this crate
 ///   touches it.
 /// - The value is not moved, freed or reused while it is in a queue.
-/// - One *holder* at a time: whoever got the item from a queue (or made it) holds it, and only the
-///   holder puts it into a queue. Handing it to another kernel thread otherwise needs a
+/// - One *holder* at a time: the thread that got the item from a queue (or made it) holds it, and
+///   only the holder puts it into a queue. Handing it to another kernel thread otherwise needs a
 ///   happens-before edge.
 pub unsafe trait Node: Sized {
     /// The item's links.
@@ -58,8 +58,8 @@ impl Place {
 pub enum Origin {
     /// Newly made: may leave.
     Spawn,
-    /// Woken: never given away by `surplus`, since the one who woke it, or its data, is here and it
-    /// wants to run soon, and a VP cannot take back what it put into its Waiver Queue; unless
+    /// Woken: never given away by `surplus`, since its waker, or its data, is here and it wants to
+    /// run soon, and a VP cannot take back what it put into its Waiver Queue; unless
     /// [`loosen`](crate::Owner::loosen) says otherwise. (The `steal` design's thieves do not ask.)
     Wake,
     /// Ran, and gave way or was preempted: may leave.

@@ -90,7 +90,7 @@ impl<T: Node> Protect<T> {
     }
 
     /// Items on one level. Walks the level: no count is kept on the way of every push and pop for
-    /// the few who ask.
+    /// the few that ask.
     pub fn level_len(&self, level: u8) -> usize {
         let rank = node::rank(level);
         let mut n = self.heaps.as_ref().map_or(0, |h| h[rank].len());
@@ -193,7 +193,8 @@ impl<T: Node> Protect<T> {
         let rank = self.ranks.trailing_zeros() as usize;
         let item = self.pop_level(rank);
         let level = node::level(rank);
-        // What else the word says is for those who give away; who runs the item places it anew.
+        // What else the word says is for VPs that give away; the VP that runs the item places it
+        // anew.
         // SAFETY: just taken out: live and ours.
         unsafe { links(item) }.word.store(u32::from(level), Ordering::Relaxed);
         Some((item, level))

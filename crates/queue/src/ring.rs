@@ -271,7 +271,7 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
         if own.protect.len() <= own.limit.queued {
             return None;
         }
-        // Who leaves is not ours until pushed again; and if nobody ran, one of these has to stay,
+        // A leaving item is not ours until pushed again; and if none ran, one of these has to stay,
         // or they would all pass through idle VPs for ever.
         self.shed(own, 0)
     }
@@ -305,7 +305,7 @@ impl<T: Node> RunQueue<T> for RingQueue<T> {
     }
 
     fn has_visible_work(&self) -> bool {
-        // Pairs with the fences of those who make work visible; the caller has said before that it
+        // Pairs with the fences of VPs that make work visible; the caller has said before that it
         // is about to sleep.
         fence(Ordering::SeqCst);
         !self.face.injector.is_empty()

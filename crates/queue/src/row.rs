@@ -43,7 +43,7 @@ pub struct Stats {
     pub migrations: u64,
     /// Times that a batch was put into this VP's Waiver Queue.
     pub waiver_passes: u64,
-    /// Items offered to whoever idles.
+    /// Items offered to idle VPs.
     pub offers: u64,
     /// Of those, taken back by the owner.
     pub offers_back: u64,
@@ -110,7 +110,7 @@ impl<T: Node> Face<T> {
 
     pub(crate) fn publish(&self, load: usize, levels: u64) {
         let s = &self.shown;
-        // A store takes the line from those who read it: only when there is news.
+        // A store takes the cache line from its readers: only when there is news.
         if s.load.load(Ordering::Relaxed) != load as u32 {
             s.load.store(load as u32, Ordering::Relaxed);
         }

@@ -46,7 +46,7 @@ pub struct StealQueue<T: Node> {
     face: Face<T>,
     /// `Own::bits` for thieves.
     bits: Padded<AtomicU64>,
-    /// By rank; null until first used, by the owner, who makes them.
+    /// By rank; null until first used, by the owner, which makes them.
     deques: Box<[AtomicPtr<Deque<T>>; LEVELS]>,
 }
 
@@ -70,8 +70,8 @@ impl<T: Node> Drop for StealQueue<T> {
         for deque in self.deques.iter_mut() {
             let deque = *deque.get_mut();
             if !deque.is_null() {
-                // SAFETY: made by `Box::into_raw` in `open`, and nobody else is left who could use
-                // it.
+                // SAFETY: made by `Box::into_raw` in `open`, and no other thread is left that could
+                // use it.
                 drop(unsafe { Box::from_raw(deque) });
             }
         }
@@ -234,8 +234,8 @@ impl<T: Node> StealQueue<T> {
         }
         own.fresh = false;
         self.face.publish(self.queued(own) + 1, Self::levels_of(own));
-        // The caller looks next who sleeps; who is about to sleep looks here. One of the two must
-        // see the other.
+        // The caller looks next for sleeping VPs; a VP that is about to sleep looks here. One of
+        // the two must see the other.
         fence(Ordering::SeqCst);
         (own.bits != 0 || own.offered).then_some(Taker::Any)
     }
@@ -357,7 +357,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
         }
         own.turn = own.turn.wrapping_add(1);
         let turn = own.turn;
-        // First whoever shows the highest level, then anyone.
+        // First the VP that shows the highest level, then any.
         let best =
             self.peers.others(turn).min_by_key(|q| q.bits.load(Ordering::Relaxed).trailing_zeros());
         let mut got = best.map_or(0, |q| self.steal(own, q));
@@ -381,7 +381,7 @@ impl<T: Node> RunQueue<T> for StealQueue<T> {
     }
 
     fn has_visible_work(&self) -> bool {
-        // Pairs with the fences of those who make work visible; the caller has said before that it
+        // Pairs with the fences of VPs that make work visible; the caller has said before that it
         // is about to sleep.
         fence(Ordering::SeqCst);
         !self.face.injector.is_empty()

@@ -3,7 +3,7 @@
 //! A bounded ring of pointers with one producer (the owner) and one consumer at a time. No
 //! read-modify-write: the producer publishes with a release store of `tail`, the consumer returns
 //! the places with a release store of `head`. In the `ring` design the consumer is the next VP, for
-//! good; in `locked` it is whoever holds the queue's lock.
+//! good; in `locked` it is the holder of the queue's lock.
 
 use alloc::boxed::Box;
 use core::ptr::{NonNull, null_mut};
@@ -36,10 +36,10 @@ pub struct Waiver<T> {
     places: Box<[Cell<*mut T>]>,
 }
 
-// SAFETY: each end's own count is for the one who has that end. A place is written by the producer
-// before it publishes it through `tail` and read by the consumer after it saw that; it is written
-// again only after the consumer returned it through `head`. Items are plain pointers; those who get
-// them are held to `Node`'s contract.
+// SAFETY: each end's own count is for the thread that has that end. A place is written by the
+// producer before it publishes it through `tail` and read by the consumer after it saw that; it is
+// written again only after the consumer returned it through `head`. Items are plain pointers; their
+// receivers are held to `Node`'s contract.
 unsafe impl<T> Sync for Waiver<T> {}
 // SAFETY: as above.
 unsafe impl<T> Send for Waiver<T> {}

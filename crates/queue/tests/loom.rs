@@ -23,7 +23,7 @@ use loom::{cell::Cell, model::Builder, sync::atomic::AtomicBool, thread};
 struct Item {
     links: Links<Item>,
     id: usize,
-    /// Touched by whoever holds the item: loom reports it if two do, or if a transfer orders
+    /// Touched by the holder of the item: loom reports it if two do, or if a transfer orders
     /// nothing.
     held: Cell<usize>,
 }
@@ -346,7 +346,7 @@ fn locked_two() {
     transfer(Design::Locked, &[2, 1], None);
 }
 
-/// One owner and two who remove from it, all three under its lock.
+/// One owner and two that remove from it, all three under its lock.
 #[test]
 fn locked_three() {
     check(Some(3), |others_first| {
@@ -406,8 +406,8 @@ fn what_is_emptied_meanwhile_makes_no_room() {
     });
 }
 
-/// One who makes work visible and then asks who sleeps; one who says that it sleeps and then asks
-/// what is visible.
+/// A VP that makes work visible and then asks which ones sleep; one that says that it sleeps and
+/// then asks what is visible.
 fn sleeper(design: Design, items: usize) {
     check(None, move |others_first| {
         let items = Items::new(items);

@@ -239,7 +239,7 @@ fn the_ring_comes_to_rest_evenly() {
     }
 }
 
-/// Here one item of each VP may be left in its Waiver Queue, for whoever idles.
+/// Here one item of each VP may be left in its Waiver Queue, for an idle VP.
 #[test]
 fn the_locked_design_comes_to_rest_evenly_too() {
     let even = |have: &[usize]| {

@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | `kind` | one lock a kind | one lock | under the kind's lock |
 //! | `id` | one lock each | one lock a kind | a part a virtual processor |
-//! | `vp` | nothing for who has it to himself; else claimed by who uses it | many small parts, by name | a part a virtual processor |
+//! | `vp` | nothing for the only user; else claimed by each user | many small parts, by name | a part a virtual processor |
 //!
 //! A part's lock is its virtual processor's: another one takes it only when that has no free slot
 //! left, or far too many.
@@ -71,8 +71,8 @@ impl FromStr for Locking {
     }
 }
 
-/// The lock of one resource, where its kind keeps it: held for the time of one operation. Whoever
-/// holds it must not lose its virtual processor.
+/// The lock of one resource, where its kind keeps it: held for the time of one operation. Its
+/// holder must not lose its virtual processor.
 #[derive(Debug, Default)]
 pub struct Claim(AtomicBool);
 

@@ -1,4 +1,4 @@
-//! The name tree: `/kind/name` for whoever wants to be found by name (P3, figure 2).
+//! The name tree: `/kind/name` for resources that are to be found by name (P3, figure 2).
 //!
 //! Two levels: a name stands under the kind of what it names, and what it names is a resource and
 //! never another name, so there are no cycles. A name is 1 to 255 bytes without `/`, NUL and other
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn who_watches_sees_the_changes_in_order() {
+    fn watcher_sees_the_changes_in_order() {
         for design in Locking::ALL {
             let names = Names::new(design);
             let (timers, vps) = (
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_look_loses_changes_and_is_told_how_many() {
+    fn slow_watcher_learns_how_many_changes_it_lost() {
         let names = Names::new(Locking::Vp);
         let watch = names.watch(None, Box::new(|| ()));
         for n in 0..UNSEEN as u32 + 5 {

@@ -1,7 +1,7 @@
 //! Which serials come next: slots in turn, and in each one life after the other.
 //!
 //! No serial is ever given twice under one number of an address space, whatever ends: the
-//! generations up to a *limit* are claimed before any of them is used, by whoever keeps the number
+//! generations up to a *limit* are claimed before any of them is used, by the keeper of the number
 //! ([`Claim`]), and the next address space with that number begins above. A slot that reaches the
 //! limit rests; when enough of them do, more generations are claimed and they go on. One whose
 //! generation would wrap is retired for good.

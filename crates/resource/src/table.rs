@@ -128,13 +128,13 @@ pub enum Command<'a> {
 pub struct Usage {
     /// Which resource of its kind.
     pub serial: Serial,
-    /// Who uses it: kind and serial, in the same address space.
+    /// Its user: kind and serial, in the same address space.
     pub owner: Option<(Kind, Serial)>,
     /// What it is doing, in the words of its kind.
     pub state: String,
 }
 
-/// A row: what the five operations do to resources of one kind, and who is there.
+/// A row: what the five operations do to resources of one kind, and which ones exist.
 ///
 /// Called through the [`Table`] only, which has seen to it that nobody else is at the same resource
 /// (or kind: [`Locking`]). So a row takes no lock for that. It may come back to the table for other
@@ -200,7 +200,7 @@ pub struct Table {
     generations: Generations,
     locking: Locking,
     rows: [OnceLock<&'static dyn Row>; KINDS],
-    /// `kind`: whoever is at a resource of the kind holds this.
+    /// `kind`: held by a thread that is at a resource of the kind.
     kinds: [Mutex<()>; KINDS],
     names: Names,
     /// Kinds of which something has a name: a resource that ends asks the tree only then.
@@ -331,17 +331,17 @@ impl Table {
         self.row(id.kind())
     }
 
-    /// The kind's lock, where there is one. Whoever calls a procedure of a kind with the resource
-    /// in hand, and not through the table's five operations (the compiler has found it then, and
-    /// not the table), holds this meanwhile.
+    /// The kind's lock, where there is one. A caller of a procedure of a kind with the resource in
+    /// hand, and not through the table's five operations (the compiler has found it then, and not
+    /// the table), holds this meanwhile.
     #[inline]
     #[must_use]
     pub fn enter(&self, kind: Kind) -> Option<MutexGuard<'_, ()>> {
         if self.locking == Locking::Kind { Some(self.enter_kind(kind)) } else { None }
     }
 
-    /// As [`enter`](Table::enter), for an operation of whoever has the resource to himself anyway
-    /// (its carrier): `id` takes its lock all the same.
+    /// As [`enter`](Table::enter), for an operation of a thread that has the resource to itself
+    /// anyway (its carrier): `id` takes its lock all the same.
     #[inline]
     #[must_use]
     pub fn enter_own<'a>(&'a self, kind: Kind, claim: &'a Claim) -> Held<'a> {
@@ -568,7 +568,7 @@ mod tests {
         assert!(matches!(table.define(Words::leaked(kind)), Err(Error::Invalid(_))));
     }
 
-    /// One lock a kind: whoever is in keeps the others of that kind out, and nobody else.
+    /// One lock a kind: a thread inside keeps the others of that kind out, and no other thread.
     #[test]
     fn kinds_keep_out_their_own_only() {
         let (table, kind) = table(Locking::Kind);

@@ -22,7 +22,7 @@ use crate::state::Phase;
 use crate::suspend::{self, Suspended};
 use crate::{board, deadlock, dump, identity, intake, metrics, pool, slice};
 
-/// Whoever asks, of whichever runtime runs.
+/// The process as the control socket sees it, whichever runtime runs.
 #[derive(Debug)]
 pub(crate) struct Process;
 
@@ -131,8 +131,8 @@ fn no_microprocesses() -> Refused {
 
 impl Answer for Process {
     fn listens(&self, number: u16) {
-        // Who has to leave a core is to hear of it before the one that computes there has used up
-        // its slice.
+        // A VP that must leave a core has to be notified before the thread that computes there has
+        // used up its slice.
         slice::shorten();
         board::listens(number);
     }

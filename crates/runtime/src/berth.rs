@@ -1,15 +1,15 @@
-//! Where one that is sticky waits for the runtime's own: on its kernel thread, whoever wakes it.
+//! The place where a sticky microprocess waits for a wake-up by the runtime, on its kernel thread.
 //!
 //! ```text
-//!   its microprocess                        whoever wakes it (or resumes it)
+//!   its microprocess                        a waker (or a resuming thread)
 //!   lie_down():  UP -> LIES
 //!   State: LIVE -> PARKED                   State: PARKED -> LIVE
 //!   sleep() while LIES                      call():  LIES -> CALLED, and the kernel thread is woken
 //!   CALLED -> UP                            (UP: it is queued, as any other)
 //! ```
-//! PARKED is reached after LIES was written, and left before LIES is read, by one word that each
-//! side reads, changes and writes ([`crate::state`]): so whoever takes it out of PARKED sees where
-//! it lies.
+//! PARKED is reached after LIES was written, and left before LIES is read. Both sides access it by
+//! read-modify-write operations on one word ([`crate::state`]), so the waker that takes it out of
+//! PARKED sees where it lies.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -44,8 +44,8 @@ impl Berth {
         self.0.load(Ordering::Relaxed) == LIES
     }
 
-    /// By whoever made it runnable: true: it lay here, and goes on where it is; false: it has to be
-    /// queued.
+    /// Called by the waker that made it runnable. Returns true if it lay here and continues on its
+    /// kernel thread, false if it has to be queued.
     #[inline(always)]
     pub(crate) fn call(&self) -> bool {
         self.0.load(Ordering::Relaxed) != UP && self.call_who_lies()

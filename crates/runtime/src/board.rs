@@ -1,6 +1,5 @@
-//! This address space at its user's board (`kumihimo_arbiter`): there its virtual processors lie
-//! down, so that other address spaces can call them, and see and are seen by those with whom they
-//! share the cores.
+//! This address space at its user's board (`kumihimo_arbiter`). Its VPs lie down there, so that
+//! other address spaces can call them and share the cores with them.
 //!
 //! It joins with its first runtime, and stays as long as the process lives. Where it cannot, or is
 //! told not to (`KUMI_BOARD=off`), it has a row of its own, which nobody else sees: gates then wake
@@ -17,7 +16,7 @@ use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::row::{Cell, Reach, Row};
 use kumihimo_arbiter::seat::{Bounds, Seat};
 use kumihimo_arbiter::share::Share;
-use kumihimo_arbiter::tell::{Tell, Whom};
+use kumihimo_arbiter::tell::{Receiver, Tell};
 
 use crate::{intake, membership};
 
@@ -123,8 +122,9 @@ impl Place {
 struct ToControl;
 
 impl Tell for ToControl {
-    fn tell(&self, whom: Whom) {
-        if let Some(number) = whom.ear.checked_sub(1).and_then(|number| u16::try_from(number).ok())
+    fn tell(&self, receiver: Receiver) {
+        if let Some(number) =
+            receiver.ear.checked_sub(1).and_then(|number| u16::try_from(number).ok())
         {
             membership::tell(number);
         }

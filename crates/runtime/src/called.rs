@@ -1,5 +1,5 @@
-//! What the wakers of a future say to the one who drives it ([`crate::future`]): one word, apart
-//! from the user's park token.
+//! The word by which the wakers of a future notify its driver ([`crate::future`]), apart from the
+//! user's park token.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -98,7 +98,7 @@ mod models {
         builder.check(f);
     }
 
-    /// Whoever calls last, the driver sees what both have done.
+    /// Whichever waker calls last, the driver sees the stores of both.
     #[test]
     fn two_wakers() {
         model(|| {

@@ -93,7 +93,7 @@ pub fn masked<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Asks `who` to end, and ends its wait so that it sees it.
+/// Requests the cancellation of a microprocess, and ends its wait so that it sees the request.
 pub(crate) fn request(who: &park::Waiter) {
     let asked = match who.who() {
         Who::Micro(who) => who.mp.state.cancel(who.generation),

@@ -13,7 +13,7 @@ use crate::slice::Slice;
 use crate::vp::Vp;
 use crate::{handoff, sticky};
 
-/// Who the code that asks is.
+/// What the calling code is to the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Standing {
@@ -177,7 +177,8 @@ impl KernelThread {
         barrier::light();
     }
 
-    /// Nothing runs here: whoever ran last must not be taken to be here still.
+    /// Clears the running microprocess from the shared page, so that the last one does not appear
+    /// to be running.
     pub(crate) fn shows_nobody(&self) {
         self.slot().microprocess.store(0, Ordering::Relaxed);
     }

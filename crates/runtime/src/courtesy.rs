@@ -1,11 +1,11 @@
 //! Others of its core go first: a virtual processor that has answered everybody lets them run
 //! before it sleeps.
 //!
-//! Whoever asks it next is often runnable already, on the same core. sched_yield(2) runs them, and
-//! what they want is there when it returns: no sleep, and nobody has to wake the VP. Where nobody
-//! else is runnable it returns at once, and the VP sleeps. Where somebody computes it returns late,
-//! and has given a slice away (`yield_task_fair` of kernel/sched/fair.c): then the VP sleeps at
-//! once for a while, twice as long each time.
+//! A client is often runnable already, on the same core. sched_yield(2) runs it, and its next
+//! request is there when the call returns: no sleep, and no wake-up of the VP. Without another
+//! runnable thread the call returns at once, and the VP sleeps. Beside a computing thread it
+//! returns late, and has given a slice away (`yield_task_fair` of kernel/sched/fair.c): then the VP
+//! sleeps at once for a while, twice as long each time.
 
 use std::cell::Cell;
 
@@ -87,8 +87,8 @@ impl Courtesy {
 }
 
 impl Vp {
-    /// Whether the VP lets others go first, now. Not where the cores are shared by the board, which
-    /// knows who is next.
+    /// Whether the VP yields its core now. Not where the board shares the cores out, which knows
+    /// the next thread.
     pub(crate) fn is_courteous(&self, now: u64) -> bool {
         (1..=FEW).contains(&self.poller.waited_for())
             && !board::shares_cores()
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_computes_is_let_first_seldom_and_then_more_seldom_still() {
+    fn computing_peers_are_yielded_to_ever_more_rarely() {
         let courtesy = Courtesy::default();
         let mut now = 1;
         for rest in [20, 40, 80, 160] {

@@ -1,4 +1,4 @@
-//! All microprocesses wait for each other: who waits for what.
+//! Deadlock: all microprocesses wait for each other. The report lists what each one waits for.
 //!
 //! Nobody runs, nobody waits for the clock, a descriptor, a gate or a future (which another
 //! runtime's threads may wake) or is inside `blocking`, and yet some live: only a foreign kernel
@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Lines of a report.
 const SHOWN: usize = 20;
 
-/// Whether the last VP that goes to sleep, or who keeps the time, should look again, and when.
-/// Called with all VPs idle.
+/// Whether the last VP that goes to sleep, or the timekeeper, should look again, and when. Called
+/// with all VPs idle.
 pub(crate) fn next_look(instance: &Instance) -> Option<Duration> {
     if instance.settings.on_deadlock == OnDeadlock::Ignore
         || instance.deadlock_seen.load(Ordering::Relaxed)
@@ -40,7 +40,7 @@ pub(crate) fn next_look(instance: &Instance) -> Option<Duration> {
         .map(|v| v.counters.switches.load(Ordering::Relaxed))
         .fold(1, u64::wrapping_add);
     let now = instance.now();
-    // Acquire: whoever finds the mark finds its time, too.
+    // Acquire: a reader that finds the mark also finds its time.
     if instance.deadlock_mark.load(Ordering::Acquire) != mark {
         instance.deadlock_since.store(now, Ordering::Relaxed);
         instance.deadlock_mark.store(mark, Ordering::Release);

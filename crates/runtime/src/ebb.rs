@@ -2,13 +2,12 @@
 //! that below the stacks of those that wait for a descriptor for long: of an idle connection that
 //! once needed much stack, only the part in use stays.
 //!
-//! A stack is its microprocess's own: who waits could be woken at any moment by anybody, so nobody
-//! else may take memory from below it. A VP that is about to sleep goes round all records, once a
-//! second a part of them. Whom it finds in the wait in which it has found it before, it wakes;
-//! [`Source::wait`](crate::readiness::Source::wait), which returns for no reason anyway, then gives
-//! the memory back and goes on waiting. That one was seen is a bit in the word that says what it
-//! waits for, which the next wait writes anew: busy connections pay nothing, neither a timer nor a
-//! store.
+//! A stack is private to its microprocess: a waiting one can be woken at any moment, so no other
+//! thread may take memory from below it. A VP that is about to sleep scans part of the records,
+//! once a second. It wakes each microprocess that is still in the wait of the previous scan;
+//! [`Source::wait`](crate::readiness::Source::wait), which may return spuriously anyway, then gives
+//! the memory back and waits again. A bit in the word that describes the wait marks it as seen; the
+//! next wait overwrites the word, so busy connections pay nothing, neither a timer nor a store.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -63,8 +62,9 @@ impl Vp {
         tide.more.load(Ordering::Relaxed).then_some(EVERY)
     }
 
-    /// One part of the round. Says whether another one may find something. By who has moved
-    /// `tide.at`; two at once, if one takes a second for it, only make the round uneven.
+    /// One part of the round. Returns whether another part may find something. Called by the VP
+    /// that has moved `tide.at`; two at once, if one takes a second for it, only make the round
+    /// uneven.
     fn trim_waiting(&self, tide: &Tide) -> bool {
         let mut woken = 0;
         let mut last = tide.after.load(Ordering::Relaxed);
@@ -74,8 +74,8 @@ impl Vp {
                 .map_or(&crate::debug::KUMIHIMO_DEBUG.oldest, |mp| &mp.newer);
             // SAFETY: null or a record that `pool` put there; Acquire: written.
             let Some(mp) = (unsafe { link.load(Ordering::Acquire).as_ref() }) else {
-                // The round is over. Whoever began to wait behind it is found in the next one,
-                // which somebody's next sleep begins.
+                // The round is over. A microprocess that began to wait behind this point is found
+                // in the next round, which the next sleep of a VP begins.
                 tide.after.store(std::ptr::null_mut(), Ordering::Relaxed);
                 return tide.whole.swap(0, Ordering::Relaxed) != 0;
             };

@@ -36,7 +36,7 @@ impl<T> Entries<T> {
     /// [`Error::Full`].
     pub fn open(&self, value: T) -> Result<Serial, Error> {
         let (table, here) = (membership::table(), here());
-        // Whoever holds one of these locks keeps its virtual processor.
+        // A holder of one of these locks keeps its VP.
         let _quiet = NoEvents::new();
         let _held = table.enter(self.kind);
         self.slots

@@ -7,11 +7,12 @@
 //!
 //! ```text
 //!   something waits here that outranks what another VP runs:   hand the highest over to the VP that runs the lowest, idle ones first
-//!   something waits there that outranks what any VP runs:      ask its owner (a bit, and an event), who does the above at its next step
+//!   something waits there that outranks what any VP runs:      ask its owner (a bit, and an event), which does the above at its next step
 //! ```
-//! Why nothing is missed: whoever changes what it shows stores it, fences, and then looks at the
-//! others. Of two VPs that change at the same time at least one sees the other (modelled in loom
-//! below). A VP that was asked looks again although nothing of its own has changed.
+//! Why no change is missed: a VP that changes its published levels stores them, fences, and then
+//! looks at the others. Of two VPs that change at the same time at least one sees the other
+//! (modelled in loom below). A VP that was asked looks again although none of its own levels has
+//! changed.
 //!
 //! The bound, in scheduling steps ([`settle`] is called once a step): what waits at a VP while
 //! another one runs something lower leaves that VP at its first step that begins after it was
@@ -66,7 +67,7 @@ impl Shown {
 
     /// By the owner. True if that is news.
     fn show(&self, runs: Mark, waits: Mark) -> bool {
-        // A store takes the line from those who read it: only when there is news.
+        // A store takes the cache line from its readers: only when there is news.
         let news = self.runs.load(Ordering::Relaxed) != runs
             || self.waits.load(Ordering::Relaxed) != waits;
         if news {
@@ -199,7 +200,7 @@ pub(crate) fn send(
     let to = outranked(row, None, to, mark).unwrap_or(to);
     let shown = row.shown(to);
     begin(to);
-    // Before it is in: those who look count it as soon as they could miss it.
+    // Before it is queued: readers count it as soon as they could miss it.
     shown.coming.fetch_max(mark, Ordering::Relaxed);
     put(to);
     fence(Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Futures, driven by whoever waits for them: the waker is an unpark.
+//! Futures, driven by the microprocess that waits for them: the waker is an unpark.
 //!
 //! The waker of a microprocess is a number and no object: its mark. To make, clone and drop one
 //! costs nothing, and one that outlives the microprocess leads to nobody. That of a foreign kernel
@@ -86,12 +86,12 @@ fn drive<F: Future>(future: F, deadline: Option<Instant>) -> Option<F::Output> {
             park::park(Wait::Future, deadline);
             waited = true;
         }
-        // Whoever wakes itself, or polls with deadlines in the past, would starve the others.
+        // A future that wakes itself, or polls with deadlines in the past, would starve the others.
         if waited { cancel::point() } else { thread::yield_now() }
     }
 }
 
-/// The word of the one who drives, while it does.
+/// The driver's word, while it drives.
 struct Calls<'a>(&'a Called);
 
 impl Calls<'_> {

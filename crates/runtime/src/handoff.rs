@@ -8,8 +8,8 @@
 //! microprocess runs on until it enters the runtime, finds its VP gone, and leaves its kernel
 //! thread like one that was woken from outside.
 //!
-//! `blocking` says by itself that it goes away. Whoever is first has the VP: a call that returns
-//! before the spare got to run goes on as if nothing had happened (protocol and models:
+//! `blocking` announces that it goes away. The first of the two keeps the VP: a call that returns
+//! before the spare ran continues as if nothing had happened (protocol and models:
 //! [`kumihimo_events::slot`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -126,7 +126,7 @@ impl UserScheduler for Instance {
         self.queues.set_stuck(vp as usize, off);
         if off {
             self.stuck_vps.fetch_add(1, Ordering::Relaxed);
-            // What is surplus there can be pulled by those who sleep.
+            // Sleeping VPs can pull the surplus from there.
             self.vps.iter().for_each(|vp| vp.idle.wake());
         } else {
             self.stuck_vps.fetch_sub(1, Ordering::Relaxed);
@@ -179,14 +179,14 @@ fn await_turn(instance: &Instance, mp: &'static Mp) {
     loop {
         if thread.turn().begin(Some(home as u32)) {
             // SAFETY: the running microprocess is ours, and so is its context, which is not in use:
-            // whoever picks it finds that it waits here.
+            // a scheduler that picks its entry finds that it waits here.
             unsafe { *mp.context.get() = Context::NULL };
             mp.waits_on.set(kt);
             tracing::unblocked(instance, kt, mp);
             instance.inject(home, mp);
         }
         let handed = thread.await_turn(|| patience.is_over(instance, home, mp));
-        // Excused with all others who wait for that VP, but not to run.
+        // It was excused together with all others that wait for that VP, but must not run.
         if handed || !mp.state.is_suspended() {
             break;
         }
@@ -432,8 +432,8 @@ unsafe fn leave_bound(mp: &'static Mp) -> Carrier {
     let (to, fs) = (kt.idle.get(), kt.fs);
     let own_fs = if mp.fs.get() == 0 { fs } else { mp.fs.get() };
     // SAFETY: the kernel thread's own context waits in `Carrier::run`; it publishes this
-    // microprocess (`current`) only after it was left. Continued on a VP by whoever takes it from
-    // the injector.
+    // microprocess (`current`) only after it was left. The thread that takes it from the injector
+    // continues it on a VP.
     unsafe {
         if fs == own_fs {
             cpu::switch_same(save, *to);

@@ -1,4 +1,4 @@
-//! Who the microprocesses of this process are: where their ids come from.
+//! Identities of the microprocesses of this process: the origin of their ids.
 //!
 //! An address space has a number before its first microprocess begins ([`begin`]); ids are made of
 //! that, of the kind and of the serial in the state word ([`crate::state`]). Without a number they
@@ -43,7 +43,7 @@ fn forget(table: &Table, kind: Kind, ended: Serial) {
 /// The record is there, with that serial.
 #[cold]
 pub(crate) fn made(mp: &'static Mp, serial: Serial) {
-    // Release: who finds it finds it written.
+    // Release: a reader that finds the record finds it written.
     RECORDS.make(serial.slot()).store(std::ptr::from_ref(mp).cast_mut(), Ordering::Release);
 }
 

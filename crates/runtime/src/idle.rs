@@ -1,9 +1,9 @@
 //! A virtual processor without work: look, spin, sleep; and how it is woken.
 //!
-//! Runs on the kernel thread's own stack. It lies down in its cell ([`kumihimo_arbiter::row`] has
-//! the protocol against lost wake-ups, and its models): on the cell's word as long as it waits for
-//! no descriptors, since a futex costs a third less than an eventfd in an epoll set, and whoever
-//! maps the cell can call it.
+//! Runs on the kernel thread's own stack. The VP lies down in its cell ([`kumihimo_arbiter::row`]
+//! has the protocol against lost wake-ups, and its models): on the cell's word as long as it waits
+//! for no descriptors, since a futex costs a third less than an eventfd in an epoll set, and every
+//! process that maps the cell can call it.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -243,7 +243,7 @@ impl Vp {
             return (None, since);
         }
         let until = since + expects.unwrap_or(SPIN.as_nanos() as u64);
-        // Whoever answers from another core does so within less time than many pauses take.
+        // An answer from another core takes less time than many pauses.
         let pauses = if expects.is_some() { 1 } else { 16 };
         self.look_until(until, || (0..pauses).for_each(|_| std::hint::spin_loop()))
     }
@@ -298,7 +298,7 @@ impl Vp {
                 *nap = (*nap * 2).min(LONGEST_NAP);
             } else {
                 // A timer would cost a call through a gate a tenth of its time: while there are
-                // gates, who keeps the time looks instead.
+                // gates, the timekeeper looks instead.
                 let look = if intake::is_used() { None } else { deadlock::next_look(instance) };
                 // Where nobody keeps the time, and there is no porter of gates, nobody stirs those
                 // that sleep.

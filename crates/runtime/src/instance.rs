@@ -61,7 +61,7 @@ pub(crate) struct Instance {
     next_outside: AtomicUsize,
     /// See `vp/settle.rs`.
     pub(crate) one_level: OneLevel,
-    /// The same of this address space alone, whoever else is at the board.
+    /// The same of this address space alone, without the others at the board.
     pub(crate) own_level: OneLevel,
     /// The kernel's half.
     pub(crate) kernel: Arc<Kernel>,
@@ -71,9 +71,9 @@ pub(crate) struct Instance {
     pub(crate) injected: AtomicU64,
     /// Kernel threads that stood aside with their microprocesses, where no call could be injected.
     pub(crate) stood_aside: AtomicU64,
-    /// When who keeps the time looks again: see [`crate::tick`].
+    /// When the timekeeper looks again: see [`crate::tick`].
     pub(crate) tick_at: AtomicU64,
-    /// Of all virtual processors, when whoever keeps the time last found them idle.
+    /// Of all VPs, when the timekeeper last found them idle.
     pub(crate) switches_seen: AtomicU64,
     /// When all VPs last looked around for what the board may have lost, on this clock.
     pub(crate) stirred_at: AtomicU64,
@@ -215,7 +215,7 @@ impl Instance {
 
     /// Starts the kernel threads that carry the VPs.
     pub(crate) fn start(&self) -> io::Result<()> {
-        // Whoever comes to the board later tells those that are there.
+        // An address space that joins the board later notifies the others.
         if crate::board::arbitrates() && crate::board::others() != 0
             || self.settings.share.is_some()
         {
@@ -320,7 +320,7 @@ impl Instance {
 
     /// Another count of this instance, for a kernel thread.
     pub(crate) fn counted(&self) -> Arc<Instance> {
-        // Whoever calls this holds a count, or is visited, which keeps one alive.
+        // The caller holds a count, or is visited, which keeps one alive.
         self.me.upgrade().expect("an instance in use is counted")
     }
 

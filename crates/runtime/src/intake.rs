@@ -1,10 +1,9 @@
-//! What comes from other address spaces. The virtual processors look for it themselves, at each
-//! step and before they sleep, so that nobody stands between a caller and who serves it.
+//! Notifications from other address spaces. The VPs look for them themselves, at each step and
+//! before they sleep, so that no thread stands between a caller and the server.
 //!
-//! Whoever puts something before this address space posts a bit in its row
-//! ([`kumihimo_arbiter::row::Head`]), and rings. The VP that looks next takes all bits and has them
-//! looked after, masked, by whoever has installed itself here: it wakes microprocesses, and does no
-//! more.
+//! A sender posts a bit in the row of this address space ([`kumihimo_arbiter::row::Head`]), and
+//! rings. The VP that looks next takes all bits and passes them, masked, to the installed
+//! [`Intake`], which wakes microprocesses and does nothing else.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
@@ -18,7 +17,7 @@ use crate::carrier::{Carrier, KernelThread};
 use crate::instance::{self, Instance};
 use crate::vp::Vp;
 
-/// Who looks after what comes.
+/// The handler of notifications from other address spaces.
 pub trait Intake: Sync {
     /// Takes in what the bits say. On a virtual processor that is masked, perhaps on several at
     /// once: it may wake microprocesses and take spin locks of its own, and must neither wait nor
@@ -29,9 +28,9 @@ pub trait Intake: Sync {
     /// virtual processor that is masked, on the kernel thread that keeps the time.
     fn flush(&self, caller: Caller);
 
-    /// For how many nanoseconds it pays to spin, if at all, because somebody who is awake on
-    /// another core than this is likely to put something before this address space at once. By a
-    /// virtual processor that has nothing else to do and would else sleep.
+    /// For how many nanoseconds it pays to spin, if at all, because a thread that is awake on
+    /// another core than this is likely to notify this address space at once. Called by a VP that
+    /// would otherwise sleep.
     fn expects(&self, core: u32) -> Option<u64>;
 }
 
@@ -40,11 +39,10 @@ static UNTOLD: AtomicBool = AtomicBool::new(false);
 /// At what level, the highest: a hint.
 static UNTOLD_LEVEL: AtomicU8 = AtomicU8::new(0);
 
-/// After something was put before another address space: whether the caller may leave it to the
-/// virtual processor to ring, once for all that is put there in this moment. It does so when it has
-/// nothing to run, which is at once where nobody else is runnable, and else within some 50 us;
-/// after a tick of who keeps the time where one computes for longer than expected. False: the
-/// caller rings itself.
+/// Whether the caller may leave it to the VP to ring, once for everything that was put before other
+/// address spaces in this moment. The VP rings when it has nothing to run, which is at once where
+/// nothing else is runnable, and else within some 50 us; after a tick of the timekeeper where a
+/// microprocess computes for longer than expected. False: the caller rings itself.
 #[must_use]
 pub fn later() -> bool {
     let Some(carrier) = Carrier::current() else { return false };
@@ -98,8 +96,8 @@ pub fn monotonic() -> u64 {
 /// Rings where that was left for later. Async-signal-safe as far as the intake is.
 #[inline]
 pub(crate) fn flush(caller: Caller) {
-    // A swap, and what was noted by link is read after it: who notes later finds it false, and sets
-    // it again.
+    // A swap, and the links are read after it: a later note finds the flag false, and sets it
+    // again.
     if UNTOLD.load(Ordering::Relaxed)
         && UNTOLD.swap(false, Ordering::AcqRel)
         && let Some(intake) = INTAKE.get()
@@ -149,7 +147,7 @@ static EVER_KEPT: AtomicBool = AtomicBool::new(false);
 pub struct KeepToCores(());
 
 impl KeepToCores {
-    /// One more who wants it.
+    /// Adds one user of the setting.
     pub fn new() -> KeepToCores {
         EVER_KEPT.store(true, Ordering::Relaxed);
         KEPT.fetch_add(1, Ordering::Relaxed);
@@ -196,17 +194,17 @@ fn keep_to(cores: &[u32]) -> bool {
     }
 }
 
-/// By a kernel thread of ours, as it begins: whoever began it may keep to a core, which it has
-/// inherited. It may run on all cores of the process.
+/// Lets the calling kernel thread, which begins, run on all cores of the process: it may have
+/// inherited the affinity of a thread that keeps to one core.
 pub fn begin_on_all_cores() {
     if EVER_KEPT.load(Ordering::Relaxed) {
         keep_to(cores());
     }
 }
 
-/// By the kernel thread that was told by somebody on core `from`: if it was woken there it leaves
-/// that core, and is elsewhere the next time. Else it would go before the one that told, who has
-/// just taken the core, and after it the kernel might choose anybody.
+/// Called by the kernel thread that was notified from core `from`: if it was woken there it leaves
+/// that core, and is elsewhere the next time. Else it would preempt the notifier, which has just
+/// taken the core, and after it the kernel might choose any thread.
 pub(crate) fn keep_off(from: u32) {
     if core() == Some(from) && cores().len() > 1 {
         let others: Vec<u32> = cores().iter().copied().filter(|core| *core != from).collect();
@@ -279,10 +277,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_told_leaves_the_core_of_who_tells_and_no_other() {
+    fn notified_thread_leaves_only_the_core_of_its_notifier() {
         if cores().len() < 2 {
             eprintln!(
-                "[skip] who_is_told_leaves_the_core_of_who_tells_and_no_other: there is one core only"
+                "[skip] notified_thread_leaves_only_the_core_of_its_notifier: there is one core only"
             );
             return;
         }

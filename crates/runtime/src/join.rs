@@ -1,4 +1,4 @@
-//! The end of a microprocess and the one who waits for it: one word.
+//! The end of a microprocess and its joiner: one word.
 //!
 //! ```text
 //!   RUNNING ---join---> waiter's address ---+
@@ -144,8 +144,8 @@ fn release(vp: &Vp, mp: &'static Mp) {
     }
 }
 
-/// Waits until the outcome of `who` is there, or `deadline`. Blocks the microprocess. False at the
-/// deadline or when cancelled.
+/// Waits until the outcome of a microprocess is there, or `deadline`. Blocks the microprocess.
+/// False at the deadline or when cancelled.
 #[inline]
 pub(crate) fn wait(who: Ref, deadline: Option<std::time::Instant>) -> bool {
     let word = &who.mp.join;

@@ -21,8 +21,8 @@ use crate::{board, intake};
 const TURNS: u32 = 8;
 /// A peer that takes longer is not waited for so.
 const AT_MOST: Duration = Duration::from_micros(100);
-/// In a turn it ran so many at most: who hears the peer, and who listens next, a few times over:
-/// what a peer wants may take it several messages.
+/// In a turn it ran so many at most: the microprocess that hears the peer, and the one that listens
+/// next, a few times over, since a request may take several messages.
 const SWITCHES: u64 = 16;
 /// And heard so many.
 const EVENTS: u64 = 3;

@@ -85,9 +85,9 @@ pub(crate) fn begin(locking: Option<Locking>) -> io::Result<()> {
     }
 }
 
-/// The table of this address space, which joins the others of the machine if it has not yet:
-/// whoever defines a kind or opens a resource may come before the first runtime, whose ids would
-/// else be of nowhere. Blocks the kernel thread the first time.
+/// The table of this address space, which joins the others of the machine if it has not yet: a kind
+/// may be defined, or a resource opened, before the first runtime begins, and the ids would belong
+/// to no address space otherwise. Blocks the kernel thread the first time.
 pub fn table() -> &'static Table {
     if MEMBER.get().is_none() {
         // What is wrong with the environment is the first runtime's to say.

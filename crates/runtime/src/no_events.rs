@@ -1,6 +1,6 @@
 //! Sections in which no event reaches the caller: its virtual processor stays, whatever happens.
 //!
-//! Whoever holds a lock of the runtime has to be inside one. Else a page fault there could take the
+//! A holder of a lock of the runtime has to be inside one. Else a page fault there could take the
 //! VP away, and the returning microprocess would wait for its turn on a VP whose carrier waits for
 //! that very lock.
 
@@ -55,7 +55,7 @@ pub struct Locked<'a, T> {
 }
 
 /// Takes a lock of the runtime, or of a crate above it that is held for as short. Blocks the kernel
-/// thread meanwhile; whoever holds it must not switch.
+/// thread meanwhile. The holder must not switch.
 pub fn lock<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
     let quiet = NoEvents::new();
     Locked { guard: mutex.lock().unwrap_or_else(PoisonError::into_inner), _quiet: quiet }

@@ -29,7 +29,7 @@ struct State<T> {
     detached: bool,
     /// Itself, once it runs.
     thread: Option<Arc<park::Foreign>>,
-    /// Who waits for its end.
+    /// The waiters for its end.
     waiters: Vec<Waiter>,
 }
 
@@ -113,7 +113,7 @@ where
                 .is_err_and(|payload| spawn::note_panic(|| on_panic, payload.as_ref()));
             (outcome, panicked)
         });
-        // Before the first lock: in a fork's child it may be held by one who is not there.
+        // Before the first lock: in a fork's child its holder may not exist.
         crate::fork::end_of_child();
         let mut state = child.lock();
         state.finished = true;

@@ -143,7 +143,7 @@ pub(crate) enum Who {
     Foreign(Arc<Foreign>),
 }
 
-/// One who waits: a microprocess or a foreign kernel thread.
+/// A waiter: a microprocess or a foreign kernel thread.
 ///
 /// Waking one that has ended does nothing.
 #[derive(Clone)]
@@ -167,7 +167,7 @@ impl std::fmt::Debug for Waiter {
     }
 }
 
-/// The caller as somebody who can be woken.
+/// The caller as a waiter that can be woken.
 ///
 /// Inside `blocking` the kernel thread itself waits, so there it is the kernel thread that is
 /// woken.
@@ -286,7 +286,7 @@ fn park_micro_until(carrier: Carrier, why: (u8, usize), deadline: Option<Instant
     }
     let armed_at = vp.index;
     {
-        // A timer is a resource: opened here, closed by whoever finds it due or stale.
+        // A timer is a resource: opened here, closed by the VP that finds it due or stale.
         let _held = vp.instance().table.enter_own(Kind::TIMER, &mp.claim);
         vp.timers().arm(mp.reference(), at);
     }
@@ -447,8 +447,8 @@ impl Waiter {
         }
     }
 
-    /// Sets its own priority, as `Thread::set_priority` does, and is no switch point: for whoever
-    /// holds a lock, or is a virtual processor's step. Nothing on foreign threads.
+    /// Sets its own priority, as `Thread::set_priority` does, and is no switch point: for a holder
+    /// of a lock, or a virtual processor's step. Nothing on foreign threads.
     pub fn set_priority(&self, priority: Priority) {
         if let Who::Micro(who) = &self.0
             && who.is_alive()

@@ -1,8 +1,8 @@
-//! How long those who wait for their turn on a virtual processor wait: until it is held up.
+//! How long a thread waits for its turn on a VP: until the VP is held up.
 //!
-//! What is known of it is kept with the virtual processor and not by each waiter: whoever looks,
-//! looks for all, so that the looks come as often with a thousand waiters as with one
-//! ([`kumihimo_events::turn`] says how often).
+//! What is known of it is kept with the VP and not by each waiter: one waiter looks for all, so
+//! that the looks come as often with a thousand waiters as with one ([`kumihimo_events::turn`] says
+//! how often).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ const ENOUGH_RUNNING: u64 = 10_000_000;
 /// After so many nanoseconds without a look what was seen then says nothing.
 const STALE: u64 = 50_000_000;
 
-/// What was seen of a VP by those who wait for it.
+/// What the waiters have seen of a VP.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     /// Somebody looks. What follows is his meanwhile.

@@ -15,7 +15,7 @@ pub(crate) struct Placer {
 }
 
 /// Turns that are shorter are timed by the kernel thread's own clock, and are that long, 10,000 a
-/// second: who keeps the time shares a core with others, and comes too late for that.
+/// second: the timekeeper shares a core with others, and comes too late for that.
 pub(crate) const SHORT: Duration = Duration::from_micros(100);
 
 impl Placer {
@@ -27,7 +27,7 @@ impl Placer {
                 Placement { level: p.level.min(Priority::HIGHEST.get()), ..p }
             })
         };
-        // Keys are for those who look at the clock; the short way through the loop knows none.
+        // Keys are for readers of the clock; the short way through the loop has none.
         let table = policy
             .is_static()
             .then(answers)
@@ -128,7 +128,8 @@ impl Placer {
         let account = mp.account.get();
         let quantum_ns = u64::try_from(p.quantum.as_nanos()).unwrap_or(u64::MAX);
         // Outranked: its turn goes on, before the others of its level, with what is left of its
-        // quantum. Else whoever is outranked more often than that would never come to its end.
+        // quantum. Else a microprocess that is outranked more often than that would never end its
+        // quantum.
         let goes_on = why == Why::Outranked;
         let ran_ns = if goes_on { account.ran_ns } else { 0 };
         mp.account.set(crate::record::Account { ran_ns, quantum_ns, ..account });

@@ -340,7 +340,7 @@ fn append(made: &[&'static Mp]) {
     let mut newest = lock(&ALL);
     for &mp in made {
         let link = newest.map_or(&crate::debug::KUMIHIMO_DEBUG.oldest, |mp| &mp.newer);
-        // Release: who follows the link finds the record written.
+        // Release: a reader that follows the link finds the record written.
         link.store(std::ptr::from_ref(mp).cast_mut(), Ordering::Release);
         *newest = Some(mp);
     }

@@ -18,9 +18,9 @@
 //!
 //! Elsewhere the bell rings again, a little later. After some times of that, where the event source
 //! allows it, the kernel thread stands aside: it waits in the handler until its microprocess has
-//! its turn again, as one does that comes back from the kernel, and the VP goes on under another
-//! one. That costs a hand-off of kernel threads, but no lock is held then by somebody whom only the
-//! runtime could run ([`crate::handoff`]: such a waiter goes on without a VP if that is held up).
+//! its turn again, as a returning one does, and the VP goes on under another one. That costs a
+//! hand-off of kernel threads, but then no lock is held by a microprocess that only the runtime
+//! could run ([`crate::handoff`]: such a waiter goes on without a VP if that is held up).
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
@@ -54,8 +54,8 @@ pub(crate) fn prepare() {
 /// The calling kernel thread is not interrupted any more, or again.
 fn silence(is: bool) {
     if standing() != Standing::Foreign {
-        // SAFETY: not foreign: GS is set; nothing switches in between. Nobody is preempted who
-        // stays, and so nobody who has the lock of the bells.
+        // SAFETY: not foreign: GS is set; nothing switches in between. A thread that stays is not
+        // preempted, and so the holder of the bells' lock is not.
         unsafe {
             let kt = KernelThread::stay();
             kt.events().silence(is);
@@ -177,8 +177,8 @@ extern "C" fn upcall() {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Acts upon what was raised for whoever carries here: takes in what waits outside, and gives way
-/// if that, or those queued, go before the caller.
+/// Acts on the events raised for this carrier: takes in what waits outside, and gives way if that,
+/// or a queued microprocess, goes before the caller.
 #[cold]
 #[inline(never)]
 pub(crate) fn deliver() {
@@ -210,7 +210,7 @@ pub(crate) fn deliver() {
             return;
         }
         if !kt.enter() {
-            // Lost: whoever took the VP looks at everything.
+            // Lost: the thread that took the VP looks at everything.
             let _ = kt.unmask_quietly();
             return;
         }

@@ -9,14 +9,14 @@ use crate::instance::{self, Instance};
 use crate::record::Ref;
 use crate::tracing;
 
-/// Sets a microprocess's own priority. Whoever runs or queues it is told at once (*Changed*), and
-/// places it anew at its next step.
+/// Sets a microprocess's own priority. The VP that runs or queues it is notified at once
+/// (*Changed*), and places it anew at its next step.
 pub(crate) fn set(who: Ref, priority: Priority) {
     who.mp.priority.store(priority.get(), Ordering::Relaxed);
     changed(who);
 }
 
-/// The effective priority of `who` may have changed: if it is queued somewhere it is placed anew.
+/// The effective priority of a microprocess may have changed: if it is queued it is placed anew.
 pub(crate) fn changed(who: Ref) {
     let ask = |instance: &Instance| {
         tracing::reprioritised(instance, who);

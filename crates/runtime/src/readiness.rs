@@ -140,7 +140,8 @@ impl Entry {
             if came {
                 let edges = &self.edges[interest as usize];
                 let n = edges.load(Ordering::Relaxed).wrapping_add(2) | u32::from(lasting);
-                // Release: who sees the new number makes an attempt that finds what it stands for.
+                // Release: a reader of the new number makes an attempt that finds what it stands
+                // for.
                 edges.store(n, Ordering::Release);
             }
         }
@@ -319,7 +320,7 @@ impl Source {
             return Ok(entry);
         }
         let entry = Entry::take();
-        // Published only once it is in a set: who finds it relies on its edges.
+        // Published only once it is in a set: a reader that finds it relies on its edges.
         if let Err(e) = entry.move_in(&vp.poller, self.fd, vp.instance()) {
             entry.give_back();
             return Err(e);

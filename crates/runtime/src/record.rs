@@ -27,7 +27,7 @@ const NO_INHERITANCE: u8 = 0xff;
 ///
 /// Lies in its stack slot, between stack and TLS block, so that what a switch touches is close
 /// together. It is never unmapped: a [`Ref`] to a former life may be looked at (its generation
-/// tells) and can never fault. Cells belong to whoever holds the microprocess: its carrier while it
+/// tells) and can never fault. Cells belong to the holder of the microprocess: its carrier while it
 /// runs, the owner of the queue it is in, the waker that moved it out of PARKED.
 #[repr(C, align(64))]
 pub(crate) struct Mp {

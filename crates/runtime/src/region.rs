@@ -33,7 +33,7 @@ static FREE: [Mutex<Vec<Piece>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZ
 #[derive(Clone, Copy, Debug)]
 struct Piece(NonNull<u8>);
 
-// SAFETY: it is memory of a slab, and whoever has the piece has it alone.
+// SAFETY: it is memory of a slab, and the owner of the piece has it alone.
 unsafe impl Send for Piece {}
 
 /// One VP's free regions. Owner only.

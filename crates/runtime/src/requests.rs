@@ -87,8 +87,8 @@ impl Requests {
 }
 
 impl Instance {
-    /// The priority of `who` has changed, and it may run, or be queued, on VP `at`: that places it
-    /// anew at its next step.
+    /// The priority of a microprocess has changed, and it may run, or be queued, on VP `at`, which
+    /// places it anew at its next step.
     pub(crate) fn reprioritise(&self, at: usize, who: Ref, before: usize) {
         let at = at % self.vps.len();
         let vp = &self.vps[at];

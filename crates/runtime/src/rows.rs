@@ -37,7 +37,7 @@ pub(crate) fn define(table: &Table) {
         let rows: [&'static dyn Row; 6] =
             [&Space, &Microprocesses, &Part::Stack, &Part::Share, &Part::Timer, &Vps];
         for row in rows {
-            // Numbers of kinds are one each; who defined one of these before has taken its place.
+            // Numbers of kinds are one each; a kind that was defined before has taken its place.
             let _ = table.define(row);
         }
     });

@@ -58,7 +58,7 @@ pub use kumihimo_resource::locking::Locking;
 /// What happens when all microprocesses wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum OnDeadlock {
-    /// Says on stderr who waits for what, once.
+    /// Reports on stderr what each one waits for, once.
     #[default]
     Report,
     /// Says it and aborts the process.
@@ -193,9 +193,9 @@ impl Builder {
         self
     }
 
-    /// Who makes the system calls of a batch, one for each virtual processor: for tests and
-    /// experiments. By default a uring where the kernel allows it, else plain calls (always with
-    /// `KUMI_URING=off`).
+    /// The back end that makes the system calls of a batch, one for each virtual processor: for
+    /// tests and experiments. By default a uring where the kernel allows it, else plain calls
+    /// (always with `KUMI_URING=off`).
     pub fn batch_back_end(
         mut self,
         make: impl Fn() -> Box<dyn Backend> + Send + Sync + 'static,
@@ -237,9 +237,9 @@ impl Builder {
     /// program does not say: `50%` is half a core in each 100 ms, `250%,20ms,hard` two and a half
     /// cores in each 20 ms and no more.
     ///
-    /// Who has used its share up runs below all levels of other address spaces until the next
-    /// period (not with `KUMI_ARBITER=off`); with a hard share it does not run at all. CPU time is
-    /// booked late, and what was used too much is owed: see CAVEATS.md.
+    /// An address space that has used its share up runs below all levels of other address spaces
+    /// until the next period (not with `KUMI_ARBITER=off`); with a hard share it does not run at
+    /// all. CPU time is booked late, and an excess is owed: see CAVEATS.md.
     pub fn share(mut self, share: Share) -> Builder {
         self.settings.share = Some(share);
         self

@@ -1,22 +1,22 @@
 //! How soon the kernel runs a kernel thread of ours that has just been woken.
 //!
-//! Who wakes up on a core where another kernel thread computes goes before it if the kernel would
-//! have it done sooner: at the end of its slice, counted from now, against the end of the other's
-//! (EEVDF). Else it waits for that, and the kernel looks at a timer tick: up to 4 ms, whatever the
-//! level of what is to run. So the level sets the slice (Linux 6.12: `sched_runtime` of
-//! sched_setattr(2) for SCHED_OTHER; older ones ignore it):
+//! A thread that wakes up on a core where another one computes goes before it if its deadline is
+//! earlier: the end of its slice, counted from now, against the end of the other's (EEVDF). Else it
+//! waits for that, and the kernel looks at a timer tick: up to 4 ms, whatever the level of what is
+//! to run. So the level sets the slice (Linux 6.12: `sched_runtime` of sched_setattr(2) for
+//! SCHED_OTHER; older ones ignore it):
 //!
 //! | a kernel thread that | slice | so that it |
 //! |---|---|---|
-//! | computes below the default level | the longest | lets whoever wakes go first, of whichever process |
+//! | computes below the default level | the longest | lets a waking thread of any process go first |
 //! | sleeps, and ran something above the default level | a quarter of the usual | goes first when it wakes |
 //! | the same at the default level, beside microprocesses that are [sticky](crate::sticky) | a quarter of the usual | goes first when it wakes, and not behind those |
 //! | else | the usual | is as any other |
 //!
 //! A slice says how soon, not how much: CPU time is shared out as before; how much is the board's.
-//! Not shorter than that quarter: who has used its slice up is outranked again, and 100 us, the
-//! kernel's least, are over before the one that computed there has heard that it has to leave
-//! (session=same in `benches/results/priority`).
+//! Not shorter than that quarter: a thread that has used its slice up is outranked again, and 100
+//! us, the kernel's least, are over before the thread that computed there has heard that it has to
+//! leave (session=same in `benches/results/priority`).
 
 use std::cell::Cell;
 use std::io;
@@ -103,7 +103,7 @@ impl Slice {
     }
 }
 
-/// By a kernel thread of ours, as it begins: it may have inherited the slice of who began it.
+/// Resets the slice of the calling kernel thread, which begins and may have inherited one.
 pub(crate) fn begin() {
     let usual = *USUAL.get_or_init(|| get().map_or(0, |now| now.sched_runtime));
     if usual != 0 && EVER_CHANGED.load(Ordering::Relaxed) {
@@ -131,8 +131,8 @@ fn get() -> io::Result<libc::sched_attr> {
     }
 }
 
-/// Sets the calling kernel thread's slice, in nanoseconds. Where it is no SCHED_OTHER nothing is
-/// changed: whoever made it so knows better.
+/// Sets the calling kernel thread's slice, in nanoseconds. Does nothing unless its policy is
+/// SCHED_OTHER: another policy was chosen deliberately.
 fn set(slice: u64) -> io::Result<()> {
     let now = get()?;
     if now.sched_policy != libc::SCHED_OTHER as u32 {
@@ -151,12 +151,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_level_sets_it_and_who_begins_later_has_the_usual_one() {
+    fn level_sets_the_slice_and_new_threads_have_the_usual_one() {
         begin();
         let usual = USUAL.get().copied().unwrap_or(0);
         if usual == 0 {
             eprintln!(
-                "[skip] the_level_sets_it_and_who_begins_later_has_the_usual_one: from Linux 6.12 on"
+                "[skip] level_sets_the_slice_and_new_threads_have_the_usual_one: from Linux 6.12 on"
             );
             return;
         }

@@ -234,7 +234,7 @@ where
     }
 }
 
-/// Nobody is left who could be told of a panic.
+/// No thread is left that could receive a panic.
 pub(crate) fn drop_unwanted(drop_it: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(drop_it)).is_err() {
         eprintln!(
@@ -288,7 +288,7 @@ pub(crate) fn note_panic(
     true
 }
 
-/// Makes an ended microprocess's record and block as good as new. By whoever releases it, off its
+/// Makes an ended microprocess's record and block as good as new. Called by the releaser, off its
 /// stack.
 pub(crate) fn clean(mp: &'static Mp) {
     mp.cancel_masked.set(0);

@@ -1,12 +1,12 @@
-//! Who waits busily for a lock looks whether its holder runs at all (P0, 3.2).
+//! Spinning: a thread that spins for a lock checks whether the holder runs at all (P0, 3.2).
 //!
-//! A microprocess that was preempted, or sleeps in the kernel, releases nothing; who spins for it
-//! meanwhile keeps a virtual processor from those that have something to do, perhaps from the
-//! holder itself. So the holder of a spin lock says that it is one ([`hold`]), and who waits asks,
-//! once in a while, whether the holder is on a virtual processor ([`Pause`]). If not, it gives way.
+//! A microprocess that was preempted, or sleeps in the kernel, releases nothing; a spinner
+//! meanwhile keeps a VP from runnable microprocesses, perhaps from the holder itself. So the holder
+//! of a spin lock registers ([`hold`]), and the spinner asks, once in a while, whether the holder
+//! is on a VP ([`Pause`]). If not, it gives way.
 //!
-//! What is said is a hint: a table of a thousand places by the lock's address, in which two locks
-//! may meet. Whoever is wrongly believed not to run costs a switch.
+//! The registration is a hint: a table of a thousand places by the lock's address, in which two
+//! locks may meet. A wrong answer costs a switch.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};

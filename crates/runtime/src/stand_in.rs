@@ -72,7 +72,7 @@ impl Shared {
     }
 }
 
-/// Runs `f` as what `who`, the calling kernel thread, stands in for.
+/// Runs `f` as the work that the calling kernel thread stands in for.
 pub(crate) fn live<R>(
     who: &Foreign,
     scope: Option<NonNull<ScopeData>>,
@@ -94,7 +94,7 @@ pub(crate) fn live<R>(
     value
 }
 
-/// Before anybody else knows of `who`.
+/// Called before another thread can see the record.
 pub(crate) fn begin(who: &Foreign) {
     who.stand_in.life.store(RUNS, Ordering::Release);
 }

@@ -31,9 +31,9 @@
 //! here called generation: it moves on at *release*, so that every reference to the former life is
 //! stale from then on.
 //!
-//! Who may do what: 1, 5, 6, 9, 11 the carrier that holds the microprocess; 2 the carrier that has
-//! just left its stack; 4 the microprocess; 3, 8, 10 and 12 anybody; 7 the end of the runtime.
-//! Whoever moves PARKED or HELD to LIVE owns the duty to queue it.
+//! Owners of the transitions: 1, 5, 6, 9, 11 the carrier that holds the microprocess; 2 the carrier
+//! that has just left its stack; 4 the microprocess; 3, 8, 10 and 12 any thread; 7 the end of the
+//! runtime. The thread that moves PARKED or HELD to LIVE has the duty to queue it.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +82,7 @@ pub(crate) enum Park {
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Suspend {
-    /// It runs or is queued, and will be held before it runs again: whoever runs it is to be told.
+    /// It runs or is queued, and will be held before it runs again: its carrier is to be notified.
     Asked,
     /// It waits, and will not run when that is over.
     Waits,
@@ -259,8 +259,8 @@ impl State {
         self.0.load(Ordering::Relaxed) & CANCELLED != 0
     }
 
-    /// 10. LIVE or PARKED: it is to run no further. AcqRel: whoever holds it back or resumes it
-    ///     sees what the caller did.
+    /// 10. LIVE or PARKED: it is to run no further. AcqRel: the thread that holds it back or
+    ///     resumes it sees what the caller did.
     pub(crate) fn suspend(&self, generation: u64) -> Suspend {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
@@ -290,8 +290,8 @@ impl State {
         self.0.load(Ordering::Relaxed) & SUSPENDED != 0
     }
 
-    /// 11. LIVE -> HELD, if it is still suspended: false, and it is the caller's to run or
-    ///     queue. Release: whoever resumes it hands its context on.
+    /// 11. LIVE -> HELD, if it is still suspended: false, and it is the caller's to run or queue.
+    ///     Release: the thread that resumes it hands its context on.
     pub(crate) fn hold(&self) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         while word & SUSPENDED != 0 {
@@ -369,7 +369,7 @@ mod models {
     }
 
     fn run(s: &Shared) {
-        // SAFETY: whoever queues it is the only one to run it; loom checks.
+        // SAFETY: only the thread that queues it runs it; loom checks.
         s.context.with_mut(|c| unsafe { *c += 1 });
         s.queued.fetch_add(1, Ordering::Relaxed);
     }

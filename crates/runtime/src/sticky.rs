@@ -19,9 +19,9 @@
 //!        differ, or it is suspended: then it is called back
 //! ```
 //! In the runtime it is what it was: it is woken, cancelled, suspended and shown as a microprocess.
-//! What it waits for there blocks its kernel thread ([`crate::berth`]); it yields to whoever the
-//! kernel chooses. Its state costs nothing while it stays outside: how often it blocked there the
-//! kernel has counted (voluntary switches, getrusage(2)), and that is read where it waits in the
+//! A wait in the runtime blocks its kernel thread ([`crate::berth`]); a yield is one to the
+//! kernel's choice. Its state costs nothing while it stays outside: the kernel has counted its
+//! blocks there (voluntary switches, getrusage(2)), and the count is read where it waits in the
 //! runtime.
 
 use std::cell::Cell;
@@ -143,21 +143,21 @@ pub(crate) struct Counts {
     pub(crate) sleeps: AtomicU64,
 }
 
-/// `mp`, the caller or whoever was interrupted on this kernel thread, is back from a block
-/// elsewhere: why it goes on without a VP, if it does. Async-signal-safe.
+/// Decides whether `mp`, the caller or the microprocess that was interrupted on this kernel thread,
+/// goes on without a VP after a block elsewhere, and why. Async-signal-safe.
 pub(crate) fn reason(instance: &Instance, mp: &Mp) -> Option<Reason> {
     if !instance.settings.sticky || instance.levels_differ_for(mp) || mp.state.is_suspended() {
         return None;
     }
     let again = mp.sticky.blocked_again(cpu_time());
     if !instance.kernel.has_spare() {
-        // Whoever waits for a turn might wait for one that sleeps.
+        // A waiter for a turn might wait for a sleeping one.
         return Some(Reason::NoSpare);
     }
     again.then_some(Reason::Often)
 }
 
-/// From here `mp` is sticky: the caller, or whoever was interrupted. Its kernel thread has no VP.
+/// Makes `mp`, the caller or the interrupted microprocess, sticky. Its kernel thread has no VP.
 /// Async-signal-safe.
 pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Reason) {
     debug_assert!(kt.vp.get().is_null());
@@ -175,7 +175,7 @@ pub(crate) fn begin(instance: &Instance, kt: &KernelThread, mp: &Mp, reason: Rea
     kt.keep_to_no_core();
     kt.events().go_without();
     set_standing(Standing::Sticky);
-    // Whoever makes levels differ counts those that are sticky afterwards: one of both sees the
+    // A thread that makes levels differ counts the sticky ones afterwards: one of both sees the
     // other.
     if is_called_back(instance, mp) {
         instance.kernel.call_back(kt.events().index());
@@ -305,8 +305,8 @@ fn voluntary_switches() -> u64 {
 }
 
 impl Instance {
-    /// By who keeps the time: whether some are sticky while others are at the board. If those run
-    /// something of another level, they are called back.
+    /// Called by the timekeeper. Returns whether some are sticky while others are at the board. If
+    /// those run another level, the sticky ones are called back.
     pub(crate) fn call_back_if_others_differ(&self) -> bool {
         if self.sticky.now.load(Ordering::Relaxed) == 0 || crate::board::others() == 0 {
             return false;

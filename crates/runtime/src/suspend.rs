@@ -1,15 +1,16 @@
 //! A microprocess runs no further until it is resumed (P0, section 5), asked for from anywhere.
 //!
-//! The request is a bit in its state word ([`crate::state`]). One that waits may go on waiting; one
-//! that is runnable is found out by the carrier that would switch to it, and *held*: it is in no
-//! queue then, and whoever resumes it queues it. One that runs is interrupted, as for a change of
-//! its priority, and held when it has left its stack: so never inside the runtime, and with none of
-//! its locks. One that is blocked in the kernel is held when it comes back to a virtual processor.
+//! The request is a bit in its state word ([`crate::state`]). A waiting one may go on waiting; a
+//! runnable one is found by the carrier that would switch to it, and *held*: it is in no queue
+//! then, and the resuming thread queues it. A running one is interrupted, as for a change of its
+//! priority, and held when it has left its stack: so never inside the runtime, and with none of its
+//! locks. One that is blocked in the kernel is held when it comes back to a VP.
 //!
-//! *It runs no more* must be known, and not guessed. A carrier that switches announces what it
-//! switches to and then looks at the bit; who suspends sets the bit, has every core pass a barrier
-//! (membarrier), and then looks at what is announced or shown: one of the two sees the other. So
-//! what is neither after that is queued, waits or is held, and will be held before it runs.
+//! That it no longer runs must be certain. A carrier that switches announces the next microprocess
+//! and then looks at the bit; the suspending thread sets the bit, has every core pass a barrier
+//! (membarrier), and then looks at what is announced or shown: one of the two sees the other. So a
+//! microprocess that is neither after that is queued, waits or is held, and will be held before it
+//! runs.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ use crate::thread::Thread;
 use crate::vp::{Left, Vp};
 use crate::{thread, tracing};
 
-/// How long who suspends another one waits for it to stop.
+/// How long `suspend` waits for the microprocess to stop.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
@@ -102,7 +103,7 @@ fn no_kernel_threads(what: &str) -> io::Error {
     )
 }
 
-/// Asks `who` to stop. Waits for nobody.
+/// Requests a microprocess to stop. Does not wait.
 pub(crate) fn ask(who: Ref) -> Suspend {
     let asked = who.mp.state.suspend(who.generation);
     if asked == Suspend::Asked && barrier::probe().is_ok() {
@@ -120,7 +121,8 @@ fn suspend(who: Ref) -> Suspended {
     }
 }
 
-/// Waits until `who`, which was asked to, has stopped, for a second at most. Blocks the caller.
+/// Waits until a microprocess that was asked to stop has stopped, for a second at most. Blocks the
+/// caller.
 pub(crate) fn await_stop(who: Ref) -> Suspended {
     let deadline = Instant::now() + PATIENCE;
     let (mut pause, mut told, mut asleep) = (FIRST_PAUSE, None, 0);
@@ -184,7 +186,7 @@ pub(crate) fn suspend_self() -> bool {
     true
 }
 
-/// Lets `who` run again. False: it was not suspended, or has ended.
+/// Lets a microprocess run again. False: it was not suspended, or has ended.
 pub(crate) fn resume(who: Ref) -> Resume {
     let resumed = who.mp.state.unsuspend(who.generation);
     if resumed == Resume::Queue {
@@ -224,9 +226,9 @@ impl Carrier {
         // In a loop: they may be many.
         loop {
             let vp = self.vp();
-            // Whoever settles may hand away what is queued, and the context of one that was queued
-            // early is not saved yet. If levels have come to differ since, this VP was asked to
-            // take a step.
+            // Rebalancing may hand away queued microprocesses, and the context of one that was
+            // queued early is not saved yet. If levels have come to differ since, this VP was asked
+            // to take a step.
             let is_queued_early = left == Left::Nothing && me.is_some();
             match next {
                 None => return self.switch_to_idle(left),
@@ -266,7 +268,7 @@ impl Vp {
     /// Puts `mp`, which came from a queue, aside. False: it was resumed meanwhile, and is the
     /// caller's as before.
     pub(crate) fn hold(&self, mp: &'static Mp) -> bool {
-        // Noted before: whoever resumes it may have it run elsewhere at once.
+        // Recorded first: the resuming thread may have it run elsewhere at once.
         tracing::held(self, mp);
         let is_held = mp.state.hold();
         if !is_held {

@@ -103,10 +103,11 @@ impl Thread {
         }
     }
 
-    /// Sets its own priority; what it inherits stays. Whoever queues or runs it is told at once
-    /// (P0's *Changed*): a queued one is placed anew, a running one gives way at its next switch
-    /// point if something runnable outranks it now. Never blocks, but is a switch point. Nothing on
-    /// kernel threads, those that stand in for microprocesses (1:1) included, or if it has ended.
+    /// Sets its own priority; what it inherits stays. The VP that queues or runs it is notified at
+    /// once (P0's *Changed*): a queued one is placed anew, a running one gives way at its next
+    /// switch point if something runnable outranks it now. Never blocks, but is a switch point.
+    /// Nothing on kernel threads, those that stand in for microprocesses (1:1) included, or if it
+    /// has ended.
     pub fn set_priority(&self, priority: Priority) {
         if let Who::Micro(who) = self.who.who()
             && who.is_alive()
@@ -203,7 +204,7 @@ fn park_limited(deadline: Option<Instant>) {
         while token.swap(0, Ordering::Acquire) == 0 {
             if deadline.is_some_and(|d| Instant::now() >= d) || cancel::would_unwind() {
                 if !waited {
-                    // Whoever polls would starve the others.
+                    // A polling loop would starve the others.
                     yield_now();
                 }
                 break;
@@ -270,7 +271,7 @@ pub fn sleep_until(deadline: Instant) {
         park::park(Wait::Sleep, Some(deadline));
         waited = true;
     }
-    // Whoever polls would starve the others.
+    // A polling loop would starve the others.
     if waited { cancel::point() } else { yield_now() }
 }
 

@@ -1,5 +1,5 @@
-//! Who keeps the time: one kernel thread of the pool looks over the virtual processors now and
-//! then, and has those preempted whose quantum is over, or which do not notice that something came.
+//! Timekeeper: a pool thread that periodically scans the VPs and preempts microprocesses whose
+//! quantum has expired, or that do not notice new work.
 //!
 //! There is no timer per kernel thread, and nobody is interrupted unless somebody waits: one that
 //! was interrupted and found itself alone says so, and is left in peace until something comes
@@ -34,12 +34,12 @@ const NEVER: u64 = u64::MAX;
 /// What the keeper of the time knows and tells of a virtual processor.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    /// Number of switches at the last look, and when the turn began that was under way then. By who
-    /// keeps the time.
+    /// Number of switches at the last scan, and the begin of the turn that was under way then.
+    /// Written by the timekeeper.
     switches: AtomicU64,
     since: AtomicU64,
-    /// When a turn was ended, until whoever had it makes room or is seen to go on; else [`NEVER`].
-    /// By who keeps the time.
+    /// When a turn was ended, until the microprocess gives way or is seen to go on; else [`NEVER`].
+    /// Written by the timekeeper.
     ended: AtomicU64,
     /// When its bell rang last.
     rung: AtomicU64,
@@ -87,21 +87,21 @@ impl Turn {
             return false;
         }
         let ended = self.ended.swap(NEVER, Ordering::Relaxed);
-        // Whoever came when the last turn was ended runs since then. Of any other switch it is not
-        // known when it was.
+        // The microprocess that followed when the last turn was ended runs since then. The time of
+        // any other switch is not known.
         let followed = ended != NEVER && switches == seen.wrapping_add(1);
         self.since.store(if followed { ended } else { now }, Ordering::Relaxed);
         true
     }
 
-    /// The turn is over, `now`. Whoever has it may go on: then the next one begins.
+    /// Ends the turn, `now`. If the microprocess goes on, its next turn begins.
     fn end(&self, now: u64) {
         self.over.store(self.switches.load(Ordering::Relaxed), Ordering::Relaxed);
         self.ended.store(now, Ordering::Relaxed);
         self.since.store(now, Ordering::Relaxed);
     }
 
-    /// Whoever has the turn is seen to run on, be it ended or not.
+    /// The microprocess with the turn is seen to run on, whether the turn was ended or not.
     fn goes_on(&self) {
         self.ended.store(NEVER, Ordering::Relaxed);
     }
@@ -151,9 +151,9 @@ impl Instance {
         Tick::Again(Duration::from_nanos(next))
     }
 
-    /// Who has run since the last look is likely to run again soon, and would have to call whoever
-    /// keeps the time back each time that it does (for each request of a server that is asked by
-    /// one client). So there is rest after a while of silence only.
+    /// A VP that has run since the last scan is likely to run again soon, and would have to call
+    /// the timekeeper back each time (for each request of a server with one client). So it rests
+    /// only after a while of silence.
     fn look_at_idleness(&self) -> Tick {
         let switches = self.vps.iter().map(|vp| vp.counters.switches.load(Ordering::Relaxed));
         let switches = switches.fold(0, u64::wrapping_add);
@@ -180,9 +180,9 @@ impl Instance {
         Some(look.unwrap_or(board::STIR).min(board::STIR))
     }
 
-    /// By who waits for its turn: looks at the turns in the place of who keeps the time, if that is
-    /// long overdue. That may be the one spare, being born, and wait at the dynamic linker's lock,
-    /// which was just given to the caller. Async-signal-safe.
+    /// Called by a thread that waits for its turn: scans the turns in place of the timekeeper, if
+    /// that is long overdue. The timekeeper may be the one spare, being born, and wait at the
+    /// dynamic linker's lock, which was just given to the caller. Async-signal-safe.
     pub(crate) fn keep_time_if_nobody_does(&self) {
         let (now, at) = (self.now(), self.tick_at.load(Ordering::Relaxed));
         let is_overdue =
@@ -210,7 +210,7 @@ impl Instance {
         let switches = vp.counters.switches.load(Ordering::Relaxed);
         let due = turn.timer.load(Ordering::Relaxed).saturating_sub(now);
         if turn.notice(switches, now) {
-            // Whoever switches looks at its timers by itself.
+            // A VP that switches looks at its timers by itself.
             let due = if turn.went_on.load(Ordering::Relaxed) == switches { due } else { NEVER };
             return pace.min(turn.left(quantum, now).max(SHORTEST)).min(due);
         }
@@ -262,7 +262,8 @@ impl Instance {
 }
 
 impl Vp {
-    /// Whether the running one's turn is over, as far as who keeps the time knows. Owner only.
+    /// Whether the turn of the running microprocess is over, as far as the timekeeper knows. Owner
+    /// only.
     pub(crate) fn turn_is_over(&self) -> bool {
         self.tick.over.swap(u64::MAX, Ordering::Relaxed)
             == self.counters.switches.load(Ordering::Relaxed)
@@ -280,8 +281,8 @@ impl Vp {
         self.may_be_long();
     }
 
-    /// Whether the one that begins, or goes on after it was preempted, makes a switch soon is not
-    /// known: who keeps the time is to look when a timer is due. Owner only.
+    /// Whether a microprocess that begins, or goes on after it was preempted, makes a switch soon
+    /// is not known: the timekeeper is to look when a timer is due. Owner only.
     #[inline]
     pub(crate) fn may_be_long(&self) {
         let timer = self.tick.timer.load(Ordering::Relaxed);
@@ -297,7 +298,8 @@ impl Vp {
         }
     }
 
-    /// Something is queued here: who runs is not alone any more, if it was. Owner only.
+    /// Something is queued here: the running microprocess is not alone any more, if it was. Owner
+    /// only.
     #[cold]
     pub(crate) fn is_alone_no_more(&self) {
         self.alone.set(false);
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_has_a_whole_turn_from_the_end_of_the_last() {
+    fn next_turn_is_whole_from_the_end_of_the_last() {
         for switches in [0, 7, u64::MAX - 1] {
             let turn = begun(switches);
             turn.end(1_100);

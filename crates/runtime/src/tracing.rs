@@ -1,9 +1,9 @@
 //! What is noted for a trace ([`kumihimo_trace`]), and when a trace begins and ends.
 //!
 //! Each hook is one branch on a pointer that is null without a trace. A VP's buffer is written by
-//! whoever has the right to its owner's half; those without one write the buffer that all of them
-//! share. A hook stands *before* what it tells of becomes visible to others: so in the order of the
-//! times on the records, a microprocess leaves a VP before another VP runs it.
+//! the holder of its owner's half; other threads write the buffer that all of them share. A hook
+//! stands *before* its event becomes visible to others: so in the order of the times on the
+//! records, a microprocess leaves a VP before another VP runs it.
 
 use std::io;
 use std::path::PathBuf;
@@ -115,8 +115,7 @@ fn cause(why: Why) -> u8 {
     cause as u8
 }
 
-// ---- By whoever has the right to the
-// VP ------------------------------------------------------------------------------
+// ---- For the holder of the right to the VP ----
 
 /// In the middle of a switch: `me` leaves (null: the kernel thread's own stack), `next` comes.
 #[inline(always)]
@@ -205,14 +204,14 @@ pub(crate) fn runs(vp: &Vp, mp: &Mp) {
     }
 }
 
-/// Whoever ran on the VP is about to leave it for the kernel, and has said so.
+/// The running microprocess has announced that it leaves the VP for the kernel.
 pub(crate) fn lent(vp: &Vp) {
     if let Some(ring) = &vp.trace {
         ring.put(Record { wait: Wait::Blocking.encode().0, ..Record::new(Kind::Blocked) });
     }
 }
 
-/// Whoever ran on the VP has left it for the kernel. By the one who took the VP.
+/// The running microprocess has left the VP for the kernel. Called by the thread that took the VP.
 pub(crate) fn blocked(vp: &Vp) {
     if let Some(ring) = &vp.trace {
         ring.put(Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
@@ -428,7 +427,7 @@ pub(crate) fn pooled(instance: &Instance, thread: &KernelThread) {
     }
 }
 
-/// The effective priority of `who` may have changed.
+/// The effective priority of a microprocess may have changed.
 pub(crate) fn reprioritised(instance: &Instance, who: Ref) {
     if let Some(session) = &instance.trace {
         let level = instance.placer.level_of(who.mp).unwrap_or(NO_LEVEL);

@@ -7,8 +7,8 @@
 //! its stack free for others. Only when nothing is runnable does the VP go to its kernel thread's
 //! own stack ([`crate::idle`]).
 //!
-//! Owner's half: plain cells, touched by whoever holds the [`Carrier`]. Shared half: atomics,
-//! touched by anyone.
+//! Owner's half: plain cells, touched by the holder of the [`Carrier`]. Shared half: atomics,
+//! touched by any thread.
 
 mod core;
 mod ready;
@@ -110,7 +110,7 @@ pub(crate) struct Vp {
     look_every: Cell<u32>,
     looked_ns: Cell<u64>,
     polled_ns: Cell<u64>,
-    /// It may be that nothing is queued, and who keeps the time was told so: see [`crate::tick`].
+    /// Nothing may be queued, and the timekeeper was notified of that: see [`crate::tick`].
     pub(crate) alone: Cell<bool>,
     /// As of the last look: another VP sleeps and is rested.
     may_share: Cell<bool>,
@@ -121,8 +121,8 @@ pub(crate) struct Vp {
     standing_offset: isize,
     /// See [`tls::Tls::lines`].
     block_lines: Box<[isize]>,
-    /// Who gives way may be queued before its context is left: nobody else takes from this queue,
-    /// and nobody asks how long it has run.
+    /// A yielding microprocess may be queued before its context is left: no other thread takes from
+    /// this queue, and its run time is not needed.
     queues_early: bool,
     /// Why the running one should give way at the next switch point, if it should.
     pub(crate) urge: Cell<Option<Why>>,
@@ -329,8 +329,8 @@ impl Carrier {
     /// `fs` is its FS base.
     #[inline(always)]
     unsafe fn cross(self, next: *const Mp, to: cpu::Context, fs: usize, left: Left) -> Carrier {
-        // The mask stays: who continues here has the right, and `arrive` on the other side makes it
-        // a `Carrier` again.
+        // The mask stays: the microprocess that continues here has the right, and `arrive` on the
+        // other side makes it a `Carrier` again.
         let this = std::mem::ManuallyDrop::new(self);
         let (vp, kt) = (this.vp(), this.kernel_thread());
         debug_assert_eq!(kt.slot().depth(), 1);
@@ -528,7 +528,7 @@ impl Vp {
             if let Some(taker) = self.queue.surplus(self.instance().someone_idles()) {
                 self.given_away(taker);
             }
-            // Whoever idles has not booked it yet.
+            // An idling VP has not booked it yet.
             self.wrapped.look(now, self.counters.idle_ns.load(Ordering::Relaxed));
         }
         self.settle_now();

@@ -1,4 +1,4 @@
-//! Wrapped system calls (paper P2): who waits for a batch, and when one starts.
+//! Wrapped system calls (paper P2): which calls wait for a batch, and when one starts.
 //!
 //! A microprocess that makes a call either makes it at once, or leaves it with its virtual
 //! processor and waits; [`Policy`] decides. The virtual processor makes all that it was left in one
@@ -7,8 +7,8 @@
 //! most one of its own is in a batch.
 //!
 //! A batch runs masked: its calls do not wait, and their buffers were touched before, so nothing of
-//! it sleeps. Who waits for a batch is not cancelled meanwhile: the wait is bounded, and the call's
-//! buffers are borrowed until it is over.
+//! it sleeps. A microprocess that waits for a batch is not cancelled meanwhile: the wait is
+//! bounded, and the call's buffers are borrowed until it is over.
 
 mod adjacent;
 mod trial;
@@ -424,7 +424,8 @@ impl Carrier {
 }
 
 impl Vp {
-    /// Whether nobody who could make a further call of that level comes before those who wait.
+    /// Whether no microprocess that could make a further call of that level comes before the
+    /// waiting ones.
     pub(crate) fn batch_is_due(&self) -> bool {
         self.queue().levels() >> self.wrapped.level.get() == 0 && self.queue().injector_is_empty()
     }

@@ -49,7 +49,7 @@ impl RefUnwindSafe for Barrier {}
 pub struct BarrierWaitResult(bool);
 
 impl BarrierWaitResult {
-    /// True for exactly one of those who wait together.
+    /// True for exactly one of the threads that wait together.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.0
@@ -115,7 +115,7 @@ impl Barrier {
         (outcome.is_some() || !self.withdraw(&node)).then_some(BarrierWaitResult(false))
     }
 
-    /// Wakes those queued up to `limit`; who comes meanwhile belongs to the next round.
+    /// Wakes the waiters queued up to `limit`; later ones belong to the next round.
     fn wake(&self, limit: u64) {
         loop {
             let mut batch = [const { None::<Waiter> }; 16];

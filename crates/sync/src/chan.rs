@@ -334,7 +334,7 @@ impl<T> Chan<T> {
         };
         drop(state);
         if !queued {
-            // Whoever met it in the word is about to store the outcome, under no lock.
+            // The thread that met it in the word is about to store the outcome, under no lock.
             node.await_outcome();
         }
         queued
@@ -478,7 +478,7 @@ impl<T> State<T> {
     #[allow(clippy::type_complexity)]
     fn recv(&mut self) -> (Result<T, Refused<()>>, Option<Waiter>, Option<Box<Block<T>>>) {
         if let Some((value, freed)) = self.buffer.pop() {
-            // There is room now for the first of those who wait for it; unless `put_back` has
+            // There is room now for the first of the waiting senders; unless `put_back` has
             // overfilled the buffer.
             let sender = if self.buffer.len() < self.capacity { self.sending.pop() } else { None };
             let waiter = sender.map(|sender| {

@@ -71,7 +71,7 @@ impl Condvar {
     }
 
     /// Unlocks, waits for a notification, locks again. Unlocking and beginning to wait are one step
-    /// for whoever notifies after a change made under the mutex.
+    /// for a thread that notifies after a change made under the mutex.
     ///
     /// # Errors
     /// The guard inside [`PoisonError`] if the mutex is poisoned when it is locked again.
@@ -163,7 +163,7 @@ impl Condvar {
         }
     }
 
-    /// Wakes all who wait now.
+    /// Wakes all present waiters.
     #[inline]
     pub fn notify_all(&self) {
         if self.count.load(Relaxed) == 0 {

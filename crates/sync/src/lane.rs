@@ -1,18 +1,18 @@
 //! The word of a channel: a spin lock with room for one waiter.
 //!
 //! Most of the time a channel is empty and one waiter at most stands at it. Then the word alone
-//! says so: a waiter puts itself there, and whoever meets it takes it from there, each with one
-//! compare-exchange and without a look at the state. Whoever finds anything else locks, which moves
-//! a waiter from the word into the state's queues.
+//! says so: a waiter puts itself there, and the thread that meets it takes it from there, each with
+//! one compare-exchange and without a look at the state. A thread that finds anything else locks,
+//! which moves a waiter from the word into the state's queues.
 //!
 //! ```text
 //!   QUIET <-- stand / meet, withdraw --> RECEIVER|node, SENDER|node      lock: any but LOCKED --> LOCKED
 //!   unlock: LOCKED --> QUIET (nothing buffered, nobody waits, both ends open) or STATE (look inside)
 //! ```
 //!
-//! Whoever `meet`s a node owns it until it stores the node's outcome. A node that is withdrawn and
-//! put back between another's load and compare-exchange is as good as before: the exchange says
-//! that it stands there now.
+//! A thread that `meet`s a node owns it until it stores the node's outcome. A node that is
+//! withdrawn and put back between another's load and compare-exchange is as good as before: the
+//! exchange says that it stands there now.
 //!
 //! Memory ordering: `stand` releases what the waiter wrote into its node, `meet` and `lock` acquire
 //! it; the lock orders the state.
@@ -63,8 +63,8 @@ pub(crate) struct Lane<S: Contents> {
 // SAFETY: the word gives one holder at a time access to the state, and one meeter to a node; both
 // hand-overs are ordered.
 unsafe impl<S: Contents + Send> Sync for Lane<S> {}
-// SAFETY: owning the lock is owning the state. Whoever stands in the word borrows the lane, so it
-// does not move meanwhile.
+// SAFETY: owning the lock is owning the state. A waiter in the word borrows the lane, so it does
+// not move meanwhile.
 unsafe impl<S: Contents + Send> Send for Lane<S> {}
 
 // No panic leaves it locked or the state half changed: no code of the user runs under it.
@@ -95,7 +95,7 @@ impl<S: Contents> Lane<S> {
             return None;
         }
         self.word.compare_exchange(word, ptr::null_mut(), Acquire, Relaxed).ok()?;
-        // SAFETY: who stands in the word waits until it has an outcome or has withdrawn, and the
+        // SAFETY: a waiter in the word waits until it has an outcome or has withdrawn, and the
         // exchange says that it has not.
         Some(Claimed { node: unsafe { &*word.map_addr(|a| a & !SIDE) } })
     }
@@ -163,7 +163,7 @@ impl<S: Contents> Lane<S> {
                     2 => Side::Sender,
                     _ => return guard,
                 };
-                // SAFETY: as in `meet`; whoever put it there keeps `insert`'s promise.
+                // SAFETY: as in `meet`; the thread that put it there keeps `insert`'s promise.
                 unsafe { guard.admit(side, &*word.map_addr(|a| a & !SIDE)) };
                 return guard;
             }

@@ -8,10 +8,10 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
-/// A value that is computed by the first who looks at it; the API is [`std::sync::LazyLock`]'s.
+/// A value that is computed at the first access; the API is [`std::sync::LazyLock`]'s.
 ///
-/// Those who look while it is computed *block* (the microprocess, or the kernel thread). Not a
-/// cancellation point. The computation *happens before* every look.
+/// Accesses during the computation *block* (the microprocess, or the kernel thread). Not a
+/// cancellation point. The computation *happens before* every access.
 ///
 /// ```
 /// use kumihimo_sync::LazyLock;

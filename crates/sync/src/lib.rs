@@ -62,7 +62,7 @@ pub use semaphore::{Semaphore, SemaphorePermit};
 #[cfg(not(loom))]
 pub use spinlock::{SpinLock, SpinLockGuard};
 
-/// For spin locks of one's own: who holds one says so, who waits gives way where the holder does
+/// For spin locks of one's own: the holder registers, and a waiter gives way where the holder does
 /// not run.
 #[cfg(not(loom))]
 pub mod spinning {

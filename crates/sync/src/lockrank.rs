@@ -8,7 +8,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Rank {
-    /// `inherit::BOOSTS`: who lends a priority to whom.
+    /// `inherit::BOOSTS`: which microprocess lends a priority to which.
     #[cfg_attr(loom, allow(dead_code))]
     Boosts = 0,
     /// `inherit::BLOCKED[i]`: which waiter is blocked on which mutex.

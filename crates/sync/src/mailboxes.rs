@@ -70,7 +70,7 @@ mod whole_kind {
     #[cold]
     #[inline(never)]
     fn wait() -> Held {
-        // First: whoever holds it keeps its virtual processor.
+        // First: the holder keeps its virtual processor.
         let quiet = NoEvents::new();
         table().enter(Kind::MAILBOX).map(|held| Box::new((held, quiet)))
     }

@@ -302,7 +302,7 @@ fn channel_of_one_and_time_out() {
     });
 }
 
-/// Who stands in the lane's word and gives up, against who comes to meet it.
+/// A waiter in the lane's word gives up, against a thread that comes to meet it.
 #[test]
 fn rendezvous_and_time_out() {
     model(|| {

@@ -118,7 +118,7 @@ pub struct Mailbox<Q, R> {
 pub struct Request<'a, Q, R> {
     /// What the client sent.
     pub message: Q,
-    /// To whom the reply goes.
+    /// The receiver of the reply.
     pub from: Caller<'a, Q, R>,
 }
 
@@ -154,8 +154,8 @@ impl<Q, R> Address<Q, R> {
     /// Sends `message` and waits for the reply.
     ///
     /// # Errors
-    /// [`SendRecvError::Closed`] if there is nobody to receive it, [`SendRecvError::Unanswered`] if
-    /// whoever received it dropped it.
+    /// [`SendRecvError::Closed`] if there is no receiver, [`SendRecvError::Unanswered`] if the
+    /// receiver dropped it.
     #[inline]
     pub fn send_recv(&self, message: Q) -> Result<R, SendRecvError<Q>> {
         self.call(message, None)

@@ -20,7 +20,7 @@ const COMPLETE: u32 = 3;
 /// [`std::sync::Once`]'s, with [`wait_timeout`](Once::wait_timeout) and
 /// [`wait_until`](Once::wait_until) added.
 ///
-/// Those who come while it runs *block* (the microprocess, or the kernel thread). *Not* a
+/// Callers that come while it runs *block* (the microprocess, or the kernel thread). *Not* a
 /// cancellation point, though the closure may contain some: a panic or a cancellation in it poisons
 /// the `Once`.
 ///
@@ -36,7 +36,7 @@ const COMPLETE: u32 = 3;
 /// ```
 pub struct Once {
     state: AtomicU32,
-    /// Who runs the closure, to tell a recursive call from one that can wait.
+    /// The thread that runs the closure, to tell a recursive call from one that can wait.
     runner: AtomicU64,
     queue: Spin<Queue>,
 }
@@ -63,7 +63,7 @@ impl fmt::Debug for OnceState {
     }
 }
 
-/// Says how the closure ended, also when it unwinds, and wakes those who wait.
+/// Stores how the closure ended, also when it unwinds, and wakes the waiters.
 struct Finish<'a> {
     once: &'a Once,
     to: u32,

@@ -4,12 +4,11 @@
 //! the wait list. Locking is one compare-and-swap from 0, unlocking one back to 0. A free word may
 //! carry `WAITERS` for a moment only.
 //!
-//! Locks barge: an unlock wakes the first waiter but leaves the lock to whoever comes first,
-//! because a running locker beats a switch. While a woken one (`pending`) is on its way no second
-//! one is woken, and `WAITERS` stays clear, so that the others go on without the slow path; the
-//! woken one sets it again when it has come. The bound: a waiter that was passed over for the first
-//! time a millisecond ago is handed the lock by the next unlock. Waiters of higher priority come
-//! first.
+//! Locks barge: an unlock wakes the first waiter but leaves the lock to the first locker, because a
+//! running locker beats a switch. While a woken one (`pending`) is on its way no second one is
+//! woken, and `WAITERS` stays clear, so that the others go on without the slow path; the woken one
+//! sets it again when it has come. The bound: a waiter that was passed over for the first time a
+//! millisecond ago is handed the lock by the next unlock. Waiters of higher priority come first.
 //!
 //! Memory ordering: lock acquires, unlock releases; a hand-over goes through the waiter's signal as
 //! well.
@@ -156,7 +155,7 @@ impl RawMutex {
                 Some(_) => {}
             }
             if self.spin(me) {
-                // Before we unlock, the bit must be there for those who relied on our coming.
+                // Before we unlock, the bit must be there for waiters that relied on our coming.
                 let mut waiting = self.waiting.lock();
                 self.arrived(&mut waiting, &node);
                 if !waiting.queue.is_empty() {
@@ -253,8 +252,8 @@ impl RawMutex {
 
     #[cold]
     fn unlock_slow(&self) {
-        // Whoever gives a lent priority back gives way to what it outranked: not before the next
-        // owner is awake.
+        // A holder that gives a lent priority back gives way to what it outranked: not before the
+        // next owner is awake.
         let _quiet = NoEvents::new();
         let mut waiting = self.waiting.lock();
         let me = owner(self.word.load(Relaxed));

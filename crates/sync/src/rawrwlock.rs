@@ -1,13 +1,13 @@
 //! The readers-writer lock without its data: one word, and a wait list for the contended path.
 //!
-//! The word counts readers; `WRITER`: held for writing; `WAITERS`: whoever frees the lock must look
-//! at the wait list, and no new reader may walk in. As the mutex, it barges: waiters are woken, not
-//! handed the lock, until one has been passed over for a millisecond. Leading readers are woken
-//! together.
+//! The word counts readers; `WRITER`: held for writing; `WAITERS`: the thread that frees the lock
+//! must look at the wait list, and no new reader may walk in. As the mutex, it barges: waiters are
+//! woken, not handed the lock, until one has been passed over for a millisecond. Leading readers
+//! are woken together.
 //!
 //! What keeps waiters from being forgotten, under the list's lock: if the list is not empty, then
 //! either some woken ones are on their way (`pending`) and will see to the rest, or `WAITERS` is
-//! set and the lock is held, or somebody who freed it is about to take the list's lock.
+//! set and the lock is held, or a thread that freed it is about to take the list's lock.
 
 use crate::lockrank::Rank;
 use crate::rawmutex::{BOUND, OURS, SPINS, TRY_AGAIN};
@@ -30,7 +30,7 @@ const WRITE: usize = 1;
 
 pub(crate) struct RawRwLock {
     word: AtomicU32,
-    /// Who writes, to tell a recursive lock from one that can wait; 0: nobody.
+    /// The writer, to tell a recursive lock from one that can wait; 0: none.
     writer: AtomicU64,
     waiting: Spin<Waiting>,
 }
@@ -125,7 +125,7 @@ impl RawRwLock {
         }
     }
 
-    /// Takes the lock if it is free for that, overtaking those who wait.
+    /// Takes the lock if it is free for that, overtaking the waiters.
     fn take(&self, kind: usize) -> bool {
         let mut word = self.word.load(Relaxed);
         while free_for(word, kind) {
@@ -221,8 +221,8 @@ impl RawRwLock {
     }
 
     /// Makes word, list and pending ones agree: wakes the first waiters if the lock is free for
-    /// them and nobody is on the way, else sets `WAITERS` so that whoever frees it comes here;
-    /// clears it when nobody waits.
+    /// them and none is on the way, else sets `WAITERS` so that the thread that frees it comes
+    /// here; clears it when none waits.
     fn settle(&self, mut waiting: SpinGuard<'_, Waiting>) {
         let mut batch: Batch = [const { None }; 16];
         let inner = &mut *waiting;

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 /// point.
 ///
 /// Order of waiters: higher priority first, then first come first served; leading readers are let
-/// in together. New readers queue behind a waiting writer. A running locker may overtake those who
-/// were just woken, for a millisecond at most. There is no priority inheritance. Reading twice in
-/// one microprocess can therefore wait for ever if a writer comes in between.
+/// in together. New readers queue behind a waiting writer. A running locker may overtake waiters
+/// that were just woken, for a millisecond at most. There is no priority inheritance. Reading twice
+/// in one microprocess can therefore wait for ever if a writer comes in between.
 ///
 /// Poisoning is std's: by a panic, or a cancellation, that unwinds through a write guard.
 ///

@@ -1,9 +1,9 @@
 //! Waiting for the first of several events: the machinery behind [`select!`](crate::select!).
 //!
 //! A select first tries every arm, beginning anywhere so that none is preferred. If none is ready,
-//! it links one node per channel into their wait lists, all with one signal, and parks: whoever
-//! comes first wins the signal, and with it exactly one arm. If an arm became ready while the nodes
-//! were being linked, the select wins its own signal and begins anew.
+//! it links one node per channel into their wait lists, all with one signal, and parks: the first
+//! event wins the signal, and with it exactly one arm. If an arm became ready while the nodes were
+//! being linked, the select wins its own signal and begins anew.
 
 use crate::chan::{Chan, DONE, Refused, TAG_SHIFT};
 use crate::deadline;

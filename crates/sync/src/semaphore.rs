@@ -21,8 +21,8 @@ const ONE: usize = 2;
 /// it is a *cancellation point* where it has to wait. Permits come back when the
 /// [`SemaphorePermit`] is dropped, or by [`add_permits`](Semaphore::add_permits).
 ///
-/// Order of waiters: higher priority first, then first come first served, with no overtaking: who
-/// wants many permits is not starved by those who want one.
+/// Order of waiters: higher priority first, then first come first served, with no overtaking: a
+/// request for many permits is not starved by requests for one.
 ///
 /// Memory ordering: giving a permit back *happens before* its next acquisition.
 ///
@@ -81,12 +81,12 @@ impl Semaphore {
         SemaphorePermit { semaphore: self, count }
     }
 
-    /// Takes one permit if that is possible at once, without overtaking those who wait.
+    /// Takes one permit if that is possible at once, without overtaking the waiters.
     pub fn try_acquire(&self) -> Option<SemaphorePermit<'_>> {
         self.try_acquire_many(1)
     }
 
-    /// Takes `count` permits if that is possible at once, without overtaking those who wait.
+    /// Takes `count` permits if that is possible at once, without overtaking the waiters.
     pub fn try_acquire_many(&self, count: usize) -> Option<SemaphorePermit<'_>> {
         self.take_free(count).then(|| SemaphorePermit { semaphore: self, count })
     }
@@ -119,7 +119,7 @@ impl Semaphore {
         self.acquire_limited(count, Some(deadline))
     }
 
-    /// Adds permits; those who wait are served first.
+    /// Adds permits. Waiters are served first.
     ///
     /// # Panics
     /// If the sum is more than [`MAX_PERMITS`](Semaphore::MAX_PERMITS); nothing is added then.
@@ -168,7 +168,7 @@ impl Semaphore {
         // From here on permits change under the lock only.
         let word = self.word.fetch_or(WAITERS, Acquire);
         if word & WAITERS == 0 && word / ONE >= count {
-            // Release: hands on what whoever gave the rest back did before.
+            // Release: hands on what the threads that gave the rest back did before.
             self.word.store(word - count * ONE, Release);
             return true;
         }
@@ -251,8 +251,8 @@ impl Semaphore {
             }
             *place = queue.pop().map(|claimed| claimed.finish(WOKEN));
         }
-        // While the bit is on, the word changes under this lock only. Release: the permits of
-        // whoever gave them back are passed on to those who help themselves.
+        // While the bit is on, the word changes under this lock only. Release: the permits that
+        // were given back are passed on to threads that help themselves.
         let bit = if queue.is_empty() { 0 } else { WAITERS };
         self.word.store((permits * ONE) | bit, Release);
         served

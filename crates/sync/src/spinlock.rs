@@ -7,9 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Orderi
 
 use kumihimo_runtime::spinning::{Holding, Pause, hold};
 
-/// A lock for some instructions: whoever waits for it waits busily, as long as the holder runs.
-/// While the holder is preempted, or blocked in the kernel (a page fault, say), waiters let others
-/// run (P0, 3.2).
+/// A lock for some instructions: a waiter spins, as long as the holder runs. While the holder is
+/// preempted, or blocked in the kernel (a page fault, say), waiters let others run (P0, 3.2).
 ///
 /// [`Mutex`](crate::Mutex) is the better choice for anything longer. Not fair, no poison: a panic
 /// of the holder releases it. On kernel threads that are no microprocesses it spins and yields to

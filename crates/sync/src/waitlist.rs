@@ -3,11 +3,11 @@
 //! A waiter's [`Node`] lies on the waiter's own stack and is linked into the [`Queue`] under the
 //! spin lock of the object it waits for: waiting allocates nothing. The queue is ordered by
 //! priority, highest first, then first come first served. The waiter's [`Signal`] says how the wait
-//! ended. Whoever ends it takes the node out of the queue, fills the node's slot if there is one,
-//! clones the [`Waiter`], and stores the outcome *last*, all under the object's spin lock: from
-//! that store on the waiter may return and its stack be gone. A waiter that gives up (deadline,
-//! cancellation) takes the same lock to remove itself, so it either finds its node still linked, or
-//! the outcome already there.
+//! ended. The thread that ends it takes the node out of the queue, fills the node's slot if there
+//! is one, clones the [`Waiter`], and stores the outcome *last*, all under the object's spin lock:
+//! from that store on the waiter may return and its stack be gone. A waiter that gives up
+//! (deadline, cancellation) takes the same lock to remove itself, so it either finds its node still
+//! linked, or the outcome already there.
 //!
 //! Memory ordering: the outcome is stored with release and read with acquire; what the waker did
 //! before it happens before what the woken one does.
@@ -99,7 +99,7 @@ pub(crate) fn wait_cancellable(
     }
 }
 
-/// One who waits, on the waiter's stack. The cells are changed under the lock of the queue only.
+/// A waiter's node, on the waiter's stack. The cells are changed under the lock of the queue only.
 pub(crate) struct Node {
     pub(crate) waiter: Waiter,
     signal: *const Signal,
@@ -343,7 +343,7 @@ impl Queue {
     pub(crate) fn reprioritise(&mut self, node: &Node, priority: u8) {
         if self.remove(node) {
             node.priority.set(priority);
-            // SAFETY: it was linked until now, so whoever linked it keeps it alive.
+            // SAFETY: it was linked until now, so the thread that linked it keeps it alive.
             unsafe { self.insert(node) };
         }
     }

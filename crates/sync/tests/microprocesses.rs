@@ -300,8 +300,8 @@ fn cancelled_waiters_pass_on_what_they_had() {
             let _ = waiter.join();
         }
     }
-    // There is enough for all who are left before the first is awaited: in which order they get it
-    // is not said. Then nobody waits in vain.
+    // There is enough for all that are left before the first is awaited; the order in which they
+    // get it is unspecified. Then none waits in vain.
     for (kind, waiter) in &waiters {
         match kind {
             0 => {

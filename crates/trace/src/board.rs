@@ -1,8 +1,8 @@
 //! Whether priorities are exact over the board: the traces of several address spaces, put into one
 //! order by what they saw of the slots.
 //!
-//! A core's slot says who has it, and its serial number rises by one with every change. Each VP
-//! notes what its slot says whenever it has asked for its core
+//! A core's slot says which VP has it, and its serial number rises by one with every change. Each
+//! VP notes what its slot says whenever it has asked for its core
 //! ([`Kind::Asked`](crate::record::Kind::Asked)), and each change that it makes
 //! ([`Kind::Slot`](crate::record::Kind::Slot)). So what different processes did about one core is
 //! in order by serial numbers alone, and no clock is compared with another one. Counted are the
@@ -49,8 +49,8 @@ pub struct Inversion {
     pub from: u64,
     /// See `from`.
     pub to: u64,
-    /// Who had the core at the last one, or waited for it, as what, and whether it waited; none:
-    /// nobody had it.
+    /// The holder of the core at the last one, or its waiter, as what, and whether it waited; none:
+    /// the core was free.
     pub other: Option<(String, u8, bool)>,
 }
 
@@ -69,10 +69,10 @@ impl fmt::Display for Inversion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |ns: u64| ns as f64 / 1e3;
         let did = if self.fault == Fault::Kept { "ran on" } else { "waited" };
-        let (who, level, core) = (&self.who, Level(self.mark), self.core);
+        let (name, level, core) = (&self.who, Level(self.mark), self.core);
         write!(
             f,
-            "{} step(s) of {who}: it {did} {level}, from {:.3} us to {:.3} us, ",
+            "{} step(s) of {name}: it {did} {level}, from {:.3} us to {:.3} us, ",
             self.steps,
             us(self.from),
             us(self.to)
@@ -149,12 +149,12 @@ impl fmt::Display for Report {
         if self.unseen > 0 {
             write!(
                 f,
-                "\n  {} changes of slots are in none of these files: who waited meanwhile is not known",
+                "\n  {} changes of slots are in none of these files: the waiters meanwhile are not known",
                 self.unseen
             )?;
         }
-        for who in &self.apart {
-            write!(f, "\n{who} has shared no core with the others while it was traced")?;
+        for name in &self.apart {
+            write!(f, "\n{name} has shared no core with the others while it was traced")?;
         }
         Ok(())
     }
@@ -214,7 +214,7 @@ struct Core {
     /// The serial number that each run saw last, and the first of all. 30 bits of it are told.
     last: HashMap<usize, u64>,
     first: Option<u64>,
-    /// What the slot said, and who told so first.
+    /// What the slot said, and the first process that told so.
     words: BTreeMap<u64, (Option<Holder>, usize)>,
     vps: BTreeMap<Who, Vec<Look>>,
 }
@@ -407,7 +407,7 @@ impl Merge {
         ))
     }
 
-    /// Whoever holds a core.
+    /// The name of a core's holder.
     fn name(&self, Holder { row, vp, .. }: Holder) -> String {
         match self.runs.iter().find(|run| run.row == u64::from(row)) {
             Some(run) => run.name(vp),

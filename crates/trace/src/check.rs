@@ -58,8 +58,8 @@ pub struct Report {
     pub bound: u64,
     /// A run has several levels and no steps: it comes from a runtime that does not tell of them.
     pub untold: bool,
-    /// States that overlap, ends without a begin, and who runs although nobody resumed it: the
-    /// first twenty.
+    /// States that overlap, ends without a begin, and microprocesses that run although nothing
+    /// resumed them: the first twenty.
     pub overlaps: Vec<String>,
     /// How many there are.
     pub overlap_count: u64,

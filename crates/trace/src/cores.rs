@@ -1,4 +1,4 @@
-//! Who has which core, drawn as what this process saw of the slots on the board.
+//! The holders of the cores, drawn as what this process saw of the slots on the board.
 
 use std::collections::HashMap;
 use std::io::Write;

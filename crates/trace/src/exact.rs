@@ -4,14 +4,15 @@
 //! address space, but for a few scheduling steps. The records of a step say what the VP runs and
 //! the highest level of what waits there ([`Kind::Settled`](crate::record::Kind::Settled)); those
 //! of a microprocess on its way to another VP say when it counts as that one's (`Sent`, `Put`).
-//! Each VP has only its own means to end an inversion, so counted are the steps in a row of the one
-//! who had to:
+//! Each VP has only its own means to end an inversion, so counted are the steps in a row of the VP
+//! that had to:
 //!
 //! - *kept*: what waits at a VP outranks what another one runs (or is about to run: what was sent
 //!   to it counts), and that VP keeps it. It is to blame from when it was asked for it until
-//!   nothing is outranked any more. Where nobody asked, all are: each VP shows what it has and
-//!   looks at the others in a step of its own, so that one who holds the highest of all that waits
-//!   has been asked once *every* VP has taken a step. Then the steps of the one with fewest count.
+//!   nothing is outranked any more. Where it was not asked, all are: each VP shows what it has and
+//!   looks at the others in a step of its own, so that the VP that holds the highest of all that
+//!   waits has been asked once *every* VP has taken a step. Then the steps of the one with fewest
+//!   count.
 //! - *missed*: a VP runs something lower than what waits at that VP itself.
 //!
 //! What stands in a Waiver Queue of the ring is within reach of the next VP only, and is not
@@ -71,7 +72,7 @@ pub struct Inversion {
     pub from: u64,
     /// See `from`.
     pub to: u64,
-    /// Who ran at the last one, on which VP, and its level.
+    /// The microprocess that ran at the last one, on which VP, and its level.
     pub behind: (String, String, u8),
 }
 
@@ -79,10 +80,10 @@ impl fmt::Display for Inversion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |ns: u64| ns as f64 / 1e3;
         let did = if self.fault == Fault::Kept { "kept" } else { "did not run" };
-        let (who, on, level) = &self.behind;
+        let (name, on, level) = &self.behind;
         write!(
             f,
-            "{} step(s) of {}: it {did} what waited there at level {}, from {:.3} us to {:.3} us, while {who} ran on {on} at level {level}",
+            "{} step(s) of {}: it {did} what waited there at level {}, from {:.3} us to {:.3} us, while {name} ran on {on} at level {level}",
             self.steps,
             self.vp,
             self.level,
@@ -148,8 +149,8 @@ struct Vp {
     kept: Streak,
     /// Something waits that outranks what runs here.
     missed: Streak,
-    /// What waits here outranks what another VP runs and is the highest of all: whoever has to ask
-    /// does so in one of these.
+    /// What waits here outranks what another VP runs and is the highest of all: the VP that has to
+    /// ask does so in one of these.
     highest: Streak,
     /// Steps of each VP while that is so.
     of_all: Vec<u64>,

@@ -268,7 +268,7 @@ impl<W: Write> Export<W> {
     fn ready(&mut self, record: &Record) {
         let lost = self.lossy;
         let micro = self.micro(record.id);
-        // Told twice: by the one who left, and by the queue.
+        // Told twice: by the VP that left, and by the queue.
         if micro.state == Some(State::Ready)
             && micro.vp == record.arg
             && micro.level == record.level
@@ -276,7 +276,7 @@ impl<W: Write> Export<W> {
             return;
         }
         let contradiction = micro.state == Some(State::Running) && !lost;
-        // Who hands one over to a VP from outside does not say why.
+        // A thread that hands one over to a VP from outside does not say why.
         let why = if micro.fresh { Cause::Spawned } else { Cause::from_number(record.cause) };
         micro.level = record.level;
         micro.vp = record.arg;
@@ -375,7 +375,7 @@ impl<W: Write> Export<W> {
 
     fn unblocked(&mut self, record: &Record) {
         self.summary.unblocked += 1;
-        // It can be back before the one who took its VP has said so.
+        // It can be back before the thread that took its VP has said so.
         if let Some(vp) = self.vps.iter().position(|vp| vp.current == Some(record.id)) {
             self.blocked(vp, &Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
         }
@@ -395,7 +395,7 @@ impl<W: Write> Export<W> {
 
     fn carried(&mut self, vp: usize, record: &Record) {
         self.summary.hand_overs += 1;
-        // Whoever ran here went without a word.
+        // The microprocess that ran here went without a word.
         if self.vps[vp].current.is_some() {
             self.blocked(vp, &Record { wait: WAIT_KERNEL, ..Record::new(Kind::Blocked) });
         }
@@ -424,8 +424,8 @@ impl<W: Write> Export<W> {
         self.packets.event(track, INSTANT, Called::By(PRIORITY), &arguments);
     }
 
-    /// What one is called. Steps are told of late: who stands in its slot by now must not be taken
-    /// for it, nor it for a new one.
+    /// The name of a microprocess. Steps are told of late: another one that stands in its slot by
+    /// now must not be taken for it, nor it for a new one.
     fn label(&self, id: u64) -> String {
         let known = self.micros.get(&slot(id)).filter(|micro| micro.id == id);
         known.map_or_else(|| format!("#{}", Printed(id)), |micro| micro.label.clone())

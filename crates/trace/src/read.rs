@@ -30,7 +30,7 @@ pub enum Of {
     Thread,
     /// A microprocess.
     Micro,
-    /// A core, whoever has it.
+    /// A core, under any holder.
     Core,
 }
 

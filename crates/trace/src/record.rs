@@ -8,7 +8,7 @@ pub type Words = [u64; 3];
 #[repr(u8)]
 #[allow(missing_docs)]
 pub enum Kind {
-    /// The VP leaves whoever ran (`cause`, `wait`) and runs `id` at `level`; 0: nobody.
+    /// The VP leaves the running microprocess (`cause`, `wait`) and runs `id` at `level`; 0: none.
     Switch = 1,
     /// `id` is queued on VP `arg` at `level`, because of `cause`.
     Ready = 2,
@@ -20,7 +20,7 @@ pub enum Kind {
     Carried = 5,
     IdleBegin = 6,
     IdleEnd = 7,
-    /// Whoever ran on the VP has left it for the kernel; `wait` as in [`WAITS`].
+    /// The running microprocess has left the VP for the kernel; `wait` as in [`WAITS`].
     Blocked = 8,
     /// `id` is back from the kernel, on kernel thread `arg`, without a VP.
     Unblocked = 9,
@@ -201,7 +201,7 @@ pub const HAS: u8 = 1;
 /// on its kernel thread's own stack.
 pub const RUNS: u8 = 2;
 
-/// Who has a core.
+/// The holder of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The row of its address space on the board.
@@ -217,7 +217,7 @@ pub struct Holder {
 pub struct Slot {
     /// Rises by one with every change, 30 bits.
     pub serial: u32,
-    /// Who had the core, if anybody.
+    /// The previous holder of the core, if any.
     pub holder: Option<Holder>,
     /// Given to it, and not yet accepted.
     pub given: bool,

@@ -1,4 +1,4 @@
-//! Bounded buffers of records between those to whom things happen and the one who writes them out.
+//! Bounded buffers of records between the recording threads and the one that writes them out.
 //!
 //! [`Ring`] has one writer at a time (a VP's carrier), [`Crowd`] any number. Neither ever waits,
 //! allocates or makes a system call: what finds no room is counted as lost. Both may be written in
@@ -36,8 +36,8 @@ struct Reader {
     tail: AtomicU64,
 }
 
-/// A buffer with one writer at a time. Who that is must be settled by something that orders memory,
-/// as the hand-over of a VP does.
+/// A buffer with one writer at a time. Which one that is must be settled by something that orders
+/// memory, as the hand-over of a VP does.
 #[derive(Debug)]
 pub struct Ring {
     writer: Writer,
@@ -61,7 +61,7 @@ impl Ring {
         }
     }
 
-    /// As [`put`](Ring::put), with the name of whoever it is about.
+    /// As [`put`](Ring::put), with the name of the microprocess that it is about.
     pub fn put_named(&self, record: Record, name: &[u8]) {
         if self.has_room(1 + name_words(name).count() as u64) {
             self.store(record.words(self.clock.ticks()));
@@ -160,8 +160,8 @@ impl Ring {
     }
 }
 
-/// A buffer with any number of writers: those who carry no VP. Lock-free; a writer that is stopped
-/// in the middle holds up the reading.
+/// A buffer with any number of writers: threads that carry no VP. Lock-free; a writer that is
+/// stopped in the middle holds up the reading.
 #[derive(Debug)]
 pub struct Crowd {
     head: AtomicU64,
@@ -185,7 +185,7 @@ impl Crowd {
         self.put_named(record, &[]);
     }
 
-    /// As [`put`](Crowd::put), with the name of whoever it is about.
+    /// As [`put`](Crowd::put), with the name of the microprocess that it is about.
     pub fn put_named(&self, record: Record, name: &[u8]) {
         let n = 1 + name_words(name).count() as u64;
         let mut head = self.head.load(Ordering::Relaxed);

@@ -21,7 +21,7 @@ pub const DEFAULT_RECORDS: usize = 1 << 15;
 /// Fewest and most that may be asked for.
 pub const RECORDS: std::ops::RangeInclusive<usize> = 8..=1 << 24;
 
-/// Between two rounds of the one who writes out, while there is much ...
+/// Between two rounds of the writing thread, while there is much ...
 const SHORT: Duration = Duration::from_millis(4);
 /// ... and while there is nothing.
 const LONG: Duration = Duration::from_millis(32);
@@ -161,7 +161,7 @@ impl Session {
         self.buffers.vps[vp].clone()
     }
 
-    /// The buffer of those who carry no VP.
+    /// The buffer of threads that carry no VP.
     #[inline]
     #[must_use]
     pub fn outside(&self) -> &Crowd {
@@ -314,8 +314,8 @@ mod tests {
     use super::*;
     use crate::record::{Kind, Record};
 
-    /// One who writes to one buffer after the other is never found to have written to the later one
-    /// only.
+    /// A thread that writes to one buffer after the other is never found to have written to the
+    /// later one only.
     #[test]
     fn what_is_there_so_far_is_what_was_there_at_one_moment() {
         let output = std::env::temp_dir().join(format!("kumi-session-test-{}", std::process::id()));

@@ -27,7 +27,7 @@ const BLOCK: usize = 512;
 /// records are looked at for the earliest.
 const LOOK_AHEAD: usize = 4096;
 
-/// Writer of those who carry no VP.
+/// Writer number of threads that carry no VP.
 pub const OUTSIDE: u32 = u32::MAX;
 /// "Writer" of pairs of the clock: ticks, nanoseconds. One ends each round, and was read before the
 /// first buffer was looked at.
@@ -411,7 +411,7 @@ pub(crate) mod tests {
     fn entries_come_by_time_with_their_names() {
         let header =
             Header { vps: 2, pid: 7, offset: 3, about: vec![("program".into(), "a=b\nc".into())] };
-        let spawn: Vec<_> = [at(5, Kind::Spawn)].into_iter().chain(name_words(b"who")).collect();
+        let spawn: Vec<_> = [at(5, Kind::Spawn)].into_iter().chain(name_words(b"one")).collect();
         let chunks = [
             (0, vec![at(1, Kind::IdleBegin), at(4, Kind::IdleEnd)]),
             (CLOCK, vec![[10, 20, 0]]),
@@ -428,7 +428,7 @@ pub(crate) mod tests {
         assert_eq!(spool.header.about, [("program".to_owned(), "a b c".to_owned())]);
         let all: Vec<_> = spool.entries().map(Result::unwrap).collect();
         assert_eq!(all.iter().map(|e| e.record.time).collect::<Vec<_>>(), [1, 2, 4, 5, 6, 7]);
-        assert_eq!(all.iter().filter_map(|e| e.name.as_deref()).collect::<Vec<_>>(), ["who"]);
+        assert_eq!(all.iter().filter_map(|e| e.name.as_deref()).collect::<Vec<_>>(), ["one"]);
     }
 
     #[test]

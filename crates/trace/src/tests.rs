@@ -452,20 +452,20 @@ fn steps_are_instants_on_the_vp_s_track() {
     };
     let settled = of("Settled", 1);
     assert_eq!(
-        (settled.number("level"), settled.text("who"), settled.number("waits")),
+        (settled.number("level"), settled.text("microprocess"), settled.number("waits")),
         (Some(9), Some("other #0.microprocess.2.1"), Some(7))
     );
     assert_eq!((settled.number("given"), settled.number("asked")), (Some(1), Some(1)));
     assert_eq!(of("Settled", 2).arguments, []);
     assert_eq!(
-        (of("Sent", 0).text("who"), of("Sent", 0).number("level")),
+        (of("Sent", 0).text("microprocess"), of("Sent", 0).number("level")),
         (Some("high #0.microprocess.3.1"), Some(9))
     );
     assert_eq!(
-        (of("Put", 0).text("who"), of("Put", 0).number("id")),
+        (of("Put", 0).text("microprocess"), of("Put", 0).number("id")),
         (Some("high #0.microprocess.3.1"), Some(real(3)))
     );
-    assert_eq!(of("Put", 1).text("who"), Some("#0.microprocess.3.1"));
+    assert_eq!(of("Put", 1).text("microprocess"), Some("#0.microprocess.3.1"));
     assert_eq!(script.report(2).overlaps, [""; 0]);
 }
 
@@ -529,9 +529,9 @@ fn runs_behind_one_another_are_kept_apart() {
     assert_eq!((report.runs, report.microprocesses, report.verdict()), (2, 2, Verdict::Holds));
 }
 
-/// A scheduler of one queue for all VPs, which takes the first of the highest level. Whoever makes
-/// one ready hands it over to the VP that runs the lowest, at its `late`th step after that if it is
-/// outranked there. Returns how many were.
+/// A scheduler of one queue for all VPs, which takes the first of the highest level. A thread that
+/// makes one ready hands it over to the VP that runs the lowest, at its `late`th step after that if
+/// it is outranked there. Returns how many were.
 fn random_but_exact(choices: &[(u8, u8)], vps: u32, late: u64) -> (Script, u64) {
     let mut script = Script::default();
     let mut queue: Vec<(u8, u64)> = Vec::new();
@@ -547,7 +547,7 @@ fn random_but_exact(choices: &[(u8, u8)], vps: u32, late: u64) -> (Script, u64) 
             script.spawn(vp, next, level, "m");
             queue.push((level, next));
         }
-        // Whoever is outranked gives way at once.
+        // An outranked one gives way at once.
         loop {
             queue.sort_by_key(|&(level, id)| (std::cmp::Reverse(level), id));
             let Some(&(high, id)) = queue.first() else { break };

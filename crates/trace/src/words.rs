@@ -121,7 +121,7 @@ pub(crate) const ARGUMENTS: [&str; 31] = [
     "blocked",
     "unblocked",
     "vps",
-    "who",
+    "microprocess",
     "waits",
     "given",
     "asked",
@@ -157,7 +157,7 @@ pub(crate) const SERIAL: Name = 23;
 pub(crate) const ROW: Name = 24;
 /// Of a core's holder, as the board counts: two more than a level.
 pub(crate) const MARK: Name = 25;
-/// As [`MARK`], of the one who asks.
+/// As [`MARK`], of the asking VP.
 pub(crate) const WANTS: Name = 26;
 pub(crate) const HAS: Name = 27;
 pub(crate) const RUNS: Name = 28;
@@ -261,7 +261,7 @@ mod tests {
             (COUNT, "count"),
             (WRITER, "writer"),
             (FIRST_SUM, "records"),
-            (WHO, "who"),
+            (WHO, "microprocess"),
         ];
         let steps = [(WAITS, "waits"), (GIVEN, "given"), (ASKED, "asked")];
         let slot = [

@@ -31,7 +31,7 @@ fn words_come_back() {
 }
 
 #[test]
-fn who_is_not_trusted_or_speaks_no_tls() {
+fn untrusted_or_plain_servers_are_refused() {
     let folder = Folder::new("no-tls");
     let (own, other) = (folder.file("own"), folder.file("other"));
     let (mut first, address) = server(&own);

@@ -21,7 +21,7 @@ pub fn serve(name: &str, turn: Option<&'static Mutex<()>>) -> Result<Serving, Er
     Gate::serve(name, answer)
 }
 
-/// Asks the clock at a gate. Blocks the microprocess, or the kernel thread of who is none.
+/// Asks the clock at a gate. Blocks the microprocess, or a foreign kernel thread.
 ///
 /// # Errors
 /// As [`Gate::connect`] and [`Gate::call`].

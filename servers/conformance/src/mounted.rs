@@ -72,7 +72,7 @@ impl Options {
     }
 }
 
-/// Whoever takes longer hangs. Not a measure of speed.
+/// Longer means a hang. Not a measure of speed.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A server in the foreground, with its mount. Whatever happens, neither is left behind.

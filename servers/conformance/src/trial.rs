@@ -17,7 +17,7 @@ use rustix::io::{Errno, Result};
 /// A case's calls and what they gave, in its own directory, which is the current one.
 pub struct Trial {
     transcript: String,
-    /// Who asks, if not root.
+    /// The asking user, if not root.
     who: String,
 }
 

@@ -433,8 +433,8 @@ impl Ext2 {
         if here { Ok(()) } else { self.load_bitmap(group, which) }
     }
 
-    /// statvfs(3). What rests counts as free, for who needs it waits for the commit; blocks kept
-    /// for root are not available, but nobody is kept from writing them.
+    /// statvfs(3). What rests counts as free, for a writer that needs it waits for the commit;
+    /// blocks kept for root are not available, but no user is kept from writing them.
     pub(crate) fn space(&self) -> Statistics {
         let geometry = &self.geometry;
         let heads =

@@ -1,14 +1,14 @@
 //! Blocks in memory: of files, directories and all else but inode and block bitmaps.
 //!
-//! A block that is being read is a state of its own, on which others who want it wait; no lock is
-//! held while the disk works. Blocks that were modified stay until a commit has written them
+//! A block that is being read is a state of its own, on which other readers wait; no lock is held
+//! while the disk works. Blocks that were modified stay until a commit has written them
 //! ([`commit`](crate::commit)); others make room when there are more than the memory allows.
 //!
 //! What was used again is kept, and what was used once makes room for it, in a quarter of the
-//! memory: else whoever reads a large file once, or a thousand who read at random, would take from
-//! all others what they use all the time, and then each use of it waits for the disk. What was used
-//! once and is gone is remembered for a while by its number: who comes for it again finds it kept.
-//! (After Johnson and Shasha's 2Q, VLDB 1994.)
+//! memory: else a reader of one large file, or a thousand random readers, would take from all
+//! others what they use all the time, and then each use of it waits for the disk. What was used
+//! once and is gone is remembered for a while by its number: a reader that comes for it again finds
+//! it kept. (After Johnson and Shasha's 2Q, VLDB 1994.)
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -82,7 +82,7 @@ struct Buffer {
     writing: bool,
 }
 
-/// Who used it came back for it.
+/// It was used again.
 const AGAIN: u8 = 2;
 
 impl Buffer {
@@ -98,10 +98,10 @@ impl Buffer {
 #[derive(Default)]
 struct Shard {
     buffers: Map<u32, Buffer>,
-    /// How many of them are being read. They have no bytes yet, and take nobody's room: a thousand
-    /// who wait for the disk would have all others wait for it as well.
+    /// How many of them are being read. They have no bytes yet, and take no room: a thousand
+    /// readers that wait for the disk would have all others wait for it as well.
     reading: usize,
-    /// Who is asked next to make room, of those used once and of those that are kept; may name
+    /// The next candidates to make room, of those used once and of those that are kept; may name
     /// blocks that are gone, or are in the other one.
     once: VecDeque<u32>,
     kept: VecDeque<u32>,
@@ -173,7 +173,7 @@ impl Cache {
         self.dirty.load(Relaxed) * self.block_size
     }
 
-    /// Bytes that may wait for a commit, before those who write have to wait.
+    /// Bytes that may wait for a commit, before writers have to wait.
     pub fn dirty_limit(&self) -> usize {
         self.room * SHARDS * self.block_size / 2
     }
@@ -493,7 +493,7 @@ impl Cache {
         }
     }
 
-    /// A commit could not write these: they stay modified, for whoever reads them.
+    /// A commit could not write these: they stay modified, for their readers.
     pub fn not_written(&self, all: &[Modified]) {
         for modified in all {
             let mut guard = self.shard(modified.block);

@@ -2,7 +2,7 @@
 //! after each.
 //!
 //! What is to be written is collected while no change is under way, which takes no time: blocks are
-//! shared, and copied by who modifies them again. Then changes go on.
+//! shared, and copied by the next modification. Then changes go on.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,8 +19,8 @@ use crate::lost::Shelter;
 use crate::nodes::Inode;
 use crate::order::{FIRST, INODES, Order, Thing};
 
-/// Older than this nothing modified should get: who serves the store calls [`Ext2::write_back_old`]
-/// more often.
+/// Older than this nothing modified should get: the server of the store calls
+/// [`Ext2::write_back_old`] more often.
 const OLD: Duration = Duration::from_secs(5);
 
 /// What is under the lock of commits.
@@ -83,7 +83,7 @@ impl Ext2 {
         if changed <= done && !self.broken.load(Relaxed) { Ok(()) } else { self.commit() }
     }
 
-    /// Writes what has been modified for five seconds, if anything. Whoever serves a store calls
+    /// Writes what has been modified for five seconds, if anything. The server of a store calls
     /// this now and then, from a kernel thread or microprocess of its own.
     ///
     /// # Errors
@@ -98,7 +98,7 @@ impl Ext2 {
         self.cache.dirty_bytes() > 0 || self.nodes.is_dirty() || self.allocator.is_dirty()
     }
 
-    /// Who writes waits for a commit if too much waits for one already.
+    /// A writer waits for a commit if too much waits for one already.
     pub(crate) fn throttle(&self) -> Result<(), Errno> {
         if self.cache.dirty_bytes() > self.cache.dirty_limit() { self.commit() } else { Ok(()) }
     }

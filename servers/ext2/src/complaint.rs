@@ -10,7 +10,7 @@ use kumihimo::sync::{Arc, Mutex, PoisonError};
 /// more places than anyone reads about.
 const MOST: usize = 200;
 
-/// Who hears of damage: a line without its end.
+/// The receiver of reports of damage: a line without its end.
 pub type Listener = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The complaints about one image.

@@ -1,7 +1,7 @@
 //! Names in directories. Entries never move, so their places are good as offsets of readdir(3).
 //!
-//! Directories with a hash tree are read as what they are to those who do not know of it: inner
-//! nodes look like empty entries. The first change takes the flag away, as Linux' ext2 does.
+//! Directories with a hash tree are read as by a reader without support for it: inner nodes look
+//! like empty entries. The first change takes the flag away, as Linux' ext2 does.
 
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind};
@@ -95,7 +95,7 @@ impl Ext2 {
         })
     }
 
-    /// Looks for a name. Whoever asks has the directory's lock.
+    /// Looks for a name. The caller has the directory's lock.
     pub(crate) fn find_name(
         &self,
         directory: &Inode,
@@ -134,9 +134,9 @@ impl Ext2 {
         Ok(None)
     }
 
-    /// The inode to which a name leads, for who has no lock. It is taken under the directory's: a
-    /// name that is there leads to an inode that lives, and what a name led to a moment ago may
-    /// have ended, while its table on the disk still says that it lives.
+    /// The inode to which a name leads, for a caller without a lock. It is taken under the
+    /// directory's: a name that is there leads to an inode that lives, and what a name led to a
+    /// moment ago may have ended, while its table on the disk still says that it lives.
     pub(crate) fn look_up(
         &self,
         directory: &Arc<Inode>,
@@ -349,7 +349,7 @@ impl Ext2 {
         })
     }
 
-    /// Whether a directory has only `.` and `..` in it. Whoever asks has its lock.
+    /// Whether a directory has only `.` and `..` in it. The caller has its lock.
     pub(crate) fn is_empty(&self, directory: &Inode) -> Result<bool, Errno> {
         for logical in 0..self.directory_blocks(directory) {
             let block = self.directory_block(directory, logical)?;

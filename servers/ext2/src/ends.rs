@@ -1,4 +1,4 @@
-//! How inodes end: without a name, and without anyone who refers to them.
+//! How inodes end: without a name, and without a reference.
 
 use kumihimo::sync::{Arc, PoisonError};
 use kumihimo_store::{Errno, Kind};
@@ -77,7 +77,7 @@ impl Ext2 {
         Ok(())
     }
 
-    /// Ends all that has no name, whoever refers to it: nothing is asked of them any more.
+    /// Ends all that has no name, whatever refers to it: nothing is asked of them any more.
     pub(crate) fn end_nameless(&self) {
         for inode in self.nodes.nameless() {
             inode.state().references = 0;

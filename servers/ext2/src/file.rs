@@ -230,7 +230,7 @@ impl Ext2 {
                 && let Ok(extent) = self.find_extent(inode.number, &block, edge / size, 1)
                 && let Some(start) = extent.start
             {
-                // Who needs it will say what is wrong.
+                // A later reader reports the error.
                 let _ = self.cache.load(start, 1);
             }
         }

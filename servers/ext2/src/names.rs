@@ -358,7 +358,7 @@ impl Ext2 {
             let place = self.find_name(&above, Some(index), name)?.ok_or(Errno::NOENT)?;
             self.removable(place)?;
             if place.number != below.number {
-                // Another one has the name now: whoever asked did so before that.
+                // Another one has the name now: the request came before that.
                 return Err(Errno::NOENT.into());
             }
             if !self.is_empty(&below)? {

@@ -1,4 +1,4 @@
-//! Inodes in memory, and who refers to them.
+//! Inodes in memory, and the references to them.
 
 use std::collections::HashMap;
 
@@ -52,8 +52,8 @@ pub struct State {
     pub dead: bool,
     /// Where it was given names since the last commit.
     pub new_names: Vec<Thing>,
-    /// Where names that it had lead to another since the last commit: until that is on the disk,
-    /// whoever asks for them there finds this one.
+    /// Where names that it had lead to another since the last commit: until that is on the disk, a
+    /// request for them there finds this one.
     pub taken_over: Vec<Thing>,
 }
 

@@ -32,7 +32,7 @@ pub struct Settings {
     pub cache_bytes: usize,
     /// The clock that stamps files.
     pub now: fn() -> Time,
-    /// Who hears of damage; standard error if there is nobody.
+    /// The receiver of reports of damage; standard error if there is none.
     pub listener: Option<Listener>,
 }
 

@@ -80,8 +80,8 @@ impl Ext2 {
                 return Err(errno);
             }
             if zero {
-                // Only now that nothing can be missing: who is told that there is no space keeps
-                // what was there.
+                // Only now that nothing can be missing: a caller that is told that there is no
+                // space keeps what was there.
                 self.zero(inode, offset, end)?;
             }
             if mode & KEEP_SIZE == 0 {

@@ -26,7 +26,7 @@ impl From<Errno> for Stop {
 pub type Outcome<T> = Result<T, Stop>;
 
 /// While it is there, no commit takes what is modified. Locks of inodes are taken before, never
-/// while it is there: who has one of them may wait for the commit that waits for us.
+/// while it is there: a holder of one of them may wait for the commit that waits for us.
 pub struct Transaction<'a> {
     _gate: RwLockReadGuard<'a, ()>,
 }

@@ -189,7 +189,7 @@ impl Ext2 {
         inode: &Arc<Inode>,
         block: u32,
     ) -> Outcome<()> {
-        // Numbers that make no sense free it: e2fsck finds who else has it.
+        // Numbers that make no sense free it: e2fsck finds the other user.
         let shared = self
             .cache
             .read(block, |bytes| get32(bytes, 0) == xattr::MAGIC && get32(bytes, 4) > 1)?;

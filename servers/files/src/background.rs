@@ -48,8 +48,8 @@ fn is_detached() -> bool {
     std::env::var_os(DETACHED).is_some()
 }
 
-/// Lets go of the standard streams, which are those of who began it: a pipe of its would never end.
-/// From here on what there is to say goes to the log.
+/// Lets go of the standard streams, which are those of the starting process: a pipe of its would
+/// never end. From here on messages go to the log.
 pub(crate) fn leave_streams(log: Option<&Path>) -> io::Result<()> {
     if !is_detached() {
         return Ok(());

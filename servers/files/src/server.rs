@@ -15,7 +15,7 @@ use crate::clock;
 use crate::options::{MountOptions, Uring};
 use crate::signals::Signals;
 
-/// Who has a file open when the server is told to end has so much time to close it.
+/// The time to close open files after the server is told to end.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Serves until it is unmounted, or told to end by a signal.
@@ -150,8 +150,7 @@ impl Drop for Point {
     }
 }
 
-/// What a signal does: the mounts vanish at once, and who has a file open there has some time to
-/// close it.
+/// What a signal does: the mounts vanish at once, and open files there have some time to be closed.
 fn end(points: &[PathBuf], store: &dyn Store) {
     for point in points {
         let _ = mount::unmount(point, true);

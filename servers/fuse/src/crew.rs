@@ -1,5 +1,5 @@
-//! The threads of a mount: who receives, and who handles what was received. The same for every kind
-//! of thread.
+//! The threads of a mount: receivers, and handlers of what was received. The same for every kind of
+//! thread.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use crate::wire::Reply;
 
 /// More of a pool in waiting than these end: each that waits is one more to be woken for nothing.
 const IN_WAITING: usize = 3;
-/// Who receives for threads that belong to a file.
+/// Receivers for threads that belong to a file.
 const RECEIVERS: usize = 3;
 
 /// Is dropped when the thread that has it ends.
@@ -107,7 +107,7 @@ impl Crew {
         &self.intakes[number % self.intakes.len()]
     }
 
-    /// Receives and handles. Who is the last that waits sees to it that another one does, before it
+    /// Receives and handles. The last waiting thread sees to it that another one waits, before it
     /// is occupied itself.
     fn serve(self: &Arc<Crew>, number: usize, alive: &Alive) {
         let (mut buffer, mut reply) = (Buffer::default(), Reply::default());
@@ -149,7 +149,7 @@ impl Crew {
                 }
             };
             if self.environment.spawn("request", Box::new(handle)).is_err() {
-                // There is no memory for a thread: who received it sees to it.
+                // There is no memory for a thread: the receiver handles it.
                 intake.handle(mount, &request, &mut Reply::default());
             }
         }

@@ -13,7 +13,7 @@ use crate::service::Answer;
 use crate::wire::{Message, Reply};
 
 /// An organisation's kind of thread, and how such a thread waits: for messages, for the disk, for
-/// time. Locks are not here: `kumihimo::sync`'s block whoever calls.
+/// time. Locks are not here: `kumihimo::sync`'s block their caller.
 pub trait Environment: Send + Sync + 'static {
     /// Begins a thread that nobody waits for.
     ///
@@ -115,8 +115,8 @@ impl Intake {
     }
 }
 
-/// Memory for a request. Any may have a megabyte of data, and nearly all have a hundred bytes: who
-/// receives by turns has the large one in common, and takes from there what was received.
+/// Memory for a request. Any may have a megabyte of data, and nearly all have a hundred bytes:
+/// receivers that take turns share the large one, and take from there what was received.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer(Vec<u8>);
 
@@ -158,7 +158,7 @@ pub(crate) fn received<T>(mut receive: impl FnMut() -> io::Result<T>) -> Option<
         match receive() {
             Ok(request) => return Some(request),
             Err(e) => match rustix::io::Errno::from_io_error(&e) {
-                // Unmounted; or the connection was aborted by the one who may.
+                // Unmounted; or the connection was aborted by a privileged user.
                 Some(rustix::io::Errno::NODEV) => return None,
                 // Interrupted before it was received; or a signal came.
                 Some(
@@ -176,7 +176,7 @@ pub(crate) fn received<T>(mut receive: impl FnMut() -> io::Result<T>) -> Option<
     }
 }
 
-/// Sends a reply. Who asked may have gone, and the mount too: neither is an error.
+/// Sends a reply. The asking process may have gone, and the mount too: neither is an error.
 pub(crate) fn send(device: &Device, reply: &Reply) {
     let Err(e) = device.send(&[io::IoSlice::new(reply.message())]) else { return };
     match rustix::io::Errno::from_io_error(&e) {

@@ -1,4 +1,4 @@
-//! Requests that nobody waits for any more: who asked was killed, or got a signal.
+//! Requests that no process waits for any more: the asking one was killed, or got a signal.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ const MOST: usize = 1024;
 /// The numbers of requests that were interrupted and not yet answered.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
-    /// How many there are, so that who looks need not lock: seldom any. Relaxed: an interruption
-    /// that is seen late is one that came late.
+    /// How many there are, so that a look needs no lock: seldom any. Relaxed: an interruption that
+    /// is seen late is one that came late.
     count: AtomicUsize,
     numbers: Mutex<VecDeque<u64>>,
 }

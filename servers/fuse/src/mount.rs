@@ -29,7 +29,7 @@ pub struct Options {
     pub source: PathBuf,
     /// Nothing is changed through it.
     pub read_only: bool,
-    /// Other users than the one who mounts may enter.
+    /// Users other than the mounting one may enter.
     pub allow_other: bool,
 }
 

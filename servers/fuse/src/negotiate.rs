@@ -45,7 +45,7 @@ impl Service {
             return Err(Errno::PROTO);
         }
         // Not FUSE_ASYNC_DIO: direct reads would all be background requests, of which the kernel
-        // sends so many and no more, whoever waits for them.
+        // sends so many and no more, even while a process waits for them.
         let mut flags = FUSE_ASYNC_READ
             | FUSE_BIG_WRITES
             | FUSE_PARALLEL_DIROPS
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_no_cache_gets_past_it_where_others_change_files() {
+    fn uncached_reads_pass_the_cache_where_others_change_files() {
         let shared = || Settings { keep_cache: false, ..Settings::default() };
         let (offered, direct) = (DIRECT_IO_ALLOW_MMAP, OFlags::DIRECT);
         assert_eq!(opens(shared(), offered, direct) & FOPEN_DIRECT_IO, FOPEN_DIRECT_IO);

@@ -75,7 +75,7 @@ pub struct Service {
     /// come through io_uring.
     pub(crate) max_write: AtomicU32,
     pub(crate) by_uring: AtomicBool,
-    /// Who opens a file with O_DIRECT gets past the kernel's cache.
+    /// An open with O_DIRECT gets past the kernel's cache.
     pub(crate) passes_direct: AtomicBool,
 }
 

@@ -74,7 +74,7 @@ impl Queue {
         })
     }
 
-    /// As a crew's: who is the last that waits sees to it that another one does.
+    /// As a crew's: the last waiting thread sees to it that another one waits.
     fn serve(self: &Arc<Queue>, crew: &Arc<Crew>, mut entry: Entry, alive: &Alive) {
         let mut reply = Reply::default();
         loop {

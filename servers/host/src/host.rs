@@ -26,11 +26,11 @@ use crate::{change, make};
 /// How files are read and written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// By plain system calls. Whoever waits, waits in the kernel.
+    /// By plain system calls, which wait in the kernel.
     #[default]
     Plain,
-    /// By `kumihimo::fs`: in a microprocess, calls may go to the kernel in batches, or to who waits
-    /// for the disk.
+    /// By `kumihimo::fs`: in a microprocess, calls may go to the kernel in batches, or to a thread
+    /// that waits for the disk.
     Kumihimo,
 }
 

@@ -119,8 +119,8 @@ impl Nodes {
             Descriptor::new(descriptor, &self.open),
             None,
         ));
-        // One that had the number before has gone, and is not found again: it is left to those who
-        // refer to it.
+        // One that had the number before has gone, and is not found again: it is left to its
+        // references.
         table.by_inode.insert((device, inode), number);
         table.by_number.insert(number, (Arc::clone(&made), 1));
         drop(table);

@@ -48,7 +48,7 @@ impl Opened {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // What was read is there; who reads on hears of it.
+                // What was read is there; the next read reports the error.
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(Errno::from_io_error(&e).unwrap_or(Errno::IO)),
             }

@@ -14,7 +14,7 @@ const CONTAINED: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// `name` if it is one component. Containment does not rely on whoever sends names.
+/// `name` if it is one component. Containment does not rely on the sender of names.
 pub fn component(name: &[u8]) -> Result<&[u8]> {
     let is_one = !name.is_empty() && !name.contains(&b'/') && !name.contains(&0);
     if is_one { Ok(name) } else { Err(Errno::INVAL) }

@@ -7,7 +7,7 @@ use kumihimo::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::value::End;
 
-/// One who waits for an item.
+/// A waiter for an item.
 pub struct Waiter {
     /// The end from which it wants it.
     pub end: End,
@@ -26,7 +26,7 @@ enum Outcome {
 }
 
 impl Waiter {
-    /// One who wants an item from `end`.
+    /// A waiter for an item from `end`.
     pub fn new(end: End) -> Waiter {
         Waiter { end, outcome: Mutex::new(Outcome::Waiting), changed: Condvar::new() }
     }

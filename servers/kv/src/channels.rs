@@ -1,5 +1,5 @@
-//! Publish and subscribe. A subscriber has an outbox, which a microprocess of its own empties: who
-//! publishes never waits for who reads.
+//! Publish and subscribe. A subscriber has an outbox, which a microprocess of its own empties: a
+//! publisher never waits for a reader.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -167,7 +167,7 @@ impl Channels {
         outbox.put(|_| told);
     }
 
-    /// Sends `message` to all who have subscribed. How many that were.
+    /// Sends `message` to all subscribers. How many that were.
     pub fn publish(&self, channel: &[u8], message: &[u8]) -> usize {
         let all = self.to.read().unwrap_or_else(PoisonError::into_inner);
         let mut count = 0;

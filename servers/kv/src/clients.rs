@@ -1,4 +1,4 @@
-//! Who is connected, and what the others may know of it.
+//! The connected clients, and what the others may know of them.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -112,7 +112,7 @@ impl Client {
     }
 }
 
-/// All who are connected.
+/// All connected clients.
 #[derive(Default)]
 pub struct Clients {
     state: Mutex<State>,
@@ -130,7 +130,7 @@ struct State {
 /// That a client is connected; dropped when it is not any more.
 pub struct Here {
     server: Arc<Server>,
-    /// Who.
+    /// The client.
     pub client: Arc<Client>,
 }
 
@@ -195,8 +195,8 @@ impl Clients {
         (state.last, state.refused)
     }
 
-    /// From now on nobody is let in, and those who are here end when what has arrived from them is
-    /// answered.
+    /// From now on no client is let in, and those that are here end when what has arrived from them
+    /// is answered.
     pub fn dismiss(&self) {
         let mut state = self.lock();
         state.ending = true;
@@ -205,7 +205,7 @@ impl Clients {
         }
     }
 
-    /// Waits until nobody is here any more; those who still are at `deadline` are cut off.
+    /// Waits until no client is here any more; those that still are at `deadline` are cut off.
     pub fn wait(&self, deadline: Instant) {
         let here = |state: &mut State| !state.clients.is_empty();
         let waited = self.left.wait_while_until(self.lock(), deadline, here);

@@ -36,7 +36,7 @@ pub fn serve(server: &Arc<Server>, client: &Arc<Client>) {
     let ended = connection.converse();
     let session = &mut connection.session;
     if ended.is_err() {
-        // Who waits in a write of ours wakes, too.
+        // A microprocess that waits in a write of ours wakes, too.
         client.kill();
     }
     session.unsubscribe_all();
@@ -153,7 +153,7 @@ impl Connection {
     }
 
     /// Waits for an item for a `BLPOP`. Meanwhile another microprocess reads, so that the end of
-    /// the connection is seen: an item must not go to somebody who has gone.
+    /// the connection is seen: an item must not go to a client that has gone.
     fn wait(&mut self, wait: crate::commands::lists::Wait) -> io::Result<()> {
         let Connection { stream, session, requests, .. } = self;
         let waiter = Arc::clone(&wait.waiter);
@@ -167,7 +167,7 @@ impl Connection {
         session.show();
         let stays = thread::scope(|scope| {
             let reader = scope.spawn(|| {
-                // Not timed: whoever waits here is not idle.
+                // Not timed: a client that waits here is not idle.
                 while requests.unfinished() < MOST_AHEAD {
                     if !requests.fill(&**stream).unwrap_or(false) {
                         waiter.over();

@@ -26,7 +26,7 @@ pub enum Sync {
     No,
 }
 
-/// More than this may not wait to be written; who changes something then waits.
+/// More than this may not wait to be written; a change then waits.
 const MOST_PENDING: usize = 64 << 20;
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 /// How often a write that failed is tried again.
@@ -193,8 +193,7 @@ impl Log {
             };
             let mut outcome = trial();
             while let Err(e) = &outcome {
-                // Nothing of it may stay: half a command would be the end for whoever reads the
-                // file.
+                // Nothing of it may stay: half a command would be the end for a reader of the file.
                 let cut = file.set_len(good);
                 if !self.failed(e, cut.err().as_ref()) {
                     break;

@@ -51,7 +51,7 @@ impl Default for Settings {
     }
 }
 
-/// How often keys that have expired are looked for; who asks for one before never sees it.
+/// How often expired keys are looked for; a request for one before never sees it.
 const EXPIRE_EVERY: Duration = Duration::from_millis(100);
 /// How long clients may take to take their last replies when the server ends.
 const GRACE: Duration = Duration::from_secs(5);
@@ -65,7 +65,7 @@ pub struct Server {
     pub settings: Settings,
     /// The data.
     pub databases: Databases,
-    /// Who is connected.
+    /// The connected clients.
     pub clients: Clients,
     /// Publish and subscribe.
     pub channels: Channels,
@@ -303,8 +303,7 @@ fn accept_all(server: &Arc<Server>, accept: impl Fn() -> io::Result<(Stream, (St
                         | ErrorKind::InvalidInput
                         | ErrorKind::NotConnected
                 ) => {}
-            // No descriptors, or no memory: those who are here must end first. Nobody who waits is
-            // lost.
+            // No descriptors, or no memory: present clients must end first. No waiting one is lost.
             Err(e) => {
                 if back_off == BACK_OFF {
                     eprintln!("kv: cannot accept: {e}; trying again");

@@ -1,7 +1,7 @@
 //! A part of a database, behind one lock: a hash table of positions in a list of entries.
 //!
-//! An entry never moves while it lives, which is what `SCAN` needs: who goes through the positions
-//! once sees each entry that was there all the time exactly once, however the hash table grows
+//! An entry never moves while it lives, which is what `SCAN` needs: a scan through the positions
+//! sees each entry that was there all the time exactly once, however the hash table grows
 //! meanwhile.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -44,7 +44,7 @@ pub struct Shard {
     free: Option<u32>,
     /// What expires, by time.
     due: BTreeSet<(Time, u32)>,
-    /// Who waits for an item under a key, in order of arrival.
+    /// Waiters for an item under a key, in order of arrival.
     waiting: HashMap<Box<[u8]>, VecDeque<Arc<Waiter>>, foldhash::quality::RandomState>,
     shared: Arc<Shared>,
     /// Which database this is part of.
@@ -245,7 +245,7 @@ impl Shard {
     fn expire(&mut self, slot: u32) {
         let entry = self.remove(slot);
         self.shared.expired.fetch_add(1, Relaxed);
-        // Whoever reads the log again must not take it for alive when it was not.
+        // A reader of the log must not take it for alive when it was not.
         self.record(&[b"DEL", &entry.key]);
     }
 
@@ -327,8 +327,8 @@ impl Shard {
         }
     }
 
-    /// Gives the items of the list at `slot`, just put there, to those who wait for them: who came
-    /// first is served first.
+    /// Gives the items of the list at `slot`, just put there, to their waiters: first come, first
+    /// served.
     pub fn serve(&mut self, key: &Key<'_>, slot: u32) {
         if self.waiting.is_empty() {
             return;
@@ -338,7 +338,7 @@ impl Shard {
                 self.waiting.remove(key.bytes);
                 return;
             };
-            // Those who gave up meanwhile get nothing.
+            // Waiters that gave up meanwhile get nothing.
             let Some(claim) = waiter.claim() else { continue };
             let (item, last) = self.change(slot, |value| match value {
                 Value::List(list) => (list.pop(waiter.end), list.is_empty()),

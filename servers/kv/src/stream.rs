@@ -13,8 +13,7 @@ pub enum Stream {
 }
 
 impl Stream {
-    /// Ends it, or a half of it; whoever waits there wakes. One that has ended already is left
-    /// alone.
+    /// Ends it, or a half of it; a waiter there wakes. One that has ended already is left alone.
     pub fn shutdown(&self, how: Shutdown) {
         let _ = match self {
             Stream::Tcp(stream) => stream.shutdown(how),

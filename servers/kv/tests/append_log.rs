@@ -237,7 +237,7 @@ fn a_tail_that_is_no_command() {
             [Reply::bulk("1"), Reply::bulk("2")]
         );
         server.kill();
-        // What is not just cut off is kept for who wants to look.
+        // What is not just cut off is kept for inspection.
         let kept = folder.file(&format!("log.dropped-{good}"));
         let begins = tail.starts_with(b"*1\r\n$1") || tail.starts_with(&[0]);
         assert_eq!(std::fs::read(&kept).ok(), (!begins).then(|| tail.to_vec()), "{tail:?}");
@@ -321,7 +321,7 @@ fn no_space_left_for_the_log() {
         });
         std::fs::remove_file(inside("ballast")).expect("it is there");
         until("there is room again", || client.ask(&["set", "more", "1"]) == Reply::ok());
-        // It goes with the server's mounts, but for who has it open.
+        // It goes with the server's mounts, but not while it is open.
         let log = std::fs::File::open(inside("log")).expect("the log");
         server.signal(Signal::TERM);
         let (status, said) = server.ended();

@@ -217,7 +217,7 @@ fn no_descriptor_left_for_a_connection() {
     let run = "ulimit -n 48; exec \"$0\" --listen 127.0.0.1:0";
     let server = Served::spawn(Command::new("sh").args(["-c", run, KV]));
     let mut clients: Vec<_> = (0..60).map(|_| server.client()).collect();
-    // Who is in is served, who is not waits.
+    // An admitted client is served, another one waits.
     assert_eq!(clients[0].ask(&["set", "a", "1"]), Reply::ok());
     let last = clients.len() - 1;
     clients[last].give(&["get", "a"]);

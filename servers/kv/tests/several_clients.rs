@@ -21,7 +21,7 @@ fn array(words: &[&str]) -> Reply {
 }
 
 #[test]
-fn who_waited_first_is_served_first() {
+fn first_waiter_is_served_first() {
     let server = Served::start(&[]);
     let mut other = server.client();
     let mut waiting = Vec::new();
@@ -74,7 +74,7 @@ fn what_comes_behind_one_that_waits_is_answered_later() {
 }
 
 #[test]
-fn messages_reach_all_who_have_subscribed() {
+fn messages_reach_all_subscribers() {
     let server = Served::start(&[]);
     let (mut two, mut three, mut other) = (server.client(), server.client(), server.client());
     three.ask(&["hello", "3"]);

@@ -113,7 +113,7 @@ const ALIKE: [(Errno, Errno); 6] = [
     (Errno::NAMETOOLONG, Errno::NOTDIR),
 ];
 
-/// Who does it all.
+/// The user that does it all.
 const CALLER: Caller = Caller { uid: 1000, gid: 100, pid: 1 };
 
 impl<S: Subject> Pair<S> {

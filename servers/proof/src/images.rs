@@ -69,7 +69,7 @@ pub fn programs(test: &str) -> bool {
     here
 }
 
-/// Debian keeps them where users who are not root do not look.
+/// Debian keeps them where the path of plain users does not look.
 fn program(name: &str) -> Command {
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new(name);
@@ -181,7 +181,7 @@ pub fn indexed(image: &[u8]) -> Vec<u8> {
     std::fs::read(scratch.path()).expect("the image")
 }
 
-/// Keeps an image that was found to be wrong, for whoever looks into it: where it lies.
+/// Keeps an image that was found to be wrong, for inspection: where it lies.
 ///
 /// # Panics
 /// If it cannot be written.

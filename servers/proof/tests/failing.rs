@@ -1,4 +1,4 @@
-//! A disk that fails from its nth access on: whoever asks gets `EIO`, nobody waits or panics, and
+//! A disk that fails from its nth access on: a request gets `EIO`, no thread waits or panics, and
 //! what was synced before is there.
 
 use kumihimo_proof::clock;
@@ -70,7 +70,7 @@ fn a_disk_that_fails_costs_nothing_that_was_synced() {
             let position = recorder.position();
             checked += ledger.certain(position);
             let result = if repaired.asked {
-                // A directory was on its way: who knows where it is now.
+                // A directory was on its way: its place is unknown now.
                 let contents = paths::all_contents(&store).expect("all can be read");
                 ledger.check_anywhere(position, &contents)
             } else {

@@ -1,4 +1,4 @@
-//! The proof itself: a model agrees with a model, and whoever differs from it in anything is found.
+//! The proof itself: a model agrees with a model, and any difference from it is found.
 
 use kumihimo_proof::clock;
 use kumihimo_proof::compare::{Difference, Pair, Subject};

@@ -75,8 +75,8 @@ fn is_read_only(path: &Path) -> io::Result<bool> {
     Ok(said.is_ok_and(|said| said.trim() == "1"))
 }
 
-/// A disk in a file or block device, by plain system calls: whoever waits for the medium waits in
-/// the kernel.
+/// A disk in a file or block device, by plain system calls: a wait for the medium is one in the
+/// kernel.
 #[derive(Debug)]
 pub struct FileDisk {
     file: File,
@@ -90,7 +90,7 @@ impl FileDisk {
         FileDisk { file, size }
     }
 
-    /// The open file alone, for who accesses it in another way.
+    /// The open file alone, for access in another way.
     #[must_use]
     pub fn into_file(self) -> File {
         self.file

@@ -114,7 +114,7 @@ pub struct Entry {
     pub attributes: Attributes,
 }
 
-/// Who asks.
+/// The asking user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// File system user id.
@@ -180,8 +180,8 @@ pub struct Changes {
     pub mtime: Option<Stamp>,
     /// The kernel's own, with its write-back cache only.
     pub ctime: Option<Time>,
-    /// Take set-user-id and set-group-id off, as a change of owner or size by one who is not root
-    /// does.
+    /// Take set-user-id and set-group-id off, as a change of owner or size by a user other than
+    /// root does.
     pub kill_privileges: bool,
 }
 
@@ -194,7 +194,7 @@ pub struct Statistics {
     pub blocks: u64,
     /// Of these free.
     pub free: u64,
-    /// Of these free for those who are not root.
+    /// Of these free for users other than root.
     pub available: u64,
     /// Inodes.
     pub inodes: u64,

@@ -48,7 +48,7 @@ const HIGH: Duration = Duration::from_millis(600);
 static STOP: AtomicBool = AtomicBool::new(false);
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
-/// A process that computes on all its virtual processors at a low priority, and says who it is
+/// A process that computes on all its virtual processors at a low priority, and tells its pid
 /// through a gate.
 fn hog() {
     Runtime::builder().build().expect("a runtime").run(|| {

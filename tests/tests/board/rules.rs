@@ -1,5 +1,5 @@
 //! What an address space may use, and what it counts for by what it did: shares and feedback,
-//! between real processes. Who looks at the board is at another one.
+//! between real processes. The observer of the board is at another one.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use kumihimo_trace::Reader;
 use super::pair::{Server, serve_on, side};
 use super::{compute, level};
 
-/// Who gets here hangs: not a measure of speed.
+/// Reached only by a hang: not a measure of speed.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
@@ -172,8 +172,8 @@ fn a_hard_share_holds_where_nobody_else_wants_the_cores() {
 }
 
 #[test]
-fn who_has_used_its_share_up_is_below_all_levels() {
-    const NAME: &str = "rules::who_has_used_its_share_up_is_below_all_levels";
+fn used_up_share_ranks_below_all_levels() {
+    const NAME: &str = "rules::used_up_share_ranks_below_all_levels";
     if !watches_hogs(NAME) {
         return;
     }
@@ -193,8 +193,8 @@ fn who_has_used_its_share_up_is_below_all_levels() {
 }
 
 #[test]
-fn who_waits_goes_before_who_computes() {
-    const NAME: &str = "rules::who_waits_goes_before_who_computes";
+fn waiting_goes_before_computing() {
+    const NAME: &str = "rules::waiting_goes_before_computing";
     match side(NAME).as_deref() {
         Some("computes") => return hog_process(30),
         Some(_) => {
@@ -222,7 +222,7 @@ fn who_waits_goes_before_who_computes() {
         return;
     }
     let place = Place::new(NAME);
-    // Set before anybody is there, and by one who is not at the board.
+    // Set before any address space is there, and by a process that is not at the board.
     let rule = Rule::new(Duration::from_millis(50), 1, 4).expect("a rule");
     Board::open(&board(&place)).expect("a board").set_feedback(Some(rule));
     let trace = place.0.join("trace");
@@ -231,10 +231,12 @@ fn who_waits_goes_before_who_computes() {
     let waiting = begin(NAME, &place, "waits", &[]);
     let view = View::open(&board(&place)).expect("a board");
     assert_eq!(view.feedback(), Some(rule));
-    until("who computes sinks as far as it can", || row_of(&view, &computing).sunk == 4);
-    until("who waits does not", || row_of(&view, &waiting).sunk == 0);
+    until("a computation sinks as far as it can", || row_of(&view, &computing).sunk == 4);
+    until("a waiting one does not", || row_of(&view, &waiting).sunk == 0);
     let (low, high) = (row_of(&view, &computing).row, row_of(&view, &waiting).row);
-    until("who waits goes first", || goes_before(&view.cores(), (high, Some(30)), (low, Some(26))));
+    until("a waiting one goes first", || {
+        goes_before(&view.cores(), (high, Some(30)), (low, Some(26)))
+    });
     ends(waiting);
     ends(computing);
     // And its virtual processors were told each time.

@@ -54,7 +54,7 @@ fn is_allowed(name: &str) -> bool {
 }
 
 /// Runs `body` under each source, in a process of its own. There a panic of any thread ends the
-/// process at once: whoever waits for that thread would wait for ever.
+/// process at once: a thread that waits for that one would wait for ever.
 ///
 /// # Panics
 /// If one of the processes fails, or `name` is not the test's.
@@ -100,7 +100,7 @@ pub fn seen(name: &str, source: &str, what: impl Debug) {
     eprintln!("[seen] {name} under {source}: {what:?}");
 }
 
-/// Who runs beside the blocked microprocess.
+/// What runs beside the blocked microprocess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
     /// One that sleeps in a loop, two that talk over TCP, and one that computes and yields: the VP

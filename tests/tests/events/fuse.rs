@@ -196,7 +196,7 @@ impl Gate {
         all.extend(bytes);
         match (&self.device).write(&all) {
             Ok(n) => assert_eq!(n, all.len()),
-            // Who asked is gone.
+            // The asking process is gone.
             Err(e) => assert_eq!(e.raw_os_error(), Some(libc::ENOENT), "{e}"),
         }
     }
@@ -235,8 +235,8 @@ fn half(bytes: &[u8]) -> u32 {
 fn answer_all(gate: &Gate) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(n) = (&gate.device).read(&mut buffer) {
-        // The header: length, operation, request, file; who asks, with which nobody is concerned
-        // here.
+        // The header: length, operation, request, file; the asking process, with which this is not
+        // concerned.
         let (operation, request, file) =
             (half(&buffer[4..]), number(&buffer[8..]), number(&buffer[16..]));
         let body = &buffer[40..n];

@@ -81,7 +81,7 @@ impl Calls {
     }
 }
 
-/// What is known of a run, for those who watch it from outside.
+/// What is known of a run, for observers from outside.
 #[derive(Default)]
 struct State {
     /// Calls that have begun.

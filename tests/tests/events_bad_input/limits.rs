@@ -17,8 +17,8 @@ use crate::under::{ALL, limit, under, well_and_said_once, with_vps};
 /// What is said where there is no further kernel thread, descriptor or locked memory.
 const SAID: &str = "kumihimo: no further kernel thread for a virtual processor";
 
-/// A kernel thread from outside that releases those who are blocked: the VPs may be held up. Made
-/// before anything runs out.
+/// A kernel thread from outside that releases the blocked ones: the VPs may be held up. Made before
+/// anything runs out.
 struct Outside {
     give: mpsc::Sender<Blocked>,
     take: mpsc::Receiver<Blocked>,
@@ -177,8 +177,8 @@ fn descriptors_run_out() {
     );
 }
 
-/// Nobody can look into /proc without a descriptor. Whoever is released by one on the same VP must
-/// not wait for ever.
+/// Without a descriptor /proc cannot be read. A microprocess that is released by one on the same VP
+/// must not wait for ever.
 #[test]
 fn blocks_are_told_where_no_descriptor_is_left() {
     under(

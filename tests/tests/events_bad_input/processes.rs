@@ -121,8 +121,8 @@ fn exec_while_others_are_blocked() {
     });
 }
 
-/// Whoever is to give way while it is in execve(2) is interrupted no more: the new program has no
-/// handler.
+/// A microprocess that is to give way while it is in execve(2) is interrupted no more: the new
+/// program has no handler.
 #[test]
 fn exec_while_others_compute() {
     const NAME: &str = "processes::exec_while_others_compute";

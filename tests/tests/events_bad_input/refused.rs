@@ -172,7 +172,7 @@ fn no_capability() {
     });
 }
 
-/// Without /proc nobody can look who sleeps.
+/// Without /proc sleepers cannot be found.
 #[test]
 fn no_proc() {
     const NAME: &str = "refused::no_proc";

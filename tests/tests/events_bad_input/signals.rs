@@ -163,7 +163,7 @@ fn a_signal_interrupts_a_blocked_call_in_which_the_bell_rings() {
     });
 }
 
-/// Whoever waits for its turn, or sleeps in the pool, is signalled too.
+/// A thread that waits for its turn, or sleeps in the pool, is signalled too.
 #[test]
 fn a_storm_of_signals_while_many_block() {
     under_each("signals::a_storm_of_signals_while_many_block", |_| {

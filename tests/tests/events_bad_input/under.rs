@@ -16,8 +16,8 @@ pub fn may(test: &str, source: Events) -> bool {
     }
 }
 
-/// In the process of a test: a panic of any thread ends it at once, since whoever waits for that
-/// thread would wait for ever.
+/// In the process of a test: a panic of any thread ends it at once, since a thread that waits for
+/// that one would wait for ever.
 pub fn end_at_a_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |what| {

@@ -216,7 +216,7 @@ fn no_descriptors_are_left() {
         }
         for left in 0..6 {
             match Gate::<u32, u32>::connect("next") {
-                // Whoever has enough of them.
+                // An address space that has enough of them.
                 Ok(other) => assert_eq!(other.call(&left).expect("a reply"), left + 1),
                 Err(error) => says_what_to_do(&error, left),
             }

@@ -247,7 +247,7 @@ fn a_loop_of_ones_own() {
     });
 }
 
-/// Who waits no longer for its reply ends a handler of a pool, and no loop.
+/// A caller that waits no longer for its reply ends a handler of a pool, and no loop.
 #[test]
 fn a_loop_outlives_callers_that_wait_no_longer() {
     let server = || {
@@ -288,8 +288,8 @@ fn a_loop_outlives_callers_that_wait_no_longer() {
 /// A handler that is cancelled, with the request of one that waits no longer, does not take another
 /// one's with it.
 #[test]
-fn who_waits_has_its_reply_beside_those_that_do_not() {
-    const NAME: &str = "calls::who_waits_has_its_reply_beside_those_that_do_not";
+fn cancelled_call_leaves_other_calls_running() {
+    const NAME: &str = "calls::cancelled_call_leaves_other_calls_running";
     let server = || {
         let _serving = Gate::serve("sleeps", |time: u64| {
             thread::sleep(Duration::from_micros(time));

@@ -113,7 +113,7 @@ fn a_third_process_sees_gates_and_links_and_ends_them() {
 }
 
 #[test]
-fn who_waits_for_a_gates_end_is_told_of_it() {
+fn waiter_for_a_gates_end_is_notified() {
     let third = || {
         let mut server = Part::serving("server");
         end(&all(Kind::GATE)[0]);
@@ -137,5 +137,5 @@ fn who_waits_for_a_gates_end_is_told_of_it() {
         hear();
     };
     let parts: [(&str, &dyn Fn()); 2] = [("third", &third), ("server", &server)];
-    play("seen::who_waits_for_a_gates_end_is_told_of_it", &parts);
+    play("seen::waiter_for_a_gates_end_is_notified", &parts);
 }

@@ -117,7 +117,7 @@ fn one_that_is_left_with_an_item_on_its_way() {
     });
 }
 
-/// Who asks, and the number of the item: one of another stream is seen.
+/// The asking client, and the number of the item: one of another stream is seen.
 type Item = (u64, u64);
 
 /// Goes through streams of which each is left in another way and state.

@@ -19,7 +19,7 @@ fn name(peer: u64) -> String {
     format!("peer {peer}")
 }
 
-/// What `asked` is answered with: so whoever asks can check all of it.
+/// What `asked` is answered with: so the asking side can check all of it.
 fn answer_to(asked: &[u8], answer: &mut Vec<u8>) {
     let sum =
         asked.iter().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));

@@ -93,7 +93,7 @@ fn with_blocked(signal: c_int) {
 #[test]
 fn the_signal_has_a_handler_from_before() {
     const NAME: &str = "bad_input::the_signal_has_a_handler_from_before";
-    // Not in the child: whoever asks starts a runtime, and that would be before.
+    // Not in the child: the question starts a runtime, and that would be before.
     if !is_child(NAME) && !is_preempted(NAME) {
         return;
     }
@@ -116,7 +116,7 @@ fn the_signal_has_a_handler_from_before() {
 #[test]
 fn the_signal_is_ignored_from_the_start() {
     const NAME: &str = "bad_input::the_signal_is_ignored_from_the_start";
-    // Not in the child: whoever asks starts a runtime, and that would be before.
+    // Not in the child: the question starts a runtime, and that would be before.
     if !is_child(NAME) && !is_preempted(NAME) {
         return;
     }

@@ -63,7 +63,8 @@ fn one_that_never_waits_gives_way_to_its_equals() {
     });
 }
 
-/// Nobody is interrupted for nobody; and whoever comes then, and however, does not wait for ever.
+/// A lone microprocess is not interrupted without a reason; and a later one, however it comes, does
+/// not wait for ever.
 #[test]
 fn one_that_is_alone_is_left_in_peace_until_something_comes() {
     const NAME: &str = "loops::one_that_is_alone_is_left_in_peace_until_something_comes";
@@ -86,8 +87,8 @@ fn one_that_is_alone_is_left_in_peace_until_something_comes() {
         let runtime = Runtime::builder().vps(1).policy(policy).build().expect("a runtime");
         runtime.run(|| {
             let (mut here, mut there) = UnixStream::pair().expect("a pair");
-            // Not how often it was rung for: who gets no core for a while is rung for again, and
-            // hears it once.
+            // Not how often it was rung for: a thread that gets no core for a while is rung for
+            // again, and hears it once.
             let interrupted = || metrics().map(|m| m.preempted + m.stood_aside).expect("it runs");
             let before = interrupted();
             computes();
@@ -155,11 +156,11 @@ fn descriptors_and_timers_beside_a_loop() {
     });
 }
 
-/// On one VP whoever spins for a holder that sleeps, or was preempted, would keep it from ever
-/// coming back.
+/// On one VP a spinner for a holder that sleeps, or was preempted, would keep it from ever coming
+/// back.
 #[test]
-fn who_spins_for_one_that_does_not_run_gives_way() {
-    alone("loops::who_spins_for_one_that_does_not_run_gives_way", || {
+fn spinner_gives_way_while_the_holder_does_not_run() {
+    alone("loops::spinner_gives_way_while_the_holder_does_not_run", || {
         // No quantum ends: only the waiters' own giving way lets the holder run.
         let runtime = Runtime::builder().vps(1).policy(kumihimo::policy::FixedPriority);
         runtime.build().expect("a runtime").run(|| {
@@ -191,9 +192,9 @@ fn who_spins_for_one_that_does_not_run_gives_way() {
     });
 }
 
-/// Whoever comes back from the kernel waits for its turn beside those that compute, however long
-/// that takes: no more compute at a time than there are virtual processors. (They went on without
-/// after 10 ms.)
+/// A microprocess that comes back from the kernel waits for its turn beside those that compute,
+/// however long that takes: no more compute at a time than there are virtual processors. (They went
+/// on without after 10 ms.)
 #[test]
 fn those_that_come_back_wait_for_their_turn() {
     const NAME: &str = "loops::those_that_come_back_wait_for_their_turn";
@@ -224,8 +225,8 @@ fn those_that_come_back_wait_for_their_turn() {
     });
 }
 
-/// Whoever went on without a virtual processor that was held up comes back to it when it is well
-/// again.
+/// A microprocess that went on without a virtual processor that was held up comes back to it when
+/// it is well again.
 #[test]
 fn one_that_went_on_without_comes_back() {
     const NAME: &str = "loops::one_that_went_on_without_comes_back";
@@ -260,11 +261,11 @@ fn one_that_went_on_without_comes_back() {
     });
 }
 
-/// Who keeps the time is a spare kernel thread like the others, and ends if there are too many:
-/// another one goes on with it. (Nobody did.)
+/// The timekeeper is a spare kernel thread like the others, and ends if there are too many: another
+/// one goes on with it. (None did.)
 #[test]
-fn the_time_is_kept_when_who_kept_it_has_ended() {
-    const NAME: &str = "loops::the_time_is_kept_when_who_kept_it_has_ended";
+fn timekeeper_is_replaced_when_it_ends() {
+    const NAME: &str = "loops::timekeeper_is_replaced_when_it_ends";
     alone(NAME, || {
         if !has_vps(NAME) || !is_preempted(NAME) {
             return;
@@ -387,8 +388,8 @@ fn kernel_threads_end_while_children_have_their_clocks() {
     });
 }
 
-/// Whoever keeps the time rests while nobody runs. A neighbour on the machine is a reason to look
-/// up now and then, and none to sleep on when a loop begins.
+/// The timekeeper rests while nothing runs. A neighbour on the machine is a reason to look up now
+/// and then, and none to sleep on when a loop begins.
 #[test]
 fn a_loop_that_begins_after_a_silence() {
     const NAME: &str = "loops::a_loop_that_begins_after_a_silence";

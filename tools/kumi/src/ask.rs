@@ -177,8 +177,8 @@ impl fmt::Display for Trouble {
 /// Whose address spaces.
 #[derive(clap::Args)]
 pub struct Whose {
-    /// Those in this run-time directory, be it another user's: for root, and for whom its address
-    /// spaces let in
+    /// Those in this run-time directory, be it another user's: for root, and for users that its
+    /// address spaces let in
     #[arg(long = "in", value_name = "DIR")]
     directory: Option<PathBuf>,
 }

@@ -1,7 +1,8 @@
-//! `kumi board`: who shares the cores, by which rules, and who did not do its part.
+//! `kumi board`: the address spaces that share the cores, the rules, and those that did not do
+//! their part.
 //!
-//! By looking at the board itself, since those who are dead or stopped answer nothing. The command
-//! is at no board, and so loses nothing by opening one.
+//! By looking at the board itself, since dead or stopped processes answer nothing. The command is
+//! at no board, and so loses nothing by opening one.
 
 use std::fmt::{self, Display};
 use std::io::{self, BufWriter, Write};
@@ -21,9 +22,9 @@ use crate::text::{Name, Plain, code, put, table, written};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// From now on, for all who are or will be at the board: off; on; or TIME,LEVELS, as in 40ms,8:
-    /// who uses 40 ms of CPU time without waiting counts a level lower, and so on, eight levels at
-    /// most; who waits rises again
+    /// From now on, for all that are or will be at the board: off; on; or TIME,LEVELS, as in
+    /// 40ms,8: a VP that uses 40 ms of CPU time without waiting counts a level lower, and so on,
+    /// eight levels at most; one that waits rises again
     #[arg(long, value_name = "on|off|TIME,LEVELS", value_parser = feedback)]
     feedback: Option<Feedback>,
     #[command(flatten)]
@@ -53,7 +54,7 @@ impl Display for Feedback {
 /// What stands on a board at one look.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// Those who live there.
+    /// The living address spaces there.
     pub spaces: Vec<SpaceView>,
     /// The latest first.
     pub offenders: Vec<Offender>,
@@ -190,11 +191,11 @@ impl Seen {
         let level = stand
             .level
             .map_or_else(|| "share used up".to_owned(), |level| format!("level {level}"));
-        format!("{}, {level}", space.map_or_else(|| "nobody who lives".to_owned(), who))
+        format!("{}, {level}", space.map_or_else(|| "no living one".to_owned(), who))
     }
 }
 
-/// For the tests of those who show a board.
+/// For the tests of what shows a board.
 #[cfg(test)]
 pub fn example() -> Seen {
     use kumihimo_arbiter::member::Reason;
@@ -246,7 +247,7 @@ mod tests {
              100  a\\u{202e}b  2    1.250 s   -         0            0\n\
              103  hog         2    1.250 s   50%,hard  2            1\n\
              \nCORE  HELD-BY                         WAITED-FOR-BY\n\
-             1     a\\u{202e}b (pid 100), level 30  hog (pid 103), share used up; nobody who lives, level 1\n\
+             1     a\\u{202e}b (pid 100), level 30  hog (pid 103), share used up; no living one, level 1\n\
              \ngone (pid 99) ended while it held a core, 3 times, 61 s ago\n"
         );
         assert_eq!(

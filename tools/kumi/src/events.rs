@@ -13,8 +13,8 @@ pub struct Args {
 enum Command {
     /// Load the object and pin it, with seats for a user (root; idempotent; again after each boot)
     Install {
-        /// Name or number; by default who called sudo. Without either, what is installed is
-        /// refreshed
+        /// Name or number; by default the user that called sudo. Without either, what is installed
+        /// is refreshed
         #[arg(long, value_name = "NAME|UID")]
         user: Option<String>,
         /// How many of the user's processes can have one at a time
@@ -25,7 +25,7 @@ enum Command {
     },
     /// Remove all that is pinned (root)
     Uninstall,
-    /// Say what is installed, who holds which seat, and what the kernel allows
+    /// Say what is installed, the holder of each seat, and what the kernel allows
     Status,
 }
 

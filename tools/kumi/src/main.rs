@@ -59,8 +59,8 @@ enum Command {
     Ps(ps::Args),
     /// Show and steer them live, in the terminal
     Top(top::Args),
-    /// Show who shares the cores, by which rules, and who did not do its part; set the rule of
-    /// feedback
+    /// Show the address spaces that share the cores, by which rules, and those that did not do
+    /// their part; set the rule of feedback
     Board(board::Args),
     /// Show the usage table: every kind of resource
     Resources(resources::Args),

@@ -294,7 +294,7 @@ pub fn microprocess(row: &Microprocess, column: usize, cell: &mut String) {
     }
 }
 
-/// For the tests of those who show rows.
+/// For the tests of what shows rows.
 #[cfg(test)]
 pub fn example(id: &str, state: State) -> Microprocess {
     let id: kumihimo_resource::id::Id = id.parse().expect("an id");

@@ -162,7 +162,7 @@ impl Slow {
     }
 }
 
-/// Who calls it, from another process.
+/// Its caller, from another process.
 pub struct Slowly(Gate<(), ()>);
 
 impl Slowly {

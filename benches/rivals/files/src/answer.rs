@@ -53,7 +53,7 @@ pub fn next(mut device: &File, tree: &Tree, buffer: &mut [u8]) -> io::Result<Opt
     let length = loop {
         match device.read(buffer) {
             Ok(length) => break length,
-            // ENOENT: who asked has gone meanwhile.
+            // ENOENT: the asking process has gone meanwhile.
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::NotFound) => {}
             Err(e) if e.raw_os_error() == Some(ENODEV) => return Ok(None),
             Err(e) => return Err(e),
@@ -74,7 +74,8 @@ struct Reply<'a> {
 }
 
 impl Reply<'_> {
-    /// Whoever asked may have been interrupted and gone (ENOENT): then nobody wants to know.
+    /// The asking process may have been interrupted and gone (ENOENT): then the answer is not
+    /// needed.
     fn send(&self, error: i32, parts: [&[u8]; 2]) {
         let len = (size_of::<fuse_out_header>() + parts.iter().map(|part| part.len()).sum::<usize>()) as u32;
         let header = fuse_out_header { len, error: -error, unique: self.unique };

@@ -1,6 +1,6 @@
 //! `futex`: a file in memory that both processes map; a slot, and a kernel thread on either side,
-//! for each caller. `placement=scheduled`: who waits sleeps on the word; `spin`: looks at it all
-//! the time.
+//! for each caller. `placement=scheduled`: a waiter sleeps on the word; `spin`: looks at it all the
+//! time.
 
 use std::fs::File;
 use std::ptr::{null, null_mut};
@@ -20,7 +20,7 @@ const HEAD: usize = 3 * LINE;
 
 const EMPTY: u32 = 0;
 const FULL: u32 = 1;
-/// Empty, and who waits for it to be full sleeps.
+/// Empty, and the waiter for it to be full sleeps.
 const AWAITED: u32 = 2;
 
 pub fn run(plan: &Plan) -> Result<(), String> {

@@ -1,5 +1,5 @@
-//! Callers as Tokio knows them, for those who call asynchronously; as many workers as there are
-//! cores, the calling kernel thread alone if there is one.
+//! Callers as Tokio knows them, for asynchronous calls; as many workers as there are cores, the
+//! calling kernel thread alone if there is one.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::while_;
 
-/// One who calls.
+/// A caller.
 pub trait Call: Clone + Send + 'static {
     fn call(&mut self, payload: &[u8]) -> impl Future<Output = Result<Answer, String>> + Send;
 }

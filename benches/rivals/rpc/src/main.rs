@@ -18,8 +18,8 @@ use kumihimo_bench_kit::{Request, raise_descriptors};
 
 fn main() {
     if let Err(why) = run() {
-        // A server that is not to be had says so where it would say that it is ready; whoever
-        // started it reads no further.
+        // A server that is not to be had says so where it would say that it is ready; the starting
+        // process reads no further.
         if let Some(why) = why.strip_prefix("refused: ") {
             println!("refused: {why}");
         }

@@ -1,7 +1,8 @@
 //! `unix-mux`: all callers share one Unix stream; each frame says whose it is. Callers are kernel
-//! threads; who finds nobody writing writes for all, and one more kernel thread reads and wakes.
-//! `unix-mux-states`: one kernel thread has all callers as entries of an array, reads what there
-//! is, and writes the next calls of all of them at once: nobody is woken, and nothing is switched.
+//! threads; a caller that finds no other one writing writes for all, and one more kernel thread
+//! reads and wakes. `unix-mux-states`: one kernel thread has all callers as entries of an array,
+//! reads what there is, and writes the next calls of all of them at once: no thread is woken, and
+//! nothing is switched.
 
 use std::io::{IoSlice, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -112,7 +113,7 @@ fn reply(bytes: &[u8]) -> Answer {
 struct Shared {
     stream: UnixStream,
     out: Mutex<Out>,
-    /// Held by who writes a large payload.
+    /// Held by the writer of a large payload.
     large: Mutex<()>,
     answers: Vec<(Mutex<Option<Answer>>, Condvar)>,
 }

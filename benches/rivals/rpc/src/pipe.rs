@@ -50,6 +50,6 @@ fn server(plan: &Plan) -> Result<(), String> {
     }
     println!("ready");
     until_told();
-    // Who waits for a client that never came ends with the process.
+    // A thread that waits for a client that never came ends with the process.
     std::process::exit(0)
 }

@@ -41,7 +41,7 @@ fn main() {
         }
         "priority" => {
             if let Err(why) = priority::priority(&request) {
-                // Where whoever started it waits for another word.
+                // Where the starting process waits for another word.
                 println!("{why}");
                 eprintln!("rival-std: {why}");
                 std::process::exit(1);

@@ -1,6 +1,6 @@
-//! `priority`: on kernel threads. `policy=linux`: all are alike; `nice`: those that compute are
-//! nice 19; `fifo`: the one that wakes is of SCHED_FIFO, which needs the right to it, and so is who
-//! wakes it.
+//! `priority`: on kernel threads. `policy=linux`: all are alike; `nice`: computing ones are nice
+//! 19; `fifo`: the one that wakes is of SCHED_FIFO, which needs the right to it, and so is its
+//! waker.
 
 use std::hint::black_box;
 use std::thread;

@@ -42,7 +42,7 @@ async fn bulk(count: usize) {
         .map(|_| {
             let gate = gate.clone();
             tokio::spawn(async move {
-                // A closed semaphore is an open gate: all who wait get an error, at once.
+                // A closed semaphore is an open gate: all waiters get an error, at once.
                 assert!(gate.acquire().await.is_err());
             })
         })

@@ -1,7 +1,6 @@
-//! `kv`: a key-value server as those write it who know Tokio: one thread, a task a connection,
-//! requests parsed in place, the replies to all that arrived together sent together. Commands as
-//! far as redis-benchmark wants them. Says on which port it listens, ends when its standard input
-//! does.
+//! `kv`: a key-value server as experts of Tokio write it: one thread, a task a connection, requests
+//! parsed in place, the replies to all that arrived together sent together. Commands as far as
+//! redis-benchmark wants them. Says on which port it listens, ends when its standard input does.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -140,8 +140,8 @@ async fn sift(mut from: mpsc::Receiver<u32>) -> Found {
     (primes + 1, sum + u64::from(prime))
 }
 
-/// `lock=tokio`: those who wait give their worker up. `lock=std`: Tokio's own advice for sections
-/// without an await.
+/// `lock=tokio`: waiters give their worker up. `lock=std`: Tokio's own advice for sections without
+/// an await.
 pub async fn mutex(request: &Request) {
     let rounds: usize = request.value("rounds", 20_000);
     let lock = request.get("lock").unwrap_or("tokio").to_owned();

@@ -2,11 +2,11 @@
 //!
 //! Ring: at each context switch a processor takes, one by one, what is in its neighbour's Waiver
 //! Queue into its Protect Queue, and what does not fit into its own Waiver Queue. Conventional:
-//! only who has nothing to run takes, one thread at a time, under the lock of the Waiver Queue in
-//! which it stands. The paper says neither how much a Protect Queue holds nor what the threads do.
-//! Only with a fair share each would the ring come to rest evenly; and the conventional design gets
-//! there only if a thread that was taken runs and waits, so that the processor idles again. Both
-//! are assumed.
+//! only a processor that has nothing to run takes, one thread at a time, under the lock of the
+//! Waiver Queue in which it stands. The paper says neither how much a Protect Queue holds nor what
+//! the threads do. Only with a fair share each would the ring come to rest evenly; and the
+//! conventional design gets there only if a thread that was taken runs and waits, so that the
+//! processor idles again. Both are assumed.
 
 use std::collections::VecDeque;
 
@@ -66,7 +66,7 @@ struct World {
     all: Vec<Processor>,
     capacity: usize,
     to_create: usize,
-    /// Who waits for the lock of the creator's Waiver Queue: nobody else ever has something there.
+    /// Waiters for the lock of the creator's Waiver Queue: no other one ever has something there.
     waiting: VecDeque<usize>,
     held: bool,
 }

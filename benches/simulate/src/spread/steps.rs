@@ -18,7 +18,7 @@ const A_LINE: usize = 8;
 /// How long one waits for a lock: 256 turns of a spin loop.
 const PATIENCE: Time = 6_500;
 
-/// Who can take what has just become visible.
+/// The processors that can take what has just become visible.
 enum Taker {
     Nobody,
     Next,
@@ -145,8 +145,8 @@ impl World<'_> {
         (given > 0, cost)
     }
 
-    /// `RunQueue::surplus` of a processor that runs a thread, and who is woken for it. Returns what
-    /// it costs.
+    /// `RunQueue::surplus` of a processor that runs a thread, and the processor that is woken for
+    /// it. Returns what it costs.
     pub(super) fn surplus(&mut self, at: usize) -> Time {
         let someone_idle = self.someone_idles();
         let over = self.all[at].protect > self.all[at].limit;

@@ -332,7 +332,9 @@ impl<'a> World<'a> {
     /// It has found nothing.
     pub(super) fn found_nothing(&mut self, at: usize, cost: Time) {
         let now = self.engine.now();
-        let Mode::Spins(until) = self.all[at].mode else { unreachable!("only who spins looks") };
+        let Mode::Spins(until) = self.all[at].mode else {
+            unreachable!("only a spinning one looks")
+        };
         if now < until || self.has_visible_work(at) {
             return self.engine.after(cost + self.costs.spin_ns, Event::Look(at));
         }

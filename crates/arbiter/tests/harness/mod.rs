@@ -12,7 +12,7 @@ use kumihimo_arbiter::board::Board;
 use kumihimo_arbiter::member::Member;
 use kumihimo_arbiter::row::{Bed, Reach};
 use kumihimo_arbiter::seat::{Bounds, Outcome, Seat};
-use kumihimo_arbiter::tell::{Tell, Whom};
+use kumihimo_arbiter::tell::{Receiver, Tell};
 use kumihimo_arbiter::view::View;
 
 /// Tells by SIGURG to the kernel thread that carries the VP; where nobody handles it, it is ignored
@@ -21,14 +21,14 @@ use kumihimo_arbiter::view::View;
 pub struct Signal;
 
 impl Tell for Signal {
-    fn tell(&self, whom: Whom) {
+    fn tell(&self, receiver: Receiver) {
         // SAFETY: integers. The kernel refuses a thread that is not of this process, and another
         // user's process; tgkill(2).
-        unsafe { libc::syscall(libc::SYS_tgkill, whom.pid, whom.thread, libc::SIGURG) };
+        unsafe { libc::syscall(libc::SYS_tgkill, receiver.pid, receiver.thread, libc::SIGURG) };
     }
 }
 
-/// Who gets here hangs: not a measure of speed.
+/// Reached only by a hang: not a measure of speed.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// CLOCK_MONOTONIC, nanoseconds.
@@ -39,7 +39,7 @@ pub fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Waits for a condition, without sleeping in the kernel: who waits so may hold a core.
+/// Waits for a condition, without sleeping in the kernel: the caller may hold a core.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
@@ -118,7 +118,7 @@ pub fn goes_before(seat: &mut Seat, vp: usize, level: u8, end: u64) -> bool {
     true
 }
 
-/// It gets the core, whoever has it.
+/// It gets the core from any holder.
 pub fn goes(seat: &mut Seat, vp: usize, level: u8) {
     assert!(
         goes_before(seat, vp, level, now() + LIMIT.as_nanos() as u64),

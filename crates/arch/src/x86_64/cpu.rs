@@ -1,8 +1,8 @@
-//! The context switch, and who reads FS and GS.
+//! The context switch, and readers of FS and GS.
 //!
-//! *FS says who, GS says where.* FS is the TLS block of the running microprocess; GS is the record
-//! of the kernel thread that carries it. Both are plain registers where the kernel has FSGSBASE,
-//! and system calls where it has not.
+//! *FS names the microprocess, GS the kernel thread.* FS is the TLS block of the running
+//! microprocess; GS is the record of the kernel thread that carries it. Both are plain registers
+//! where the kernel has FSGSBASE, and system calls where it has not.
 //!
 //! A context is one word, the stack pointer: what the ABI wants kept (callee-saved registers,
 //! MXCSR, the x87 control word: System V ABI 3.2.1) lies on the stack above it. A switch ends in

@@ -1,4 +1,4 @@
-//! The exec family of the program, so that who is in execve(2) is not interrupted any more: an
+//! The exec family of the program, so that a thread in execve(2) is not interrupted any more: an
 //! interruption that is on its way when the kernel drops the old program's handlers comes to the
 //! new one, and ends it (SIGTRAP; kernel/events/core.c sends it on the way back to user mode,
 //! whatever became of the event).
@@ -22,8 +22,7 @@ static HOOK: OnceLock<fn(bool)> = OnceLock::new();
 /// after one that failed. Once a process.
 pub fn while_executing(hook: fn(bool)) {
     let _ = HOOK.set(hook);
-    // Now, and not in a fork's child, where somebody may hold the dynamic linker's lock who is not
-    // there.
+    // Now, and not in a fork's child, where the holder of the dynamic linker's lock may not exist.
     for (cache, name) in [(&EXECVP, c"execvp"), (&EXECVPE, c"execvpe")] {
         next(cache, name);
     }

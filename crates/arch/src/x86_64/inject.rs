@@ -141,8 +141,8 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Where sigreturn continues; 0 until prepared. Stored last (release) and loaded first (acquire):
-/// who sees it sees the others.
+/// Where sigreturn continues; 0 until prepared. Stored last (release) and loaded first (acquire): a
+/// reader that sees it sees the others.
 static ENTRY: AtomicUsize = AtomicUsize::new(0);
 /// The components that the trampoline saves, and the bytes they take.
 static MASK: AtomicU64 = AtomicU64::new(0);

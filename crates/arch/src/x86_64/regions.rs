@@ -2,7 +2,7 @@
 //! page of it (vdso), and allocators'.
 //!
 //! What they hold there (an arena's lock, the list of loaded objects) a user scheduler may itself
-//! need while it decides who runs next.
+//! need while it decides what runs next.
 
 use std::ops::Range;
 use std::sync::OnceLock;

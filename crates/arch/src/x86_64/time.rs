@@ -1,4 +1,4 @@
-//! The processor's time-stamp counter, for those who note the time too often for a call of the
+//! The processor's time-stamp counter, for code that notes the time too often for a call of the
 //! vDSO.
 
 use core::arch::x86_64::__rdtscp;
@@ -24,8 +24,8 @@ pub fn has_steady_counter() -> bool {
 }
 
 /// Ticks since the machine's start, about. Read after every load before it in program order is done
-/// (Intel SDM, RDTSCP), so that who saw what another processor stored never reads less than that
-/// one did before its store.
+/// (Intel SDM, RDTSCP), so that a processor that saw what another one stored never reads less than
+/// that one did before its store.
 ///
 /// Only where [`has_steady_counter`] said yes: elsewhere it may fault.
 #[inline(always)]

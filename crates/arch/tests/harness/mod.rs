@@ -1,5 +1,5 @@
-//! The smallest possible runtime: one flow of control on its own stack and block, resumed by
-//! whoever calls `resume`.
+//! The smallest possible runtime: one flow of control on its own stack and block, resumed by the
+//! caller of `resume`.
 #![allow(dead_code)] // each test binary uses a part of it
 
 pub mod again;
@@ -69,7 +69,7 @@ unsafe fn leave(me: *mut Micro) {
     unsafe { switch(&raw mut (*me).context, (*me).carrier, (*me).carrier_fs) }
 }
 
-/// Back to whoever resumed the running microprocess.
+/// Back to the resumer of the running microprocess.
 #[inline(never)]
 pub fn pause() {
     let me = CURRENT.get();

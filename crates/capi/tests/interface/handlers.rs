@@ -1,5 +1,5 @@
-//! What handlers may count on: who closes waits for them, cancellation reaches them as a number,
-//! their argument is theirs.
+//! What handlers may count on: a close waits for them, cancellation reaches them as a number, their
+//! argument is theirs.
 
 use std::ffi::{CString, c_int, c_void};
 use std::ptr::null_mut;
@@ -110,13 +110,13 @@ fn close_waits(threads: u32) {
 }
 
 #[test]
-fn who_closes_waits_for_microprocesses() {
-    alone("handlers::who_closes_waits_for_microprocesses", || close_waits(0));
+fn closing_waits_for_microprocesses() {
+    alone("handlers::closing_waits_for_microprocesses", || close_waits(0));
 }
 
 #[test]
-fn who_closes_waits_for_kernel_threads() {
-    alone("handlers::who_closes_waits_for_kernel_threads", || close_waits(2));
+fn closing_waits_for_kernel_threads() {
+    alone("handlers::closing_waits_for_kernel_threads", || close_waits(2));
 }
 
 /// Where the handler finds its own gate.

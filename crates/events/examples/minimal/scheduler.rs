@@ -13,11 +13,12 @@
 //! 1. *Masked in here, unmasked outside.* A masked kernel thread keeps its VP, so here it may
 //!    hold the queue's lock. It allocates nothing and takes no other lock: a microprocess may have
 //!    been stopped anywhere in user code, holding it.
-//! 2. *Who comes back from the kernel without a VP waits where it stands* (`await_turn`), on its
-//!    own kernel thread, until it is handed one: in the handler of SIGTRAP if the event source
-//!    tells of returns, else where it next enters here. It is queued like any other.
-//! 3. *Whoever makes something runnable tells somebody* (`announce`): a VP that nobody carries,
-//!    or the one that runs what is least.
+//! 2. *A microprocess that returns from the kernel without a VP waits where it stands*
+//!    (`await_turn`), on its own kernel thread, until a VP is handed over: in the handler of
+//!    SIGTRAP if the event source tells of returns, else where it next enters here. It is queued
+//!    like any other.
+//! 3. *A thread that makes something runnable announces it* (`announce`) to a VP without a carrier,
+//!    or to the VP that runs the lowest priority.
 
 #[path = "list.rs"] // wherever this file is taken from
 mod list;
@@ -49,7 +50,7 @@ const NOT_QUEUED: u8 = LEVELS as u8;
 const STACK: usize = 64 << 10;
 
 /// A microprocess. Never freed, only used again: allocators keep caches in its thread-local
-/// storage. Cells belong to who holds it: its carrier while it runs, else the queue's lock.
+/// storage. Cells belong to its holder: its carrier while it runs, else the queue's lock.
 struct Mp {
     context: UnsafeCell<Context>,
     /// Its own block of thread-local storage, so that code which knows nothing of us is right on
@@ -108,7 +109,7 @@ extern "C" fn first(mp: *mut u8) -> ! {
         (*(*mp.cast::<Mp>()).body.get()).take()
     };
     IS_ONE.set(true);
-    // Whoever switched here was masked.
+    // The microprocess that switched here was masked.
     drop(Masked(PhantomData));
     body.expect("every life has one")();
     // SAFETY: on its own block; nothing that has a destructor is used afterwards.
@@ -236,8 +237,8 @@ pub struct Scheduler {
     ended: Condvar,
     /// The levels of `queue` that are not empty, one bit each. Written under its lock.
     levels: AtomicU64,
-    /// Those that are back and wait for their turn, linked: whoever has the lock next queues them,
-    /// since signal handlers cannot take it.
+    /// Microprocesses that have returned and wait for their turn, linked: the next holder of the
+    /// lock queues them, since signal handlers cannot take it.
     returned: AtomicPtr<Mp>,
     /// VPs that nobody carries, one bit each: there was nothing to run.
     unattended: AtomicU64,
@@ -339,8 +340,8 @@ impl Scheduler {
 
     /// Something of `priority` was queued, or pushed to `returned`. Async-signal-safe.
     fn announce(&self, priority: u8) {
-        // With those in `next_level` and `bind`: who marks a VP, or begins to run something, after
-        // this sees what was queued.
+        // Pairs with the fences in `next_level` and `bind`: a thread that marks a VP, or begins to
+        // run something, after this sees what was queued.
         fence(SeqCst);
         if let Some(vp) = self.take_unattended() {
             return self.kernel.call(vp, Some(priority));
@@ -376,7 +377,7 @@ impl Scheduler {
                 return Some(level as u8);
             }
             self.unattended.fetch_or(1 << vp, SeqCst);
-            // Those who come back without the lock may have missed the mark.
+            // Threads that return without the lock may have missed the mark.
             let none_back = self.returned.load(SeqCst).is_null();
             if none_back || self.unattended.fetch_and(!(1 << vp), SeqCst) & 1 << vp == 0 {
                 return None;
@@ -468,8 +469,8 @@ impl UserScheduler for Scheduler {
     fn thread(&self, thread: &KernelThread, live: &mut dyn FnMut()) {
         // For the handler of SIGTRAP. Without memory for it there is std's.
         let _alt_stack = overflow::alt_stack_for_this_thread().ok();
-        // SAFETY: both outlive the kernel thread. Used there, and by who hands it a VP, for which
-        // it waits.
+        // SAFETY: both outlive the kernel thread. Used there, and by the thread that hands it a VP,
+        // for which it waits.
         let (scheduler, thread) = unsafe { (&*ptr::from_ref(self), &*ptr::from_ref(thread)) };
         let here = Carrier {
             this: Cell::new(ptr::null()),
@@ -538,7 +539,7 @@ impl UserScheduler for Scheduler {
     }
 
     fn notified(&self, _events: u32) {
-        // Preempted, Changed or both: whoever is highest now goes on.
+        // Preempted, Changed or both: the highest one now goes on.
         if let Some(masked) = enter() {
             masked.leave(Left::Preempted);
         }

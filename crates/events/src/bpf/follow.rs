@@ -4,7 +4,7 @@
 //! A thread with a perf event pays for it at every switch: half a microsecond to take its events
 //! off the core, and as much to put them on, whatever they are. Here it does not. The kernel has to
 //! let a program send a signal by task work (Linux 6.18), and us load it. Seats cannot be had so:
-//! who may be followed would be anybody's word.
+//! any process could claim any thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

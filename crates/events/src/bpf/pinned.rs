@@ -447,7 +447,7 @@ impl Store {
         }
         Err(Refused::new(
             format!(
-                "all {count} seats of user {user} are taken (`kumi events status` says by whom)"
+                "all {count} seats of user {user} are taken (`kumi events status` lists the holders)"
             ),
             format!("`sudo kumi events install --user {user} --seats {}`", count + 1),
         ))

@@ -105,8 +105,8 @@ fn text(path: &Path) -> std::ffi::CString {
     std::ffi::CString::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// Who has locked a directory, by /proc/locks: asking with a lock of our own could make another
-/// process miss the seat.
+/// The process that has locked a directory, by /proc/locks: asking with a lock of our own could
+/// make another process miss the seat.
 fn holder(path: &Path, locks: &str) -> Option<u32> {
     let at = fs::symlink_metadata(path).ok()?;
     let place = format!("{:02x}:{:02x}:{}", libc::major(at.dev()), libc::minor(at.dev()), at.ino());

@@ -501,8 +501,8 @@ pub(super) struct Mapping {
     length: usize,
 }
 
-// SAFETY: it is an address range, the same for every thread; those who access what lies in it
-// answer for the races.
+// SAFETY: it is an address range, the same for every thread; code that accesses its contents
+// answers for the races.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}

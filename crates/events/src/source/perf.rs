@@ -133,8 +133,8 @@ impl EventSource for PerfSource {
         let Some(watched) = self.of(index) else { return };
         let sleeps = watched.sleeps();
         let mut silent = self.silent();
-        // Whoever sleeps is asked again as well: the claim may be refused, and nobody would hear of
-        // the next sleep.
+        // A sleeping thread is asked again as well: the claim may be refused, and the next sleep
+        // would go unnoticed.
         silent.slots.push(index);
         silent.calm = if sleeps { 0 } else { silent.calm.saturating_add(1) };
         if silent.due.is_none() {

@@ -1,6 +1,6 @@
 //! What the watchdog says, and how the process ends if it is to.
 //!
-//! The first line is made and written without allocating: whoever is stuck may be so inside malloc,
+//! The first line is made and written without allocating: the accused may be stuck inside malloc,
 //! or with stderr's lock in its hands.
 
 use std::fmt;
@@ -94,7 +94,7 @@ impl Kernel {
         if on == OnMisbehaviour::End {
             std::process::abort();
         }
-        // Last: whoever counts has the whole report.
+        // Last: a reader of the count has the whole report.
         self.watchdog
             .to_override
             .fetch_add(u64::from(on == OnMisbehaviour::Override), Ordering::Relaxed);

@@ -163,8 +163,8 @@ fn a_full_buffer_counts_and_leaves_the_vp() {
 /// What it runs then would be ended by the trap. A child of fork(2) keeps everything attached
 /// meanwhile, and gives the slot a VP again and again.
 #[test]
-fn who_executes_another_program_is_followed_no_longer() {
-    const NAME: &str = "who_executes_another_program_is_followed_no_longer";
+fn thread_is_not_followed_into_another_program() {
+    const NAME: &str = "thread_is_not_followed_into_another_program";
     if let Ok(way) = std::env::var("KUMI_TEST_CHILD") {
         handle_traps();
         let bpf = loaded(NAME, 1).nth(usize::from(way == "switch")).expect("loaded before");

@@ -219,7 +219,7 @@ fn installing_is_idempotent_and_uninstalling_leaves_nothing() {
     assert_eq!(store.uninstall(), Ok(true));
     assert_eq!(store.uninstall(), Ok(false));
     assert!(!store_path(&installed).exists());
-    let refused = store.install(None, 1, None).expect_err("for whom?");
+    let refused = store.install(None, 1, None).expect_err("no user");
     assert!(refused.remedy.contains("--user"), "{refused}");
 }
 

@@ -33,9 +33,9 @@ struct Own {
 
 /// The client's side of a lane. A cell goes its way: [take](Caller::take_cell),
 /// [write](Caller::write), [push](Caller::push_request), perhaps [cancel](Caller::push_cancel);
-/// [pop](Caller::pop_replies), [read](Caller::read_reply), [give back](Caller::give_back). Whoever
-/// took a cell does all of this but the pop, which anyone does for all; it may leave the rest to
-/// whoever pops the reply, if it has pushed all that it wants to.
+/// [pop](Caller::pop_replies), [read](Caller::read_reply), [give back](Caller::give_back). The
+/// taker of a cell does all of this but the pop, which any thread does for all; it may leave the
+/// rest to the thread that pops the reply, if it has pushed all that it wants to.
 pub struct Caller {
     lane: Lane,
     own: Box<[Own]>,
@@ -113,16 +113,15 @@ impl Caller {
         Ok(())
     }
 
-    /// Lends a cell that was written to the server. Wait-free. Whoever has to wake the server does
-    /// it after this.
+    /// Lends a cell that was written to the server. Wait-free. Wake the server after this.
     ///
     /// # Errors
     /// `Invalid`: the cell is lent or free.
     #[inline]
     pub fn push_request(&self, cell: CellNo) -> Result<(), Error> {
         let own = self.own(cell, &[TAKEN, ANSWERED])?;
-        // Before the push: the reply may come at once. Relaxed: who pops it has acquired what the
-        // server acquired from the push.
+        // Before the push: the reply may come at once. Relaxed: the popping thread has acquired
+        // what the server acquired from the push.
         own.state.store(LENT, Ordering::Relaxed);
         let serial = own.serial.load(Ordering::Relaxed);
         self.requests.push(self.lane.requests(), Entry::new(cell.0.into(), serial).0);
@@ -132,9 +131,9 @@ impl Caller {
     /// Tells the server that nobody waits for the reply any more, which it sends all the same.
     /// `false`: the reply is there already, or the request was cancelled before.
     ///
-    /// This must have returned before anybody gives the cell back, also whoever does so for a
-    /// caller that left: a cancel that comes behind the cell's next request is taken for a breach
-    /// of the protocol.
+    /// This must have returned before the cell is given back, also by another thread for a caller
+    /// that left: a cancel that comes behind the cell's next request is taken for a breach of the
+    /// protocol.
     pub fn push_cancel(&self, cell: CellNo) -> bool {
         let Some(own) = self.own.get(cell.index()) else { return false };
         let lent = own

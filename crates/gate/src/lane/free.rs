@@ -54,8 +54,8 @@ impl Free {
         let mut top = self.top.load(Ordering::Relaxed);
         loop {
             self.below[cell as usize].store(top as u32, Ordering::Relaxed);
-            // Release: pairs with `take`. Those who take another cell than this leave it a release
-            // sequence: they read and modify.
+            // Release: pairs with `take`. Threads that take another cell than this leave it a
+            // release sequence: they read and modify.
             match self.top.compare_exchange_weak(
                 top,
                 changed(top, cell),

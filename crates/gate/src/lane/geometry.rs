@@ -26,7 +26,7 @@ impl Default for Geometry {
 }
 
 impl Geometry {
-    /// Just these numbers, from whom nobody vouches for.
+    /// Just these numbers, unverified.
     ///
     /// # Errors
     /// `Malformed`: `cells` is no power of two or above 65,536; `inline` is no multiple of 64, or

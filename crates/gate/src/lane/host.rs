@@ -27,8 +27,8 @@ struct Own {
     whole: AtomicU32,
 }
 
-/// The server's side of a lane. Requests are [popped](Host::pop_requests) by anyone; whoever
-/// handles one [reads](Host::read_request) it and [replies](Host::push_reply), once.
+/// The server's side of a lane. Requests are [popped](Host::pop_requests) by any thread; the one
+/// that handles a request [reads](Host::read_request) it and [replies](Host::push_reply), once.
 pub struct Host {
     lane: Lane,
     own: Box<[Own]>,
@@ -46,7 +46,7 @@ pub enum Incoming {
     Cancel {
         /// Its cell.
         cell: CellNo,
-        /// Its serial: who looks later sees by it whether the cell holds another request by now.
+        /// Its serial: a later look sees by it whether the cell holds another request by now.
         serial: u32,
     },
 }
@@ -165,8 +165,8 @@ impl Host {
         Ok(())
     }
 
-    /// Answers the request in a cell and gives the cell back. Wait-free. Whoever has to wake the
-    /// client does it after this.
+    /// Answers the request in a cell and gives the cell back. Wait-free. Wake the client after
+    /// this.
     ///
     /// # Errors
     /// `TooLarge`: more bytes than the lane takes; the request is still to be answered. `Invalid`:
@@ -186,8 +186,8 @@ impl Host {
         let serial = own.serial.load(Ordering::Relaxed);
         self.lane.write_payload(cell.0.into(), payload);
         self.lane.head(cell.0.into()).write_reply(payload.len() as u32, header);
-        // Before the push: the next request may come at once. Relaxed: who pops it has acquired
-        // what the client acquired from the push.
+        // Before the push: the next request may come at once. Relaxed: the popping thread has
+        // acquired what the client acquired from the push.
         own.state.store(AWAY, Ordering::Relaxed);
         self.replies.push(self.lane.replies(), Entry::new(cell.0.into(), serial).0);
         Ok(())

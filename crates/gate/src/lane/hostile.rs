@@ -142,7 +142,7 @@ fn each_wrong_word_of_a_reply_is_named() {
         wrong(&lane, cell);
         let text = lane.refused_reply();
         assert!(text.contains(says), "{text}: not {says}");
-        assert_eq!(lane.caller.lent().collect::<Vec<_>>(), [cell], "whoever waits is to be told");
+        assert_eq!(lane.caller.lent().collect::<Vec<_>>(), [cell], "the waiter is to be told");
     }
 }
 

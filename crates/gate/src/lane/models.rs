@@ -67,7 +67,7 @@ fn two_producers_one_consumer() {
     });
 }
 
-/// Two who want to consume: one turn at a time, each entry once.
+/// Two that want to consume: one turn at a time, each entry once.
 #[test]
 fn two_consumers_share() {
     loom::model(|| {
@@ -93,7 +93,8 @@ fn two_consumers_share() {
 }
 
 /// Two cells, each at most once in a ring of two places, go round and round; with two producers,
-/// over two laps. Whoever claims a place finds it popped: no entry is overwritten, no lap mistaken.
+/// over two laps. A producer that claims a place finds it popped: no entry is overwritten, no lap
+/// mistaken.
 #[test]
 fn a_place_is_free_when_its_turn_comes() {
     bounded(3, || {

@@ -1,5 +1,5 @@
-//! A ring of entries in shared memory, from many producers of one side to whoever of the other side
-//! consumes.
+//! A ring of entries in shared memory, from many producers of one side to the consumers of the
+//! other side.
 //!
 //! Only the entries are shared; the producers' tail and the consumers' head are private to their
 //! sides. An entry is a word whose top bit says in which lap of the ring it was written, so that
@@ -10,7 +10,7 @@
 //! request is pushed only after the reply to the one before was popped, which was pushed after that
 //! request was popped. So among any 4 entries of a cell that follow one another are two requests,
 //! the first of which was popped before the second was pushed. With 4 K entries for K cells, any 4
-//! K + 1 places that follow one another have more than 4 of some cell: so whoever claims a place
+//! K + 1 places that follow one another have more than 4 of some cell: so the claimer of a place
 //! knows that what stood there a lap ago has been popped. Replies: the same with K entries, since a
 //! cell's next reply comes only after its last one was popped.
 //!
@@ -68,8 +68,8 @@ impl Consumer {
         Consumer { head: Padded(AtomicU32::new(0)), busy: Padded(AtomicBool::new(false)) }
     }
 
-    /// Whether there is an entry. It may be wrong while somebody consumes; whoever that is looks
-    /// again before it sleeps.
+    /// Whether there is an entry. It may be wrong while another thread consumes, which looks again
+    /// before it sleeps.
     #[inline]
     pub(super) fn has_some(&self, entries: &[AtomicU32]) -> bool {
         let head = self.head.load(Ordering::Relaxed);
@@ -88,7 +88,7 @@ impl Consumer {
         mut f: impl FnMut(u32) -> Result<(), E>,
     ) -> Result<usize, E> {
         let Some(_turn) = Turn::take(&self.busy) else { return Ok(0) };
-        // Relaxed: only written by whoever has the turn.
+        // Relaxed: only written by the thread that has the turn.
         let mut head = self.head.load(Ordering::Relaxed);
         for n in 0..most {
             // Acquire: pairs with the push; what is in the cell is then seen, too.
@@ -110,7 +110,7 @@ struct Turn<'a>(&'a AtomicBool);
 impl Turn<'_> {
     #[inline]
     fn take(busy: &AtomicBool) -> Option<Turn<'_>> {
-        // Acquire: the head, and all pops before, of whoever had it last.
+        // Acquire: the head, and all pops before, of the thread that had it last.
         let free = !busy.load(Ordering::Relaxed);
         (free && busy.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok())
             .then(|| Turn(busy))

@@ -37,7 +37,7 @@ const EVENTS: usize = 64;
 /// So often it is seen whether all sockets are still there.
 const CHECK: Duration = Duration::from_secs(2);
 
-/// One who has connected and said nothing yet.
+/// A client that has connected and said nothing yet.
 struct Caller {
     socket: Kept,
     peer: Peer,
@@ -131,7 +131,7 @@ impl Rounds {
         }
     }
 
-    /// Whoever comes waits until then.
+    /// New clients wait until then.
     fn close_until(&mut self, until: Instant) {
         self.closed_until = Some(until);
         self.listen(epoll::EventFlags::empty());
@@ -164,7 +164,7 @@ impl Rounds {
                 Err(Errno::AGAIN) => return,
                 Err(_) => return self.close_until(now + PAUSE),
             };
-            // Nobody, if the kernel does not say who it is.
+            // Refused, if the kernel does not say which process it is.
             let Ok(peer) = Peer::of(&socket) else { continue };
             let state = self.porter.lock();
             let admits = state.doors.values().any(|served| state.admits(&served.allowed, peer.uid));
@@ -275,7 +275,7 @@ impl Rounds {
             return;
         };
         if let Err(why) = heard(&line.socket, &*end) {
-            // Once: who removes it tells.
+            // Once: the thread that removes it notifies.
             if self.porter.lock().links.remove(&number).is_none() {
                 return;
             }

@@ -91,7 +91,7 @@ impl End for Ear {
     }
 }
 
-/// A door that admits all who may come in.
+/// A door that admits all clients with the right to come in.
 struct Desk(Mutex<Sender<Told>>);
 
 impl Door for Desk {

@@ -74,8 +74,8 @@ impl Device {
         }
     }
 
-    /// The next request, whole; how many bytes it has. Blocks the microprocess, or the kernel
-    /// thread of who is none. A cancellation point.
+    /// The next request, whole; how many bytes it has. Blocks the microprocess, or a foreign kernel
+    /// thread. A cancellation point.
     ///
     /// # Errors
     /// `ENODEV`: it was unmounted. `EINVAL`: `into` is too small for any request, 8 KiB at least

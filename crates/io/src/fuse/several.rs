@@ -46,8 +46,8 @@ impl Several {
         Ok(Several { epoll: Descriptor::new(set), devices, next: AtomicUsize::new(0) })
     }
 
-    /// The next request, from whichever: which one it was, and how many bytes it has. Blocks the
-    /// microprocess, or the kernel thread of who is none. A cancellation point.
+    /// The next request from any of them: which one it was, and how many bytes it has. Blocks the
+    /// microprocess, or a foreign kernel thread. A cancellation point.
     ///
     /// # Errors
     /// `ENODEV`: all were unmounted. Else as [`Device::receive`].

@@ -11,7 +11,7 @@ use kumihimo_sync::{Mutex, MutexGuard, PoisonError};
 const NOBODY: u64 = 0;
 
 pub(super) struct Reentrant<T: 'static> {
-    /// Who holds it. Only the holder ever finds its own id here: Relaxed.
+    /// The holder's id. Only the holder ever finds its own id here: Relaxed.
     holder: AtomicU64,
     lock: Mutex<()>,
     /// The holder's.
@@ -30,7 +30,7 @@ unsafe impl<T: Send> Sync for Reentrant<T> {}
 // SAFETY: as above; a guard is in it only while it is borrowed.
 unsafe impl<T: Send> Send for Reentrant<T> {}
 
-/// Stays with whom it was given to.
+/// Stays with the thread that it was given to.
 pub(super) struct ReentrantGuard<T: 'static> {
     lock: &'static Reentrant<T>,
     not_send: PhantomData<*const ()>,
@@ -56,7 +56,7 @@ impl<T> Reentrant<T> {
         self.enter()
     }
 
-    /// For whoever cannot wait: none if somebody holds it, the caller included.
+    /// For callers that cannot wait: none if it is held, by the caller included.
     pub(super) fn try_lock(&'static self) -> Option<ReentrantGuard<T>> {
         let guard = self.lock.try_lock().ok()?;
         self.take(thread::current().id().as_u64().get(), guard);

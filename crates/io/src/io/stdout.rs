@@ -60,7 +60,7 @@ extern "C" fn flush_at_exit() {
 macro_rules! output {
     ($stream:ident, $lock:ident, $number:expr) => {
         impl $stream {
-            /// Waits until nobody else writes; whoever has it may take it again. Blocks the
+            /// Waits until no other thread writes; the holder may take it again. Blocks the
             /// microprocess.
             #[must_use]
             pub fn lock(&self) -> $lock<'static> {

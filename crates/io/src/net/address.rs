@@ -167,8 +167,8 @@ pub(super) fn connect_on(
         }
         Err(e) => return Err(e),
     }
-    // Our own calls say MSG_DONTWAIT each time; who takes the descriptor out expects a blocking
-    // one.
+    // Our own calls say MSG_DONTWAIT each time; code that takes the descriptor out expects a
+    // blocking one.
     stream.set_nonblocking(false)?;
     Ok((stream, source))
 }

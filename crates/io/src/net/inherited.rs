@@ -2,10 +2,10 @@
 //! successor.
 //!
 //! The convention is that of sd_listen_fds(3): the sockets are descriptors 3 and up, `LISTEN_FDS`
-//! says how many, `LISTEN_FDNAMES` their names, `LISTEN_PID` whom they are meant for. [`take`]
-//! receives them, [`hand_over`] gives them away. A server that is to be replaced without refusing
-//! anybody starts its successor with its listeners, and [drains](super::Server::drain): what waits
-//! in the backlog is accepted by one of the two.
+//! says how many, `LISTEN_FDNAMES` their names, `LISTEN_PID` the process that they are meant for.
+//! [`take`] receives them, [`hand_over`] gives them away. A server that is to be replaced without
+//! refusing any client starts its successor with its listeners, and [drains](super::Server::drain):
+//! what waits in the backlog is accepted by one of the two.
 //!
 //! Both have the same open file. Sockets of Kumihimo keep `O_NONBLOCK` set on it: one that takes
 //! its listener out into std's type, which clears it, may make `accept` block a kernel thread of
@@ -43,7 +43,7 @@ pub struct Inherited(Vec<Option<(String, OwnedFd)>>);
 pub fn take() -> io::Result<Inherited> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let text = |name| std::env::var(name).ok();
-    // Meant for another one: who forgot to remove the variables started us.
+    // Meant for another process: our parent forgot to remove the variables.
     if text("LISTEN_PID").and_then(|pid| pid.parse().ok()) != Some(std::process::id()) {
         return Ok(Inherited::default());
     }
@@ -115,7 +115,7 @@ impl Inherited {
 fn not(name: &str, index: usize, found: &str, wanted: &str) -> io::Error {
     let fd = FIRST + index as RawFd;
     let text = format!(
-        "descriptor {fd}, handed over as {name:?}, is {found}, not {wanted}: see who started this process"
+        "descriptor {fd}, handed over as {name:?}, is {found}, not {wanted}: see the parent of this process"
     );
     io::Error::new(ErrorKind::InvalidInput, text)
 }
@@ -188,8 +188,8 @@ macro_rules! kinds {
                 }
                 fn waiting(fd: OwnedFd) -> Self {
                     let socket = $socket::from(fd);
-                    // O_NONBLOCK belongs to the open file, which whoever handed it over still has,
-                    // and may have set for reasons of its own.
+                    // O_NONBLOCK belongs to the open file, which the process that handed it over
+                    // still has, and may have set for reasons of its own.
                     socket.set_nonblocking(false).expect("an open socket");
                     socket
                 }

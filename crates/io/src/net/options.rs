@@ -26,8 +26,7 @@ pub struct Keepalive {
     pub count: u32,
 }
 
-/// Who is at the other end of a UNIX stream, as it was when that connected (unix(7),
-/// `SO_PEERCRED`).
+/// The peer of a UNIX stream, as it was when that connected (unix(7), `SO_PEERCRED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UCred {
     /// User.
@@ -134,7 +133,7 @@ impl TcpStream {
 }
 
 impl UnixStream {
-    /// Who is at the other end; for a pair, who made it.
+    /// The peer's identity; for a pair, that of its maker.
     ///
     /// # Errors
     /// As getsockopt(2).

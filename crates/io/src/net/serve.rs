@@ -60,8 +60,8 @@ pub struct Server {
     hook: Option<Box<Hook>>,
     /// Connections of all listeners.
     open: AtomicUsize,
-    /// `state.until` is there. SeqCst, as the counts of connections: whoever drains sees the count,
-    /// or the last one sees this.
+    /// `state.until` is there. SeqCst, as the counts of connections: the draining thread sees the
+    /// count, or the last connection sees this.
     draining: AtomicBool,
     state: Mutex<State>,
     /// Those inside [`idle`](Server::idle), by their ids.
@@ -166,7 +166,7 @@ impl Server {
     /// and awaited. After the deadline of an enclosing scope, all is as if drained with no time
     /// left.
     ///
-    /// What waits in the backlog when the draining begins stays there: for whoever else has the
+    /// What waits in the backlog when the draining begins stays there: for another holder of the
     /// listener, or reset when it is closed. A connection whose `serve` panics is closed and
     /// counted. One that never comes to a cancellation point is waited for.
     ///
@@ -278,7 +278,7 @@ impl Server {
         let id = me.id().as_u64().get();
         self.with_idle(|idle| idle.insert(id, me.clone()));
         let _busy = Busy(self, id);
-        // Whoever drains has either found this one, or is found here.
+        // The draining thread has either found this one, or is found here.
         if self.is_draining() {
             me.cancel();
             cancel::point();
@@ -407,8 +407,8 @@ impl Server {
         }
     }
 
-    /// By the reserve: whoever waits gets an answer instead of nothing. If somebody else is faster,
-    /// they go on waiting.
+    /// By the reserve: a waiting client gets an answer instead of nothing. If another thread is
+    /// faster, the client goes on waiting.
     fn refuse_one<L: Listener>(&self, listener: &L, reserve: &mut Option<OwnedFd>, here: &Here) {
         if reserve.take().is_some()
             // Does not wait: a listener of ours has O_NONBLOCK.

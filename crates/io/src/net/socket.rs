@@ -21,7 +21,7 @@ pub(crate) struct Options {
     read_timeout: AtomicU64,
     write_timeout: AtomicU64,
     nonblocking: AtomicBool,
-    /// Who sent last: see [`Options::is_shared_by_senders`].
+    /// The last sender: see [`Options::is_shared_by_senders`].
     sender: AtomicU64,
 }
 
@@ -65,7 +65,7 @@ impl Options {
     }
 }
 
-/// Until when one call may wait, and who says so.
+/// The limit on one call's wait, and its origin.
 pub(crate) struct Limit {
     at: Option<Instant>,
     /// The earlier one is the scope's deadline, not the socket's timeout.

@@ -68,7 +68,7 @@ macro_rules! timeouts {
             /// # Errors
             /// `InvalidInput` if the duration is zero.
             pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-                // The kernel's copy is for those who take the descriptor out; our own calls never
+                // The kernel's copy is for code that takes the descriptor out; our own calls never
                 // wait there.
                 self.0.inner.set_read_timeout(timeout)?;
                 self.0.options.set_timeout(Interest::Read, timeout);

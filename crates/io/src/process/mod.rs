@@ -6,8 +6,8 @@
 //!   pidfd, pipes): it blocks the microprocess only, ends with `TimedOut` at the deadline of a
 //!   scope, and by cancellation. Where the kernel gives no pidfd (before Linux 5.3, no descriptor
 //!   left), a kernel thread waits, and neither ends it.
-//! - **Dropping** a [`Child`] neither ends nor awaits the process, as in std: who never waits
-//!   leaves a zombie. Only [`Command::status`] and [`Command::output`], cut short by a deadline or
+//! - **Dropping** a [`Child`] neither ends nor awaits the process, as in std: without a wait a
+//!   zombie is left. Only [`Command::status`] and [`Command::output`], cut short by a deadline or
 //!   cancellation, leave none: that child goes on, and is reaped at a later spawn.
 //!
 //! Source: the manual pages pidfd_open(2), waitpid(2), vfork(2).

@@ -50,7 +50,7 @@ pub fn connect_times_out(_: Env) {
         assert!(waiting.len() < 100, "a backlog of 0 takes ever more connections");
     };
     assert_eq!(e.kind(), ErrorKind::TimedOut);
-    // Who made it into the backlog is served all the same.
+    // A client that made it into the backlog is served all the same.
     let (mut served, _) = listener.accept().unwrap();
     served.write_all(b"x").unwrap();
     waiting[0].read_exact(&mut [0]).unwrap();
@@ -124,7 +124,7 @@ pub fn closing_a_listener(env: Env) {
     }
 }
 
-/// One edge may stand for many connections: all who wait must come to look, not only one.
+/// One edge may stand for many connections: all waiters must come to look, not only one.
 pub fn many_acceptors(env: Env) {
     const ACCEPTORS: usize = 8;
     const EACH: usize = 10;

@@ -46,7 +46,7 @@ pub fn bulk(env: Env) {
     writes();
 }
 
-/// What fits into PIPE_BUF is never torn, whoever else writes.
+/// What fits into PIPE_BUF is never torn by another writer.
 pub fn many_writers(env: Env) {
     let (mut reader, writer) = pipe().unwrap();
     let writers: Vec<_> = (0..8u8)

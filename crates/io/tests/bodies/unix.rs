@@ -89,7 +89,7 @@ pub fn bad_paths(_: Env) {
     assert_eq!(UnixStream::connect(Path::new("a\0b")).unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
-/// connect(2) says EAGAIN to those who do not wait, and there is nothing to wait on: the call
+/// connect(2) says EAGAIN to a non-blocking caller, and there is nothing to wait on: the call
 /// itself must wait.
 pub fn full_backlog(env: Env) {
     let place = Place::new();

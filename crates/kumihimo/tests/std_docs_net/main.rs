@@ -53,7 +53,7 @@ fn run(all: &[Example]) {
     }
 }
 
-/// Runs the examples with somebody who answers at `127.0.0.1:port`.
+/// Runs the examples with a server that answers at `127.0.0.1:port`.
 fn with_server(port: u16, all: &[Example]) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) else {
@@ -91,8 +91,7 @@ fn with_free(ports: &[u16], all: &[Example]) {
     run(all);
 }
 
-/// Runs the examples that are bound to `port`, with somebody at `127.0.0.1:8080` who sends there
-/// all the time.
+/// Runs the examples that are bound to `port`, with a constant sender at `127.0.0.1:8080`.
 fn with_sender(port: u16, all: &[Example]) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let free = UdpSocket::bind(("127.0.0.1", port)).is_ok();

@@ -323,7 +323,7 @@ pub fn alone(body: impl FnOnce()) {
     fork(0, body).ends_well();
 }
 
-/// Locks a file as whoever has that number does.
+/// Locks a file as the holder of that number does.
 pub fn locked(path: &Path) -> std::fs::File {
     let file = std::fs::File::options()
         .create(true)

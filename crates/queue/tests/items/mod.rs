@@ -10,8 +10,8 @@ pub struct Item {
     links: Links<Item>,
     /// Its number.
     pub id: usize,
-    /// Written by whoever holds it, without any atomic: a sanitizer sees two holders, or a transfer
-    /// that orders nothing.
+    /// Written by the holder, without any atomic: a sanitizer sees two holders, or a transfer that
+    /// orders nothing.
     held: std::cell::UnsafeCell<usize>,
 }
 

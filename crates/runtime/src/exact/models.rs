@@ -1,4 +1,4 @@
-//! Two VPs, or a VP and one who sends, acting at the same time: at least one sees the other.
+//! Two VPs, or a VP and a sender, act at the same time: at least one sees the other.
 
 use loom::sync::Arc;
 use loom::sync::Mutex;

@@ -1,11 +1,11 @@
 //! Whose core it is: what a virtual processor does at the board while other address spaces are
 //! there (P0, section 3: one priority scale for the machine).
 //!
-//! Each VP is at home on one core, whose slot on the board says who may run there
+//! Each VP is at home on one core, whose slot on the board says which VP may run there
 //! ([`kumihimo_arbiter::seat`]). It asks where it settles: at each switch, at each look at the
-//! clock, when it is told. Is the core another's, then what runs here gives way as to something of
-//! a higher level, to the kernel thread's own stack; there the VP waits in its cell, with its work
-//! in its queue, where other VPs of this address space can have it.
+//! clock, when it is notified. If the core is another VP's, what runs here gives way as to
+//! something of a higher level, to the kernel thread's own stack; there the VP waits in its cell,
+//! with its work in its queue, where other VPs of this address space can have it.
 //!
 //! Alone at the board, or at none, all of this is one comparison in places that are slow anyway.
 //!
@@ -29,7 +29,8 @@ use crate::carrier::KernelThread;
 use crate::instance::Instance;
 use crate::{board, intake, tracing};
 
-/// Nanoseconds between two rings where who hears it could only run on the one core that both have.
+/// Nanoseconds between two rings where the notified thread could only run on the one core that both
+/// have.
 const RING_EVERY: u64 = 1_000_000;
 /// Nanoseconds between two bookings: each is a system call, some 0.2 us.
 const BOOK_EVERY: u64 = 1_000_000;
@@ -142,8 +143,8 @@ impl Vp {
     }
 
     /// At a look at the clock: rings for what is due. Where there is one core, and this VP has it,
-    /// who is rung for and is not above what runs here gets it when the VP leaves it, which rings
-    /// by itself: woken before, it would lie down again.
+    /// a notified VP that is not above what runs here gets the core when this VP leaves it, which
+    /// rings by itself: woken before, it would lie down again.
     #[inline]
     pub(crate) fn ring_at_look(&self, now: u64) {
         let shares_one =
@@ -172,14 +173,14 @@ impl Vp {
         }
     }
 
-    /// Nothing is runnable here, or another kernel thread may carry the VP on: whoever waits for
+    /// Nothing is runnable here, or another kernel thread may carry the VP on: a VP that waits for
     /// the core gets it.
     pub(crate) fn leave_core(&self) {
         self.leave_core_after(|| ());
     }
 
-    /// As [`leave_core`](Vp::leave_core), while the core is free: who is rung for goes before those
-    /// who wait for it, if it is above them.
+    /// As [`leave_core`](Vp::leave_core), while the core is free: a notified VP goes before those
+    /// that wait for it, if it is above them.
     pub(crate) fn leave_core_after<T>(&self, rings: impl FnOnce() -> T) -> T {
         self.core.lost.set(false);
         let Some(seat) = self.seat() else { return rings() };
@@ -197,8 +198,8 @@ impl Vp {
         }
     }
 
-    /// A microprocess got the VP on a kernel thread of its own, which says so first. Whoever took
-    /// the core in between told the one that handed the VP over, which has forgotten it.
+    /// A microprocess got the VP on a kernel thread of its own, which says so first. A VP that took
+    /// the core in between notified the one that handed the VP over, which has forgotten it.
     /// Async-signal-safe.
     pub(crate) fn recheck_core(&self) {
         fence(Ordering::SeqCst);
@@ -260,8 +261,8 @@ impl Vp {
         }
     }
 
-    /// By who keeps the time, of a VP that runs something of this level: it has not booked for
-    /// long, and that makes a difference.
+    /// Called by the timekeeper for a VP that runs something of this level: whether it has not
+    /// booked for long, and that makes a difference.
     pub(crate) fn has_to_book(&self, level: i32, now: u64) -> bool {
         let is_new =
             level < Priority::DEFAULT.get().into() && !self.core.is_low.load(Ordering::Relaxed);

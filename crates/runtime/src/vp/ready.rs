@@ -12,7 +12,7 @@ use crate::state::Wake;
 use crate::tracing;
 
 impl Vp {
-    /// Wake-ups from elsewhere become runnable here. Who calls this settles later: see
+    /// Wake-ups from elsewhere become runnable here. The caller settles later: see
     /// [`super::settle`].
     #[cold]
     pub(crate) fn take_injected(&self) {
@@ -115,7 +115,7 @@ impl Vp {
         }
     }
 
-    /// Wakes `who` from this VP.
+    /// Wakes a microprocess from this VP.
     #[inline]
     pub(crate) fn wake(&self, who: Ref) {
         if who.wake() == Wake::Queue {
@@ -133,7 +133,7 @@ impl Vp {
         }
     }
 
-    /// Wakes `who` so that it runs next, here: the caller is about to block.
+    /// Wakes a microprocess so that it runs next, here: the caller is about to block.
     #[inline]
     pub(crate) fn wake_next(&self, who: Ref) {
         if who.wake() == Wake::Queue {

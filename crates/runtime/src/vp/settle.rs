@@ -221,14 +221,14 @@ impl Vp {
             // What comes in from here on is compared with this one, and not with the one that
             // leaves: nobody would look again at what is shown already.
             self.level.set(level);
-            // Not every switch has looked around: a child that runs first, or the one who joined.
+            // Not every switch has looked around: a child that runs first, or the joiner.
             if !self.queue.injector_is_empty() {
                 self.take_injected();
             }
             let settled = self.settle(mark(level));
             tracing::settled(self, Some(mp), settled);
             self.ask_for_core(level);
-            // From the kernel thread's own stack nobody runs yet who could have been urged.
+            // On the kernel thread's own stack no microprocess runs yet that could have been urged.
             if settled.0 > mark(level) && self.running().is_none() {
                 self.urge_now();
             }
@@ -298,7 +298,7 @@ impl Vp {
     /// there are any, and the VP looks at all that it was asked. Async-signal-safe where the VP is
     /// unmasked.
     pub(crate) fn notice(&self, why: Why) {
-        // Whoever has used its quantum up lets equals go first too.
+        // A microprocess that has used its quantum up lets equals go first too.
         if self.urge.get() != Some(Why::QuantumOver) {
             self.urge.set(Some(why));
         }

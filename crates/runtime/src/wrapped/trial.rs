@@ -3,10 +3,10 @@
 //! What a call costs in a batch is known from a loop in which everything is in the caches
 //! ([`kumihimo_batch::Costs`]). In a server each call that waits for a batch costs two more
 //! switches between stacks that have left the caches, and its socket has left them too when the
-//! reply is sent; and who waits for the reply waits for the batch. Whether that is more than the
-//! entries saved depends on the program. So both ways are taken for some calls each, by the clock
-//! of the kernel thread's own time on its core, and then the one that took less of it a call; now
-//! and then the other again.
+//! reply is sent; and the reader of the reply waits for the batch, too. Whether that is more than
+//! the entries saved depends on the program. So both ways are taken for some calls each, by the
+//! clock of the kernel thread's own time on its core, and then the one that took less of it a call;
+//! now and then the other again.
 //!
 //! What one way leaves in the caches the other one finds there. So a window is as long as it takes
 //! to serve everybody some times over: among 10,000 connections one of a thousand calls said that
@@ -25,12 +25,12 @@ const SETTLE: u32 = 8;
 const ROUND: u32 = 2;
 /// Rounds of everybody in a window, at least.
 const ROUNDS: u32 = 4;
-/// Longer is no window, whoever is there: the load itself is another one by then.
+/// No longer window, whatever the load: the load itself is another one by then.
 const LONGEST: u32 = 1 << 18;
 /// One window in so many is the other way's; at the beginning the 4th, the 8th and so on, a first
 /// opinion being a hasty one.
 const AGAIN: u32 = 64;
-/// In percent of a plain call: a batch must take less. Not nearly as much: who waits for a batch is
+/// In percent of a plain call: a batch must take less. Not nearly as much: a call in a batch is
 /// served later.
 const PAYS: u64 = 90;
 

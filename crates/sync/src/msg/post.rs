@@ -1,4 +1,4 @@
-//! What the sides of a mailbox have in common: who waits there, and which request is whose.
+//! What the sides of a mailbox have in common: the waiters there, and which request is whose.
 
 use super::{Caller, ReceiveError, Request};
 use crate::mailboxes::{self, Claimed};

@@ -27,7 +27,7 @@ struct Space {
     late: u64,
 }
 
-/// A core with its slot, and who is there. Row and VP are the space's number.
+/// A core with its slot, and the VPs that are there. Row and VP are the space's number.
 struct Machine {
     spaces: Vec<Space>,
     slot: Slot,
@@ -62,7 +62,7 @@ impl Machine {
         self.note(by, Kind::Slot, (0, 0), 0);
     }
 
-    /// `who` notes that it has asked.
+    /// The VP notes that it has asked.
     fn asked(&mut self, who: usize, level: u8, has: bool, runs: bool) {
         let bit = |is, bit| if is { bit } else { 0 };
         self.note(
@@ -83,7 +83,7 @@ impl Machine {
         }
     }
 
-    /// As a slot works: whether `who` has the core.
+    /// As a slot works: whether the VP has the core.
     fn ask(&mut self, who: usize, level: u8) -> bool {
         let lower = self.slot.holder.is_none_or(|holder| holder.mark < mark(level));
         if lower || self.holder() == Some(who) {
@@ -96,8 +96,8 @@ impl Machine {
         has
     }
 
-    /// A step of `who`, which gives way so many steps after its core was taken. True: it has run on
-    /// for one step more than the bound.
+    /// A step of the VP, which gives way so many steps after its core was taken. True: it has run
+    /// on for one step more than the bound.
     fn step(&mut self, who: usize, lag: u64) -> bool {
         let Some(level) = self.spaces[who].level else {
             self.note(who, Kind::Leaves, (0, 0), 0);
@@ -279,8 +279,7 @@ fn one_that_waits_for_less_is_counted_in_its_steps() {
     assert!(report.to_string().contains("while nobody had core 3"), "{report}");
 }
 
-/// Of level 10 and 10: whoever has it keeps it until it is turned over, and the other one does not
-/// run.
+/// Of level 10 and 10: the holder keeps it until it is turned over, and the other one does not run.
 #[test]
 fn equals_do_not_outrank_each_other_but_one_has_it() {
     let mut machine = two();
@@ -313,7 +312,7 @@ fn serial_numbers_begin_anew() {
 }
 
 #[test]
-fn who_has_the_core_is_drawn() {
+fn holder_of_the_core_is_drawn() {
     let mut machine = two();
     machine.step(1, 1);
     machine.step(0, 1);

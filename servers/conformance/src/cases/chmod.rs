@@ -73,7 +73,7 @@ cases! {
         t.as_user(1000, |t| t.chmod("f", 0o666));
         t.stat("f");
     }
-    /// The bit is taken away from one who is no member of the group.
+    /// The bit is taken away from a caller outside of the group.
     fn set_group_id_of_anothers_group(t) {
         t.file("f", "");
         t.chown("f", Some(1000), Some(2000));

@@ -192,7 +192,7 @@ cases! {
         t.mkfifo("p", 0o666);
         t.stat("p");
     }
-    /// The one who makes it may write, whatever it says.
+    /// The maker may write, whatever the mode says.
     fn made_without_permissions(t) {
         let f = t.open("f", OFlags::CREATE | OFlags::RDWR, 0);
         t.write(&f, "x");

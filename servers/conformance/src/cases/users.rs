@@ -1,4 +1,4 @@
-//! Who may do what: directories that others own, sticky ones, groups.
+//! Permissions by user: directories of other owners, sticky ones, groups.
 
 use rustix::fs::OFlags;
 

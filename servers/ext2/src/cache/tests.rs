@@ -48,7 +48,7 @@ fn held(cache: &Cache) -> usize {
 }
 
 #[test]
-fn who_reads_all_once_takes_nothing_from_those_who_come_again() {
+fn one_full_scan_evicts_no_block_that_is_used_again() {
     let cache = cache(4096);
     let often = 1_000_000..1_000_500;
     for block in often.clone().chain(often.clone()).chain(often.clone()) {

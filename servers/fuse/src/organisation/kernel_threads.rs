@@ -1,5 +1,5 @@
-//! Threads of the kernel: whoever waits, for a message, the disk or a lock, waits in the kernel,
-//! and the kernel's scheduler has the others.
+//! Threads of the kernel: a wait, for a message, the disk or a lock, is one in the kernel, and the
+//! kernel's scheduler has the others.
 
 use std::io;
 use std::thread;
@@ -19,8 +19,8 @@ impl Environment for KernelThreads {
         thread::Builder::new().name(name.to_owned()).spawn(body).map(drop)
     }
 
-    /// As many channels as cores, so that who receives meets nobody else there, if there are as
-    /// many threads.
+    /// As many channels as cores, so that a receiver meets no other one there, if there are as many
+    /// threads.
     fn intakes(&self, mounts: &[Mounted], threads: usize) -> io::Result<Vec<Arc<Intake>>> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let mut intakes = Vec::new();

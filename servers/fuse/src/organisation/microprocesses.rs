@@ -1,6 +1,6 @@
-//! Microprocesses: threads by cooperation of user and kernel (P0). Who waits for a message, a lock
-//! or time is parked; who waits in the kernel, for the disk or for a page, is told of by an event,
-//! and the virtual processor goes on with the others.
+//! Microprocesses: threads by cooperation of user and kernel (P0). A wait for a message, a lock or
+//! time parks the microprocess; a wait in the kernel, for the disk or for a page, is reported by an
+//! event, and the virtual processor goes on with the others.
 
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -13,7 +13,7 @@ use crate::environment::{Buffer, received, send};
 use crate::service::Answer;
 use crate::wire::{Message, Reply};
 
-/// Whoever handles a request has it, whichever way the request came.
+/// The handler of a request has it, whichever way the request came.
 pub(super) static TURN: Mutex<()> = Mutex::new(());
 
 /// Serves until all mounts have ended.

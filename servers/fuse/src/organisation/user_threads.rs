@@ -1,7 +1,6 @@
 //! User-level threads of which the kernel knows nothing: P1's MTFS. They are our microprocesses on
 //! one virtual processor, with events off and without hand-off, so that only the cooperation is
-//! missing: whoever waits for a message lets the others go on, and whoever waits for the disk stops
-//! them all.
+//! missing: a wait for a message lets the others go on, and a wait for the disk stops them all.
 
 use std::io;
 use std::time::Duration;
@@ -28,7 +27,7 @@ impl Environment for UserThreads {
     }
 
     /// As the paper's: each thread runs all of the server's code, and takes the next message from
-    /// whoever sends one.
+    /// any sender.
     fn serves_all(&self) -> bool {
         true
     }

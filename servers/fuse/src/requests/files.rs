@@ -19,8 +19,8 @@ const PIECE: usize = 128 << 10;
 impl Service {
     fn push_open(&self, handle: Handle, flags: u32, reply: &mut Reply) {
         let mut open_flags = 0;
-        // Who wants no cache asks for the attributes before each read all the same, unless the
-        // kernel is told: it could have cached pages to drop.
+        // A client without a cache asks for the attributes before each read all the same, unless
+        // the kernel is told: it could have cached pages to drop.
         let wants_none =
             flags & OFlags::DIRECT.bits() != 0 && self.passes_direct.load(Ordering::Relaxed);
         if self.settings.direct || wants_none {

@@ -12,16 +12,16 @@ const REPLACE: u32 = 2;
 const BOTH: u32 = CREATE | REPLACE;
 
 /// Names of access control lists, and of the kernel's own business: as on a file system that has
-/// none. Whoever sets a list expects that the mode follows and that it is obeyed, and the kernel
-/// does neither for a server that does not ask for `FUSE_POSIX_ACL`; told so, cp(1) and others go
-/// on by chmod(2).
+/// none. A process that sets a list expects that the mode follows and that it is obeyed, and the
+/// kernel does neither for a server that does not ask for `FUSE_POSIX_ACL`; told so, cp(1) and
+/// others go on by chmod(2).
 const SYSTEM: &[u8] = b"system.";
 
 fn served(name: &[u8]) -> Result<&[u8]> {
     if name.starts_with(SYSTEM) { Err(Errno::OPNOTSUPP) } else { Ok(name) }
 }
 
-/// The value, or only its size to a caller who asks with size 0.
+/// The value, or only its size if the caller asks with size 0.
 fn answer(value: &[u8], size: u32, reply: &mut Reply) -> Result<()> {
     let length = u32::try_from(value.len()).map_err(|_| Errno::TOOBIG)?;
     match size {
@@ -50,7 +50,7 @@ impl Service {
     }
 
     pub(crate) fn set_xattr(&self, request: &mut Request<'_>) -> Result<()> {
-        // The short form: the longer one comes only to who asked for `FUSE_SETXATTR_EXT`.
+        // The short form: the longer one requires `FUSE_SETXATTR_EXT`.
         let [size, flags] = request.arguments.take::<[u32; 2]>()?;
         let name = served(request.arguments.name()?)?;
         let value = request.arguments.bytes(usize::try_from(size).map_err(|_| Errno::INVAL)?)?;

@@ -96,8 +96,8 @@ fn names_have_any_255_bytes() {
     tree.host.remove_directory(tree.root(), odd).expect("rmdir");
 }
 
-/// Whatever the server's umask is; it is that of whoever runs the tests, which takes something off
-/// as a rule.
+/// Whatever the server's umask is; it is that of the user that runs the tests, which takes
+/// something off as a rule.
 #[test]
 fn modes_are_exact() {
     let tree = Tree::new();

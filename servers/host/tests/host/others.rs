@@ -54,8 +54,8 @@ fn as_root_what_is_made_belongs_to_the_caller() {
     }
 }
 
-/// What the kernel does for whoever changes an owner; here the server is root, and the kernel of
-/// the client says so.
+/// What the kernel does at a change of owner; here the server is root, and the kernel of the client
+/// says so.
 #[test]
 fn a_change_of_owner_takes_privileges_off() {
     let name = "a_change_of_owner_takes_privileges_off";
@@ -119,7 +119,7 @@ fn without_privileges_the_hosts_permissions_hold() {
             host.make(&caller(), closed, b"g", New::File { mode: 0o600 }).map(|_| ()),
             Err(Errno::ACCESS)
         );
-        // What is made is the server's, whoever asks.
+        // What is made is the server's, for any caller.
         for (name, what) in MADE {
             let made = host.make(&SOMEONE, root, name.as_bytes(), what);
             match what {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use kumihimo_host::{Host, Settings};
 use kumihimo_store::{Caller, Entry, Listed, New, Node, Result, Store};
 
-/// Whoever runs the tests.
+/// The user that runs the tests.
 pub fn caller() -> Caller {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Caller { uid, gid, pid: std::process::id() }

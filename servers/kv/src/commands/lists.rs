@@ -138,7 +138,7 @@ pub struct Wait {
     server: Arc<Server>,
     number: usize,
     keys: Vec<Box<[u8]>>,
-    /// Who waits.
+    /// The waiter.
     pub waiter: Arc<Waiter>,
     deadline: Option<Instant>,
 }

@@ -254,7 +254,7 @@ impl Client {
         self.0.get_mut().write_all(bytes).expect("the server takes it");
     }
 
-    /// As [`send`](Client::send), to one who may have gone.
+    /// As [`send`](Client::send), to a server that may have gone.
     pub fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.0.get_mut().write_all(bytes).is_ok()
     }
@@ -331,7 +331,7 @@ pub fn encoded<A: AsRef<[u8]>>(command: &[A]) -> Vec<u8> {
     bytes
 }
 
-/// Waits until something is so; whoever gets to the end of the patience hangs.
+/// Waits until something is so; the end of the patience means a hang.
 pub fn until(what: &str, mut is: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !is() {

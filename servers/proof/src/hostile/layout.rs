@@ -1,5 +1,5 @@
-//! Where things lie in a good image: a second reading of the format, by nobody who wrote the store.
-//! It trusts what it reads, and panics at what is no good image.
+//! Where things lie in a good image: a second reading of the format, independent of the store. It
+//! trusts what it reads, and panics at what is no good image.
 
 /// An image's layout.
 #[derive(Debug)]

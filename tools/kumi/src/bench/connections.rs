@@ -28,13 +28,13 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     let mut samples = Vec::new();
     for count in counts {
         for contender in plan::connection_servers(options) {
-            let who = format!("{} connections={count}", contender.describe(BENCH, 1));
-            eprintln!("  {who}");
+            let label = format!("{} connections={count}", contender.describe(BENCH, 1));
+            eprintln!("  {label}");
             for _ in 0..options.runs.min(RUNS) {
                 match once(contender.clone(), programs, count) {
                     Ok(sample) => samples.push(sample),
                     Err(trouble) => {
-                        missing.note(&who, trouble);
+                        missing.note(&label, trouble);
                         break;
                     }
                 }

@@ -65,7 +65,7 @@ impl Runtime {
     }
 }
 
-/// One who takes part in a benchmark.
+/// A participant of a benchmark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contender {
     pub runtime: Runtime,
@@ -108,13 +108,13 @@ pub struct Missing {
 
 impl Missing {
     /// Says so at once, too.
-    pub fn note(&mut self, who: &str, trouble: Trouble) {
+    pub fn note(&mut self, label: &str, trouble: Trouble) {
         let (word, why, list) = match trouble {
             Trouble::Failed(why) => ("FAILED", why, &mut self.failures),
             Trouble::Refused(why) => ("not measured:", why, &mut self.refused),
         };
-        eprintln!("  {word} {who}: {why}");
-        let line = format!("{who}: {why}");
+        eprintln!("  {word} {label}: {why}");
+        let line = format!("{label}: {why}");
         if !list.contains(&line) {
             list.push(line);
         }

@@ -38,7 +38,7 @@ const PAIRS: usize = 4;
 
 type Measure = fn(&Options, &Programs) -> Result<Vec<Sample>, Trouble>;
 
-/// Who answers in the server: its kernel thread's name.
+/// The answering thread in the server: its kernel thread's name.
 const ANSWERS: &str = "kumi-control";
 
 /// All three.

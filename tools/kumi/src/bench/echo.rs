@@ -51,17 +51,17 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    fn who(&self, contender: &Contender) -> String {
+    fn label(&self, contender: &Contender) -> String {
         format!("{} connections={}", contender.describe("echo", 1), self.connections)
     }
 
     fn start(&mut self, contenders: Vec<Contender>, programs: &Programs) {
         for contender in contenders {
-            let who = self.who(&contender);
-            eprintln!("  {who}");
+            let label = self.label(&contender);
+            eprintln!("  {label}");
             match Pair::start(contender, programs, self.connections) {
                 Ok(pair) => self.pairs.push(Some(pair)),
-                Err(trouble) => self.missing.note(&who, trouble),
+                Err(trouble) => self.missing.note(&label, trouble),
             }
         }
     }
@@ -75,7 +75,7 @@ impl Cell<'_> {
                 row
             }
             Err(why) => {
-                self.missing.note(&self.who(&pair.server.contender), why.into());
+                self.missing.note(&self.label(&pair.server.contender), why.into());
                 Vec::new()
             }
         }

@@ -102,8 +102,8 @@ const UNCACHED: &[(&str, &str)] = &[("part", "uncached")];
 
 const PREEMPTED: Pick = Pick { vps: 1, keys: BPF, ..full("preempted") };
 
-/// Whoever becomes ready, by whatever means: in three times the time that a preemption takes on one
-/// core.
+/// A microprocess that becomes ready, by whatever means: in three times the time that a preemption
+/// takes on one core.
 const fn ready(keys: &'static [(&'static str, &'static str)]) -> Figure {
     ratio("priority-local", Pick { keys, ..full("ready_p99") }, PREEMPTED, Goal::AtMost(3.0))
 }
@@ -404,12 +404,12 @@ impl Pick {
         };
         let keys: String = self.keys.iter().map(|(key, value)| format!(" {key}={value}")).collect();
         let vps = if self.vps == 0 { String::new() } else { format!(" at {} VP", self.vps) };
-        let who = match (self.runtime, self.queue) {
+        let label = match (self.runtime, self.queue) {
             ("kumihimo", "" | "-") => self.variant,
             ("kumihimo", queue) => queue,
             (other, _) => other,
         };
-        format!("{metric} {who}{keys}{vps}")
+        format!("{metric} {label}{keys}{vps}")
     }
 }
 
@@ -419,7 +419,8 @@ impl Figure {
         if PAIRED.contains(&bench) {
             let [ours, other] = [self.ours, over].map(|pick| pick.row(bench, rows, options, vps));
             let (ours, other) = (&ours?.values, &other?.values);
-            // Who was silent in a slice has no row of it, and nobody can say of which.
+            // A contender that was silent in a slice has no row of it, and which slice that was is
+            // unknown.
             if ours.len() == other.len() {
                 let ratios: Vec<f64> = ours.iter().zip(other).map(|(a, b)| a / b).collect();
                 return summary(&ratios).map(|ratios| ratios.median);
@@ -514,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fell_short_has_missed() {
+    fn short_figure_is_missed() {
         let judged = |reached: u8| {
             let line = format!("p99_ratio 1.1 ratio stall=worst events=bpf reached:={reached}");
             let mut rows = Rows::default();

@@ -1,5 +1,5 @@
-//! `inversion`: on one core, a caller of high priority waits for a server of low priority, whom one
-//! in the middle keeps from the core; three processes.
+//! `inversion`: on one core, a caller of high priority waits for a server of low priority, which a
+//! third of middle priority keeps from the core; three processes.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub fn once(
             None => Err(Trouble::Failed(format!("the {side} side said {said:?}"))),
         }
     };
-    // The server before there is somebody who keeps it from the core.
+    // The server before anything keeps it from the core.
     let _server = start("server")?;
     let mut caller = start("caller")?;
     let _middle = start("middle")?;

@@ -27,11 +27,11 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     }
     let mut servers = Vec::new();
     for contender in plan::kv_servers(options) {
-        let who = contender.describe(BENCH, 1);
-        eprintln!("  {who}");
+        let label = contender.describe(BENCH, 1);
+        eprintln!("  {label}");
         match Server::start(contender, programs) {
             Ok(server) => servers.push(Some(server)),
-            Err(trouble) => missing.note(&who, trouble),
+            Err(trouble) => missing.note(&label, trouble),
         }
     }
     let mut samples = Vec::new();

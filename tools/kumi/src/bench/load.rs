@@ -65,7 +65,7 @@ pub struct Load {
 }
 
 pub struct Slice {
-    /// Of every reply: to leave out the last ones would make who is slow look quick.
+    /// Of every reply: to leave out the last ones would make a slow server look quick.
     pub late: Lateness,
     pub took: Duration,
     /// Replies within it.

@@ -256,9 +256,9 @@ fn rounds(
                 if round >= FEWEST && !options.full && start.elapsed() > budget {
                     break 'rounds;
                 }
-                let who = contender.describe(bench, cell.vps);
+                let label = contender.describe(bench, cell.vps);
                 if round == 0 {
-                    eprintln!("  {who}");
+                    eprintln!("  {label}");
                 }
                 match run(contender, cell.vps) {
                     Ok(some) => samples.extend(some),
@@ -270,7 +270,7 @@ fn rounds(
                                 refused.push(source);
                                 missing.note(&format!("kumihimo {bench} events={source}"), trouble);
                             }
-                            _ => missing.note(&who, trouble),
+                            _ => missing.note(&label, trouble),
                         }
                     }
                 }

@@ -1,4 +1,4 @@
-//! Which cells a benchmark has, and who takes part in each.
+//! The cells of each benchmark, and the contenders in each.
 
 mod gates;
 mod servers;
@@ -238,7 +238,7 @@ pub fn preempted(options: &Options) -> Contender {
     with_source(options, "bpf", "part=preempts")
 }
 
-/// Who finds the rate of `stall`.
+/// Finds the rate of `stall`.
 pub fn stall_capacity(options: &Options) -> Contender {
     Plan { options }.sourced("off", &["stall=none", "part=capacity"], 1).remove(0)
 }
@@ -316,8 +316,8 @@ impl Plan<'_> {
     }
 
     /// A cell a kind. Without `full`: what tells nothing more is left out (Go, Tokio in plain calls
-    /// and kernel threads know no annotation; who hands nothing over is held up by all kinds
-    /// alike).
+    /// and kernel threads know no annotation; a contender that hands nothing over is held up by all
+    /// kinds alike).
     fn stall(&self) -> Vec<Cell> {
         let full = self.options.full;
         let cell = |kind: &str| {

@@ -17,7 +17,7 @@ const LEGEND: u32 = 250;
 const DECADES: f64 = 30.0;
 /// With more lines a chart says nothing.
 const MOST: usize = 24;
-/// Okabe and Ito's: told apart also by those who see fewer colours. Then again, with hollow points.
+/// Okabe and Ito's: told apart also with fewer colours. Then again, with hollow points.
 pub const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
     RGBColor(230, 159, 0),
@@ -243,7 +243,7 @@ impl Chart {
     }
 }
 
-/// Who it is: all that tells its line from others.
+/// Its name: all that tells its line from others.
 fn line_name(sample: &Sample, key: &str, common: &[&str]) -> String {
     let id = &sample.identity;
     let mut words = vec![id.runtime.clone()];

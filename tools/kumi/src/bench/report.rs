@@ -215,12 +215,12 @@ mod tests {
             outcome().plain().contains("kumihimo")
                 && outcome().plain().contains("Nobody knows why.")
         );
-        let table = || Note::Table(vec!["who".into()], vec![vec!["all".into()]]);
+        let table = || Note::Table(vec!["one".into()], vec![vec!["all".into()]]);
         let with = Outcome { notes: vec![table()], ..outcome() };
         assert!(!with.plain().contains("kumihimo") && with.plain().ends_with("\nwho\nall\n"));
         assert!(
             with.markdown(&[]).contains("kumihimo")
-                && with.markdown(&[]).ends_with("\n| who |\n| --- |\n| all |\n")
+                && with.markdown(&[]).ends_with("\n| one |\n| --- |\n| all |\n")
         );
     }
 

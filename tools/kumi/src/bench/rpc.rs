@@ -23,7 +23,7 @@ const SLICE_MS: u64 = 250;
 const FULL_SLICE_MS: u64 = 500;
 /// Counting makes every system call of the machine dearer: nothing is timed then.
 const COUNTED_MS: u64 = 60;
-/// Whoever takes longer than this for a slice has lost a call.
+/// A slice that takes longer than this has lost a call.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The placement of a row that has the better one of each contender's.
 const BEST: &str = "best";
@@ -57,7 +57,7 @@ pub fn run(options: &Options, programs: &Programs, missing: &mut Missing) -> Vec
     samples
 }
 
-/// Who calls, and who answers.
+/// The caller and the server.
 pub struct Pair {
     // Dropped first, so that the server sees its callers go.
     client: Program,

@@ -214,8 +214,8 @@ impl Simulation<'_> {
                     for (design, outcome) in outcomes {
                         for (metric, time) in [("even", outcome.even), ("busy", outcome.busy)] {
                             if let Some(ns) = time {
-                                // Where a share is two, even is who has one: the other row's
-                                // points.
+                                // Where a share is two, even the one that has one is: the other
+                                // row's points.
                                 let note =
                                     if metric == "even" && least == 1 { " is:=busy" } else { "" };
                                 let keys = format!("{keys}{note}");

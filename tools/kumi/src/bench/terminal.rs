@@ -16,7 +16,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 /// Of a window as people have them.
 const SIZE: Winsize = Winsize { ws_col: 120, ws_row: 40, ws_xpixel: 0, ws_ypixel: 0 };
-/// Who has drawn nothing by then draws nothing.
+/// A terminal that has shown nothing by then shows nothing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The program and its terminal, until it is dropped.

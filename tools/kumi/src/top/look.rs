@@ -1,4 +1,4 @@
-//! Who asks for `kumi top`: a kernel thread of its own, so that the keys wait for nobody.
+//! Asks on behalf of `kumi top`: a kernel thread of its own, so that the keys wait for nothing.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -72,7 +72,8 @@ pub fn run(machine: Machine, every: Duration, orders: &Receiver<Order>, to: &Sen
                 Message::Look(looker.lists(&[id.location().space()]))
             }
             Err(RecvTimeoutError::Timeout) => {
-                // From the end of the last one on: whoever answers slowly is asked less often.
+                // From the end of the last one on: an address space that answers slowly is asked
+                // less often.
                 let look = looker.whole();
                 next = Instant::now() + every;
                 Message::Look(look)

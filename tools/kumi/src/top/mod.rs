@@ -123,7 +123,7 @@ fn until_the_end(
         let now = model.wanted();
         if now != wanted {
             wanted = now;
-            // Whoever does not hear this has said that nobody looks.
+            // A thread that does not hear this has said that it does not look.
             let _ = orders.send(Order::Want(wanted.clone()));
         }
         // All that there is goes into one picture.

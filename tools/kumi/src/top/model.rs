@@ -349,7 +349,7 @@ impl Model {
         self.arrange(chosen);
     }
 
-    /// Who did not do its part at the board of late, the latest first.
+    /// Address spaces that did not do their part at the board of late, the latest first.
     pub fn offenders(&self) -> impl Iterator<Item = &Offender> {
         let all = self.board.iter().flat_map(|board| &board.offenders);
         all.filter(|one| one.ago < OF_LATE)

@@ -15,7 +15,7 @@ use crate::text::{Doing, Plain, short};
 /// The least that everything fits in.
 const LEAST: (u16, u16) = (60, 10);
 
-/// Lines about those who did not do their part.
+/// Lines about address spaces that did not do their part.
 const OFFENCES: usize = 3;
 
 /// Columns of a row of an address space, and of one of a microprocess; the last of each has the
@@ -63,7 +63,7 @@ const HELP: [&str; 19] = [
     "VPS virtual processors, LIVING microprocesses; rates are those since the last",
     "look. PRI is the own priority, 0 to 63, and behind + the one that was lent.",
     "THREAD is the kernel thread to which one is bound: it runs or is blocked there.",
-    "Red: who did not do its part at the board, of late (kumi board tells more); a",
+    "Red: one that failed its part at the board, of late (kumi board tells more); a",
     "virtual processor was kept from its part, or attempts were refused.",
     "any key goes back",
 ];
@@ -150,7 +150,7 @@ fn head(model: &Model) -> Line<'_> {
     line
 }
 
-/// Who did not do its part at the board.
+/// Address spaces that did not do their part at the board.
 fn offences(model: &Model) -> Vec<Line<'static>> {
     let all = model.offenders().count();
     let shown = if all > OFFENCES { OFFENCES - 1 } else { all };

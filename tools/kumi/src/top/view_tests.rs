@@ -100,7 +100,7 @@ fn what_is_suspended_or_wrong_stands_out() {
 }
 
 #[test]
-fn who_did_not_do_its_part_at_the_board_is_named() {
+fn offender_at_the_board_is_named() {
     let mut model = busy();
     let mut board = example();
     // The one of the rows is there, too.

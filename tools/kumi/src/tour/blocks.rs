@@ -140,7 +140,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Ticks while somebody was blocked. A tick counts once for each who was.
+    /// Ticks while a microprocess was blocked. A tick counts once for each blocked one.
     pub fn turns(&self) -> usize {
         self.blocks.iter().sum()
     }
@@ -215,7 +215,7 @@ fn pipe() -> Result<Block, String> {
         let read = reader.read(&mut byte).map_err(|e| format!("read: {e}"))?;
         check((read, byte) == (1, *b"x"), || format!("{read} bytes from the pipe, {byte:?}"))
     };
-    // Whoever reads sees the end of the stream if this fails, and says so.
+    // The reader sees the end of the stream if this fails, and says so.
     let end = move || drop(writer.write_all(b"x"));
     Ok(Block { call: Box::new(call), end: Box::new(end) })
 }
@@ -270,7 +270,7 @@ impl Clock {
             // Nobody else has a turn on the only VP between this and the end of the call, unless
             // the VP goes away under it.
             let before = self.ticks.load(SeqCst);
-            ender.send(block.end).map_err(|_| "who ends the blocks is gone")?;
+            ender.send(block.end).map_err(|_| "the thread that ends the blocks is gone")?;
             (block.call)()?;
             during.push(self.ticks.load(SeqCst) - before);
             thread::sleep(PAUSE);

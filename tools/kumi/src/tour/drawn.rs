@@ -58,7 +58,7 @@ struct Kind {
 /// A moment at which a microprocess was computing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
-    /// Over all microprocesses: who came first.
+    /// Over all microprocesses: their order.
     seq: u64,
     at: Duration,
     /// The kernel thread that carried its VP.
@@ -74,7 +74,7 @@ pub fn run(trace: &Path) -> Result<(), String> {
         .map(|kind| format!("{} at priority {} ({})", kind.count, kind.level, kind.sign))
         .collect();
     text::say(&format!(
-        "It is priorities that say who gives way. On {VPS} VPs, {}: those of {} compute without end; each of {} wants {} every {}, \
+        "It is priorities that say which one gives way. On {VPS} VPs, {}: those of {} compute without end; each of {} wants {} every {}, \
          the one of {} wants {} every {}. All of them note, while they compute, when and where. What ran when on each VP, \
          from left to right, a column for {}:",
         words.join(", "),
@@ -147,7 +147,7 @@ fn record(trace: &Path, writable: bool) -> Result<(Vec<Mark>, u64), String> {
         let seq = Arc::new(AtomicU64::new(0));
         let ends = {
             let (over, seq) = (over.clone(), seq.clone());
-            // A kernel thread: it comes, whoever computes.
+            // A kernel thread: it comes beside any computation.
             std::thread::spawn(move || {
                 let start = Instant::now();
                 std::thread::sleep(LENGTH);
@@ -178,7 +178,7 @@ fn record(trace: &Path, writable: bool) -> Result<(Vec<Mark>, u64), String> {
         for one in all {
             marks.extend(one.join().map_err(|_| "one that computed panicked")?);
         }
-        ends.join().map_err(|_| "who ends it panicked")?;
+        ends.join().map_err(|_| "the ending thread panicked")?;
         marks.sort_unstable_by_key(|mark| mark.seq);
         let metrics = runtime::metrics().ok_or("no runtime")?;
         Ok((marks, metrics.preempted + metrics.stood_aside))
@@ -259,7 +259,7 @@ fn draw(marks: &[Mark], first: Duration) -> Vec<String> {
         let column = |n: usize| {
             let from = first + COLUMN * n as u32;
             let here = row.iter().filter(|mark| mark.at >= from && mark.at < from + COLUMN);
-            // Who ran for the greater part.
+            // The microprocess that ran for the greater part.
             let mut counts = BTreeMap::new();
             here.for_each(|mark| *counts.entry(mark.level).or_insert(0) += 1);
             counts.into_iter().max_by_key(|&(_, n)| n).map_or(' ', |(level, _)| sign(level))
@@ -267,7 +267,7 @@ fn draw(marks: &[Mark], first: Duration) -> Vec<String> {
         (0..COLUMNS).map(column).collect::<String>()
     };
     let lines = rows(marks).iter().map(line).collect::<Vec<_>>();
-    // Who carried a VP only before or after has no line.
+    // A kernel thread that carried a VP only before or after has no line.
     lines.into_iter().filter(|line| !line.trim().is_empty()).collect()
 }
 
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ran_for_the_greater_part_is_drawn() {
+    fn longest_runner_of_a_column_is_drawn() {
         let marks = [
             mark(0, 0, 7, 20),
             mark(1, 0, 7, 44),

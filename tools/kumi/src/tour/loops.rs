@@ -145,7 +145,7 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
             let over = over.clone();
             let low = Builder::new().priority(Priority::new(LOW).map_err(|e| e.to_string())?);
             low.spawn(move || {
-                // Whoever waits for this has gone if it fails, and `over` never comes.
+                // The receiver of this has gone if it fails, and `over` never comes.
                 begun.send(()).expect("it is waited for");
                 endless(&over)
             })
@@ -170,7 +170,7 @@ fn clock_beside_loop(runtime: Runtime, ticks: usize, length: Duration) -> Result
         clock.alone();
         let late = ticker.join().map_err(|_| "the clock panicked")?;
         // It has ended, or all but: it ended the loop.
-        let during = during.join().map_err(|_| "who ends the loop panicked")?;
+        let during = during.join().map_err(|_| "the thread that ends the loop panicked")?;
         let metrics = runtime::metrics().ok_or("no runtime")?;
         let report = Report {
             source: metrics.events.to_owned(),

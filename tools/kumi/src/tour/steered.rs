@@ -46,7 +46,7 @@ pub fn run(_: &Args, figures: &mut Figures) -> Result<(), String> {
     text::say(&format!(
         "Each microprocess of the machine has an id. The first part of it is the number of its process, which is found in a \
          directory of yours and answers at a socket there; no daemon keeps a list. Four microprocesses compute on {VPS} VPs now. \
-         From outside, as `kumi suspend` does it from another terminal, '{}' is suspended, and after a while resumed. Who computed \
+         From outside, as `kumi suspend` does it from another terminal, '{}' is suspended, and after a while resumed. What each computed \
          when, a column for {}:",
         NAMES[ONE],
         text::time(COLUMN),
@@ -81,7 +81,7 @@ fn builder() -> kumihimo::runtime::Builder {
     Runtime::builder().vps(VPS).policy(RoundRobin::with_quantum(COLUMN / 5))
 }
 
-/// Who computed how much in which column.
+/// How much each microprocess computed in which column.
 struct Sheet {
     start: Instant,
     rounds: [[AtomicU32; COLUMNS]; NAMES.len()],
@@ -175,12 +175,12 @@ fn watch(runtime: Runtime, live: bool) -> Result<(Arc<Sheet>, Seen), String> {
         for one in all {
             one.join().map_err(|_| "one that computed panicked")?;
         }
-        let seen = outside.join().map_err(|_| "who steers panicked")??;
+        let seen = outside.join().map_err(|_| "the steering thread panicked")??;
         Ok((sheet, seen))
     })
 }
 
-/// `ids`: theirs, and that of who waits for them.
+/// `ids`: theirs, and that of their joiner.
 fn steer(sheet: &Sheet, ids: &[Id], live: bool) -> Result<Seen, String> {
     let said = |e: machine::Error| e.to_string();
     let id = ids[ONE];

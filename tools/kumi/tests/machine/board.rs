@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::double::Folder;
 use super::pty::{Controlling, Pty};
 
-/// Nothing takes long; whoever gets here hangs. Not a measure of speed.
+/// Nothing takes long; reaching this means a hang. Not a measure of speed.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A process at the board of a folder that has a name of its own, and one virtual processor: all of
@@ -202,7 +202,7 @@ fn one_that_scribbles_is_named() {
 }
 
 #[test]
-fn the_rule_of_feedback_is_set_for_all_who_come() {
+fn rule_of_feedback_applies_to_later_address_spaces() {
     let folder = Folder::new("board-feedback");
     let path = folder.path().join("board");
     let kumi = |args: &[&str]| folder.kumi(args);

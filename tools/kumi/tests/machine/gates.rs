@@ -131,7 +131,7 @@ fn gates_and_links_are_seen_and_ended() {
     );
     let (_, said, _) = folder.kumi(&["resources", "--named"]);
     assert!(said.contains("/gate/holds") && said.contains(&gates[0].id.to_string()), "{said}");
-    // Who serves, and who waits for that.
+    // The server, and the waiter for it.
     let rows: Vec<Microprocess> = all(&folder, &["ps", "--json"]);
     let named = |name: &str| rows.iter().find(|row| row.name.as_deref() == Some(name));
     assert!(named("gate holds").is_some(), "{rows:?}");

@@ -16,7 +16,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use super::double::{Folder, KUMI};
 
-/// Nothing takes long; whoever gets here hangs. Not a measure of speed.
+/// Nothing takes long; reaching this means a hang. Not a measure of speed.
 const LIMIT: Duration = Duration::from_secs(60);
 const A_MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 

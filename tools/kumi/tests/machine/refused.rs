@@ -221,7 +221,7 @@ fn a_target_that_dies() {
     assert_eq!(folder.kumi(&["ps", "--json"]).0, 0, "what it left is nobody's");
 }
 
-/// Somebody who has a number and serves its socket in another way.
+/// A process that has a number and serves its socket in another way.
 fn stranger(folder: &Folder, answer: impl Fn(&mut dyn Write) + Send + Sync + 'static) -> u16 {
     let number = Number::take_in(Directory::own(folder.path()).expect("there")).expect("a number");
     let a = number.location().space();

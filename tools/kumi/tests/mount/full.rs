@@ -8,7 +8,7 @@ use kumihimo_conformance::{Image, Organisation};
 
 use crate::ground::{has_e2fsprogs, serve};
 
-/// Whoever waits longer hangs.
+/// A longer wait is a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Full, without damage; and room again when something goes.

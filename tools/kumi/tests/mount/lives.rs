@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::ground::{has_e2fsprogs, kumi, serve};
 
-/// Whoever waits longer hangs.
+/// A longer wait is a hang.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn errno(error: &std::io::Error) -> Errno {
@@ -190,7 +190,7 @@ fn ten_thousand_open_files() {
 }
 
 /// Without `-f` the command returns when the mount is served; the server ends with the mount,
-/// whoever takes it away.
+/// however that is taken away.
 fn in_the_background(organisation: Organisation, clock: bool) {
     let image = Image::new(16, 1024);
     let (point, clock_point, run) =
@@ -214,7 +214,7 @@ fn in_the_background(organisation: Organisation, clock: bool) {
     assert!(!clock || std::fs::read(clock_point.join("now")).expect("the time").len() == 20);
     let device = std::fs::metadata(&point).expect("stat").dev();
     assert_ne!(device, std::fs::metadata(image.path()).expect("stat").dev());
-    // Whoever has the image locked.
+    // The holder of the image's lock.
     let unmount = |program: &Path, first: &[&str], point: &Path| {
         assert!(Command::new(program).args(first).arg(point).status().expect("it runs").success());
     };

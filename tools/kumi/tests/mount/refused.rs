@@ -236,7 +236,7 @@ fn an_image_that_is_mounted_already() {
     expect_refusal("on ours", &mount(image.path(), ours.path(), &[]), "is mounted there", None);
     let reading = mount(image.path(), &point, &["--read-only"]);
     expect_refusal("by us, to be read", &reading, "another server has it mounted", Some(&point));
-    // The one who has it goes on.
+    // The holder goes on.
     std::fs::write(ours.path().join("f"), "still").expect("it is served");
     ours.unmount();
     image.expect_clean();
@@ -293,7 +293,7 @@ fn while_it_is_busy() {
     let open = File::create(mounted.path().join("f")).expect("a file");
     let refused = run(kumi(), &["umount".as_ref(), mounted.path().as_os_str()]);
     expect_refusal("busy", &refused, "--lazy", None);
-    // All goes on, and a lazy one works: the server ends with the last who has it open.
+    // All goes on, and a lazy one works: the server ends with the last open file.
     (&open).write_all(b"text").expect("it is served");
     let lazily = run(kumi(), &["umount".as_ref(), "--lazy".as_ref(), mounted.path().as_os_str()]);
     assert!(lazily.status.success(), "{}", String::from_utf8_lossy(&lazily.stderr));

@@ -194,8 +194,9 @@ impl<'a> Checker<'a> {
         let is_summary = first.starts_with(|c: char| {
             c.is_alphanumeric() || matches!(c, '`' | '[' | '"' | '(' | '\'' | '*')
         });
-        if !is_summary {
-            let item = self.text.lines().nth(line - 1).unwrap_or_default();
+        let item = self.text.lines().nth(line - 1).unwrap_or_default();
+        // A macro's item gets its documentation where the macro is used.
+        if !is_summary && !item.contains('$') {
             self.note(line, Rule::Summary, item);
         }
     }

@@ -2,8 +2,8 @@
 //! microprocess is not a kernel thread's. They are defined here for the whole program, as in
 //! [`super::dlopen`], and answer for microprocesses; everything else goes to the C library.
 //!
-//! Who calls them: language runtimes and sanitizers that look for the bounds of their stack,
-//! libraries that count processors. Not answered (they give ESRCH for a microprocess):
+//! Callers: language runtimes and sanitizers that look for the bounds of their stack, libraries
+//! that count processors. Not answered (they give ESRCH for a microprocess):
 //! pthread_setaffinity_np, pthread_getcpuclockid, pthread_{get,set}schedparam, pthread_kill and
 //! pthread_setname_np of *another* microprocess.
 

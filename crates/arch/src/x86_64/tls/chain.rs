@@ -52,7 +52,7 @@ fn node(layout: &Layout, fs: *mut u8) -> *mut u8 {
     if fs.is_null() { fs } else { fs.wrapping_offset(layout.list) }
 }
 
-/// Writes `next` of a block's list node so that a walker who sees it sees the block.
+/// Writes `next` of a block's list node so that a walker that sees it sees the block.
 unsafe fn set_next(layout: &Layout, fs: *mut u8, next: *mut u8) {
     // SAFETY: the caller owns the word. Release pairs with the data dependency of walkers.
     unsafe { (*fs.offset(layout.list).cast::<AtomicPtr<u8>>()).store(next, Ordering::Release) }
@@ -153,9 +153,9 @@ pub(super) fn enter(layout: &Layout) {
 /// neither, it will find the new blocks; if both, the renewed template has what they lack; in
 /// between the two differ, and no template can be made.
 ///
-/// `always`: the chain hangs in the list for good. Then ld.so has written into all blocks, who
-/// builds one brings it up to date himself, and those of the chain may have begun to use what a
-/// patch would overwrite.
+/// `always`: the chain hangs in the list for good. Then ld.so has written into all blocks, the
+/// builder of one brings it up to date, and those of the chain may have begun to use what a patch
+/// would overwrite.
 pub(super) fn leave(
     layout: &Layout,
     renewed: Option<&'static Template>,

@@ -32,7 +32,7 @@ type Hooks = (fn(), fn());
 /// Says what is to be called before and after each dlopen and dlclose that comes through here. They
 /// nest. Once a process.
 ///
-/// Whoever holds that lock must not be preempted, although it may run code of the application's: a
+/// A holder of that lock must not be preempted, although it may run code of the application's: a
 /// kernel thread that begins takes it (`__cxa_thread_atexit_impl`), and the virtual processor in
 /// whose queue the holder would then be may wait for just that kernel thread.
 pub fn while_linking(begin: fn(), end: fn()) {
@@ -56,7 +56,7 @@ type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// The next definition of `name` after this module's, looked up once. None in a static executable.
 pub(crate) fn next(cache: &AtomicUsize, name: &CStr) -> Option<usize> {
-    // Relaxed: the value is the same whoever finds it.
+    // Relaxed: every finder stores the same value.
     let mut at = cache.load(Ordering::Relaxed);
     if at == 0 {
         // SAFETY: the name is NUL-terminated.

@@ -25,8 +25,8 @@ pub(super) struct Donor {
     pub size: usize,
 }
 
-// SAFETY: a donor is a description of memory that is never freed; who may write it is said where it
-// is used.
+// SAFETY: a donor is a description of memory that is never freed; its writers are named where it is
+// used.
 unsafe impl Send for Donor {}
 // SAFETY: as above.
 unsafe impl Sync for Donor {}

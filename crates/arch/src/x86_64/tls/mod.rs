@@ -357,7 +357,8 @@ impl Inner {
     fn changed(&self, entered: bool) {
         let mut publish = None;
         for _ in 0..100 {
-            // A ticket taken before looking: who takes a later one has seen at least what we have.
+            // A ticket taken before looking: the taker of a later one has seen at least what we
+            // have.
             let ticket = self.scans.fetch_add(1, Ordering::AcqRel) + 1;
             if let Some(new) = self.renewed() {
                 publish =
@@ -523,8 +524,8 @@ impl Tls {
     }
 
     /// Where the lines of memory lie, counted from the FS base, that [`first_run`](Tls::first_run),
-    /// [`exit_current`](Tls::exit_current) and [`recycle`](Tls::recycle) look at: for who wants to
-    /// have them at hand before a microprocess begins.
+    /// [`exit_current`](Tls::exit_current) and [`recycle`](Tls::recycle) look at: to have them at
+    /// hand before a microprocess begins.
     pub fn lines(&self) -> Vec<isize> {
         let Some(inner) = self.inner else { return Vec::new() };
         let (layout, template) = (&inner.layout, template::current());

@@ -242,7 +242,7 @@ fn a_server_that_does_not_answer_is_a_timeout() {
     assert!(late.kind() == ErrorKind::TimedOut && late.to_string().contains("clock"), "{late}");
 }
 
-/// Whoever is told panics.
+/// Its notification panics.
 struct Panics;
 
 impl End for Panics {
@@ -260,7 +260,7 @@ impl End for Panics {
 }
 
 #[test]
-fn a_panic_of_who_is_told_ends_its_link_only() {
+fn panic_of_a_receiver_ends_only_its_link() {
     let served = served();
     let (other, others) = linked(&served.porter, &served.room, "clock");
     let its = opened(&served.told);

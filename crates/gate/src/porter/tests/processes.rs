@@ -228,7 +228,7 @@ fn a_killed_caller_is_gone() {
 }
 
 #[test]
-fn rings_never_wait_for_one_who_is_stopped() {
+fn rings_never_wait_for_a_stopped_process() {
     let room = Room::new();
     let mut server = Other::begin(&room, "serve");
     assert_eq!(server.line(), "ready");

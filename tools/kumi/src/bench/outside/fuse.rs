@@ -82,7 +82,7 @@ fn serve(mut device: &File) {
             Ok(n) => {
                 let Some(request) = Request::parse(&buffer[..n]) else { return };
                 if let Some(reply) = request.answer() {
-                    // ENOENT: who asked has gone meanwhile.
+                    // ENOENT: the asking process has gone meanwhile.
                     let _ = device.write_all(&reply);
                 }
             }

@@ -38,8 +38,7 @@ pub fn hold(place: &Place, i: usize, ready: Sender<()>) -> io::Result<()> {
     }
 }
 
-/// Held open for reading and for writing: whoever opens a FIFO then need not wait for the other
-/// side.
+/// Held open for reading and for writing: an open of a FIFO then need not wait for the other side.
 fn both_ends(path: std::path::PathBuf) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).open(path)
 }

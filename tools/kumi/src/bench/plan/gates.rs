@@ -11,7 +11,7 @@ const INLINE: usize = 4096;
 /// More callers than iceoryx2 is asked to connect.
 const ICEORYX_CALLERS: usize = 64;
 
-/// Cores of `inversion`: whoever computes there keeps the others from it.
+/// Cores of `inversion`: a computing process keeps the others from it.
 const INVERSION_CORES: usize = 1;
 
 /// One cell of `rpc`, before anybody takes part.
@@ -111,7 +111,7 @@ impl Calls<'_> {
         let when =
             |wanted: bool, who: Vec<Contender>| if full || wanted { who } else { Vec::new() };
         let scheduled = |transport, callers_as| self.rival(transport, "scheduled", callers_as);
-        // Two who spin want a core each.
+        // Two that spin want a core each.
         let can_spin = self.cores > 1 && self.callers == 1;
         let spinning = |who: Vec<Contender>| if can_spin { who } else { Vec::new() };
         let iceoryx =

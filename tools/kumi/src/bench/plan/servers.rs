@@ -129,8 +129,8 @@ impl Plan<'_> {
         ])
     }
 
-    /// Who waits for one request before it takes the next would be at a thousand slow ones for the
-    /// better part of a minute: they have no row.
+    /// A contender that waits for one request before it takes the next would be at a thousand slow
+    /// ones for the better part of a minute: they have no row.
     fn slow(&self) -> Vec<Contender> {
         let of = |organisation, threads| {
             vec![self.served("slow", organisation, threads, "ext2", self.other_runs())]

@@ -84,11 +84,11 @@ fn floor(samples: &[Sample]) -> Vec<Sample> {
     best(floors, true, |identity| identity.keys.insert("threads".to_owned(), BEST.to_owned()))
 }
 
-/// A row among those that are made alike: who it is, and its samples.
+/// A row among those that are made alike: its name, and its samples.
 type Alike<'a> = (Option<String>, Vec<&'a Sample>);
 
 /// Of the rows that `common` makes alike the one with the best median, under the common name;
-/// `common` returns who it was, for the note `is`.
+/// `common` returns the original name, for the note `is`.
 fn best<'a>(
     samples: impl Iterator<Item = &'a Sample>,
     more: bool,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_other_and_the_best_floor_say_who_they_are() {
+    fn best_other_and_best_floor_are_named() {
         let all = samples(&[
             "time_both 100 ms organisation=sequential threads=1",
             "time_both 40 ms organisation=kernel-threads threads=pool",

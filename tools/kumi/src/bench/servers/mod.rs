@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_says_who_serves_what() {
+    fn row_names_server_and_store() {
         let contender = |runtime, line: &str| Contender {
             runtime,
             variant: "-",

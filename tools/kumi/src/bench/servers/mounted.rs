@@ -1,4 +1,4 @@
-//! A contender that serves: its process, its mounts, and those who load it.
+//! A contender that serves: its process, its mounts, and its loads.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -145,7 +145,7 @@ impl Mounted {
         command
     }
 
-    /// One who calls a gate of it so often, from the same cores.
+    /// A caller of one of its gates so often, from the same cores.
     pub fn caller(&self, gate: &str, calls: u32) -> Result<Outcome, Trouble> {
         let mut command = self.loading();
         let said =
@@ -153,7 +153,7 @@ impl Mounted {
         Ok(said.trim().parse::<Outcome>()?)
     }
 
-    /// One who loads it, from the same cores.
+    /// A load on it, from the same cores.
     pub fn load(&self) -> Result<Load, Trouble> {
         let mut program = Program::start(&cores_for(self.cores), self.loading())?;
         match program.hear_within(PATIENCE)?.as_str() {

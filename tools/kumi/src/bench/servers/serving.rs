@@ -1,5 +1,5 @@
 //! How each contender is asked to serve a store: entries and attributes are never kept by the
-//! kernel, whoever serves.
+//! kernel, for any server.
 
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ pub struct Setting {
     pub gate: Option<&'static str>,
 }
 
-/// Who serves, by its command. `at` is where the files are to be, `clock` where the time.
+/// The server, by its command. `at` is where the files are to be, `clock` where the time.
 pub fn command(
     bench: &Bench,
     contender: &Contender,

@@ -14,7 +14,7 @@ use super::super::rpc::switches;
 /// Between two looks at the kernel threads.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The processes of a server: itself, and whom it made.
+/// The processes of a server: itself, and its descendants.
 #[derive(Clone)]
 pub struct Family(Vec<u32>);
 
@@ -31,7 +31,7 @@ pub struct Usage {
 #[derive(Clone, Copy, Default)]
 pub struct Resources {
     pub kernel_threads: f64,
-    /// Megabytes, what is shared parted by those who share it (smaps_rollup of proc(5)).
+    /// Megabytes, what is shared parted by its sharers (smaps_rollup of proc(5)).
     pub pss: f64,
 }
 
@@ -82,7 +82,7 @@ impl Usage {
     }
 }
 
-/// Every process, and who made it: the fourth field of /proc/PID/stat, behind a name that may hold
+/// Every process, and its parent: the fourth field of /proc/PID/stat, behind a name that may hold
 /// anything.
 fn parents() -> Vec<(u32, u32)> {
     let of = |entry: fs::DirEntry| {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_is_whom_it_made_too() {
+    fn family_includes_descendants() {
         let mut shell = Command::new("sh")
             .args(["-c", "sleep 60 & read line; kill $!"])
             .stdin(Stdio::piped())
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn who_computes_uses_cpu_time() {
+    fn computing_uses_cpu_time() {
         let family = Family(vec![std::process::id()]);
         let before = family.usage();
         let mut x = 1;
