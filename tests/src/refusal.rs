@@ -20,7 +20,8 @@ const ARCH: u32 = 4;
 ///
 /// ```no_run
 /// # use kumihimo_tests::refusal::refuse;
-/// refuse(&[(libc::SYS_bpf, libc::EPERM), (libc::SYS_io_uring_setup, libc::ENOSYS)]).expect("seccomp");
+/// let calls = [(libc::SYS_bpf, libc::EPERM), (libc::SYS_io_uring_setup, libc::ENOSYS)];
+/// refuse(&calls).expect("seccomp");
 /// ```
 ///
 /// # Errors

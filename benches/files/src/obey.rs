@@ -14,16 +14,15 @@ use super::{clock, closed, commands, fileread, slow, stream};
 /// Obeys the standard input until it ends: `root` is the mount of the files, `clock` that of the
 /// time.
 ///
-/// | line | answer |
-/// |---|---|
-/// | `fileread READS SEED`, `time REQUESTS` | `ready=1`; after one more line, `ms user_ms system_ms` |
-/// | `stat`, `pread`, `create CLIENTS MS` | `ops rate p50 p99 max` (us) |
-/// | `stream-read`, `stream-write` | `mb_s` |
-/// | `warm`: has the server read all that `pread` will | `mb_s` |
-/// | `slow READERS BLOCKS`: that many read from now on, so much at once; 0: none | `readers` |
-/// | `reads`: by those, since the last `reads` | `rate` |
-/// | `beside MS`: what is not slow | as `stat` |
-/// | `commands SHIM TIMES` | a command's microseconds, by its name |
+/// - `fileread READS SEED`, `time REQUESTS`: `ready=1`; after one more line,
+///   `ms user_ms system_ms`.
+/// - `stat`, `pread`, `create CLIENTS MS`: `ops rate p50 p99 max` (us).
+/// - `stream-read`, `stream-write`: `mb_s`.
+/// - `warm`: has the server read all that `pread` will: `mb_s`.
+/// - `slow READERS BLOCKS`: that many read from now on, so much at once; 0: none: `readers`.
+/// - `reads`: by those, since the last `reads`: `rate`.
+/// - `beside MS`: what is not slow: as `stat`.
+/// - `commands SHIM TIMES`: a command's microseconds, by its name.
 ///
 /// What fails is answered by `failed: WHY`.
 ///

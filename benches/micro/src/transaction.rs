@@ -5,16 +5,15 @@
 //! or one now and then (`load=thin`). The policies alternate slice by slice. Beside the measured
 //! rates stands what equations 1 to 8 predict from D, t and the rate without batches.
 //!
-//! | the paper's call | here |
-//! |---|---|
-//! | memory got and released, requests cancelled (26) | getppid(2): an entry without work |
-//! | messages and semaphores sent (10) | 64 bytes to a UNIX socket |
-//! | timers set, time read (5) | the clock, by the vDSO: never batched, no entry today |
-//! | messages, semaphores, requests and line received (16) | 64 bytes from that socket, sent before: a call that may wait, and does not |
-//! | written to the line (4) | 64 bytes to the socket |
-//! | line's state (3) | statx(2): always plain |
-//! | delays (2) | a switch |
-//! | file written, flushed (2) | pwrite(2) and fdatasync(2) of a file in memory: always plain |
+//! - memory got and released, requests cancelled (26): getppid(2): an entry without work.
+//! - messages and semaphores sent (10): 64 bytes to a UNIX socket.
+//! - timers set, time read (5): the clock, by the vDSO: never batched, no entry today.
+//! - messages, semaphores, requests and line received (16): 64 bytes from that socket, sent before:
+//!   a call that may wait, and does not.
+//! - written to the line (4): 64 bytes to the socket.
+//! - line's state (3): statx(2): always plain.
+//! - delays (2): a switch.
+//! - file written, flushed (2): pwrite(2) and fdatasync(2) of a file in memory: always plain.
 
 use std::fs::File;
 use std::io::ErrorKind;

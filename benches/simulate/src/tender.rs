@@ -3,13 +3,13 @@
 //! The paper gives no times of sections, only times on 2 and 4 cores over that on one. Five of them
 //! determine what the model needs:
 //!
-//! | unknown | from |
-//! |---|---|
-//! | the name tree's share of `create` | by kind, 2 cores: -24.5 % |
-//! | what handing a lock over costs, for each spinning waiter | `create` by kind, 4 cores: -19.3 %. On 2 cores one waits, on 4 three do: each costs a 150th of an operation |
-//! | the name tree's share of `region` | by kind, 2 cores: -26.0 % |
-//! | the container's share of `message` | by kind, 4 cores: -3.1 % (table 3: 0.00024 % a line, times 128 lines; the text says that nothing is gained) |
-//! | of that, what the kind has in common | by id, 4 cores: -55.2 % |
+//! - the name tree's share of `create`: by kind, 2 cores: -24.5 %.
+//! - what handing a lock over costs, for each spinning waiter: `create` by kind, 4 cores: -19.3 %.
+//!   On 2 cores one waits, on 4 three do: each costs a 150th of an operation.
+//! - the name tree's share of `region`: by kind, 2 cores: -26.0 %.
+//! - the container's share of `message`: by kind, 4 cores: -3.1 % (table 3: 0.00024 % a line, times
+//!   128 lines; the text says that nothing is gained).
+//! - of that, what the kind has in common: by id, 4 cores: -55.2 %.
 //!
 //! The other three are predicted, and come out within 1.5 % of the time on one core (a bound that
 //! was set when they were known): `region` by kind, `create` and `region` by id on four cores.

@@ -2,10 +2,11 @@
 //! does about those that do not leave.
 //!
 //! ```text
-//!            runs(level)                       higher one takes the core, or turn_over
-//!  away ───────────────────▶ Go: it has the core ──────────────▶ runs: Wait ──▶ it lies on its cell,
-//!    ▲                          │ idle()                                         at most nap() ──▶ look() ──▶ Go or Wait
-//!    └──────────────────────────┴──────────────────────────────────────────────────┘ idle()
+//!        runs(level)                      higher one takes the core, or turn_over
+//!  away ────────────▶ Go: it has the core ─────▶ runs: Wait ──▶ it lies on its cell
+//!    ▲                   │ idle()                                │ at most nap()
+//!    │                   │                                       ▼
+//!    └───────────────────┴──────────────── idle() ◀────────── look(): Go or Wait
 //! ```
 //! A waiter looks from time to time at the holder of the core. A holder whose process is dead,
 //! which is stopped, or which slept in the kernel from one look to the next loses the core at once.

@@ -1,12 +1,13 @@
 //! A core's slot: which virtual processor of which address space holds the core, at what level, and
 //! which ones wait for it.
 //!
-//! | VP | does | and then |
-//! |---|---|---|
-//! | wants the core, and it is free or held at a lower level | takes it | tells the displaced VP; looks for a higher waiter |
-//! | wants it, and it is held at its level or a higher one | says in its cell that it waits | looks at the slot once more |
-//! | holds it and leaves, or sinks | frees the slot, or lowers its mark | gives it to the highest waiter, and calls that one |
-//! | is given it | accepts, by writing the slot anew | or, if it wants it no longer, leaves |
+//! - wants the core, and it is free or held at a lower level: takes it; then: tells the displaced
+//!   VP; looks for a higher waiter.
+//! - wants it, and it is held at its level or a higher one: says in its cell that it waits; then:
+//!   looks at the slot once more.
+//! - holds it and leaves, or sinks: frees the slot, or lowers its mark; then: gives it to the
+//!   highest waiter, and calls that one.
+//! - is given it: accepts, by writing the slot anew; then: or, if it wants it no longer, leaves.
 //!
 //! No wake-up is lost: a waiter says that it waits and then looks at the slot; a VP that lowers a
 //! slot does so and then looks for waiters; a full fence stands between the two on both sides, so

@@ -3,10 +3,9 @@
 //!
 //! Each architecture has one folder, and exactly one folder is compiled in:
 //!
-//! | folder | target | microprocesses |
-//! |---|---|---|
-//! | `x86_64/` | x86_64 Linux with glibc | own stacks and TLS blocks; 1:1 where the self-test fails |
-//! | `fallback/` | every other Linux: aarch64, musl | kernel threads 1:1 |
+//! - `x86_64/`: target: x86_64 Linux with glibc; own stacks and TLS blocks; 1:1 where the self-test
+//!   fails.
+//! - `fallback/`: target: every other Linux: aarch64, musl; kernel threads 1:1.
 //!
 //! Both provide the same modules with the same functions; `seam.rs` lists them, and the compiler
 //! checks the list on every target. The fallback compiles everywhere because nothing that only

@@ -410,7 +410,7 @@ fn out_of_space(bytes: usize, slot: usize, err: &io::Error) -> io::Error {
 }
 
 // ----
-// guards --------------------------------------------------------------------------------------------------------
+// guards ----------------------------------------------------------------------------------------
 
 /// How guards are made: 0 not decided, then from the best to the last resort. Only ever rises.
 static GUARD_HOW: AtomicU8 = AtomicU8::new(0);
@@ -539,7 +539,7 @@ fn guard(class: Class, first: usize, count: usize) -> io::Result<usize> {
 }
 
 // ----
-// memory --------------------------------------------------------------------------------------------------------
+// memory ----------------------------------------------------------------------------------------
 
 /// Gives the memory of a slot back to the system, except for the `keep_below_top` bytes under
 /// `slot_end` (rounded up to whole pages). The pages given back read as zero afterwards. One system

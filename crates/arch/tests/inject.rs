@@ -436,7 +436,7 @@ fn everything_but_avx_is_as_before_in_the_legacy_format() {
 }
 
 // ---- upcalls that
-// switch -------------------------------------------------------------------------------------------
+// switch ----------------------------------------------------------------------------------------
 
 struct Sides {
     interrupted: Context,

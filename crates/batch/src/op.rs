@@ -26,15 +26,17 @@ pub enum Class {
 /// waiting it hands to worker threads, which costs more than the entry that it saves; such calls
 /// are always plain ([`Kind::is_always_plain`]).
 ///
-/// | call | the paper's class | today |
-/// |---|---|---|
-/// | `Nop`, getppid(2) | no wait | the same |
-/// | `Recv`, `RecvMessage` | unpredictable wait | no wait: `MSG_DONTWAIT`, then epoll |
-/// | `Send`, `SendVectored`, `SendDatagram` | certain wait | no wait: `MSG_DONTWAIT`, then epoll |
-/// | `ReadAt` | certain wait | no wait if cached: `RWF_NOWAIT`; what is not is read by a plain call |
-/// | `WriteAt` | certain wait | plain: buffered writes go to worker threads |
-/// | `Sync` | certain wait | plain: always a worker thread |
-/// | `Stat` | certain wait | plain: always a worker thread |
+/// - `Nop`, getppid(2): the paper's class: no wait; today: the same.
+/// - `Recv`, `RecvMessage`: the paper's class: unpredictable wait; today: no wait: `MSG_DONTWAIT`,
+///   then epoll.
+/// - `Send`, `SendVectored`, `SendDatagram`: the paper's class: certain wait; today: no wait:
+///   `MSG_DONTWAIT`, then epoll.
+/// - `ReadAt`: the paper's class: certain wait; today: no wait if cached: `RWF_NOWAIT`; what is not
+///   is read by a plain call.
+/// - `WriteAt`: the paper's class: certain wait; today: plain: buffered writes go to worker
+///   threads.
+/// - `Sync`: the paper's class: certain wait; today: plain: always a worker thread.
+/// - `Stat`: the paper's class: certain wait; today: plain: always a worker thread.
 #[derive(Debug)]
 pub enum Op<'a> {
     /// Nothing but the entry: the paper's getpid loop.

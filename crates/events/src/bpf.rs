@@ -19,15 +19,17 @@
 //! A forked child shares the memory and the buffer with its parent, and keeps a seat taken as long
 //! as it lives.
 //!
-//! | offset | a slot, 256 bytes; slot 0 is the [`Header`] |
-//! |---|---|
-//! | 0 | `this` u64, the user scheduler's own |
-//! | 8 | `vp` u64: 0 none; VP's number + 1 in bits 2.., [`CLAIMING`], [`LENT`] |
-//! | 16, 20 | `masked` u32, above 0: no event; `wanted` u32: [`WANTS_BLOCKED`], [`WANTS_UNBLOCKED`] |
-//! | 24, 28, 32, 40, 44 | `pending` u32, `priority` i32, `microprocess` u64, `tid` u32, `state` u32: the program does not read them |
-//! | 48, 56, 64 | u64 counts by the program: VPs lent; SIGTRAPs let through; records that found no room (the VP then stays) |
-//! | 72 | u64, CLOCK_MONOTONIC in ns, when the VP was last lent |
-//! | 128..256 | the user scheduler's own |
+//! Offsets in a slot of 256 bytes (slot 0 is the [`Header`]):
+//!
+//! - 0: `this` u64, the user scheduler's own.
+//! - 8: `vp` u64: 0 none; VP's number + 1 in bits 2.., [`CLAIMING`], [`LENT`].
+//! - 16, 20: `masked` u32, above 0: no event; `wanted` u32: [`WANTS_BLOCKED`], [`WANTS_UNBLOCKED`].
+//! - 24, 28, 32, 40, 44: `pending` u32, `priority` i32, `microprocess` u64, `tid` u32, `state` u32:
+//!   the program does not read them.
+//! - 48, 56, 64: u64 counts by the program: VPs lent; SIGTRAPs let through; records that found no
+//!   room (the VP then stays).
+//! - 72: u64, CLOCK_MONOTONIC in ns, when the VP was last lent.
+//! - 128..256: the user scheduler's own.
 
 mod btf;
 mod follow;

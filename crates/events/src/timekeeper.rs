@@ -2,8 +2,10 @@
 //! [`tick`](UserScheduler::tick), as long as something runs.
 //!
 //! ```text
-//!   NOBODY ── keep_time ──> KEPT ── Tick::Rest(None) ──> NOBODY
-//!                           KEPT ── Tick::Rest(Some) ──> RESTS ── keep_time, or Tick::Again ──> KEPT
+//!   NOBODY ── keep_time ───────────────> KEPT
+//!   KEPT   ── Tick::Rest(None) ────────> NOBODY
+//!   KEPT   ── Tick::Rest(Some) ────────> RESTS
+//!   RESTS  ── keep_time, Tick::Again ──> KEPT
 //! ```
 //! At rest no particular thread has the watch: the thread of the pool that [`Kernel::keep_time`]
 //! wakes takes it.

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!            begin()          offer()                 hand()
-//!   NONE ─────────────> QUEUED ───────> OFFERED ───────────────> HANDED ──> NONE   (the waiter has its VP)
+//!   NONE ─────────────> QUEUED ───────> OFFERED ───────────────> HANDED ──> NONE  (it has its VP)
 //!                        │  ^
 //!               give_up()│  │ begin() again: the entry is still in the queue
 //!              or excuse()v  │

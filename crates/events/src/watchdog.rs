@@ -6,12 +6,19 @@
 //! [`blocked`](crate::sched::UserScheduler::blocked), and may itself be stuck.) Other threads do
 //! nothing for it beyond a store where a VP rests, is asked for or raised.
 //!
-//! | case | the proof | overridden |
-//! |---|---|---|
-//! | *mask never cleared* | `PROBE` is set in `pending` of a masked slot; the next unmask takes it. Still there after the bound of the kernel thread's own CPU time | the VP is written off |
-//! | *Blocked never answered* | the same call of `blocked` is under way after the bound | its kernel thread counts no longer as one of the pool, another takes its place; the VP is written off |
-//! | *no yield after Preempted* | raised, and the same microprocess runs on for the bound of CPU time although [`outranked`](crate::sched::UserScheduler::outranked) says that it should not | the VP is taken from its slot and goes to a spare, as if its kernel thread had blocked |
-//! | *user scheduler itself blocked* | as the first, but the kernel thread sleeps in the kernel, without having said so ([`KernelThread::rest`](crate::KernelThread::rest)) | as the first |
+//! - *mask never cleared*: proof: `PROBE` is set in `pending` of a masked slot; the next unmask
+//!   takes it. Still there after the bound of the kernel thread's own CPU time; overridden: the VP
+//!   is written off.
+//! - *Blocked never answered*: proof: the same call of `blocked` is under way after the bound;
+//!   overridden: its kernel thread counts no longer as one of the pool, another takes its place;
+//!   the VP is written off.
+//! - *no yield after Preempted*: proof: raised, and the same microprocess runs on for the bound of
+//!   CPU time although [`outranked`](crate::sched::UserScheduler::outranked) says that it should
+//!   not; overridden: the VP is taken from its slot and goes to a spare, as if its kernel thread
+//!   had blocked.
+//! - *user scheduler itself blocked*: proof: as the first, but the kernel thread sleeps in the
+//!   kernel, without having said so ([`KernelThread::rest`](crate::KernelThread::rest));
+//!   overridden: as the first.
 //!
 //! *Written off*: the scheduler's data of that VP are in use, so nobody else may carry it. But
 //! nobody waits for it either: [`Kernel::is_held_up`] says that it is, and the user scheduler is

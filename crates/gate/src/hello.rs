@@ -4,10 +4,13 @@
 //! Records of fixed layout, little-endian, each one packet:
 //! ```text
 //! 0  magic "KUMI"   4  version u16   6  what it is u8
-//! hello    7  1: types are told  8  types u64  16  size  24  seat  46  placement u8  47  length of the name u8  48  name
-//! welcome  7  0                  8  link u64   16  size  24  seat  46  0                            and with it a descriptor: the lane
+//! hello    7  1: types are told  8  types u64  16  size  24  seat
+//!          46  placement u8      47  length of the name u8  48  name
+//! welcome  7  0                  8  link u64   16  size  24  seat  46  0
+//!          and with it a descriptor: the lane
 //! refused  7  kind of error u8   8  length of the text u16  10  text
-//! size: cells u32, inline u32 (0, 0: no wish).   seat: 1: there is one u8, board u128, row u32, bit u8
+//! size: cells u32, inline u32 (0, 0: no wish)
+//! seat: 1: there is one u8, board u128, row u32, bit u8
 //! ```
 //! The first seven bytes and all of `refused` stay as they are in every version, so that two
 //! versions can tell each other what they are.

@@ -3,7 +3,8 @@
 //! requests and replies go through the lane.
 //!
 //! ```text
-//! 0  what it is u8: 0x10 ring; 0x11 region: id u64, length u64, and a descriptor; 0x12 forget region: id u64; 0x13 bye: error
+//! 0  what it is u8: 0x10 ring; 0x11 region: id u64, length u64, and a descriptor;
+//!    0x12 forget region: id u64; 0x13 bye: error
 //! ```
 
 use std::mem::ManuallyDrop;

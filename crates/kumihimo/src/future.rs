@@ -13,7 +13,8 @@
 //!         }
 //!         let waker = context.waker().clone(); // for another thread
 //!         thread::spawn(move || waker.wake());
-//!         Poll::Pending // the microprocess is parked, its virtual processor goes on with the others
+//!         // The microprocess is parked; its virtual processor goes on with the others.
+//!         Poll::Pending
 //!     }))
 //! });
 //! assert_eq!(answer.join().unwrap(), 42);
@@ -26,12 +27,20 @@
 //! # What works through it
 //! A future becomes ready because its waker is called. Which crates work depends on the caller.
 //!
-//! | caller of the waker | for example | works |
-//! |---|---|---|
-//! | the sender, unlocker or closer: the crate has no reactor | async-channel, async-lock, async-broadcast, event-listener, futures and futures-lite, flume's async side, tower's services and those layers that use no clock, `tokio::sync` (without its timeouts) and tokio's `JoinHandle` | as it is: `examples/src/bin/future_channel.rs` |
-//! | a kernel thread that the crate starts by itself | async-io, async-net, async-fs, smol's timers, futures-timer | as it is; the I/O is the crate's and not Kumihimo's: its thread is woken for every wait |
-//! | a runtime that has to be there | Tokio's: `tokio::net`, `time`, `fs`, `process`, `signal`, `spawn`, and all that stands on them: hyper-util, reqwest's async client, tonic, sqlx, tokio-postgres, the AWS SDK | beside it, below: `examples/src/bin/beside_tokio.rs` |
-//! | a runtime whose futures must stay on its thread | monoio, glommio, compio, `tokio::task::LocalSet` | not through it: leave them on kernel threads of their own, and talk to those through a channel |
+//! - the sender, unlocker or closer: the crate has no reactor: for example: async-channel,
+//!   async-lock, async-broadcast, event-listener, futures and futures-lite, flume's async side,
+//!   tower's services and those layers that use no clock, `tokio::sync` (without its timeouts) and
+//!   tokio's `JoinHandle`; works: as it is: `examples/src/bin/future_channel.rs`.
+//! - a kernel thread that the crate starts by itself: for example: async-io, async-net, async-fs,
+//!   smol's timers, futures-timer; works: as it is; the I/O is the crate's and not Kumihimo's: its
+//!   thread is woken for every wait.
+//! - a runtime that has to be there: for example: Tokio's: `tokio::net`, `time`, `fs`, `process`,
+//!   `signal`, `spawn`, and all that stands on them: hyper-util, reqwest's async client, tonic,
+//!   sqlx, tokio-postgres, the AWS SDK; works: beside it, below:
+//!   `examples/src/bin/beside_tokio.rs`.
+//! - a runtime whose futures must stay on its thread: for example: monoio, glommio, compio,
+//!   `tokio::task::LocalSet`; works: not through it: leave them on kernel threads of their own, and
+//!   talk to those through a channel.
 //!
 //! Of the second and third kind there is often a blocking twin that needs none of this: rustls,
 //! tungstenite and httparse take whatever reads and writes, so [`net`](crate::net) as well as

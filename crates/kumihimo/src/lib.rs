@@ -138,7 +138,8 @@ pub mod machine {
 ///
 /// drop(region);
 /// assert!(table().read(found, &mut said).is_err(), "its id is stale");
-/// assert!(table().names().find(&Name::parse("/region/scratch")?).is_err(), "and its name is gone");
+/// let name = Name::parse("/region/scratch")?;
+/// assert!(table().names().find(&name).is_err(), "and its name is gone");
 /// # Ok(())
 /// # }
 /// ```
@@ -167,7 +168,8 @@ pub mod resource {
 /// # let folder = std::env::temp_dir().join(format!("kumihimo-gate-tour-{}", std::process::id()));
 /// # // SAFETY: nothing else runs yet.
 /// # unsafe { std::env::set_var("KUMI_DIR", &folder) };
-/// // One process serves. Each request is handled by a microprocess of its own, at the caller's priority.
+/// // One process serves. Each request is handled by a microprocess of its own, at the caller's
+/// // priority.
 /// let _serving = Gate::serve("adder", |(a, b): (u32, u32)| a + b)?;
 ///
 /// // Another one calls.

@@ -1,7 +1,8 @@
 //! The user's run-time directory: which address spaces live, without a daemon that is asked.
 //!
 //! ```text
-//! 12          address space 12: locked (flock) while it lives; the generation below which its ids may have been used
+//! 12          address space 12: locked (flock) while it lives; the generation below which its
+//!             ids may have been used
 //! 12.socket   its control socket
 //! 12.ear      where neighbours tell it that something on the board concerns it ([`crate::ear`])
 //! 12.gates    where callers of its gates are let in, and

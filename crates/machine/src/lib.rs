@@ -13,7 +13,8 @@
 //! use kumihimo_machine::Machine;
 //!
 //! # fn main() -> Result<(), kumihimo_machine::Error> {
-//! # let folder = std::env::temp_dir().join(format!("kumihimo-machine-doc-{}", std::process::id()));
+//! # let name = format!("kumihimo-machine-doc-{}", std::process::id());
+//! # let folder = std::env::temp_dir().join(name);
 //! # kumihimo_machine::directory::Directory::own(&folder)?;
 //! # let mine = || Machine::at(&folder);
 //! # /*

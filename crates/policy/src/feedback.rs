@@ -12,14 +12,13 @@ use crate::{Info, Placement, Policy, Why};
 /// is `first << d` long, and the microprocess queues `d * delay` behind those at depth 0: its key
 /// is the time of its placement plus that delay.
 ///
-/// | asked because | ran since its last placement | depth |
-/// |---|---|---|
-/// | spawned | | 0 |
-/// | quantum over | | one deeper |
-/// | yielded | at least half its quantum | one deeper (yielding just before the end gains nothing) |
-/// | woken | less than a quarter of its quantum | one up |
-/// | outranked | its turn goes on later | unchanged |
-/// | anything else | | unchanged |
+/// - spawned: depth: 0.
+/// - quantum over: depth: one deeper.
+/// - yielded: ran: at least half its quantum; depth: one deeper (yielding just before the end gains
+///   nothing).
+/// - woken: ran: less than a quarter of its quantum; depth: one up.
+/// - outranked: ran: its turn goes on later; depth: unchanged.
+/// - anything else: depth: unchanged.
 ///
 /// So a computation that now and then waits for a lock stays where it sank: it does not get the
 /// place of one that waits for input. Nothing starves within a priority: the key of a waiting one

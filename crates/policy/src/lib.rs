@@ -5,11 +5,12 @@
 //! ([`Info`]) and the reason for asking ([`Why`]) to a [`Placement`]. The mechanism owns the queues
 //! and enforces everything else, so the worst that a bad policy can do is to choose badly.
 //!
-//! | policy | within a level | quantum unless told otherwise |
-//! |---|---|---|
-//! | [`FixedPriority`] | first in, first out | none: until it blocks, yields or ends |
-//! | [`RoundRobin`], the default | first in, first out | 10 ms ([`RoundRobin::QUANTUM`]) |
-//! | [`Feedback`] | by depth and time of waiting | 2 ms at the top, doubled at each depth, 32 ms at the bottom |
+//! - [`FixedPriority`]: order within a level: first in, first out; default quantum: none: until it
+//!   blocks, yields or ends.
+//! - [`RoundRobin`], the default: order within a level: first in, first out; default quantum: 10 ms
+//!   ([`RoundRobin::QUANTUM`]).
+//! - [`Feedback`]: order within a level: by depth and time of waiting; default quantum: 2 ms at the
+//!   top, doubled at each depth, 32 ms at the bottom.
 //!
 //! Levels are exact over all virtual processors, whatever policy chose them: what is of a higher
 //! level runs before what is of a lower one, but for a few scheduling steps. Nothing

@@ -25,7 +25,8 @@ impl Priority {
     /// ```
     /// # use kumihimo_policy::Priority;
     /// assert!(Priority::new(40)? > Priority::DEFAULT);
-    /// assert_eq!(Priority::new(64).unwrap_err().to_string(), "priority 64 is out of range: 0 (lowest) to 63 (highest)");
+    /// let error = Priority::new(64).unwrap_err();
+    /// assert_eq!(error.to_string(), "priority 64 is out of range: 0 (lowest) to 63 (highest)");
     /// # Ok::<(), kumihimo_policy::PriorityError>(())
     /// ```
     pub const fn new(level: u8) -> Result<Priority, PriorityError> {

@@ -8,11 +8,12 @@
 //!
 //! # The course of a context switch
 //! ```text
-//! for item in owner.take_injected() { owner.push(item, ..) }    // only if !injector_is_empty()
-//! wake(owner.exchange());                                       // takes what the neighbour gave away
-//! let next = owner.pop();                                       // or pop_at_least(own level) on yield
-//! ... switch; then, on the other side, the one that was left: owner.push(old, place, Origin::Yield)
-//! wake(owner.surplus(someone_idle));                            // after the push
+//! for item in owner.take_injected() { owner.push(item, ..) }  // only if !injector_is_empty()
+//! wake(owner.exchange());                                     // takes the neighbour's surplus
+//! let next = owner.pop();                                     // on yield: pop_at_least(level)
+//! ... switch; then, on the other side, for the one that was left:
+//! owner.push(old, place, Origin::Yield)
+//! wake(owner.surplus(someone_idle));                          // after the push
 //! ```
 //! and of an idle VP:
 //! ```text

@@ -31,12 +31,15 @@
 //!         WORDS.open(Locking::Vp, &self.0, 0, word).map_err(|_| Error::Full(WORD))
 //!     }
 //!     fn usage(&self, each: &mut dyn FnMut(Usage)) {
-//!         WORDS.for_each(|serial, word| each(Usage { serial, owner: None, state: format!("says {word}") }));
+//!         WORDS.for_each(|serial, word| {
+//!             each(Usage { serial, owner: None, state: format!("says {word}") })
+//!         });
 //!     }
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let table = Table::new(Location::new(12).expect("0 to 4095"), Generations::unclaimed(), Locking::Vp);
+//! let location = Location::new(12).expect("0 to 4095");
+//! let table = Table::new(location, Generations::unclaimed(), Locking::Vp);
 //! table.define(Box::leak(Box::new(Words(Generations::unclaimed()))))?;
 //! let id = table.open(WORD, &mut "hello")?;
 //! assert_eq!(id.to_string(), "12.kind16.0.0");

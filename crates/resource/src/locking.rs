@@ -1,11 +1,12 @@
 //! How resources are kept from being used by two at once: three designs, chosen at start (P3, 4.3
 //! and 4.4, and its open problem).
 //!
-//! | | a resource | the name tree | what a kind has in common (free slots, counters) |
-//! |---|---|---|---|
-//! | `kind` | one lock a kind | one lock | under the kind's lock |
-//! | `id` | one lock each | one lock a kind | a part a virtual processor |
-//! | `vp` | nothing for the only user; else claimed by each user | many small parts, by name | a part a virtual processor |
+//! - `kind`: lock of a resource: one lock a kind; the name tree: one lock; free slots and counters
+//!   of a kind: under the kind's lock.
+//! - `id`: lock of a resource: one lock each; the name tree: one lock a kind; free slots and
+//!   counters of a kind: a part a virtual processor.
+//! - `vp`: lock of a resource: nothing for the only user; else claimed by each user; the name tree:
+//!   many small parts, by name; free slots and counters of a kind: a part a virtual processor.
 //!
 //! A part's lock is its virtual processor's: another one takes it only when that has no free slot
 //! left, or far too many.

@@ -1,11 +1,11 @@
 //! The place where a sticky microprocess waits for a wake-up by the runtime, on its kernel thread.
 //!
 //! ```text
-//!   its microprocess                        a waker (or a resuming thread)
+//!   its microprocess            a waker (or a resuming thread)
 //!   lie_down():  UP -> LIES
-//!   State: LIVE -> PARKED                   State: PARKED -> LIVE
-//!   sleep() while LIES                      call():  LIES -> CALLED, and the kernel thread is woken
-//!   CALLED -> UP                            (UP: it is queued, as any other)
+//!   State: LIVE -> PARKED       State: PARKED -> LIVE
+//!   sleep() while LIES          call():  LIES -> CALLED, and the kernel thread is woken
+//!   CALLED -> UP                (UP: it is queued, as any other)
 //! ```
 //! PARKED is reached after LIES was written, and left before LIES is read. Both sides access it by
 //! read-modify-write operations on one word ([`crate::state`]), so the waker that takes it out of

@@ -6,8 +6,10 @@
 //! has itself or asks the owner.
 //!
 //! ```text
-//!   something waits here that outranks what another VP runs:   hand the highest over to the VP that runs the lowest, idle ones first
-//!   something waits there that outranks what any VP runs:      ask its owner (a bit, and an event), which does the above at its next step
+//!   something waits here that outranks what another VP runs:
+//!     hand the highest over to the VP that runs the lowest, idle ones first
+//!   something waits there that outranks what any VP runs:
+//!     ask its owner (a bit, and an event), which does the above at its next step
 //! ```
 //! Why no change is missed: a VP that changes its published levels stores them, fences, and then
 //! looks at the others. Of two VPs that change at the same time at least one sees the other

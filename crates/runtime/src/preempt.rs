@@ -2,8 +2,9 @@
 //! neither, anywhere in its code.
 //!
 //! ```text
-//!   raise(Preempted) ── bit in the carrier's slot ──┬── it unmasks, or passes a switch point ──> deliver() ── give_way ──>
-//!                                                   └── bell: trap in user mode ── interrupted(): injects a call of ──┘
+//!   raise(Preempted) ── bit in the carrier's slot
+//!     ├── it unmasks, or passes a switch point ───────────────────────┐
+//!     └── bell: trap in user mode ─ interrupted(): injects a call of ─┴─> deliver() ──> give_way
 //! ```
 //! A call is injected only where the microprocess can be switched away from and continued on
 //! another kernel thread, that is where

@@ -6,12 +6,13 @@
 //! to run. So the level sets the slice (Linux 6.12: `sched_runtime` of sched_setattr(2) for
 //! SCHED_OTHER; older ones ignore it):
 //!
-//! | a kernel thread that | slice | so that it |
-//! |---|---|---|
-//! | computes below the default level | the longest | lets a waking thread of any process go first |
-//! | sleeps, and ran something above the default level | a quarter of the usual | goes first when it wakes |
-//! | the same at the default level, beside microprocesses that are [sticky](crate::sticky) | a quarter of the usual | goes first when it wakes, and not behind those |
-//! | else | the usual | is as any other |
+//! - computes below the default level: slice: the longest; effect: lets a waking thread of any
+//!   process go first.
+//! - sleeps, and ran something above the default level: slice: a quarter of the usual; effect: goes
+//!   first when it wakes.
+//! - the same at the default level, beside microprocesses that are [sticky](crate::sticky): slice:
+//!   a quarter of the usual; effect: goes first when it wakes, and not behind those.
+//! - else: slice: the usual; effect: is as any other.
 //!
 //! A slice says how soon, not how much: CPU time is shared out as before; how much is the board's.
 //! Not shorter than that quarter: a thread that has used its slice up is outranked again, and 100

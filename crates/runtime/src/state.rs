@@ -19,7 +19,8 @@
 //! to:
 //! ```text
 //!   LIVE, PARKED  -- 10 suspend: + SUSPENDED
-//!   LIVE   + SUSPENDED  -- 11 hold --->  HELD        by the carrier that would switch to it, or has just left it
+//!   LIVE   + SUSPENDED  -- 11 hold --->  HELD        by the carrier that would switch to it, or
+//!                                                    has just left it
 //!   PARKED + SUSPENDED  -- 3 wake ---->  HELD        it would be runnable now; nobody queues it
 //!   HELD                -- 12 resume -->  LIVE       - SUSPENDED; the resumer queues it
 //!   LIVE, PARKED        -- 12 resume: - SUSPENDED

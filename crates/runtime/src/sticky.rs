@@ -15,8 +15,8 @@
 //!      │  levels differ:      │ own run time, or no spare is left   │
 //!      │  waits for its turn  v                                     │
 //!      └──────────────────── STICKY <───────────────────────────────┘
-//!        it waits in the runtime and has hardly blocked elsewhere since; it ends; or levels come to
-//!        differ, or it is suspended: then it is called back
+//!        it waits in the runtime and has hardly blocked elsewhere since; it ends; or levels
+//!        come to differ, or it is suspended: then it is called back
 //! ```
 //! In the runtime it is what it was: it is woken, cancelled, suspended and shown as a microprocess.
 //! A wait in the runtime blocks its kernel thread ([`crate::berth`]); a yield is one to the

@@ -342,7 +342,7 @@ pub(crate) fn changes(ring: &Arc<Ring>) -> Note {
 }
 
 // ---- By
-// anybody ------------------------------------------------------------------------------------------------------
+// anybody ---------------------------------------------------------------------------------------
 
 fn tid(thread: &KernelThread) -> u32 {
     thread.slot().tid.load(std::sync::atomic::Ordering::Relaxed)

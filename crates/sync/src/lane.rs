@@ -6,8 +6,9 @@
 //! which moves a waiter from the word into the state's queues.
 //!
 //! ```text
-//!   QUIET <-- stand / meet, withdraw --> RECEIVER|node, SENDER|node      lock: any but LOCKED --> LOCKED
-//!   unlock: LOCKED --> QUIET (nothing buffered, nobody waits, both ends open) or STATE (look inside)
+//!   QUIET <-- stand / meet, withdraw --> RECEIVER|node, SENDER|node
+//!   lock:   any but LOCKED --> LOCKED
+//!   unlock: LOCKED --> QUIET (nothing buffered, no waiter, both ends open) or STATE (look inside)
 //! ```
 //!
 //! A thread that `meet`s a node owns it until it stores the node's outcome. A node that is

@@ -11,7 +11,11 @@
 //! use kumihimo_sync::mpmc;
 //! let (sender, receiver) = mpmc::sync_channel(4);
 //! let total: u32 = std::thread::scope(|s| {
-//!     let workers: Vec<_> = (0..3).map(|_| { let r = receiver.clone(); s.spawn(move || r.iter().sum::<u32>()) }).collect();
+//!     let work = |_| {
+//!         let receiver = receiver.clone();
+//!         s.spawn(move || receiver.iter().sum::<u32>())
+//!     };
+//!     let workers: Vec<_> = (0..3).map(work).collect();
 //!     (1..=100).for_each(|n| sender.send(n).unwrap());
 //!     drop(sender);
 //!     workers.into_iter().map(|w| w.join().unwrap()).sum()

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 ///
 /// ```text
 /// select! {
-///     recv(receiver) -> result => expression,      // Result<T, RecvError>, of an mpsc or mpmc receiver
+///     recv(receiver) -> result => expression,      // Result<T, RecvError>, of mpsc or mpmc
 ///     send(sender, value) -> result => expression, // Result<(), SendError<T>>, of any sender
 ///     after(duration) => expression,
 ///     at(instant) => expression,

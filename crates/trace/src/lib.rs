@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   a VP's carrier, masked ---> Ring  \
-//!   a VP's carrier, masked ---> Ring   > kumi-trace (kernel thread) --> spool --> at the end: Perfetto's format
-//!   everybody else -----------> Crowd /    every few milliseconds       (file)        |
-//!                                                                              Reader --> check
+//!   a VP's carrier, masked ---> Ring   > kumi-trace (kernel thread) --> spool (file)
+//!   every other thread -------> Crowd /    every few milliseconds         |
+//!                                            at the end: Perfetto's format, Reader --> check
 //! ```
 //! While the program runs, a record is three words in a buffer of fixed size ([`record`],
 //! [`ring`]); one that finds no room is counted. What costs time (names, states, protobuf) is done

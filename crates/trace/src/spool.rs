@@ -3,7 +3,8 @@
 //! A program that dies leaves it behind, complete up to the begin of the writer's last whole round;
 //! whatever follows the last whole chunk is ignored.
 //! ```text
-//!   header: MAGIC, version, VPs, process id, length of the text, offset in the output; text: lines "key=value"
+//!   header: MAGIC, version, VPs, process id, length of the text, offset in the output;
+//!           text: lines "key=value"
 //!   chunk:  writer, number of records, records of 24 bytes
 //! ```
 //! All numbers are little-endian. Readers pass over kinds of records and lines of the text that

@@ -44,7 +44,8 @@ fn answer(head: &[u8]) -> Result<Answer, &'static str> {
     let close =
         request.version == Some(0) || wishes.any(|v| v.trim_ascii().eq_ignore_ascii_case(b"close"));
     let (status, text) = match (request.method, request.path) {
-        _ if request.version == Some(1) && fields("host").next().is_none() => return Err(BAD), // RFC 9112, 3.2
+        // RFC 9112, 3.2
+        _ if request.version == Some(1) && fields("host").next().is_none() => return Err(BAD),
         _ if fields("transfer-encoding").next().is_some() => return Err("501 Not Implemented"),
         _ if body > BODY_MAX => return Err("413 Content Too Large"),
         (Some("GET" | "HEAD"), Some("/")) => ("200 OK", "Hello from a microprocess!\n"),
@@ -96,6 +97,7 @@ fn main() -> io::Result<()> {
     println!("http://{}/", listener.local_addr()?);
     loop {
         let (stream, _peer) = listener.accept()?;
-        thread::Builder::new().spawn(move || drop(converse(&stream)))?; // What goes wrong with one client is its affair.
+        // What goes wrong with one client is its affair.
+        thread::Builder::new().spawn(move || drop(converse(&stream)))?;
     }
 }

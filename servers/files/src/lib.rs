@@ -4,7 +4,7 @@
 //! options    what the command line says
 //! backing    the store that is to be served: an ext2 image, or a directory of this machine
 //! server     the way of a mount from its begin to its end
-//! background `kumi mount` without -f: a process of its own, that the command waits for until it serves
+//! background `kumi mount` without -f: a process of its own; the command waits until it serves
 //! clock      the time server as a process of its own
 //! ```
 //! How requests are handled is `kumihimo_fuse`'s, what they do the stores'.

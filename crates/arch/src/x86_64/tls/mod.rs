@@ -5,11 +5,10 @@
 //! moved between kernel threads at any switch: `thread_local!`, errno, exceptions, `malloc`'s
 //! caches and pthread keys go with it.
 //!
-//! | [`Kind`] | how a block is made |
-//! |---|---|
-//! | `Clone` | written from a template that was found by comparing blocks of the C library [120-300 ns] |
-//! | `Donor` | by pthread_create, whose kernel thread ends at once [35-180 us] |
-//! | `Kernel` | not at all: a microprocess is a kernel thread |
+//! - `Clone`: written from a template that was found by comparing blocks of the C library [120-300
+//!   ns].
+//! - `Donor`: by pthread_create, whose kernel thread ends at once [35-180 us].
+//! - `Kernel`: not at all: a microprocess is a kernel thread.
 //!
 //! Nothing here is tied to a version of glibc: the tests pass with 2.35, 2.36, 2.39, 2.41 and 2.43,
 //! with cloned blocks in each. [`get`] decides at the first call, by a self-test;
