@@ -217,7 +217,7 @@ mod tests {
         );
         let table = || Note::Table(vec!["one".into()], vec![vec!["all".into()]]);
         let with = Outcome { notes: vec![table()], ..outcome() };
-        assert!(!with.plain().contains("kumihimo") && with.plain().ends_with("\nwho\nall\n"));
+        assert!(!with.plain().contains("kumihimo") && with.plain().ends_with("\none\nall\n"));
         assert!(
             with.markdown(&[]).contains("kumihimo")
                 && with.markdown(&[]).ends_with("\n| one |\n| --- |\n| all |\n")

@@ -127,7 +127,8 @@ impl<'a> Checker<'a> {
             TokenKind::Whitespace => {}
             TokenKind::Literal { kind, .. } => {
                 if is_text(kind) {
-                    self.words(text, line);
+                    // The letter of an escape is no part of a word.
+                    self.words(&text.replace("\\n", "  ").replace("\\t", "  "), line);
                 }
                 self.other(text);
             }
