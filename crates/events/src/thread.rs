@@ -10,7 +10,7 @@ use crate::kernel::Kernel;
 use crate::record::Step;
 use crate::sched::{BOUND, Event, ThreadState, UserScheduler};
 use crate::slot::{self, Slot, WANT_BLOCKED, WANT_UNBLOCKED};
-use crate::turn::{self, Offer, Turn};
+use crate::turn::{self, Offer, Ticket, Turn};
 
 /// In a slot's state: blocked, with its microprocess.
 pub(crate) const AWAY: u32 = ThreadState::Sleeping as u32 | BOUND;
@@ -115,7 +115,7 @@ impl KernelThread {
     }
 
     /// The calling kernel thread, masked, puts its VP down (P0: `yield`, first part). It is then
-    /// nobody's: the caller gives it to someone ([`Kernel::resume`], [`KernelThread::hand`]).
+    /// nobody's: the caller gives it to someone ([`Kernel::resume`], [`Kernel::hand`]).
     pub fn put_down(&self) {
         if let Some(vp) = self.vp() {
             let _ = self.kernel.carried_until_now(vp, self.index);
@@ -214,7 +214,13 @@ impl KernelThread {
         &self.kernel.turns[self.index as usize]
     }
 
-    /// Waits, masked, until somebody [`hand`](KernelThread::hand)s this kernel thread a VP: true.
+    /// As [`Turn::begin`]; returns what [`Kernel::hand`] wants.
+    #[must_use]
+    pub fn begin_turn(&self, of: Option<u32>) -> Option<Ticket> {
+        self.turn().begin(of).map(|round| Ticket { thread: self.index, round })
+    }
+
+    /// Waits, masked, until somebody [`hand`](Kernel::hand)s this kernel thread a VP: true.
     /// False: it was [excused](Kernel::excuse), or `stuck` said, on one of the looks that are taken
     /// now and then, that it had better go on without. Async-signal-safe if `stuck` is. Blocks the
     /// kernel thread.
@@ -355,22 +361,33 @@ impl KernelThread {
     pub(crate) fn scheduler(&self) -> Option<Arc<dyn UserScheduler>> {
         self.kernel.user()
     }
+}
 
-    /// Hands the VP of the calling kernel thread, `from`, to this one if it waits for a turn.
-    pub fn hand(&self, from: &KernelThread) -> Offer {
-        let token = from.token.get();
+impl Kernel {
+    /// Hands the VP of the calling kernel thread, `from`, to the one that waits for it with
+    /// `ticket`, which the caller took out of a run queue. That kernel thread may have ended, or
+    /// wait for another turn: see [`Offer::HasLeft`].
+    pub fn hand(&self, ticket: Ticket, from: &KernelThread) -> Offer {
+        let token = from.token();
         debug_assert!(token != 0);
-        let offer = self.turn().offer();
+        let turn = &self.turns[ticket.thread as usize];
+        let offer = turn.offer(ticket.round);
         if offer != Offer::Taken {
             return offer;
         }
         from.put_down();
-        // It may be long in getting a core: see `Kernel::is_held_up`.
-        if let Some(vp) = slot::vp_of(token, self.kernel.vps) {
-            self.kernel.handed[vp as usize].store(self.index, Ordering::Relaxed);
+        // It may be long in getting a core: see `is_held_up`.
+        if let Some(vp) = slot::vp_of(token, self.vps) {
+            self.handed[vp as usize].store(ticket.thread, Ordering::Relaxed);
         }
-        self.kernel.hand_offs.fetch_add(1, Ordering::Relaxed);
-        self.turn().hand(token);
+        self.hand_offs.fetch_add(1, Ordering::Relaxed);
+        turn.hand(token);
         offer
+    }
+
+    /// Whether the waiter with `ticket` went on without a VP. Out of date at once.
+    #[must_use]
+    pub fn is_astray(&self, ticket: Ticket) -> bool {
+        self.turns[ticket.thread as usize].is_astray()
     }
 }

@@ -21,6 +21,9 @@
 //! it leaves its stack and its kernel thread, which may be the only one that could carry a virtual
 //! processor: the scheduler that picks its entry switches to it.
 //!
+//! The thread may wait again, with another microprocess, while a scheduler still holds the entry of
+//! the one that left. So each new entry belongs to a *round*, and an offer says to which.
+//!
 //! A waiter looks now and then whether turns can come at all, for all waiters: how often they look
 //! together does not depend on their number.
 
@@ -32,6 +35,10 @@ const OFFERED: u32 = 2;
 const HANDED: u32 = 3;
 const ASTRAY: u32 = 4;
 
+/// The low bits of [`Turn::state`] hold the phase, the others the round.
+const PHASE: u32 = 7;
+const ROUND: u32 = PHASE + 1;
+
 /// The time between two looks of all waiters together, in nanoseconds.
 const LOOK_EVERY: u64 = 2_000_000;
 
@@ -42,6 +49,24 @@ pub(crate) fn look_every(waiters: usize) -> u64 {
 
 /// In [`Turn::of`]: no virtual processor.
 const NOBODY: u32 = u32::MAX;
+
+/// A run queue's entry for a microprocess that waits on its kernel thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    pub(crate) thread: u32,
+    pub(crate) round: u32,
+}
+
+impl Ticket {
+    /// Of no kernel thread.
+    pub const NONE: Ticket = Ticket { thread: 0, round: 0 };
+
+    /// The index of the kernel thread.
+    #[must_use]
+    pub fn thread(self) -> u32 {
+        self.thread
+    }
+}
 
 /// The outcome of [`Turn::offer`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +83,7 @@ pub enum Offer {
 /// The state of a kernel thread's wait for a VP.
 #[derive(Debug, Default)]
 pub struct Turn {
+    /// Phase and round.
     state: AtomicU32,
     /// The virtual processor that it need not wait for if that is held up.
     of: AtomicU32,
@@ -71,40 +97,56 @@ impl Turn {
         Turn { state: AtomicU32::new(NONE), of: AtomicU32::new(NOBODY), token: AtomicU64::new(0) }
     }
 
-    /// By the waiter: it wants a VP. True: its microprocess has to be put into a run queue; false:
-    /// it still is in one. `of`: the VP in whose queue it stands, if it may be
+    /// By the waiter: it wants a VP. Returns the round if its microprocess has to be put into a run
+    /// queue; none: it still is in one. `of`: the VP in whose queue it stands, if it may be
     /// [excused](crate::Kernel::excuse) where that is held up.
     #[must_use]
-    pub fn begin(&self, of: Option<u32>) -> bool {
+    pub fn begin(&self, of: Option<u32>) -> Option<u32> {
         self.of.store(of.unwrap_or(NOBODY), Ordering::Relaxed);
         // Release: the offering thread sees what the microprocess did. ASTRAY -> QUEUED unless the
         // entry is dropped at this moment.
-        if self.state.compare_exchange(ASTRAY, QUEUED, Ordering::AcqRel, Ordering::Acquire).is_ok()
-        {
-            return false;
+        if self.step(ASTRAY, QUEUED) {
+            return None;
         }
-        debug_assert_eq!(self.state.load(Ordering::Relaxed), NONE);
-        self.state.store(QUEUED, Ordering::Release);
-        true
+        let state = self.state.load(Ordering::Relaxed);
+        debug_assert_eq!(state & PHASE, NONE);
+        let round = (state & !PHASE).wrapping_add(ROUND);
+        self.state.store(round | QUEUED, Ordering::Release);
+        Some(round)
+    }
+
+    /// From one phase to the next, in the same round. For the waiter: nobody else begins a round.
+    fn step(&self, from: u32, to: u32) -> bool {
+        let round = self.state.load(Ordering::Relaxed) & !PHASE;
+        self.state
+            .compare_exchange(round | from, round | to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     /// By the waiter: whether its microprocess may still be in a run queue although it goes on
     /// without a VP.
     #[must_use]
     pub fn is_astray(&self) -> bool {
-        self.state.load(Ordering::Relaxed) == ASTRAY
+        self.state.load(Ordering::Relaxed) & PHASE == ASTRAY
     }
 
     /// By the waiter: it goes on without. False: it was offered a VP, which comes at once.
     fn give_up(&self) -> bool {
-        self.state.compare_exchange(QUEUED, ASTRAY, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.step(QUEUED, ASTRAY)
     }
 
     /// By anybody: if it waits for `of`, it goes on without. It may get its VP all the same.
     pub(crate) fn excuse(&self, of: u32) {
-        let waits =
-            self.of.load(Ordering::Relaxed) == of && self.state.load(Ordering::Relaxed) == QUEUED;
-        if waits && self.give_up() {
+        // Acquire: `of` is that of this round, or of a later one, where the exchange fails.
+        let state = self.state.load(Ordering::Acquire);
+        let astray = state & !PHASE | ASTRAY;
+        if state & PHASE == QUEUED
+            && self.of.load(Ordering::Relaxed) == of
+            && self
+                .state
+                .compare_exchange(state, astray, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
+        {
             wake(&self.state);
         }
     }
@@ -115,39 +157,46 @@ impl Turn {
     #[must_use]
     pub fn leave(&self) -> bool {
         // Release: a scheduler that reads `HasLeft` also sees the context.
-        self.state.compare_exchange(ASTRAY, NONE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        self.step(ASTRAY, NONE)
     }
 
-    /// Offers a VP to the thread. Called by the scheduler that took the entry out of a run queue
-    /// and found no context in it. After [`Offer::Taken`], [`hand`](Turn::hand) must follow.
-    pub fn offer(&self) -> Offer {
+    /// Offers a VP to the thread. Called by the scheduler that took the entry of `round` out of a
+    /// run queue and found no context in it. After [`Offer::Taken`], [`hand`](Turn::hand) must
+    /// follow.
+    pub fn offer(&self, round: u32) -> Offer {
         loop {
-            match self.state.compare_exchange(QUEUED, OFFERED, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => return Offer::Taken,
-                // There is only one entry, and the caller holds it.
-                Err(NONE) => return Offer::HasLeft,
+            // Acquire: of one that has left the context is there.
+            let state = self.state.load(Ordering::Acquire);
+            let (next, offer) = match state ^ round {
+                QUEUED => (OFFERED, Offer::Taken),
                 // Dropped: from now on the waiter has no entry in any queue.
-                Err(_)
-                    if self
-                        .state
-                        .compare_exchange(ASTRAY, NONE, Ordering::AcqRel, Ordering::Acquire)
-                        .is_ok() =>
-                {
-                    return Offer::WentOn;
-                }
-                // It changed its mind in between.
-                Err(_) => crate::hint::spin_loop(),
+                ASTRAY => (NONE, Offer::WentOn),
+                // There is only one entry of a round, and the caller holds it: the thread is in no
+                // phase of the round any more.
+                _ => return Offer::HasLeft,
+            };
+            let exchanged = self.state.compare_exchange(
+                state,
+                round | next,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            if exchanged.is_ok() {
+                return offer;
             }
+            // It changed its mind in between.
+            crate::hint::spin_loop();
         }
     }
 
     /// Called by the offering thread: the VP is the waiter's.
     pub fn hand(&self, token: u64) {
         self.token.store(token, Ordering::Relaxed);
+        // From OFFERED only the offering thread goes on.
+        let round = self.state.load(Ordering::Relaxed) & !PHASE;
         // Release: the VP's contents go with it. After this the waiter may be gone: only the
         // address is used.
-        self.state.store(HANDED, Ordering::Release);
+        self.state.store(round | HANDED, Ordering::Release);
         wake(&self.state);
     }
 
@@ -163,15 +212,16 @@ impl Turn {
     pub(crate) fn wait(&self, every: impl Fn() -> u64, stuck: impl Fn() -> bool) -> bool {
         loop {
             let state = self.state.load(Ordering::Acquire);
-            if state == HANDED {
-                self.state.store(NONE, Ordering::Relaxed);
+            let phase = state & PHASE;
+            if phase == HANDED {
+                self.state.store(state & !PHASE | NONE, Ordering::Relaxed);
                 return true;
             }
             // Excused; and its entry may have been dropped since.
-            if state == ASTRAY || state == NONE {
+            if phase == ASTRAY || phase == NONE {
                 return false;
             }
-            if !sleep(&self.state, state, every()) && state == QUEUED && stuck() && self.give_up() {
+            if !sleep(&self.state, state, every()) && phase == QUEUED && stuck() && self.give_up() {
                 return false;
             }
         }
@@ -217,11 +267,11 @@ mod models {
     fn picked_while_it_gives_up() {
         loom::model(|| {
             let turn = Arc::new(Turn::new());
-            assert!(turn.begin(Some(0)));
+            let round = turn.begin(Some(0)).expect("a new entry");
             let picker = {
                 let turn = turn.clone();
                 loom::thread::spawn(move || {
-                    let taken = turn.offer() == Offer::Taken;
+                    let taken = turn.offer(round) == Offer::Taken;
                     if taken {
                         turn.hand(4);
                     }
@@ -231,7 +281,7 @@ mod models {
             let went_astray = turn.give_up();
             if went_astray {
                 // Later it wants one after all: a new entry only if the old one was dropped.
-                let new_entry = turn.begin(Some(0));
+                let new_entry = turn.begin(Some(0)).is_some();
                 let taken = picker.join().unwrap();
                 assert_eq!(new_entry, !taken, "one entry, and one offer for it");
                 if taken {
@@ -252,15 +302,16 @@ mod models {
         loom::model(|| {
             let turn = Arc::new(Turn::new());
             let context = Arc::new(AtomicU64::new(0));
-            assert!(turn.begin(Some(0)) && turn.give_up());
+            let round = turn.begin(Some(0)).expect("a new entry");
+            assert!(turn.give_up());
             let picker = {
                 let (turn, context) = (turn.clone(), context.clone());
                 loom::thread::spawn(move || {
                     if context.load(Ordering::Acquire) != 0 {
                         return true;
                     }
-                    match turn.offer() {
-                        Offer::Taken => panic!("it does not wait"),
+                    match turn.offer(round) {
+                        Offer::Taken => panic!("that is another one's turn"),
                         Offer::WentOn => false,
                         Offer::HasLeft => {
                             assert_eq!(
@@ -275,6 +326,9 @@ mod models {
             };
             context.store(7, Ordering::Release);
             let has_entry = turn.leave();
+            // The thread waits again, with another microprocess.
+            let next = turn.begin(Some(0)).expect("a new entry");
+            assert!(turn.offer(next) == Offer::Taken, "the former entry does not count for it");
             assert_eq!(has_entry, picker.join().unwrap(), "it is switched to once");
         });
     }
@@ -285,11 +339,11 @@ mod models {
     fn picked_while_it_is_excused() {
         loom::model(|| {
             let turn = Arc::new(Turn::new());
-            assert!(turn.begin(Some(0)));
+            let round = turn.begin(Some(0)).expect("a new entry");
             let picker = {
                 let turn = turn.clone();
                 loom::thread::spawn(move || {
-                    let taken = turn.offer() == Offer::Taken;
+                    let taken = turn.offer(round) == Offer::Taken;
                     if taken {
                         turn.hand(4);
                     }
@@ -318,10 +372,10 @@ mod tests {
     #[test]
     fn a_waiter_gets_what_is_handed_to_it() {
         let turn = Arc::new(Turn::new());
-        assert!(turn.begin(Some(0)));
+        let round = turn.begin(Some(0)).expect("a new entry");
         let other = turn.clone();
         let picker = std::thread::spawn(move || {
-            assert_eq!(other.offer(), Offer::Taken);
+            assert_eq!(other.offer(round), Offer::Taken);
             other.hand(8);
         });
         assert!(turn.wait(|| look_every(1), || false));
@@ -344,36 +398,49 @@ mod tests {
     #[test]
     fn one_that_is_excused_goes_on() {
         let turn = Arc::new(Turn::new());
-        assert!(turn.begin(Some(1)));
+        let round = turn.begin(Some(1)).expect("a new entry");
         turn.excuse(0);
         assert!(!turn.is_astray(), "it waits for another one");
         let other = turn.clone();
         let waiter = std::thread::spawn(move || other.wait(|| SECONDS, || false));
         turn.excuse(1);
         assert!(!waiter.join().expect("no panic"));
-        assert!(turn.is_astray() && turn.offer() == Offer::WentOn);
+        assert!(turn.is_astray() && turn.offer(round) == Offer::WentOn);
         // One that may not be.
-        assert!(turn.begin(None));
+        let round = turn.begin(None).expect("a new entry");
         turn.excuse(1);
-        assert!(!turn.is_astray() && turn.give_up() && turn.offer() == Offer::WentOn);
+        assert!(!turn.is_astray() && turn.give_up() && turn.offer(round) == Offer::WentOn);
         // Excused, and its entry dropped before it could see that.
-        assert!(turn.begin(Some(1)));
+        let round = turn.begin(Some(1)).expect("a new entry");
         turn.excuse(1);
-        assert!(turn.offer() == Offer::WentOn && !turn.wait(|| SECONDS, || false));
+        assert!(turn.offer(round) == Offer::WentOn && !turn.wait(|| SECONDS, || false));
     }
 
     #[test]
     fn one_that_is_stuck_goes_on_and_its_entry_is_dropped_once() {
         let turn = Turn::new();
-        assert!(turn.begin(Some(0)));
+        let round = turn.begin(Some(0)).expect("a new entry");
         assert!(!turn.wait(|| look_every(1), || true));
-        assert!(!turn.begin(Some(0)), "the entry is still queued");
+        assert_eq!(turn.begin(Some(0)), None, "the entry is still queued");
         assert!(!turn.wait(|| look_every(1), || true));
-        assert_eq!(turn.offer(), Offer::WentOn);
-        assert!(turn.begin(Some(0)), "the entry was dropped");
+        assert_eq!(turn.offer(round), Offer::WentOn);
+        let round = turn.begin(Some(0)).expect("the entry was dropped");
         assert!(!turn.wait(|| look_every(1), || true));
         assert!(turn.leave(), "the entry is another one's now");
-        assert_eq!(turn.offer(), Offer::HasLeft);
-        assert!(turn.begin(Some(0)), "and none of its own is there");
+        assert_eq!(turn.offer(round), Offer::HasLeft);
+    }
+
+    /// (The offer was taken by the next microprocess on the thread, and the former one was lost.)
+    #[test]
+    fn an_entry_that_was_left_does_not_count_for_the_next_wait() {
+        let turn = Turn::new();
+        let left = turn.begin(Some(0)).expect("a new entry");
+        assert!(turn.give_up() && turn.leave());
+        let next = turn.begin(Some(0)).expect("a new entry");
+        assert_eq!(turn.offer(left), Offer::HasLeft);
+        assert!(turn.give_up());
+        assert_eq!(turn.offer(left), Offer::HasLeft);
+        assert!(turn.is_astray());
+        assert_eq!(turn.offer(next), Offer::WentOn);
     }
 }

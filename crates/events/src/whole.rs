@@ -28,6 +28,7 @@ struct Thread {
     slot: Slot,
     turn: Turn,
     context: AtomicU64,
+    round: AtomicU32,
 }
 
 struct Whole {
@@ -45,7 +46,12 @@ unsafe impl Send for Whole {}
 
 impl Whole {
     fn new() -> Arc<Whole> {
-        let thread = || Thread { slot: Slot::new(), turn: Turn::new(), context: AtomicU64::new(0) };
+        let thread = || Thread {
+            slot: Slot::new(),
+            turn: Turn::new(),
+            context: AtomicU64::new(0),
+            round: AtomicU32::new(0),
+        };
         Arc::new(Whole {
             threads: [thread(), thread()],
             contents: UnsafeCell::new(Contents { timer_is_due: true, fired: 0, ran: 0 }),
@@ -91,7 +97,7 @@ impl Whole {
         if entry != OUTSIDE {
             let thread = &self.threads[usize::from(entry != MICROPROCESS)];
             if thread.context.load(Ordering::Acquire) == 0 {
-                match thread.turn.offer() {
+                match thread.turn.offer(thread.round.load(Ordering::Relaxed)) {
                     Offer::Taken => panic!("no thread waits in these models"),
                     // The thread adds another one when it enters the runtime.
                     Offer::WentOn => return,
@@ -187,7 +193,8 @@ fn astray_threads_of_a_full_pool_carry_the_vp_again() {
         let whole = Whole::new();
         whole.is_ready.store(1, Ordering::Relaxed);
         for (thread, entry) in whole.threads.iter().zip([MICROPROCESS, MICROPROCESS << 1]) {
-            assert!(thread.turn.begin(Some(0)));
+            let round = thread.turn.begin(Some(0)).expect("a new entry");
+            thread.round.store(round, Ordering::Relaxed);
             whole.injector.fetch_or(entry, Ordering::Relaxed);
             thread.turn.excuse(0);
             assert!(thread.turn.is_astray());

@@ -160,7 +160,7 @@ fn what_was_raised_for_a_former_carrier_is_not_told_to_the_next() {
 fn each_look_of_a_waiter_is_counted() {
     let _ = told(|thread| {
         thread.put_down();
-        assert!(thread.turn().begin(None));
+        assert!(thread.begin_turn(None).is_some());
         let (looks, before) = (Cell::new(0), thread.kernel().counts().looks);
         let stuck = || {
             looks.set(looks.get() + 1);

@@ -177,11 +177,12 @@ fn await_turn(instance: &Instance, mp: &'static Mp) {
     let thread = kt.events();
     let patience = &instance.vps[home].patience;
     loop {
-        if thread.turn().begin(Some(home as u32)) {
+        if let Some(ticket) = thread.begin_turn(Some(home as u32)) {
             // SAFETY: the running microprocess is ours, and so is its context, which is not in use:
             // a scheduler that picks its entry finds that it waits here.
             unsafe { *mp.context.get() = Context::NULL };
             mp.waits_on.set(kt);
+            mp.ticket.set(ticket);
             tracing::unblocked(instance, kt, mp);
             instance.inject(home, mp);
         }
@@ -246,20 +247,18 @@ impl Carrier {
             return Some(self.switch(next, Left::Nothing));
         }
         let kt = self.kernel_thread();
-        // SAFETY: the waiter set it before it was queued. Its kernel thread stays as long as the
-        // microprocess is queued: that cannot end without a VP, nor get one while this entry is in
-        // our hands.
-        let waiter = unsafe { &*next.waits_on.get() };
+        // The waiter set it before it was queued. From here it may leave its kernel thread, and
+        // that may end.
+        let ticket = next.ticket.get();
+        let kernel = &self.vp().instance().kernel;
         kt.announce(next);
         // One that went on without is not held by that: it is when it wants a VP again.
-        if next.state.is_suspended() && !waiter.events().turn().is_astray() && self.vp().hold(next)
-        {
+        if next.state.is_suspended() && !kernel.is_astray(ticket) && self.vp().hold(next) {
             return Some(self);
         }
-        let index = waiter.events().index();
         // It has its own kernel thread, where it is seen.
         kt.shows_nobody();
-        match waiter.events().hand(kt.events()) {
+        match kernel.hand(ticket, kt.events()) {
             Offer::Taken => {
                 kt.put_down();
                 // Masked, as in the pool.
@@ -271,8 +270,8 @@ impl Carrier {
         }
         // It went on without: the entry is dropped, and the VP comes round again, so that it need
         // not compute beside it any more.
-        tracing::went_on(self.vp(), next, waiter);
-        self.vp().instance().kernel.call_back(index);
+        tracing::went_on(self.vp(), next, ticket.thread());
+        kernel.call_back(ticket.thread());
         Some(self)
     }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use kumihimo_arch::cpu::Context;
 use kumihimo_arch::stack::{self, Class};
+use kumihimo_events::turn::Ticket;
 use kumihimo_queue::{Links, Node};
 use kumihimo_resource::id::{Printed, Serial};
 use kumihimo_resource::locking::Claim;
@@ -75,7 +76,10 @@ pub(crate) struct Mp {
     pub(crate) label_len: AtomicU8,
     pub(crate) label: [AtomicU8; 47],
     /// Where its context is [`Context::NULL`]: the kernel thread on which it waits for its turn.
+    /// An address for debuggers: the thread may have ended.
     pub(crate) waits_on: Cell<*const KernelThread>,
+    /// Its queue entry there.
+    pub(crate) ticket: Cell<Ticket>,
     /// Calls of dlopen and dlclose that it is in. By the running one.
     pub(crate) linking: Cell<i32>,
     /// By the wakers of the future that it drives.
@@ -196,6 +200,7 @@ impl Mp {
             timer_at: AtomicU64::new(0),
             next_free: Cell::new(std::ptr::null()),
             waits_on: Cell::new(std::ptr::null()),
+            ticket: Cell::new(Ticket::NONE),
             linking: Cell::new(0),
             called: Called::new(),
             sticky: Sticky::new(),

@@ -405,10 +405,12 @@ pub(crate) fn unblocked(instance: &Instance, thread: &KernelThread, mp: &Mp) {
     }
 }
 
-/// `mp`, which waited for a VP, went on without.
-pub(crate) fn went_on(vp: &Vp, mp: &Mp, thread: &KernelThread) {
+/// `mp`, which waited for a VP on the kernel thread with that index, went on without.
+pub(crate) fn went_on(vp: &Vp, mp: &Mp, thread: u32) {
     if let Some(ring) = &vp.trace {
-        ring.put(Record { id: mp.id(), arg: tid(thread), ..Record::new(Kind::WentOn) });
+        let slot = vp.instance().kernel.slots().nth(thread as usize - 1);
+        let tid = slot.map_or(0, |slot| slot.tid.load(std::sync::atomic::Ordering::Relaxed));
+        ring.put(Record { id: mp.id(), arg: tid, ..Record::new(Kind::WentOn) });
     }
 }
 

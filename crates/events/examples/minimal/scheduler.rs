@@ -40,7 +40,7 @@ use kumihimo_arch::stack::{self, Class, RECORD};
 use kumihimo_arch::{overflow, tls};
 use kumihimo_events::kernel::Settings;
 use kumihimo_events::sched::{Answer, Event, UserScheduler};
-use kumihimo_events::turn::Offer;
+use kumihimo_events::turn::{Offer, Ticket};
 use kumihimo_events::{Kernel, KernelThread, Slot, Step, trap};
 use list::List;
 
@@ -66,7 +66,7 @@ struct Mp {
     next: Cell<Option<&'static Mp>>,
     joiner: Cell<Option<&'static Mp>>,
     /// The kernel thread where it waits for its turn; none: its context can be continued anywhere.
-    waits_on: Cell<Option<&'static KernelThread>>,
+    waits_on: Cell<Option<Ticket>>,
 }
 
 // SAFETY: cells have one holder at a time, see above; hand-overs go through the queue's lock or
@@ -443,8 +443,8 @@ impl Scheduler {
         if let Some(vp) = unattended {
             thread.take_up(vp);
         } else {
-            if thread.turn().begin(None) {
-                mp.waits_on.set(Some(thread));
+            if let Some(ticket) = thread.begin_turn(None) {
+                mp.waits_on.set(Some(ticket));
                 let _ = self.returned.fetch_update(SeqCst, SeqCst, |newest| {
                     // SAFETY: null or a microprocess, which lives for ever.
                     mp.next.set(unsafe { newest.as_ref() });
@@ -502,9 +502,9 @@ impl UserScheduler for Scheduler {
         let here = unsafe { Carrier::here() };
         // `thread` knows the VP: a microprocess that lost this one may bring another one back.
         while let Some(next) = self.next(thread) {
-            if let Some(waiter) = next.waits_on.get() {
-                self.kernel.record(Step::Continued, waiter.index(), Some(next.priority()));
-                if waiter.hand(thread) == Offer::Taken {
+            if let Some(ticket) = next.waits_on.get() {
+                self.kernel.record(Step::Continued, ticket.thread(), Some(next.priority()));
+                if self.kernel.hand(ticket, thread) == Offer::Taken {
                     return;
                 }
                 continue; // It went on without, and will be back.
